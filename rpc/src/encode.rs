@@ -1,0 +1,132 @@
+//! Making an XDR stream.
+
+use std::io;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use smallvec::SmallVec;
+
+use crate::message::{BulkItem, Message, Position, Segments};
+use crate::{pad, padded};
+
+/// Writes an XDR stream (RFC 4506), keeping bulk items apart.
+///
+/// It also is an [`io::Write`], for types that pack themselves.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    payload: BytesMut,
+    items: SmallVec<[BulkItem; 1]>,
+    /// Bytes of the stream that are in `items`, round-up included.
+    reduced: u64,
+}
+
+impl Encoder {
+    /// An empty stream.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_capacity(256)
+    }
+
+    /// An empty stream with room for `capacity` bytes of payload.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self {
+            payload: BytesMut::with_capacity(capacity),
+            items: SmallVec::new(),
+            reduced: 0,
+        }
+    }
+
+    /// Offset in the stream of what is written next.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.payload.len() as u64 + self.reduced
+    }
+
+    /// Unsigned integer (RFC 4506, section 4.2).
+    pub fn u32(&mut self, value: u32) -> &mut Self {
+        self.payload.put_u32(value);
+        self
+    }
+
+    /// Integer (section 4.1).
+    pub fn i32(&mut self, value: i32) -> &mut Self {
+        self.payload.put_i32(value);
+        self
+    }
+
+    /// Unsigned hyper integer (section 4.5).
+    pub fn u64(&mut self, value: u64) -> &mut Self {
+        self.payload.put_u64(value);
+        self
+    }
+
+    /// Boolean (section 4.4).
+    pub fn bool(&mut self, value: bool) -> &mut Self {
+        self.u32(u32::from(value))
+    }
+
+    /// Fixed-length opaque data with its round-up (section 4.9).
+    pub fn opaque_fixed(&mut self, data: &[u8]) -> &mut Self {
+        self.payload.put_slice(data);
+        self.payload.put_bytes(0, pad(data.len() as u64) as usize);
+        self
+    }
+
+    /// Variable-length opaque data, copied into the payload (section 4.10).
+    ///
+    /// # Panics
+    /// When `data` is longer than an XDR length can say (4 GiB): a programming error.
+    pub fn opaque(&mut self, data: &[u8]) -> &mut Self {
+        self.u32(u32::try_from(data.len()).expect("opaque data under 4 GiB"));
+        self.opaque_fixed(data)
+    }
+
+    /// String (section 4.11): the same encoding as opaque data.
+    pub fn string(&mut self, data: &str) -> &mut Self {
+        self.opaque(data.as_bytes())
+    }
+
+    /// Variable-length opaque data that is DDP-eligible: its length goes into the payload, its
+    /// bytes are held apart and not copied. An empty item is not held apart.
+    ///
+    /// # Panics
+    /// When the stream would pass 4 GiB: a programming error.
+    pub fn bulk(&mut self, data: Bytes) -> &mut Self {
+        let len = u32::try_from(data.len()).expect("bulk item under 4 GiB");
+        self.u32(len);
+        if len > 0 {
+            let position = u32::try_from(self.position()).expect("XDR stream under 4 GiB");
+            self.reduced += padded(u64::from(len));
+            self.items.push(BulkItem {
+                position: Position::At(position),
+                data,
+            });
+        }
+        self
+    }
+
+    /// The finished stream.
+    #[must_use]
+    pub fn finish(self) -> Message {
+        let payload: Segments = SmallVec::from_iter([self.payload.freeze()]);
+        Message::new(payload, self.items)
+    }
+
+    /// The finished stream, when nothing was held apart, as one piece.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        debug_assert!(self.items.is_empty());
+        self.payload.freeze()
+    }
+}
+
+impl io::Write for Encoder {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.payload.put_slice(data);
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

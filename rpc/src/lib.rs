@@ -1,0 +1,32 @@
+//! XDR (RFC 4506) and ONC RPC (RFC 5531), without I/O.
+//!
+//! The unit of work above every transport is a [`Message`]: an XDR stream whose bulk data items
+//! are held apart, each at its position in the stream. [`Encoder`] makes one, [`Decoder`] reads
+//! one, and neither copies a bulk item.
+
+#![forbid(unsafe_code)]
+
+mod auth;
+mod decode;
+mod encode;
+mod header;
+mod message;
+
+pub use auth::{AuthStat, AuthSys, Credential};
+pub use decode::{Cursor, DecodeError, Decoder};
+pub use encode::Encoder;
+pub use header::AcceptStatus;
+pub use message::{BulkItem, Message, Position, Segments};
+
+/// Number of zero bytes that bring `len` to a multiple of four (RFC 4506, section 3).
+#[must_use]
+pub const fn pad(len: u64) -> u64 {
+    (4 - len % 4) % 4
+}
+
+/// `len` rounded up to a multiple of four: the room an opaque's bytes take in an XDR stream.
+/// 64-bit, so that a `u32` from the wire cannot wrap.
+#[must_use]
+pub const fn padded(len: u64) -> u64 {
+    len + pad(len)
+}

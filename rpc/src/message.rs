@@ -1,0 +1,159 @@
+//! An RPC message, or a part of one, with its bulk items held apart.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::{pad, padded};
+
+/// A byte string in pieces, in order: what a gather list is made from.
+pub type Segments = SmallVec<[Bytes; 4]>;
+
+static ZEROES: [u8; 4] = [0; 4];
+
+/// Where a bulk item belongs in the XDR stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// Its first byte's offset in the whole stream, all items and their round-up counted in
+    /// (RFC 8166, section 3.4.5: the position of a read chunk). The word before it, the item's
+    /// length, is in the payload.
+    At(u32),
+    /// It belongs to the next DDP-eligible item that the upper layer decodes. Write chunks that
+    /// come back in a reply are like this: they carry no position (RFC 8166, section 3.4.6).
+    InOrder,
+}
+
+/// A variable-length opaque's content, kept out of the payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BulkItem {
+    /// Where it belongs.
+    pub position: Position,
+    /// Its bytes, without XDR round-up. An `InOrder` item without bytes stands for an unused
+    /// write chunk: the data, if there is any, is in the payload.
+    pub data: Bytes,
+}
+
+/// An XDR stream with its bulk items held apart.
+///
+/// `payload` is the stream with each item's bytes and round-up taken out ("reduced"); `items` are
+/// in stream order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    payload: Segments,
+    items: SmallVec<[BulkItem; 1]>,
+}
+
+impl Message {
+    /// A message from its parts. Items with a position are in ascending order of it.
+    #[must_use]
+    pub fn new(payload: Segments, items: impl IntoIterator<Item = BulkItem>) -> Self {
+        Self {
+            payload,
+            items: items.into_iter().collect(),
+        }
+    }
+
+    /// A message that is one piece, with nothing held apart.
+    #[must_use]
+    pub fn from_payload(payload: Bytes) -> Self {
+        Self {
+            payload: SmallVec::from_iter([payload]),
+            items: SmallVec::new(),
+        }
+    }
+
+    /// The stream without its items.
+    #[must_use]
+    pub fn payload(&self) -> &Segments {
+        &self.payload
+    }
+
+    /// The items, in stream order.
+    #[must_use]
+    pub fn items(&self) -> &[BulkItem] {
+        &self.items
+    }
+
+    /// Bytes in the payload: the length of the stream with every item reduced.
+    #[must_use]
+    pub fn payload_len(&self) -> u64 {
+        self.payload
+            .iter()
+            .map(|segment| segment.len() as u64)
+            .sum()
+    }
+
+    /// Bytes in the whole stream, items and their round-up included.
+    #[must_use]
+    pub fn stream_len(&self) -> u64 {
+        self.payload_len()
+            + self
+                .items
+                .iter()
+                .map(|item| padded(item.data.len() as u64))
+                .sum::<u64>()
+    }
+
+    /// Puts `header` (a multiple of four bytes) before the stream; the items move with it.
+    pub fn prepend(&mut self, header: Bytes) {
+        debug_assert_eq!(header.len() % 4, 0);
+        for item in &mut self.items {
+            if let Position::At(position) = &mut item.position {
+                *position += header.len() as u32;
+            }
+        }
+        self.payload.insert(0, header);
+    }
+
+    /// The stream as a gather list, with those items spliced in (and rounded up) for which
+    /// `inline(index)` holds; the others stay reduced. Copies nothing.
+    ///
+    /// Only items with a position can be spliced: a message made by [`crate::Encoder`] has no
+    /// others.
+    #[must_use]
+    pub fn gather(&self, mut inline: impl FnMut(usize) -> bool) -> Segments {
+        let mut out = Segments::new();
+        // Offsets in the payload; `reduced` is what the items so far have taken out before them.
+        let (mut at, mut reduced) = (0u64, 0u64);
+        let mut segments = self.payload.iter().cloned();
+        let mut head = segments.next();
+        for (index, item) in self.items.iter().enumerate() {
+            let Position::At(position) = item.position else {
+                continue;
+            };
+            let split = u64::from(position).saturating_sub(reduced);
+            reduced += padded(item.data.len() as u64);
+            if !inline(index) {
+                continue;
+            }
+            while let Some(segment) = &mut head {
+                let room = split.saturating_sub(at);
+                if room == 0 {
+                    break;
+                }
+                if segment.len() as u64 <= room {
+                    at += segment.len() as u64;
+                    out.push(std::mem::take(segment));
+                    head = segments.next();
+                } else {
+                    out.push(segment.split_to(room as usize));
+                    at += room;
+                }
+            }
+            out.push(item.data.clone());
+            let pad = pad(item.data.len() as u64) as usize;
+            if pad > 0 {
+                out.push(Bytes::from_static(&ZEROES[..pad]));
+            }
+        }
+        out.extend(head);
+        out.extend(segments);
+        out.retain(|segment| !segment.is_empty());
+        out
+    }
+}
+
+impl From<crate::Encoder> for Message {
+    fn from(encoder: crate::Encoder) -> Self {
+        encoder.finish()
+    }
+}

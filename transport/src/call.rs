@@ -1,0 +1,104 @@
+//! What a client's user hands in and gets back.
+
+use std::time::Duration;
+
+use onc_rpc::{Cursor, Decoder, Message};
+use smallvec::SmallVec;
+
+/// How much room a call's reply needs: what the upper-layer binding knows before the reply exists
+/// (RFC 8166, section 6; RFC 8267, section 2.2).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplyRoom {
+    /// The longest the results can be, bytes of XDR, DDP-eligible items and their round-up not
+    /// counted. (The RPC reply header is not part of the results.)
+    pub payload: u32,
+    /// The longest each DDP-eligible result item can be, in the order in which they are decoded.
+    pub items: SmallVec<[u32; 1]>,
+}
+
+/// One remote procedure call.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Program number.
+    pub prog: u32,
+    /// Program version.
+    pub vers: u32,
+    /// Procedure number.
+    pub proc: u32,
+    /// The arguments, DDP-eligible items held apart.
+    pub args: Message,
+    /// The room that the reply needs.
+    pub reply: ReplyRoom,
+}
+
+/// A successful reply (MSG_ACCEPTED, SUCCESS).
+#[derive(Debug)]
+pub struct Reply {
+    message: Message,
+    results: Cursor,
+    round_trip: Duration,
+}
+
+impl Reply {
+    /// From a reply message and the place in it where the results start.
+    #[must_use]
+    pub fn new(message: Message, results: Cursor, round_trip: Duration) -> Self {
+        Self {
+            message,
+            results,
+            round_trip,
+        }
+    }
+
+    /// A decoder at the start of the results.
+    #[must_use]
+    pub fn results(&self) -> Decoder<'_> {
+        Decoder::at(&self.message, self.results)
+    }
+
+    /// Time from handing in the call to having the reply.
+    #[must_use]
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+}
+
+/// Why a call got no successful reply. Each call ends exactly once, with a [`Reply`] or with this.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// No reply in the time that the options allow, retransmissions included.
+    #[error("no reply from {server} in {after:?}")]
+    TimedOut {
+        /// The server.
+        server: String,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The connection could not be made, or not made again.
+    #[error("cannot connect to {server}: {reason}")]
+    Connect {
+        /// The server.
+        server: String,
+        /// Why, for the user.
+        reason: String,
+    },
+    /// The server's RPC layer answered, but not with results (RFC 5531, section 9).
+    #[error("the server refused the call: {0}")]
+    Refused(Denial),
+    /// The reply fitted neither inline nor in the chunks that were offered, or the peer could not
+    /// use the chunks (RDMA_ERROR with ERR_CHUNK).
+    #[error("the server could not convey the reply (ERR_CHUNK): {0}")]
+    Chunk(String),
+    /// The peer sent something that the protocol does not allow.
+    #[error("protocol error: {0}")]
+    Protocol(String),
+    /// The call cannot be conveyed: longer than the transport, or its memory, allows.
+    #[error("the call cannot be sent: {0}")]
+    TooLarge(String),
+    /// The client was closed.
+    #[error("the client was closed")]
+    Closed,
+}
+
+pub use crate::service::Denial;

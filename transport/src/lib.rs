@@ -1,0 +1,12 @@
+//! ONC RPC over RDMA, and over TCP beside it: one client and one server interface for both.
+//!
+//! Upper layers hand in and take out RPC messages whose bulk items are held apart
+//! ([`onc_rpc::Message`]); which bytes travel which way is decided below this interface.
+
+#![forbid(unsafe_code)]
+
+mod call;
+mod service;
+
+pub use call::{Call, CallError, Reply, ReplyRoom};
+pub use service::{Denial, Outcome, Programs, Request, Service, ServiceReply};

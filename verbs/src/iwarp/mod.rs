@@ -1,0 +1,1 @@
+//! A software RNIC: iWARP (MPA, DDP, RDMAP) over TCP, in user space.

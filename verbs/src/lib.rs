@@ -1,0 +1,25 @@
+//! The device model every transport here is written against, and its devices.
+//!
+//! [`Device`] is verbs-shaped: reliable-connected queue pairs, a connection manager with private
+//! data, memory registered with exact bounds and rights, Send, Send With Invalidate, RDMA Read,
+//! RDMA Write, local invalidate. A device is owned by one thread and never blocks: it is polled,
+//! and says through `mio` when polling is worth while.
+//!
+//! Memory is handed over by value. A [`Buf`] that a work request or a registration holds is out of
+//! the program's reach until the device gives it back, so "the device may write here now" is not
+//! something code above can get wrong.
+
+mod device;
+mod mem;
+mod time;
+
+pub mod iwarp;
+pub mod middleware;
+
+pub use device::{
+    AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
+    Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, PostError, QpId, Region,
+    RemoteSegment, RequestId, SendWr, Stag, Success, WorkError, WrId,
+};
+pub use mem::{Buf, Pool, PoolExhausted};
+pub use time::Time;

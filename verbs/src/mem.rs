@@ -1,0 +1,333 @@
+//! Memory that devices and programs share.
+//!
+//! One of the two places with `unsafe` code. What it rests on: a [`Block`] is one heap allocation,
+//! zeroed when made, freed when the pool and all users let go of it; every [`Buf`] owns a range of
+//! a block that no other `Buf` overlaps, and only its owner reads or writes that range.
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+/// Smallest block, and the alignment of every block: a page.
+const MIN_BLOCK: usize = 4096;
+/// Blocks from 4 KiB to 4 MiB are kept for reuse, by power of two; longer ones are not.
+const CLASSES: usize = 11;
+/// Free bytes of one class that are kept for reuse.
+const KEEP_PER_CLASS: usize = 64 << 20;
+
+/// The pool's limit is reached, or the length is not one a pool can give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no buffer of {wanted} bytes: {in_use} of {limit} bytes are in use")]
+pub struct PoolExhausted {
+    /// Length asked for.
+    pub wanted: usize,
+    /// Bytes handed out at that time.
+    pub in_use: usize,
+    /// The pool's limit, bytes.
+    pub limit: usize,
+}
+
+/// A page-aligned heap allocation.
+struct Block {
+    start: NonNull<u8>,
+    size: usize,
+    home: Arc<Shared>,
+}
+
+// SAFETY: a block is plain memory; access to it is governed by `Buf`, whose ranges are disjoint.
+unsafe impl Send for Block {}
+// SAFETY: as above: `&Block` gives no access to the bytes.
+unsafe impl Sync for Block {}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.home.take_back(self.start, self.size);
+    }
+}
+
+/// A free block: its owner alone has the address.
+struct Free(NonNull<u8>);
+
+// SAFETY: a free block's memory is referred to by this value only.
+unsafe impl Send for Free {}
+
+struct State {
+    free: [Vec<Free>; CLASSES],
+    in_use: usize,
+}
+
+struct Shared {
+    limit: usize,
+    state: Mutex<State>,
+}
+
+fn layout(size: usize) -> Layout {
+    Layout::from_size_align(size, MIN_BLOCK).expect("block sizes are far below isize::MAX")
+}
+
+fn class(size: usize) -> Option<usize> {
+    let class = (size.trailing_zeros() - MIN_BLOCK.trailing_zeros()) as usize;
+    (size.is_power_of_two() && class < CLASSES).then_some(class)
+}
+
+impl Shared {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_back(&self, start: NonNull<u8>, size: usize) {
+        let mut state = self.state();
+        state.in_use -= size;
+        if let Some(class) = class(size)
+            && (state.free[class].len() + 1) * size <= KEEP_PER_CLASS.max(size)
+        {
+            state.free[class].push(Free(start));
+            return;
+        }
+        drop(state);
+        // SAFETY: `start` came from `alloc_zeroed` with this layout, and the block that had it is
+        // being dropped, so nothing refers to it.
+        unsafe { dealloc(start.as_ptr(), layout(size)) };
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (class, free) in state.free.iter_mut().enumerate() {
+            for block in free.drain(..) {
+                // SAFETY: the free list holds addresses from `alloc_zeroed` with the layout of
+                // their class, and has just given up this one.
+                unsafe { dealloc(block.0.as_ptr(), layout(MIN_BLOCK << class)) };
+            }
+        }
+    }
+}
+
+/// Gives out buffers and takes them back when they are dropped, on any thread. Cloning it gives
+/// another handle to the same pool.
+#[derive(Clone)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+impl Pool {
+    /// A pool that hands out at most `limit` bytes at a time.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        let state = State {
+            free: [const { Vec::new() }; CLASSES],
+            in_use: 0,
+        };
+        Self {
+            shared: Arc::new(Shared {
+                limit,
+                state: Mutex::new(state),
+            }),
+        }
+    }
+
+    /// A buffer of `len` bytes. Its content is unspecified (zeroes, or what an earlier user
+    /// left).
+    ///
+    /// # Errors
+    /// [`PoolExhausted`] when the pool's limit would be passed.
+    pub fn alloc(&self, len: usize) -> Result<Buf, PoolExhausted> {
+        let size = if len <= MIN_BLOCK << (CLASSES - 1) {
+            len.next_power_of_two().max(MIN_BLOCK)
+        } else {
+            len.checked_next_multiple_of(MIN_BLOCK)
+                .unwrap_or(usize::MAX)
+        };
+        let mut state = self.shared.state();
+        if size > self.shared.limit - state.in_use {
+            let (in_use, limit) = (state.in_use, self.shared.limit);
+            return Err(PoolExhausted {
+                wanted: len,
+                in_use,
+                limit,
+            });
+        }
+        state.in_use += size;
+        let reused = class(size).and_then(|class| state.free[class].pop());
+        drop(state);
+        let start = match reused {
+            Some(Free(start)) => start,
+            None => {
+                // SAFETY: `size` is at least `MIN_BLOCK`, so the layout's size is not zero.
+                let start = unsafe { alloc_zeroed(layout(size)) };
+                NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout(size)))
+            }
+        };
+        let block = Arc::new(Block {
+            start,
+            size,
+            home: Arc::clone(&self.shared),
+        });
+        Ok(Buf {
+            block,
+            offset: 0,
+            len,
+        })
+    }
+
+    /// Bytes of blocks handed out now, rounded up to block sizes.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.shared.state().in_use
+    }
+
+    /// The limit, bytes.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.shared.limit
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("in_use", &self.in_use())
+            .field("limit", &self.limit())
+            .finish()
+    }
+}
+
+/// A buffer from a [`Pool`]: a range of memory that this value alone can read and write. Goes back
+/// to its pool when dropped.
+pub struct Buf {
+    block: Arc<Block>,
+    offset: usize,
+    len: usize,
+}
+
+impl Buf {
+    /// Cuts it in two: this keeps the first `at` bytes, the rest is returned.
+    ///
+    /// # Panics
+    /// When `at` is over the length.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        assert!(
+            at <= self.len,
+            "split at {at} of a {} byte buffer",
+            self.len
+        );
+        let rest = Self {
+            block: Arc::clone(&self.block),
+            offset: self.offset + at,
+            len: self.len - at,
+        };
+        self.len = at;
+        rest
+    }
+
+    /// Joins what [`Buf::split_off`] cut apart.
+    ///
+    /// # Errors
+    /// Gives `next` back when it is not the piece that follows this one.
+    pub fn unsplit(&mut self, next: Self) -> Result<(), Self> {
+        if !Arc::ptr_eq(&self.block, &next.block) || self.offset + self.len != next.offset {
+            return Err(next);
+        }
+        self.len += next.len;
+        Ok(())
+    }
+
+    /// Keeps the first `len` bytes; no effect when it is not longer than that.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Makes it read-only and shareable, without a copy. The memory goes back to the pool with
+    /// the last slice of it.
+    #[must_use]
+    pub fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl Deref for Buf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `offset + len` is within the block (`alloc`, `split_off` and `unsplit` keep it
+        // so), the block was zeroed when made so every byte is initialised, it lives while
+        // `self.block` does, and no other `Buf` has this range, so nobody writes to it meanwhile.
+        unsafe { slice::from_raw_parts(self.block.start.as_ptr().add(self.offset), self.len) }
+    }
+}
+
+impl DerefMut for Buf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; and `&mut self` is the only way to this range.
+        unsafe { slice::from_raw_parts_mut(self.block.start.as_ptr().add(self.offset), self.len) }
+    }
+}
+
+impl AsRef<[u8]> for Buf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buf")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_disjoint_and_join_in_order_only() {
+        let pool = Pool::new(1 << 20);
+        let mut first = pool.alloc(10).unwrap();
+        let mut second = first.split_off(4);
+        let third = second.split_off(3);
+        first.fill(1);
+        second.fill(2);
+        let third = first.unsplit(third).unwrap_err();
+        first.unsplit(second).unwrap();
+        first.unsplit(third).unwrap();
+        assert_eq!(first.len(), 10);
+        assert_eq!(first[..7], [1, 1, 1, 1, 2, 2, 2]);
+    }
+
+    #[test]
+    fn memory_comes_back_when_the_last_slice_goes() {
+        let pool = Pool::new(8192);
+        let mut buf = pool.alloc(5000).unwrap();
+        assert_eq!(pool.in_use(), 8192);
+        assert_eq!(pool.alloc(1).unwrap_err().in_use, 8192);
+        buf.truncate(100);
+        let bytes = buf.freeze();
+        let tail = bytes.slice(50..);
+        drop(bytes);
+        assert_eq!(pool.in_use(), 8192);
+        drop(tail);
+        assert_eq!(pool.in_use(), 0);
+    }
+
+    #[test]
+    fn blocks_are_reused_and_odd_lengths_are_not_refused() {
+        let pool = Pool::new(usize::MAX);
+        let first = pool.alloc(1 << 16).unwrap();
+        let address = first.as_ptr();
+        drop(first);
+        assert_eq!(pool.alloc((1 << 16) - 5).unwrap().as_ptr(), address);
+        assert_eq!(pool.alloc((9 << 20) + 1).unwrap().len(), (9 << 20) + 1);
+        assert_eq!(pool.alloc(0).unwrap().len(), 0);
+        assert!(Pool::new(1 << 30).alloc(usize::MAX).is_err());
+    }
+}

@@ -1,0 +1,1 @@
+//! Devices that wrap a device.

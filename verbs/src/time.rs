@@ -1,0 +1,72 @@
+//! Time as the state machines see it.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Nanoseconds since some fixed moment: the process's first look at the clock, or a simulation's
+/// start. State machines are given it and never ask for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+impl Time {
+    /// The fixed moment itself.
+    pub const ZERO: Self = Self(0);
+
+    /// The monotonic clock. For the code around a state machine, not for one.
+    #[must_use]
+    pub fn now() -> Self {
+        static START: OnceLock<Instant> = OnceLock::new();
+        let start = START.get_or_init(Instant::now);
+        Self(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// From nanoseconds since the fixed moment.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the fixed moment.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero if it is not after.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Self;
+
+    fn add(self, by: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+impl Sub for Time {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        self.since(earlier)
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}.{:09}",
+            self.0 / 1_000_000_000,
+            self.0 % 1_000_000_000
+        )
+    }
+}
