@@ -5,6 +5,8 @@ use std::time::Duration;
 use onc_rpc::{Cursor, Decoder, Message};
 use smallvec::SmallVec;
 
+use crate::service::Denial;
+
 /// How much room a call's reply needs: what the upper-layer binding knows before the reply exists
 /// (RFC 8166, section 6; RFC 8267, section 2.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,5 +102,3 @@ pub enum CallError {
     #[error("the client was closed")]
     Closed,
 }
-
-pub use crate::service::Denial;

@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod port;
 mod service;
 
 pub use call::{Call, CallError, Reply, ReplyRoom};
+pub use port::{ClientEvent, ClientPort, ConnId, Down, ServerEvent, ServerPort, Source};
 pub use service::{Denial, Outcome, Programs, Request, Service, ServiceReply};
