@@ -5,6 +5,22 @@ use std::fmt;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::{DecodeError, Decoder, Encoder, Message};
+
+/// Flavor of no authentication (RFC 5531, section 8.2).
+pub const AUTH_NONE: u32 = 0;
+/// Flavor of user and group ids that the client states (appendix A).
+pub const AUTH_SYS: u32 = 1;
+/// Flavor of a short hand that a server gave out for an earlier credential (appendix A).
+pub const AUTH_SHORT: u32 = 2;
+
+/// Longest body of a credential or verifier, bytes (RFC 5531, section 8.2).
+pub const MAX_AUTH_BYTES: u32 = 400;
+/// Longest machine name in AUTH_SYS, bytes (appendix A).
+pub const MAX_MACHINE_NAME: u32 = 255;
+/// Most further groups in AUTH_SYS (appendix A).
+pub const MAX_GIDS: u32 = 16;
+
 /// AUTH_SYS credentials (RFC 5531, appendix A).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthSys {
@@ -20,6 +36,46 @@ pub struct AuthSys {
     pub gids: SmallVec<[u32; 16]>,
 }
 
+impl AuthSys {
+    /// The body of the credential. What AUTH_SYS has no room for is left out, as by every client:
+    /// the groups after the 16th and the bytes of the name after the 255th.
+    fn encode_body(&self) -> Bytes {
+        let name = &self.machine_name[..self.machine_name.len().min(MAX_MACHINE_NAME as usize)];
+        let gids = &self.gids[..self.gids.len().min(MAX_GIDS as usize)];
+        let mut out = Encoder::with_capacity(MAX_AUTH_BYTES as usize);
+        out.u32(self.stamp).opaque(name).u32(self.uid).u32(self.gid);
+        out.u32(gids.len() as u32);
+        for gid in gids {
+            out.u32(*gid);
+        }
+        out.into_bytes()
+    }
+
+    fn decode_body(body: Bytes) -> Result<Self, DecodeError> {
+        let body = Message::from_payload(body);
+        let mut from = Decoder::new(&body);
+        let stamp = from.u32()?;
+        let machine_name = from.opaque(MAX_MACHINE_NAME)?;
+        let (uid, gid) = (from.u32()?, from.u32()?);
+        let count = from.u32()?;
+        if count > MAX_GIDS {
+            return Err(DecodeError::TooLong {
+                len: u64::from(count),
+                max: u64::from(MAX_GIDS),
+            });
+        }
+        let gids = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
+        from.finish()?;
+        Ok(Self {
+            stamp,
+            machine_name,
+            uid,
+            gid,
+            gids,
+        })
+    }
+}
+
 /// Who makes a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
@@ -27,7 +83,7 @@ pub enum Credential {
     None,
     /// AUTH_SYS.
     Sys(AuthSys),
-    /// A flavor that is not implemented here, as it came.
+    /// A flavor that is not implemented here (AUTH_SHORT, RPCSEC_GSS), as it came.
     Other {
         /// Flavor number.
         flavor: u32,
@@ -36,11 +92,81 @@ pub enum Credential {
     },
 }
 
+impl Credential {
+    /// Its flavor number.
+    #[must_use]
+    pub fn flavor(&self) -> u32 {
+        match self {
+            Self::None => AUTH_NONE,
+            Self::Sys(_) => AUTH_SYS,
+            Self::Other { flavor, .. } => *flavor,
+        }
+    }
+
+    /// Appends it as an `opaque_auth`.
+    ///
+    /// # Panics
+    /// When the body of a foreign flavor is over 400 bytes: a programming error.
+    pub(crate) fn encode(&self, out: &mut Encoder) {
+        match self {
+            Self::None => encode_opaque_auth(AUTH_NONE, &[], out),
+            Self::Sys(sys) => encode_opaque_auth(AUTH_SYS, &sys.encode_body(), out),
+            Self::Other { flavor, body } => encode_opaque_auth(*flavor, body, out),
+        }
+    }
+
+    /// Reads an `opaque_auth`. The body of AUTH_NONE has no meaning and is passed over (RFC 5531,
+    /// section 8.2).
+    pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let (flavor, body) = decode_opaque_auth(from)?;
+        Ok(match flavor {
+            AUTH_NONE => Self::None,
+            AUTH_SYS => Self::Sys(AuthSys::decode_body(body)?),
+            _ => Self::Other { flavor, body },
+        })
+    }
+}
+
+/// What a party proves its identity with (RFC 5531, section 8.2). AUTH_NONE and AUTH_SYS come with
+/// an empty one of flavor AUTH_NONE, the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verifier {
+    /// Flavor number.
+    pub flavor: u32,
+    /// Its body, at most 400 bytes.
+    pub body: Bytes,
+}
+
+impl Verifier {
+    pub(crate) fn encode(&self, out: &mut Encoder) {
+        encode_opaque_auth(self.flavor, &self.body, out);
+    }
+
+    pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let (flavor, body) = decode_opaque_auth(from)?;
+        Ok(Self { flavor, body })
+    }
+}
+
+fn encode_opaque_auth(flavor: u32, body: &[u8], out: &mut Encoder) {
+    assert!(
+        body.len() <= MAX_AUTH_BYTES as usize,
+        "body of an opaque_auth over 400 bytes"
+    );
+    out.u32(flavor).opaque(body);
+}
+
+fn decode_opaque_auth(from: &mut Decoder<'_>) -> Result<(u32, Bytes), DecodeError> {
+    Ok((from.u32()?, from.opaque(MAX_AUTH_BYTES)?))
+}
+
 /// Why authentication failed (`auth_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthStat(pub u32);
 
 impl AuthStat {
+    /// No error; not an answer that a server gives.
+    pub const OK: Self = Self(0);
     /// Bad credential (seal broken).
     pub const BAD_CRED: Self = Self(1);
     /// The client must begin a new session.
@@ -51,6 +177,10 @@ impl AuthStat {
     pub const REJECTED_VERF: Self = Self(4);
     /// Rejected for security reasons.
     pub const TOO_WEAK: Self = Self(5);
+    /// The server's verifier is invalid. A client's own finding.
+    pub const INVALID_RESP: Self = Self(6);
+    /// Some unknown reason. A client's own finding.
+    pub const FAILED: Self = Self(7);
 }
 
 impl fmt::Display for AuthStat {
@@ -61,6 +191,7 @@ impl fmt::Display for AuthStat {
             Self::BAD_VERF => write!(f, "bad verifier"),
             Self::REJECTED_VERF => write!(f, "verifier rejected"),
             Self::TOO_WEAK => write!(f, "credential too weak"),
+            Self::INVALID_RESP => write!(f, "bad verifier in the reply"),
             Self(other) => write!(f, "auth_stat {other}"),
         }
     }

@@ -11,11 +11,18 @@ mod decode;
 mod encode;
 mod header;
 mod message;
+pub mod record;
 
-pub use auth::{AuthStat, AuthSys, Credential};
+pub use auth::{
+    AUTH_NONE, AUTH_SHORT, AUTH_SYS, AuthStat, AuthSys, Credential, MAX_AUTH_BYTES, MAX_GIDS,
+    MAX_MACHINE_NAME, Verifier,
+};
 pub use decode::{Cursor, DecodeError, Decoder};
 pub use encode::Encoder;
-pub use header::AcceptStatus;
+pub use header::{
+    AcceptStatus, CALL, CallDecodeError, CallHeader, REPLY, RPC_VERSION, ReplyBody, ReplyHeader,
+    peek_xid,
+};
 pub use message::{BulkItem, Message, Position, Segments};
 
 /// Number of zero bytes that bring `len` to a multiple of four (RFC 4506, section 3).
