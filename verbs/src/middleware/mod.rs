@@ -1,1 +1,5 @@
 //! Devices that wrap a device.
+
+mod link;
+
+pub use link::{Delay, ParseLinkError, Rate, Shaper};
