@@ -1,0 +1,375 @@
+//! Basic types of NFS version 3 (RFC 1813, section 2.5 and 2.6).
+
+use std::fmt;
+
+use bytes::Bytes;
+use onc_rpc::{DecodeError, Decoder, Encoder};
+
+use super::Xdr;
+use super::xdr::{debug_bytes, xdr_enum, xdr_opaque, xdr_struct};
+
+/// Longest file handle, bytes (NFS3_FHSIZE).
+pub const MAX_FILE_HANDLE: u32 = 64;
+/// Longest file name that is decoded, bytes. RFC 1813 gives none; servers have 255. More than that
+/// is taken here so that a server can answer NFS3ERR_NAMETOOLONG rather than GARBAGE_ARGS.
+pub const MAX_NAME: u32 = 4096;
+/// Longest content of a symbolic link, bytes. RFC 1813 gives none; it is what systems have.
+pub const MAX_PATH: u32 = 4096;
+/// Most file data that one READ or WRITE carries, bytes.
+pub const MAX_DATA: u32 = 4 << 20;
+
+/// What a READ, WRITE, COMMIT, READDIR or exclusive CREATE verifier is: eight bytes that only
+/// their maker understands.
+pub type Verifier = [u8; 8];
+
+/// Names an object on a server, for as long as the object exists (`nfs_fh3`).
+#[derive(Clone, Copy)]
+pub struct FileHandle {
+    len: u8,
+    bytes: [u8; MAX_FILE_HANDLE as usize],
+}
+
+impl FileHandle {
+    /// From its bytes; `None` when there are over 64.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let mut handle = Self {
+            len: u8::try_from(bytes.len()).ok()?,
+            bytes: [0; MAX_FILE_HANDLE as usize],
+        };
+        handle.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(handle)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl PartialEq for FileHandle {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for FileHandle {}
+
+impl std::hash::Hash for FileHandle {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
+impl fmt::Debug for FileHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileHandle(")?;
+        for byte in self.as_bytes() {
+            write!(f, "{byte:02x}")?;
+        }
+        write!(f, ")")
+    }
+}
+
+impl Xdr for FileHandle {
+    const MAX_LEN: u32 = 4 + MAX_FILE_HANDLE;
+
+    fn encode(&self, out: &mut Encoder) {
+        out.opaque(self.as_bytes());
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let bytes = input.opaque(MAX_FILE_HANDLE)?;
+        Self::new(&bytes).ok_or(DecodeError::TooLong {
+            len: bytes.len() as u64,
+            max: u64::from(MAX_FILE_HANDLE),
+        })
+    }
+}
+
+xdr_opaque! {
+    /// One component of a path: bytes, in no particular character set (`filename3`).
+    pub struct Name(opaque, MAX_NAME, 4 + MAX_NAME);
+    /// The content of a symbolic link (`nfspath3`). DDP-eligible wherever NFS has it: the argument
+    /// of SYMLINK and the result of READLINK (RFC 8267, section 4).
+    pub struct LinkText(bulk, MAX_PATH, 4);
+    /// The content of a part of a file. DDP-eligible: the argument of WRITE and the result of READ
+    /// (RFC 8267, section 4).
+    pub struct Data(bulk, MAX_DATA, 4);
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug_bytes("Name", &self.0, f)
+    }
+}
+
+impl fmt::Debug for LinkText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug_bytes("LinkText", &self.0, f)
+    }
+}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Data({} bytes)", self.0.len())
+    }
+}
+
+impl From<Data> for Bytes {
+    fn from(data: Data) -> Self {
+        data.0
+    }
+}
+
+xdr_enum! {
+    /// Type of an object (`ftype3`).
+    pub enum FileType("file type") {
+        /// Regular file.
+        Regular = 1,
+        /// Directory.
+        Directory = 2,
+        /// Block device.
+        Block = 3,
+        /// Character device.
+        Character = 4,
+        /// Symbolic link.
+        Symlink = 5,
+        /// Socket.
+        Socket = 6,
+        /// Named pipe.
+        Fifo = 7,
+    }
+    /// What a WRITE promises (`stable_how`).
+    pub enum Stable("stable_how") {
+        /// Nothing before COMMIT.
+        Unstable = 0,
+        /// Data, and what is needed to find it, is on stable storage.
+        DataSync = 1,
+        /// Data and all attributes are on stable storage.
+        FileSync = 2,
+    }
+}
+
+impl Default for FileType {
+    /// Regular file.
+    fn default() -> Self {
+        Self::Regular
+    }
+}
+
+xdr_struct! {
+    /// A moment, since 1970-01-01 (`nfstime3`).
+    #[derive(Copy, Default, Hash, PartialOrd, Ord)]
+    pub struct NfsTime {
+        /// Seconds.
+        pub seconds: u32,
+        /// Nanoseconds after them.
+        pub nanos: u32,
+    }
+    /// A device's number (`specdata3`).
+    #[derive(Copy, Default)]
+    pub struct DeviceNumber {
+        /// Major number.
+        pub major: u32,
+        /// Minor number.
+        pub minor: u32,
+    }
+    /// Attributes of an object (`fattr3`).
+    #[derive(Default)]
+    pub struct Attributes {
+        /// What it is.
+        pub file_type: FileType,
+        /// Permission bits, set-id bits and the sticky bit.
+        pub mode: u32,
+        /// Names it has.
+        pub nlink: u32,
+        /// Owner.
+        pub uid: u32,
+        /// Group.
+        pub gid: u32,
+        /// Length, bytes.
+        pub size: u64,
+        /// Disk space that it takes, bytes.
+        pub used: u64,
+        /// Which device, for block and character devices.
+        pub rdev: DeviceNumber,
+        /// File system that it is in.
+        pub fsid: u64,
+        /// Its number there ("inode").
+        pub fileid: u64,
+        /// Last access.
+        pub atime: NfsTime,
+        /// Last change of its content.
+        pub mtime: NfsTime,
+        /// Last change of its attributes.
+        pub ctime: NfsTime,
+    }
+    /// Attributes to set (`sattr3`).
+    #[derive(Default)]
+    pub struct SetAttributes {
+        /// Permission bits.
+        pub mode: Option<u32>,
+        /// Owner.
+        pub uid: Option<u32>,
+        /// Group.
+        pub gid: Option<u32>,
+        /// Length, bytes.
+        pub size: Option<u64>,
+        /// Last access.
+        pub atime: SetTime,
+        /// Last change of its content.
+        pub mtime: SetTime,
+    }
+    /// The attributes that weak cache consistency compares (`wcc_attr`).
+    #[derive(Default)]
+    pub struct WccAttributes {
+        /// Length, bytes.
+        pub size: u64,
+        /// Last change of its content.
+        pub mtime: NfsTime,
+        /// Last change of its attributes.
+        pub ctime: NfsTime,
+    }
+    /// Attributes before and after an operation (`wcc_data`).
+    #[derive(Default)]
+    pub struct WccData {
+        /// Before.
+        pub before: Option<WccAttributes>,
+        /// After.
+        pub after: Option<Attributes>,
+    }
+    /// A name in a directory (`diropargs3`).
+    pub struct DirOp {
+        /// The directory.
+        pub dir: FileHandle,
+        /// The name.
+        pub name: Name,
+    }
+}
+
+/// How a time is set (`set_atime`, `set_mtime`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetTime {
+    /// Not at all.
+    #[default]
+    Keep,
+    /// To the server's clock.
+    ServerTime,
+    /// To this.
+    To(NfsTime),
+}
+
+impl Xdr for SetTime {
+    const MAX_LEN: u32 = 4 + NfsTime::MAX_LEN;
+
+    fn encode(&self, out: &mut Encoder) {
+        match self {
+            Self::Keep => out.u32(0),
+            Self::ServerTime => out.u32(1),
+            Self::To(time) => {
+                out.u32(2);
+                time.encode(out);
+                out
+            }
+        };
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        match input.u32()? {
+            0 => Ok(Self::Keep),
+            1 => Ok(Self::ServerTime),
+            2 => Ok(Self::To(NfsTime::decode(input)?)),
+            value => Err(DecodeError::Invalid {
+                what: "time_how",
+                value,
+            }),
+        }
+    }
+}
+
+bitflags::bitflags! {
+    /// Permissions that ACCESS asks about (RFC 1813, section 3.3.4).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Access: u32 {
+        /// Read a file or a directory.
+        const READ = 0x01;
+        /// Look a name up in a directory.
+        const LOOKUP = 0x02;
+        /// Rewrite existing file data or change existing directory entries.
+        const MODIFY = 0x04;
+        /// Write new data or add directory entries.
+        const EXTEND = 0x08;
+        /// Delete an existing directory entry.
+        const DELETE = 0x10;
+        /// Execute a file.
+        const EXECUTE = 0x20;
+    }
+
+    /// What a file system can do (RFC 1813, section 3.3.19).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Properties: u32 {
+        /// Hard links.
+        const LINK = 0x01;
+        /// Symbolic links.
+        const SYMLINK = 0x02;
+        /// PATHCONF is the same for all its objects.
+        const HOMOGENEOUS = 0x08;
+        /// SETATTR can set times to any value.
+        const CAN_SET_TIME = 0x10;
+    }
+}
+
+/// Bits without a name are kept: they are the peer's to define.
+macro_rules! xdr_flags {
+    ($($name:ident),*) => {$(
+        impl Xdr for $name {
+            const MAX_LEN: u32 = 4;
+
+            fn encode(&self, out: &mut Encoder) {
+                out.u32(self.bits());
+            }
+
+            fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+                input.u32().map(Self::from_bits_retain)
+            }
+        }
+    )*};
+}
+
+xdr_flags!(Access, Properties);
+
+#[cfg(test)]
+mod arbitrary {
+    use quickcheck::{Arbitrary, Gen};
+
+    use super::*;
+
+    impl Arbitrary for FileHandle {
+        fn arbitrary(g: &mut Gen) -> Self {
+            let mut bytes = Vec::<u8>::arbitrary(g);
+            bytes.truncate(MAX_FILE_HANDLE as usize);
+            Self::new(&bytes).unwrap()
+        }
+    }
+
+    impl Arbitrary for SetTime {
+        fn arbitrary(g: &mut Gen) -> Self {
+            let to = Self::To(NfsTime::arbitrary(g));
+            *g.choose(&[Self::Keep, Self::ServerTime, to]).unwrap()
+        }
+    }
+
+    impl Arbitrary for Access {
+        fn arbitrary(g: &mut Gen) -> Self {
+            Self::from_bits_retain(u32::arbitrary(g))
+        }
+    }
+
+    impl Arbitrary for Properties {
+        fn arbitrary(g: &mut Gen) -> Self {
+            Self::from_bits_retain(u32::arbitrary(g))
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! How a value of the protocol becomes XDR and back, and the macros that derive it.
+
+use bytes::Bytes;
+use onc_rpc::{DecodeError, Decoder, Encoder};
+
+/// A value of the protocol, encoded as RFC 4506 says.
+///
+/// Unlike a general serialisation trait it knows the longest encoding of its type: the reply size
+/// estimates that the upper-layer binding owes its transport (RFC 8267, section 3) are sums of it.
+pub trait Xdr: Sized {
+    /// Bytes of the longest encoding, without the content of bulk items, which travel apart.
+    /// Results whose length the protocol does not bound say how long the fixed part is.
+    const MAX_LEN: u32;
+
+    /// Appends the value.
+    fn encode(&self, out: &mut Encoder);
+
+    /// Takes the value.
+    ///
+    /// # Errors
+    /// The stream ends early, or holds something that is not of this type.
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError>;
+}
+
+impl Xdr for () {
+    const MAX_LEN: u32 = 0;
+
+    fn encode(&self, _: &mut Encoder) {}
+
+    fn decode(_: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        Ok(())
+    }
+}
+
+impl Xdr for u32 {
+    const MAX_LEN: u32 = 4;
+
+    fn encode(&self, out: &mut Encoder) {
+        out.u32(*self);
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        input.u32()
+    }
+}
+
+impl Xdr for u64 {
+    const MAX_LEN: u32 = 8;
+
+    fn encode(&self, out: &mut Encoder) {
+        out.u64(*self);
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        input.u64()
+    }
+}
+
+impl Xdr for bool {
+    const MAX_LEN: u32 = 4;
+
+    fn encode(&self, out: &mut Encoder) {
+        out.bool(*self);
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        input.bool()
+    }
+}
+
+/// Verifiers: eight bytes of fixed-length opaque data.
+impl Xdr for [u8; 8] {
+    const MAX_LEN: u32 = 8;
+
+    fn encode(&self, out: &mut Encoder) {
+        out.opaque_fixed(self);
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        // The encoding of an unsigned hyper integer is the same eight bytes.
+        Ok(input.u64()?.to_be_bytes())
+    }
+}
+
+/// Optional data (RFC 4506, section 4.19), and every union of RFC 1813 that switches on a boolean.
+impl<T: Xdr> Xdr for Option<T> {
+    const MAX_LEN: u32 = 4 + T::MAX_LEN;
+
+    fn encode(&self, out: &mut Encoder) {
+        out.bool(self.is_some());
+        if let Some(value) = self {
+            value.encode(out);
+        }
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        Ok(if input.bool()? {
+            Some(T::decode(input)?)
+        } else {
+            None
+        })
+    }
+}
+
+/// A list whose entries are linked by optional data, as directory entries and exports are. The
+/// protocol does not bound it, so [`Xdr::MAX_LEN`] is that of an empty one; decoding takes no more
+/// entries than the message has room for.
+impl<T: Xdr> Xdr for Vec<T> {
+    const MAX_LEN: u32 = 4;
+
+    fn encode(&self, out: &mut Encoder) {
+        for entry in self {
+            out.bool(true);
+            entry.encode(out);
+        }
+        out.bool(false);
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let mut list = Self::new();
+        while input.bool()? {
+            list.push(T::decode(input)?);
+        }
+        Ok(list)
+    }
+}
+
+/// Bytes of `value` when encoded, bulk items' content not counted.
+#[must_use]
+pub fn encoded_len<T: Xdr>(value: &T) -> u64 {
+    let mut out = Encoder::new();
+    value.encode(&mut out);
+    out.finish().payload_len()
+}
+
+/// A structure whose fields are encoded one after the other.
+macro_rules! xdr_struct {
+    ($($(#[$meta:meta])* pub struct $name:ident {
+        $($(#[$field_meta:meta])* pub $field:ident: $ty:ty,)*
+    })*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$field_meta])* pub $field: $ty,)*
+        }
+
+        impl $crate::proto::Xdr for $name {
+            const MAX_LEN: u32 = 0 $(+ <$ty as $crate::proto::Xdr>::MAX_LEN)*;
+
+            fn encode(&self, out: &mut onc_rpc::Encoder) {
+                $($crate::proto::Xdr::encode(&self.$field, out);)*
+            }
+
+            fn decode(input: &mut onc_rpc::Decoder<'_>) -> Result<Self, onc_rpc::DecodeError> {
+                Ok(Self { $($field: $crate::proto::Xdr::decode(input)?,)* })
+            }
+        }
+
+        #[cfg(test)]
+        impl quickcheck::Arbitrary for $name {
+            fn arbitrary(g: &mut quickcheck::Gen) -> Self {
+                Self { $($field: quickcheck::Arbitrary::arbitrary(g),)* }
+            }
+        }
+    )*};
+}
+
+/// An enumeration: any other value on the wire is an error.
+macro_rules! xdr_enum {
+    ($($(#[$meta:meta])* pub enum $name:ident($what:literal) {
+        $($(#[$variant_meta:meta])* $variant:ident = $value:literal,)*
+    })*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum $name {
+            $($(#[$variant_meta])* $variant = $value,)*
+        }
+
+        impl $crate::proto::Xdr for $name {
+            const MAX_LEN: u32 = 4;
+
+            fn encode(&self, out: &mut onc_rpc::Encoder) {
+                out.u32(*self as u32);
+            }
+
+            fn decode(input: &mut onc_rpc::Decoder<'_>) -> Result<Self, onc_rpc::DecodeError> {
+                match input.u32()? {
+                    $($value => Ok(Self::$variant),)*
+                    value => Err(onc_rpc::DecodeError::Invalid { what: $what, value }),
+                }
+            }
+        }
+
+        #[cfg(test)]
+        impl quickcheck::Arbitrary for $name {
+            fn arbitrary(g: &mut quickcheck::Gen) -> Self {
+                *g.choose(&[$(Self::$variant),*]).expect("an enumeration has variants")
+            }
+        }
+    )*};
+}
+
+/// Variable-length opaque data with its limit; `bulk` for what RFC 8267 calls DDP-eligible.
+macro_rules! xdr_opaque {
+    ($($(#[$meta:meta])* pub struct $name:ident($kind:ident, $max:expr, $max_len:expr);)*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub bytes::Bytes);
+
+        impl $crate::proto::Xdr for $name {
+            const MAX_LEN: u32 = $max_len;
+
+            fn encode(&self, out: &mut onc_rpc::Encoder) {
+                $crate::proto::xdr::$kind::put(out, &self.0);
+            }
+
+            fn decode(input: &mut onc_rpc::Decoder<'_>) -> Result<Self, onc_rpc::DecodeError> {
+                input.$kind($max).map(Self)
+            }
+        }
+
+        impl From<&[u8]> for $name {
+            fn from(bytes: &[u8]) -> Self {
+                Self(bytes::Bytes::copy_from_slice(bytes))
+            }
+        }
+
+        impl From<bytes::Bytes> for $name {
+            fn from(bytes: bytes::Bytes) -> Self {
+                Self(bytes)
+            }
+        }
+
+        impl AsRef<[u8]> for $name {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+
+        #[cfg(test)]
+        impl quickcheck::Arbitrary for $name {
+            fn arbitrary(g: &mut quickcheck::Gen) -> Self {
+                let mut bytes = Vec::<u8>::arbitrary(g);
+                bytes.truncate($max as usize);
+                Self(bytes.into())
+            }
+        }
+    )*};
+}
+
+pub(super) use {xdr_enum, xdr_opaque, xdr_struct};
+
+/// Opaque data that stays in the payload.
+pub(super) mod opaque {
+    pub(crate) fn put(out: &mut onc_rpc::Encoder, data: &bytes::Bytes) {
+        out.opaque(data);
+    }
+}
+
+/// Opaque data that is held apart.
+pub(super) mod bulk {
+    pub(crate) fn put(out: &mut onc_rpc::Encoder, data: &bytes::Bytes) {
+        out.bulk(data.clone());
+    }
+}
+
+/// Prints bytes that are mostly text.
+pub(super) fn debug_bytes(
+    what: &str,
+    bytes: &Bytes,
+    f: &mut std::fmt::Formatter<'_>,
+) -> std::fmt::Result {
+    write!(f, "{what}(\"{}\")", bytes.escape_ascii())
+}

@@ -1,0 +1,122 @@
+//! The upper-layer binding of RFC 8267: which data items may travel apart, and how much room a
+//! reply needs.
+//!
+//! DDP-eligible in NFS version 3 (section 4): the file data of WRITE's arguments and READ's
+//! results, the path of SYMLINK's arguments and READLINK's results, and nothing else. They are
+//! [`Data`](crate::proto::Data) and [`LinkText`](crate::proto::LinkText), which encode themselves
+//! as bulk items. MOUNT has none.
+//!
+//! Reply size estimates (sections 3 and 4.1) follow from the longest encoding of the results'
+//! types and, where a call says how much it wants, from the call. No procedure of NFS version 3
+//! needs a retry with more room.
+
+use rpc_transport::ReplyRoom;
+
+use crate::proto::{
+    Attributes, HandleArgs, MAX_PATH, Procedure, ReadArgs, ReaddirArgs, ReaddirplusArgs, Status,
+    Verifier, Xdr, mnt, nfs,
+};
+
+/// Room for the results of MOUNT's EXPORT and DUMP, which the protocol does not bound, bytes.
+/// RFC 8267 (section 5.1) has MOUNT travel over TCP, where replies need no estimate; this is what
+/// is set aside when it travels over RDMA even so. A list that does not fit is an ERR_CHUNK.
+pub const MOUNT_LIST_ROOM: u32 = 64 << 10;
+
+/// What a READDIR reply may hold beyond the count that the call asked for: RFC 1813 counts the
+/// whole `READDIR3resok` but not the status before it; Linux servers count the entries alone, not
+/// the attributes and the verifier before them.
+const READDIR_FIXED: u32 =
+    Status::MAX_LEN + <Option<Attributes> as Xdr>::MAX_LEN + Verifier::MAX_LEN;
+
+/// A procedure whose reply size is known before the call is made.
+pub trait Binding: Procedure {
+    /// The room that the reply to a call with these arguments needs.
+    fn reply_room(args: &Self::Args) -> ReplyRoom;
+}
+
+/// Room for results without DDP-eligible items.
+fn payload(payload: u32) -> ReplyRoom {
+    ReplyRoom {
+        payload,
+        items: Default::default(),
+    }
+}
+
+/// Room for results with one DDP-eligible item of at most `item` bytes.
+fn with_item(payload: u32, item: u32) -> ReplyRoom {
+    ReplyRoom {
+        payload,
+        items: [item].into_iter().collect(),
+    }
+}
+
+macro_rules! bounded {
+    ($($procedure:ty),* $(,)?) => {$(
+        impl Binding for $procedure {
+            fn reply_room(_: &Self::Args) -> ReplyRoom {
+                payload(<Self as Procedure>::Results::MAX_LEN)
+            }
+        }
+    )*};
+}
+
+bounded!(
+    nfs::Null,
+    nfs::Getattr,
+    nfs::Setattr,
+    nfs::Lookup,
+    nfs::Access,
+    nfs::Write,
+    nfs::Create,
+    nfs::Mkdir,
+    nfs::Symlink,
+    nfs::Mknod,
+    nfs::Remove,
+    nfs::Rmdir,
+    nfs::Rename,
+    nfs::Link,
+    nfs::Fsstat,
+    nfs::Fsinfo,
+    nfs::Pathconf,
+    nfs::Commit,
+    mnt::Null,
+    mnt::Mount,
+    mnt::Unmount,
+    mnt::UnmountAll,
+);
+
+impl Binding for nfs::Read {
+    fn reply_room(args: &ReadArgs) -> ReplyRoom {
+        with_item(<Self as Procedure>::Results::MAX_LEN, args.count)
+    }
+}
+
+impl Binding for nfs::Readlink {
+    fn reply_room(_: &HandleArgs) -> ReplyRoom {
+        with_item(<Self as Procedure>::Results::MAX_LEN, MAX_PATH)
+    }
+}
+
+impl Binding for nfs::Readdir {
+    fn reply_room(args: &ReaddirArgs) -> ReplyRoom {
+        payload(READDIR_FIXED.saturating_add(args.count))
+    }
+}
+
+impl Binding for nfs::Readdirplus {
+    fn reply_room(args: &ReaddirplusArgs) -> ReplyRoom {
+        payload(READDIR_FIXED.saturating_add(args.max_count))
+    }
+}
+
+impl Binding for mnt::Export {
+    fn reply_room((): &()) -> ReplyRoom {
+        payload(MOUNT_LIST_ROOM)
+    }
+}
+
+impl Binding for mnt::Dump {
+    fn reply_room((): &()) -> ReplyRoom {
+        payload(MOUNT_LIST_ROOM)
+    }
+}
