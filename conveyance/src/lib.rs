@@ -1,1 +1,39 @@
-//! (under construction)
+//! Conveyance plans: which bytes of an RPC message travel which way.
+//!
+//! A plan is decided per message, from the message's [`Shape`], what the reply may need or what
+//! the requester offered, and the connection's [`Limits`]. It is a value: it can be compared, and
+//! printed in one line. Nothing here touches a device, a buffer or a clock, and nothing knows how a
+//! header is written; a protocol version says only how long its headers are
+//! ([`Limits::header_len`]).
+//!
+//! ```
+//! use conveyance::{ChunkCounts, Item, Limits, ReplyNeed, Shape, plan_call};
+//!
+//! let limits = Limits {
+//!     inline_send: 4096,
+//!     inline_receive: 4096,
+//!     max_segment: 1 << 30,
+//!     max_message: 1 << 22,
+//!     header_len: |chunks: &ChunkCounts| 28 + 24 * chunks.read_segments,
+//! };
+//! let write = Shape::new(156, [Item { position: 152, len: 8192 }]);
+//! let plan = plan_call(&write, &ReplyNeed::new(240, []), &limits).unwrap();
+//! assert_eq!(
+//!     plan.to_string(),
+//!     "call: payload inline (156 B), item 0 by read chunk at 152 (8192 B), \
+//!      as all inline is 8376 B of 4096 B; reply: inline (<= 240 B)"
+//! );
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod call;
+mod explain;
+mod limits;
+mod reply;
+mod shape;
+
+pub use call::{CallError, CallItem, CallPayload, CallPlan, plan_call};
+pub use limits::{ChunkCounts, Limits};
+pub use reply::{Offer, Offers, ReplyError, ReplyItem, ReplyPayload, ReplyPlan, plan_reply};
+pub use shape::{Item, ReplyNeed, Shape, Unplaced};

@@ -1,0 +1,244 @@
+//! How a requester conveys a call, and what it offers for the reply.
+
+use smallvec::SmallVec;
+
+use crate::{ChunkCounts, Item, Limits, ReplyNeed, Shape};
+
+/// How a call's payload stream travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallPayload {
+    /// In the Send, after the transport header (RDMA_MSG).
+    Inline,
+    /// In a position-zero read chunk (RDMA_NOMSG): a Long Call (RFC 8166, section 3.5.3).
+    PositionZero,
+}
+
+/// How an item of a call travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallItem {
+    /// As part of the payload stream.
+    InPayload,
+    /// The peer fetches it from a read chunk of its own.
+    ReadChunk,
+}
+
+/// Why a call cannot be conveyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The call is over [`Limits::max_message`].
+    #[error("the call is {len} bytes long, the limit is {max}")]
+    CallTooLong {
+        /// Bytes of its stream.
+        len: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// The reply could be over [`Limits::max_message`].
+    #[error("its reply can be {len} bytes long, the limit is {max}")]
+    ReplyTooLong {
+        /// Bytes of the longest reply's stream.
+        len: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// The chunk lists alone are over an inline threshold.
+    #[error("its chunk lists take {len} bytes, the inline threshold is {max}")]
+    TooManySegments {
+        /// Bytes of the transport header.
+        len: u64,
+        /// The threshold.
+        max: u64,
+    },
+}
+
+/// A call's plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallPlan {
+    /// How the payload stream travels.
+    pub payload: CallPayload,
+    /// Bytes of the payload stream as it travels: the items that stay in it included.
+    pub payload_len: u64,
+    /// What becomes of each item, in stream order.
+    pub items: SmallVec<[(Item, CallItem); 1]>,
+    /// Bytes of each write chunk to offer, in list order; none when the reply surely fits inline.
+    pub write_chunks: SmallVec<[u64; 1]>,
+    /// Bytes of the reply chunk to offer, if one is needed.
+    pub reply_chunk: Option<u64>,
+    /// Bytes of the transport header.
+    pub header_len: u64,
+    /// Why the call is conveyed like this: bytes of the call if everything went inline, and the
+    /// threshold for that.
+    pub call_inline: (u64, u64),
+    /// Why the reply's chunks are offered or not: bytes of the longest reply if everything came
+    /// inline, and the threshold for that.
+    pub reply_inline: (u64, u64),
+    /// Bytes of the reply's payload stream as it travels, at most.
+    pub reply_payload: u64,
+}
+
+impl CallPlan {
+    /// Bytes of the Send: never over [`Limits::inline_send`].
+    #[must_use]
+    pub fn send_len(&self) -> u64 {
+        match self.payload {
+            CallPayload::Inline => self.header_len + self.payload_len,
+            CallPayload::PositionZero => self.header_len,
+        }
+    }
+}
+
+/// What a requester offers for the reply.
+struct Offered {
+    write_chunks: SmallVec<[u64; 1]>,
+    reply_chunk: Option<u64>,
+    counts: ChunkCounts,
+    /// Bytes of the longest reply with everything inline, and of what then is its payload stream.
+    all_inline: u64,
+    payload: u64,
+}
+
+/// Decides how a call is conveyed. `need` is the longest that its reply can be.
+///
+/// What fits inline goes inline, DDP-eligible or not: RFC 8166 leaves that to the sender (section
+/// 3.5.2) and a Send is the cheapest operation there is. Otherwise the longest items are moved to
+/// read chunks until the rest fits; if even that is not enough, the payload itself goes into a
+/// position-zero read chunk, and items that are longer than the inline threshold beside it.
+///
+/// # Errors
+/// [`CallError`]: nothing the protocol has can convey this call, or its reply.
+pub fn plan_call(shape: &Shape, need: &ReplyNeed, limits: &Limits) -> Result<CallPlan, CallError> {
+    let (len, max) = (shape.stream_len(), limits.max_message);
+    if len > max {
+        return Err(CallError::CallTooLong { len, max });
+    }
+    let offered = offer(need, limits)?;
+    let mut counts = offered.counts;
+    let fits = |counts: &ChunkCounts, payload: u64| {
+        (limits.header_len)(counts) + payload <= limits.inline_send
+    };
+
+    let mut items: SmallVec<[(Item, CallItem); 1]> = shape
+        .items()
+        .iter()
+        .map(|&item| (item, CallItem::InPayload))
+        .collect();
+    let mut payload_len = shape.stream_len();
+    let call_inline = (
+        (limits.header_len)(&counts) + payload_len,
+        limits.inline_send,
+    );
+    while !fits(&counts, payload_len) {
+        let Some(longest) = longest_worth_reducing(&items, limits) else {
+            break;
+        };
+        let (item, how) = &mut items[longest];
+        *how = CallItem::ReadChunk;
+        payload_len -= item.in_stream();
+        counts.read_segments += limits.segments(item.len);
+    }
+
+    let mut payload = CallPayload::Inline;
+    if !fits(&counts, payload_len) {
+        payload = CallPayload::PositionZero;
+        // The payload needs a chunk anyway: short items are not worth one of their own any more.
+        for (item, how) in &mut items {
+            if *how == CallItem::ReadChunk && item.in_stream() <= limits.inline_send {
+                *how = CallItem::InPayload;
+                payload_len += item.in_stream();
+                counts.read_segments -= limits.segments(item.len);
+            }
+        }
+        let zero = |len: u64, counts: &ChunkCounts| ChunkCounts {
+            read_segments: counts.read_segments + limits.segments(len),
+            ..*counts
+        };
+        let apart = zero(payload_len, &counts);
+        counts = if fits(&apart, 0) {
+            apart
+        } else {
+            // Too many segments for the header: one chunk for everything has the fewest.
+            items
+                .iter_mut()
+                .for_each(|(_, how)| *how = CallItem::InPayload);
+            payload_len = shape.stream_len();
+            zero(payload_len, &offered.counts)
+        };
+    }
+    let header_len = (limits.header_len)(&counts);
+    if header_len > limits.inline_send {
+        let (len, max) = (header_len, limits.inline_send);
+        return Err(CallError::TooManySegments { len, max });
+    }
+    Ok(CallPlan {
+        payload,
+        payload_len,
+        items,
+        write_chunks: offered.write_chunks,
+        reply_chunk: offered.reply_chunk,
+        header_len,
+        call_inline,
+        reply_inline: (offered.all_inline, limits.inline_receive),
+        reply_payload: offered.payload,
+    })
+}
+
+/// The longest item that is still in the payload and takes more room there than a read chunk takes
+/// in the header.
+fn longest_worth_reducing(items: &[(Item, CallItem)], limits: &Limits) -> Option<usize> {
+    let cost = |item: &Item| {
+        let with = ChunkCounts {
+            read_segments: limits.segments(item.len),
+            ..ChunkCounts::default()
+        };
+        (limits.header_len)(&with).saturating_sub((limits.header_len)(&ChunkCounts::default()))
+    };
+    items
+        .iter()
+        .enumerate()
+        .filter(|(_, (item, how))| *how == CallItem::InPayload && item.in_stream() > cost(item))
+        .max_by_key(|(_, (item, _))| item.len)
+        .map(|(index, _)| index)
+}
+
+/// What must be offered so that every reply within `need` can be conveyed (RFC 8166, sections
+/// 4.3.2 and 4.3.3).
+fn offer(need: &ReplyNeed, limits: &Limits) -> Result<Offered, CallError> {
+    let (len, max) = (need.stream_len(), limits.max_message);
+    if len > max {
+        return Err(CallError::ReplyTooLong { len, max });
+    }
+    let mut offered = Offered {
+        write_chunks: SmallVec::new(),
+        reply_chunk: None,
+        counts: ChunkCounts::default(),
+        all_inline: (limits.header_len)(&ChunkCounts::default()) + need.stream_len(),
+        payload: need.stream_len(),
+    };
+    if offered.all_inline <= limits.inline_receive {
+        return Ok(offered);
+    }
+    offered.payload = need.payload;
+    // An item that the reply turns out not to have leaves its chunk to the next one, so each chunk
+    // has room for the longest of its own item and all later ones (section 4.3.2.2).
+    let mut longest = 0;
+    for &len in need.items.iter().rev() {
+        longest = len.max(longest);
+        if longest > 0 {
+            offered.write_chunks.insert(0, longest);
+            offered.counts.write_chunks += 1;
+            offered.counts.write_segments += limits.segments(longest);
+        }
+    }
+    if (limits.header_len)(&offered.counts) + need.payload > limits.inline_receive {
+        offered.reply_chunk = Some(need.payload);
+        offered.counts.reply_segments = Some(limits.segments(need.payload));
+    }
+    // The reply's header repeats all of it (sections 3.4.6 and 4.3.3).
+    let len = (limits.header_len)(&offered.counts);
+    if len > limits.inline_receive {
+        let max = limits.inline_receive;
+        return Err(CallError::TooManySegments { len, max });
+    }
+    Ok(offered)
+}
