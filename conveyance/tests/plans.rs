@@ -1,5 +1,7 @@
 //! Plans by example, and what holds for every plan.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use conveyance::{
     CallError, CallItem, CallPayload, ChunkCounts, Item, Limits, Offer, Offers, ReplyError,
     ReplyItem, ReplyNeed, ReplyPayload, Shape, plan_call, plan_reply,
