@@ -6,9 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod poll_loop;
 mod port;
+mod runtime;
 mod service;
+mod timer;
 
 pub use call::{Call, CallError, Reply, ReplyRoom};
+pub use poll_loop::{PollLoop, SourceId, Wake};
 pub use port::{ClientEvent, ClientPort, ConnId, Down, ServerEvent, ServerPort, Source};
+pub use runtime::{Elapsed, Runtime, Sleep};
 pub use service::{Denial, Outcome, Programs, Request, Service, ServiceReply};

@@ -1,0 +1,242 @@
+//! Waiting: what a client's `Runtime` and a server's loop have in common.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mio::{Events, Poll, Token};
+use verbs::{Poller, Time};
+
+use crate::Source;
+use crate::timer::Timer;
+
+/// The loop's own tokens are below this; source `n` has those from `n << 32` on, `n` from 1.
+const FIRST_SOURCE: usize = 1;
+const TIMER: Token = Token(0);
+const WAKER: Token = Token(1);
+/// Readiness events taken from the operating system at a time.
+const EVENTS: usize = 256;
+/// Turns in a row without a look at the operating system's readiness events. A source that always
+/// has something to do must not starve the others.
+const TURNS_WITHOUT_LOOK: u32 = 64;
+
+/// Wakes a loop, from any thread. Costs a system call only while the loop sleeps.
+#[derive(Debug)]
+pub struct Wake {
+    woken: AtomicBool,
+    sleeping: AtomicBool,
+    waker: mio::Waker,
+}
+
+impl Wake {
+    /// Wakes the loop now, or keeps it from falling asleep.
+    pub fn wake(&self) {
+        // Both flags are sequentially consistent: either this sees that the loop is about to
+        // sleep, or the loop sees, after saying so, that it was woken. No wake-up is lost.
+        self.woken.store(true, Ordering::SeqCst);
+        if self.sleeping.swap(false, Ordering::SeqCst)
+            && let Err(error) = self.waker.wake()
+        {
+            tracing::error!(%error, "cannot wake a poll loop");
+        }
+    }
+
+    /// Whether it was woken since the last time this was asked.
+    pub(crate) fn take(&self) -> bool {
+        self.woken.load(Ordering::SeqCst) && self.woken.swap(false, Ordering::SeqCst)
+    }
+}
+
+impl std::task::Wake for Wake {
+    fn wake(self: Arc<Self>) {
+        Self::wake(&self);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        Self::wake(self);
+    }
+}
+
+/// A source's name in its [`PollLoop`]. Not reused while the loop lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceId(usize);
+
+struct Entry {
+    id: SourceId,
+    source: Rc<RefCell<dyn Source>>,
+}
+
+/// Steps sources, and sleeps in `mio` when none has anything to do.
+///
+/// One turn of a loop: [`PollLoop::turn`]; when that made no progress and the loop's owner has
+/// nothing to do either, [`PollLoop::wait`].
+pub struct PollLoop {
+    poll: Poll,
+    events: Events,
+    wake: Arc<Wake>,
+    timer: Timer,
+    entries: Vec<Entry>,
+    next_id: usize,
+    busy_poll: bool,
+    turns: u32,
+}
+
+impl PollLoop {
+    /// A loop without sources.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub fn new() -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let wake = Arc::new(Wake {
+            woken: AtomicBool::new(false),
+            sleeping: AtomicBool::new(false),
+            waker: mio::Waker::new(poll.registry(), WAKER)?,
+        });
+        let timer = Timer::new(poll.registry(), TIMER)?;
+        Ok(Self {
+            poll,
+            events: Events::with_capacity(EVENTS),
+            wake,
+            timer,
+            entries: Vec::new(),
+            next_id: FIRST_SOURCE,
+            busy_poll: false,
+            turns: 0,
+        })
+    }
+
+    /// What wakes it from other threads.
+    #[must_use]
+    pub fn wake(&self) -> &Arc<Wake> {
+        &self.wake
+    }
+
+    /// Takes a source in.
+    ///
+    /// # Errors
+    /// What [`Source::attach`] says.
+    pub fn add(&mut self, source: Rc<RefCell<dyn Source>>) -> io::Result<SourceId> {
+        let id = SourceId(self.next_id);
+        let registry = self.poll.registry().try_clone()?;
+        let first_token = id.0 << 32;
+        let poller = Poller {
+            registry,
+            first_token,
+        };
+        source.borrow_mut().attach(poller)?;
+        source.borrow_mut().set_busy_poll(self.busy_poll);
+        self.next_id += 1;
+        self.entries.push(Entry { id, source });
+        Ok(id)
+    }
+
+    /// Lets go of a source.
+    pub fn remove(&mut self, id: SourceId) {
+        self.entries.retain(|entry| entry.id != id);
+    }
+
+    /// Whether to look for arrivals all the time instead of sleeping.
+    pub fn set_busy_poll(&mut self, on: bool) {
+        self.busy_poll = on;
+        for entry in &self.entries {
+            entry.source.borrow_mut().set_busy_poll(on);
+        }
+    }
+
+    /// Polls every source once. Returns whether any made progress.
+    pub fn turn(&mut self, now: Time) -> bool {
+        self.turns += 1;
+        if self.turns >= TURNS_WITHOUT_LOOK {
+            self.look(Some(Duration::ZERO));
+        }
+        let mut progress = false;
+        for entry in &self.entries {
+            progress |= entry.source.borrow_mut().poll(now);
+        }
+        progress
+    }
+
+    /// Sleeps until a source has something to do, `deadline` or a source's own deadline is
+    /// reached, or the loop is woken. Returns at once when that is the case already, and always
+    /// when busy-polling.
+    pub fn wait(&mut self, deadline: Option<Time>) {
+        if self.busy_poll {
+            return;
+        }
+        let mut deadline = deadline;
+        for entry in &self.entries {
+            let mut source = entry.source.borrow_mut();
+            if !source.arm() {
+                return;
+            }
+            deadline = earlier(deadline, source.next_deadline());
+        }
+        self.sleep(deadline);
+    }
+
+    /// As [`PollLoop::wait`], but sleeps on although sources have something to tell: for an owner
+    /// that cannot take anything more until it is woken.
+    pub fn wait_for_wake(&mut self) {
+        let deadline = self
+            .entries
+            .iter()
+            .filter_map(|entry| entry.source.borrow().next_deadline())
+            .min();
+        self.sleep(deadline);
+    }
+
+    fn sleep(&mut self, deadline: Option<Time>) {
+        self.wake.sleeping.store(true, Ordering::SeqCst);
+        if self.wake.woken.load(Ordering::SeqCst) {
+            self.wake.sleeping.store(false, Ordering::SeqCst);
+            return;
+        }
+        let timeout = deadline.map(|deadline| self.timer.timeout(deadline, Time::now()));
+        self.look(timeout);
+        self.wake.sleeping.store(false, Ordering::SeqCst);
+    }
+
+    /// Takes readiness events from the operating system and hands them to their sources.
+    fn look(&mut self, timeout: Option<Duration>) {
+        self.turns = 0;
+        if let Err(error) = self.poll.poll(&mut self.events, timeout) {
+            if error.kind() != io::ErrorKind::Interrupted {
+                // Not a thing that happens to a valid epoll descriptor. Going on slowly is better
+                // than ending calls that may still be answered.
+                tracing::error!(%error, "waiting for events failed");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            return;
+        }
+        for event in &self.events {
+            let Token(token) = event.token();
+            let id = SourceId(token >> 32);
+            // Entries are in ascending order of id: new ones go to the end.
+            if let Ok(at) = self.entries.binary_search_by_key(&id.0, |entry| entry.id.0) {
+                let local = token & 0xffff_ffff;
+                self.entries[at].source.borrow_mut().ready(local);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for PollLoop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PollLoop")
+            .field("sources", &self.entries.len())
+            .field("busy_poll", &self.busy_poll)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The earlier of two deadlines, either of which may be absent.
+pub(crate) fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

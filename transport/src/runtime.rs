@@ -1,0 +1,314 @@
+//! Drives futures, connections and devices from the calling thread.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use verbs::Time;
+
+use crate::Source;
+use crate::poll_loop::{PollLoop, SourceId, Wake};
+
+/// A single-threaded runtime: [`Runtime::block_on`] drives one future, and every source that takes
+/// part, on the calling thread. Cloning gives another handle to the same one.
+///
+/// There are no tasks to spawn: many calls in flight are many futures in one
+/// `futures_util::stream::FuturesUnordered`, or joined.
+#[derive(Clone)]
+pub struct Runtime {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    poll_loop: RefCell<PollLoop>,
+    wake: Arc<Wake>,
+    waker: Waker,
+    timers: Timers,
+    /// Sources to let go of once nothing steps them.
+    leaving: RefCell<Vec<SourceId>>,
+}
+
+impl Runtime {
+    /// A runtime without sources.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub fn new() -> io::Result<Self> {
+        let poll_loop = PollLoop::new()?;
+        let wake = Arc::clone(poll_loop.wake());
+        Ok(Self {
+            inner: Rc::new(Inner {
+                poll_loop: RefCell::new(poll_loop),
+                waker: Waker::from(Arc::clone(&wake)),
+                wake,
+                timers: Timers::default(),
+                leaving: RefCell::new(Vec::new()),
+            }),
+        })
+    }
+
+    /// The time now, on the clock that sources are given.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        Time::now()
+    }
+
+    /// Whether [`Runtime::block_on`] looks for arrivals all the time instead of sleeping: lower
+    /// latency, one core fully used. For the sources of now and of later.
+    pub fn set_busy_poll(&self, on: bool) {
+        self.inner.poll_loop.borrow_mut().set_busy_poll(on);
+    }
+
+    /// Takes a source in. [`crate::Client`] does this by itself.
+    ///
+    /// # Errors
+    /// What [`Source::attach`] says.
+    pub fn attach(&self, source: Rc<RefCell<dyn Source>>) -> io::Result<SourceId> {
+        self.inner.poll_loop.borrow_mut().add(source)
+    }
+
+    /// Lets go of a source, now or, while it is being stepped, right after.
+    pub fn detach(&self, id: SourceId) {
+        match self.inner.poll_loop.try_borrow_mut() {
+            Ok(mut poll_loop) => poll_loop.remove(id),
+            Err(_) => self.inner.leaving.borrow_mut().push(id),
+        }
+    }
+
+    /// Runs a future to its end. Wakers given to it work from any thread.
+    ///
+    /// Not to be called from within a source. It can be called from within a future that another
+    /// `block_on` of the same runtime drives; that future is polled no further meanwhile.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let inner = &*self.inner;
+        let mut future = pin!(future);
+        let mut context = Context::from_waker(&inner.waker);
+        inner.wake.wake();
+        loop {
+            if inner.wake.take()
+                && let Poll::Ready(output) = future.as_mut().poll(&mut context)
+            {
+                // An outer `block_on` shares the flag, and may have been woken meanwhile.
+                inner.wake.wake();
+                return output;
+            }
+            let now = self.now();
+            let progress = inner.poll_loop.borrow_mut().turn(now);
+            for id in inner.leaving.take() {
+                inner.poll_loop.borrow_mut().remove(id);
+            }
+            inner.timers.fire(now);
+            if !progress {
+                // Returns at once when the waker was used since.
+                inner.poll_loop.borrow_mut().wait(inner.timers.next());
+            }
+        }
+    }
+
+    /// Completes after `duration`.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        self.sleep_until(self.now() + duration)
+    }
+
+    /// Completes at `deadline`.
+    pub fn sleep_until(&self, deadline: Time) -> Sleep {
+        Sleep {
+            inner: Rc::clone(&self.inner),
+            deadline,
+            timer: None,
+        }
+    }
+
+    /// Runs `future` for at most `limit`, then drops it.
+    ///
+    /// # Errors
+    /// [`Elapsed`] when it did not end in time.
+    pub async fn timeout<F: Future>(
+        &self,
+        limit: Duration,
+        future: F,
+    ) -> Result<F::Output, Elapsed> {
+        match select(pin!(future), self.sleep(limit)).await {
+            Either::Left((output, _)) => Ok(output),
+            Either::Right(((), _)) => Err(Elapsed { limit }),
+        }
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").finish_non_exhaustive()
+    }
+}
+
+/// A future did not end in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not done after {limit:?}")]
+pub struct Elapsed {
+    /// The time it had.
+    pub limit: Duration,
+}
+
+/// What sleeping futures wait for. The number keeps two with the same deadline apart.
+#[derive(Default)]
+struct Timers {
+    waiting: RefCell<BTreeMap<(Time, u64), Waker>>,
+    serial: Cell<u64>,
+}
+
+impl Timers {
+    fn next(&self) -> Option<Time> {
+        Some(self.waiting.borrow().first_key_value()?.0.0)
+    }
+
+    /// Wakes everything that is due. Not while the map is borrowed: a waker is foreign code.
+    fn fire(&self, now: Time) {
+        while self.next().is_some_and(|deadline| deadline <= now) {
+            let first = self.waiting.borrow_mut().pop_first();
+            if let Some((_, waker)) = first {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// See [`Runtime::sleep`].
+#[must_use = "a sleep does nothing unless awaited"]
+pub struct Sleep {
+    inner: Rc<Inner>,
+    deadline: Time,
+    timer: Option<(Time, u64)>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if Time::now() >= self.deadline {
+            return Poll::Ready(());
+        }
+        let timers = &self.inner.timers;
+        let key = self.timer.unwrap_or_else(|| {
+            let serial = timers.serial.get();
+            timers.serial.set(serial + 1);
+            (self.deadline, serial)
+        });
+        let old = timers
+            .waiting
+            .borrow_mut()
+            .insert(key, context.waker().clone());
+        drop(old);
+        self.timer = Some(key);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(key) = self.timer {
+            let waker = self.inner.timers.waiting.borrow_mut().remove(&key);
+            drop(waker);
+        }
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep")
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use futures_util::future::{join, pending};
+
+    use super::*;
+
+    #[test]
+    fn sleeps_are_exact_below_the_granularity_of_epoll() {
+        let runtime = Runtime::new().unwrap();
+        let mut late: Vec<Duration> = (0..50)
+            .map(|_| {
+                let start = runtime.now();
+                runtime.block_on(runtime.sleep(Duration::from_micros(200)));
+                let slept = runtime.now() - start;
+                assert!(slept >= Duration::from_micros(200));
+                slept
+            })
+            .collect();
+        late.sort();
+        // A whole millisecond is what epoll_wait would make of it; other processes may delay some.
+        assert!(late[5] < Duration::from_micros(900), "{late:?}");
+    }
+
+    #[test]
+    fn is_woken_from_another_thread() {
+        let runtime = Runtime::new().unwrap();
+        let (sender, receiver) = futures_channel();
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            sender(7);
+        });
+        assert_eq!(runtime.block_on(receiver), 7);
+        thread.join().unwrap();
+    }
+
+    /// The least channel there is: a slot, and the waker of whoever waits for it.
+    fn futures_channel() -> (impl FnOnce(u32) + Send, impl Future<Output = u32>) {
+        let slot = Arc::new(std::sync::Mutex::new((None, None::<Waker>)));
+        let other = Arc::clone(&slot);
+        let send = move |value| {
+            let waker = {
+                let mut slot = other.lock().unwrap();
+                slot.0 = Some(value);
+                slot.1.take()
+            };
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        };
+        let receive = std::future::poll_fn(move |context| {
+            let mut slot = slot.lock().unwrap();
+            slot.1 = Some(context.waker().clone());
+            slot.0.map_or(Poll::Pending, Poll::Ready)
+        });
+        (send, receive)
+    }
+
+    #[test]
+    fn a_time_out_ends_what_never_ends_and_leaves_no_timer() {
+        let runtime = Runtime::new().unwrap();
+        let limit = Duration::from_millis(5);
+        let result = runtime.block_on(runtime.timeout(limit, pending::<()>()));
+        assert_eq!(result, Err(Elapsed { limit }));
+        let hour = Duration::from_secs(3600);
+        assert_eq!(runtime.block_on(runtime.timeout(hour, async { 3 })), Ok(3));
+        assert_eq!(runtime.inner.timers.next(), None);
+    }
+
+    #[test]
+    fn sleeps_run_side_by_side_and_nest() {
+        let runtime = Runtime::new().unwrap();
+        let start = Instant::now();
+        let short = runtime.sleep(Duration::from_millis(10));
+        let nested = async {
+            runtime.sleep(Duration::from_millis(20)).await;
+            runtime.block_on(runtime.sleep(Duration::from_millis(5)));
+        };
+        runtime.block_on(join(short, nested));
+        let took = start.elapsed();
+        assert!(took >= Duration::from_millis(25), "{took:?}");
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+}
