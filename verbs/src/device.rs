@@ -20,7 +20,7 @@ pub struct QpId(pub u64);
 pub struct ListenerId(pub u64);
 
 /// A connection request that waits for [`Device::accept`] or [`Device::reject`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
 /// The poster's own mark on a work request; comes back in its completion.
@@ -528,6 +528,7 @@ pub trait Device {
     ///
     /// # Errors
     /// Gives the request back.
+    #[expect(clippy::result_large_err, reason = "a full queue must not cost the request a box")]
     fn post_send(
         &mut self,
         qp: QpId,

@@ -1,5 +1,16 @@
 //! Devices that wrap a device.
+//!
+//! Each adds one thing, and is a [`Device`](crate::Device) itself, so they stack in any order. A
+//! boxed device is a device too.
 
+mod counting;
+mod forward;
 mod link;
+mod linked;
 
+#[cfg(test)]
+mod fake;
+
+pub use counting::Counting;
 pub use link::{Delay, ParseLinkError, Rate, Shaper};
+pub use linked::Linked;

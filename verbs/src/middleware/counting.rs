@@ -1,0 +1,158 @@
+//! Counting what is asked of a device.
+
+use super::forward::forward;
+use crate::{Counters, Device, DeviceError, PostError, QpId, Region, RemoteSegment, SendWr, WrId};
+
+/// Counts what its user asks of the device inside and the device accepts: Sends, RDMA Reads and
+/// Writes, registrations, local invalidations. What only the device can know (interrupts, bytes,
+/// arrivals) it takes from the device's own [`Counters`].
+#[derive(Debug)]
+pub struct Counting<D> {
+    device: D,
+    /// Only the fields that are counted here are used.
+    asked: Counters,
+}
+
+impl<D: Device> Counting<D> {
+    /// Wraps `device`, from which nothing was asked yet.
+    #[must_use]
+    pub fn new(device: D) -> Self {
+        Self {
+            device,
+            asked: Counters::default(),
+        }
+    }
+}
+
+/// The field that counts requests like `wr`, and whether it invalidates the peer's memory.
+fn kind(wr: &SendWr) -> (fn(&mut Counters) -> &mut u64, bool) {
+    match wr {
+        SendWr::Send { invalidate, .. } => (|c| &mut c.sends, invalidate.is_some()),
+        SendWr::Write { .. } => (|c| &mut c.rdma_writes, false),
+        SendWr::Read { .. } => (|c| &mut c.rdma_reads, false),
+        SendWr::Invalidate { .. } => (|c| &mut c.local_invalidations, false),
+    }
+}
+
+impl<D: Device> Device for Counting<D> {
+    forward!(self => self.device;
+        attributes pool attach ready set_busy_poll poll arm next_deadline listen local_address
+        close_listener connect prepare_accept accept reject disconnect abort destroy reclaim
+        post_receive);
+
+    /// The device's own counts, with the counts made here in place of its.
+    fn counters(&self) -> Counters {
+        Counters {
+            sends: self.asked.sends,
+            sends_with_invalidate: self.asked.sends_with_invalidate,
+            rdma_reads: self.asked.rdma_reads,
+            rdma_writes: self.asked.rdma_writes,
+            registrations: self.asked.registrations,
+            local_invalidations: self.asked.local_invalidations,
+            ..self.device.counters()
+        }
+    }
+
+    fn register(
+        &mut self,
+        qp: QpId,
+        region: Region,
+    ) -> Result<RemoteSegment, (DeviceError, Region)> {
+        let segment = self.device.register(qp, region)?;
+        self.asked.registrations += 1;
+        Ok(segment)
+    }
+
+    fn post_send(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        wr: SendWr,
+        signaled: bool,
+    ) -> Result<(), (PostError, SendWr)> {
+        let (count, invalidates) = kind(&wr);
+        self.device.post_send(qp, id, wr, signaled)?;
+        *count(&mut self.asked) += 1;
+        self.asked.sends_with_invalidate += u64::from(invalidates);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use smallvec::smallvec;
+
+    use super::*;
+    use crate::middleware::fake::{anywhere, pair};
+    use crate::{AcceptOptions, ConnectOptions, RequestId, Stag};
+
+    #[test]
+    fn what_the_device_took_is_counted_once_and_what_it_refused_is_not() {
+        let (client, mut server) = pair();
+        let script = client.script();
+        let mut client = Counting::new(client);
+        // A device that counts the same things, differently.
+        client.device.counters.sends = 1000;
+        client.device.counters.receives = 5;
+        let options = ConnectOptions {
+            private_data: Bytes::new(),
+            inbound_reads: 1,
+            outbound_reads: 1,
+            timeout: std::time::Duration::ZERO,
+        };
+        let qp = client.connect(anywhere(), &options).unwrap();
+        let send = |invalidate| SendWr::Send {
+            gather: smallvec![Bytes::from_static(b"x")],
+            invalidate,
+        };
+        assert!(client.post_send(qp, WrId(0), send(None), true).is_err());
+        let answer = AcceptOptions {
+            private_data: Bytes::new(),
+            inbound_reads: 1,
+            outbound_reads: 1,
+        };
+        let peer = server.prepare_accept(RequestId(1)).unwrap();
+        for id in 0..4 {
+            let buf = server.pool().alloc(1).unwrap();
+            server.post_receive(peer, WrId(id), buf).unwrap();
+        }
+        server.accept(peer, &answer).unwrap();
+
+        let region = Region::RemoteRead(Bytes::from_static(b"x"));
+        let stag = client.register(qp, region).unwrap().stag;
+        let long = Region::RemoteRead(Bytes::from(vec![0; 2 << 20]));
+        assert!(client.register(qp, long).is_err());
+        let sink = client.pool().alloc(1).unwrap();
+        let offset = 0;
+        let gather = smallvec![Bytes::from_static(b"x")];
+        for wr in [
+            send(None),
+            send(Some(Stag(7))),
+            send(None),
+            SendWr::Read { sink, stag, offset },
+            SendWr::Write {
+                gather,
+                stag,
+                offset,
+            },
+            SendWr::Invalidate { stag },
+            SendWr::Invalidate { stag },
+        ] {
+            client.post_send(qp, WrId(1), wr, true).unwrap();
+        }
+        script.set_room(0);
+        assert!(client.post_send(qp, WrId(2), send(None), true).is_err());
+        let expected = Counters {
+            sends: 3,
+            sends_with_invalidate: 1,
+            rdma_reads: 1,
+            rdma_writes: 1,
+            registrations: 1,
+            local_invalidations: 2,
+            receives: 5,
+            ..Counters::default()
+        };
+        assert_eq!(client.counters(), expected);
+    }
+}

@@ -1,0 +1,297 @@
+//! Two devices in one process with nothing between them: what one posts has happened at the other
+//! at once. Time passes only in the middleware around them.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use crate::{
+    AcceptOptions, Attributes, Buf, Completion, ConnectError, ConnectOptions, ConnectRequest,
+    Counters, Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError,
+    QpId, Region, RemoteSegment, RequestId, SendWr, Stag, Success, Time, WorkError, WrId,
+};
+
+/// Limit of every fake's send queue.
+pub(crate) const MAX_SEND_WR: usize = 4;
+
+/// What both sides share.
+#[derive(Default)]
+struct Side {
+    events: VecDeque<Event>,
+    receives: VecDeque<(WrId, Buf)>,
+    qp: Option<QpId>,
+    up: bool,
+    /// How many more requests the send queue takes; `None` is any number.
+    room: Option<usize>,
+    /// Kinds of the requests posted, in order.
+    posted: Vec<&'static str>,
+    refuse_accept: bool,
+}
+
+impl Side {
+    fn down(&mut self, reason: Disconnect) {
+        let Some(qp) = self.qp.filter(|_| self.up) else {
+            return;
+        };
+        self.up = false;
+        for (id, buf) in self.receives.drain(..) {
+            let (error, buf) = (WorkError::Flushed, Some(buf));
+            let result = Err(Failed { error, buf });
+            let completion = Completion { qp, id, result };
+            self.events.push_back(Event::Completion(completion));
+        }
+        self.events.push_back(Event::Disconnected { qp, reason });
+    }
+}
+
+/// One of two devices that are each other's peers, with one connection at most.
+pub(crate) struct Fake {
+    sides: [Rc<RefCell<Side>>; 2],
+    attributes: Attributes,
+    pool: Pool,
+    /// What the device counts by itself; wrong where middleware should count.
+    pub(crate) counters: Counters,
+}
+
+/// A handle on a fake inside middleware.
+pub(crate) struct Script(Rc<RefCell<Side>>);
+
+impl Script {
+    /// Kinds of the requests posted so far, in order.
+    pub(crate) fn posted(&self) -> Vec<&'static str> {
+        self.0.borrow().posted.clone()
+    }
+
+    /// From here on the send queue takes so many requests.
+    pub(crate) fn set_room(&self, room: usize) {
+        self.0.borrow_mut().room = Some(room);
+    }
+
+    /// The peer is found gone when the connection is accepted.
+    pub(crate) fn refuse_accept(&self) {
+        self.0.borrow_mut().refuse_accept = true;
+    }
+}
+
+/// A pair.
+pub(crate) fn pair() -> (Fake, Fake) {
+    let a = Rc::new(RefCell::new(Side::default()));
+    let b = Rc::new(RefCell::new(Side::default()));
+    let fake = |sides| Fake {
+        sides,
+        attributes: Attributes {
+            name: "fake".into(),
+            max_send_wr: MAX_SEND_WR,
+            max_recv_wr: 16,
+            max_gather: 2,
+            max_region: 1 << 20,
+            max_inbound_reads: 4,
+            max_outbound_reads: 4,
+            max_private_data: 16,
+        },
+        pool: Pool::new(1 << 20),
+        counters: Counters::default(),
+    };
+    (fake([a.clone(), b.clone()]), fake([b, a]))
+}
+
+impl Fake {
+    pub(crate) fn script(&self) -> Script {
+        Script(Rc::clone(&self.sides[0]))
+    }
+
+    fn happen(&self, side: usize, event: Event) {
+        self.sides[side].borrow_mut().events.push_back(event);
+    }
+
+    fn complete(&self, side: usize, id: WrId, success: Success) {
+        let qp = self.sides[side].borrow().qp.unwrap();
+        let result = Ok(success);
+        self.happen(side, Event::Completion(Completion { qp, id, result }));
+    }
+}
+
+impl Device for Fake {
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn attach(&mut self, _: Poller) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn ready(&mut self, _: usize) {}
+
+    fn set_busy_poll(&mut self, _: bool) {}
+
+    fn poll(&mut self, _: Time, events: &mut VecDeque<Event>) {
+        events.append(&mut self.sides[0].borrow_mut().events);
+    }
+
+    fn arm(&mut self) -> bool {
+        self.sides[0].borrow().events.is_empty()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn listen(&mut self, _: SocketAddr) -> Result<ListenerId, DeviceError> {
+        Ok(ListenerId(1))
+    }
+
+    fn local_address(&self, _: ListenerId) -> Result<SocketAddr, DeviceError> {
+        Err(DeviceError::Unknown("listener"))
+    }
+
+    fn close_listener(&mut self, _: ListenerId) {}
+
+    fn connect(&mut self, peer: SocketAddr, options: &ConnectOptions) -> Result<QpId, DeviceError> {
+        self.sides[0].borrow_mut().qp = Some(QpId(1));
+        let request = ConnectRequest {
+            listener: ListenerId(1),
+            request: RequestId(1),
+            peer,
+            private_data: options.private_data.clone(),
+        };
+        self.happen(1, Event::ConnectRequest(request));
+        Ok(QpId(1))
+    }
+
+    fn prepare_accept(&mut self, _: RequestId) -> Result<QpId, DeviceError> {
+        self.sides[0].borrow_mut().qp = Some(QpId(2));
+        Ok(QpId(2))
+    }
+
+    fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
+        if self.sides[0].borrow().refuse_accept {
+            return Err(DeviceError::Unknown("queue pair"));
+        }
+        for side in &self.sides {
+            side.borrow_mut().up = true;
+        }
+        let private_data = Bytes::new();
+        self.happen(0, Event::Established { qp, private_data });
+        let qp = self.sides[1].borrow().qp.unwrap();
+        let private_data = options.private_data.clone();
+        self.happen(1, Event::Established { qp, private_data });
+        Ok(())
+    }
+
+    fn reject(&mut self, _: RequestId, private_data: &[u8]) -> Result<(), DeviceError> {
+        let private_data = Bytes::copy_from_slice(private_data);
+        let error = ConnectError::Rejected { private_data };
+        let qp = self.sides[1].borrow().qp.unwrap();
+        self.happen(1, Event::ConnectFailed { qp, error });
+        Ok(())
+    }
+
+    fn disconnect(&mut self, _: QpId) {
+        self.sides[0].borrow_mut().down(Disconnect::Local);
+        self.sides[1].borrow_mut().down(Disconnect::Remote);
+    }
+
+    fn abort(&mut self, _: QpId) {
+        let lost = Disconnect::Lost("reset".into());
+        self.sides[0].borrow_mut().down(Disconnect::Local);
+        self.sides[1].borrow_mut().down(lost);
+    }
+
+    fn destroy(&mut self, _: QpId) {
+        self.abort(QpId(0));
+        self.sides[0].borrow_mut().receives.clear();
+        self.sides[0].borrow_mut().events.clear();
+    }
+
+    fn register(
+        &mut self,
+        _: QpId,
+        region: Region,
+    ) -> Result<RemoteSegment, (DeviceError, Region)> {
+        if region.len() > self.attributes.max_region {
+            return Err((DeviceError::Limit("region"), region));
+        }
+        Ok(RemoteSegment {
+            stag: Stag(1),
+            length: region.len() as u32,
+            offset: 0,
+        })
+    }
+
+    fn reclaim(&mut self, _: QpId, _: Stag) -> Result<Region, DeviceError> {
+        Err(DeviceError::Unknown("handle"))
+    }
+
+    fn post_receive(&mut self, _: QpId, id: WrId, buf: Buf) -> Result<(), (PostError, Buf)> {
+        self.sides[0].borrow_mut().receives.push_back((id, buf));
+        Ok(())
+    }
+
+    fn post_send(
+        &mut self,
+        _: QpId,
+        id: WrId,
+        wr: SendWr,
+        signaled: bool,
+    ) -> Result<(), (PostError, SendWr)> {
+        {
+            let mut side = self.sides[0].borrow_mut();
+            if !side.up {
+                return Err((PostError::NotConnected, wr));
+            }
+            match &mut side.room {
+                Some(0) => return Err((PostError::QueueFull, wr)),
+                Some(room) => *room -= 1,
+                None => {}
+            }
+            side.posted.push(match &wr {
+                SendWr::Send { .. } => "send",
+                SendWr::Write { .. } => "write",
+                SendWr::Read { .. } => "read",
+                SendWr::Invalidate { .. } => "invalidate",
+            });
+        }
+        let success = match wr {
+            SendWr::Send { gather, invalidate } => {
+                let next = self.sides[1].borrow_mut().receives.pop_front();
+                let (receive, mut buf) = next.expect("a receive is posted");
+                let message = gather.concat();
+                buf[..message.len()].copy_from_slice(&message);
+                buf.truncate(message.len());
+                let invalidated = invalidate;
+                self.complete(1, receive, Success::Receive { buf, invalidated });
+                Success::Send
+            }
+            SendWr::Write { .. } => Success::Write,
+            SendWr::Read { sink, .. } => {
+                self.complete(0, id, Success::Read { sink });
+                return Ok(());
+            }
+            SendWr::Invalidate { .. } => {
+                self.complete(0, id, Success::Invalidate);
+                return Ok(());
+            }
+        };
+        if signaled {
+            self.complete(0, id, success);
+        }
+        Ok(())
+    }
+}
+
+/// Where fakes connect to.
+pub(crate) fn anywhere() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 1).into()
+}
