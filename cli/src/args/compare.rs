@@ -1,0 +1,162 @@
+//! Options of `compare`, and of the processes that it starts.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use verbs::middleware::{Delay, Rate};
+
+use super::units;
+
+/// Checksums in iWARP frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Crc {
+    /// CRC32c over every frame
+    On,
+    /// None: TCP's checksum has to do
+    Off,
+}
+
+impl Crc {
+    /// Whether frames are checked.
+    pub(crate) fn is_on(self) -> bool {
+        self == Self::On
+    }
+
+    /// As it is written on a command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// An operation to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OpName {
+    /// The NULL procedure
+    Null,
+    /// Attributes of a file
+    Getattr,
+    /// Reading from a file
+    Read,
+    /// Writing to a file, unstable
+    Write,
+    /// Copying a generated tree there and back
+    Tree,
+}
+
+/// Measure what NFS operations cost over TCP and over RDMA, and print it as tables.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Starts a server process for each transport, with a file system in memory, and a process that
+echoes over bare TCP (the floor). Everything is measured in this run, in rounds in which the
+floor and the transports take turns, so that other work on the machine hits all of them.
+
+  p50, p99     latency, one call at a time
+  x floor      p50 over the median of a raw TCP ping-pong of as many bytes each way;
+               throughput over that of a raw TCP stream in messages of the same size
+  ops/s MiB/s  with several calls in flight
+  CPU          processor time of client and server together, per operation
+  trips        round trips: (p50 at delay 2d - p50 at delay d) / 2d, from time alone
+  Sends, Reads, Writes, reg, inval
+               work the devices of both sides did per operation (Reads and Writes are RDMA)
+  intr cl/srv  times the client or the server slept and had to be woken
+  copied B     bytes copied in user space, both sides
+  wire B       bytes on the wire, both directions, the device's own framing included")]
+pub(crate) struct CompareArgs {
+    /// Device under RPC-over-RDMA
+    #[arg(long, value_name = "NAME", default_value = "iwarp")]
+    pub(crate) device: String,
+
+    /// What to measure, separated by commas
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "OP,…",
+        default_value = "null,getattr,read,write,tree"
+    )]
+    pub(crate) ops: Vec<OpName>,
+
+    /// Sizes of READ and WRITE, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "SIZE,…", value_parser = units::size,
+          default_value = "1k,4k,8k,64k,256k,1M")]
+    pub(crate) sizes: Vec<u64>,
+
+    /// Calls per latency figure, instead of as many as the time allows
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) count: Option<u32>,
+
+    /// Time to spend on one figure
+    #[arg(long, value_name = "TIME", default_value = "200ms")]
+    pub(crate) time: Delay,
+
+    /// Delay of the link, each way. Without this, round trips are measured with 1ms and all else
+    /// without delay
+    #[arg(long, value_name = "TIME", default_value = "0")]
+    pub(crate) delay: Delay,
+
+    /// Rate of the link, bits per second, each way
+    #[arg(long, value_name = "BITS")]
+    pub(crate) rate: Option<Rate>,
+
+    /// Checksums in iWARP frames
+    #[arg(long, value_enum, default_value_t = Crc::Off)]
+    pub(crate) crc: Crc,
+
+    /// Spin on both sides instead of sleeping (without this, only NULL is measured both ways)
+    #[arg(long)]
+    pub(crate) busy_poll: bool,
+
+    /// Do not measure round trips
+    #[arg(long)]
+    pub(crate) no_trips: bool,
+
+    /// Also print how each operation's bytes are conveyed: the plan
+    #[arg(long)]
+    pub(crate) explain: bool,
+
+    /// Write the rows as JSON to FILE; `-` is standard output, and then no tables are printed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// What a child process serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Serves {
+    /// Raw TCP exchanges
+    Floor,
+    /// NFS over TCP
+    Tcp,
+    /// NFS over RPC-over-RDMA version 1
+    V1,
+}
+
+/// What `compare` starts: serves one thing until standard input ends.
+#[derive(Debug, Args)]
+pub(crate) struct ChildArgs {
+    /// What to serve
+    #[arg(value_enum)]
+    pub(crate) serves: Serves,
+
+    /// Device under RPC-over-RDMA
+    #[arg(long, default_value = "iwarp")]
+    pub(crate) device: String,
+
+    /// Delay of what this side sends
+    #[arg(long, default_value = "0")]
+    pub(crate) delay: Delay,
+
+    /// Rate of what this side sends
+    #[arg(long)]
+    pub(crate) rate: Option<Rate>,
+
+    /// Checksums in iWARP frames
+    #[arg(long, value_enum, default_value_t = Crc::Off)]
+    pub(crate) crc: Crc,
+
+    /// Spin instead of sleeping
+    #[arg(long)]
+    pub(crate) busy_poll: bool,
+}

@@ -1,0 +1,133 @@
+//! Options of the commands that work on a server's files.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use verbs::middleware::{Delay, Rate};
+
+const URL: &str = "nfs://SERVER[:PORT]/EXPORT/PATH";
+
+/// How the server is reached.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct MountArgs {
+    /// Mount options, as in nfs(5), separated by commas: proto=rdma|tcp, port=N, rpcrdma=1,
+    /// device=iwarp, rsize=N, wsize=N, nconnect=N, …
+    #[arg(short, long = "options", value_name = "OPTIONS")]
+    pub(crate) options: Vec<String>,
+
+    /// Delay everything this side sends, as a long link would
+    #[arg(long, value_name = "TIME", default_value = "0")]
+    pub(crate) delay: Delay,
+
+    /// Limit what this side sends to this many bits per second
+    #[arg(long, value_name = "BITS")]
+    pub(crate) rate: Option<Rate>,
+
+    /// Spin for replies instead of sleeping: lower latency, one processor kept busy
+    #[arg(long)]
+    pub(crate) busy_poll: bool,
+}
+
+/// List what a server exports.
+#[derive(Debug, Args)]
+pub(crate) struct ExportsArgs {
+    /// The server
+    #[arg(value_name = "SERVER[:PORT]")]
+    pub(crate) server: String,
+    #[command(flatten)]
+    pub(crate) mount: MountArgs,
+}
+
+/// List a directory.
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Show type, mode, links, owner, size and time of each entry
+    #[arg(short, long)]
+    pub(crate) long: bool,
+    /// Directories or files
+    #[arg(value_name = URL, required = true)]
+    pub(crate) urls: Vec<String>,
+    #[command(flatten)]
+    pub(crate) mount: MountArgs,
+}
+
+/// Show what is known about a file.
+#[derive(Debug, Args)]
+pub(crate) struct StatArgs {
+    /// Files of any type
+    #[arg(value_name = URL, required = true)]
+    pub(crate) urls: Vec<String>,
+    #[command(flatten)]
+    pub(crate) mount: MountArgs,
+}
+
+/// Write files to standard output.
+#[derive(Debug, Args)]
+pub(crate) struct CatArgs {
+    /// Regular files
+    #[arg(value_name = URL, required = true)]
+    pub(crate) urls: Vec<String>,
+    #[command(flatten)]
+    pub(crate) mount: MountArgs,
+}
+
+/// Copy files from a server.
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// Copy directories with all that is in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// What to copy
+    #[arg(value_name = URL)]
+    pub(crate) source: String,
+    /// Where to: a new name, or an existing directory to copy into
+    #[arg(value_name = "LOCAL", default_value = ".")]
+    pub(crate) target: PathBuf,
+    #[command(flatten)]
+    pub(crate) mount: MountArgs,
+}
+
+/// Copy files to a server.
+#[derive(Debug, Args)]
+pub(crate) struct PutArgs {
+    /// Copy directories with all that is in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// What to copy
+    #[arg(value_name = "LOCAL")]
+    pub(crate) source: PathBuf,
+    /// Where to: a new name, or an existing directory to copy into
+    #[arg(value_name = URL)]
+    pub(crate) target: String,
+    #[command(flatten)]
+    pub(crate) mount: MountArgs,
+}
+
+/// Remove files.
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    /// Remove directories with all that is in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// What is not there need not be removed
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// What to remove
+    #[arg(value_name = URL, required = true)]
+    pub(crate) urls: Vec<String>,
+    #[command(flatten)]
+    pub(crate) mount: MountArgs,
+}
+
+/// Make directories.
+#[derive(Debug, Args)]
+pub(crate) struct MkdirArgs {
+    /// Make missing parents too, and accept a directory that is there already
+    #[arg(short, long)]
+    pub(crate) parents: bool,
+    /// What to make
+    #[arg(value_name = URL, required = true)]
+    pub(crate) urls: Vec<String>,
+    #[command(flatten)]
+    pub(crate) mount: MountArgs,
+}

@@ -1,0 +1,52 @@
+//! Options of `ping`.
+
+use clap::{Args, ValueEnum};
+use verbs::middleware::Delay;
+
+use super::files::MountArgs;
+use super::units;
+
+/// What is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PingOp {
+    /// The NULL procedure: the bare round trip
+    Null,
+    /// Attributes of the file or directory that the URL names
+    Getattr,
+    /// The first bytes of the file that the URL names
+    Read,
+    /// A scratch file in the directory that the URL names; removed afterwards
+    Write,
+}
+
+/// Call a server again and again, and print how long it took.
+#[derive(Debug, Args)]
+pub(crate) struct PingArgs {
+    /// The server as HOST or HOST:PORT, or an nfs:// URL for operations on a file
+    #[arg(value_name = "SERVER")]
+    pub(crate) target: String,
+
+    /// What to call
+    #[arg(long, value_enum, default_value_t = PingOp::Null)]
+    pub(crate) op: PingOp,
+
+    /// How many calls to time; as many again, at most 100, warm up first
+    #[arg(short, long, value_name = "N", default_value_t = 1000,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) count: u32,
+
+    /// Bytes of data per call, for read and write (NULL and GETATTR carry none)
+    #[arg(short, long, value_name = "SIZE", value_parser = units::size)]
+    pub(crate) size: Option<u64>,
+
+    /// Wait this long between calls
+    #[arg(short = 'D', long, value_name = "TIME", default_value = "0")]
+    pub(crate) interval: Delay,
+
+    /// Print a histogram as well
+    #[arg(short = 'H', long)]
+    pub(crate) histogram: bool,
+
+    #[command(flatten)]
+    pub(crate) mount: MountArgs,
+}

@@ -1,0 +1,69 @@
+//! Options of `serve`.
+
+use std::net::IpAddr;
+
+use clap::Args;
+use verbs::middleware::{Delay, Rate};
+
+use super::compare::Crc;
+use super::units;
+
+/// Export directories over RDMA and TCP, until interrupted.
+///
+/// Prints one `export` line for each export and one `listening` line for each transport when it
+/// is ready. SIGINT and SIGTERM end it in order.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Export options: ro, rw (the default), root_squash (the default), no_root_squash, and
+clients=ADDRESS[/BITS] to allow only those clients; see also exports(5).
+
+An export's path is its directory, or /NAME. By default only this machine can connect: there is
+no authentication beyond AUTH_SYS, which a client can fill in as it likes. Use `--listen 0.0.0.0`
+or `--listen ::` to serve others.")]
+pub(crate) struct ServeArgs {
+    /// A directory to export as its own path, or as /NAME (repeatable)
+    #[arg(
+        short,
+        long = "export",
+        value_name = "DIR[:OPTIONS] | NAME=DIR[:OPTIONS]"
+    )]
+    pub(crate) exports: Vec<String>,
+
+    /// Also export an empty file system in memory, as /memory, of at most SIZE bytes
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "1G", value_parser = units::size)]
+    pub(crate) memory: Option<u64>,
+
+    /// Address to listen on
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
+    pub(crate) listen: IpAddr,
+
+    /// Port for RDMA; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value_t = 20049)]
+    pub(crate) port: u16,
+
+    /// Port for TCP, NFS and MOUNT alike; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value_t = 2049)]
+    pub(crate) tcp_port: u16,
+
+    /// Whether to ask for CRC32c in iWARP frames (a client may insist on it either way)
+    #[arg(long, value_enum, default_value_t = Crc::On)]
+    pub(crate) crc: Crc,
+
+    /// Delay everything this side sends, as a long link would
+    #[arg(long, value_name = "TIME", default_value = "0")]
+    pub(crate) delay: Delay,
+
+    /// Limit what this side sends to this many bits per second
+    #[arg(long, value_name = "BITS")]
+    pub(crate) rate: Option<Rate>,
+
+    /// Spin for work instead of sleeping: lower latency, one processor kept busy
+    #[arg(long)]
+    pub(crate) busy_poll: bool,
+
+    /// Threads for work that may block on a disk
+    #[arg(long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) workers: u16,
+}

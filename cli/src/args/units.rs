@@ -1,0 +1,69 @@
+//! Sizes and counts as people write them.
+
+/// Parses a size in bytes: `4096`, `64k`, `1M`, `2G`, with or without `iB` (powers of 1024).
+///
+/// # Errors
+/// What is wrong with it, for the user.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is not a size: write a number, then k, M, G or nothing");
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return Err(wrong()),
+    };
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| format!("`{text}` does not fit 64 bits"))
+}
+
+/// Writes a size the shortest exact way: `4 KiB`, `1 MiB`, `1000 B`.
+pub(crate) fn show_size(bytes: u64) -> String {
+    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes >= 1 << shift && bytes.trailing_zeros() >= shift {
+            return format!("{} {unit}", bytes >> shift);
+        }
+    }
+    format!("{bytes} B")
+}
+
+/// Writes an amount of data roughly: `12.3 MiB`.
+pub(crate) fn show_amount(bytes: u64) -> String {
+    for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes >= 1 << shift {
+            return format!("{:.1} {unit}", bytes as f64 / (1u64 << shift) as f64);
+        }
+    }
+    format!("{bytes} B")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_as_written() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("64k"), Ok(65536));
+        assert_eq!(size("1MiB"), Ok(1 << 20));
+        assert_eq!(size("2G"), Ok(2 << 30));
+        for bad in ["", "k", "1x", "-1", "1.5M", "99999999999T"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn exact_sizes_show_in_their_largest_unit() {
+        assert_eq!(show_size(1000), "1000 B");
+        assert_eq!(show_size(8192), "8 KiB");
+        assert_eq!(show_size(1 << 20), "1 MiB");
+        assert_eq!(show_amount(1536), "1.5 KiB");
+    }
+}

@@ -1,0 +1,130 @@
+//! A process of this same program that serves one thing while `compare` measures it.
+//!
+//! Standard input and output of the child are the control channel, one line each way. The child
+//! ends when its standard input does, so that it never outlives its parent.
+
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::de::DeserializeOwned;
+
+use crate::failure::{Context, Failure};
+
+/// How long a child may take to end once its standard input has.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// A running child. Dropping it ends it.
+pub(crate) struct ChildProcess {
+    name: String,
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl ChildProcess {
+    /// Starts this program again with `args`.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub(crate) fn start(name: &str, args: &[String]) -> Result<Self, Failure> {
+        let program = env::current_exe().context("cannot find this program's own file")?;
+        let mut child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context(format_args!("cannot start the {name} process"))?;
+        let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Failure::Work(format!("the {name} process has no pipes")));
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            orders: Some(orders),
+            answers: BufReader::new(answers),
+        })
+    }
+
+    /// Its next line, read as JSON.
+    ///
+    /// # Errors
+    /// The child ended, or wrote something else.
+    pub(crate) fn answer<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        let mut line = String::new();
+        let read = self.answers.read_line(&mut line);
+        if read.context(format_args!("the {} process", self.name))? == 0 {
+            return Err(Failure::Work(format!(
+                "the {} process ended early",
+                self.name
+            )));
+        }
+        serde_json::from_str(&line)
+            .context(format_args!("the {} process answered oddly", self.name))
+    }
+
+    /// Sends one order and reads the answer.
+    ///
+    /// # Errors
+    /// As for [`ChildProcess::answer`].
+    pub(crate) fn ask<T: DeserializeOwned>(&mut self, order: &str) -> Result<T, Failure> {
+        let sent = match &mut self.orders {
+            Some(orders) => writeln!(orders, "{order}").and_then(|()| orders.flush()),
+            None => Ok(()),
+        };
+        sent.context(format_args!("the {} process", self.name))?;
+        self.answer()
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), Failure> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let Some(pid) = pid else {
+            return Err(Failure::Work(format!(
+                "the {} process has no number",
+                self.name
+            )));
+        };
+        kill_process(pid, signal).context(format_args!("cannot signal the {} process", self.name))
+    }
+
+    /// Stops it from running, so that a server which spins takes no processor from what is
+    /// measured meanwhile.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub(crate) fn pause(&self) -> Result<(), Failure> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it run on.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub(crate) fn resume(&self) -> Result<(), Failure> {
+        self.signal(Signal::CONT)
+    }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        // A stopped child would not see the end of its input; one that is gone cannot be told.
+        drop(self.resume());
+        let start = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if start.elapsed() > GRACE {
+                tracing::warn!(
+                    name = self.name,
+                    "the child process does not end: killing it"
+                );
+                drop(self.child.kill());
+                drop(self.child.wait());
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

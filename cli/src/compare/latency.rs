@@ -1,0 +1,145 @@
+//! Times of many repetitions of one thing.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// Longest time that is told apart from longer ones: a minute.
+const LONGEST: u64 = 60_000_000_000;
+/// Significant digits kept: 0.1 % resolution.
+const DIGITS: u8 = 3;
+
+/// A histogram of durations.
+#[derive(Clone, Debug)]
+pub(crate) struct Latency {
+    nanos: Histogram<u64>,
+}
+
+impl Latency {
+    /// An empty one.
+    pub(crate) fn new() -> Self {
+        let nanos = Histogram::new_with_bounds(1, LONGEST, DIGITS)
+            .expect("the constant bounds are valid: 1 <= 2 * 1 <= LONGEST, digits 0 to 5");
+        Self { nanos }
+    }
+
+    /// Adds one time.
+    pub(crate) fn record(&mut self, time: Duration) {
+        self.nanos
+            .saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Adds another's times.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        // Both have the same bounds, so that nothing can fall outside.
+        for step in other.nanos.iter_recorded() {
+            self.nanos
+                .saturating_record_n(step.value_iterated_to(), step.count_at_value());
+        }
+    }
+
+    /// How many times it holds.
+    pub(crate) fn count(&self) -> u64 {
+        self.nanos.len()
+    }
+
+    /// The time that `percent` of all times do not exceed, microseconds; none when it is empty.
+    pub(crate) fn percentile_us(&self, percent: f64) -> Option<f64> {
+        (self.count() > 0).then(|| self.nanos.value_at_percentile(percent) as f64 / 1e3)
+    }
+
+    /// The median, microseconds.
+    pub(crate) fn p50_us(&self) -> Option<f64> {
+        self.percentile_us(50.0)
+    }
+
+    /// The 99th percentile, microseconds.
+    pub(crate) fn p99_us(&self) -> Option<f64> {
+        self.percentile_us(99.0)
+    }
+
+    /// Least and greatest, microseconds.
+    pub(crate) fn extremes_us(&self) -> Option<(f64, f64)> {
+        (self.count() > 0).then(|| (self.nanos.min() as f64 / 1e3, self.nanos.max() as f64 / 1e3))
+    }
+
+    /// Mean, microseconds.
+    pub(crate) fn mean_us(&self) -> f64 {
+        self.nanos.mean() / 1e3
+    }
+
+    /// Counts in buckets that double in width: (upper bound in microseconds, count), from the
+    /// first to the last bucket that is not empty.
+    pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
+        let mut out: Vec<(f64, u64)> = self
+            .nanos
+            .iter_log(1_000, 2.0)
+            .map(|step| {
+                let upper = (step.value_iterated_to() + 1) as f64 / 1e3;
+                (upper, step.count_since_last_iteration())
+            })
+            .collect();
+        let first = out.iter().position(|&(_, count)| count > 0).unwrap_or(0);
+        out.drain(..first);
+        out
+    }
+}
+
+/// The middle value; the mean of the two middle ones for an even number of them.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+    if values.is_empty() {
+        return None;
+    }
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    Some(if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        (values[middle - 1] + values[middle]) / 2.0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(micros: impl Iterator<Item = u64>) -> Latency {
+        let mut latency = Latency::new();
+        micros.for_each(|us| latency.record(Duration::from_micros(us)));
+        latency
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_values() {
+        let latency = filled(1..=1000);
+        let near = |got: Option<f64>, want: f64| (got.unwrap() - want).abs() <= want / 500.0;
+        assert!(near(latency.p50_us(), 500.0));
+        assert!(near(latency.p99_us(), 990.0));
+        assert_eq!(latency.count(), 1000);
+        assert_eq!(Latency::new().p50_us(), None);
+    }
+
+    #[test]
+    fn merging_keeps_every_value() {
+        let mut low = filled(1..=10);
+        low.merge(&filled(1000..=1010));
+        assert_eq!(low.count(), 21);
+        assert!(low.extremes_us().unwrap().1 >= 1009.0);
+    }
+
+    #[test]
+    fn buckets_hold_each_value_once() {
+        let latency = filled([3, 3, 5, 900].into_iter());
+        let buckets = latency.buckets();
+        assert_eq!(buckets.iter().map(|&(_, count)| count).sum::<u64>(), 4);
+        assert_eq!(buckets.first().unwrap().1, 2);
+        assert!(buckets.first().unwrap().0 <= 4.1);
+    }
+
+    #[test]
+    fn median_of_odd_even_and_none() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(Vec::new()), None);
+    }
+}

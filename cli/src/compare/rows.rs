@@ -1,0 +1,153 @@
+//! What `compare` measured, one row for each operation, size, conveyance and mode: the lines of
+//! the tables and of the JSON file.
+
+use serde::Serialize;
+
+/// How replies are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    /// Both sides sleep until something arrives.
+    Blocking,
+    /// Both sides spin.
+    Busy,
+}
+
+impl Mode {
+    /// Whether to spin.
+    pub(crate) fn is_busy(self) -> bool {
+        self == Self::Busy
+    }
+
+    /// Its name in the tables.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Blocking => "blocking",
+            Self::Busy => "busy",
+        }
+    }
+}
+
+/// Measured costs of one operation. What does not apply is null; nothing is guessed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    /// `null`, `getattr`, `read`, `write`, `put-tree`, `get-tree`.
+    pub(crate) op: &'static str,
+    /// Bytes of data that one operation moves.
+    pub(crate) size: Option<u64>,
+    /// `tcp` or `v1`.
+    pub(crate) conveyance: &'static str,
+    /// The device under the conveyance; null for TCP.
+    pub(crate) device: Option<String>,
+    /// Blocking or busy.
+    pub(crate) mode: Mode,
+    /// Added delay each way, microseconds, for all columns but `round_trips`.
+    pub(crate) delay_us: f64,
+    /// Operations, one at a time, that the latency and cost columns are taken from.
+    pub(crate) count: u64,
+    /// Median latency.
+    pub(crate) p50_us: Option<f64>,
+    /// 99th percentile of latency.
+    pub(crate) p99_us: Option<f64>,
+    /// Data moved per second with several operations in flight.
+    pub(crate) mib_per_s: Option<f64>,
+    /// Operations per second with several in flight.
+    pub(crate) ops_per_s: Option<f64>,
+    /// Processor time of both processes per operation, one at a time.
+    pub(crate) cpu_us: Option<f64>,
+    /// Round trips per operation: the slope of median latency over added delay.
+    pub(crate) round_trips: Option<f64>,
+    /// Sends per operation, both sides.
+    pub(crate) sends: Option<f64>,
+    /// RDMA Reads per operation, both sides.
+    pub(crate) rdma_reads: Option<f64>,
+    /// RDMA Writes per operation, both sides.
+    pub(crate) rdma_writes: Option<f64>,
+    /// Memory registrations per operation, both sides.
+    pub(crate) registrations: Option<f64>,
+    /// Invalidations per operation, local and remote, both sides.
+    pub(crate) invalidations: Option<f64>,
+    /// Times the requester was woken per operation.
+    pub(crate) interrupts_requester: Option<f64>,
+    /// Times the responder was woken per operation.
+    pub(crate) interrupts_responder: Option<f64>,
+    /// Bytes copied in user space per operation, both sides.
+    pub(crate) copied_bytes: Option<f64>,
+    /// Bytes on the wire per operation, both directions.
+    pub(crate) wire_bytes: Option<f64>,
+    /// Median of a raw TCP ping-pong with as many bytes each way.
+    pub(crate) floor_p50_us: Option<f64>,
+    /// Median over rounds of the operation's median over the floor's median in the same round.
+    pub(crate) floor_ratio: Option<f64>,
+    /// A raw TCP stream's data per second, the same way and in messages of the same size.
+    pub(crate) floor_mib_per_s: Option<f64>,
+    /// Median over rounds of the operation's throughput over the raw stream's.
+    pub(crate) stream_ratio: Option<f64>,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn sample() -> Row {
+        Row {
+            op: "read",
+            size: Some(1 << 20),
+            conveyance: "v1",
+            device: Some("iwarp".into()),
+            mode: Mode::Blocking,
+            delay_us: 0.0,
+            count: 100,
+            p50_us: Some(512.25),
+            p99_us: Some(1234.5),
+            mib_per_s: Some(2048.0),
+            ops_per_s: Some(2048.0),
+            cpu_us: Some(700.0),
+            round_trips: Some(1.002),
+            sends: Some(2.0),
+            rdma_reads: Some(0.0),
+            rdma_writes: Some(1.0),
+            registrations: Some(1.0),
+            invalidations: Some(1.0),
+            interrupts_requester: Some(1.0),
+            interrupts_responder: Some(1.0),
+            copied_bytes: Some(0.0),
+            wire_bytes: Some(1_050_000.0),
+            floor_p50_us: Some(400.0),
+            floor_ratio: Some(1.28),
+            floor_mib_per_s: None,
+            stream_ratio: None,
+        }
+    }
+
+    #[test]
+    fn json_has_every_promised_key_and_null_where_nothing_applies() {
+        let json = serde_json::to_value([sample()]).unwrap();
+        for key in [
+            "op",
+            "size",
+            "conveyance",
+            "device",
+            "delay_us",
+            "p50_us",
+            "p99_us",
+            "mib_per_s",
+            "cpu_us",
+            "round_trips",
+            "sends",
+            "rdma_reads",
+            "rdma_writes",
+            "registrations",
+            "invalidations",
+            "interrupts_requester",
+            "interrupts_responder",
+            "copied_bytes",
+            "wire_bytes",
+            "floor_p50_us",
+        ] {
+            assert!(json[0].get(key).is_some(), "{key}");
+        }
+        assert!(json[0]["stream_ratio"].is_null());
+        assert_eq!(json[0]["mode"], "blocking");
+    }
+}

@@ -1,0 +1,193 @@
+//! Plain text tables that fit a terminal of 120 columns.
+
+use crate::args::units::show_size;
+use crate::compare::rows::{Mode, Row};
+
+/// Between two columns.
+const GAP: &str = "  ";
+
+/// Text in columns: the first `left` columns flush left, the others flush right.
+struct Table {
+    left: usize,
+    lines: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new<const N: usize>(left: usize, header: [&str; N]) -> Self {
+        Self {
+            left,
+            lines: vec![header.map(str::to_owned).to_vec()],
+        }
+    }
+
+    fn push<const N: usize>(&mut self, cells: [String; N]) {
+        self.lines.push(cells.to_vec());
+    }
+
+    fn render(&self) -> String {
+        let columns = self.lines.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.lines.iter().filter_map(|line| line.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut out = String::new();
+        for line in &self.lines {
+            let mut text = String::new();
+            for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
+                if column > 0 {
+                    text.push_str(GAP);
+                }
+                if column < self.left {
+                    text.push_str(&format!("{cell:<width$}"));
+                } else {
+                    text.push_str(&format!("{cell:>width$}"));
+                }
+            }
+            out.push_str(text.trim_end());
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// A measurement with about three significant digits; `-` for none.
+fn number(value: Option<f64>) -> String {
+    match value {
+        None => "-".into(),
+        Some(value) if value.abs() < 10.0 => format!("{value:.2}"),
+        Some(value) if value.abs() < 100.0 => format!("{value:.1}"),
+        Some(value) => format!("{value:.0}"),
+    }
+}
+
+/// A count per operation: whole numbers without decimals.
+fn count(value: Option<f64>) -> String {
+    match value {
+        Some(value) if (value - value.round()).abs() < 0.005 => format!("{value:.0}"),
+        other => number(other),
+    }
+}
+
+fn size(row: &Row) -> String {
+    match row.size {
+        Some(size) if size.trailing_zeros() >= 10 => show_size(size),
+        Some(size) if size >= 1 << 20 => format!("{:.1} MiB", size as f64 / (1 << 20) as f64),
+        Some(size) => show_size(size),
+        None => String::new(),
+    }
+}
+
+fn op(row: &Row) -> String {
+    match row.mode {
+        Mode::Blocking => row.op.to_owned(),
+        Mode::Busy => format!("{} (busy)", row.op),
+    }
+}
+
+/// Latency, throughput and processor time beside the floor.
+pub(crate) fn speed(rows: &[Row]) -> String {
+    let mut table = Table::new(
+        3,
+        [
+            "op",
+            "size",
+            "via",
+            "p50 µs",
+            "p99 µs",
+            "floor µs",
+            "x floor",
+            "ops/s",
+            "MiB/s",
+            "floor MiB/s",
+            "x floor",
+            "CPU µs",
+        ],
+    );
+    for row in rows {
+        table.push([
+            op(row),
+            size(row),
+            row.conveyance.into(),
+            number(row.p50_us),
+            number(row.p99_us),
+            number(row.floor_p50_us),
+            number(row.floor_ratio),
+            number(row.ops_per_s),
+            number(row.mib_per_s),
+            number(row.floor_mib_per_s),
+            number(row.stream_ratio),
+            number(row.cpu_us),
+        ]);
+    }
+    table.render()
+}
+
+/// What each operation cost: round trips, device work, interrupts, bytes.
+pub(crate) fn costs(rows: &[Row]) -> String {
+    let mut table = Table::new(
+        3,
+        [
+            "op", "size", "via", "trips", "Sends", "Reads", "Writes", "reg", "inval", "intr cl",
+            "intr srv", "copied B", "wire B",
+        ],
+    );
+    for row in rows {
+        table.push([
+            op(row),
+            size(row),
+            row.conveyance.into(),
+            number(row.round_trips),
+            count(row.sends),
+            count(row.rdma_reads),
+            count(row.rdma_writes),
+            count(row.registrations),
+            count(row.invalidations),
+            number(row.interrupts_requester),
+            number(row.interrupts_responder),
+            number(row.copied_bytes),
+            number(row.wire_bytes),
+        ]);
+    }
+    table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::rows::tests::sample;
+
+    #[test]
+    fn tables_fit_the_terminal_and_columns_line_up() {
+        let mut wide = sample();
+        wide.op = "get-tree";
+        wide.mode = Mode::Busy;
+        wide.p50_us = Some(1_234_567.0);
+        wide.p99_us = wide.p50_us;
+        wide.floor_mib_per_s = Some(12_345.0);
+        wide.copied_bytes = Some(123_456_789.0);
+        wide.wire_bytes = wide.copied_bytes;
+        for text in [
+            speed(&[sample(), wide.clone()]),
+            costs(&[sample(), wide.clone()]),
+        ] {
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!(lines.len(), 3);
+            let end = lines[0].chars().count();
+            assert!(
+                lines.iter().all(|line| line.chars().count() == end),
+                "{text}"
+            );
+            assert!(end <= 120, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_keep_three_digits_and_none_is_a_dash() {
+        assert_eq!(number(None), "-");
+        assert_eq!(number(Some(1.304)), "1.30");
+        assert_eq!(number(Some(12345.6)), "12346");
+        assert_eq!(count(Some(2.001)), "2");
+        assert_eq!(count(Some(0.5)), "0.50");
+    }
+}

@@ -1,0 +1,68 @@
+//! What ends the command early, and the exit status it gives.
+
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+
+/// Exit status for a usage error: what clap uses, too.
+const USAGE: u8 = 2;
+
+/// Why the command ends before its work is done. Its text goes to standard error after
+/// `rpcrdma: `, and says what to do where that can be known.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The arguments make no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// The work could not be done.
+    #[error("{0}")]
+    Work(String),
+    /// Nobody reads standard output any more (`rpcrdma ls … | head`): no reason to complain.
+    #[error("standard output was closed")]
+    OutputClosed,
+    /// A signal asked for the end.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Failure {
+    /// An argument that makes no sense.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(message.into())
+    }
+
+    /// From anything that explains itself.
+    pub(crate) fn work(error: impl Display) -> Self {
+        Self::Work(error.to_string())
+    }
+
+    /// The exit status.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Usage(_) => ExitCode::from(USAGE),
+            Self::OutputClosed => ExitCode::SUCCESS,
+            Self::Work(_) | Self::Interrupted => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// Says what was being done when something went wrong.
+pub(crate) trait Context<T> {
+    /// `what: error`.
+    fn context(self, what: impl Display) -> Result<T, Failure>;
+}
+
+impl<T, E: Display> Context<T> for Result<T, E> {
+    fn context(self, what: impl Display) -> Result<T, Failure> {
+        self.map_err(|error| Failure::Work(format!("{what}: {error}")))
+    }
+}
+
+/// A failed write to standard output.
+pub(crate) fn output_failure(error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        Failure::OutputClosed
+    } else {
+        Failure::Work(format!("cannot write to standard output: {error}"))
+    }
+}

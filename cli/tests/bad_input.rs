@@ -1,0 +1,326 @@
+//! Everything that can be wrong with what the command is given, and with what it talks to: each
+//! gives a clear message and exit status 1, none a hang or a panic.
+
+mod common;
+
+use std::fs::{self, Permissions};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{BOTH, PATIENCE, Proto, Running, Server, export, options, rpcrdma, run, tree};
+
+/// A port on which nothing listens.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+#[track_caller]
+fn with(proto: Proto, args: &[&str]) -> common::Finished {
+    Running::start(rpcrdma().args(args).args(options(proto, ""))).finish()
+}
+
+#[test]
+fn wrong_host() {
+    for proto in BOTH {
+        with(proto, &["ls", "nfs://no-such-host.invalid/data"])
+            .fails_with(&["no-such-host.invalid"]);
+    }
+}
+
+#[test]
+fn refused_port() {
+    let port = free_port();
+    for proto in BOTH {
+        with(proto, &["ls", &format!("nfs://127.0.0.1:{port}/data")]).fails_with(&[
+            "127.0.0.1",
+            &port.to_string(),
+            "refused",
+        ]);
+        with(proto, &["ping", &format!("127.0.0.1:{port}")]).fails_with(&["refused"]);
+    }
+}
+
+#[test]
+fn a_port_where_something_else_answers() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            std::io::Write::write_all(&mut stream, b"220 mail.example ESMTP\r\n").ok();
+            std::io::copy(&mut stream, &mut std::io::sink()).ok();
+        }
+    });
+    for proto in BOTH {
+        with(proto, &["ls", &format!("nfs://127.0.0.1:{port}/data")]).fails_with(&["127.0.0.1"]);
+    }
+}
+
+#[test]
+fn not_an_export() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::of(dir.path());
+    for proto in BOTH {
+        with(proto, &["ls", &server.url(proto, "/other")]).fails_with(&["/other", "export"]);
+    }
+}
+
+#[test]
+fn read_only_export() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "hello").unwrap();
+    let data = dir.path().join("data");
+    fs::create_dir(&data).unwrap();
+    let server = Server::start(["--export", &export("data", &data, "ro,no_root_squash")]);
+    for proto in BOTH {
+        let url = server.url(proto, "/data/file");
+        with(proto, &["put", file.to_str().unwrap(), &url]).fails_with(&["read-only"]);
+        let url = server.url(proto, "/data/dir");
+        with(proto, &["mkdir", &url]).fails_with(&["/data/dir", "read-only"]);
+    }
+    assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
+}
+
+#[test]
+fn full_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, tree::noise(8 << 20, 1)).unwrap();
+    let server = Server::start(["--memory=1M"]);
+    for proto in BOTH {
+        let url = server.url(proto, "/memory/file");
+        with(proto, &["put", file.to_str().unwrap(), &url]).fails_with(&["no space"]);
+        // The server is well, and has room again when the file is gone.
+        with(proto, &["rm", "-f", &url]).ok();
+        let small = dir.path().join("small");
+        fs::write(&small, "fits").unwrap();
+        with(proto, &["put", small.to_str().unwrap(), &url]).ok();
+        with(proto, &["rm", &url]).ok();
+    }
+}
+
+#[test]
+fn permission_denied() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "hello").unwrap();
+    let data = dir.path().join("data");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("secret"), "x").unwrap();
+    fs::set_permissions(data.join("secret"), Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&data, Permissions::from_mode(0o555)).unwrap();
+    // With root squashed, this holds whoever runs the test.
+    let server = Server::start(["--export", &export("data", &data, "rw,root_squash")]);
+    for proto in BOTH {
+        let url = server.url(proto, "/data/file");
+        with(proto, &["put", file.to_str().unwrap(), &url]).fails_with(&["permission denied"]);
+        let (url, back) = (server.url(proto, "/data/secret"), dir.path().join("back"));
+        with(proto, &["get", &url, back.to_str().unwrap()])
+            .fails_with(&["secret", "permission denied"]);
+    }
+    fs::set_permissions(&data, Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn name_too_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::of(dir.path());
+    let long = "x".repeat(256);
+    for proto in BOTH {
+        let url = server.url(proto, &format!("/data/{long}"));
+        with(proto, &["mkdir", &url]).fails_with(&["name", "too long"]);
+    }
+}
+
+#[test]
+fn things_that_are_not_there_or_of_the_wrong_kind() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), "x").unwrap();
+    fs::create_dir_all(dir.path().join("dir/full")).unwrap();
+    let server = Server::of(dir.path());
+    let local = tempfile::tempdir().unwrap();
+    let local = local.path().join("out");
+    let local = local.to_str().unwrap();
+    for proto in BOTH {
+        let url = |path: &str| server.url(proto, path);
+        with(proto, &["get", &url("/data/none"), local]).fails_with(&["none", "no such file"]);
+        with(proto, &["put", "/no/such/file", &url("/data/x")])
+            .fails_with(&["/no/such/file", "no such file"]);
+        with(proto, &["get", &url("/data/dir"), local]).fails_with(&["directory", "-r"]);
+        with(proto, &["rm", &url("/data/dir")]).fails_with(&["directory", "-r"]);
+        with(proto, &["cat", &url("/data/dir")]).fails_with(&["directory"]);
+        with(proto, &["ls", &url("/data/file/below")]).fails_with(&["not a directory"]);
+        with(proto, &["mkdir", &url("/data/dir")]).fails_with(&["exists"]);
+    }
+}
+
+#[test]
+fn usage_errors_have_exit_status_2() {
+    for args in [
+        &["ls"][..],
+        &["ls", "http://server/export"],
+        &["ls", "-o", "proto=pigeon", "nfs://server/export"],
+        &["ls", "-o", "frobnicate=1", "nfs://server/export"],
+        &["serve"],
+        &["serve", "--export", "data=/nonexistent:frobnicate"],
+        &["serve", "--memory=lots"],
+        &["ping", "-s", "4k", "localhost"],
+        &["compare", "--ops", "sing"],
+        &["frobnicate"],
+    ] {
+        let finished = run(args);
+        assert_eq!(finished.status.code(), Some(2), "{args:?}: {finished:#?}");
+        assert!(!finished.stderr.contains("panicked"), "{finished:#?}");
+        assert!(!finished.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn serving_what_cannot_be_served() {
+    run(["serve", "--export", "data=/no/such/directory"]).fails_with(&["/no/such/directory"]);
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for flag in ["--port", "--tcp-port"] {
+        let other = if flag == "--port" {
+            "--tcp-port"
+        } else {
+            "--port"
+        };
+        run(["serve", "--memory", flag, &port, other, "0"]).fails_with(&[&port, "in use"]);
+    }
+}
+
+/// The server dies in the middle of a copy and is started again: the copy goes on.
+#[track_caller]
+fn server_restart(proto: Proto, command: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, data) = (dir.path().join("source"), dir.path().join("data"));
+    tree::make_flat(&source, 40, 1 << 20);
+    fs::create_dir(&data).unwrap();
+    let export = [
+        "--export".to_owned(),
+        export("data", &data, "no_root_squash"),
+    ];
+    let rate = ["--rate".to_owned(), "160m".to_owned()];
+    let slow = [&export[..], &rate[..]].concat();
+    let server = Server::start(&slow);
+    let (rdma, tcp) = (server.rdma.port(), server.tcp.port());
+    let url = server.url(proto, "/data/tree");
+    let back = dir.path().join("back");
+    if command == "get" {
+        // Nothing but the tree itself is needed for getting it.
+        tree::make_flat(&data.join("tree"), 40, 1 << 20);
+    }
+    let mut client = rpcrdma();
+    client
+        .args([command, "-r"])
+        .args(options(proto, ""))
+        .args(&rate);
+    match command {
+        "put" => client.arg(&source).arg(&url),
+        _ => client.arg(&url).arg(&back),
+    };
+    let mut client = Running::start(&mut client);
+
+    // 40 MiB at 20 MB/s take two seconds.
+    let copied_to = if command == "put" {
+        data.join("tree")
+    } else {
+        back.clone()
+    };
+    let start = Instant::now();
+    while fs::read_dir(&copied_to).map_or(0, Iterator::count) < 10 {
+        assert!(start.elapsed() < PATIENCE, "the copy does not start");
+        thread::sleep(Duration::from_millis(2));
+    }
+    assert!(
+        client.is_running(),
+        "the copy is over before the server can be killed"
+    );
+    server.kill();
+    thread::sleep(Duration::from_millis(300));
+    assert!(client.is_running(), "the client gave up");
+    let server = Server::start_on(rdma, tcp, &export);
+    client.finish().ok();
+    if command == "put" {
+        tree::assert_same(&source, &data.join("tree"));
+    } else {
+        tree::assert_same(&data.join("tree"), &back);
+    }
+    drop(server);
+}
+
+#[test]
+fn server_restart_during_put_over_rdma() {
+    server_restart(Proto::Rdma, "put");
+}
+
+#[test]
+fn server_restart_during_put_over_tcp() {
+    server_restart(Proto::Tcp, "put");
+}
+
+#[test]
+fn server_restart_during_get_over_rdma() {
+    server_restart(Proto::Rdma, "get");
+}
+
+#[test]
+fn server_restart_during_get_over_tcp() {
+    server_restart(Proto::Tcp, "get");
+}
+
+#[cfg(target_os = "linux")]
+fn open_files(pid: u32) -> usize {
+    fs::read_dir(Path::new("/proc").join(pid.to_string()).join("fd"))
+        .unwrap()
+        .count()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_killed_client_leaves_nothing_behind_on_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, data) = (dir.path().join("source"), dir.path().join("data"));
+    tree::make_flat(&source, 40, 1 << 20);
+    fs::create_dir(&data).unwrap();
+    let mut server = Server::of(&data);
+    for proto in BOTH {
+        // A first client, so that what a server keeps for good is there already.
+        let root = server.url(proto, "/data");
+        with(proto, &["ls", &root]).ok();
+        let tree = data.join(proto.name());
+        let url = server.url(proto, &format!("/data/{}", proto.name()));
+        thread::sleep(Duration::from_millis(100));
+        let before = open_files(server.pid());
+        let mut client = Running::start(
+            rpcrdma()
+                .args(["put", "-r", "--rate", "80m"])
+                .args(options(proto, "nconnect=4"))
+                .args([source.to_str().unwrap(), &url]),
+        );
+        let start = Instant::now();
+        while fs::read_dir(&tree).map_or(0, Iterator::count) < 5 {
+            assert!(start.elapsed() < PATIENCE, "the copy does not start");
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert!(client.is_running());
+        assert!(open_files(server.pid()) > before);
+        client.kill();
+        let start = Instant::now();
+        while open_files(server.pid()) > before {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "connections of the dead client stay open"
+            );
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(server.is_running());
+        with(proto, &["rm", "-r", &url]).ok();
+    }
+    assert!(server.terminate().success());
+}

@@ -1,0 +1,283 @@
+//! Running the built command: servers that end with the test, and clients with a time-out.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses a part of this module"
+)]
+
+pub mod tree;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// No single command of these tests takes this long unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The built command.
+pub fn rpcrdma() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rpcrdma"));
+    command.env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+/// What a finished command left.
+#[derive(Debug)]
+pub struct Finished {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Finished {
+    /// That it succeeded.
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert!(self.status.success(), "{self:#?}");
+        self
+    }
+
+    /// That it failed with exit status 1, one `rpcrdma: ` message that has all of `words`, and no
+    /// panic.
+    #[track_caller]
+    pub fn fails_with(self, words: &[&str]) -> Self {
+        assert_eq!(self.status.code(), Some(1), "{self:#?}");
+        let message = self
+            .stderr
+            .lines()
+            .find(|line| line.starts_with("rpcrdma: "));
+        let message = message.unwrap_or_else(|| panic!("no message in {self:#?}"));
+        for word in words {
+            assert!(
+                message.to_lowercase().contains(&word.to_lowercase()),
+                "no {word:?} in {message:?}"
+            );
+        }
+        assert!(!self.stderr.contains("panicked"), "{self:#?}");
+        self
+    }
+}
+
+/// A command that runs beside the test.
+pub struct Running {
+    child: Child,
+    what: String,
+    output: [thread::JoinHandle<String>; 2],
+}
+
+fn collect(mut from: impl Read + Send + 'static) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).ok();
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+impl Running {
+    /// Starts it.
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = [
+            collect(child.stdout.take().unwrap()),
+            collect(child.stderr.take().unwrap()),
+        ];
+        Self {
+            child,
+            what: format!("{command:?}"),
+            output,
+        }
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Ends it as no process can prevent.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end; one that does not end in time fails the test.
+    #[track_caller]
+    pub fn finish(mut self) -> Finished {
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if start.elapsed() > PATIENCE {
+                self.child.kill().ok();
+                let output = self.output.map(|output| output.join().unwrap());
+                panic!("hangs: {}\n{output:#?}", self.what);
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        let [stdout, stderr] = self.output.map(|output| output.join().unwrap());
+        Finished {
+            status,
+            stdout,
+            stderr,
+        }
+    }
+}
+
+/// Runs the command with `args` to its end.
+#[track_caller]
+pub fn run<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Finished {
+    Running::start(rpcrdma().args(args)).finish()
+}
+
+/// A transport of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proto {
+    Rdma,
+    Tcp,
+}
+
+pub const BOTH: [Proto; 2] = [Proto::Rdma, Proto::Tcp];
+
+impl Proto {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rdma => "rdma",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// `rpcrdma serve`, on free ports. Dropping it kills it.
+pub struct Server {
+    child: Child,
+    pub lines: Vec<String>,
+    pub rdma: SocketAddr,
+    pub tcp: SocketAddr,
+}
+
+impl Server {
+    /// Starts it on free ports and waits until it listens.
+    #[track_caller]
+    pub fn start<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Self {
+        Self::start_on(0, 0, args)
+    }
+
+    /// One export of `dir` under the name `/data`, with the calling user's rights.
+    #[track_caller]
+    pub fn of(dir: &Path) -> Self {
+        Self::start(["--export", &export("data", dir, "no_root_squash")])
+    }
+
+    /// Starts it on these ports.
+    #[track_caller]
+    pub fn start_on<S: AsRef<std::ffi::OsStr>>(
+        rdma: u16,
+        tcp: u16,
+        args: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let mut child = rpcrdma()
+            .args([
+                "serve",
+                "--port",
+                &rdma.to_string(),
+                "--tcp-port",
+                &tcp.to_string(),
+            ])
+            .args(args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut server = Self {
+            child,
+            lines: Vec::new(),
+            rdma: SocketAddr::from(([0, 0, 0, 0], 0)),
+            tcp: SocketAddr::from(([0, 0, 0, 0], 0)),
+        };
+        while server.rdma.port() == 0 || server.tcp.port() == 0 {
+            let line = lines
+                .recv_timeout(PATIENCE)
+                .expect("the server says that it listens");
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["listening", "rdma", address, ..] => server.rdma = address.parse().unwrap(),
+                ["listening", "tcp", address, ..] => server.tcp = address.parse().unwrap(),
+                _ => {}
+            }
+            server.lines.push(line);
+        }
+        server
+    }
+
+    /// `nfs://` URL of `path` (which starts with its export's path), with the right port.
+    pub fn url(&self, proto: Proto, path: &str) -> String {
+        let address = match proto {
+            Proto::Rdma => self.rdma,
+            Proto::Tcp => self.tcp,
+        };
+        format!("nfs://{address}{path}")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Kills it as a power cut would.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to end, as a service manager does, and gives its exit status.
+    #[track_caller]
+    pub fn terminate(mut self) -> ExitStatus {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the server does not end");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// An `--export` argument.
+pub fn export(name: &str, dir: &Path, options: &str) -> String {
+    format!("{name}={}:{options}", dir.display())
+}
+
+/// `-o` and its value for `proto` and more options.
+pub fn options(proto: Proto, more: &str) -> [String; 2] {
+    let comma = if more.is_empty() { "" } else { "," };
+    ["-o".into(), format!("proto={}{comma}{more}", proto.name())]
+}

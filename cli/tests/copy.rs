@@ -1,0 +1,110 @@
+//! Trees that go to a server and come back are the trees they were.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{BOTH, Proto, Running, Server, options, rpcrdma, run, tree};
+
+/// Puts the tree `source` to `name` and gets it back as `back`.
+#[track_caller]
+fn there_and_back(server: &Server, proto: Proto, more: &str, source: &Path, back: &Path) {
+    let name = back.file_name().unwrap().to_str().unwrap();
+    let url = server.url(proto, &format!("/data/{name}"));
+    run([
+        &["put".into(), "-r".into()],
+        &options(proto, more)[..],
+        &[source.to_str().unwrap().into(), url.clone()],
+    ]
+    .concat())
+    .ok();
+    run([
+        &["get".into(), "-r".into()],
+        &options(proto, more)[..],
+        &[url, back.to_str().unwrap().into()],
+    ]
+    .concat())
+    .ok();
+}
+
+#[test]
+fn trees_survive_both_transports_with_one_connection_and_with_four() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, data) = (dir.path().join("source"), dir.path().join("data"));
+    tree::make(&source);
+    fs::create_dir(&data).unwrap();
+    let server = Server::of(&data);
+    for proto in BOTH {
+        for nconnect in [1, 4] {
+            let back = dir.path().join(format!("{}-{nconnect}", proto.name()));
+            there_and_back(
+                &server,
+                proto,
+                &format!("nconnect={nconnect}"),
+                &source,
+                &back,
+            );
+            tree::assert_same(&source, &back);
+            tree::assert_same(&source, &data.join(back.file_name().unwrap()));
+            let (before, after) = (tree::disk_usage(&source), tree::disk_usage(&back));
+            assert!(
+                after <= before + before / 10,
+                "holes were filled: {before} -> {after}"
+            );
+        }
+    }
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn two_clients_at_once_do_not_mix_up_their_trees() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    fs::create_dir(&data).unwrap();
+    let server = Server::of(&data);
+    let sources: Vec<_> = BOTH
+        .into_iter()
+        .map(|proto| {
+            let source = dir.path().join(format!("source-{}", proto.name()));
+            tree::make(&source);
+            fs::write(source.join("mine"), proto.name()).unwrap();
+            (proto, source)
+        })
+        .collect();
+    for command in ["put", "get"] {
+        let clients: Vec<_> = sources
+            .iter()
+            .map(|(proto, source)| {
+                let url = server.url(*proto, &format!("/data/{}", proto.name()));
+                let mut rpcrdma = rpcrdma();
+                rpcrdma.args([command, "-r"]).args(options(*proto, ""));
+                match command {
+                    "put" => rpcrdma.arg(source).arg(url),
+                    _ => rpcrdma
+                        .arg(url)
+                        .arg(dir.path().join(format!("back-{}", proto.name()))),
+                };
+                Running::start(&mut rpcrdma)
+            })
+            .collect();
+        for client in clients {
+            client.finish().ok();
+        }
+    }
+    for (proto, source) in &sources {
+        tree::assert_same(source, &dir.path().join(format!("back-{}", proto.name())));
+    }
+}
+
+#[test]
+fn a_tree_fits_through_a_memory_export() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, back) = (dir.path().join("source"), dir.path().join("back"));
+    tree::make(&source);
+    let server = Server::start(["--memory"]);
+    let url = server.url(Proto::Rdma, "/memory/tree");
+    run(["put", "-r", source.to_str().unwrap(), &url]).ok();
+    run(["get", "-r", &url, back.to_str().unwrap()]).ok();
+    tree::assert_same(&source, &back);
+}
