@@ -4,7 +4,7 @@ use std::io;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::message::{Message, Position};
+use crate::message::{BulkItem, Message, Position};
 use crate::{pad, padded};
 
 /// Why a stream could not be decoded.
@@ -48,6 +48,9 @@ pub enum DecodeError {
     /// A bulk item is at a place where the stream has no opaque data.
     #[error("bulk item at position {0} is not the content of an opaque")]
     StrayBulk(u32),
+    /// A bulk item without a position was not taken by any value that was decoded.
+    #[error("bulk item of {0} bytes that no value has room for")]
+    UnclaimedBulk(u64),
     /// Bytes are left after the last value.
     #[error("{0} bytes left after the last value")]
     Trailing(u64),
@@ -83,7 +86,10 @@ impl<'m> Decoder<'m> {
     /// From `cursor`, which an earlier decoder of the same message gave.
     #[must_use]
     pub fn at(message: &'m Message, cursor: Cursor) -> Self {
-        Self { message, cursor }
+        let mut decoder = Self { message, cursor };
+        // The first segments may be empty: from here on, the cursor is in one that is not.
+        decoder.advance(0);
+        decoder
     }
 
     /// Where it is now.
@@ -101,23 +107,33 @@ impl<'m> Decoder<'m> {
     /// Payload bytes not yet read. Items held apart are not counted.
     #[must_use]
     pub fn remaining(&self) -> u64 {
-        let payload = self.message.payload();
-        let whole: u64 = payload
-            .iter()
-            .skip(self.cursor.segment)
-            .map(|segment| segment.len() as u64)
-            .sum();
-        whole - self.cursor.offset as u64
+        let later = self.message.payload().iter().skip(self.cursor.segment + 1);
+        let later: u64 = later.map(|segment| segment.len() as u64).sum();
+        self.current().len() as u64 + later
     }
 
+    /// What is left of the segment that the cursor is in. Empty at the end only.
+    fn current(&self) -> &'m [u8] {
+        let segment = self.message.payload().get(self.cursor.segment);
+        segment.map_or(&[], |segment| {
+            segment.get(self.cursor.offset..).unwrap_or(&[])
+        })
+    }
+
+    /// Looks at as many segments as `wanted` bytes lie in, not at all of them: a peer may have
+    /// sent very many.
     fn need(&self, wanted: u64) -> Result<(), DecodeError> {
-        let left = self.remaining();
-        if wanted > left {
-            return Err(DecodeError::Truncated {
-                at: self.cursor.position,
-                wanted,
-                left,
-            });
+        let mut left = self.current().len() as u64;
+        let mut later = self.message.payload().iter().skip(self.cursor.segment + 1);
+        while left < wanted {
+            let Some(segment) = later.next() else {
+                return Err(DecodeError::Truncated {
+                    at: self.cursor.position,
+                    wanted,
+                    left,
+                });
+            };
+            left += segment.len() as u64;
         }
         Ok(())
     }
@@ -125,8 +141,7 @@ impl<'m> Decoder<'m> {
     /// Fills `out`; the caller has checked that enough is left.
     fn fill(&mut self, mut out: &mut [u8]) {
         while !out.is_empty() {
-            let segment = &self.message.payload()[self.cursor.segment];
-            let from = &segment[self.cursor.offset..];
+            let from = self.current();
             let n = from.len().min(out.len());
             out[..n].copy_from_slice(&from[..n]);
             out = &mut out[n..];
@@ -184,26 +199,39 @@ impl<'m> Decoder<'m> {
     /// where the bytes lie in one segment, a copy otherwise.
     pub fn opaque_fixed(&mut self, len: usize) -> Result<Bytes, DecodeError> {
         self.need(padded(len as u64))?;
-        let out = match self.message.payload().get(self.cursor.segment) {
-            Some(segment) if segment.len() - self.cursor.offset >= len => {
-                let out = segment.slice(self.cursor.offset..self.cursor.offset + len);
-                self.advance(len);
-                out
-            }
-            _ => {
-                let mut out = BytesMut::zeroed(len);
-                self.fill(&mut out);
-                out.freeze()
-            }
+        let out = if self.current().len() >= len {
+            let payload = self.message.payload();
+            let segment = payload.get(self.cursor.segment);
+            let from = self.cursor.offset;
+            let out = segment.map_or_else(Bytes::new, |segment| segment.slice(from..from + len));
+            self.advance(len);
+            out
+        } else {
+            let mut out = BytesMut::zeroed(len);
+            self.fill(&mut out);
+            out.freeze()
         };
         let mut round_up = [0; 3];
         self.fill(&mut round_up[..pad(len as u64) as usize]);
         Ok(out)
     }
 
-    /// Variable-length opaque data of at most `max` bytes, from the payload or from the bulk item
-    /// that is held apart here. Copies nothing that lies in one piece.
-    pub fn opaque(&mut self, max: u32) -> Result<Bytes, DecodeError> {
+    /// The next item, and whether it belongs here. One whose place is behind belongs nowhere.
+    fn item_here(&self) -> Result<Option<&'m BulkItem>, DecodeError> {
+        let Some(item) = self.message.items().get(self.cursor.item) else {
+            return Ok(None);
+        };
+        match item.position {
+            Position::At(position) if u64::from(position) < self.cursor.position => {
+                Err(DecodeError::StrayBulk(position))
+            }
+            Position::At(position) if u64::from(position) == self.cursor.position => Ok(Some(item)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The length word of variable-length opaque data.
+    fn length(&mut self, max: u32) -> Result<u32, DecodeError> {
         let len = self.u32()?;
         if len > max {
             return Err(DecodeError::TooLong {
@@ -211,12 +239,16 @@ impl<'m> Decoder<'m> {
                 max: u64::from(max),
             });
         }
-        match self.message.items().get(self.cursor.item) {
-            Some(item) if item.position == Position::At(self.cursor.position as u32) => {
-                let data = item.data.clone();
-                self.take_item(u64::from(len), data)
-            }
-            _ => self.opaque_fixed(len as usize),
+        Ok(len)
+    }
+
+    /// Variable-length opaque data of at most `max` bytes, from the payload or from the bulk item
+    /// that is held apart here. Copies nothing that lies in one piece.
+    pub fn opaque(&mut self, max: u32) -> Result<Bytes, DecodeError> {
+        let len = self.length(max)?;
+        match self.item_here()? {
+            Some(item) => self.take_item(u64::from(len), item),
+            None => self.opaque_fixed(len as usize),
         }
     }
 
@@ -233,18 +265,16 @@ impl<'m> Decoder<'m> {
             self.cursor.item += 1;
             return self.opaque(max);
         }
-        let len = self.u32()?;
-        if len > max {
-            return Err(DecodeError::TooLong {
-                len: u64::from(len),
-                max: u64::from(max),
-            });
+        match self.length(max)? {
+            // An item without bytes uses no chunk: this one is the next item's.
+            0 => Ok(Bytes::new()),
+            len => self.take_item(u64::from(len), item),
         }
-        self.take_item(u64::from(len), item.data.clone())
     }
 
     /// The item's round-up may have been sent with it (RFC 8166, section 3.4.5.2).
-    fn take_item(&mut self, expected: u64, mut data: Bytes) -> Result<Bytes, DecodeError> {
+    fn take_item(&mut self, expected: u64, item: &BulkItem) -> Result<Bytes, DecodeError> {
+        let mut data = item.data.clone();
         let got = data.len() as u64;
         if got != expected && got != padded(expected) {
             return Err(DecodeError::BulkLength { expected, got });
@@ -264,12 +294,20 @@ impl<'m> Decoder<'m> {
         }
     }
 
-    /// That every item with a position was taken: one that was passed by was at a place where the
-    /// stream has no opaque data.
+    /// That every item was taken: one with a position that was passed by was at a place where the
+    /// stream has no opaque data, one without belongs to nothing that is DDP-eligible (RFC 8166,
+    /// section 6.1). Unused write chunks may be left over.
+    ///
+    /// # Errors
+    /// The first item that was not taken.
     pub fn items_used(&self) -> Result<(), DecodeError> {
         for item in self.message.items().iter().skip(self.cursor.item) {
-            if let Position::At(position) = item.position {
-                return Err(DecodeError::StrayBulk(position));
+            match item.position {
+                Position::At(position) => return Err(DecodeError::StrayBulk(position)),
+                Position::InOrder if item.data.is_empty() => {}
+                Position::InOrder => {
+                    return Err(DecodeError::UnclaimedBulk(item.data.len() as u64));
+                }
             }
         }
         Ok(())
@@ -278,7 +316,8 @@ impl<'m> Decoder<'m> {
 
 impl io::Read for Decoder<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let n = self.remaining().min(out.len() as u64) as usize;
+        // One segment at a time: that is cheap, and callers who need more ask again.
+        let n = self.current().len().min(out.len());
         self.fill(&mut out[..n]);
         Ok(n)
     }

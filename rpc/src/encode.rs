@@ -113,9 +113,12 @@ impl Encoder {
     }
 
     /// The finished stream, when nothing was held apart, as one piece.
+    ///
+    /// # Panics
+    /// When something was: a programming error.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
-        debug_assert!(self.items.is_empty());
+        assert!(self.items.is_empty(), "bulk items would be lost");
         self.payload.freeze()
     }
 }

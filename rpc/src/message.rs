@@ -13,8 +13,8 @@ static ZEROES: [u8; 4] = [0; 4];
 /// Where a bulk item belongs in the XDR stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// Its first byte's offset in the whole stream, all items and their round-up counted in
-    /// (RFC 8166, section 3.4.5: the position of a read chunk). The word before it, the item's
+    /// Its first byte's offset in the whole, unreduced stream, all items before it and their
+    /// round-up counted in (RFC 8166, section 3.4.5: the position of a read chunk). The word before it, the item's
     /// length, is in the payload.
     At(u32),
     /// It belongs to the next DDP-eligible item that the upper layer decodes. Write chunks that
@@ -93,12 +93,17 @@ impl Message {
                 .sum::<u64>()
     }
 
-    /// Puts `header` (a multiple of four bytes) before the stream; the items move with it.
+    /// Puts `header` before the stream; the items move with it.
+    ///
+    /// # Panics
+    /// When `header` is not a multiple of four bytes, or an item would come to lie beyond 4 GiB:
+    /// programming errors, as a header is prepended to what this program has encoded.
     pub fn prepend(&mut self, header: Bytes) {
-        debug_assert_eq!(header.len() % 4, 0);
+        assert_eq!(header.len() % 4, 0, "XDR comes in units of four bytes");
         for item in &mut self.items {
             if let Position::At(position) = &mut item.position {
-                *position += header.len() as u32;
+                let moved = u64::from(*position) + header.len() as u64;
+                *position = u32::try_from(moved).expect("XDR stream under 4 GiB");
             }
         }
         self.payload.insert(0, header);

@@ -1,0 +1,373 @@
+//! XDR streams with bulk items held apart: what goes in comes out, however it is cut.
+
+use std::io::Read;
+
+use bytes::Bytes;
+use onc_rpc::{BulkItem, DecodeError, Decoder, Encoder, Message, Position, Segments, padded};
+use quickcheck::{Arbitrary, Gen, quickcheck};
+
+const MAX: u32 = 1 << 20;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Value {
+    U32(u32),
+    I32(i32),
+    U64(u64),
+    Bool(bool),
+    Fixed(Vec<u8>),
+    Opaque(Vec<u8>),
+    Bulk(Vec<u8>),
+}
+
+impl Arbitrary for Value {
+    fn arbitrary(g: &mut Gen) -> Self {
+        match u8::arbitrary(g) % 7 {
+            0 => Self::U32(u32::arbitrary(g)),
+            1 => Self::I32(i32::arbitrary(g)),
+            2 => Self::U64(u64::arbitrary(g)),
+            3 => Self::Bool(bool::arbitrary(g)),
+            4 => Self::Fixed(Vec::arbitrary(g)),
+            5 => Self::Opaque(Vec::arbitrary(g)),
+            _ => Self::Bulk(Vec::arbitrary(g)),
+        }
+    }
+}
+
+impl Value {
+    fn encode(&self, out: &mut Encoder, apart: bool) {
+        match self {
+            Self::U32(v) => out.u32(*v),
+            Self::I32(v) => out.i32(*v),
+            Self::U64(v) => out.u64(*v),
+            Self::Bool(v) => out.bool(*v),
+            Self::Fixed(v) => out.opaque_fixed(v),
+            Self::Bulk(v) if apart => out.bulk(Bytes::copy_from_slice(v)),
+            Self::Opaque(v) | Self::Bulk(v) => out.opaque(v),
+        };
+    }
+
+    /// Decodes a value of the same type.
+    fn decode(&self, from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        Ok(match self {
+            Self::U32(_) => Self::U32(from.u32()?),
+            Self::I32(_) => Self::I32(from.i32()?),
+            Self::U64(_) => Self::U64(from.u64()?),
+            Self::Bool(_) => Self::Bool(from.bool()?),
+            Self::Fixed(v) => Self::Fixed(from.opaque_fixed(v.len())?.to_vec()),
+            Self::Opaque(_) => Self::Opaque(from.opaque(MAX)?.to_vec()),
+            Self::Bulk(_) => Self::Bulk(from.bulk(MAX)?.to_vec()),
+        })
+    }
+}
+
+fn encode(values: &[Value], apart: bool) -> Message {
+    let mut out = Encoder::new();
+    for value in values {
+        value.encode(&mut out, apart);
+    }
+    out.finish()
+}
+
+/// The stream as a peer without chunks would send it.
+fn plain(values: &[Value]) -> Vec<u8> {
+    encode(values, false).payload().concat()
+}
+
+fn decode(like: &[Value], message: &Message) -> Result<Vec<Value>, DecodeError> {
+    let mut from = Decoder::new(message);
+    let values = like
+        .iter()
+        .map(|v| v.decode(&mut from))
+        .collect::<Result<_, _>>()?;
+    from.finish()?;
+    Ok(values)
+}
+
+/// Cuts the payload at those places, which may repeat, so that segments may be empty.
+fn cut(payload: &[u8], at: &[usize]) -> Segments {
+    let mut at: Vec<usize> = at.iter().map(|at| at % (payload.len() + 1)).collect();
+    at.sort_unstable();
+    at.push(payload.len());
+    let mut from = 0;
+    let mut piece =
+        |to: usize| Bytes::copy_from_slice(&payload[std::mem::replace(&mut from, to)..to]);
+    at.into_iter().map(&mut piece).collect()
+}
+
+quickcheck! {
+    fn values_survive_whatever_way_the_payload_is_cut(values: Vec<Value>, at: Vec<usize>) -> bool {
+        let message = encode(&values, true);
+        let cut = cut(&message.payload().concat(), &at);
+        let message = Message::new(cut, message.items().iter().cloned());
+        decode(&values, &message) == Ok(values)
+    }
+
+    fn gathering_all_items_gives_the_plain_stream(values: Vec<Value>, at: Vec<usize>) -> bool {
+        let message = encode(&values, true);
+        let cut = cut(&message.payload().concat(), &at);
+        let message = Message::new(cut, message.items().iter().cloned());
+        let plain = plain(&values);
+        message.stream_len() == plain.len() as u64 && message.gather(|_| true).concat() == plain
+    }
+
+    fn gathering_some_items_leaves_the_positions_of_the_others_right(
+        values: Vec<Value>,
+        inline: Vec<bool>
+    ) -> bool {
+        let message = encode(&values, true);
+        let inline = |index: usize| inline.get(index).copied().unwrap_or(false);
+        let apart = message.items().iter().enumerate();
+        let apart = apart.filter(|(index, _)| !inline(*index)).map(|(_, item)| item.clone());
+        let some = Message::new(message.gather(inline), apart);
+        some.gather(|_| true).concat() == plain(&values) && decode(&values, &some) == Ok(values)
+    }
+
+    fn positions_are_those_of_the_unreduced_stream(values: Vec<Value>) -> bool {
+        let (message, plain) = (encode(&values, true), plain(&values));
+        message.items().iter().all(|item| {
+            let Position::At(at) = item.position else { return false };
+            let at = at as usize;
+            let len = u32::from_be_bytes(plain[at - 4..at].try_into().unwrap()) as usize;
+            plain[at..at + len] == item.data
+        })
+    }
+
+    fn items_in_order_are_taken_by_the_values_they_belong_to(values: Vec<Value>) -> bool {
+        let message = encode(&values, true);
+        let unplaced = message.items().iter().map(|item| BulkItem {
+            position: Position::InOrder,
+            data: item.data.clone(),
+        });
+        let message = Message::new(message.payload().clone(), unplaced);
+        decode(&values, &message) == Ok(values)
+    }
+
+    fn decoding_goes_on_where_it_stopped(values: Vec<Value>, stop: usize) -> bool {
+        let message = encode(&values, true);
+        let (first, rest) = values.split_at(stop % (values.len() + 1));
+        let mut from = Decoder::new(&message);
+        for value in first {
+            value.decode(&mut from).unwrap();
+        }
+        let mut from = Decoder::at(&message, from.cursor());
+        rest.iter().all(|value| value.decode(&mut from).as_ref() == Ok(value))
+            && from.finish() == Ok(())
+    }
+
+    fn a_prepended_header_moves_the_items(values: Vec<Value>, header: Vec<u32>) -> bool {
+        let header: Vec<Value> = header.into_iter().map(Value::U32).collect();
+        let mut message = encode(&values, true);
+        message.prepend(Bytes::from(plain(&header)));
+        let all = [header, values].concat();
+        message.gather(|_| true).concat() == plain(&all) && decode(&all, &message) == Ok(all)
+    }
+
+    fn arbitrary_bytes_do_not_panic(like: Vec<Value>, payload: Vec<u8>, at: Vec<usize>) -> bool {
+        let message = Message::new(cut(&payload, &at), []);
+        // What decodes to the end takes exactly the room that it has when encoded.
+        decode(&like, &message).is_ok_and(|values| plain(&values).len() == payload.len())
+            || decode(&like, &message).is_err()
+    }
+
+    fn flipped_bits_and_moved_items_do_not_panic(
+        values: Vec<Value>,
+        flips: Vec<usize>,
+        moves: Vec<u32>
+    ) -> bool {
+        let message = encode(&values, true);
+        let mut payload = message.payload().concat();
+        let bits = payload.len() * 8;
+        for flip in flips.iter().filter(|_| bits > 0) {
+            payload[flip % bits / 8] ^= 1 << (flip % 8);
+        }
+        let mut items = message.items().to_vec();
+        for (item, to) in items.iter_mut().zip(moves) {
+            item.position = Position::At(to);
+        }
+        let items_len: usize = items.iter().map(|item| padded(item.data.len() as u64) as usize).sum();
+        let broken = Message::new(cut(&payload, &flips), items);
+        // Decoding invents nothing: what comes out is no longer than what went in.
+        let gathered = broken.gather(|_| true).concat().len();
+        let decoded = decode(&values, &broken).map_or(0, |values| plain(&values).len());
+        gathered == payload.len() + items_len && decoded <= gathered
+    }
+
+    fn reading_gives_the_payload(payload: Vec<u8>, at: Vec<usize>) -> bool {
+        let message = Message::new(cut(&payload, &at), []);
+        let mut read = Vec::new();
+        Decoder::new(&message).read_to_end(&mut read).unwrap();
+        read == payload
+    }
+}
+
+fn item(position: Position, data: &'static [u8]) -> BulkItem {
+    BulkItem {
+        position,
+        data: Bytes::from_static(data),
+    }
+}
+
+fn words(words: &[u32]) -> Segments {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    Segments::from_iter([Bytes::from(bytes)])
+}
+
+#[test]
+fn opaque_data_in_one_segment_is_not_copied() {
+    let mut out = Encoder::new();
+    out.u32(1)
+        .opaque(b"inline")
+        .bulk(Bytes::from_static(b"apart"));
+    let message = out.finish();
+    let inline = message.payload()[0].slice(8..14);
+    let mut from = Decoder::new(&message);
+    assert_eq!(from.u32(), Ok(1));
+    assert_eq!(from.opaque(6).unwrap().as_ptr(), inline.as_ptr());
+    let apart = from.bulk(5).unwrap();
+    assert_eq!(apart.as_ptr(), message.items()[0].data.as_ptr());
+    assert_eq!(from.position(), message.stream_len());
+}
+
+#[test]
+fn no_bytes_at_the_end_are_opaque_data_too() {
+    for payload in [
+        Segments::new(),
+        Segments::from_iter([Bytes::new(), Bytes::new()]),
+    ] {
+        let message = Message::new(payload, []);
+        let mut from = Decoder::new(&message);
+        assert_eq!(from.opaque_fixed(0), Ok(Bytes::new()));
+        assert_eq!(from.remaining(), 0);
+        let wanted = DecodeError::Truncated {
+            at: 0,
+            wanted: 4,
+            left: 0,
+        };
+        assert_eq!(from.u32(), Err(wanted));
+    }
+}
+
+#[test]
+fn missing_round_up_is_an_error() {
+    let message = Message::from_payload(Bytes::from_static(&[0, 0, 0, 1, 7]));
+    let wanted = DecodeError::Truncated {
+        at: 4,
+        wanted: 4,
+        left: 1,
+    };
+    assert_eq!(Decoder::new(&message).opaque(8), Err(wanted));
+}
+
+#[test]
+fn lengths_are_checked_before_they_are_used() {
+    let message = Message::new(words(&[u32::MAX]), []);
+    let too_long = DecodeError::TooLong {
+        len: u64::from(u32::MAX),
+        max: 8,
+    };
+    assert_eq!(Decoder::new(&message).opaque(8), Err(too_long));
+    // Its round-up does not wrap to zero either.
+    let wanted = DecodeError::Truncated {
+        at: 4,
+        wanted: 1 << 32,
+        left: 0,
+    };
+    assert_eq!(Decoder::new(&message).opaque(u32::MAX), Err(wanted));
+}
+
+#[test]
+fn an_item_may_come_with_its_round_up_and_with_no_other_length() {
+    for (data, ok) in [
+        (&b"abcde"[..], true),
+        (b"abcde\0\0\0", true),
+        (b"abcde\0", false),
+        (b"abcd", false),
+    ] {
+        let message = Message::new(words(&[5, 9]), [item(Position::At(4), data)]);
+        let mut from = Decoder::new(&message);
+        let got = from.bulk(100);
+        if ok {
+            assert_eq!(got.unwrap(), &b"abcde"[..]);
+            assert_eq!(from.position(), 12);
+            assert_eq!(from.u32(), Ok(9));
+            assert_eq!(from.finish(), Ok(()));
+        } else {
+            let got_len = data.len() as u64;
+            let error = DecodeError::BulkLength {
+                expected: 5,
+                got: got_len,
+            };
+            assert_eq!(got, Err(error));
+        }
+    }
+}
+
+#[test]
+fn an_item_where_no_opaque_data_is_belongs_nowhere() {
+    let message = Message::new(words(&[1, 2, 0]), [item(Position::At(4), b"abcd")]);
+    let mut from = Decoder::new(&message);
+    assert_eq!((from.u32(), from.u32()), (Ok(1), Ok(2)));
+    assert_eq!(from.items_used(), Err(DecodeError::StrayBulk(4)));
+    assert_eq!(from.opaque(4), Err(DecodeError::StrayBulk(4)));
+    assert_eq!(from.finish(), Err(DecodeError::StrayBulk(4)));
+}
+
+#[test]
+fn an_item_that_no_result_takes_is_an_error_and_an_unused_chunk_is_not() {
+    let used = Message::new(words(&[1]), [item(Position::InOrder, b"abcd")]);
+    let mut from = Decoder::new(&used);
+    assert_eq!(from.u32(), Ok(1));
+    assert_eq!(from.finish(), Err(DecodeError::UnclaimedBulk(4)));
+    let unused = Message::new(words(&[1]), [item(Position::InOrder, b"")]);
+    let mut from = Decoder::new(&unused);
+    assert_eq!(from.u32(), Ok(1));
+    assert_eq!(from.finish(), Ok(()));
+}
+
+#[test]
+fn an_item_in_an_unused_chunk_is_inline() {
+    let payload = words(&[4, 0x6162_6364, 4]);
+    let items = [
+        item(Position::InOrder, b""),
+        item(Position::InOrder, b"efgh"),
+    ];
+    let message = Message::new(payload, items);
+    let mut from = Decoder::new(&message);
+    assert_eq!(from.bulk(4).unwrap(), &b"abcd"[..]);
+    assert_eq!(from.bulk(4).unwrap(), &b"efgh"[..]);
+    assert_eq!(from.finish(), Ok(()));
+}
+
+#[test]
+fn an_item_without_bytes_leaves_its_chunk_to_the_next() {
+    let message = Message::new(words(&[0, 4]), [item(Position::InOrder, b"abcd")]);
+    let mut from = Decoder::new(&message);
+    assert_eq!(from.bulk(4).unwrap(), Bytes::new());
+    assert_eq!(from.bulk(4).unwrap(), &b"abcd"[..]);
+}
+
+#[test]
+fn left_over_payload_is_an_error() {
+    let message = Message::new(words(&[1, 2]), []);
+    let mut from = Decoder::new(&message);
+    assert_eq!(from.u32(), Ok(1));
+    assert_eq!(from.finish(), Err(DecodeError::Trailing(4)));
+}
+
+#[test]
+fn booleans_are_zero_or_one() {
+    let message = Message::new(words(&[0, 1, 2]), []);
+    let mut from = Decoder::new(&message);
+    assert_eq!((from.bool(), from.bool()), (Ok(false), Ok(true)));
+    assert!(matches!(
+        from.bool(),
+        Err(DecodeError::Invalid { value: 2, .. })
+    ));
+}
+
+#[test]
+#[should_panic(expected = "under 4 GiB")]
+fn a_position_does_not_wrap() {
+    let mut message = Message::new(words(&[4]), [item(Position::At(u32::MAX - 3), b"abcd")]);
+    message.prepend(Bytes::from_static(&[0; 4]));
+}
