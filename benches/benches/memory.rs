@@ -1,0 +1,55 @@
+//! The pool: a buffer for every message received and every item of bulk data.
+
+#![expect(missing_docs, reason = "criterion_group! makes public functions")]
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use rpcrdma_benches::against;
+use verbs::Pool;
+
+/// Sizes of a receive buffer, of a usual and of a large item.
+const SIZES: [(&str, usize); 3] = [("4 KiB", 4096), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20)];
+
+/// Taking a buffer and giving it back, used: pages that were touched before, against new ones.
+fn pool(c: &mut Criterion) {
+    let pool = Pool::new(64 << 20);
+    for (size, len) in SIZES {
+        against(
+            c,
+            &format!("buffer of {size}"),
+            (&format!("zeroed {size} from the allocator"), || {
+                vec![0u8; len].into_boxed_slice()
+            }),
+            (&format!("{size} from the pool"), || pool.alloc(len)),
+        );
+    }
+}
+
+/// The same, with every byte written as a device does.
+fn filled(c: &mut Criterion) {
+    let pool = Pool::new(64 << 20);
+    for (size, len) in SIZES {
+        let data = vec![7; len];
+        against(
+            c,
+            &format!("filled buffer of {size}"),
+            (
+                &format!("{size} copied into zeroed memory from the allocator"),
+                || {
+                    let mut buf = vec![0u8; len];
+                    buf.copy_from_slice(&data);
+                    buf
+                },
+            ),
+            (&format!("{size} copied into a buffer of the pool"), || {
+                let mut buf = pool.alloc(len);
+                if let Ok(buf) = &mut buf {
+                    buf.copy_from_slice(&data);
+                }
+                buf
+            }),
+        );
+    }
+}
+
+criterion_group!(benches, pool, filled);
+criterion_main!(benches);
