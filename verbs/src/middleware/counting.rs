@@ -84,40 +84,21 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::middleware::fake::{anywhere, pair};
-    use crate::{AcceptOptions, ConnectOptions, RequestId, Stag};
+    use crate::Stag;
+    use crate::middleware::fake::connected;
 
     #[test]
     fn what_the_device_took_is_counted_once_and_what_it_refused_is_not() {
-        let (client, mut server) = pair();
+        let (client, _server, qp) = connected(3);
         let script = client.script();
         let mut client = Counting::new(client);
         // A device that counts the same things, differently.
         client.device.counters.sends = 1000;
         client.device.counters.receives = 5;
-        let options = ConnectOptions {
-            private_data: Bytes::new(),
-            inbound_reads: 1,
-            outbound_reads: 1,
-            timeout: std::time::Duration::ZERO,
-        };
-        let qp = client.connect(anywhere(), &options).unwrap();
         let send = |invalidate| SendWr::Send {
             gather: smallvec![Bytes::from_static(b"x")],
             invalidate,
         };
-        assert!(client.post_send(qp, WrId(0), send(None), true).is_err());
-        let answer = AcceptOptions {
-            private_data: Bytes::new(),
-            inbound_reads: 1,
-            outbound_reads: 1,
-        };
-        let peer = server.prepare_accept(RequestId(1)).unwrap();
-        for id in 0..4 {
-            let buf = server.pool().alloc(1).unwrap();
-            server.post_receive(peer, WrId(id), buf).unwrap();
-        }
-        server.accept(peer, &answer).unwrap();
 
         let region = Region::RemoteRead(Bytes::from_static(b"x"));
         let stag = client.register(qp, region).unwrap().stag;

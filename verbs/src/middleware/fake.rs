@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -97,6 +98,42 @@ pub(crate) fn pair() -> (Fake, Fake) {
         counters: Counters::default(),
     };
     (fake([a.clone(), b.clone()]), fake([b, a]))
+}
+
+/// A connected pair, the client first, and the client's queue pair. The server has `receives`
+/// buffers posted.
+pub(crate) fn connected(receives: u64) -> (Fake, Fake, QpId) {
+    let (mut client, mut server) = pair();
+    let qp = client.connect(anywhere(), &connect_options()).unwrap();
+    let peer = server.prepare_accept(RequestId(1)).unwrap();
+    for id in 0..receives {
+        let buf = server.pool().alloc(1).unwrap();
+        server.post_receive(peer, WrId(id), buf).unwrap();
+    }
+    server.accept(peer, &accept_options(b"")).unwrap();
+    (client, server, qp)
+}
+
+/// Where fakes connect to.
+pub(crate) fn anywhere() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 1).into()
+}
+
+pub(crate) fn connect_options() -> ConnectOptions {
+    ConnectOptions {
+        private_data: Bytes::new(),
+        inbound_reads: 1,
+        outbound_reads: 1,
+        timeout: Duration::from_secs(1),
+    }
+}
+
+pub(crate) fn accept_options(private_data: &'static [u8]) -> AcceptOptions {
+    AcceptOptions {
+        private_data: Bytes::from_static(private_data),
+        inbound_reads: 1,
+        outbound_reads: 1,
+    }
 }
 
 impl Fake {
@@ -289,9 +326,4 @@ impl Device for Fake {
         }
         Ok(())
     }
-}
-
-/// Where fakes connect to.
-pub(crate) fn anywhere() -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, 1).into()
 }

@@ -7,6 +7,7 @@ mod counting;
 mod forward;
 mod link;
 mod linked;
+mod tapped;
 
 #[cfg(test)]
 mod fake;
@@ -14,3 +15,4 @@ mod fake;
 pub use counting::Counting;
 pub use link::{Delay, ParseLinkError, Rate, Shaper};
 pub use linked::Linked;
+pub use tapped::{Posted, Tapped};

@@ -4,7 +4,9 @@ use quickcheck::{Arbitrary, Gen, quickcheck};
 use smallvec::smallvec;
 
 use super::*;
-use crate::middleware::fake::{Fake, MAX_SEND_WR, Script, anywhere, pair};
+use crate::middleware::fake::{
+    Fake, MAX_SEND_WR, Script, accept_options, anywhere, connect_options, pair,
+};
 use crate::{Completion, Disconnect, Pool, Stag, Success, WorkError};
 
 const D: Duration = Duration::from_millis(1);
@@ -28,23 +30,6 @@ fn unconnected(delay: Duration, rate: Option<u64>) -> World {
         ends: [a, b].map(|fake| Linked::new(fake, delay, rate)),
         qps: [QpId(0), QpId(0)],
         seen: VecDeque::new(),
-    }
-}
-
-fn connect_options() -> ConnectOptions {
-    ConnectOptions {
-        private_data: Bytes::new(),
-        inbound_reads: 1,
-        outbound_reads: 1,
-        timeout: D,
-    }
-}
-
-fn accept_options(private_data: &'static [u8]) -> AcceptOptions {
-    AcceptOptions {
-        private_data: Bytes::from_static(private_data),
-        inbound_reads: 1,
-        outbound_reads: 1,
     }
 }
 
