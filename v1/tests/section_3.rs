@@ -1,0 +1,416 @@
+//! The requirements of RFC 8166, section 3. See MUSTS.md.
+
+mod common;
+
+use bytes::Bytes;
+use common::{AnyChunk, chunk, msg, nomsg, read, reads, segment};
+use onc_rpc::{Decoder, Encoder, Message, Position};
+use quickcheck::quickcheck;
+use rpcrdma_v1::{
+    Agreed, CallChunks, ChunkTooSmall, Chunks, Form, PrivateData, ReplyTooLong, ReplyViolation,
+    RequesterCredits, ResponderCredits, Returned, Violation, WriteChunk, call_form, check_reply,
+    chunk_len, fill, fill_write_list, reply_form,
+};
+
+const MAX_CALL: u64 = 1 << 20;
+
+fn lengths(chunk: &[rpcrdma_v1::Segment]) -> Vec<u32> {
+    chunk.iter().map(|segment| segment.length).collect()
+}
+
+quickcheck! {
+    fn s3_3_1_a_requester_has_no_more_calls_outstanding_than_granted(
+        requested: u32,
+        replies: Vec<Option<u32>>
+    ) -> bool {
+        let mut credits = RequesterCredits::new(requested);
+        replies.into_iter().all(|reply| {
+            let before = credits.in_flight();
+            match reply {
+                Some(granted) if before > 0 => {
+                    credits.replied(granted);
+                    credits.in_flight() == before - 1
+                }
+                // Whatever was granted earlier, nothing is sent over the present limit.
+                _ if credits.take() => credits.in_flight() <= credits.limit(),
+                _ => credits.in_flight() == before && before >= credits.limit(),
+            }
+        })
+    }
+
+    fn s3_3_1_a_grant_is_never_zero(capacity: u32, requested: u32) -> bool {
+        let mut credits = ResponderCredits::new(capacity);
+        let called = credits.called(requested);
+        let granted = credits.answered();
+        called.is_ok() && granted >= 1 && granted <= capacity.max(1) && granted <= requested.max(1)
+    }
+
+    fn s3_4_6_a_chunk_is_filled_contiguously_and_in_order(offered: AnyChunk, len: u64) -> bool {
+        let offered = offered.0;
+        let len = len % (chunk_len(&offered) + 1);
+        let filled = fill(&offered, len).unwrap();
+        let chunks = |writes: &WriteChunk| Chunks {
+            writes: std::iter::once(writes.clone()).collect(),
+            ..Chunks::default()
+        };
+        let returned = check_reply(&msg(chunks(&filled)), 4, &chunks(&offered));
+        returned == Ok(Returned::Reply { writes: [len].into_iter().collect(), long: None })
+    }
+}
+
+#[test]
+fn s3_3_1_the_limit_is_the_lower_of_requested_and_granted() {
+    let mut credits = RequesterCredits::new(4);
+    assert!(credits.take());
+    credits.replied(100);
+    assert_eq!((credits.requested(), credits.available()), (4, 4));
+    assert!(credits.take() && credits.take() && credits.take());
+    credits.replied(2);
+    assert_eq!((credits.in_flight(), credits.available()), (2, 0));
+    assert!(!credits.take());
+    credits.replied(3);
+    assert_eq!(credits.available(), 2);
+}
+
+#[test]
+fn s3_3_1_a_grant_of_zero_is_no_deadlock() {
+    let mut credits = RequesterCredits::new(4);
+    assert!(credits.take());
+    credits.replied(0);
+    assert!(credits.take());
+    assert!(!credits.take());
+    assert_eq!(RequesterCredits::new(0).requested(), 1);
+}
+
+#[test]
+fn s3_3_1_more_is_granted_only_after_more_can_be_received() {
+    let mut credits = ResponderCredits::new(2);
+    credits.called(8).unwrap();
+    assert_eq!(credits.answered(), 2);
+    credits.raise(8);
+    assert_eq!(credits.grant(), 8);
+    // What has been granted cannot be taken back from calls that are on their way.
+    credits.raise(1);
+    assert_eq!(credits.grant(), 8);
+}
+
+#[test]
+fn s3_3_1_a_requester_that_exceeds_its_grant_is_found_out() {
+    let mut credits = ResponderCredits::new(2);
+    credits.called(2).unwrap();
+    credits.called(2).unwrap();
+    let overrun = credits.called(2).unwrap_err();
+    assert_eq!((overrun.outstanding, overrun.capacity), (3, 2));
+    assert_eq!(credits.answered(), 2);
+    assert_eq!(credits.outstanding(), 1);
+    credits.called(2).unwrap();
+}
+
+#[test]
+fn s3_3_3_one_call_before_the_first_reply() {
+    let mut credits = RequesterCredits::new(32);
+    assert!(credits.take());
+    assert!(!credits.take());
+    credits.replied(32);
+    assert_eq!(credits.available(), 32);
+}
+
+#[test]
+fn s3_3_3_without_private_data_both_inline_thresholds_are_1024() {
+    let agreed = Agreed::new(None, None);
+    assert_eq!((agreed.call_inline, agreed.reply_inline), (1024, 1024));
+}
+
+#[test]
+fn s3_3_3_no_inline_threshold_is_under_1024() {
+    let smallest = Some(PrivateData::new(0, 0, false));
+    let agreed = Agreed::new(smallest, smallest);
+    assert_eq!((agreed.call_inline, agreed.reply_inline), (1024, 1024));
+}
+
+/// A stream with a word, an item of five bytes and another word.
+fn reduced() -> Message {
+    let mut out = Encoder::new();
+    out.u32(7).bulk(Bytes::from_static(b"abcde")).u32(9);
+    out.finish()
+}
+
+#[test]
+fn s3_4_4_1_the_count_stays_in_the_payload_and_the_elements_leave_it() {
+    let message = reduced();
+    assert_eq!(message.payload().concat(), common::words(&[7, 5, 9]));
+    assert_eq!(message.items()[0].data, &b"abcde"[..]);
+}
+
+#[test]
+fn s3_4_4_4_an_items_round_up_leaves_the_payload_with_it() {
+    let message = reduced();
+    assert_eq!(message.payload_len(), 12);
+    assert_eq!(message.stream_len(), 12 + 8);
+}
+
+#[test]
+fn s3_4_4_4_a_chunk_holds_one_item() {
+    // Two items are two chunks, even where nothing but a count is between them.
+    let list = [read(8, 1, 5), read(20, 2, 4)];
+    let call = CallChunks::new(msg(reads(&list)), 12, MAX_CALL).unwrap();
+    assert_eq!(call.items.len(), 2);
+    let lens: Vec<u32> = call.items.iter().map(|item| item.length).collect();
+    assert_eq!(lens, [5, 4]);
+    // Results: an item a chunk.
+    let offered = [chunk(&[100]), chunk(&[100])];
+    let placement = fill_write_list(&offered, [5, 4]).unwrap();
+    let lens: Vec<u64> = placement
+        .writes
+        .iter()
+        .map(|chunk| chunk_len(chunk))
+        .collect();
+    assert_eq!(lens, [5, 4]);
+}
+
+#[test]
+fn s3_4_5_positions_are_in_the_unreduced_stream() {
+    let mut out = Encoder::new();
+    out.u32(7).bulk(Bytes::from_static(b"abcde"));
+    out.bulk(Bytes::from_static(b"fgh"));
+    let message = out.finish();
+    let positions: Vec<_> = message.items().iter().map(|item| item.position).collect();
+    assert_eq!(positions, [Position::At(8), Position::At(20)]);
+    // The responder's check counts in the same way: 12 bytes are left inline.
+    let list = [read(8, 1, 5), read(20, 2, 3)];
+    assert!(CallChunks::new(msg(reads(&list)), 12, MAX_CALL).is_ok());
+    let beyond = CallChunks::new(msg(reads(&list)), 8, MAX_CALL);
+    assert_eq!(beyond, Err(Violation::BeyondPayload(20)));
+}
+
+#[test]
+fn s3_4_5_a_position_is_a_multiple_of_four() {
+    for position in [1, 2, 3, 41, 102] {
+        let call = CallChunks::new(msg(reads(&[read(position, 1, 4)])), 200, MAX_CALL);
+        assert_eq!(call, Err(Violation::UnalignedPosition(position)));
+    }
+}
+
+#[test]
+fn s3_4_5_segments_with_one_position_are_one_chunk_in_list_order() {
+    // Their lengths need not be multiples of four, and other chunks may stand between them.
+    let list = [
+        read(40, 1, 3),
+        read(8, 2, 4),
+        read(40, 3, 6),
+        read(40, 4, 0),
+    ];
+    let call = CallChunks::new(msg(reads(&list)), 100, MAX_CALL).unwrap();
+    let positions: Vec<u32> = call.items.iter().map(|item| item.position).collect();
+    assert_eq!(positions, [8, 40]);
+    assert_eq!(call.items[1].length, 9);
+    let handles: Vec<u32> = call.items[1].segments.iter().map(|s| s.handle).collect();
+    assert_eq!(handles, [1, 3], "the empty segment is not read");
+    assert_eq!(call.read_len(), 13);
+}
+
+#[test]
+fn s3_4_5_chunks_do_not_overlap() {
+    let overlap = |list: &[_]| CallChunks::new(msg(reads(list)), 200, MAX_CALL);
+    let list = [read(8, 1, 9), read(16, 2, 4)];
+    assert_eq!(overlap(&list), Err(Violation::Overlap(16)));
+    // The round-up counts, sent or not.
+    let list = [read(8, 1, 9), read(20, 2, 4)];
+    assert!(overlap(&list).is_ok());
+}
+
+#[test]
+fn s3_4_5_lengths_and_offsets_do_not_wrap() {
+    let mut wrapping = segment(1, 2);
+    wrapping.offset = u64::MAX - 1;
+    let list = reads(&[rpcrdma_v1::ReadSegment {
+        position: 4,
+        segment: wrapping,
+    }]);
+    let error = Err(Violation::SegmentWraps(wrapping));
+    assert_eq!(CallChunks::new(msg(list), 100, MAX_CALL), error);
+    for chunks in [
+        Chunks {
+            writes: [WriteChunk::from_iter([wrapping])].into_iter().collect(),
+            ..Chunks::default()
+        },
+        Chunks {
+            reply: Some(WriteChunk::from_iter([wrapping])),
+            ..Chunks::default()
+        },
+    ] {
+        assert_eq!(CallChunks::new(msg(chunks), 100, MAX_CALL), error);
+    }
+    // Two segments of one chunk.
+    let list = [read(4, 1, u32::MAX), read(4, 2, 4)];
+    let call = CallChunks::new(msg(reads(&list)), 100, u64::MAX);
+    assert!(matches!(
+        call,
+        Err(Violation::TooLong {
+            len: 0x1_0000_0003,
+            ..
+        })
+    ));
+    // The whole message.
+    let list = [read(4, 1, u32::MAX)];
+    let len = 100 + (1 << 32);
+    let call = CallChunks::new(msg(reads(&list)), 100, len - 1);
+    assert_eq!(call, Err(Violation::TooLong { len, max: len - 1 }));
+    assert!(CallChunks::new(msg(reads(&list)), 100, len).is_ok());
+}
+
+#[test]
+fn s3_4_5_2_a_read_chunk_comes_with_its_round_up_or_without() {
+    for (data, ok) in [
+        (&b"abcde"[..], true),
+        (b"abcde\0\0\0", true),
+        (b"abcde\0", false),
+        (b"abcd", false),
+    ] {
+        let chunk = [read(8, 1, data.len() as u32)];
+        let call = CallChunks::new(msg(reads(&chunk)), 12, MAX_CALL).unwrap();
+        let item = onc_rpc::BulkItem {
+            position: Position::At(call.items[0].position),
+            data: Bytes::copy_from_slice(data),
+        };
+        let message = Message::new(reduced().payload().clone(), [item]);
+        let mut from = Decoder::new(&message);
+        assert_eq!(from.u32(), Ok(7));
+        let item = from.bulk(100);
+        assert_eq!(item.as_deref().ok(), ok.then_some(&b"abcde"[..]));
+        assert_eq!(
+            from.u32()
+                .is_ok_and(|word| word == 9 && from.finish() == Ok(())),
+            ok
+        );
+    }
+}
+
+#[test]
+fn s3_4_6_all_segments_are_returned_with_what_is_in_them() {
+    let offered = chunk(&[10, 20, 30]);
+    let filled = fill(&offered, 15).unwrap();
+    assert_eq!(lengths(&filled), [10, 5, 0]);
+    for (offered, filled) in offered.iter().zip(&filled) {
+        assert_eq!(
+            (offered.handle, offered.offset),
+            (filled.handle, filled.offset)
+        );
+    }
+    assert_eq!(lengths(&fill(&offered, 60).unwrap()), [10, 20, 30]);
+    let small = ChunkTooSmall {
+        needed: 61,
+        capacity: 60,
+    };
+    assert_eq!(fill(&offered, 61), Err(small));
+    // Over 4 GiB in all.
+    let huge = chunk(&[u32::MAX, u32::MAX]);
+    assert_eq!(lengths(&fill(&huge, 1 << 32).unwrap()), [u32::MAX, 1]);
+}
+
+fn returned(offered: &WriteChunk, returned: WriteChunk) -> Result<Vec<u64>, ReplyViolation> {
+    let chunks = |chunk: WriteChunk| Chunks {
+        writes: [chunk].into_iter().collect(),
+        ..Chunks::default()
+    };
+    match check_reply(&msg(chunks(returned)), 100, &chunks(offered.clone()))? {
+        Returned::Reply { writes, long: None } => Ok(writes.to_vec()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn s3_4_6_a_requester_checks_the_segments_that_come_back() {
+    let offered = chunk(&[10, 20, 30]);
+    let with = |lengths: &[u32]| returned(&offered, chunk(lengths));
+    assert_eq!(with(&[10, 5, 0]), Ok(vec![15]));
+    assert_eq!(with(&[10, 20, 30]), Ok(vec![60]));
+    assert_eq!(with(&[10, 5, 1]), Err(ReplyViolation::Gap));
+    assert_eq!(with(&[0, 5, 0]), Err(ReplyViolation::Gap));
+    let too_long = ReplyViolation::SegmentTooLong {
+        offered: 20,
+        returned: 21,
+    };
+    assert_eq!(with(&[10, 21, 0]), Err(too_long));
+    let count = |returned| ReplyViolation::SegmentCount {
+        offered: 3,
+        returned,
+    };
+    assert_eq!(with(&[10, 5]), Err(count(2)));
+    assert_eq!(with(&[10, 5, 0, 0]), Err(count(4)));
+    let mut other = offered.clone();
+    other[2].handle += 1;
+    assert_eq!(returned(&offered, other), Err(ReplyViolation::OtherSegment));
+    let mut other = offered.clone();
+    other[2].offset -= 1;
+    assert_eq!(returned(&offered, other), Err(ReplyViolation::OtherSegment));
+}
+
+#[test]
+fn s3_4_6_2_round_up_is_not_written_to_a_write_chunk() {
+    // Room for it is there, and is left alone.
+    let placement = fill_write_list(&[chunk(&[8])], [5]).unwrap();
+    assert_eq!(lengths(&placement.writes[0]), [5]);
+    // None is needed.
+    let placement = fill_write_list(&[chunk(&[5])], [5]).unwrap();
+    assert_eq!(lengths(&placement.writes[0]), [5]);
+}
+
+#[test]
+fn s3_5_3_what_does_not_fit_inline_is_a_long_message() {
+    assert_eq!(call_form(28, 996, 1024), Form::Inline);
+    assert_eq!(call_form(28, 1000, 1024), Form::Long);
+    let offered = chunk(&[600, 600]);
+    assert_eq!(reply_form(28, 996, 1024, None), Ok(Form::Inline));
+    assert_eq!(reply_form(28, 1000, 1024, Some(&offered)), Ok(Form::Long));
+    assert_eq!(reply_form(28, 1200, 1024, Some(&offered)), Ok(Form::Long));
+}
+
+#[test]
+fn s3_5_3_a_reply_that_fits_nowhere_is_an_error() {
+    let offered = chunk(&[600, 600]);
+    let error = |payload, chunk| ReplyTooLong {
+        header: 28,
+        payload,
+        inline: 1024,
+        chunk,
+    };
+    assert_eq!(reply_form(28, 1000, 1024, None), Err(error(1000, None)));
+    let too_long = error(1204, Some(1200));
+    assert_eq!(reply_form(28, 1204, 1024, Some(&offered)), Err(too_long));
+    // Not even the header of a long reply fits.
+    assert!(reply_form(1040, 100, 1024, Some(&offered)).is_err());
+}
+
+#[test]
+fn s3_5_3_a_position_zero_read_chunk_is_the_payload() {
+    let list = [read(0, 1, 1001), read(60, 3, 500), read(0, 2, 3)];
+    let call = CallChunks::new(nomsg(reads(&list)), 0, MAX_CALL).unwrap();
+    let payload = call.payload.unwrap();
+    assert_eq!(
+        (payload.position, payload.length, payload.segments.len()),
+        (0, 1004, 2)
+    );
+    assert_eq!(call.items.len(), 1);
+    assert_eq!(call.items[0].position, 60);
+    // Places of other chunks are counted in the payload that it holds.
+    let list = [read(0, 1, 60), read(64, 3, 500)];
+    let call = CallChunks::new(nomsg(reads(&list)), 0, MAX_CALL);
+    assert_eq!(call, Err(Violation::BeyondPayload(64)));
+}
+
+#[test]
+fn s3_5_3_chunks_that_hold_a_payload_have_its_round_up() {
+    let call = CallChunks::new(nomsg(reads(&[read(0, 1, 1001)])), 0, MAX_CALL);
+    assert_eq!(call, Err(Violation::UnpaddedPayload(1001)));
+    let offered = Chunks {
+        reply: Some(chunk(&[2000])),
+        ..Chunks::default()
+    };
+    let reply = nomsg(Chunks {
+        reply: Some(chunk(&[1001])),
+        ..Chunks::default()
+    });
+    let error = ReplyViolation::UnpaddedPayload(1001);
+    assert_eq!(check_reply(&reply, 0, &offered), Err(error));
+}
