@@ -1,0 +1,27 @@
+//! An NFS version 3 client over any RPC transport.
+//!
+//! [`Nfs3`] and [`Mount3`] are the raw procedures. [`Mount`] is an export in use: names, paths,
+//! directory listings, reading and writing in the sizes that the server takes, and errors that say
+//! what was tried at which path. It holds no cache: every method is at least one call.
+
+mod attach;
+mod error;
+mod listing;
+mod mount;
+mod names;
+mod nfs3;
+mod options;
+mod path;
+mod rpc;
+mod url;
+
+pub use error::{DisplayPath, NfsError, Op, Place};
+pub use listing::Listing;
+pub use mount::{Limits, Mount, Object};
+pub use nfs3::{Mount3, Nfs3};
+pub use options::{
+    DEFAULT_IO, MAX_NCONNECT, MIN_IO, MountOptions, OptionError, Proto, RDMA_PORT, TCP_PORT,
+};
+pub use path::{Follow, MAX_LINKS, components};
+pub use rpc::{RpcClient, call};
+pub use url::{NfsUrl, UrlError};

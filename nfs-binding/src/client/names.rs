@@ -1,0 +1,231 @@
+//! An export in use: procedures on names in directories.
+
+use super::error::{NfsError, Op, Place};
+use super::mount::{Mount, Object};
+use super::rpc::RpcClient;
+use crate::proto::{
+    Attributes, CreateArgs, CreateHow, CreateOk, DirOp, DirOpArgs, FileHandle, LinkArgs, LinkText,
+    MkdirArgs, MknodArgs, MknodWhat, Name, RenameArgs, SetAttributes, SymlinkArgs,
+};
+
+fn dir_op(dir: FileHandle, name: &[u8]) -> DirOp {
+    DirOp {
+        dir,
+        name: Name::from(name),
+    }
+}
+
+/// Every method takes the directory's handle and a name in it; `at` is the path of the two, for
+/// errors.
+impl<C: RpcClient> Mount<C> {
+    /// What a name names.
+    ///
+    /// # Errors
+    /// See [`NfsError`]; so for every method here.
+    pub async fn lookup(
+        &self,
+        dir: FileHandle,
+        name: &[u8],
+        at: &(impl Place + ?Sized),
+    ) -> Result<Object, NfsError> {
+        let args = DirOpArgs {
+            what: dir_op(dir, name),
+        };
+        let ok = self
+            .patiently(Op::Find, at, || self.nfs.lookup(&args))
+            .await?;
+        self.object(ok.object, ok.attributes, at).await
+    }
+
+    /// Makes a file, or takes the one that is there, with `attributes` as far as the server sets
+    /// them. Can be sent twice without harm.
+    ///
+    /// # Errors
+    /// See [`NfsError`].
+    pub async fn create(
+        &self,
+        dir: FileHandle,
+        name: &[u8],
+        attributes: SetAttributes,
+        at: &(impl Place + ?Sized),
+    ) -> Result<Object, NfsError> {
+        self.writable(Op::Create, at)?;
+        let args = CreateArgs {
+            place: dir_op(dir, name),
+            how: CreateHow::Unchecked(attributes),
+        };
+        let ok = self
+            .patiently(Op::Create, at, || self.nfs.create(&args))
+            .await?;
+        self.made(dir, name, ok, at).await
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// See [`NfsError`].
+    pub async fn mkdir(
+        &self,
+        dir: FileHandle,
+        name: &[u8],
+        attributes: SetAttributes,
+        at: &(impl Place + ?Sized),
+    ) -> Result<Object, NfsError> {
+        self.writable(Op::MakeDirectory, at)?;
+        let args = MkdirArgs {
+            place: dir_op(dir, name),
+            attributes,
+        };
+        let ok = self
+            .patiently(Op::MakeDirectory, at, || self.nfs.mkdir(&args))
+            .await?;
+        self.made(dir, name, ok, at).await
+    }
+
+    /// Makes a symbolic link that says `text`.
+    ///
+    /// # Errors
+    /// See [`NfsError`].
+    pub async fn symlink(
+        &self,
+        dir: FileHandle,
+        name: &[u8],
+        text: LinkText,
+        at: &(impl Place + ?Sized),
+    ) -> Result<Object, NfsError> {
+        self.writable(Op::MakeLink, at)?;
+        let args = SymlinkArgs {
+            place: dir_op(dir, name),
+            attributes: SetAttributes::default(),
+            text,
+        };
+        let ok = self
+            .patiently(Op::MakeLink, at, || self.nfs.symlink(&args))
+            .await?;
+        self.made(dir, name, ok, at).await
+    }
+
+    /// Makes a named pipe, a socket or a device.
+    ///
+    /// # Errors
+    /// See [`NfsError`].
+    pub async fn mknod(
+        &self,
+        dir: FileHandle,
+        name: &[u8],
+        what: MknodWhat,
+        at: &(impl Place + ?Sized),
+    ) -> Result<Object, NfsError> {
+        self.writable(Op::Create, at)?;
+        let args = MknodArgs {
+            place: dir_op(dir, name),
+            what,
+        };
+        let ok = self
+            .patiently(Op::Create, at, || self.nfs.mknod(&args))
+            .await?;
+        self.made(dir, name, ok, at).await
+    }
+
+    /// Gives an object a further name.
+    ///
+    /// # Errors
+    /// See [`NfsError`].
+    pub async fn link(
+        &self,
+        object: FileHandle,
+        dir: FileHandle,
+        name: &[u8],
+        at: &(impl Place + ?Sized),
+    ) -> Result<(), NfsError> {
+        self.writable(Op::Create, at)?;
+        let args = LinkArgs {
+            object,
+            link: dir_op(dir, name),
+        };
+        let call = || self.nfs.link(&args);
+        self.patiently(Op::Create, at, call).await.map(drop)
+    }
+
+    /// Removes a name that is no directory's.
+    ///
+    /// # Errors
+    /// See [`NfsError`].
+    pub async fn remove(
+        &self,
+        dir: FileHandle,
+        name: &[u8],
+        at: &(impl Place + ?Sized),
+    ) -> Result<(), NfsError> {
+        self.writable(Op::Remove, at)?;
+        let args = DirOpArgs {
+            what: dir_op(dir, name),
+        };
+        let call = || self.nfs.remove(&args);
+        self.patiently(Op::Remove, at, call).await.map(drop)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// See [`NfsError`].
+    pub async fn rmdir(
+        &self,
+        dir: FileHandle,
+        name: &[u8],
+        at: &(impl Place + ?Sized),
+    ) -> Result<(), NfsError> {
+        self.writable(Op::Remove, at)?;
+        let args = DirOpArgs {
+            what: dir_op(dir, name),
+        };
+        let call = || self.nfs.rmdir(&args);
+        self.patiently(Op::Remove, at, call).await.map(drop)
+    }
+
+    /// Gives an object another name, in place of what had that name.
+    ///
+    /// # Errors
+    /// See [`NfsError`].
+    pub async fn rename(
+        &self,
+        from: (FileHandle, &[u8]),
+        to: (FileHandle, &[u8]),
+        at: &(impl Place + ?Sized),
+    ) -> Result<(), NfsError> {
+        self.writable(Op::Rename, at)?;
+        let args = RenameArgs {
+            from: dir_op(from.0, from.1),
+            to: dir_op(to.0, to.1),
+        };
+        let call = || self.nfs.rename(&args);
+        self.patiently(Op::Rename, at, call).await.map(drop)
+    }
+
+    /// RFC 1813 lets a server leave out the new object's handle and attributes.
+    async fn made(
+        &self,
+        dir: FileHandle,
+        name: &[u8],
+        ok: CreateOk,
+        at: &(impl Place + ?Sized),
+    ) -> Result<Object, NfsError> {
+        match ok.object {
+            Some(handle) => self.object(handle, ok.attributes, at).await,
+            None => self.lookup(dir, name, at).await,
+        }
+    }
+
+    pub(crate) async fn object(
+        &self,
+        handle: FileHandle,
+        attributes: Option<Attributes>,
+        at: &(impl Place + ?Sized),
+    ) -> Result<Object, NfsError> {
+        let attributes = match attributes {
+            Some(attributes) => attributes,
+            None => self.getattr(handle, at).await?,
+        };
+        Ok(Object { handle, attributes })
+    }
+}

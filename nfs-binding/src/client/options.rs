@@ -1,0 +1,449 @@
+//! Mount options, as `mount -o` and nfs(5) have them.
+
+use std::time::Duration;
+
+use crate::proto::MAX_DATA;
+
+/// Port of NFS over RDMA (RFC 8267, section 9).
+pub const RDMA_PORT: u16 = 20049;
+/// Port of NFS over TCP.
+pub const TCP_PORT: u16 = 2049;
+/// Least `rsize` and `wsize`, bytes, as nfs(5) has it.
+pub const MIN_IO: u32 = 1024;
+/// `rsize` and `wsize` when nothing is said, bytes, as Linux has it.
+pub const DEFAULT_IO: u32 = 1 << 20;
+/// Most connections to one server, as nfs(5) has it.
+pub const MAX_NCONNECT: u32 = 16;
+
+/// Which transport carries NFS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Proto {
+    /// RPC over RDMA.
+    #[default]
+    Rdma,
+    /// RPC over TCP.
+    Tcp,
+}
+
+/// How a server is reached and used. Plain data: whoever builds the transport reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// `proto=`: transport of NFS.
+    pub proto: Proto,
+    /// `port=`.
+    pub port: Option<u16>,
+    /// `mountport=`: where MOUNT answers; not said: where NFS does.
+    pub mount_port: Option<u16>,
+    /// `mountproto=`: transport of MOUNT; not said: the same as NFS's.
+    pub mount_proto: Option<Proto>,
+    /// `mounthost=`: the host where MOUNT answers, if it is another.
+    pub mount_host: Option<String>,
+    /// `rpcrdma=`: the RPC-over-RDMA version; not said: the highest that both sides have.
+    pub rpcrdma: Option<u32>,
+    /// `device=`: which RDMA device.
+    pub device: Option<String>,
+    /// `rsize=`: longest READ, bytes.
+    pub rsize: Option<u32>,
+    /// `wsize=`: longest WRITE, bytes.
+    pub wsize: Option<u32>,
+    /// `nconnect=`: connections to the server.
+    pub nconnect: u32,
+    /// `timeo=`: time to the first retransmission (an option of tenths of a second).
+    pub timeo: Duration,
+    /// `retrans=`: retransmissions after which a soft mount gives up.
+    pub retrans: u32,
+    /// `hard`: never give up; `soft`: give up after `retrans`.
+    pub hard: bool,
+    /// `rdirplus`: whether READDIRPLUS is used.
+    pub readdirplus: bool,
+    /// `ro`: whether changes are refused before they are sent.
+    pub read_only: bool,
+}
+
+impl Default for MountOptions {
+    /// What nfs(5) has for TCP and RDMA: hard, 60 seconds, 2 retransmissions, one connection.
+    fn default() -> Self {
+        Self {
+            proto: Proto::default(),
+            port: None,
+            mount_port: None,
+            mount_proto: None,
+            mount_host: None,
+            rpcrdma: None,
+            device: None,
+            rsize: None,
+            wsize: None,
+            nconnect: 1,
+            timeo: Duration::from_secs(60),
+            retrans: 2,
+            hard: true,
+            readdirplus: true,
+            read_only: false,
+        }
+    }
+}
+
+/// Why options cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// No such option.
+    #[error("unknown mount option {option:?}; known are {known}")]
+    Unknown {
+        /// As given.
+        option: String,
+        /// All that are known.
+        known: String,
+    },
+    /// The option's value is not one of those it can have.
+    #[error("mount option {option}={value}: {wanted} is wanted")]
+    Value {
+        /// The option.
+        option: String,
+        /// Its value.
+        value: String,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// The option needs a value and has none, or has one and takes none.
+    #[error("mount option {option:?} {problem}")]
+    Shape {
+        /// As given.
+        option: String,
+        /// What is wrong.
+        problem: &'static str,
+    },
+}
+
+/// Options of nfs(5) and mount(8) that say nothing to a client without a cache, locks or a kernel:
+/// accepted, so that a line of fstab can be used as it is. `=` marks those with a value.
+const WITHOUT_EFFECT: &[&str] = &[
+    "_netdev",
+    "ac",
+    "acdirmax=",
+    "acdirmin=",
+    "acl",
+    "acregmax=",
+    "acregmin=",
+    "actimeo=",
+    "async",
+    "atime",
+    "auto",
+    "bg",
+    "cto",
+    "defaults",
+    "dev",
+    "diratime",
+    "exec",
+    "fg",
+    "fsc",
+    "intr",
+    "local_lock=",
+    "lock",
+    "lookupcache=",
+    "namlen=",
+    "noac",
+    "noacl",
+    "noatime",
+    "noauto",
+    "nocto",
+    "nodev",
+    "nodiratime",
+    "noexec",
+    "nofail",
+    "nofsc",
+    "nointr",
+    "nolock",
+    "norelatime",
+    "noresvport",
+    "nosharecache",
+    "nosuid",
+    "nouser",
+    "relatime",
+    "resvport",
+    "retry=",
+    "sharecache",
+    "suid",
+    "user",
+    "users",
+];
+
+/// Options that have an effect, for messages.
+const WITH_EFFECT: &[&str] = &[
+    "proto=rdma|tcp",
+    "rdma",
+    "tcp",
+    "port=",
+    "mountport=",
+    "mountproto=",
+    "mounthost=",
+    "mountvers=3",
+    "vers=3",
+    "nfsvers=3",
+    "rpcrdma=",
+    "device=",
+    "rsize=",
+    "wsize=",
+    "nconnect=",
+    "timeo=",
+    "retrans=",
+    "hard",
+    "soft",
+    "softerr",
+    "rdirplus",
+    "nordirplus",
+    "sec=sys",
+    "ro",
+    "rw",
+];
+
+impl MountOptions {
+    /// Reads options separated by commas, over the defaults. The last of contradicting ones holds,
+    /// as with mount(8).
+    ///
+    /// # Errors
+    /// An option that is not known, or whose value makes no sense.
+    pub fn parse(text: &str) -> Result<Self, OptionError> {
+        let mut options = Self::default();
+        for option in text.split(',').filter(|option| !option.is_empty()) {
+            options.apply(option)?;
+        }
+        Ok(options)
+    }
+
+    fn apply(&mut self, option: &str) -> Result<(), OptionError> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let given = Given { name, value };
+        match name {
+            "proto" => self.proto = given.proto()?,
+            "rdma" => self.proto = given.flag(Proto::Rdma)?,
+            "tcp" => self.proto = given.flag(Proto::Tcp)?,
+            "port" => self.port = given.port()?,
+            "mountport" => self.mount_port = given.port()?,
+            "mountproto" => self.mount_proto = Some(given.proto()?),
+            "mounthost" | "mountaddr" => self.mount_host = Some(given.text()?.to_owned()),
+            "vers" | "nfsvers" | "mountvers" => {
+                if given.text()? != "3" {
+                    return Err(given.wrong("3, the only version here,"));
+                }
+            }
+            "rpcrdma" => self.rpcrdma = Some(given.number("a version from 1", 1, 255)?),
+            "device" => self.device = Some(given.text()?.to_owned()),
+            "rsize" => self.rsize = Some(given.size()?),
+            "wsize" => self.wsize = Some(given.size()?),
+            "nconnect" => self.nconnect = given.number("1 to 16", 1, MAX_NCONNECT)?,
+            "timeo" => {
+                let tenths = given.number("tenths of a second, 1 to 6000,", 1, 6000)?;
+                self.timeo = Duration::from_millis(u64::from(tenths) * 100);
+            }
+            "retrans" => self.retrans = given.number("0 to 100", 0, 100)?,
+            "hard" => self.hard = given.flag(true)?,
+            "soft" | "softerr" => self.hard = given.flag(false)?,
+            "rdirplus" => self.readdirplus = given.flag(true)?,
+            "nordirplus" => self.readdirplus = given.flag(false)?,
+            "ro" => self.read_only = given.flag(true)?,
+            "rw" => self.read_only = given.flag(false)?,
+            "sec" => {
+                if !matches!(given.text()?, "sys" | "none") {
+                    return Err(given.wrong("sys, or none,"));
+                }
+            }
+            _ if name.starts_with("x-") => {}
+            _ if WITHOUT_EFFECT.contains(&name) => given.flag(())?,
+            _ if WITHOUT_EFFECT
+                .iter()
+                .any(|o| o.strip_suffix('=') == Some(name)) =>
+            {
+                given.text()?;
+            }
+            _ => {
+                let known: Vec<&str> = WITH_EFFECT.iter().chain(WITHOUT_EFFECT).copied().collect();
+                return Err(OptionError::Unknown {
+                    option: option.to_owned(),
+                    known: known.join(", "),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The port that NFS is at: the URL's, else `port=`, else the transport's own.
+    #[must_use]
+    pub fn nfs_port(&self, in_url: Option<u16>) -> u16 {
+        in_url.or(self.port).unwrap_or(match self.proto {
+            Proto::Rdma => RDMA_PORT,
+            Proto::Tcp => TCP_PORT,
+        })
+    }
+
+    /// Whether MOUNT is reached in another way than NFS, and so over a connection of its own.
+    #[must_use]
+    pub fn separate_mount(&self) -> bool {
+        self.mount_port.is_some()
+            || self.mount_host.is_some()
+            || self.mount_proto.is_some_and(|proto| proto != self.proto)
+    }
+}
+
+/// One option as given.
+struct Given<'a> {
+    name: &'a str,
+    value: Option<&'a str>,
+}
+
+impl<'a> Given<'a> {
+    fn flag<T>(&self, on: T) -> Result<T, OptionError> {
+        match self.value {
+            None => Ok(on),
+            Some(_) => Err(self.shape("takes no value")),
+        }
+    }
+
+    fn text(&self) -> Result<&'a str, OptionError> {
+        match self.value {
+            Some(value) if !value.is_empty() => Ok(value),
+            _ => Err(self.shape("needs a value")),
+        }
+    }
+
+    fn number(&self, wanted: &'static str, min: u32, max: u32) -> Result<u32, OptionError> {
+        match self.text()?.parse() {
+            Ok(number) if (min..=max).contains(&number) => Ok(number),
+            _ => Err(self.wrong(wanted)),
+        }
+    }
+
+    /// nfs(5): 0 stands for "the usual one".
+    fn port(&self) -> Result<Option<u16>, OptionError> {
+        match self.text()?.parse() {
+            Ok(0) => Ok(None),
+            Ok(port) => Ok(Some(port)),
+            Err(_) => Err(self.wrong("a port")),
+        }
+    }
+
+    /// nfs(5): a size is rounded down to a multiple of 1024; too great a one is cut to the most
+    /// that both sides can do.
+    fn size(&self) -> Result<u32, OptionError> {
+        let size = self.number("bytes, at least 1024,", MIN_IO, u32::MAX)?;
+        Ok((size - size % MIN_IO).min(MAX_DATA))
+    }
+
+    fn proto(&self) -> Result<Proto, OptionError> {
+        match self.text()? {
+            "rdma" | "rdma6" => Ok(Proto::Rdma),
+            "tcp" | "tcp6" => Ok(Proto::Tcp),
+            _ => Err(self.wrong("rdma or tcp")),
+        }
+    }
+
+    fn wrong(&self, wanted: &'static str) -> OptionError {
+        OptionError::Value {
+            option: self.name.to_owned(),
+            value: self.value.unwrap_or_default().to_owned(),
+            wanted,
+        }
+    }
+
+    fn shape(&self, problem: &'static str) -> OptionError {
+        OptionError::Shape {
+            option: self.name.to_owned(),
+            problem,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_over_the_defaults() {
+        assert_eq!(MountOptions::parse("").unwrap(), MountOptions::default());
+        let options = MountOptions::parse(
+            "proto=tcp,port=2050,mountport=2051,rpcrdma=1,device=iwarp,rsize=65536,wsize=70000,\
+             nconnect=4,timeo=25,retrans=5,soft,nordirplus,ro,vers=3,sec=sys",
+        )
+        .unwrap();
+        let expected = MountOptions {
+            proto: Proto::Tcp,
+            port: Some(2050),
+            mount_port: Some(2051),
+            rpcrdma: Some(1),
+            device: Some("iwarp".into()),
+            rsize: Some(65536),
+            wsize: Some(69632),
+            nconnect: 4,
+            timeo: Duration::from_millis(2500),
+            retrans: 5,
+            hard: false,
+            readdirplus: false,
+            read_only: true,
+            ..MountOptions::default()
+        };
+        assert_eq!(options, expected);
+        assert!(options.separate_mount());
+    }
+
+    #[test]
+    fn a_line_of_fstab_can_be_used() {
+        let line = "defaults,_netdev,noatime,nodiratime,nolock,actimeo=3600,lookupcache=all,\
+                    local_lock=none,x-systemd.automount,x-systemd.idle-timeout=60,rw,hard,intr";
+        assert_eq!(MountOptions::parse(line).unwrap(), MountOptions::default());
+        assert_eq!(
+            MountOptions::parse("soft,hard").unwrap(),
+            MountOptions::default()
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let error = |text: &str| MountOptions::parse(text).unwrap_err();
+        let unknown = error("hard,rzise=1");
+        assert!(unknown.to_string().contains("rzise=1"));
+        assert!(unknown.to_string().contains("rsize=, wsize="), "{unknown}");
+        assert_eq!(
+            error("vers=4.2").to_string(),
+            "mount option vers=4.2: 3, the only version here, is wanted"
+        );
+        for text in [
+            "proto=udp",
+            "nconnect=0",
+            "nconnect=17",
+            "rsize=1023",
+            "rsize=x",
+        ] {
+            assert!(matches!(error(text), OptionError::Value { .. }), "{text}");
+        }
+        for text in [
+            "port=65536",
+            "timeo=0",
+            "sec=krb5",
+            "rpcrdma=0",
+            "retrans=-1",
+        ] {
+            assert!(matches!(error(text), OptionError::Value { .. }), "{text}");
+        }
+        for text in ["port", "device=", "hard=1", "nolock=1", "actimeo"] {
+            assert!(matches!(error(text), OptionError::Shape { .. }), "{text}");
+        }
+    }
+
+    #[test]
+    fn ports_follow_the_transport() {
+        let rdma = MountOptions::parse("rdma,port=0").unwrap();
+        assert_eq!(rdma.nfs_port(None), 20049);
+        assert!(!rdma.separate_mount());
+        let tcp = MountOptions::parse("tcp,port=3000").unwrap();
+        assert_eq!(tcp.nfs_port(None), 3000);
+        assert_eq!(tcp.nfs_port(Some(4000)), 4000);
+        assert_eq!(MountOptions::parse("tcp").unwrap().nfs_port(None), 2049);
+        assert!(
+            MountOptions::parse("rdma,mountproto=tcp")
+                .unwrap()
+                .separate_mount()
+        );
+    }
+}

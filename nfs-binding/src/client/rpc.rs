@@ -1,0 +1,67 @@
+//! What the NFS client needs of an RPC transport.
+
+use std::future::Future;
+use std::time::Duration;
+
+use onc_rpc::{Encoder, Message};
+use rpc_transport::{Call, CallError, Client, Reply};
+
+use crate::proto::Xdr;
+use crate::ulb::Binding;
+
+/// Somebody who makes remote procedure calls: a transport's client, or a test.
+pub trait RpcClient {
+    /// Makes a call. Many may be under way at once.
+    fn call(&self, call: Call) -> impl Future<Output = Result<Reply, CallError>>;
+
+    /// Completes after `duration`: for servers that ask to be asked again later.
+    fn sleep(&self, duration: Duration) -> impl Future<Output = ()>;
+}
+
+impl RpcClient for Client {
+    fn call(&self, call: Call) -> impl Future<Output = Result<Reply, CallError>> {
+        Client::call(self, call)
+    }
+
+    fn sleep(&self, duration: Duration) -> impl Future<Output = ()> {
+        self.runtime().sleep(duration)
+    }
+}
+
+impl<C: RpcClient> RpcClient for &C {
+    fn call(&self, call: Call) -> impl Future<Output = Result<Reply, CallError>> {
+        (**self).call(call)
+    }
+
+    fn sleep(&self, duration: Duration) -> impl Future<Output = ()> {
+        (**self).sleep(duration)
+    }
+}
+
+/// Calls procedure `P`.
+///
+/// # Errors
+/// What the transport says, and [`CallError::Protocol`] when the results cannot be decoded.
+pub async fn call<P: Binding>(
+    rpc: &impl RpcClient,
+    args: &P::Args,
+) -> Result<P::Results, CallError> {
+    let call = Call {
+        prog: P::PROGRAM,
+        vers: P::VERSION,
+        proc: P::NUMBER,
+        args: encode(args),
+        reply: P::reply_room(args),
+    };
+    let reply = rpc.call(call).await?;
+    let mut results = reply.results();
+    P::Results::decode(&mut results)
+        .and_then(|value| results.finish().map(|()| value))
+        .map_err(|error| CallError::Protocol(format!("results of {}: {error}", P::NAME)))
+}
+
+fn encode(args: &impl Xdr) -> Message {
+    let mut out = Encoder::new();
+    args.encode(&mut out);
+    out.finish()
+}
