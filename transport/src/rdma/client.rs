@@ -1,0 +1,412 @@
+//! The client's port: requesters, driven by a device.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use conveyance::Limits;
+use onc_rpc::Message;
+use rpcrdma_v1::{Agreed, PrivateData};
+use verbs::{
+    Completion, ConnectError, ConnectOptions, Device, Disconnect, Event, Poller, QpId, SendWr,
+    Stag, Success, Time, WorkError,
+};
+
+use super::link::{Done, EXTRA_RECEIVES, Link};
+use super::options::RdmaClientOptions;
+use super::requester::{RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters};
+use super::wire;
+use crate::{ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
+
+/// How often something that waits for memory is tried again.
+pub(crate) const RETRY: Duration = Duration::from_millis(1);
+
+/// A connection, being made or made.
+struct Connection {
+    id: ConnId,
+    link: Link<(RegId, Stag)>,
+    requester: Requester,
+    up: bool,
+    /// The user has let go of it.
+    closing: bool,
+    /// The first work request that failed for a reason of its own.
+    failure: Option<WorkError>,
+}
+
+/// Connections to RPC-over-RDMA servers, all over one device.
+pub struct RdmaClient {
+    device: Box<dyn Device>,
+    options: RdmaClientOptions,
+    /// A handful: looked through one by one.
+    connections: Vec<Connection>,
+    next_id: u64,
+    inbox: VecDeque<Event>,
+    events: VecDeque<ClientEvent>,
+    /// When to try again what waits for memory.
+    retry_at: Option<Time>,
+    now: Time,
+}
+
+impl RdmaClient {
+    /// A client without connections.
+    #[must_use]
+    pub fn new(device: Box<dyn Device>, options: RdmaClientOptions) -> Self {
+        Self {
+            device,
+            options,
+            connections: Vec::new(),
+            next_id: 0,
+            inbox: VecDeque::new(),
+            events: VecDeque::new(),
+            retry_at: None,
+            now: Time::ZERO,
+        }
+    }
+
+    /// Its device.
+    #[must_use]
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// Counts of a connection's requester.
+    #[must_use]
+    pub fn requester_counters(&self, conn: ConnId) -> Option<RequesterCounters> {
+        let mut connections = self.connections.iter();
+        let found = connections.find(|connection| connection.id == conn)?;
+        Some(found.requester.counters())
+    }
+
+    /// Calls outstanding at most: the replies to all of them must find a receive.
+    fn credits(&self) -> u32 {
+        let receives = u32::try_from(self.device.attributes().max_recv_wr).unwrap_or(u32::MAX);
+        let most = receives.saturating_sub(EXTRA_RECEIVES);
+        self.options.common.credits.min(most).max(1)
+    }
+
+    fn find(&self, id: ConnId) -> Option<usize> {
+        let mut connections = self.connections.iter();
+        connections.position(|connection| connection.id == id)
+    }
+
+    fn find_qp(&self, qp: QpId) -> Option<usize> {
+        let mut connections = self.connections.iter();
+        connections.position(|connection| connection.link.qp() == qp)
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Completion(completion) => self.completed(completion),
+            Event::Established { qp, private_data } => self.established(qp, &private_data),
+            Event::ConnectFailed { qp, error } => {
+                if let Some(at) = self.find_qp(qp) {
+                    let gone = self.connections.swap_remove(at);
+                    self.down(&gone, not_connected(&error));
+                }
+            }
+            Event::Disconnected { qp, reason } => {
+                if let Some(at) = self.find_qp(qp) {
+                    let gone = self.connections.swap_remove(at);
+                    // All memory registered for its calls goes back to the pool with it.
+                    self.device.destroy(qp);
+                    self.down(&gone, ended(&reason, gone.failure));
+                }
+            }
+            Event::ConnectRequest(request) => {
+                // A client does not listen; if its device does, nobody asked it to.
+                if let Err(error) = self.device.reject(request.request, &[]) {
+                    tracing::debug!(%error, "connection request not rejected");
+                }
+            }
+        }
+    }
+
+    fn down(&mut self, gone: &Connection, down: Down) {
+        if !gone.closing {
+            let conn = gone.id;
+            self.events.push_back(ClientEvent::Down { conn, down });
+        }
+    }
+
+    fn established(&mut self, qp: QpId, private_data: &Bytes) {
+        let Some(at) = self.find_qp(qp) else {
+            return;
+        };
+        let common = &self.options.common;
+        let agreed = Agreed::new(common.private_data(), PrivateData::find(private_data));
+        tracing::debug!(qp = qp.0, ?agreed, "connected");
+        let limits = Limits {
+            inline_send: u64::from(agreed.call_inline),
+            inline_receive: u64::from(agreed.reply_inline),
+            max_segment: max_segment(&*self.device, common.max_segment),
+            max_message: u64::from(common.max_message),
+            header_len: wire::header_len,
+        };
+        let connection = &mut self.connections[at];
+        connection.up = true;
+        connection.requester.connected(limits);
+        self.events.push_back(ClientEvent::Up(connection.id));
+        self.run(at);
+    }
+
+    fn completed(&mut self, completion: Completion) {
+        let Some(at) = self.find_qp(completion.qp) else {
+            return;
+        };
+        let connection = &mut self.connections[at];
+        let done = connection.link.complete(completion.id);
+        match (completion.result, done) {
+            (Ok(Success::Receive { buf, invalidated }), _) => {
+                connection.link.post_receives(&mut *self.device, 1);
+                connection.requester.received(buf.freeze(), invalidated);
+            }
+            (Ok(Success::Invalidate), Done::Work((id, stag))) => {
+                reclaim(&mut *self.device, connection, id, stag);
+            }
+            (Ok(_), _) => {}
+            (Err(failed), _) => {
+                tracing::debug!(qp = completion.qp.0, error = %failed.error, "work failed");
+                note(&mut connection.failure, failed.error);
+            }
+        }
+        self.run(at);
+    }
+
+    /// Does what the requester wants done.
+    fn run(&mut self, at: usize) {
+        let device = &mut *self.device;
+        let connection = &mut self.connections[at];
+        let (conn, qp) = (connection.id, connection.link.qp());
+        connection.link.flush(device);
+        while let Some(action) = connection.requester.next_action() {
+            match action {
+                RequesterAction::Register { id, region } => {
+                    let result = device.register(qp, region);
+                    let result = result.map_err(|(error, _)| error.to_string());
+                    connection.requester.registered(id, result);
+                }
+                RequesterAction::Send { gather } => {
+                    if let Err(error) = connection.link.send(device, gather, None) {
+                        // The call counts as sent; only the connection's end can end it now.
+                        tracing::warn!(%error, "call not sent, closing the connection");
+                        device.abort(qp);
+                    }
+                }
+                RequesterAction::Invalidate { id, stag } => {
+                    let wr = SendWr::Invalidate { stag };
+                    connection.link.post(device, wr, Some((id, stag)));
+                }
+                RequesterAction::Reclaim { id, stag } => reclaim(device, connection, id, stag),
+                _ if connection.closing => {}
+                RequesterAction::Deliver { xid, message } => {
+                    self.events
+                        .push_back(ClientEvent::Reply { conn, xid, message });
+                }
+                RequesterAction::Fail { xid, error } => {
+                    self.events
+                        .push_back(ClientEvent::Failed { conn, xid, error });
+                }
+            }
+        }
+        if connection.requester.starved() || connection.link.wants_retry() {
+            self.retry_at.get_or_insert(self.now + RETRY);
+        }
+    }
+
+    fn retry(&mut self) {
+        self.retry_at = None;
+        for at in 0..self.connections.len() {
+            let connection = &mut self.connections[at];
+            connection.link.post_receives(&mut *self.device, 0);
+            if connection.requester.starved() {
+                connection.requester.retry();
+            }
+            self.run(at);
+        }
+    }
+}
+
+/// Takes back memory that the peer cannot reach any more. If that fails, only closing the
+/// connection fences it off (RFC 8166, section 4.5.4).
+fn reclaim(device: &mut dyn Device, connection: &mut Connection, id: RegId, stag: Stag) {
+    let qp = connection.link.qp();
+    match device.reclaim(qp, stag) {
+        Ok(region) => connection.requester.reclaimed(id, region),
+        Err(error) => {
+            tracing::error!(%stag, %error, "memory not reclaimed, closing the connection");
+            device.abort(qp);
+        }
+    }
+}
+
+/// The longest segment that the device and the options allow.
+pub(crate) fn max_segment(device: &dyn Device, option: u32) -> u64 {
+    let region = device.attributes().max_region as u64;
+    region.min(u64::from(option)).max(1)
+}
+
+/// Keeps the first failure that is a cause and not a consequence.
+pub(crate) fn note(failure: &mut Option<WorkError>, error: WorkError) {
+    if error != WorkError::Flushed {
+        failure.get_or_insert(error);
+    }
+}
+
+/// Why a connection ended, in words.
+pub(crate) fn end_reason(reason: &Disconnect, failure: Option<WorkError>) -> String {
+    match failure {
+        Some(failure) => format!("{reason} ({failure})"),
+        None => reason.to_string(),
+    }
+}
+
+fn ended(reason: &Disconnect, failure: Option<WorkError>) -> Down {
+    Down {
+        reason: end_reason(reason, failure),
+        retry: true,
+        was_up: true,
+    }
+}
+
+fn not_connected(error: &ConnectError) -> Down {
+    let retry = match error {
+        // The peer, or what is there in its place, has made up its mind.
+        ConnectError::Rejected { .. } | ConnectError::Protocol(_) => false,
+        _ => true,
+    };
+    Down {
+        reason: error.to_string(),
+        retry,
+        was_up: false,
+    }
+}
+
+impl Source for RdmaClient {
+    fn attach(&mut self, poller: Poller) -> io::Result<()> {
+        self.device.attach(poller)
+    }
+
+    fn ready(&mut self, local: usize) {
+        self.device.ready(local);
+    }
+
+    fn poll(&mut self, now: Time) -> bool {
+        self.now = now;
+        self.device.poll(now, &mut self.inbox);
+        while let Some(event) = self.inbox.pop_front() {
+            self.handle(event);
+        }
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry();
+        }
+        !self.events.is_empty()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.events.is_empty() && self.device.arm()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.device
+            .next_deadline()
+            .into_iter()
+            .chain(self.retry_at)
+            .min()
+    }
+
+    fn set_busy_poll(&mut self, on: bool) {
+        self.device.set_busy_poll(on);
+    }
+}
+
+impl ClientPort for RdmaClient {
+    fn open(&mut self, remote: SocketAddr, now: Time) -> ConnId {
+        self.now = now;
+        let id = ConnId(self.next_id);
+        self.next_id += 1;
+        let common = &self.options.common;
+        let private_data = common.private_data().map(|data| data.encode());
+        let options = ConnectOptions {
+            private_data: private_data
+                .map_or_else(Bytes::new, |data| Bytes::copy_from_slice(&data)),
+            inbound_reads: common.inbound_reads,
+            outbound_reads: common.outbound_reads,
+            timeout: self.options.connect_timeout,
+        };
+        let receive_size = common.receive_size();
+        let qp = match self.device.connect(remote, &options) {
+            Ok(qp) => qp,
+            Err(error) => {
+                let down = Down {
+                    reason: error.to_string(),
+                    retry: true,
+                    was_up: false,
+                };
+                self.events.push_back(ClientEvent::Down { conn: id, down });
+                return id;
+            }
+        };
+        let credits = self.credits();
+        let capacity = self.device.attributes().max_send_wr;
+        let mut link = Link::new(qp, capacity, receive_size);
+        link.post_receives(&mut *self.device, credits + EXTRA_RECEIVES);
+        let pool = self.device.pool().clone();
+        self.connections.push(Connection {
+            id,
+            link,
+            requester: Requester::new(RequesterConfig { credits, pool }),
+            up: false,
+            closing: false,
+            failure: None,
+        });
+        self.run(self.connections.len() - 1);
+        id
+    }
+
+    fn submit(&mut self, conn: ConnId, xid: u32, message: Message, room: &ReplyRoom, now: Time) {
+        self.now = now;
+        // A connection that is not here has ended, and the event that says so ends this call too.
+        if let Some(at) = self.find(conn) {
+            self.connections[at].requester.submit(xid, message, room);
+            self.run(at);
+        }
+    }
+
+    fn cancel(&mut self, conn: ConnId, xid: u32) {
+        if let Some(at) = self.find(conn) {
+            self.connections[at].requester.cancel(xid);
+            self.run(at);
+        }
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        self.events.retain(|event| event_conn(event) != conn);
+        let Some(at) = self.find(conn) else {
+            return;
+        };
+        let connection = &mut self.connections[at];
+        let qp = connection.link.qp();
+        if connection.up {
+            connection.closing = true;
+            self.device.disconnect(qp);
+        } else {
+            self.connections.swap_remove(at);
+            self.device.destroy(qp);
+        }
+    }
+
+    fn next_event(&mut self) -> Option<ClientEvent> {
+        self.events.pop_front()
+    }
+}
+
+fn event_conn(event: &ClientEvent) -> ConnId {
+    match event {
+        ClientEvent::Up(conn)
+        | ClientEvent::Reply { conn, .. }
+        | ClientEvent::Failed { conn, .. }
+        | ClientEvent::Down { conn, .. } => *conn,
+    }
+}

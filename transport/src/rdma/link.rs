@@ -1,0 +1,220 @@
+//! One queue pair: what is posted to it and what waits for room.
+
+use std::collections::VecDeque;
+
+use onc_rpc::Segments;
+use verbs::{Device, PoolExhausted, PostError, QpId, SendWr, Stag, WrId};
+
+use super::memory;
+
+/// Receives posted beyond the credits, for messages that take no credit.
+pub(crate) const EXTRA_RECEIVES: u32 = 4;
+
+/// Mark of every receive. The buffer comes back with the completion, so nothing need be told
+/// apart; send-queue marks are sequence numbers and stay far below.
+const RECEIVE: WrId = WrId(u64::MAX);
+
+/// A request in the send queue, as far as is known here.
+#[derive(Debug)]
+enum Work<T> {
+    /// It is done: its slot is free as soon as it is the oldest.
+    Done,
+    /// It has no completion of its own. A later one's completion says that it is done, as requests
+    /// start in order.
+    Silent,
+    /// Its completion brings this back.
+    Signaled(T),
+}
+
+/// What a completion was for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Done<T> {
+    /// A receive.
+    Receive,
+    /// A request whose poster waits for it.
+    Work(T),
+    /// A request that was signaled only to know how full the queue is, or one that is unknown.
+    Nothing,
+}
+
+/// A queue pair's accounts. `T` is what the owner wants to have back with a completion.
+#[derive(Debug)]
+pub(crate) struct Link<T> {
+    qp: QpId,
+    /// Posted, oldest first; the sequence number of the oldest is `first`.
+    work: VecDeque<Work<Option<T>>>,
+    first: u64,
+    /// Posted and not known to be done.
+    busy: usize,
+    /// Silent requests since the last signaled one.
+    silent: usize,
+    /// Waiting for room, in order.
+    backlog: VecDeque<(SendWr, Option<T>)>,
+    capacity: usize,
+    receive_size: usize,
+    /// Receives that should be posted and could not be.
+    missing: u32,
+}
+
+impl<T> Link<T> {
+    /// For a queue pair with room for `capacity` requests, whose receives are `receive_size` bytes.
+    pub(crate) fn new(qp: QpId, capacity: usize, receive_size: usize) -> Self {
+        Self {
+            qp,
+            work: VecDeque::new(),
+            first: 0,
+            busy: 0,
+            silent: 0,
+            backlog: VecDeque::new(),
+            capacity: capacity.max(1),
+            receive_size,
+            missing: 0,
+        }
+    }
+
+    pub(crate) fn qp(&self) -> QpId {
+        self.qp
+    }
+
+    /// Posts a request, now or as soon as there is room. Something in `wanted` makes it signaled.
+    pub(crate) fn post(&mut self, device: &mut dyn Device, wr: SendWr, wanted: Option<T>) {
+        self.backlog.push_back((wr, wanted));
+        self.flush(device);
+    }
+
+    /// Posts a Send whose completion nobody waits for.
+    ///
+    /// # Errors
+    /// The gather list is too long for the device, and there is no memory to copy it together.
+    pub(crate) fn send(
+        &mut self,
+        device: &mut dyn Device,
+        gather: Segments,
+        invalidate: Option<Stag>,
+    ) -> Result<(), PoolExhausted> {
+        let gather = memory::shorten(gather, device.attributes().max_gather, device.pool())?;
+        self.post(device, SendWr::Send { gather, invalidate }, None);
+        Ok(())
+    }
+
+    /// Posts an RDMA Write, or several if the gather list is too long for one.
+    pub(crate) fn write(
+        &mut self,
+        device: &mut dyn Device,
+        mut gather: Segments,
+        stag: Stag,
+        mut offset: u64,
+    ) {
+        let max = device.attributes().max_gather.max(1);
+        while !gather.is_empty() {
+            let rest = gather.drain(max.min(gather.len())..).collect();
+            let len: u64 = gather.iter().map(|piece| piece.len() as u64).sum();
+            self.post(
+                device,
+                SendWr::Write {
+                    gather,
+                    stag,
+                    offset,
+                },
+                None,
+            );
+            // A segment that passes the end of the address space was refused with its call.
+            offset += len;
+            gather = rest;
+        }
+    }
+
+    /// Posts what waits, as far as there is room.
+    pub(crate) fn flush(&mut self, device: &mut dyn Device) {
+        while self.busy < self.capacity
+            && let Some((wr, wanted)) = self.backlog.pop_front()
+        {
+            // At least one of any queue-full of requests is signaled, so there always is a
+            // completion to wait for when there is no room.
+            let signaled = wanted.is_some() || self.silent + 1 >= self.capacity.div_ceil(2);
+            let id = WrId(self.first + self.work.len() as u64);
+            match device.post_send(self.qp, id, wr, signaled) {
+                Ok(()) => {
+                    self.busy += 1;
+                    self.silent = if signaled { 0 } else { self.silent + 1 };
+                    self.work.push_back(match signaled {
+                        true => Work::Signaled(wanted),
+                        false => Work::Silent,
+                    });
+                }
+                Err((PostError::QueueFull, wr)) => {
+                    self.backlog.push_front((wr, wanted));
+                    return;
+                }
+                Err((error, _)) => {
+                    // The connection is ending, and its end will be reported.
+                    tracing::debug!(qp = self.qp.0, %error, "not posted");
+                    self.backlog.clear();
+                }
+            }
+        }
+    }
+
+    /// A completion arrived. [`Link::flush`] may have room now.
+    pub(crate) fn complete(&mut self, id: WrId) -> Done<T> {
+        if id == RECEIVE {
+            return Done::Receive;
+        }
+        let index = id.0.checked_sub(self.first);
+        let Some(index) = index.and_then(|index| usize::try_from(index).ok()) else {
+            return Done::Nothing;
+        };
+        let Some(entry) = self.work.get_mut(index) else {
+            return Done::Nothing;
+        };
+        let wanted = match std::mem::replace(entry, Work::Done) {
+            Work::Signaled(wanted) => {
+                self.busy -= 1;
+                wanted
+            }
+            // An unsignaled request that failed.
+            Work::Silent => {
+                self.busy -= 1;
+                None
+            }
+            Work::Done => None,
+        };
+        for earlier in self.work.iter_mut().take(index) {
+            if matches!(earlier, Work::Silent) {
+                *earlier = Work::Done;
+                self.busy -= 1;
+            }
+        }
+        while matches!(self.work.front(), Some(Work::Done)) {
+            self.work.pop_front();
+            self.first += 1;
+        }
+        wanted.map_or(Done::Nothing, Done::Work)
+    }
+
+    /// Posts `count` more receives, and those that could not be posted earlier.
+    pub(crate) fn post_receives(&mut self, device: &mut dyn Device, count: u32) {
+        self.missing += count;
+        while self.missing > 0 {
+            let Ok(buf) = device.pool().alloc(self.receive_size) else {
+                return;
+            };
+            if let Err((error, _)) = device.post_receive(self.qp, RECEIVE, buf) {
+                tracing::debug!(qp = self.qp.0, %error, "receive not posted");
+                return;
+            }
+            self.missing -= 1;
+        }
+    }
+
+    /// Whether something waits for memory, or for room that no completion will announce.
+    pub(crate) fn wants_retry(&self) -> bool {
+        self.missing > 0 || (!self.backlog.is_empty() && self.busy == 0)
+    }
+
+    /// Requests that wait for room in the send queue.
+    #[cfg(test)]
+    fn waiting(&self) -> usize {
+        self.backlog.len()
+    }
+}

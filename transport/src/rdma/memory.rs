@@ -1,0 +1,166 @@
+//! Cutting memory into segments and putting it together again, without copies where there is a
+//! way without.
+
+use bytes::{Bytes, BytesMut};
+use onc_rpc::Segments;
+use smallvec::SmallVec;
+use verbs::{Buf, Pool, PoolExhausted};
+
+/// A buffer in pieces of at most `max` bytes.
+pub(crate) fn cut(buf: Buf, max: u64) -> SmallVec<[Buf; 2]> {
+    let max = usize::try_from(max).unwrap_or(usize::MAX).max(1);
+    let mut pieces = SmallVec::new();
+    let mut rest = buf;
+    while rest.len() > max {
+        let next = rest.split_off(max);
+        pieces.push(std::mem::replace(&mut rest, next));
+    }
+    pieces.push(rest);
+    pieces
+}
+
+/// Bytes in pieces of at most `max`; one empty piece when there are none.
+pub(crate) fn slices(bytes: &Bytes, max: u64) -> impl Iterator<Item = Bytes> {
+    let max = usize::try_from(max).unwrap_or(usize::MAX).max(1);
+    let count = bytes.len().div_ceil(max).max(1);
+    (0..count).map(move |n| bytes.slice(n * max..bytes.len().min((n + 1) * max)))
+}
+
+/// The content of pieces of which the first `len` bytes, in order, are in use. A slice of the
+/// memory they were cut from; only pieces that never belonged together are copied.
+pub(crate) fn join(pieces: impl IntoIterator<Item = Buf>, len: u64) -> Bytes {
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let mut pieces = pieces.into_iter();
+    let Some(mut whole) = pieces.next() else {
+        return Bytes::new();
+    };
+    while whole.len() < len {
+        let Some(next) = pieces.next() else {
+            break;
+        };
+        if let Err(next) = whole.unsplit(next) {
+            let mut copy = BytesMut::from(&whole[..]);
+            copy.extend_from_slice(&next);
+            for piece in pieces {
+                copy.extend_from_slice(&piece);
+            }
+            copy.truncate(len);
+            return copy.freeze();
+        }
+    }
+    whole.truncate(len);
+    if whole.is_empty() {
+        return Bytes::new();
+    }
+    whole.freeze()
+}
+
+/// The gather list as one piece: itself if it is one, a copy in memory of the device otherwise.
+pub(crate) fn flatten(gather: &Segments, pool: &Pool) -> Result<Bytes, PoolExhausted> {
+    if let [only] = &gather[..] {
+        return Ok(only.clone());
+    }
+    let len = gather.iter().map(Bytes::len).sum();
+    let mut buf = pool.alloc(len)?;
+    let mut at = 0;
+    for piece in gather {
+        buf[at..at + piece.len()].copy_from_slice(piece);
+        at += piece.len();
+    }
+    Ok(buf.freeze())
+}
+
+/// The gather list in at most `max` pieces, the last of them a copy if need be.
+pub(crate) fn shorten(
+    mut gather: Segments,
+    max: usize,
+    pool: &Pool,
+) -> Result<Segments, PoolExhausted> {
+    let max = max.max(1);
+    if gather.len() > max {
+        let tail: Segments = gather.drain(max - 1..).collect();
+        gather.push(flatten(&tail, pool)?);
+    }
+    Ok(gather)
+}
+
+/// Takes the first `len` bytes off a gather list.
+pub(crate) fn take(gather: &mut Segments, mut len: usize) -> Segments {
+    let mut taken = Segments::new();
+    let mut whole = 0;
+    for piece in gather.iter_mut() {
+        if len == 0 {
+            break;
+        }
+        if piece.len() <= len {
+            len -= piece.len();
+            whole += 1;
+            taken.push(std::mem::take(piece));
+        } else {
+            taken.push(piece.split_to(len));
+            len = 0;
+        }
+    }
+    gather.drain(..whole);
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quickcheck::quickcheck;
+
+    fn pieces(pool: &Pool, len: usize, max: u64) -> SmallVec<[Buf; 2]> {
+        let mut buf = pool.alloc(len).unwrap();
+        for (n, byte) in buf.iter_mut().enumerate() {
+            *byte = n as u8;
+        }
+        cut(buf, max)
+    }
+
+    quickcheck! {
+        fn cut_and_joined_is_the_same_memory(len: u16, max: u16, used: u16) -> bool {
+            let pool = Pool::new(1 << 20);
+            let (len, max) = (usize::from(len), u64::from(max) + 1);
+            let used = usize::from(used) % (len + 1);
+            let pieces = pieces(&pool, len, max);
+            let start = pieces[0].as_ptr();
+            let short = pieces.iter().all(|piece| piece.len() as u64 <= max);
+            let joined = join(pieces, used as u64);
+            let content = joined.iter().enumerate().all(|(n, &byte)| byte == n as u8);
+            let in_place = used == 0 || joined.as_ptr() == start;
+            drop(joined);
+            short && content && in_place && pool.in_use() == 0
+        }
+
+        fn slices_are_the_whole(content: Vec<u8>, max: u8) -> bool {
+            let bytes = Bytes::from(content);
+            let max = u64::from(max) + 1;
+            let slices: Vec<Bytes> = slices(&bytes, max).collect();
+            slices.concat() == bytes
+                && slices.iter().all(|slice| slice.len() as u64 <= max)
+                && !slices.is_empty()
+        }
+
+        fn taking_loses_nothing(parts: Vec<Vec<u8>>, at: u16, max: u8) -> bool {
+            let whole = parts.concat();
+            let mut rest: Segments = parts.into_iter().map(Bytes::from).collect();
+            let at = usize::from(at) % (whole.len() + 1);
+            let head = take(&mut rest, at);
+            let head_ok = head.concat() == whole[..at];
+            let pool = Pool::new(1 << 20);
+            let max = usize::from(max % 8) + 1;
+            let Ok(short) = shorten(rest, max, &pool) else { return false };
+            head_ok && short.len() <= max && short.concat() == whole[at..]
+        }
+    }
+
+    #[test]
+    fn pieces_of_different_memory_are_joined_by_a_copy() {
+        let pool = Pool::new(1 << 20);
+        let (mut first, mut second) = (pool.alloc(3).unwrap(), pool.alloc(5).unwrap());
+        first.fill(1);
+        second.fill(2);
+        assert_eq!(join([first, second], 7)[..], [1, 1, 1, 2, 2, 2, 2]);
+    }
+}

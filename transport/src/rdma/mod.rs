@@ -1,0 +1,22 @@
+//! RPC-over-RDMA: the connection engine.
+//!
+//! [`Requester`] and [`Responder`] are the two parts that a side of a connection can play, as state
+//! machines without I/O: they take what happened and give back what to do. [`RdmaClient`] and
+//! [`RdmaServer`] drive them with a [`verbs::Device`]. Which bytes travel which way is decided by
+//! plans ([`conveyance`]); each one is logged at debug level.
+
+mod client;
+mod link;
+mod memory;
+mod options;
+mod requester;
+mod responder;
+mod server;
+mod wire;
+
+pub use client::RdmaClient;
+pub use options::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
+pub use requester::{RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters};
+pub use responder::{ReadId, Responder, ResponderAction, ResponderConfig, ResponderCounters};
+pub use server::RdmaServer;
+pub use wire::header_len;

@@ -1,0 +1,118 @@
+//! What can be chosen about RPC-over-RDMA connections.
+
+use std::time::Duration;
+
+use rpcrdma_v1::PrivateData;
+
+/// The inline threshold that Linux peers use as well, bytes.
+const DEFAULT_INLINE: u32 = 4096;
+/// A 4 MiB item and what comes with it.
+const DEFAULT_MAX_MESSAGE: u32 = (4 << 20) + (64 << 10);
+/// A segment's length is 32 bits wide; this keeps sums of two in range.
+const DEFAULT_MAX_SEGMENT: u32 = 1 << 30;
+
+/// What both sides choose.
+#[derive(Clone, Debug)]
+pub struct RdmaOptions {
+    /// Client: calls outstanding on a connection at most. Server: credits granted at most. The
+    /// device's receive queue may hold fewer.
+    pub credits: u32,
+    /// Longest message to send inline, transport header included, bytes: 1024 to 262144, in steps
+    /// of 1024 (RFC 8797, section 4.2).
+    pub inline_send: u32,
+    /// Longest message to receive inline, likewise; also the size of every receive buffer.
+    pub inline_receive: u32,
+    /// Whether to say so to the peer, in private data. A peer that is told nothing, or that says
+    /// nothing, gets and sends 1024 bytes at most.
+    pub private_data: bool,
+    /// Whether the responder may invalidate one of a call's handles with its reply. Both sides must
+    /// want it, and say so in private data.
+    pub remote_invalidation: bool,
+    /// RDMA Reads that the peer may have outstanding.
+    pub inbound_reads: u32,
+    /// RDMA Reads to have outstanding.
+    pub outbound_reads: u32,
+    /// Longest RPC message in either direction, bytes of its XDR stream.
+    pub max_message: u32,
+    /// Longest piece of memory for one segment, bytes. Chunks that are longer have several.
+    pub max_segment: u32,
+}
+
+impl RdmaOptions {
+    /// What to tell the peer (RFC 8797).
+    pub(crate) fn private_data(&self) -> Option<PrivateData> {
+        let data = PrivateData::new(
+            self.inline_send,
+            self.inline_receive,
+            self.remote_invalidation,
+        );
+        self.private_data.then_some(data)
+    }
+
+    /// Size of receive buffers: never less than what the peer was, or is taken to have been, told.
+    pub(crate) fn receive_size(&self) -> usize {
+        PrivateData::new(self.inline_send, self.inline_receive, false).receive_size() as usize
+    }
+}
+
+/// How a client connects.
+#[derive(Clone, Debug)]
+pub struct RdmaClientOptions {
+    /// What both sides choose.
+    pub common: RdmaOptions,
+    /// How long to try to connect.
+    pub connect_timeout: Duration,
+}
+
+impl Default for RdmaClientOptions {
+    fn default() -> Self {
+        Self {
+            common: RdmaOptions {
+                credits: 128,
+                inline_send: DEFAULT_INLINE,
+                inline_receive: DEFAULT_INLINE,
+                private_data: true,
+                remote_invalidation: true,
+                inbound_reads: 32,
+                // A requester never reads, but some devices refuse a connection without.
+                outbound_reads: 1,
+                max_message: DEFAULT_MAX_MESSAGE,
+                max_segment: DEFAULT_MAX_SEGMENT,
+            },
+            connect_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How a server listens.
+#[derive(Clone, Debug)]
+pub struct RdmaServerOptions {
+    /// What both sides choose.
+    pub common: RdmaOptions,
+    /// Connections at the same time; more are rejected.
+    pub max_connections: usize,
+    /// Bytes of fetched chunks that the unanswered calls of one connection may hold together.
+    /// Further calls wait.
+    pub max_fetched: u64,
+}
+
+impl Default for RdmaServerOptions {
+    fn default() -> Self {
+        Self {
+            common: RdmaOptions {
+                credits: 64,
+                inline_send: DEFAULT_INLINE,
+                inline_receive: DEFAULT_INLINE,
+                private_data: true,
+                remote_invalidation: true,
+                // As above, the other way round.
+                inbound_reads: 1,
+                outbound_reads: 32,
+                max_message: DEFAULT_MAX_MESSAGE,
+                max_segment: DEFAULT_MAX_SEGMENT,
+            },
+            max_connections: 1024,
+            max_fetched: 64 << 20,
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! The requester's side of one connection, without I/O and without a clock.
+//!
+//! A call is *waiting* until a credit is free; then its memory is registered, it is *sent*, its
+//! reply arrives, every registration that the responder's Send With Invalidate has not ended is
+//! ended locally, and only then the reply is delivered (RFC 8166, section 4.4.1): nobody looks at
+//! memory that the responder can still reach, and nothing stays registered after its call.
+
+mod call;
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+use conveyance::{Limits, ReplyNeed, Shape, plan_call};
+use onc_rpc::{Message, Segments};
+use rpcrdma_v1::{ErrorBody, RequesterCredits, Returned};
+use slab::Slab;
+use verbs::{Pool, Region, RemoteSegment, Stag};
+
+use self::call::{Ended, Outstanding, Phase, Prepared, prepare};
+use super::wire::{self, FromResponder};
+use crate::{CallError, ReplyRoom};
+
+/// XID, message type, reply status, an empty verifier, accept status (RFC 5531, section 9).
+const REPLY_HEADER: u64 = 24;
+/// The longest reply without results: PROG_MISMATCH and its two numbers.
+const SHORTEST_NEED: u64 = REPLY_HEADER + 8;
+
+/// A registration: which of which call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RegId {
+    pub(super) call: usize,
+    pub(super) index: usize,
+}
+
+/// What the requester's driver must do, in the order given.
+#[derive(Debug)]
+pub enum RequesterAction {
+    /// Register this memory; [`Requester::registered`] answers.
+    Register {
+        /// For the answer.
+        id: RegId,
+        /// The memory.
+        region: Region,
+    },
+    /// Send this message.
+    Send {
+        /// Header and payload.
+        gather: Segments,
+    },
+    /// Invalidate this handle, then take its memory back; [`Requester::reclaimed`] answers.
+    Invalidate {
+        /// For the answer.
+        id: RegId,
+        /// The handle.
+        stag: Stag,
+    },
+    /// Take back the memory of this handle, which the responder invalidated;
+    /// [`Requester::reclaimed`] answers.
+    Reclaim {
+        /// For the answer.
+        id: RegId,
+        /// The handle.
+        stag: Stag,
+    },
+    /// A reply for the upper layer.
+    Deliver {
+        /// Of which call.
+        xid: u32,
+        /// From its XID on, items in order of their write chunks.
+        message: Message,
+    },
+    /// A call ended without a reply.
+    Fail {
+        /// Which.
+        xid: u32,
+        /// Why.
+        error: CallError,
+    },
+}
+
+/// What a requester is made with.
+#[derive(Clone, Debug)]
+pub struct RequesterConfig {
+    /// Most calls outstanding; receives for their replies are posted.
+    pub credits: u32,
+    /// Where memory for results comes from.
+    pub pool: Pool,
+}
+
+/// Things worth counting that end no call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequesterCounters {
+    /// Replies to calls that are not there (any more).
+    pub unknown_xid: u64,
+    /// Messages that had to be discarded silently (RFC 8166, section 4.5).
+    pub discarded: u64,
+    /// Replies to calls that had been cancelled.
+    pub cancelled_replies: u64,
+    /// Most calls outstanding at the same time.
+    pub most_in_flight: u32,
+}
+
+/// A call that has not been looked at yet.
+#[derive(Debug)]
+struct Waiting {
+    xid: u32,
+    message: Message,
+    need: ReplyNeed,
+}
+
+/// The requester's side of one connection.
+#[derive(Debug)]
+pub struct Requester {
+    config: RequesterConfig,
+    /// Nothing until the connection is made.
+    limits: Option<Limits>,
+    credits: RequesterCredits,
+    /// Every call that has a registration, or a credit.
+    calls: Slab<Outstanding>,
+    /// Those of them that somebody waits for.
+    by_xid: HashMap<u32, usize>,
+    /// Those that were sent and then cancelled, until their replies come.
+    cancelled: Vec<usize>,
+    waiting: VecDeque<Waiting>,
+    /// Registered and not sent yet.
+    ready: VecDeque<usize>,
+    /// Calls whose registration is under way.
+    registering: u32,
+    /// The pool had no memory for the first waiting call.
+    starved: bool,
+    actions: VecDeque<RequesterAction>,
+    counters: RequesterCounters,
+}
+
+impl Requester {
+    /// For a connection that is not made yet.
+    #[must_use]
+    pub fn new(config: RequesterConfig) -> Self {
+        Self {
+            credits: RequesterCredits::new(config.credits),
+            config,
+            limits: None,
+            calls: Slab::new(),
+            by_xid: HashMap::new(),
+            cancelled: Vec::new(),
+            waiting: VecDeque::new(),
+            ready: VecDeque::new(),
+            registering: 0,
+            starved: false,
+            actions: VecDeque::new(),
+            counters: RequesterCounters::default(),
+        }
+    }
+
+    /// The connection is made, with these limits.
+    pub fn connected(&mut self, limits: Limits) {
+        self.limits = Some(limits);
+        self.pump();
+    }
+
+    /// The next thing to do.
+    pub fn next_action(&mut self) -> Option<RequesterAction> {
+        self.actions.pop_front()
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub fn counters(&self) -> RequesterCounters {
+        self.counters
+    }
+
+    /// Calls outstanding: sent, and not replied to.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.credits.in_flight()
+    }
+
+    /// Calls that have not ended, cancelled ones that still hold a credit included.
+    #[must_use]
+    pub fn unfinished(&self) -> usize {
+        self.calls.len() + self.waiting.len()
+    }
+
+    /// A call waits for memory, and nothing here will say when there is some: call
+    /// [`Requester::retry`] after a while.
+    #[must_use]
+    pub fn starved(&self) -> bool {
+        self.starved
+    }
+
+    /// There may be memory now.
+    pub fn retry(&mut self) {
+        self.starved = false;
+        self.pump();
+    }
+
+    /// A call to send when credits allow. `message` starts with `xid`.
+    pub fn submit(&mut self, xid: u32, message: Message, room: &ReplyRoom) {
+        let need = ReplyNeed {
+            payload: (REPLY_HEADER + u64::from(room.payload)).max(SHORTEST_NEED),
+            items: room.items.iter().map(|&len| u64::from(len)).collect(),
+        };
+        self.waiting.push_back(Waiting { xid, message, need });
+        self.pump();
+    }
+
+    /// Nobody waits for this call any more. Its memory is fenced off at once; its credit stays
+    /// taken until the reply comes, for the responder still works on it.
+    pub fn cancel(&mut self, xid: u32) {
+        if let Some(at) = self.waiting.iter().position(|call| call.xid == xid) {
+            self.waiting.remove(at);
+            return;
+        }
+        let Some(key) = self.by_xid.remove(&xid) else {
+            return;
+        };
+        match &self.calls[key].phase {
+            Phase::Registering(_) => self.calls[key].cancelled = true,
+            Phase::Ready(_) => {
+                self.ready.retain(|&ready| ready != key);
+                self.end(key, Ended::Dropped);
+            }
+            Phase::Sent(_) => {
+                self.calls[key].cancelled = true;
+                self.cancelled.push(key);
+                self.invalidate_all(key);
+            }
+            Phase::Ended(_) => self.calls[key].phase = Phase::Ended(Ended::Dropped),
+        }
+        self.pump();
+    }
+
+    /// Answers [`RequesterAction::Register`].
+    pub fn registered(&mut self, id: RegId, result: Result<RemoteSegment, String>) {
+        let Some(call) = self.calls.get_mut(id.call) else {
+            return;
+        };
+        let Phase::Registering(prepared) = &mut call.phase else {
+            return;
+        };
+        match result {
+            Ok(segment) => call.registrations[id.index].valid(segment),
+            Err(reason) => {
+                call.registrations[id.index].gone(None);
+                prepared.failed = Some(reason);
+            }
+        }
+        prepared.left -= 1;
+        if prepared.left > 0 {
+            return;
+        }
+        self.registering -= 1;
+        match prepared.failed.take() {
+            _ if call.cancelled => self.end(id.call, Ended::Dropped),
+            Some(reason) => self.end(id.call, Ended::Failed(CallError::TooLarge(reason))),
+            None => {
+                call.ready();
+                self.ready.push_back(id.call);
+            }
+        }
+        self.pump();
+    }
+
+    /// Answers [`RequesterAction::Invalidate`] and [`RequesterAction::Reclaim`]: the peer can no
+    /// longer reach the memory.
+    pub fn reclaimed(&mut self, id: RegId, region: Region) {
+        let Some(call) = self.calls.get_mut(id.call) else {
+            return;
+        };
+        // Nobody wants what a cancelled call brought: the memory goes back to the pool here.
+        let region = (!call.cancelled).then_some(region);
+        call.registrations[id.index].gone(region);
+        self.settle(id.call);
+        self.pump();
+    }
+
+    /// A message arrived. `invalidated` is the handle that its sender invalidated with it.
+    pub fn received(&mut self, message: Bytes, invalidated: Option<Stag>) {
+        let reply = match FromResponder::decode(message) {
+            Ok(reply) => reply,
+            Err(error) => {
+                self.invalidated(None, invalidated);
+                return self.discard(&error);
+            }
+        };
+        let xid = reply.xid();
+        let found = self.by_xid.get(&xid).copied();
+        let sent = |key: &usize| matches!(self.calls[*key].phase, Phase::Sent(_));
+        let Some(key) = found.filter(sent).or_else(|| self.cancelled_call(xid)) else {
+            self.invalidated(None, invalidated);
+            self.counters.unknown_xid += 1;
+            tracing::debug!(xid, "reply to no call");
+            return;
+        };
+        self.invalidated(Some(key), invalidated);
+        let granted = reply.granted();
+        let Phase::Sent(offered) = &self.calls[key].phase else {
+            return;
+        };
+        let (returned, message) = match reply.check(offered) {
+            Ok(checked) => checked,
+            Err(error) => return self.discard(&error),
+        };
+        self.credits.replied(granted);
+        if self.calls[key].cancelled {
+            self.counters.cancelled_replies += 1;
+            self.cancelled.retain(|&cancelled| cancelled != key);
+            self.end(key, Ended::Dropped);
+        } else {
+            self.end(key, ended(returned, message));
+        }
+        self.pump();
+    }
+
+    /// A message that is not to be acted upon (RFC 8166, section 4.5).
+    fn discard(&mut self, why: &dyn std::fmt::Display) {
+        self.counters.discarded += 1;
+        tracing::warn!(%why, "message from the responder discarded");
+    }
+
+    fn cancelled_call(&self, xid: u32) -> Option<usize> {
+        let found = self.cancelled.iter();
+        found.copied().find(|&key| self.calls[key].xid == xid)
+    }
+
+    /// The responder invalidated a handle. It should be one of the call it replies to (RFC 8797,
+    /// section 4.1); whichever it is, it is invalid now.
+    fn invalidated(&mut self, replied: Option<usize>, stag: Option<Stag>) {
+        let Some(stag) = stag else {
+            return;
+        };
+        let in_reply = replied.and_then(|key| Some((key, self.calls[key].find(stag)?)));
+        let anywhere = || {
+            let mut calls = self.calls.iter();
+            calls.find_map(|(key, call)| Some((key, call.find(stag)?)))
+        };
+        if let Some((call, index)) = in_reply.or_else(anywhere) {
+            self.calls[call].registrations[index].leaving();
+            let id = RegId { call, index };
+            self.actions
+                .push_back(RequesterAction::Reclaim { id, stag });
+        }
+    }
+
+    /// The call's outcome is known: fence off its memory, then tell.
+    fn end(&mut self, key: usize, ended: Ended) {
+        self.calls[key].phase = Phase::Ended(ended);
+        self.invalidate_all(key);
+        self.settle(key);
+    }
+
+    fn invalidate_all(&mut self, key: usize) {
+        let registrations = &mut self.calls[key].registrations;
+        for (index, registration) in registrations.iter_mut().enumerate() {
+            if let Some(stag) = registration.stag() {
+                registration.leaving();
+                let id = RegId { call: key, index };
+                self.actions
+                    .push_back(RequesterAction::Invalidate { id, stag });
+            }
+        }
+    }
+
+    /// Tells a call's outcome if it has one and all its memory is back.
+    fn settle(&mut self, key: usize) {
+        let call = &self.calls[key];
+        if !matches!(call.phase, Phase::Ended(_)) || !call.registrations.iter().all(|r| r.is_gone())
+        {
+            return;
+        }
+        let call = self.calls.remove(key);
+        let xid = call.xid;
+        if self.by_xid.get(&xid) == Some(&key) {
+            self.by_xid.remove(&xid);
+        }
+        match call.finish() {
+            None => {}
+            Some(Ok(message)) => {
+                self.actions
+                    .push_back(RequesterAction::Deliver { xid, message });
+            }
+            Some(Err(error)) => self.actions.push_back(RequesterAction::Fail { xid, error }),
+        }
+    }
+
+    /// Sends what is ready and prepares what waits, in order, as far as credits go.
+    fn pump(&mut self) {
+        let Some(limits) = self.limits else {
+            return;
+        };
+        loop {
+            while self.credits.available() > 0
+                && let Some(key) = self.ready.pop_front()
+            {
+                self.send(key);
+            }
+            let preparing = self.registering + self.ready.len() as u32;
+            if self.starved || self.credits.available() <= preparing {
+                return;
+            }
+            let Some(call) = self.waiting.pop_front() else {
+                return;
+            };
+            self.admit(call, &limits);
+        }
+    }
+
+    /// Plans a call and takes its memory.
+    fn admit(&mut self, call: Waiting, limits: &Limits) {
+        let Waiting { xid, message, need } = call;
+        let mut fail = |reason: String| {
+            let error = CallError::TooLarge(reason);
+            self.actions.push_back(RequesterAction::Fail { xid, error });
+        };
+        let shape = match Shape::of(&message) {
+            Ok(shape) => shape,
+            Err(error) => return fail(error.to_string()),
+        };
+        let plan = match plan_call(&shape, &need, limits) {
+            Ok(plan) => plan,
+            Err(error) => return fail(error.to_string()),
+        };
+        let prepared = match prepare(&message, &plan, limits.max_segment, &self.config.pool) {
+            Ok(prepared) => prepared,
+            Err(error) if error.wanted > error.limit => return fail(error.to_string()),
+            Err(error) => {
+                tracing::debug!(xid, %error, "call waits for memory");
+                self.starved = true;
+                return self.waiting.push_front(Waiting { xid, message, need });
+            }
+        };
+        tracing::debug!(xid, %plan);
+        self.start(xid, prepared);
+    }
+
+    fn start(&mut self, xid: u32, prepared: Prepared) {
+        let (call, regions) = Outstanding::new(xid, prepared);
+        let key = self.calls.insert(call);
+        self.by_xid.insert(xid, key);
+        if regions.is_empty() {
+            self.calls[key].ready();
+            return self.ready.push_back(key);
+        }
+        self.registering += 1;
+        for (index, region) in regions.into_iter().enumerate() {
+            let id = RegId { call: key, index };
+            self.actions
+                .push_back(RequesterAction::Register { id, region });
+        }
+    }
+
+    fn send(&mut self, key: usize) {
+        let taken = self.credits.take();
+        debug_assert!(taken, "a call is sent only with a credit");
+        let most = &mut self.counters.most_in_flight;
+        *most = self.credits.in_flight().max(*most);
+        if let Some(gather) = self.calls[key].send(self.credits.requested()) {
+            self.actions.push_back(RequesterAction::Send { gather });
+        }
+    }
+}
+
+/// What a reply means for its call.
+fn ended(returned: Returned, message: Message) -> Ended {
+    match returned {
+        Returned::Reply { writes, long } => Ended::Reply {
+            message,
+            writes,
+            long,
+        },
+        Returned::Error(ErrorBody::Chunk) => Ended::Failed(CallError::Chunk(
+            "the header or a chunk could not be used, or the reply was longer than the room \
+             offered for it"
+                .to_owned(),
+        )),
+        Returned::Error(ErrorBody::Version { low, high }) => {
+            Ended::Failed(CallError::Protocol(format!(
+                "the server speaks RPC-over-RDMA versions {low} to {high}, this call was version {}",
+                wire::VERSION
+            )))
+        }
+    }
+}

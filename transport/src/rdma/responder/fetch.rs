@@ -1,0 +1,134 @@
+//! Fetching a call's read chunks.
+
+use bytes::Bytes;
+use onc_rpc::{BulkItem, Message, Position};
+use rpcrdma_v1::{ReadChunk, Segment};
+use smallvec::SmallVec;
+use verbs::{Buf, Pool, PoolExhausted};
+
+use super::super::memory;
+
+/// Why there is no memory for a call's chunks.
+#[derive(Debug)]
+pub(super) enum FetchError {
+    /// There may be when other calls are done.
+    Later,
+    /// The pool is too small for this call.
+    Never(PoolExhausted),
+}
+
+/// An RDMA Read to start.
+#[derive(Debug)]
+pub(super) struct FetchRead {
+    pub(super) chunk: usize,
+    pub(super) piece: usize,
+    pub(super) sink: Buf,
+    pub(super) segment: Segment,
+}
+
+/// A chunk on its way. Its memory is one buffer, cut at the segments' boundaries.
+#[derive(Debug)]
+struct Fetched {
+    chunk: ReadChunk,
+    pieces: SmallVec<[Option<Buf>; 2]>,
+}
+
+/// A call's payload and chunks, as far as they are here.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    payload: Bytes,
+    /// Whether the first chunk is the payload (a Long Call).
+    long: bool,
+    chunks: SmallVec<[Fetched; 1]>,
+    /// Reads that are not done.
+    left: usize,
+}
+
+impl Fetch {
+    pub(super) fn new(
+        payload: Bytes,
+        long: Option<ReadChunk>,
+        items: SmallVec<[ReadChunk; 1]>,
+    ) -> Self {
+        let fetched = |chunk: ReadChunk| Fetched {
+            chunk,
+            pieces: SmallVec::new(),
+        };
+        Self {
+            payload,
+            long: long.is_some(),
+            chunks: long.into_iter().chain(items).map(fetched).collect(),
+            left: 0,
+        }
+    }
+
+    /// Bytes to fetch.
+    pub(super) fn wanted(&self) -> u64 {
+        let lengths = self
+            .chunks
+            .iter()
+            .map(|fetched| u64::from(fetched.chunk.length));
+        lengths.sum()
+    }
+
+    /// Takes memory for all chunks, or for none.
+    pub(super) fn allocate(&mut self, pool: &Pool) -> Result<SmallVec<[FetchRead; 2]>, FetchError> {
+        let mut reads = SmallVec::new();
+        for (index, fetched) in self.chunks.iter_mut().enumerate() {
+            let chunk = &fetched.chunk;
+            if chunk.segments.is_empty() {
+                continue;
+            }
+            let mut rest = pool.alloc(chunk.length as usize).map_err(|error| {
+                if error.wanted > error.limit {
+                    FetchError::Never(error)
+                } else {
+                    FetchError::Later
+                }
+            })?;
+            for (piece, &segment) in chunk.segments.iter().enumerate() {
+                let next = rest.split_off(segment.length as usize);
+                reads.push(FetchRead {
+                    chunk: index,
+                    piece,
+                    sink: std::mem::replace(&mut rest, next),
+                    segment,
+                });
+            }
+        }
+        for fetched in &mut self.chunks {
+            fetched.pieces = fetched.chunk.segments.iter().map(|_| None).collect();
+        }
+        self.left = reads.len();
+        Ok(reads)
+    }
+
+    /// A Read is done. Returns whether it was the last.
+    pub(super) fn arrived(&mut self, chunk: usize, piece: usize, sink: Buf) -> bool {
+        let slot = self
+            .chunks
+            .get_mut(chunk)
+            .and_then(|chunk| chunk.pieces.get_mut(piece));
+        if let Some(slot @ None) = slot {
+            *slot = Some(sink);
+            self.left -= 1;
+            return self.left == 0;
+        }
+        false
+    }
+
+    /// The call.
+    pub(super) fn finish(self) -> Message {
+        let joined = |fetched: Fetched| BulkItem {
+            position: Position::At(fetched.chunk.position),
+            data: memory::join(
+                fetched.pieces.into_iter().flatten(),
+                u64::from(fetched.chunk.length),
+            ),
+        };
+        let mut items = self.chunks.into_iter().map(joined);
+        let long = if self.long { items.next() } else { None };
+        let payload = long.map_or(self.payload, |item| item.data);
+        Message::new(SmallVec::from_iter([payload]), items)
+    }
+}

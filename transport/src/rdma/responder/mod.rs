@@ -1,0 +1,401 @@
+//! The responder's side of one connection, without I/O and without a clock.
+//!
+//! A call arrives, its read chunks are fetched, it is delivered; the reply is planned, its items
+//! are written to the write chunks and its payload is sent. The queue pair keeps that order, so
+//! nothing waits for the RDMA Writes before the Send that announces them (RFC 8166, section 2.2.2).
+
+mod fetch;
+mod place;
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use conveyance::{Limits, Offer, Offers, Shape, plan_reply};
+use onc_rpc::{Message, Segments};
+use rpcrdma_v1::{ResponderCredits, WriteChunk};
+use slab::Slab;
+use smallvec::SmallVec;
+use verbs::{Buf, Pool, Stag};
+
+use self::fetch::{Fetch, FetchError};
+use super::wire::{self, BadCall, FromRequester};
+
+/// An RDMA Read: which piece of which chunk of which call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReadId {
+    call: usize,
+    chunk: usize,
+    piece: usize,
+}
+
+/// What the responder's driver must do, in the order given.
+#[derive(Debug)]
+pub enum ResponderAction {
+    /// Start an RDMA Read; [`Responder::read_done`] answers.
+    Read {
+        /// For the answer.
+        id: ReadId,
+        /// Where the bytes go.
+        sink: Buf,
+        /// The requester's handle.
+        stag: Stag,
+        /// Tagged offset of the first byte.
+        offset: u64,
+    },
+    /// Start an RDMA Write.
+    Write {
+        /// The bytes.
+        gather: Segments,
+        /// The requester's handle.
+        stag: Stag,
+        /// Tagged offset of the first byte.
+        offset: u64,
+    },
+    /// Send this message.
+    Send {
+        /// Header and payload.
+        gather: Segments,
+        /// The requester's handle to invalidate with it.
+        invalidate: Option<Stag>,
+    },
+    /// A call for the upper layer; [`Responder::reply`] answers.
+    Deliver {
+        /// For the answer.
+        token: u64,
+        /// From its XID on.
+        message: Message,
+    },
+    /// End the connection.
+    Close {
+        /// Why, for the log.
+        reason: String,
+    },
+}
+
+/// What a responder is made with.
+#[derive(Clone, Debug)]
+pub struct ResponderConfig {
+    /// Credits to grant at most; receives for as many calls are posted.
+    pub credits: u32,
+    /// Bytes that calls which are not answered may hold in fetched chunks together. Calls beyond
+    /// that wait.
+    pub max_fetched: u64,
+    /// RDMA Reads outstanding at most.
+    pub outbound_reads: u32,
+    /// Whether both sides agreed on remote invalidation (RFC 8797, section 4.1).
+    pub remote_invalidation: bool,
+    /// Limits of the connection; `max_message` is the longest call taken.
+    pub limits: Limits,
+    /// Where memory for chunks comes from.
+    pub pool: Pool,
+}
+
+/// Things worth counting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResponderCounters {
+    /// Calls that were answered with RDMA_ERROR.
+    pub errors_sent: u64,
+    /// Messages that had to be discarded silently (RFC 8166, section 4.5).
+    pub discarded: u64,
+    /// Most calls in process at the same time.
+    pub most_outstanding: u32,
+}
+
+/// A call that arrived.
+#[derive(Debug)]
+struct InCall {
+    xid: u32,
+    /// Tells it from earlier calls at the same place.
+    generation: u32,
+    writes: SmallVec<[WriteChunk; 1]>,
+    reply: Option<WriteChunk>,
+    handle: Option<Stag>,
+    /// Bytes of fetched chunks that it holds.
+    fetched: u64,
+    /// Nothing once it is delivered.
+    fetch: Option<Fetch>,
+}
+
+/// A Read that waits for its turn.
+#[derive(Debug)]
+struct QueuedRead {
+    id: ReadId,
+    sink: Buf,
+    stag: Stag,
+    offset: u64,
+}
+
+/// The responder's side of one connection.
+#[derive(Debug)]
+pub struct Responder {
+    config: ResponderConfig,
+    credits: ResponderCredits,
+    calls: Slab<InCall>,
+    generation: u32,
+    /// Calls that wait for memory, oldest first.
+    starved: VecDeque<usize>,
+    /// Bytes of fetched chunks that calls hold.
+    fetched: u64,
+    reads: VecDeque<QueuedRead>,
+    /// Reads started and not done.
+    reading: u32,
+    actions: VecDeque<ResponderAction>,
+    counters: ResponderCounters,
+}
+
+impl Responder {
+    /// For a new connection.
+    #[must_use]
+    pub fn new(config: ResponderConfig) -> Self {
+        Self {
+            credits: ResponderCredits::new(config.credits),
+            config,
+            calls: Slab::new(),
+            generation: 0,
+            starved: VecDeque::new(),
+            fetched: 0,
+            reads: VecDeque::new(),
+            reading: 0,
+            actions: VecDeque::new(),
+            counters: ResponderCounters::default(),
+        }
+    }
+
+    /// The next thing to do.
+    pub fn next_action(&mut self) -> Option<ResponderAction> {
+        self.actions.pop_front()
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub fn counters(&self) -> ResponderCounters {
+        self.counters
+    }
+
+    /// Calls that arrived and are not answered.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// A call waits for memory: call [`Responder::retry`] after a while.
+    #[must_use]
+    pub fn starved(&self) -> bool {
+        !self.starved.is_empty()
+    }
+
+    /// A message arrived.
+    pub fn received(&mut self, message: Bytes) {
+        let max_call = self.config.limits.max_message;
+        let call = match FromRequester::decode(message, max_call) {
+            Ok(call) => call,
+            Err(bad) => return self.refuse(&bad),
+        };
+        if let Err(overrun) = self.credits.called(call.requested) {
+            let reason = overrun.to_string();
+            return self.actions.push_back(ResponderAction::Close { reason });
+        }
+        let most = &mut self.counters.most_outstanding;
+        *most = self.credits.outstanding().max(*most);
+        self.generation = self.generation.wrapping_add(1);
+        let fetch = Fetch::new(call.payload, call.chunks.payload, call.chunks.items);
+        let may_start = self.starved.is_empty() || fetch.wanted() == 0;
+        let key = self.calls.insert(InCall {
+            xid: call.xid,
+            generation: self.generation,
+            writes: call.chunks.writes,
+            reply: call.chunks.reply,
+            handle: call.handle.map(Stag),
+            fetched: 0,
+            fetch: Some(fetch),
+        });
+        if !(may_start && self.start(key)) {
+            self.starved.push_back(key);
+        }
+    }
+
+    /// There may be memory now.
+    pub fn retry(&mut self) {
+        while let Some(&key) = self.starved.front() {
+            if !self.start(key) {
+                return;
+            }
+            self.starved.pop_front();
+        }
+    }
+
+    /// Answers [`ResponderAction::Read`].
+    pub fn read_done(&mut self, id: ReadId, sink: Buf) {
+        self.reading = self.reading.saturating_sub(1);
+        if let Some(call) = self.calls.get_mut(id.call)
+            && let Some(fetch) = &mut call.fetch
+            && fetch.arrived(id.chunk, id.piece, sink)
+        {
+            self.deliver(id.call);
+        }
+        self.start_reads();
+    }
+
+    /// Answers [`ResponderAction::Deliver`]: with the reply, or with nothing when there is none.
+    pub fn reply(&mut self, token: u64, message: Option<Message>) {
+        let key = (token & u64::from(u32::MAX)) as usize;
+        let known = self.calls.get(key);
+        if known.is_none_or(|call| call.fetch.is_some() || self.token(key) != Some(token)) {
+            return;
+        }
+        let call = self.remove(key);
+        let credits = self.credits.answered();
+        if let Some(message) = message {
+            self.answer(&call, &message, credits);
+        }
+        self.retry();
+    }
+
+    fn token(&self, key: usize) -> Option<u64> {
+        let call = self.calls.get(key)?;
+        Some(u64::from(call.generation) << 32 | key as u64)
+    }
+
+    fn remove(&mut self, key: usize) -> InCall {
+        let call = self.calls.remove(key);
+        self.fetched -= call.fetched;
+        call
+    }
+
+    /// A message that cannot be executed.
+    fn refuse(&mut self, bad: &BadCall) {
+        tracing::warn!(reason = %bad.reason, "bad message from the requester");
+        let Some(answer) = bad.answer else {
+            self.counters.discarded += 1;
+            return;
+        };
+        self.counters.errors_sent += 1;
+        let header = answer.encode(self.credits.grant());
+        self.send(header, Segments::new(), None);
+    }
+
+    /// ERR_CHUNK to a call (RFC 8166, section 4.5.3).
+    fn chunk_error(&mut self, xid: u32, credits: u32, why: &dyn std::fmt::Display) {
+        tracing::warn!(xid, %why, "answered with ERR_CHUNK");
+        self.counters.errors_sent += 1;
+        self.send(
+            wire::encode_chunk_error(xid, credits),
+            Segments::new(),
+            None,
+        );
+    }
+
+    fn send(&mut self, header: Bytes, mut payload: Segments, invalidate: Option<Stag>) {
+        payload.insert(0, header);
+        self.actions.push_back(ResponderAction::Send {
+            gather: payload,
+            invalidate,
+        });
+    }
+
+    /// Takes memory for a call's chunks and starts to fetch them. False when it must wait.
+    fn start(&mut self, key: usize) -> bool {
+        let call = &mut self.calls[key];
+        let Some(fetch) = &mut call.fetch else {
+            return true;
+        };
+        let wanted = fetch.wanted();
+        // One call alone is always taken: its length was checked on arrival.
+        if self.fetched > 0 && self.fetched + wanted > self.config.max_fetched {
+            return false;
+        }
+        let reads = match fetch.allocate(&self.config.pool) {
+            Ok(reads) => reads,
+            Err(FetchError::Later) => return false,
+            Err(FetchError::Never(error)) => {
+                let xid = self.remove(key).xid;
+                let credits = self.credits.answered();
+                self.chunk_error(xid, credits, &error);
+                return true;
+            }
+        };
+        call.fetched = wanted;
+        self.fetched += wanted;
+        if reads.is_empty() {
+            self.deliver(key);
+            return true;
+        }
+        for read in reads {
+            let (chunk, piece) = (read.chunk, read.piece);
+            self.reads.push_back(QueuedRead {
+                id: ReadId {
+                    call: key,
+                    chunk,
+                    piece,
+                },
+                sink: read.sink,
+                stag: Stag(read.segment.handle),
+                offset: read.segment.offset,
+            });
+        }
+        self.start_reads();
+        true
+    }
+
+    fn start_reads(&mut self) {
+        while self.reading < self.config.outbound_reads.max(1)
+            && let Some(read) = self.reads.pop_front()
+        {
+            self.reading += 1;
+            self.actions.push_back(ResponderAction::Read {
+                id: read.id,
+                sink: read.sink,
+                stag: read.stag,
+                offset: read.offset,
+            });
+        }
+    }
+
+    /// Everything is here.
+    fn deliver(&mut self, key: usize) {
+        let call = &mut self.calls[key];
+        let Some(fetch) = call.fetch.take() else {
+            return;
+        };
+        let xid = call.xid;
+        let message = fetch.finish();
+        if let Err(error) = wire::same_xid(xid, &message) {
+            self.remove(key);
+            let credits = self.credits.answered();
+            return self.chunk_error(xid, credits, &error);
+        }
+        if let Some(token) = self.token(key) {
+            self.actions
+                .push_back(ResponderAction::Deliver { token, message });
+        }
+    }
+
+    /// Plans a reply and sends it.
+    fn answer(&mut self, call: &InCall, message: &Message, credits: u32) {
+        let shape = match Shape::of(message) {
+            Ok(shape) => shape,
+            Err(error) => return self.chunk_error(call.xid, credits, &error),
+        };
+        let offer = |chunk: &WriteChunk| Offer {
+            segments: chunk.len() as u64,
+            capacity: rpcrdma_v1::chunk_len(chunk),
+        };
+        let offers = Offers {
+            writes: call.writes.iter().map(offer).collect(),
+            reply: call.reply.as_ref().map(offer),
+        };
+        let plan = match plan_reply(&shape, &offers, &self.config.limits) {
+            Ok(plan) => plan,
+            Err(error) => return self.chunk_error(call.xid, credits, &error),
+        };
+        tracing::debug!(xid = call.xid, %plan);
+        let placed = match place::place(&plan, message, &call.writes, call.reply.as_ref()) {
+            Ok(placed) => placed,
+            Err(error) => return self.chunk_error(call.xid, credits, &error),
+        };
+        self.actions.extend(placed.writes);
+        let invalidate = call.handle.filter(|_| self.config.remote_invalidation);
+        let header = wire::encode_reply(call.xid, credits, plan.payload, placed.list, placed.reply);
+        self.send(header, placed.payload, invalidate);
+    }
+}

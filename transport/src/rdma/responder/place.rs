@@ -1,0 +1,80 @@
+//! Placing a reply into the requester's chunks.
+
+use conveyance::{ReplyItem, ReplyPayload, ReplyPlan};
+use onc_rpc::{Message, Segments};
+use rpcrdma_v1::{ChunkTooSmall, WriteChunk, fill, unused};
+use smallvec::SmallVec;
+use verbs::Stag;
+
+use super::super::memory;
+use super::ResponderAction;
+
+/// A reply, ready to go.
+pub(super) struct Placed {
+    /// The RDMA Writes, which come before the Send.
+    pub(super) writes: SmallVec<[ResponderAction; 2]>,
+    /// The write list to return.
+    pub(super) list: SmallVec<[WriteChunk; 1]>,
+    /// The reply chunk to return, if one was offered.
+    pub(super) reply: Option<WriteChunk>,
+    /// The payload to send after the header.
+    pub(super) payload: Segments,
+}
+
+/// Carries out a plan: writes for what goes into chunks, the chunks with the lengths written
+/// (RFC 8166, section 3.4.6), and the rest for the Send.
+pub(super) fn place(
+    plan: &ReplyPlan,
+    message: &Message,
+    writes: &[WriteChunk],
+    reply: Option<&WriteChunk>,
+) -> Result<Placed, ChunkTooSmall> {
+    let mut placed = Placed {
+        writes: SmallVec::new(),
+        list: SmallVec::with_capacity(writes.len()),
+        reply: None,
+        payload: message.gather(|index| plan.items[index].1 == ReplyItem::InPayload),
+    };
+    for (index, offered) in writes.iter().enumerate() {
+        let filled = fill(offered, plan.written(index))?;
+        let items = plan.items.iter().zip(message.items());
+        for ((_, how), bulk) in items {
+            if *how == ReplyItem::WriteChunk(index) {
+                // Without its round-up, which never goes into a write chunk (section 3.4.6.2).
+                write_all(
+                    &filled,
+                    Segments::from_iter([bulk.data.clone()]),
+                    &mut placed.writes,
+                );
+            }
+        }
+        placed.list.push(filled);
+    }
+    if let Some(offered) = reply {
+        placed.reply = Some(match plan.payload {
+            ReplyPayload::Inline => unused(offered),
+            ReplyPayload::ReplyChunk => {
+                let filled = fill(offered, plan.payload_len)?;
+                let payload = std::mem::take(&mut placed.payload);
+                write_all(&filled, payload, &mut placed.writes);
+                filled
+            }
+        });
+    }
+    Ok(placed)
+}
+
+/// One RDMA Write for each segment that holds something.
+fn write_all(
+    filled: &[rpcrdma_v1::Segment],
+    mut gather: Segments,
+    writes: &mut SmallVec<[ResponderAction; 2]>,
+) {
+    for segment in filled.iter().filter(|segment| segment.length > 0) {
+        writes.push(ResponderAction::Write {
+            gather: memory::take(&mut gather, segment.length as usize),
+            stag: Stag(segment.handle),
+            offset: segment.offset,
+        });
+    }
+}

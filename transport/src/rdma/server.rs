@@ -1,0 +1,357 @@
+//! The server's port: responders, driven by a device.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use conveyance::Limits;
+use onc_rpc::Message;
+use rpcrdma_v1::{Agreed, PrivateData};
+use verbs::{
+    AcceptOptions, Completion, ConnectRequest, Device, DeviceError, Event, Poller, Pool, QpId,
+    SendWr, Success, Time, WorkError,
+};
+
+use super::client::{RETRY, end_reason, max_segment, note};
+use super::link::{Done, EXTRA_RECEIVES, Link};
+use super::options::RdmaServerOptions;
+use super::responder::{ReadId, Responder, ResponderAction, ResponderConfig, ResponderCounters};
+use super::wire;
+use crate::{ConnId, ServerEvent, ServerPort, Source};
+
+/// A connection, being accepted or made.
+struct Connection {
+    peer: SocketAddr,
+    link: Link<ReadId>,
+    responder: Responder,
+    up: bool,
+    /// It is in the list of those that wait for memory.
+    retrying: bool,
+    /// The first work request that failed for a reason of its own.
+    failure: Option<WorkError>,
+    /// Why this side ends it.
+    closed: Option<String>,
+}
+
+/// Listeners and connections of an RPC-over-RDMA server, all over one device.
+pub struct RdmaServer {
+    device: Box<dyn Device>,
+    options: RdmaServerOptions,
+    connections: HashMap<QpId, Connection>,
+    inbox: VecDeque<Event>,
+    events: VecDeque<ServerEvent>,
+    /// Connections on which something waits for memory, and when to try again.
+    retry: Vec<QpId>,
+    retry_at: Option<Time>,
+    now: Time,
+}
+
+/// A queue pair is not used twice while its device lives, so its number can name the connection.
+fn conn_of(qp: QpId) -> ConnId {
+    ConnId(qp.0)
+}
+
+fn qp_of(conn: ConnId) -> QpId {
+    QpId(conn.0)
+}
+
+impl RdmaServer {
+    /// A server that does not listen yet.
+    #[must_use]
+    pub fn new(device: Box<dyn Device>, options: RdmaServerOptions) -> Self {
+        Self {
+            device,
+            options,
+            connections: HashMap::new(),
+            inbox: VecDeque::new(),
+            events: VecDeque::new(),
+            retry: Vec::new(),
+            retry_at: None,
+            now: Time::ZERO,
+        }
+    }
+
+    /// Listens on `address`, besides others it may listen on. Returns the address with the port
+    /// that was found, when 0 was asked for.
+    ///
+    /// # Errors
+    /// What the device refused.
+    pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, DeviceError> {
+        let listener = self.device.listen(address)?;
+        self.device.local_address(listener)
+    }
+
+    /// Its device.
+    #[must_use]
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// Counts of a connection's responder.
+    #[must_use]
+    pub fn responder_counters(&self, conn: ConnId) -> Option<ResponderCounters> {
+        Some(self.connections.get(&qp_of(conn))?.responder.counters())
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Completion(completion) => self.completed(completion),
+            Event::ConnectRequest(request) => {
+                let peer = request.peer;
+                if let Err(error) = self.requested(request) {
+                    tracing::warn!(%peer, %error, "connection not accepted");
+                }
+            }
+            Event::Established { qp, .. } => {
+                if let Some(connection) = self.connections.get_mut(&qp) {
+                    connection.up = true;
+                    let (conn, peer) = (conn_of(qp), connection.peer);
+                    self.events.push_back(ServerEvent::Up { conn, peer });
+                    self.run(qp);
+                }
+            }
+            Event::ConnectFailed { qp, error } => {
+                if let Some(gone) = self.connections.remove(&qp) {
+                    tracing::debug!(peer = %gone.peer, %error, "connection not made");
+                }
+            }
+            Event::Disconnected { qp, reason } => {
+                let Some(gone) = self.connections.remove(&qp) else {
+                    return;
+                };
+                self.device.destroy(qp);
+                if gone.up {
+                    let conn = conn_of(qp);
+                    let reason = gone
+                        .closed
+                        .unwrap_or_else(|| end_reason(&reason, gone.failure));
+                    self.events.push_back(ServerEvent::Down { conn, reason });
+                }
+            }
+        }
+    }
+
+    /// A client wants to connect.
+    fn requested(&mut self, request: ConnectRequest) -> Result<(), DeviceError> {
+        if self.connections.len() >= self.options.max_connections {
+            self.device.reject(request.request, &[])?;
+            return Err(DeviceError::Limit("connections"));
+        }
+        let common = &self.options.common;
+        let ours = common.private_data();
+        let agreed = Agreed::new(PrivateData::find(&request.private_data), ours);
+        let attributes = self.device.attributes();
+        let receives = u32::try_from(attributes.max_recv_wr).unwrap_or(u32::MAX);
+        let credits = common
+            .credits
+            .min(receives.saturating_sub(EXTRA_RECEIVES))
+            .max(1);
+        let outbound_reads = common.outbound_reads.min(attributes.max_outbound_reads);
+        let limits = Limits {
+            inline_send: u64::from(agreed.reply_inline),
+            inline_receive: u64::from(agreed.call_inline),
+            max_segment: max_segment(&*self.device, common.max_segment),
+            max_message: u64::from(common.max_message),
+            header_len: wire::header_len,
+        };
+        let capacity = attributes.max_send_wr;
+        let options = AcceptOptions {
+            private_data: ours
+                .map_or_else(Bytes::new, |data| Bytes::copy_from_slice(&data.encode())),
+            inbound_reads: common.inbound_reads,
+            outbound_reads,
+        };
+        let qp = self.device.prepare_accept(request.request)?;
+        let mut link = Link::new(qp, capacity, common.receive_size());
+        // Before the client can send anything: it may use its first credit at once.
+        link.post_receives(&mut *self.device, credits + EXTRA_RECEIVES);
+        if link.wants_retry() {
+            self.device.destroy(qp);
+            return Err(DeviceError::Limit("memory for receive buffers"));
+        }
+        if let Err(error) = self.device.accept(qp, &options) {
+            self.device.destroy(qp);
+            return Err(error);
+        }
+        tracing::debug!(peer = %request.peer, ?agreed, credits, "accepted");
+        let responder = Responder::new(ResponderConfig {
+            credits,
+            max_fetched: self.options.max_fetched,
+            outbound_reads,
+            remote_invalidation: agreed.remote_invalidation,
+            limits,
+            pool: self.device.pool().clone(),
+        });
+        let connection = Connection {
+            peer: request.peer,
+            link,
+            responder,
+            up: false,
+            retrying: false,
+            failure: None,
+            closed: None,
+        };
+        self.connections.insert(qp, connection);
+        Ok(())
+    }
+
+    fn completed(&mut self, completion: Completion) {
+        let Some(connection) = self.connections.get_mut(&completion.qp) else {
+            return;
+        };
+        let done = connection.link.complete(completion.id);
+        match (completion.result, done) {
+            // Nothing more is taken from a peer that is being disconnected.
+            (Ok(_), _) if connection.closed.is_some() => return,
+            (Ok(Success::Receive { buf, .. }), _) => {
+                connection.link.post_receives(&mut *self.device, 1);
+                connection.responder.received(buf.freeze());
+            }
+            (Ok(Success::Read { sink }), Done::Work(id)) => {
+                connection.responder.read_done(id, sink);
+            }
+            (Ok(_), _) => {}
+            (Err(failed), _) => {
+                tracing::debug!(qp = completion.qp.0, error = %failed.error, "work failed");
+                note(&mut connection.failure, failed.error);
+            }
+        }
+        self.run(completion.qp);
+    }
+
+    /// Does what a responder wants done.
+    fn run(&mut self, qp: QpId) {
+        let device = &mut *self.device;
+        let Some(connection) = self.connections.get_mut(&qp) else {
+            return;
+        };
+        connection.link.flush(device);
+        while connection.closed.is_none()
+            && let Some(action) = connection.responder.next_action()
+        {
+            match action {
+                ResponderAction::Read {
+                    id,
+                    sink,
+                    stag,
+                    offset,
+                } => {
+                    let wr = SendWr::Read { sink, stag, offset };
+                    connection.link.post(device, wr, Some(id));
+                }
+                ResponderAction::Write {
+                    gather,
+                    stag,
+                    offset,
+                } => connection.link.write(device, gather, stag, offset),
+                ResponderAction::Send { gather, invalidate } => {
+                    if let Err(error) = connection.link.send(device, gather, invalidate) {
+                        // The requester must learn that a reply was lost (RFC 8166, 4.5.4).
+                        close(device, connection, format!("reply not sent: {error}"));
+                    }
+                }
+                ResponderAction::Deliver { token, message } => {
+                    let conn = conn_of(qp);
+                    self.events.push_back(ServerEvent::Call {
+                        conn,
+                        token,
+                        message,
+                    });
+                }
+                ResponderAction::Close { reason } => close(device, connection, reason),
+            }
+        }
+        let waits = connection.responder.starved() || connection.link.wants_retry();
+        if waits && !connection.retrying && connection.closed.is_none() {
+            connection.retrying = true;
+            self.retry.push(qp);
+            self.retry_at.get_or_insert(self.now + RETRY);
+        }
+    }
+
+    fn retry(&mut self) {
+        self.retry_at = None;
+        for qp in std::mem::take(&mut self.retry) {
+            if let Some(connection) = self.connections.get_mut(&qp) {
+                connection.retrying = false;
+                connection.link.post_receives(&mut *self.device, 0);
+                connection.responder.retry();
+                self.run(qp);
+            }
+        }
+    }
+}
+
+/// Ends a connection with a peer that broke a rule, or that cannot be answered.
+fn close(device: &mut dyn Device, connection: &mut Connection, reason: String) {
+    tracing::warn!(peer = %connection.peer, reason, "closing the connection");
+    connection.closed = Some(reason);
+    device.abort(connection.link.qp());
+}
+
+impl Source for RdmaServer {
+    fn attach(&mut self, poller: Poller) -> io::Result<()> {
+        self.device.attach(poller)
+    }
+
+    fn ready(&mut self, local: usize) {
+        self.device.ready(local);
+    }
+
+    fn poll(&mut self, now: Time) -> bool {
+        self.now = now;
+        self.device.poll(now, &mut self.inbox);
+        while let Some(event) = self.inbox.pop_front() {
+            self.handle(event);
+        }
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry();
+        }
+        !self.events.is_empty()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.events.is_empty() && self.device.arm()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.device
+            .next_deadline()
+            .into_iter()
+            .chain(self.retry_at)
+            .min()
+    }
+
+    fn set_busy_poll(&mut self, on: bool) {
+        self.device.set_busy_poll(on);
+    }
+}
+
+impl ServerPort for RdmaServer {
+    fn reply(&mut self, conn: ConnId, token: u64, message: Option<Message>, now: Time) {
+        self.now = now;
+        let qp = qp_of(conn);
+        if let Some(connection) = self.connections.get_mut(&qp) {
+            connection.responder.reply(token, message);
+            self.run(qp);
+        }
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&qp_of(conn)) {
+            connection
+                .closed
+                .get_or_insert_with(|| "closed by this side".to_owned());
+            self.device.disconnect(qp_of(conn));
+        }
+    }
+
+    fn pool(&self) -> &Pool {
+        self.device.pool()
+    }
+
+    fn next_event(&mut self) -> Option<ServerEvent> {
+        self.events.pop_front()
+    }
+}
