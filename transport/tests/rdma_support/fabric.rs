@@ -1,0 +1,637 @@
+//! Devices in one process, with nothing between them and with strict checks: every access to
+//! memory of the peer is checked against handle, bounds and right, every Send needs a receive that
+//! is long enough, and send-queue slots come back only as real queues give them back.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use verbs::{
+    AcceptOptions, Attributes, Buf, Completion, ConnectError, ConnectOptions, ConnectRequest,
+    Counters, Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError,
+    QpId, Region, RemoteSegment, RequestId, SendWr, Stag, Success, Time, WorkError, WrId,
+};
+
+/// Where every listener is.
+pub fn address() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 20049).into()
+}
+
+/// What went over the wire, for tests that look at it.
+#[derive(Debug, Clone)]
+pub enum Traffic {
+    /// A Send, with the handle it invalidates.
+    Send(Bytes, Option<Stag>),
+    /// An RDMA Read of so many bytes.
+    Read(usize),
+    /// An RDMA Write of so many bytes.
+    Write(usize),
+}
+
+struct Registered {
+    region: Region,
+    base: u64,
+    valid: bool,
+}
+
+struct Queued {
+    id: WrId,
+    wr: SendWr,
+    signaled: bool,
+}
+
+#[derive(Default)]
+struct Qp {
+    peer: Option<(usize, QpId)>,
+    up: bool,
+    receives: VecDeque<(WrId, Buf)>,
+    send_queue: VecDeque<Queued>,
+    /// Slots in use: requests that no later signaled completion has retired.
+    slots: usize,
+    /// Of those, unsignaled ones that were carried out.
+    silent: usize,
+    memory: HashMap<Stag, Registered>,
+}
+
+#[derive(Default)]
+struct Node {
+    qps: HashMap<QpId, Qp>,
+    events: VecDeque<Event>,
+    listening: bool,
+    counters: Counters,
+}
+
+/// A request that waits for its answer.
+struct Pending {
+    from: (usize, QpId),
+    at: usize,
+}
+
+/// What all devices share.
+#[derive(Default)]
+pub struct World {
+    nodes: Vec<Node>,
+    pending: HashMap<RequestId, Pending>,
+    accepting: HashMap<QpId, Pending>,
+    next: u64,
+    /// Every message and access, in order, with the device that sent it.
+    pub traffic: Vec<(usize, Traffic)>,
+    /// The connection is lost before the operation with this number.
+    pub lose_at: Option<usize>,
+    /// Send-queue entries are carried out only while this holds.
+    pub running: bool,
+    /// Private data that `connect` and `accept` sent, in order.
+    pub private_data: Vec<Bytes>,
+    /// The fewest receives that were left on a queue pair when a message had arrived.
+    pub fewest_receives: Option<usize>,
+    /// Length of the shortest receive ever posted.
+    pub shortest_receive: Option<usize>,
+    /// Sends that found no receive: a peer was overrun.
+    pub overruns: usize,
+}
+
+/// One of the devices.
+pub struct FakeDevice {
+    world: Rc<RefCell<World>>,
+    me: usize,
+    attributes: Attributes,
+    pool: Pool,
+}
+
+/// The attributes a fake has unless a test wants others.
+pub fn attributes() -> Attributes {
+    Attributes {
+        name: "fake".to_owned(),
+        max_send_wr: 256,
+        max_recv_wr: 1024,
+        max_gather: 8,
+        max_region: 1 << 30,
+        max_inbound_reads: 16,
+        max_outbound_reads: 16,
+        max_private_data: 56,
+    }
+}
+
+impl World {
+    pub fn new() -> Rc<RefCell<Self>> {
+        Rc::new(RefCell::new(Self {
+            running: true,
+            ..Self::default()
+        }))
+    }
+
+    fn id(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn qp(&mut self, (node, qp): (usize, QpId)) -> Option<&mut Qp> {
+        self.nodes[node].qps.get_mut(&qp)
+    }
+
+    fn complete(&mut self, at: (usize, QpId), id: WrId, result: Result<Success, Failed>) {
+        let qp = at.1;
+        let completion = Completion { qp, id, result };
+        self.nodes[at.0]
+            .events
+            .push_back(Event::Completion(completion));
+    }
+
+    /// Both ends of a connection go down.
+    fn down(&mut self, at: (usize, QpId), reason: Disconnect, other: Disconnect) {
+        let peer = self.qp(at).and_then(|qp| qp.peer);
+        self.end(at, reason);
+        if let Some(peer) = peer {
+            self.end(peer, other);
+        }
+    }
+
+    fn end(&mut self, at: (usize, QpId), reason: Disconnect) {
+        let Some(qp) = self.qp(at) else { return };
+        if !std::mem::replace(&mut qp.up, false) {
+            return;
+        }
+        let receives = std::mem::take(&mut qp.receives);
+        let queue = std::mem::take(&mut qp.send_queue);
+        qp.memory
+            .values_mut()
+            .for_each(|memory| memory.valid = false);
+        let flushed = |buf| Failed {
+            error: WorkError::Flushed,
+            buf,
+        };
+        for queued in queue {
+            let buf = match queued.wr {
+                SendWr::Read { sink, .. } => Some(sink),
+                _ => None,
+            };
+            self.complete(at, queued.id, Err(flushed(buf)));
+        }
+        for (id, buf) in receives {
+            self.complete(at, id, Err(flushed(Some(buf))));
+        }
+        let qp = at.1;
+        self.nodes[at.0]
+            .events
+            .push_back(Event::Disconnected { qp, reason });
+    }
+
+    /// Cuts every connection, as a network would.
+    pub fn lose_all(&mut self) {
+        for node in 0..self.nodes.len() {
+            let qps: Vec<QpId> = self.nodes[node].qps.keys().copied().collect();
+            for qp in qps {
+                let lost = Disconnect::Lost("cable pulled".to_owned());
+                self.down((node, qp), lost.clone(), lost);
+            }
+        }
+    }
+
+    /// Memory of the peer, if it may be reached like this.
+    fn reach(
+        &mut self,
+        peer: (usize, QpId),
+        stag: Stag,
+        offset: u64,
+        len: usize,
+    ) -> Option<(&mut Region, usize)> {
+        let memory = self.qp(peer)?.memory.get_mut(&stag)?;
+        let start = usize::try_from(offset.checked_sub(memory.base)?).ok()?;
+        let inside = start.checked_add(len)? <= memory.region.len();
+        (memory.valid && inside).then_some((&mut memory.region, start))
+    }
+
+    /// Carries out everything that a device has posted.
+    fn run(&mut self, node: usize) {
+        let mut qps: Vec<QpId> = self.nodes[node].qps.keys().copied().collect();
+        qps.sort();
+        for qp in qps {
+            while self.running && self.step((node, qp)) {}
+        }
+    }
+
+    fn step(&mut self, at: (usize, QpId)) -> bool {
+        let lose = self.lose_at == Some(self.traffic.len());
+        let Some(qp) = self.qp(at) else { return false };
+        let Some(peer) = qp.peer.filter(|_| qp.up && !qp.send_queue.is_empty()) else {
+            return false;
+        };
+        if lose {
+            let lost = Disconnect::Lost("cable pulled".to_owned());
+            self.down(at, lost.clone(), lost);
+            return false;
+        }
+        let Some(Queued { id, wr, signaled }) = qp.send_queue.pop_front() else {
+            return false;
+        };
+        match self.carry_out(at, peer, wr) {
+            Ok(success) => {
+                if let Some(qp) = self.qp(at) {
+                    match signaled {
+                        true => {
+                            qp.slots -= 1 + qp.silent;
+                            qp.silent = 0;
+                        }
+                        false => qp.silent += 1,
+                    }
+                }
+                if signaled {
+                    self.complete(at, id, Ok(success));
+                }
+                true
+            }
+            Err((error, what)) => {
+                let failed = Failed { error, buf: None };
+                self.complete(at, id, Err(failed));
+                self.down(
+                    at,
+                    Disconnect::Terminated(what.clone()),
+                    Disconnect::PeerError(what),
+                );
+                false
+            }
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        at: (usize, QpId),
+        peer: (usize, QpId),
+        wr: SendWr,
+    ) -> Result<Success, (WorkError, String)> {
+        let refused = |what: &str| (WorkError::RemoteAccess, what.to_owned());
+        match wr {
+            SendWr::Send { gather, invalidate } => {
+                let message = gather.concat();
+                let sent = Traffic::Send(Bytes::from(message.clone()), invalidate);
+                self.traffic.push((at.0, sent));
+                self.deliver(peer, &message, invalidate)?;
+                Ok(Success::Send)
+            }
+            SendWr::Write {
+                gather,
+                stag,
+                offset,
+            } => {
+                let data = gather.concat();
+                self.traffic.push((at.0, Traffic::Write(data.len())));
+                match self.reach(peer, stag, offset, data.len()) {
+                    Some((Region::RemoteWrite(buf), start)) => {
+                        buf[start..start + data.len()].copy_from_slice(&data);
+                        Ok(Success::Write)
+                    }
+                    _ => Err(refused("Write refused")),
+                }
+            }
+            SendWr::Read {
+                mut sink,
+                stag,
+                offset,
+            } => {
+                self.traffic.push((at.0, Traffic::Read(sink.len())));
+                let len = sink.len();
+                match self.reach(peer, stag, offset, len) {
+                    Some((Region::RemoteRead(bytes), start)) => {
+                        sink.copy_from_slice(&bytes[start..start + len]);
+                        Ok(Success::Read { sink })
+                    }
+                    _ => Err(refused("Read refused")),
+                }
+            }
+            SendWr::Invalidate { stag } => {
+                let memory = self.qp(at).and_then(|qp| qp.memory.get_mut(&stag));
+                match memory {
+                    Some(memory) if memory.valid => memory.valid = false,
+                    _ => return Err((WorkError::LocalProtection, "no such handle".to_owned())),
+                }
+                Ok(Success::Invalidate)
+            }
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        peer: (usize, QpId),
+        message: &[u8],
+        invalidate: Option<Stag>,
+    ) -> Result<(), (WorkError, String)> {
+        let operation = |what: &str| (WorkError::RemoteOperation, what.to_owned());
+        let Some(qp) = self.qp(peer) else {
+            return Err(operation("no peer"));
+        };
+        if let Some(stag) = invalidate {
+            match qp.memory.get_mut(&stag) {
+                Some(memory) if memory.valid => memory.valid = false,
+                _ => return Err(operation("invalidation refused")),
+            }
+        }
+        let Some((id, mut buf)) = qp.receives.pop_front() else {
+            self.overruns += 1;
+            return Err(operation("no receive"));
+        };
+        let left = qp.receives.len();
+        self.fewest_receives = Some(self.fewest_receives.map_or(left, |least| least.min(left)));
+        if buf.len() < message.len() {
+            let error = WorkError::LocalLength;
+            let buf = Some(buf);
+            self.complete(peer, id, Err(Failed { error, buf }));
+            return Err(operation("receive too short"));
+        }
+        buf[..message.len()].copy_from_slice(message);
+        buf.truncate(message.len());
+        self.nodes[peer.0].counters.receives += 1;
+        let received = Success::Receive {
+            buf,
+            invalidated: invalidate,
+        };
+        self.complete(peer, id, Ok(received));
+        Ok(())
+    }
+}
+
+impl FakeDevice {
+    pub fn new(world: &Rc<RefCell<World>>, attributes: Attributes, pool: Pool) -> Self {
+        let mut shared = world.borrow_mut();
+        shared.nodes.push(Node::default());
+        Self {
+            world: Rc::clone(world),
+            me: shared.nodes.len() - 1,
+            attributes,
+            pool,
+        }
+    }
+}
+
+impl Device for FakeDevice {
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn counters(&self) -> Counters {
+        self.world.borrow().nodes[self.me].counters
+    }
+
+    fn attach(&mut self, _poller: Poller) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn ready(&mut self, _local: usize) {}
+
+    fn set_busy_poll(&mut self, _on: bool) {}
+
+    fn poll(&mut self, _now: Time, events: &mut VecDeque<Event>) {
+        let mut world = self.world.borrow_mut();
+        world.run(self.me);
+        events.append(&mut world.nodes[self.me].events);
+    }
+
+    fn arm(&mut self) -> bool {
+        self.world.borrow().nodes[self.me].events.is_empty()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn listen(&mut self, _address: SocketAddr) -> Result<ListenerId, DeviceError> {
+        self.world.borrow_mut().nodes[self.me].listening = true;
+        Ok(ListenerId(0))
+    }
+
+    fn local_address(&self, _listener: ListenerId) -> Result<SocketAddr, DeviceError> {
+        Ok(address())
+    }
+
+    fn close_listener(&mut self, _listener: ListenerId) {
+        self.world.borrow_mut().nodes[self.me].listening = false;
+    }
+
+    fn connect(
+        &mut self,
+        remote: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<QpId, DeviceError> {
+        let mut world = self.world.borrow_mut();
+        let qp = QpId(world.id());
+        world.nodes[self.me].qps.insert(qp, Qp::default());
+        world.private_data.push(options.private_data.clone());
+        let listener = world.nodes.iter().position(|node| node.listening);
+        let Some(at) = listener.filter(|_| remote == address()) else {
+            let error = ConnectError::Refused;
+            world.nodes[self.me].qps.remove(&qp);
+            world.nodes[self.me]
+                .events
+                .push_back(Event::ConnectFailed { qp, error });
+            return Ok(qp);
+        };
+        let request = RequestId(world.id());
+        let from = (self.me, qp);
+        world.pending.insert(request, Pending { from, at });
+        world.nodes[at]
+            .events
+            .push_back(Event::ConnectRequest(ConnectRequest {
+                listener: ListenerId(0),
+                request,
+                peer: (Ipv4Addr::LOCALHOST, 1023).into(),
+                private_data: options.private_data.clone(),
+            }));
+        Ok(qp)
+    }
+
+    fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
+        let mut world = self.world.borrow_mut();
+        let pending = world
+            .pending
+            .remove(&request)
+            .ok_or(DeviceError::Unknown("request"))?;
+        let qp = QpId(world.id());
+        world.nodes[pending.at].qps.insert(qp, Qp::default());
+        world.accepting.insert(qp, pending);
+        Ok(qp)
+    }
+
+    fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
+        let mut world = self.world.borrow_mut();
+        let pending = world
+            .accepting
+            .remove(&qp)
+            .ok_or(DeviceError::Unknown("queue pair"))?;
+        let (from, me) = (pending.from, (self.me, qp));
+        world.private_data.push(options.private_data.clone());
+        for (at, peer, private_data) in [
+            (me, from, Bytes::new()),
+            (from, me, options.private_data.clone()),
+        ] {
+            let Some(end) = world.qp(at) else { continue };
+            (end.peer, end.up) = (Some(peer), true);
+            let qp = at.1;
+            let established = Event::Established { qp, private_data };
+            world.nodes[at.0].events.push_back(established);
+        }
+        Ok(())
+    }
+
+    fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), DeviceError> {
+        let mut world = self.world.borrow_mut();
+        let pending = world
+            .pending
+            .remove(&request)
+            .ok_or(DeviceError::Unknown("request"))?;
+        let (node, qp) = pending.from;
+        world.nodes[node].qps.remove(&qp);
+        let private_data = Bytes::copy_from_slice(private_data);
+        let error = ConnectError::Rejected { private_data };
+        world.nodes[node]
+            .events
+            .push_back(Event::ConnectFailed { qp, error });
+        Ok(())
+    }
+
+    fn disconnect(&mut self, qp: QpId) {
+        let mut world = self.world.borrow_mut();
+        world.run(self.me);
+        world.down((self.me, qp), Disconnect::Local, Disconnect::Remote);
+    }
+
+    fn abort(&mut self, qp: QpId) {
+        let lost = Disconnect::Lost("reset".to_owned());
+        let mut world = self.world.borrow_mut();
+        world.down((self.me, qp), Disconnect::Local, lost);
+    }
+
+    fn destroy(&mut self, qp: QpId) {
+        let mut world = self.world.borrow_mut();
+        let lost = Disconnect::Lost("reset".to_owned());
+        world.down((self.me, qp), Disconnect::Local, lost);
+        let node = &mut world.nodes[self.me];
+        node.qps.remove(&qp);
+        node.events.retain(|event| match event {
+            Event::Completion(completion) => completion.qp != qp,
+            Event::Disconnected { qp: at, .. } => *at != qp,
+            _ => true,
+        });
+    }
+
+    fn register(
+        &mut self,
+        qp: QpId,
+        region: Region,
+    ) -> Result<RemoteSegment, (DeviceError, Region)> {
+        let mut world = self.world.borrow_mut();
+        // Neither handles nor offsets are small numbers, so that none of them can be left out.
+        let stag = Stag((world.id() as u32).wrapping_mul(0x9e37_79b1));
+        let base = world.id().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1;
+        let node = &mut world.nodes[self.me];
+        let up = node.qps.get_mut(&qp).filter(|qp| qp.up);
+        let Some(end) = up.filter(|_| region.len() <= self.attributes.max_region) else {
+            return Err((DeviceError::Unknown("queue pair"), region));
+        };
+        let length = region.len() as u32;
+        let valid = true;
+        end.memory.insert(
+            stag,
+            Registered {
+                region,
+                base,
+                valid,
+            },
+        );
+        node.counters.registrations += 1;
+        Ok(RemoteSegment {
+            stag,
+            length,
+            offset: base,
+        })
+    }
+
+    fn reclaim(&mut self, qp: QpId, stag: Stag) -> Result<Region, DeviceError> {
+        let mut world = self.world.borrow_mut();
+        let end = world
+            .qp((self.me, qp))
+            .ok_or(DeviceError::Unknown("queue pair"))?;
+        match end.memory.get(&stag) {
+            None => Err(DeviceError::Unknown("handle")),
+            Some(memory) if memory.valid => Err(DeviceError::StillRegistered(stag)),
+            Some(_) => end
+                .memory
+                .remove(&stag)
+                .map(|memory| memory.region)
+                .ok_or(DeviceError::Unknown("handle")),
+        }
+    }
+
+    fn post_receive(&mut self, qp: QpId, id: WrId, buf: Buf) -> Result<(), (PostError, Buf)> {
+        let mut world = self.world.borrow_mut();
+        let len = buf.len();
+        let max = self.attributes.max_recv_wr;
+        let Some(end) = world.qp((self.me, qp)) else {
+            return Err((PostError::Unknown, buf));
+        };
+        if end.receives.len() >= max {
+            return Err((PostError::QueueFull, buf));
+        }
+        end.receives.push_back((id, buf));
+        let least = world.shortest_receive;
+        world.shortest_receive = Some(least.map_or(len, |least| least.min(len)));
+        Ok(())
+    }
+
+    fn post_send(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        wr: SendWr,
+        signaled: bool,
+    ) -> Result<(), (PostError, SendWr)> {
+        let mut world = self.world.borrow_mut();
+        let max = self.attributes.max_send_wr;
+        let (elements, room) = match &wr {
+            SendWr::Send { gather, .. } | SendWr::Write { gather, .. } => {
+                (gather.len(), self.attributes.max_gather)
+            }
+            _ => (0, 0),
+        };
+        let Some(end) = world.qp((self.me, qp)) else {
+            return Err((PostError::Unknown, wr));
+        };
+        if !end.up {
+            return Err((PostError::NotConnected, wr));
+        }
+        if elements > room {
+            return Err((PostError::TooManyElements, wr));
+        }
+        if end.slots >= max {
+            return Err((PostError::QueueFull, wr));
+        }
+        let counters = &mut world.nodes[self.me].counters;
+        let mut always = false;
+        match &wr {
+            SendWr::Send { invalidate, .. } => {
+                counters.sends += 1;
+                counters.sends_with_invalidate += u64::from(invalidate.is_some());
+            }
+            SendWr::Write { .. } => counters.rdma_writes += 1,
+            SendWr::Read { .. } => {
+                counters.rdma_reads += 1;
+                always = true;
+            }
+            SendWr::Invalidate { .. } => {
+                counters.local_invalidations += 1;
+                always = true;
+            }
+        }
+        if let Some(end) = world.qp((self.me, qp)) {
+            end.slots += 1;
+            let signaled = signaled || always;
+            end.send_queue.push_back(Queued { id, wr, signaled });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,283 @@
+//! A client and a server, stepped by the test.
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+pub mod fabric;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use onc_rpc::{Decoder, Encoder, Message};
+use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
+use rpc_transport::{
+    CallError, ClientEvent, ClientPort, ConnId, Down, ReplyRoom, ServerEvent, ServerPort, Source,
+};
+use verbs::{Attributes, Device, Pool, Time};
+
+use fabric::{FakeDevice, World, address, attributes};
+
+/// Pool limit of a test's devices.
+pub const POOL: usize = 1 << 30;
+
+/// A message like a call or a reply: its XID, words, and bulk items.
+pub fn message(xid: u32, words: usize, items: &[Bytes]) -> Message {
+    let mut encoder = Encoder::new();
+    encoder.u32(xid);
+    encoder.u32(words as u32);
+    for n in 0..words {
+        encoder.u32(n as u32);
+    }
+    encoder.u32(items.len() as u32);
+    for item in items {
+        encoder.bulk(item.clone());
+    }
+    encoder.u32(0xe0f);
+    encoder.finish()
+}
+
+/// What a message made by [`message`] holds, however it travelled.
+pub fn open(message: &Message) -> (u32, usize, Vec<Bytes>) {
+    let mut decoder = Decoder::new(message);
+    let xid = decoder.u32().unwrap();
+    let words = decoder.u32().unwrap() as usize;
+    for n in 0..words {
+        assert_eq!(decoder.u32().unwrap(), n as u32);
+    }
+    let items = decoder.u32().unwrap();
+    let items = (0..items)
+        .map(|_| decoder.bulk(u32::MAX).unwrap())
+        .collect();
+    assert_eq!(decoder.u32().unwrap(), 0xe0f);
+    decoder.finish().unwrap();
+    (xid, words, items)
+}
+
+/// Bytes that depend on `seed` and on the place.
+pub fn data(seed: u32, len: usize) -> Bytes {
+    let mut state = seed.wrapping_mul(0x9e37_79b1) | 1;
+    let byte = |_| {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as u8
+    };
+    (0..len).map(byte).collect::<Vec<u8>>().into()
+}
+
+/// Room for a reply with these items and so many words.
+pub fn room(words: usize, items: &[usize]) -> ReplyRoom {
+    ReplyRoom {
+        payload: (12 + 4 * words + 4 * items.len()) as u32,
+        items: items.iter().map(|&len| len as u32).collect(),
+    }
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub enum End {
+    Reply(Message),
+    Failed(CallError),
+}
+
+impl End {
+    #[track_caller]
+    pub fn reply(self) -> Message {
+        match self {
+            Self::Reply(message) => message,
+            Self::Failed(error) => panic!("the call failed: {error}"),
+        }
+    }
+
+    #[track_caller]
+    pub fn error(self) -> CallError {
+        match self {
+            Self::Reply(_) => panic!("the call succeeded"),
+            Self::Failed(error) => error,
+        }
+    }
+}
+
+/// What the server answers to a call.
+pub type Answer = Box<dyn FnMut(&Message) -> Option<Message>>;
+
+/// Both ports, and what came out of them.
+pub struct Pair {
+    pub client: RdmaClient,
+    pub server: RdmaServer,
+    pub address: SocketAddr,
+    pub client_pool: Pool,
+    pub server_pool: Pool,
+    pub ended: HashMap<(ConnId, u32), End>,
+    pub up: Vec<ConnId>,
+    pub down: Vec<(ConnId, Down)>,
+    pub server_up: Vec<ConnId>,
+    pub server_down: Vec<(ConnId, String)>,
+    /// Calls that the server has and does not answer by itself.
+    pub held: Vec<(ConnId, u64, Message)>,
+    /// Nothing: calls are held.
+    pub answer: Option<Answer>,
+    start: Instant,
+}
+
+/// Options small enough to be read in a test's failure, otherwise the defaults.
+pub fn options() -> (RdmaClientOptions, RdmaServerOptions) {
+    (RdmaClientOptions::default(), RdmaServerOptions::default())
+}
+
+impl Pair {
+    /// Over fakes.
+    pub fn fake() -> (Rc<RefCell<World>>, Self) {
+        let (client, server) = options();
+        Self::fake_with(client, server, attributes())
+    }
+
+    pub fn fake_with(
+        client: RdmaClientOptions,
+        server: RdmaServerOptions,
+        attributes: Attributes,
+    ) -> (Rc<RefCell<World>>, Self) {
+        let world = World::new();
+        let client_device = FakeDevice::new(&world, attributes.clone(), Pool::new(POOL));
+        let server_device = FakeDevice::new(&world, attributes, Pool::new(POOL));
+        let pair = Self::new(
+            Box::new(client_device),
+            client,
+            Box::new(server_device),
+            server,
+            address(),
+        );
+        (world, pair)
+    }
+
+    pub fn new(
+        client_device: Box<dyn Device>,
+        client: RdmaClientOptions,
+        server_device: Box<dyn Device>,
+        server: RdmaServerOptions,
+        listen: SocketAddr,
+    ) -> Self {
+        let (client_pool, server_pool) =
+            (client_device.pool().clone(), server_device.pool().clone());
+        let mut server = RdmaServer::new(server_device, server);
+        let address = server.listen(listen).unwrap();
+        Self {
+            client: RdmaClient::new(client_device, client),
+            server,
+            address,
+            client_pool,
+            server_pool,
+            ended: HashMap::new(),
+            up: Vec::new(),
+            down: Vec::new(),
+            server_up: Vec::new(),
+            server_down: Vec::new(),
+            held: Vec::new(),
+            answer: None,
+            start: Instant::now(),
+        }
+    }
+
+    pub fn now(&self) -> Time {
+        Time::from_nanos(self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// One round of both loops. Returns whether anything happened.
+    pub fn step(&mut self) -> bool {
+        let now = self.now();
+        self.server.poll(now);
+        let mut busy = false;
+        while let Some(event) = self.server.next_event() {
+            busy = true;
+            match event {
+                ServerEvent::Up { conn, .. } => self.server_up.push(conn),
+                ServerEvent::Down { conn, reason } => self.server_down.push((conn, reason)),
+                ServerEvent::Call {
+                    conn,
+                    token,
+                    message,
+                } => match &mut self.answer {
+                    Some(answer) => {
+                        let reply = answer(&message);
+                        self.server.reply(conn, token, reply, now);
+                    }
+                    None => self.held.push((conn, token, message)),
+                },
+            }
+        }
+        self.client.poll(now);
+        while let Some(event) = self.client.next_event() {
+            busy = true;
+            match event {
+                ClientEvent::Up(conn) => self.up.push(conn),
+                ClientEvent::Down { conn, down } => self.down.push((conn, down)),
+                ClientEvent::Reply { conn, xid, message } => {
+                    let earlier = self.ended.insert((conn, xid), End::Reply(message));
+                    assert!(earlier.is_none(), "call {xid} ended twice");
+                }
+                ClientEvent::Failed { conn, xid, error } => {
+                    let earlier = self.ended.insert((conn, xid), End::Failed(error));
+                    assert!(earlier.is_none(), "call {xid} ended twice");
+                }
+            }
+        }
+        busy
+    }
+
+    /// Steps until `done`.
+    #[track_caller]
+    pub fn until(&mut self, mut done: impl FnMut(&Self) -> bool) {
+        let start = Instant::now();
+        while !done(self) {
+            self.step();
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "nothing comes of it"
+            );
+        }
+    }
+
+    /// Steps for as long as it takes fakes to settle.
+    pub fn settle(&mut self) {
+        for _ in 0..50 {
+            self.step();
+        }
+    }
+
+    #[track_caller]
+    pub fn connect(&mut self) -> ConnId {
+        let conn = self.client.open(self.address, self.now());
+        let before = self.server_up.len();
+        self.until(|pair| pair.up.contains(&conn) && pair.server_up.len() > before);
+        conn
+    }
+
+    pub fn submit(&mut self, conn: ConnId, message: Message, room: &ReplyRoom) {
+        let (xid, ..) = open(&message);
+        self.client.submit(conn, xid, message, room, self.now());
+    }
+
+    /// Makes a call and waits for its end.
+    #[track_caller]
+    pub fn call(&mut self, conn: ConnId, message: Message, room: &ReplyRoom) -> End {
+        let (xid, ..) = open(&message);
+        self.submit(conn, message, room);
+        self.until(|pair| pair.ended.contains_key(&(conn, xid)));
+        self.ended.remove(&(conn, xid)).unwrap()
+    }
+
+    pub fn answer_with(&mut self, answer: impl FnMut(&Message) -> Option<Message> + 'static) {
+        self.answer = Some(Box::new(answer));
+    }
+
+    /// The server sends back what it got.
+    pub fn echo(&mut self) {
+        self.answer_with(|call| {
+            let (xid, words, items) = open(call);
+            Some(message(xid, words, &items))
+        });
+    }
+}
