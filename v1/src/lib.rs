@@ -2,9 +2,13 @@
 //! No I/O and no clock.
 //!
 //! A message's header is decoded with [`Header::decode`]; the responder then checks the chunks of
-//! a call with [`CallChunks::new`] and fills those of the reply with [`fill_write_list`] and
-//! [`fill`], the requester checks what comes back with [`check_reply`]. Each error says whether the
-//! peer must be told: see [`HeaderError::answer`] and [`Violation::answer`].
+//! a call with [`CallChunks::new`] and fills those of the reply with [`fill`], the requester checks
+//! what comes back with [`check_reply`]. Each error says whether the peer must be told: see
+//! [`HeaderError::answer`] and [`Violation::answer`]. Which bytes go into which chunk is not decided
+//! here but by the `conveyance` crate.
+//!
+//! MUSTS.md, beside this crate's manifest, lists every requirement of the two documents and the
+//! test that is named after it.
 
 #![forbid(unsafe_code)]
 
@@ -23,9 +27,6 @@ pub use codec::VERSION;
 pub use credits::{CreditOverrun, RequesterCredits, ResponderCredits};
 pub use error::{Answer, HeaderError, Malformed, Role};
 pub use header::{Body, Chunks, ErrorBody, Header, ReadSegment, Segment, WriteChunk};
-pub use place::{
-    ChunkTooSmall, Form, Placement, ReplyTooLong, call_form, chunk_len, fill, fill_write_list,
-    reply_form, unused,
-};
+pub use place::{ChunkTooSmall, chunk_len, fill, unused};
 pub use private_data::{Agreed, DEFAULT_INLINE, MAX_INLINE, PRIVATE_DATA_LEN, PrivateData};
 pub use reply::{ReplyViolation, Returned, check_reply};

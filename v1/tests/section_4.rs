@@ -7,9 +7,8 @@ use common::{AnyHeader, XID, chunk, header, msg, nomsg, read, reads, words};
 use onc_rpc::{Encoder, Message};
 use quickcheck::quickcheck;
 use rpcrdma_v1::{
-    Answer, Body, CallChunks, Chunks, ErrorBody, Form, Header, HeaderError, ReplyViolation,
-    Returned, Role, Violation, WriteChunk, call_form, check_reply, check_xid, fill,
-    fill_write_list, reply_form, unused,
+    Answer, Body, CallChunks, Chunks, ErrorBody, Header, HeaderError, ReplyViolation, Returned,
+    Role, Violation, check_reply, check_xid,
 };
 
 const MAX_CALL: u64 = 1 << 20;
@@ -41,18 +40,6 @@ quickcheck! {
 
     fn s4_6_rdma_msgp_and_rdma_done_are_never_sent(any: AnyHeader) -> bool {
         matches!(any.0.encode()[12..16], [0, 0, 0, 0 | 1 | 4])
-    }
-
-    fn s4_2_4_what_is_called_inline_is_within_the_threshold(
-        header: u16,
-        payload: u16,
-        threshold: u16
-    ) -> bool {
-        let (header, payload) = (u64::from(header), u64::from(payload));
-        let fits = header + payload <= u64::from(threshold);
-        let call = call_form(header, payload, u32::from(threshold));
-        let reply = reply_form(header, payload, u32::from(threshold), None);
-        (call == Form::Inline) == fits && reply.is_ok() == fits
     }
 }
 
@@ -169,80 +156,6 @@ fn s4_3_1_a_reply_has_no_read_list() {
     let reply = msg(reads(&[read(4, 1, 4)]));
     let error = Err(ReplyViolation::ReadList);
     assert_eq!(check_reply(&reply, 100, &Chunks::default()), error);
-}
-
-#[test]
-fn s4_3_2_results_go_into_the_write_list() {
-    let offered = [chunk(&[100]), chunk(&[50, 50])];
-    let placement = fill_write_list(&offered, [100, 60]).unwrap();
-    assert_eq!(placement.reduced.as_slice(), [true, true]);
-    assert_eq!(
-        placement.writes.as_slice(),
-        [chunk(&[100]), chunk(&[50, 10])]
-    );
-}
-
-#[test]
-fn s4_3_2_1_items_take_chunks_in_order_until_there_are_no_more() {
-    let offered = [chunk(&[100])];
-    let placement = fill_write_list(&offered, [1, 2, 3]).unwrap();
-    assert_eq!(placement.reduced.as_slice(), [true, false, false]);
-    assert_eq!(placement.writes.as_slice(), [chunk(&[1])]);
-}
-
-#[test]
-fn s4_3_2_2_the_next_item_takes_an_unconsumed_chunk_and_the_last_chunks_stay_unused() {
-    // A result that might have held an item, and does not, is none of the items.
-    let offered = [chunk(&[100]), chunk(&[50, 50])];
-    let placement = fill_write_list(&offered, [60]).unwrap();
-    assert_eq!(placement.writes.as_slice(), [chunk(&[60]), chunk(&[0, 0])]);
-    let placement = fill_write_list(&offered, []).unwrap();
-    assert_eq!(placement.writes.as_slice(), [chunk(&[0]), chunk(&[0, 0])]);
-    // The requester sees them as unused.
-    let list = |writes: &[WriteChunk]| Chunks {
-        writes: writes.into(),
-        ..Chunks::default()
-    };
-    let unused = Returned::Reply {
-        writes: [0, 0].into_iter().collect(),
-        long: None,
-    };
-    let reply = msg(list(&placement.writes));
-    assert_eq!(
-        check_reply(&reply, 100, &list(&offered)),
-        Ok(unused.clone())
-    );
-    // As it does when the list is left out altogether; a part of it is an error.
-    assert_eq!(
-        check_reply(&msg(list(&[])), 100, &list(&offered)),
-        Ok(unused)
-    );
-    let count = ReplyViolation::WriteCount {
-        offered: 2,
-        returned: 1,
-    };
-    let reply = msg(list(&placement.writes[..1]));
-    assert_eq!(check_reply(&reply, 100, &list(&offered)), Err(count));
-    let count = ReplyViolation::WriteCount {
-        offered: 0,
-        returned: 1,
-    };
-    assert_eq!(check_reply(&reply, 100, &list(&[])), Err(count));
-}
-
-#[test]
-fn s4_3_2_3_an_item_with_an_empty_chunk_goes_inline() {
-    let offered = [chunk(&[]), chunk(&[100])];
-    let placement = fill_write_list(&offered, [70, 60]).unwrap();
-    assert_eq!(placement.reduced.as_slice(), [false, true]);
-    assert_eq!(placement.writes.as_slice(), [chunk(&[]), chunk(&[60])]);
-}
-
-#[test]
-fn s4_3_3_the_reply_chunk_is_returned_used_or_not() {
-    let offered = chunk(&[600, 600]);
-    assert_eq!(fill(&offered, 1000).unwrap(), chunk(&[600, 400]));
-    assert_eq!(unused(&offered), chunk(&[0, 0]));
 }
 
 #[test]
