@@ -6,14 +6,31 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod client;
+mod dispatch;
+mod lane;
+mod options;
 mod poll_loop;
 mod port;
+mod reply_cache;
 mod runtime;
+mod server;
 mod service;
+mod session;
+mod stop;
+mod tcp;
 mod timer;
+mod workers;
+
+pub mod rdma;
 
 pub use call::{Call, CallError, Reply, ReplyRoom};
+pub use client::{CallFuture, Client};
+pub use options::{ClientOptions, ClientStats, MAX_NCONNECT, Retry};
 pub use poll_loop::{PollLoop, SourceId, Wake};
 pub use port::{ClientEvent, ClientPort, ConnId, Down, ServerEvent, ServerPort, Source};
 pub use runtime::{Elapsed, Runtime, Sleep};
+pub use server::{Server, ServerOptions, ServerStats};
 pub use service::{Denial, Outcome, Programs, Request, Service, ServiceReply};
+pub use stop::Stop;
+pub use tcp::{DEFAULT_MAX_RECORD, TcpClient, TcpCounters, TcpOptions, TcpServer};

@@ -1,0 +1,328 @@
+//! A client: calls as futures.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use onc_rpc::{Credential, MAX_AUTH_BYTES};
+use slab::Slab;
+use verbs::{Poller, Time};
+
+use crate::poll_loop::{SourceId, earlier};
+use crate::session::Session;
+use crate::{Call, CallError, ClientOptions, ClientPort, ClientStats, Reply, Runtime, Source};
+
+/// Calls procedures of one server. Cloning gives another handle to the same client; its
+/// connections are closed with the last one.
+///
+/// A client belongs to a [`Runtime`], whose `block_on` does all its work.
+#[derive(Clone)]
+pub struct Client {
+    shared: Rc<Shared>,
+}
+
+struct Shared {
+    runtime: Runtime,
+    source: RefCell<Option<SourceId>>,
+    remote: SocketAddr,
+    core: RefCell<Core>,
+}
+
+struct Core {
+    port: Rc<RefCell<dyn ClientPort>>,
+    session: Option<Session>,
+    calls: Slab<Slot>,
+    /// Who waits for the connection.
+    connecting: Option<Waker>,
+    /// Whom to wake after the step: a waker is foreign code, and nothing may be borrowed then.
+    to_wake: Vec<Waker>,
+}
+
+/// A call that its caller has not seen the end of.
+#[derive(Default)]
+struct Slot {
+    xid: u32,
+    result: Option<Result<Reply, CallError>>,
+    waker: Option<Waker>,
+}
+
+impl Client {
+    /// Connects to `remote` over `port`, which must not be another client's. The caller may keep a
+    /// handle to it, for its counters.
+    ///
+    /// # Errors
+    /// [`CallError::Connect`] when the first attempt fails: it is not repeated.
+    pub async fn connect(
+        runtime: &Runtime,
+        remote: SocketAddr,
+        port: Rc<RefCell<dyn ClientPort>>,
+        options: ClientOptions,
+    ) -> Result<Self, CallError> {
+        if let Credential::Other { body, .. } = &options.credential
+            && body.len() > MAX_AUTH_BYTES as usize
+        {
+            let len = body.len();
+            let text = format!("credential of {len} bytes, the limit is {MAX_AUTH_BYTES}");
+            return Err(CallError::TooLarge(text));
+        }
+        let system = |error: io::Error| CallError::Connect {
+            server: remote.to_string(),
+            reason: error.to_string(),
+        };
+        let mut random = [0; 4];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+            .map_err(|error| system(error.into()))?;
+        let first_xid = u32::from_ne_bytes(random);
+
+        let shared = Rc::new(Shared {
+            runtime: runtime.clone(),
+            source: RefCell::new(None),
+            remote,
+            core: RefCell::new(Core {
+                port: Rc::clone(&port),
+                session: None,
+                calls: Slab::new(),
+                connecting: None,
+                to_wake: Vec::new(),
+            }),
+        });
+        let source = Rc::new(RefCell::new(Driver {
+            shared: Rc::downgrade(&shared),
+            to_wake: Vec::new(),
+        }));
+        *shared.source.borrow_mut() = Some(runtime.attach(source).map_err(system)?);
+        let session = Session::new(
+            remote,
+            options,
+            first_xid,
+            &mut *port.borrow_mut(),
+            Time::now(),
+        );
+        shared.core.borrow_mut().session = Some(session);
+        let client = Self { shared };
+        std::future::poll_fn(|context| client.poll_connected(context)).await?;
+        Ok(client)
+    }
+
+    fn poll_connected(&self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        let mut core = self.shared.core.borrow_mut();
+        match core.session.as_ref().and_then(Session::founded) {
+            Some(result) => Poll::Ready(result.clone()),
+            None => {
+                core.connecting = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Starts a call, at once. It ends exactly once: with a reply, with an error, or by dropping
+    /// the future, after which nobody waits for the reply.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn call(&self, call: Call) -> CallFuture {
+        let mut core = self.shared.core.borrow_mut();
+        let Core {
+            port,
+            session,
+            calls,
+            ..
+        } = &mut *core;
+        let key = calls.insert(Slot::default());
+        match session {
+            Some(session) => {
+                let xid = session.start(call, key, &mut *port.borrow_mut(), Time::now());
+                calls[key].xid = xid;
+            }
+            None => calls[key].result = Some(Err(CallError::Closed)),
+        }
+        drop(core);
+        CallFuture {
+            shared: Rc::clone(&self.shared),
+            key: Some(key),
+        }
+    }
+
+    /// The server's address.
+    #[must_use]
+    pub fn remote(&self) -> SocketAddr {
+        self.shared.remote
+    }
+
+    /// The runtime that drives it.
+    #[must_use]
+    pub fn runtime(&self) -> &Runtime {
+        &self.shared.runtime
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        let core = self.shared.core.borrow();
+        core.session
+            .as_ref()
+            .map(Session::stats)
+            .unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("remote", &self.shared.remote)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let core = self.core.get_mut();
+        if let Some(session) = &mut core.session {
+            session.close(&mut *core.port.borrow_mut(), Time::now());
+        }
+        if let Some(source) = self.source.get_mut().take() {
+            self.runtime.detach(source);
+        }
+    }
+}
+
+impl Core {
+    fn step(&mut self, now: Time) -> bool {
+        let Some(session) = &mut self.session else {
+            return false;
+        };
+        let mut port = self.port.borrow_mut();
+        let mut progress = port.poll(now);
+        while let Some(event) = port.next_event() {
+            progress = true;
+            session.handle(event, &mut *port, now);
+        }
+        session.poll(&mut *port, now);
+        drop(port);
+        while let Some((key, result)) = session.next_ended() {
+            progress = true;
+            if let Some(slot) = self.calls.get_mut(key) {
+                slot.result = Some(result);
+                self.to_wake.extend(slot.waker.take());
+            }
+        }
+        if session.founded().is_some() {
+            self.to_wake.extend(self.connecting.take());
+        }
+        progress
+    }
+}
+
+/// The client's part in the runtime's loop. Does not keep the client alive.
+struct Driver {
+    shared: Weak<Shared>,
+    /// Kept for its memory; empty between steps.
+    to_wake: Vec<Waker>,
+}
+
+impl Source for Driver {
+    fn attach(&mut self, poller: Poller) -> io::Result<()> {
+        match self.shared.upgrade() {
+            Some(shared) => shared.core.borrow().port.borrow_mut().attach(poller),
+            None => Ok(()),
+        }
+    }
+
+    fn ready(&mut self, local: usize) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.core.borrow().port.borrow_mut().ready(local);
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> bool {
+        let Some(shared) = self.shared.upgrade() else {
+            return false;
+        };
+        let mut core = shared.core.borrow_mut();
+        let progress = core.step(now);
+        std::mem::swap(&mut core.to_wake, &mut self.to_wake);
+        drop(core);
+        for waker in self.to_wake.drain(..) {
+            waker.wake();
+        }
+        progress
+    }
+
+    fn arm(&mut self) -> bool {
+        let shared = self.shared.upgrade();
+        shared.is_none_or(|shared| shared.core.borrow().port.borrow_mut().arm())
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let shared = self.shared.upgrade()?;
+        let core = shared.core.borrow();
+        let port = core.port.borrow().next_deadline();
+        earlier(port, core.session.as_ref()?.next_deadline())
+    }
+
+    fn set_busy_poll(&mut self, on: bool) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.core.borrow().port.borrow_mut().set_busy_poll(on);
+        }
+    }
+}
+
+/// A call under way. Dropping it cancels the call.
+#[must_use = "dropping a call cancels it"]
+pub struct CallFuture {
+    shared: Rc<Shared>,
+    /// None once the end was seen.
+    key: Option<usize>,
+}
+
+impl Future for CallFuture {
+    type Output = Result<Reply, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(key) = self.key else {
+            return Poll::Ready(Err(CallError::Closed));
+        };
+        let mut core = self.shared.core.borrow_mut();
+        let slot = &mut core.calls[key];
+        if let Some(result) = slot.result.take() {
+            core.calls.remove(key);
+            drop(core);
+            self.key = None;
+            return Poll::Ready(result);
+        }
+        match &mut slot.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for CallFuture {
+    fn drop(&mut self) {
+        let Some(key) = self.key else {
+            return;
+        };
+        let mut core = self.shared.core.borrow_mut();
+        let slot = core.calls.remove(key);
+        if slot.result.is_none() {
+            let Core { port, session, .. } = &mut *core;
+            if let Some(session) = session {
+                session.cancel(slot.xid, &mut *port.borrow_mut());
+            }
+        }
+        drop(core);
+    }
+}
+
+impl fmt::Debug for CallFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallFuture")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}

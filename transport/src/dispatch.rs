@@ -1,0 +1,224 @@
+//! What to do with a message that arrived at a server (RFC 5531, section 9).
+
+use onc_rpc::{
+    AUTH_SHORT, AcceptStatus, AuthStat, CallHeader, Credential, Cursor, Decoder, Message,
+    ReplyBody, ReplyHeader,
+};
+
+use crate::{Denial, Programs, ServiceReply};
+
+/// What to do with a message.
+pub(crate) enum Verdict {
+    /// A call for the service.
+    Execute {
+        /// Its header.
+        header: CallHeader,
+        /// Where its arguments start.
+        args: Cursor,
+        /// The same, as an offset in the stream.
+        args_at: u64,
+    },
+    /// Answer this; the service has no part in it.
+    Answer(ReplyHeader),
+    /// Not a call: nobody to answer, and a peer that is not to be trusted with a connection.
+    Disconnect(String),
+}
+
+/// Judges a message.
+pub(crate) fn judge(message: &Message, programs: &[Programs]) -> Verdict {
+    let mut decoder = Decoder::new(message);
+    let header = match CallHeader::decode(&mut decoder) {
+        Ok(header) => header,
+        Err(error) => {
+            return match error.reply() {
+                Some(reply) => Verdict::Answer(reply),
+                None => Verdict::Disconnect(error.to_string()),
+            };
+        }
+    };
+    match refusal(&header, programs) {
+        Some(denial) => Verdict::Answer(denial_header(header.xid, denial)),
+        None => Verdict::Execute {
+            header,
+            args: decoder.cursor(),
+            args_at: decoder.position(),
+        },
+    }
+}
+
+fn refusal(header: &CallHeader, programs: &[Programs]) -> Option<Denial> {
+    match header.cred {
+        Credential::None | Credential::Sys(_) => {}
+        // No short hand is given out here, so it must be one of before a restart: the client is
+        // to start over with a full credential.
+        Credential::Other { flavor, .. } if flavor == AUTH_SHORT => {
+            return Some(Denial::Auth(AuthStat::REJECTED_CRED));
+        }
+        Credential::Other { .. } => return Some(Denial::Auth(AuthStat::BAD_CRED)),
+    }
+    let mut range: Option<(u32, u32)> = None;
+    for known in programs.iter().filter(|known| known.prog == header.prog) {
+        if (known.low..=known.high).contains(&header.vers) {
+            return None;
+        }
+        let (low, high) = range.unwrap_or((known.low, known.high));
+        range = Some((low.min(known.low), high.max(known.high)));
+    }
+    Some(Denial::Accepted(match range {
+        Some((low, high)) => AcceptStatus::ProgMismatch { low, high },
+        None => AcceptStatus::ProgUnavail,
+    }))
+}
+
+fn denial_header(xid: u32, denial: Denial) -> ReplyHeader {
+    let body = match denial {
+        Denial::Accepted(status) => return ReplyHeader::accepted(xid, status),
+        Denial::Auth(stat) => ReplyBody::AuthError(stat),
+        Denial::RpcMismatch { low, high } => ReplyBody::RpcMismatch { low, high },
+    };
+    ReplyHeader { xid, body }
+}
+
+/// The message that answers a call.
+pub(crate) fn answer(xid: u32, reply: ServiceReply) -> Message {
+    match reply {
+        Ok(mut results) => {
+            results.prepend(ReplyHeader::accepted(xid, AcceptStatus::Success).encode());
+            results
+        }
+        Err(denial) => Message::from_payload(denial_header(xid, denial).encode()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use onc_rpc::{Encoder, RPC_VERSION, Verifier};
+    use quickcheck::quickcheck;
+
+    use super::*;
+
+    const PROGRAMS: [Programs; 3] = [
+        Programs {
+            prog: 100,
+            low: 3,
+            high: 4,
+        },
+        Programs {
+            prog: 100,
+            low: 7,
+            high: 7,
+        },
+        Programs {
+            prog: 200,
+            low: 1,
+            high: 1,
+        },
+    ];
+
+    fn header(prog: u32, vers: u32, cred: Credential) -> CallHeader {
+        CallHeader {
+            xid: 0xabcd,
+            prog,
+            vers,
+            proc: 0,
+            cred,
+            verf: Verifier::default(),
+        }
+    }
+
+    fn judged(prog: u32, vers: u32, cred: Credential) -> Verdict {
+        let bytes = header(prog, vers, cred).encode();
+        judge(&Message::from_payload(bytes), &PROGRAMS)
+    }
+
+    fn answered(verdict: Verdict) -> ReplyBody {
+        match verdict {
+            Verdict::Answer(header) => {
+                assert_eq!(header.xid, 0xabcd);
+                header.body
+            }
+            Verdict::Execute { .. } => panic!("it would be executed"),
+            Verdict::Disconnect(reason) => panic!("it would disconnect: {reason}"),
+        }
+    }
+
+    fn status(verdict: Verdict) -> AcceptStatus {
+        match answered(verdict) {
+            ReplyBody::Accepted { status, .. } => status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn known_programs_and_versions_are_executed_from_their_arguments_on() {
+        for (prog, vers) in [(100, 3), (100, 4), (100, 7), (200, 1)] {
+            let mut bytes = header(prog, vers, Credential::None).encode().to_vec();
+            let args_start = bytes.len() as u64;
+            bytes.extend([0, 0, 0, 42]);
+            let message = Message::from_payload(Bytes::from(bytes));
+            let Verdict::Execute { args, args_at, .. } = judge(&message, &PROGRAMS) else {
+                panic!("{prog} {vers}");
+            };
+            assert_eq!(args_at, args_start);
+            assert_eq!(Decoder::at(&message, args).u32(), Ok(42));
+        }
+    }
+
+    #[test]
+    fn other_programs_and_versions_are_refused_with_what_there_is() {
+        let none = Credential::None;
+        assert_eq!(
+            status(judged(100, 5, none.clone())),
+            AcceptStatus::ProgMismatch { low: 3, high: 7 }
+        );
+        assert_eq!(
+            status(judged(200, 0, none.clone())),
+            AcceptStatus::ProgMismatch { low: 1, high: 1 }
+        );
+        assert_eq!(status(judged(300, 1, none)), AcceptStatus::ProgUnavail);
+    }
+
+    #[test]
+    fn credentials_that_cannot_be_checked_are_refused() {
+        let other = |flavor| Credential::Other {
+            flavor,
+            body: Bytes::from_static(b"body"),
+        };
+        let rejected = ReplyBody::AuthError(AuthStat::REJECTED_CRED);
+        assert_eq!(answered(judged(100, 3, other(AUTH_SHORT))), rejected);
+        let bad = ReplyBody::AuthError(AuthStat::BAD_CRED);
+        assert_eq!(answered(judged(100, 3, other(6))), bad);
+        let mut broken = Encoder::new();
+        broken.u32(0xabcd).u32(0).u32(RPC_VERSION);
+        broken.u32(100).u32(3).u32(0).u32(1).opaque(b"not AUTH_SYS");
+        let verdict = judge(&broken.finish(), &PROGRAMS);
+        assert_eq!(answered(verdict), bad);
+    }
+
+    #[test]
+    fn another_rpc_version_is_a_mismatch() {
+        let mut old = Encoder::new();
+        old.u32(0xabcd).u32(0).u32(3);
+        let body = answered(judge(&old.finish(), &PROGRAMS));
+        assert_eq!(body, ReplyBody::RpcMismatch { low: 2, high: 2 });
+    }
+
+    #[test]
+    fn what_is_not_a_call_disconnects() {
+        let mut reply = Encoder::new();
+        reply.u32(0xabcd).u32(1).u32(0);
+        let not_calls = [reply.finish(), Message::from_payload(Bytes::new())];
+        for message in not_calls {
+            assert!(matches!(judge(&message, &PROGRAMS), Verdict::Disconnect(_)));
+        }
+    }
+
+    quickcheck! {
+        fn any_bytes_are_judged(bytes: Vec<u8>) -> bool {
+            let executed = judge(&Message::from_payload(Bytes::from(bytes.clone())), &PROGRAMS);
+            // Arbitrary bytes that were a call of a known program would be a miracle.
+            !matches!(executed, Verdict::Execute { .. }) || bytes.len() >= 40
+        }
+    }
+}

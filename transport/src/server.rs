@@ -1,0 +1,350 @@
+//! A server: one poll loop, its ports, its service, and workers.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use onc_rpc::{CallHeader, Cursor, Message};
+use slab::Slab;
+use verbs::{Pool, Time};
+
+use crate::dispatch::{Verdict, answer, judge};
+use crate::poll_loop::{PollLoop, Wake};
+use crate::reply_cache::{CallKey, Known, ReplyCache};
+use crate::workers::{Workers, catch};
+use crate::{ConnId, Outcome, Request, ServerEvent, ServerPort, Service, ServiceReply, Stop};
+
+/// Options of a [`Server`].
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Worker threads, for what a service leaves to [`Outcome::Later`].
+    pub workers: usize,
+    /// Calls that wait for a worker or run on one, at most. With as many, no further calls are
+    /// taken from the ports, which then hold their clients back.
+    pub max_jobs: usize,
+    /// Replies kept for retransmissions, at most.
+    pub reply_cache_entries: usize,
+    /// Memory for them, bytes, at most.
+    pub reply_cache_bytes: usize,
+    /// Connections of all ports together, at most. Further ones are closed at once.
+    pub max_connections: usize,
+    /// Whether to look for arrivals all the time instead of sleeping.
+    pub busy_poll: bool,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            workers: 4,
+            max_jobs: 1024,
+            reply_cache_entries: 4096,
+            reply_cache_bytes: 16 << 20,
+            max_connections: 1024,
+            busy_poll: false,
+        }
+    }
+}
+
+/// Counts of a server since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerStats {
+    /// Calls that arrived, of all kinds.
+    pub calls: u64,
+    /// Calls answered without the service's part: unknown program, bad credential and the like.
+    pub refused: u64,
+    /// Retransmissions answered from the reply cache.
+    pub replayed: u64,
+    /// Retransmissions of calls that were in progress.
+    pub joined: u64,
+    /// Calls handed to workers.
+    pub jobs: u64,
+    /// Connections closed because what came over them were no calls.
+    pub garbage: u64,
+}
+
+/// Where an answer goes.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    port: usize,
+    conn: ConnId,
+    token: u64,
+}
+
+/// A call that a worker has.
+struct Running {
+    origin: Origin,
+    xid: u32,
+    key: Option<CallKey>,
+}
+
+struct Port {
+    port: Rc<RefCell<dyn ServerPort>>,
+    peers: HashMap<ConnId, SocketAddr>,
+}
+
+/// Answers calls that arrive at its ports from its service.
+pub struct Server {
+    service: Box<dyn Service>,
+    options: ServerOptions,
+    poll_loop: PollLoop,
+    wake: Arc<Wake>,
+    ports: Vec<Port>,
+    workers: Workers,
+    running: Slab<Running>,
+    cache: ReplyCache,
+    stats: ServerStats,
+    /// Kept for its memory; empty between steps.
+    done: VecDeque<(usize, ServiceReply)>,
+}
+
+impl Server {
+    /// A server without ports. Starts its workers.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub fn new(service: Box<dyn Service>, options: ServerOptions) -> io::Result<Self> {
+        let mut poll_loop = PollLoop::new()?;
+        poll_loop.set_busy_poll(options.busy_poll);
+        let wake = Arc::clone(poll_loop.wake());
+        Ok(Self {
+            workers: Workers::new(options.workers, Arc::clone(&wake))?,
+            cache: ReplyCache::new(options.reply_cache_entries, options.reply_cache_bytes),
+            service,
+            options,
+            poll_loop,
+            wake,
+            ports: Vec::new(),
+            running: Slab::new(),
+            stats: ServerStats::default(),
+            done: VecDeque::new(),
+        })
+    }
+
+    /// Takes a port in. The caller may keep a handle to it, for its counters.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub fn add_port(&mut self, port: Rc<RefCell<dyn ServerPort>>) -> io::Result<()> {
+        self.poll_loop.add(Rc::clone(&port) as Rc<RefCell<_>>)?;
+        let peers = HashMap::new();
+        self.ports.push(Port { port, peers });
+        Ok(())
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        self.stats
+    }
+
+    /// Serves until stopped. Calls that are in progress then are not answered; their clients
+    /// retransmit to whatever serves next.
+    pub fn run(&mut self, stop: &Stop) {
+        stop.register(&self.wake);
+        while !stop.is_stopped() {
+            if self.step() {
+                continue;
+            }
+            if self.is_full() {
+                self.poll_loop.wait_for_wake();
+            } else {
+                self.poll_loop.wait(None);
+            }
+        }
+    }
+
+    /// Does what can be done without waiting. Returns whether there was anything.
+    pub fn step(&mut self) -> bool {
+        let now = Time::now();
+        self.poll_loop.turn(now);
+        let mut progress = false;
+        if self.wake.take() {
+            progress |= self.finish_jobs(now);
+        }
+        for port in 0..self.ports.len() {
+            while !self.is_full()
+                && let Some(event) = self.next_event(port)
+            {
+                progress = true;
+                self.handle(port, event, now);
+            }
+        }
+        progress
+    }
+
+    fn is_full(&self) -> bool {
+        self.running.len() >= self.options.max_jobs.max(1)
+    }
+
+    fn next_event(&self, port: usize) -> Option<ServerEvent> {
+        self.ports[port].port.borrow_mut().next_event()
+    }
+
+    fn handle(&mut self, port: usize, event: ServerEvent, now: Time) {
+        match event {
+            ServerEvent::Up { conn, peer } => self.up(port, conn, peer),
+            ServerEvent::Down { conn, reason } => {
+                if let Some(peer) = self.ports[port].peers.remove(&conn) {
+                    tracing::debug!(%peer, reason, "client gone");
+                }
+            }
+            ServerEvent::Call {
+                conn,
+                token,
+                message,
+            } => {
+                let origin = Origin { port, conn, token };
+                self.call(origin, message, now);
+            }
+        }
+    }
+
+    fn up(&mut self, port: usize, conn: ConnId, peer: SocketAddr) {
+        let count: usize = self.ports.iter().map(|port| port.peers.len()).sum();
+        if count >= self.options.max_connections {
+            tracing::warn!(%peer, "too many connections: one more was closed");
+            self.ports[port].port.borrow_mut().close(conn);
+            return;
+        }
+        tracing::debug!(%peer, "client connected");
+        self.ports[port].peers.insert(conn, peer);
+    }
+
+    fn call(&mut self, origin: Origin, message: Message, now: Time) {
+        let Some(&peer) = self.ports[origin.port].peers.get(&origin.conn) else {
+            return;
+        };
+        self.stats.calls += 1;
+        match judge(&message, self.service.programs()) {
+            Verdict::Execute {
+                header,
+                args,
+                args_at,
+            } => {
+                let CallHeader {
+                    prog, vers, proc, ..
+                } = header;
+                tracing::trace!(%peer, xid = header.xid, prog, vers, proc, "call");
+                let remember = self.service.remember_reply(prog, vers, proc);
+                let key = remember.then(|| CallKey::new(peer.ip(), &header, &message, args_at));
+                if key.is_none_or(|key| self.is_new(key, origin, now)) {
+                    self.execute(origin, peer, header, message, args, key, now);
+                }
+            }
+            Verdict::Answer(header) => {
+                tracing::debug!(%peer, xid = header.xid, answer = ?header.body, "call refused");
+                self.stats.refused += 1;
+                self.reply(origin, Some(Message::from_payload(header.encode())), now);
+            }
+            Verdict::Disconnect(reason) => {
+                tracing::warn!(%peer, reason, "garbage: closing the connection");
+                self.stats.garbage += 1;
+                let Port { port, peers } = &mut self.ports[origin.port];
+                peers.remove(&origin.conn);
+                port.borrow_mut().close(origin.conn);
+            }
+        }
+    }
+
+    /// Whether a call must be executed. A retransmission is answered from memory or, while the
+    /// call is in progress, takes the earlier transmission's place: it came over a newer
+    /// connection, and the earlier one may be dead.
+    fn is_new(&mut self, key: CallKey, origin: Origin, now: Time) -> bool {
+        match self.cache.look_up(key, self.running.vacant_key()) {
+            Known::New => true,
+            Known::Done(reply) => {
+                self.stats.replayed += 1;
+                self.reply(origin, Some(reply), now);
+                false
+            }
+            Known::InProgress(job) => {
+                self.stats.joined += 1;
+                if let Some(running) = self.running.get_mut(job) {
+                    let earlier = std::mem::replace(&mut running.origin, origin);
+                    self.reply(earlier, None, now);
+                }
+                false
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one per part of a judged call")]
+    fn execute(
+        &mut self,
+        origin: Origin,
+        peer: SocketAddr,
+        header: CallHeader,
+        message: Message,
+        args: Cursor,
+        key: Option<CallKey>,
+        now: Time,
+    ) {
+        let CallHeader {
+            xid,
+            prog,
+            vers,
+            proc,
+            cred,
+            ..
+        } = header;
+        let pool = Pool::clone(self.ports[origin.port].port.borrow().pool());
+        let request = Request::new(peer, prog, vers, proc, cred, pool, message, args);
+        let service = &mut self.service;
+        match catch(|| Ok(service.call(request)))
+            .unwrap_or_else(|denial| Outcome::Done(Err(denial)))
+        {
+            Outcome::Done(reply) => self.finish(origin, xid, key, reply, now),
+            Outcome::Later(job) => {
+                self.stats.jobs += 1;
+                let id = self.running.insert(Running { origin, xid, key });
+                self.workers.submit(id, job);
+            }
+        }
+    }
+
+    fn finish_jobs(&mut self, now: Time) -> bool {
+        let mut done = std::mem::take(&mut self.done);
+        self.workers.take_done(&mut done);
+        let any = !done.is_empty();
+        for (id, reply) in done.drain(..) {
+            if let Some(Running { origin, xid, key }) = self.running.try_remove(id) {
+                self.finish(origin, xid, key, reply, now);
+            }
+        }
+        self.done = done;
+        any
+    }
+
+    fn finish(
+        &mut self,
+        origin: Origin,
+        xid: u32,
+        key: Option<CallKey>,
+        reply: ServiceReply,
+        now: Time,
+    ) {
+        let message = answer(xid, reply);
+        if let Some(key) = key {
+            self.cache.finish(key, message.clone());
+        }
+        self.reply(origin, Some(message), now);
+    }
+
+    fn reply(&self, origin: Origin, message: Option<Message>, now: Time) {
+        let mut port = self.ports[origin.port].port.borrow_mut();
+        port.reply(origin.conn, origin.token, message, now);
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("ports", &self.ports.len())
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,522 @@
+//! A client's calls and connections, without I/O and without a clock.
+//!
+//! The session decides what is sent where and when, and how each call ends. It is told the time
+//! and what happened, acts through a [`ClientPort`], and leaves ended calls in a queue.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use onc_rpc::{
+    AcceptStatus, CALL, CallHeader, Decoder, Message, RPC_VERSION, ReplyBody, ReplyHeader, Verifier,
+};
+use verbs::Time;
+
+use crate::lane::{Lane, State};
+use crate::options::MAX_NCONNECT;
+use crate::poll_loop::earlier;
+use crate::{
+    Call, CallError, ClientEvent, ClientOptions, ClientPort, ClientStats, ConnId, Denial, Down,
+    Reply, ReplyRoom, Retry,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// Offset of the credential in a call's header, after XID, type, RPC version, program, version and
+/// procedure (RFC 5531, section 9).
+const CREDENTIAL_AT: usize = 24;
+/// The queue of tries is cleared of ended calls when it has this many entries beyond twice the
+/// pending calls.
+const SLACK: usize = 64;
+
+/// XIDs are this side's own and sequential: they need no hashing against a hostile choice.
+#[derive(Default)]
+struct XidHasher(u64);
+
+impl Hasher for XidHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, xid: u32) {
+        // Fibonacci hashing: spreads neighbours over the high bits, which pick the group.
+        self.0 = (self.0 ^ u64::from(xid)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// A call that has not ended.
+struct Pending {
+    /// The caller's mark.
+    user: usize,
+    lane: usize,
+    message: Message,
+    room: ReplyRoom,
+    started: Time,
+    /// The connection that it was last sent on, and when.
+    sent: Option<(ConnId, Time)>,
+    /// When the present try is over. Its entry in `tries` has the same time.
+    due: Time,
+    /// Tries that are over.
+    overdue: u32,
+}
+
+/// A call's end: the caller's mark, and how.
+pub(crate) type Ended = (usize, Result<Reply, CallError>);
+
+/// See the module.
+pub(crate) struct Session {
+    remote: SocketAddr,
+    options: ClientOptions,
+    /// A call's header from the credential on: the same in every call.
+    credentials: Bytes,
+    lanes: Vec<Lane>,
+    pending: HashMap<u32, Pending, BuildHasherDefault<XidHasher>>,
+    /// When each call's present try is over, in that order, for all tries take equally long.
+    /// Entries of calls that ended stay until they come to the front, or are too many.
+    tries: VecDeque<(Time, u32)>,
+    next_xid: u32,
+    next_lane: usize,
+    /// How the first attempt to connect ended.
+    founded: Option<Result<(), CallError>>,
+    ended: VecDeque<Ended>,
+    stats: ClientStats,
+}
+
+impl Session {
+    /// A session that starts its first connection at once. `first_xid` should be random, so that
+    /// a server does not take this client's calls for an earlier one's.
+    pub(crate) fn new(
+        remote: SocketAddr,
+        options: ClientOptions,
+        first_xid: u32,
+        port: &mut dyn ClientPort,
+        now: Time,
+    ) -> Self {
+        let header = CallHeader {
+            xid: 0,
+            prog: 0,
+            vers: 0,
+            proc: 0,
+            cred: options.credential.clone(),
+            verf: Verifier::default(),
+        };
+        let lanes = options.nconnect.clamp(1, MAX_NCONNECT);
+        let mut session = Self {
+            remote,
+            credentials: header.encode().slice(CREDENTIAL_AT..),
+            lanes: (0..lanes).map(|_| Lane::new(now)).collect(),
+            options,
+            pending: HashMap::default(),
+            tries: VecDeque::new(),
+            next_xid: first_xid,
+            next_lane: 0,
+            founded: None,
+            ended: VecDeque::new(),
+            stats: ClientStats::default(),
+        };
+        session.open(0, port, now);
+        session
+    }
+
+    /// How the first attempt to connect ended, once it has. After a failure the session is over.
+    pub(crate) fn founded(&self) -> Option<&Result<(), CallError>> {
+        self.founded.as_ref()
+    }
+
+    /// Counts so far.
+    pub(crate) fn stats(&self) -> ClientStats {
+        self.stats
+    }
+
+    /// The next call that ended.
+    pub(crate) fn next_ended(&mut self) -> Option<Ended> {
+        self.ended.pop_front()
+    }
+
+    /// Takes a call; its end comes out of [`Session::next_ended`] with `user`. Returns its XID.
+    pub(crate) fn start(
+        &mut self,
+        call: Call,
+        user: usize,
+        port: &mut dyn ClientPort,
+        now: Time,
+    ) -> u32 {
+        let xid = self.new_xid();
+        let Call { args, reply, .. } = &call;
+        let mut message = args.clone();
+        message.prepend(self.header(xid, &call));
+        let lane = self.choose_lane(port, now);
+        self.lanes[lane].assign(now);
+        let due = now + self.options.timeout;
+        self.tries.push_back((due, xid));
+        self.stats.calls += 1;
+        let pending = Pending {
+            user,
+            lane,
+            message,
+            room: reply.clone(),
+            started: now,
+            sent: None,
+            due,
+            overdue: 0,
+        };
+        self.pending.insert(xid, pending);
+        match self.lanes[lane].up() {
+            Some(conn) => self.send(xid, conn, port, now),
+            None => self.open_if_due(lane, port, now),
+        }
+        xid
+    }
+
+    /// The caller no longer waits. No end comes out.
+    pub(crate) fn cancel(&mut self, xid: u32, port: &mut dyn ClientPort) {
+        if let Some(pending) = self.remove(xid) {
+            self.withdraw(xid, &pending, port);
+        }
+    }
+
+    /// Takes in what happened on the port.
+    pub(crate) fn handle(&mut self, event: ClientEvent, port: &mut dyn ClientPort, now: Time) {
+        match event {
+            ClientEvent::Up(conn) => self.up(conn, port, now),
+            ClientEvent::Reply { conn, xid, message } => self.reply(conn, xid, message, now),
+            ClientEvent::Failed { xid, error, .. } => self.end(xid, Err(error)),
+            ClientEvent::Down { conn, down } => {
+                if let Some(lane) = self.lane_of(conn) {
+                    self.lost(lane, down, now);
+                }
+            }
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn poll(&mut self, port: &mut dyn ClientPort, now: Time) {
+        for lane in 0..self.lanes.len() {
+            match self.lanes[lane].state {
+                State::Connecting { conn, until } if until <= now => {
+                    port.close(conn);
+                    let reason = format!("no answer in {:?}", self.options.connect_timeout);
+                    let (retry, was_up) = (true, false);
+                    self.lost(
+                        lane,
+                        Down {
+                            reason,
+                            retry,
+                            was_up,
+                        },
+                        now,
+                    );
+                }
+                State::Up { .. } => continue,
+                _ => {}
+            }
+            if self.lanes[lane].gives_up(&self.options, now) {
+                self.give_up(lane);
+            } else if self.lanes[lane].waiting > 0 {
+                self.open_if_due(lane, port, now);
+            }
+        }
+        while let Some(&(due, xid)) = self.tries.front() {
+            let current = self.is_current(due, xid);
+            if current && due > now {
+                break;
+            }
+            self.tries.pop_front();
+            if current {
+                self.overdue(xid, port, now);
+            }
+        }
+    }
+
+    /// When [`Session::poll`] is due.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        let lanes = self.lanes.iter();
+        let lanes = lanes.filter_map(|lane| lane.next_deadline(&self.options));
+        earlier(lanes.min(), self.tries.front().map(|(due, _)| *due))
+    }
+
+    /// Ends everything.
+    pub(crate) fn close(&mut self, port: &mut dyn ClientPort, now: Time) {
+        for lane in &mut self.lanes {
+            if let Some(conn) = lane.conn() {
+                port.close(conn);
+                lane.state = State::Down { retry_at: now };
+            }
+        }
+        for xid in self.xids_of(None) {
+            self.end(xid, Err(CallError::Closed));
+        }
+    }
+
+    fn new_xid(&mut self) -> u32 {
+        loop {
+            let xid = self.next_xid;
+            self.next_xid = xid.wrapping_add(1);
+            if !self.pending.contains_key(&xid) {
+                return xid;
+            }
+        }
+    }
+
+    fn header(&self, xid: u32, call: &Call) -> Bytes {
+        let mut header = BytesMut::with_capacity(CREDENTIAL_AT + self.credentials.len());
+        for word in [xid, CALL, RPC_VERSION, call.prog, call.vers, call.proc] {
+            header.put_u32(word);
+        }
+        header.put_slice(&self.credentials);
+        header.freeze()
+    }
+
+    /// The lane for a new call: connected ones in turn, or, when there is none, all in turn.
+    /// Connections that were lost while idle are made again on the way.
+    fn choose_lane(&mut self, port: &mut dyn ClientPort, now: Time) -> usize {
+        let count = self.lanes.len();
+        let first = self.next_lane;
+        self.next_lane = (first + 1) % count;
+        let order = (first..count).chain(0..first);
+        let mut chosen = None;
+        for lane in order {
+            if self.lanes[lane].up().is_some() {
+                chosen = chosen.or(Some(lane));
+            } else if matches!(self.founded, Some(Ok(()))) {
+                self.open_if_due(lane, port, now);
+            }
+        }
+        let lane = chosen.unwrap_or(first);
+        self.next_lane = (lane + 1) % count;
+        lane
+    }
+
+    fn open_if_due(&mut self, lane: usize, port: &mut dyn ClientPort, now: Time) {
+        if self.lanes[lane].may_open(now) && !matches!(self.founded, Some(Err(_))) {
+            self.open(lane, port, now);
+        }
+    }
+
+    fn open(&mut self, lane: usize, port: &mut dyn ClientPort, now: Time) {
+        let conn = port.open(self.remote, now);
+        let until = now + self.options.connect_timeout;
+        self.lanes[lane].state = State::Connecting { conn, until };
+    }
+
+    fn lane_of(&self, conn: ConnId) -> Option<usize> {
+        self.lanes.iter().position(|lane| lane.conn() == Some(conn))
+    }
+
+    fn up(&mut self, conn: ConnId, port: &mut dyn ClientPort, now: Time) {
+        let Some(lane) = self.lane_of(conn) else {
+            return;
+        };
+        self.lanes[lane].state = State::Up { conn };
+        if std::mem::replace(&mut self.lanes[lane].was_up, true) {
+            self.stats.reconnects += 1;
+            tracing::info!(server = %self.remote, lane, "connected again");
+        } else {
+            tracing::debug!(server = %self.remote, lane, "connected");
+        }
+        if self.founded.is_none() {
+            self.founded = Some(Ok(()));
+            for other in 0..self.lanes.len() {
+                self.open_if_due(other, port, now);
+            }
+        }
+        for xid in self.xids_of(Some(lane)) {
+            self.send(xid, conn, port, now);
+        }
+    }
+
+    /// XIDs of a lane's calls, or of all, the oldest first.
+    fn xids_of(&self, lane: Option<usize>) -> Vec<u32> {
+        let mut found: Vec<_> = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| lane.is_none_or(|lane| pending.lane == lane))
+            // Calls of the same moment are told apart by their XIDs, which may have wrapped.
+            .map(|(xid, pending)| {
+                let age = self.next_xid.wrapping_sub(*xid);
+                (pending.started, std::cmp::Reverse(age), *xid)
+            })
+            .collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, _, xid)| xid).collect()
+    }
+
+    fn send(&mut self, xid: u32, conn: ConnId, port: &mut dyn ClientPort, now: Time) {
+        if let Some(pending) = self.pending.get_mut(&xid) {
+            if pending.sent.replace((conn, now)).is_some() {
+                self.stats.retransmissions += 1;
+            }
+            self.stats.bytes_sent += pending.message.stream_len();
+            port.submit(conn, xid, pending.message.clone(), &pending.room, now);
+        }
+    }
+
+    fn reply(&mut self, conn: ConnId, xid: u32, message: Message, now: Time) {
+        let awaited = self.pending.get(&xid);
+        let on_its_lane = |pending: &&Pending| self.lanes[pending.lane].up() == Some(conn);
+        let Some(pending) = awaited.filter(on_its_lane) else {
+            self.stats.stray_replies += 1;
+            tracing::debug!(xid, "dropped a reply that nobody waits for");
+            return;
+        };
+        let (lane, round_trip) = (pending.lane, now - pending.started);
+        if self.lanes[lane].answered() {
+            // The server is back: no reason for other lanes to wait.
+            for other in &mut self.lanes {
+                other.hurry(now);
+            }
+        }
+        self.stats.replies += 1;
+        self.stats.bytes_received += message.stream_len();
+        self.end(xid, open_reply(message, round_trip));
+    }
+
+    fn lost(&mut self, lane: usize, down: Down, now: Time) {
+        let Down {
+            reason,
+            retry,
+            was_up,
+        } = down;
+        tracing::info!(server = %self.remote, lane, reason, was_up, "no connection");
+        self.lanes[lane].lost(reason.clone(), &self.options, now);
+        if self.founded.is_none() {
+            self.founded = Some(Err(self.connect_error(&reason)));
+        } else if !retry && was_up {
+            self.fail(lane, &CallError::Protocol(reason));
+        } else if !retry {
+            self.fail(lane, &self.connect_error(&reason));
+        } else if self.lanes[lane].gives_up(&self.options, now) {
+            self.give_up(lane);
+        }
+    }
+
+    fn give_up(&mut self, lane: usize) {
+        let reason = match self.lanes[lane].reason.as_str() {
+            "" => "no answer",
+            reason => reason,
+        };
+        let reason = format!("{reason} (given up after {:?})", self.options.give_up_after);
+        tracing::warn!(server = %self.remote, lane, reason, "server out of reach: calls end");
+        self.fail(lane, &self.connect_error(&reason));
+    }
+
+    fn fail(&mut self, lane: usize, error: &CallError) {
+        for xid in self.xids_of(Some(lane)) {
+            self.end(xid, Err(error.clone()));
+        }
+    }
+
+    fn connect_error(&self, reason: &str) -> CallError {
+        CallError::Connect {
+            server: self.remote.to_string(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    /// A try is over without a reply.
+    fn overdue(&mut self, xid: u32, port: &mut dyn ClientPort, now: Time) {
+        let Some(pending) = self.pending.get_mut(&xid) else {
+            return;
+        };
+        pending.overdue += 1;
+        let after = now - pending.started;
+        if let Retry::Soft { retransmissions } = self.options.retry
+            && pending.overdue > retransmissions
+        {
+            let server = self.remote.to_string();
+            if let Some(pending) = self.remove(xid) {
+                self.withdraw(xid, &pending, port);
+                let error = CallError::TimedOut { server, after };
+                self.ended.push_back((pending.user, Err(error)));
+            }
+            return;
+        }
+        pending.due = now + self.options.timeout;
+        self.tries.push_back((pending.due, xid));
+        let (lane, sent) = (pending.lane, pending.sent);
+        // A call that waited for its connection has had less than a whole try on it.
+        if let Some((conn, at)) = sent
+            && self.lanes[lane].up() == Some(conn)
+            && now - at >= self.options.timeout
+        {
+            tracing::warn!(server = %self.remote, xid, ?after, "no reply: connecting anew");
+            self.stats.overdue += 1;
+            port.close(conn);
+            let reason = format!("no reply in {:?}", self.options.timeout);
+            let (retry, was_up) = (true, true);
+            self.lost(
+                lane,
+                Down {
+                    reason,
+                    retry,
+                    was_up,
+                },
+                now,
+            );
+        }
+    }
+
+    /// Ends a call. Nothing happens when it has ended already.
+    fn end(&mut self, xid: u32, result: Result<Reply, CallError>) {
+        if let Some(pending) = self.remove(xid) {
+            self.ended.push_back((pending.user, result));
+        }
+    }
+
+    fn remove(&mut self, xid: u32) -> Option<Pending> {
+        let pending = self.pending.remove(&xid)?;
+        self.lanes[pending.lane].release();
+        // Keep the front current, so that no wake-up is asked for on behalf of an ended call.
+        while let Some(&(due, xid)) = self.tries.front()
+            && !self.is_current(due, xid)
+        {
+            self.tries.pop_front();
+        }
+        if self.tries.len() > 2 * self.pending.len() + SLACK {
+            let calls = &self.pending;
+            self.tries
+                .retain(|(due, xid)| calls.get(xid).is_some_and(|call| call.due == *due));
+        }
+        Some(pending)
+    }
+
+    fn is_current(&self, due: Time, xid: u32) -> bool {
+        self.pending.get(&xid).is_some_and(|call| call.due == due)
+    }
+
+    /// Tells the port that a call is no longer waited for.
+    fn withdraw(&self, xid: u32, pending: &Pending, port: &mut dyn ClientPort) {
+        if let Some((conn, _)) = pending.sent
+            && self.lanes[pending.lane].up() == Some(conn)
+        {
+            port.cancel(conn, xid);
+        }
+    }
+}
+
+/// Results, or why there are none.
+fn open_reply(message: Message, round_trip: Duration) -> Result<Reply, CallError> {
+    let mut decoder = Decoder::new(&message);
+    let header = ReplyHeader::decode(&mut decoder)
+        .map_err(|error| CallError::Protocol(format!("malformed RPC reply: {error}")))?;
+    let results = decoder.cursor();
+    let denial = match header.body {
+        ReplyBody::Accepted {
+            status: AcceptStatus::Success,
+            ..
+        } => return Ok(Reply::new(message, results, round_trip)),
+        ReplyBody::Accepted { status, .. } => Denial::Accepted(status),
+        ReplyBody::AuthError(stat) => Denial::Auth(stat),
+        ReplyBody::RpcMismatch { low, high } => Denial::RpcMismatch { low, high },
+    };
+    Err(CallError::Refused(denial))
+}

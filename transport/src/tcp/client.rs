@@ -1,0 +1,221 @@
+//! TCP connections to servers.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use mio::net::TcpStream;
+use onc_rpc::{Message, peek_xid};
+use verbs::{Poller, Time};
+
+use super::set::StreamSet;
+use super::stream::Ended;
+use super::{TcpCounters, TcpOptions};
+use crate::{CallError, ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
+
+/// A port for calls over TCP.
+pub struct TcpClient {
+    set: StreamSet<Connection>,
+    events: VecDeque<ClientEvent>,
+    /// Attempts that failed before they had a socket, and so a name.
+    stillborn: u64,
+    /// Kept for its memory; empty between polls.
+    visits: Vec<usize>,
+}
+
+/// What the port knows of a connection.
+struct Connection {
+    connected: bool,
+}
+
+/// Names of attempts without a socket have this bit, so that they are no other connection's.
+const STILLBORN: u64 = 1 << 63;
+
+impl TcpClient {
+    /// A port without connections.
+    #[must_use]
+    pub fn new(options: TcpOptions) -> Self {
+        Self {
+            set: StreamSet::new(options),
+            events: VecDeque::new(),
+            stillborn: 0,
+            visits: Vec::new(),
+        }
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub fn counters(&self) -> TcpCounters {
+        self.set.counters
+    }
+
+    fn start(&mut self, remote: SocketAddr) -> io::Result<ConnId> {
+        let socket = TcpStream::connect(remote)?;
+        self.set.insert(socket, Connection { connected: false })
+    }
+
+    fn visit(&mut self, index: usize, now: Time) {
+        let Some(member) = self.set.get(index) else {
+            return;
+        };
+        let conn = member.id;
+        if !member.extra.connected {
+            match connected(&member.stream.socket) {
+                Ok(false) => return,
+                Ok(true) => {
+                    member.extra.connected = true;
+                    member.stream.set_ready();
+                    self.events.push_back(ClientEvent::Up(conn));
+                }
+                Err(error) => {
+                    self.set.remove(index);
+                    self.down(conn, connect_reason(&error), true, false);
+                    return;
+                }
+            }
+        }
+        let events = &mut self.events;
+        let mut no_xid = false;
+        let deliver = |_: &mut Connection, message: Message| {
+            let Some(xid) = peek_xid(&message) else {
+                no_xid = true;
+                return false;
+            };
+            events.push_back(ClientEvent::Reply { conn, xid, message });
+            true
+        };
+        match self.set.transfer(index, now, deliver, |_, _| true) {
+            Ok(()) if no_xid => {
+                self.set.remove(index);
+                self.down(conn, "a record too short for an XID".into(), false, true);
+            }
+            Ok(()) => {}
+            Err(ended) => {
+                self.set.remove(index);
+                // A record that is too long will be as long the next time.
+                let retry = matches!(ended, Ended::Eof | Ended::Io(_));
+                self.down(conn, ended.to_string(), retry, true);
+            }
+        }
+    }
+
+    fn down(&mut self, conn: ConnId, reason: String, retry: bool, was_up: bool) {
+        let down = Down {
+            reason,
+            retry,
+            was_up,
+        };
+        self.events.push_back(ClientEvent::Down { conn, down });
+    }
+}
+
+/// Whether a connecting socket is connected by now.
+fn connected(socket: &TcpStream) -> io::Result<bool> {
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    match socket.peer_addr() {
+        Ok(_) => {
+            socket.set_nodelay(true)?;
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn connect_reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            "connection refused: nothing listens on that address and port".into()
+        }
+        io::ErrorKind::TimedOut => "no answer in time".into(),
+        _ => error.to_string(),
+    }
+}
+
+impl Source for TcpClient {
+    fn attach(&mut self, poller: Poller) -> io::Result<()> {
+        self.set.attach(poller, 0);
+        Ok(())
+    }
+
+    fn ready(&mut self, local: usize) {
+        self.set.ready(local);
+    }
+
+    fn poll(&mut self, now: Time) -> bool {
+        let mut visits = std::mem::take(&mut self.visits);
+        self.set.start(now, &mut visits);
+        for index in visits.drain(..) {
+            self.visit(index, now);
+        }
+        self.visits = visits;
+        !self.events.is_empty()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.events.is_empty() && self.set.arm()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.set.next_deadline()
+    }
+
+    fn set_busy_poll(&mut self, on: bool) {
+        self.set.set_busy_poll(on);
+    }
+}
+
+impl ClientPort for TcpClient {
+    fn open(&mut self, remote: SocketAddr, _now: Time) -> ConnId {
+        self.start(remote).unwrap_or_else(|error| {
+            self.stillborn += 1;
+            let conn = ConnId(STILLBORN | self.stillborn);
+            self.down(conn, connect_reason(&error), true, false);
+            conn
+        })
+    }
+
+    fn submit(&mut self, conn: ConnId, xid: u32, message: Message, _room: &ReplyRoom, now: Time) {
+        let Some((index, _)) = self.set.find(conn) else {
+            return;
+        };
+        if let Err(error) = self.set.send(index, xid, &message, now) {
+            let error = CallError::TooLarge(error.to_string());
+            self.events
+                .push_back(ClientEvent::Failed { conn, xid, error });
+        }
+    }
+
+    fn cancel(&mut self, conn: ConnId, xid: u32) {
+        if let Some((_, member)) = self.set.find(conn) {
+            member.stream.unqueue(xid);
+        }
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        if let Some((index, _)) = self.set.find(conn) {
+            self.set.remove(index);
+        }
+        self.events.retain(|event| match event {
+            ClientEvent::Up(other)
+            | ClientEvent::Reply { conn: other, .. }
+            | ClientEvent::Failed { conn: other, .. }
+            | ClientEvent::Down { conn: other, .. } => *other != conn,
+        });
+    }
+
+    fn next_event(&mut self) -> Option<ClientEvent> {
+        self.events.pop_front()
+    }
+}
+
+impl fmt::Debug for TcpClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpClient")
+            .field("connections", &self.set.len())
+            .finish_non_exhaustive()
+    }
+}

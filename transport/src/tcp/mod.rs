@@ -1,0 +1,73 @@
+//! ONC RPC over TCP with record marking (RFC 5531, section 11): the baseline that RDMA is compared
+//! with.
+
+mod client;
+mod server;
+mod set;
+mod stream;
+
+pub use client::TcpClient;
+pub use server::TcpServer;
+
+use verbs::Pool;
+use verbs::middleware::Shaper;
+
+/// Longest record taken by default: the longest NFS READ or WRITE in use (1 MiB), and room for a
+/// header.
+pub const DEFAULT_MAX_RECORD: u32 = (1 << 20) + (1 << 16);
+/// What a port's pool hands out at a time by default, bytes.
+const DEFAULT_POOL: usize = 1 << 30;
+/// Calls of one connection that a server works on at a time by default.
+const DEFAULT_MAX_CALLS: usize = 256;
+/// Connections that a server takes at a time by default.
+const DEFAULT_MAX_CONNECTIONS: usize = 1024;
+
+/// Options of a [`TcpClient`] or [`TcpServer`].
+#[derive(Clone, Debug)]
+pub struct TcpOptions {
+    /// Where long records are received into.
+    pub pool: Pool,
+    /// Longest record taken, bytes. A peer that sends a longer one loses its connection.
+    pub max_record: u32,
+    /// An added link that records go out through, for measurements. All connections of the port
+    /// share it.
+    pub link: Option<Shaper>,
+    /// Server: calls of one connection that are worked on at a time. The connection is not read
+    /// from when there are as many.
+    pub max_calls: usize,
+    /// Server: connections at a time. Further ones are closed at once.
+    pub max_connections: usize,
+}
+
+impl Default for TcpOptions {
+    fn default() -> Self {
+        Self {
+            pool: Pool::new(DEFAULT_POOL),
+            max_record: DEFAULT_MAX_RECORD,
+            link: None,
+            max_calls: DEFAULT_MAX_CALLS,
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+        }
+    }
+}
+
+/// Counts of a port since it was made. All only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpCounters {
+    /// Records handed in for sending.
+    pub sends: u64,
+    /// Records received.
+    pub receives: u64,
+    /// System calls that sent.
+    pub send_calls: u64,
+    /// System calls that received, those that found nothing included.
+    pub receive_calls: u64,
+    /// Bytes handed to TCP, record marks included.
+    pub wire_bytes_sent: u64,
+    /// Bytes taken from TCP, likewise.
+    pub wire_bytes_received: u64,
+    /// Bytes copied in user space: short records, and the beginnings of long ones.
+    pub copied_bytes: u64,
+    /// Times a wait for something to happen was ended by something happening.
+    pub interrupts: u64,
+}

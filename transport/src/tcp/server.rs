@@ -1,0 +1,251 @@
+//! TCP connections from clients.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Token};
+use onc_rpc::Message;
+use verbs::{Poller, Pool, Time};
+
+use super::set::StreamSet;
+use super::{TcpCounters, TcpOptions};
+use crate::poll_loop::earlier;
+use crate::{ConnId, ServerEvent, ServerPort, Source};
+
+/// The listener's token; connections have those after it.
+const LISTENER: usize = 0;
+/// Connections accepted in a row.
+const BURST: usize = 64;
+/// How soon to accept again after the system ran out of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// A connection whose peer does not take its replies is not read from when this many bytes of
+/// them are waiting.
+const MAX_QUEUED: usize = 8 << 20;
+
+/// A port that listens on one TCP address.
+pub struct TcpServer {
+    set: StreamSet<Connection>,
+    listener: TcpListener,
+    local: SocketAddr,
+    events: VecDeque<ServerEvent>,
+    /// There may be connections to accept.
+    acceptable: bool,
+    accept_at: Option<Time>,
+    /// Kept for its memory; empty between polls.
+    visits: Vec<usize>,
+}
+
+/// What the port knows of a connection.
+struct Connection {
+    /// Calls given out and not answered.
+    outstanding: usize,
+    next_token: u64,
+}
+
+impl TcpServer {
+    /// Listens on `address`.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub fn bind(address: SocketAddr, options: TcpOptions) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        Ok(Self {
+            local: listener.local_addr()?,
+            listener,
+            set: StreamSet::new(options),
+            events: VecDeque::new(),
+            acceptable: true,
+            accept_at: None,
+            visits: Vec::new(),
+        })
+    }
+
+    /// The address it listens on (its port, when 0 was asked for).
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub fn counters(&self) -> TcpCounters {
+        self.set.counters
+    }
+
+    fn accept(&mut self, now: Time) {
+        for _ in 0..BURST {
+            match self.listener.accept() {
+                Ok((socket, peer)) => self.take(socket, peer),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.acceptable = false;
+                    return;
+                }
+                // The peer left before it was accepted.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::ConnectionAborted
+                            | io::ErrorKind::ConnectionReset
+                            | io::ErrorKind::Interrupted
+                    ) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept connections for now");
+                    self.acceptable = false;
+                    self.accept_at = Some(now + ACCEPT_PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, socket: TcpStream, peer: SocketAddr) {
+        if self.set.len() >= self.set.options.max_connections {
+            tracing::warn!(%peer, "too many connections: one more was closed");
+            return;
+        }
+        let connection = Connection {
+            outstanding: 0,
+            next_token: 0,
+        };
+        let inserted = socket
+            .set_nodelay(true)
+            .and_then(|()| self.set.insert(socket, connection));
+        match inserted {
+            Ok(conn) => {
+                if let Some((index, member)) = self.set.find(conn) {
+                    member.stream.set_ready();
+                    self.set.mark(index);
+                }
+                self.events.push_back(ServerEvent::Up { conn, peer });
+            }
+            Err(error) => tracing::warn!(%peer, %error, "cannot take a connection"),
+        }
+    }
+
+    fn visit(&mut self, index: usize, now: Time) {
+        let Some(member) = self.set.get(index) else {
+            return;
+        };
+        let conn = member.id;
+        let max_calls = self.set.options.max_calls.max(1);
+        let events = &mut self.events;
+        let deliver = |connection: &mut Connection, message: Message| {
+            let token = connection.next_token;
+            connection.next_token += 1;
+            connection.outstanding += 1;
+            events.push_back(ServerEvent::Call {
+                conn,
+                token,
+                message,
+            });
+            connection.outstanding < max_calls
+        };
+        let may_receive = |connection: &Connection, queued: usize| {
+            connection.outstanding < max_calls && queued < MAX_QUEUED
+        };
+        if let Err(ended) = self.set.transfer(index, now, deliver, may_receive) {
+            self.end(index, conn, ended.to_string());
+        }
+    }
+
+    fn end(&mut self, index: usize, conn: ConnId, reason: String) {
+        self.set.remove(index);
+        self.events.push_back(ServerEvent::Down { conn, reason });
+    }
+}
+
+impl Source for TcpServer {
+    fn attach(&mut self, poller: Poller) -> io::Result<()> {
+        let token = Token(poller.first_token + LISTENER);
+        poller
+            .registry
+            .register(&mut self.listener, token, Interest::READABLE)?;
+        self.set.attach(poller, LISTENER + 1);
+        Ok(())
+    }
+
+    fn ready(&mut self, local: usize) {
+        if local == LISTENER {
+            self.set.interrupted();
+            self.acceptable = true;
+        } else {
+            self.set.ready(local - LISTENER - 1);
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> bool {
+        self.acceptable |= self.accept_at.take_if(|at| *at <= now).is_some();
+        if self.acceptable {
+            self.accept(now);
+        }
+        let mut visits = std::mem::take(&mut self.visits);
+        self.set.start(now, &mut visits);
+        for index in visits.drain(..) {
+            self.visit(index, now);
+        }
+        self.visits = visits;
+        !self.events.is_empty()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.events.is_empty() && !self.acceptable && self.set.arm()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        earlier(self.accept_at, self.set.next_deadline())
+    }
+
+    fn set_busy_poll(&mut self, on: bool) {
+        self.set.set_busy_poll(on);
+    }
+}
+
+impl ServerPort for TcpServer {
+    fn reply(&mut self, conn: ConnId, _token: u64, message: Option<Message>, now: Time) {
+        let Some((index, member)) = self.set.find(conn) else {
+            return;
+        };
+        let outstanding = &mut member.extra.outstanding;
+        *outstanding = outstanding.saturating_sub(1);
+        // Reading may have been held back until now.
+        self.set.mark(index);
+        if let Some(message) = message
+            && let Err(error) = self.set.send(index, 0, &message, now)
+        {
+            tracing::error!(%error, "a reply cannot be sent: closing its connection");
+            self.end(index, conn, error.to_string());
+        }
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        if let Some((index, _)) = self.set.find(conn) {
+            self.set.remove(index);
+        }
+        self.events.retain(|event| match event {
+            ServerEvent::Up { conn: other, .. }
+            | ServerEvent::Call { conn: other, .. }
+            | ServerEvent::Down { conn: other, .. } => *other != conn,
+        });
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.set.options.pool
+    }
+
+    fn next_event(&mut self) -> Option<ServerEvent> {
+        self.events.pop_front()
+    }
+}
+
+impl fmt::Debug for TcpServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpServer")
+            .field("local", &self.local)
+            .field("connections", &self.set.len())
+            .finish_non_exhaustive()
+    }
+}

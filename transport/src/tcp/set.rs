@@ -1,0 +1,260 @@
+//! The connections of one port, and which of them to look at.
+
+use std::io;
+use std::time::Duration;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use onc_rpc::Message;
+use onc_rpc::record::RecordError;
+use slab::Slab;
+use verbs::{Poller, Time};
+
+use super::stream::{Ended, Stream};
+use super::{TcpCounters, TcpOptions};
+use crate::ConnId;
+use crate::poll_loop::earlier;
+
+/// How soon to look for ends of streams that came together with data.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How soon to ask an exhausted pool again.
+const STARVED: Duration = Duration::from_millis(1);
+
+/// A connection.
+pub(super) struct Member<X> {
+    pub(super) id: ConnId,
+    pub(super) stream: Stream,
+    /// What its port knows of it.
+    pub(super) extra: X,
+    hot: bool,
+}
+
+/// See the module.
+pub(super) struct StreamSet<X> {
+    pub(super) options: TcpOptions,
+    pub(super) counters: TcpCounters,
+    registry: Option<Registry>,
+    first_token: usize,
+    members: Slab<Member<X>>,
+    serial: u32,
+    /// Members to visit at the next poll.
+    hot: Vec<usize>,
+    busy: bool,
+    armed: bool,
+    sweep_at: Option<Time>,
+    starved_at: Option<Time>,
+    /// When the last visit was.
+    visited: Time,
+}
+
+impl<X> StreamSet<X> {
+    pub(super) fn new(options: TcpOptions) -> Self {
+        Self {
+            options,
+            counters: TcpCounters::default(),
+            registry: None,
+            first_token: 0,
+            members: Slab::new(),
+            serial: 0,
+            hot: Vec::new(),
+            busy: false,
+            armed: false,
+            sweep_at: None,
+            starved_at: None,
+            visited: Time::ZERO,
+        }
+    }
+
+    /// Joins a poll loop; the members' tokens start `offset` after the port's first.
+    pub(super) fn attach(&mut self, poller: Poller, offset: usize) {
+        self.first_token = poller.first_token + offset;
+        self.registry = Some(poller.registry);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(super) fn set_busy_poll(&mut self, on: bool) {
+        self.busy = on;
+        // What became ready while it was not looked for is found by looking once.
+        let Self { members, hot, .. } = self;
+        for (index, member) in members {
+            mark(index, member, hot);
+        }
+    }
+
+    /// Takes a socket in, connected or connecting.
+    pub(super) fn insert(&mut self, mut socket: TcpStream, extra: X) -> io::Result<ConnId> {
+        let registry = self
+            .registry
+            .as_ref()
+            .ok_or_else(|| io::Error::other("the port is in no poll loop"))?;
+        let entry = self.members.vacant_entry();
+        let token = Token(self.first_token + entry.key());
+        registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+        self.serial = self.serial.wrapping_add(1);
+        let id = ConnId(u64::from(self.serial) << 32 | entry.key() as u64);
+        let stream = Stream::new(socket, self.options.max_record);
+        entry.insert(Member {
+            id,
+            stream,
+            extra,
+            hot: false,
+        });
+        Ok(id)
+    }
+
+    pub(super) fn get(&mut self, index: usize) -> Option<&mut Member<X>> {
+        self.members.get_mut(index)
+    }
+
+    /// A connection by its name; nothing if it has ended.
+    pub(super) fn find(&mut self, conn: ConnId) -> Option<(usize, &mut Member<X>)> {
+        let index = conn.0 as u32 as usize;
+        let member = self.members.get_mut(index)?;
+        (member.id == conn).then_some((index, member))
+    }
+
+    /// Ends a connection.
+    pub(super) fn remove(&mut self, index: usize) -> Option<Member<X>> {
+        let mut member = self.members.try_remove(index)?;
+        if let Some(registry) = &self.registry
+            && let Err(error) = registry.deregister(&mut member.stream.socket)
+        {
+            tracing::debug!(%error, "deregistering a socket");
+        }
+        Some(member)
+    }
+
+    /// Has the next poll visit a member.
+    pub(super) fn mark(&mut self, index: usize) {
+        if let Some(member) = self.members.get_mut(index) {
+            mark(index, member, &mut self.hot);
+        }
+    }
+
+    /// A wake-up that was asked for, and what it was about.
+    pub(super) fn ready(&mut self, index: usize) {
+        self.interrupted();
+        if let Some(member) = self.members.get_mut(index) {
+            member.stream.set_ready();
+            mark(index, member, &mut self.hot);
+        }
+    }
+
+    pub(super) fn interrupted(&mut self) {
+        if std::mem::take(&mut self.armed) {
+            self.counters.interrupts += 1;
+        }
+    }
+
+    pub(super) fn arm(&mut self) -> bool {
+        self.armed = self.hot.is_empty();
+        self.armed
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        let releases = || {
+            let streams = self.members.iter().map(|(_, member)| &member.stream);
+            streams.filter_map(Stream::next_release)
+        };
+        let release = match self.options.link {
+            // What was due at the last visit waits for room in the socket, not for the time.
+            Some(_) => releases().filter(|release| *release > self.visited).min(),
+            None => None,
+        };
+        earlier(release, earlier(self.sweep_at, self.starved_at))
+    }
+
+    /// Starts a round of visits: puts the members to visit into `visits`.
+    pub(super) fn start(&mut self, now: Time, visits: &mut Vec<usize>) {
+        self.armed = false;
+        self.visited = now;
+        let due = |at: &mut Option<Time>| at.take_if(|at| *at <= now).is_some();
+        let (sweep, starved) = (due(&mut self.sweep_at), due(&mut self.starved_at));
+        let shaped = self.options.link.is_some();
+        if sweep || starved || shaped || self.busy {
+            for (index, member) in &mut self.members {
+                let stream = &mut member.stream;
+                if sweep {
+                    stream.verify();
+                }
+                let released = || stream.next_release().is_some_and(|at| at <= now);
+                let visit = self.busy
+                    || (sweep && stream.readable())
+                    || (starved && stream.starved())
+                    || (shaped && released());
+                if visit {
+                    mark(index, member, &mut self.hot);
+                }
+            }
+        }
+        std::mem::swap(&mut self.hot, visits);
+        for index in visits {
+            if let Some(member) = self.members.get_mut(*index) {
+                member.hot = false;
+            }
+        }
+    }
+
+    /// Queues a record on a connection that has not ended.
+    pub(super) fn send(
+        &mut self,
+        index: usize,
+        xid: u32,
+        message: &Message,
+        now: Time,
+    ) -> Result<(), RecordError> {
+        let Some(member) = self.members.get_mut(index) else {
+            return Ok(());
+        };
+        let release = match &mut self.options.link {
+            Some(link) => link.release(now, message.stream_len()),
+            None => now,
+        };
+        member.stream.queue(xid, message, release)?;
+        self.counters.sends += 1;
+        mark(index, member, &mut self.hot);
+        Ok(())
+    }
+
+    /// Visits a connected member: sends and receives what can be. Records go to `deliver`, until
+    /// that says no more; the member is then not read from until it is marked.
+    pub(super) fn transfer(
+        &mut self,
+        index: usize,
+        now: Time,
+        mut deliver: impl FnMut(&mut X, Message) -> bool,
+        may_receive: impl FnOnce(&X, usize) -> bool,
+    ) -> Result<(), Ended> {
+        let Some(member) = self.members.get_mut(index) else {
+            return Ok(());
+        };
+        let Member { stream, extra, .. } = member;
+        stream.flush(self.busy, now, &mut self.counters)?;
+        if !may_receive(extra, stream.out_bytes()) {
+            return Ok(());
+        }
+        let mut more = true;
+        let pool = &self.options.pool;
+        stream.receive(self.busy, pool, &mut self.counters, |message| {
+            more = deliver(extra, message);
+            more
+        })?;
+        if stream.starved() {
+            self.starved_at.get_or_insert(now + STARVED);
+        } else if more && stream.readable() {
+            mark(index, member, &mut self.hot);
+        } else if stream.unverified() {
+            self.sweep_at.get_or_insert(now + SWEEP);
+        }
+        Ok(())
+    }
+}
+
+fn mark<X>(index: usize, member: &mut Member<X>, hot: &mut Vec<usize>) {
+    if !std::mem::replace(&mut member.hot, true) {
+        hot.push(index);
+    }
+}

@@ -1,0 +1,132 @@
+//! Threads for what may block.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use onc_rpc::AcceptStatus;
+
+use crate::poll_loop::Wake;
+use crate::{Denial, ServiceReply};
+
+/// Work that a service left to a worker.
+pub(crate) type Job = Box<dyn FnOnce() -> ServiceReply + Send>;
+
+/// Runs jobs on threads; wakes its owner's loop when one is done.
+pub(crate) struct Workers {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+    wake: Arc<Wake>,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<(usize, Job)>,
+    done: VecDeque<(usize, ServiceReply)>,
+    /// Threads that wait for work.
+    idle: usize,
+    closed: bool,
+}
+
+impl Workers {
+    /// Starts `count` threads, at least one.
+    pub(crate) fn new(count: usize, wake: Arc<Wake>) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            wake,
+        });
+        let mut workers = Self {
+            shared,
+            threads: Vec::new(),
+        };
+        for n in 0..count.max(1) {
+            let shared = Arc::clone(&workers.shared);
+            let builder = std::thread::Builder::new().name(format!("rpc-worker-{n}"));
+            workers.threads.push(builder.spawn(move || shared.work())?);
+        }
+        Ok(workers)
+    }
+
+    /// Hands in a job; its owner bounds how many. Its reply comes out of [`Workers::take_done`]
+    /// with `id`.
+    pub(crate) fn submit(&self, id: usize, job: Job) {
+        let mut state = self.shared.state();
+        state.queue.push_back((id, job));
+        let somebody_sleeps = state.idle > 0;
+        drop(state);
+        if somebody_sleeps {
+            self.shared.work.notify_one();
+        }
+    }
+
+    /// Moves the replies that are there to the end of `done`.
+    pub(crate) fn take_done(&self, done: &mut VecDeque<(usize, ServiceReply)>) {
+        done.append(&mut self.shared.state().done);
+    }
+}
+
+impl Drop for Workers {
+    /// Jobs that no thread has started are dropped; started ones end first.
+    fn drop(&mut self) {
+        let unstarted = {
+            let mut state = self.shared.state();
+            state.closed = true;
+            std::mem::take(&mut state.queue)
+        };
+        drop(unstarted);
+        self.shared.work.notify_all();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a worker thread panicked");
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic runs under the lock, so poison would mean nothing.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        let mut state = self.state();
+        loop {
+            if let Some((id, job)) = state.queue.pop_front() {
+                drop(state);
+                let reply = catch(job);
+                state = self.state();
+                state.done.push_back((id, reply));
+                // The owner takes all there are at once, so one wake-up does for several.
+                if state.done.len() == 1 {
+                    self.wake.wake();
+                }
+            } else if state.closed {
+                return;
+            } else {
+                state.idle += 1;
+                state = self
+                    .work
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+            }
+        }
+    }
+}
+
+/// Runs a part of a service. A panic in it fails one call, not the server.
+pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T, Denial>) -> Result<T, Denial> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        tracing::error!("a service panicked: the call is answered with SYSTEM_ERR");
+        Err(Denial::Accepted(AcceptStatus::SystemErr))
+    })
+}
