@@ -7,7 +7,6 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -57,15 +56,13 @@ pub struct Linked<D> {
 }
 
 impl<D: Device> Linked<D> {
-    /// Puts `device` behind a link with that delay each way and, if one is given, that rate in
-    /// bits per second.
+    /// Puts `device` behind a link that is like `link` in both directions.
     #[must_use]
-    pub fn new(device: D, delay: Duration, rate_bits_per_s: Option<u64>) -> Self {
-        let shaper = Shaper::new(delay, rate_bits_per_s);
+    pub fn new(device: D, link: Shaper) -> Self {
         Self {
             device,
-            outbound: shaper.clone(),
-            inbound: shaper,
+            outbound: link.clone(),
+            inbound: link,
             now: Time::ZERO,
             lines: BTreeMap::new(),
             leaving: VecDeque::new(),

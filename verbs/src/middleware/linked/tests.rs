@@ -27,7 +27,7 @@ fn unconnected(delay: Duration, rate: Option<u64>) -> World {
         now: Time::from_nanos(5_000),
         scripts: [a.script(), b.script()],
         pool: a.pool().clone(),
-        ends: [a, b].map(|fake| Linked::new(fake, delay, rate)),
+        ends: [a, b].map(|fake| Linked::new(fake, Shaper::new(delay, rate))),
         qps: [QpId(0), QpId(0)],
         seen: VecDeque::new(),
     }
