@@ -6,5 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod client;
+pub mod fs;
 pub mod proto;
 pub mod ulb;

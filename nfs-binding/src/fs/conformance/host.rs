@@ -1,0 +1,308 @@
+//! What only one of the file systems has: restarts and the host's own changes, or a limit.
+
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+use super::*;
+
+/// A directory of the host, and the path to it.
+fn rig() -> (Rig, std::path::PathBuf) {
+    let rig = Rig::directory();
+    let path = rig.host.as_ref().unwrap().path().to_path_buf();
+    (rig, path)
+}
+
+fn follow(rig: &Rig, path: &str) -> FileId {
+    path.split('/').fold(rig.root(), |dir, name| {
+        rig.find(&dir, name.as_bytes()).unwrap()
+    })
+}
+
+#[test]
+fn handles_outlive_a_restart() {
+    let (mut rig, path) = rig();
+    let deep = (0..30)
+        .map(|n| format!("{n}"))
+        .collect::<Vec<_>>()
+        .join("/");
+    std::fs::create_dir_all(path.join(&deep)).unwrap();
+    std::fs::write(path.join(&deep).join("f"), b"deep").unwrap();
+    std::fs::write(path.join("top"), b"top").unwrap();
+    let names = ["top".to_owned(), format!("{deep}/f"), "0/1/2".to_owned()];
+    let handles = names.clone().map(|name| follow(&rig, &name));
+    let root_handle = rig.root();
+    rig.restart();
+    assert_eq!(rig.root(), root_handle);
+    assert_eq!(rig.read(&handles[0], 0, 10).0, b"top");
+    assert_eq!(rig.read(&handles[1], 0, 10).0, b"deep");
+    assert_eq!(rig.names(&handles[2]), [b"3".to_vec()]);
+    // And the handle of a name is the same as before.
+    for (name, handle) in names.iter().zip(handles) {
+        assert_eq!(follow(&rig, name), handle);
+    }
+}
+
+#[test]
+fn handles_outlive_a_restart_after_moves() {
+    let (mut rig, path) = rig();
+    let a = rig.mkdir(&rig.root(), b"a");
+    let b = rig.mkdir(&a, b"b");
+    let file = rig.create(&b, b"f");
+    rig.write(&file, 0, b"content");
+    let top = rig.root();
+    assert_eq!(
+        rig.fs.rename(&root(), &a, b"b", &top, b"moved").result,
+        Ok(())
+    );
+    rig.restart();
+    assert_eq!(rig.read(&file, 0, 10).0, b"content");
+    // Moved by the host while the server is not running, into a new directory.
+    drop(std::mem::replace(
+        &mut rig.fs,
+        Arc::new(MemoryFs::new(1 << 20).unwrap()),
+    ));
+    std::fs::create_dir_all(path.join("x/y")).unwrap();
+    std::fs::rename(path.join("moved"), path.join("x/y/z")).unwrap();
+    rig.restart();
+    assert_eq!(rig.read(&file, 0, 10).0, b"content");
+    assert_eq!(rig.names(&b), [b"f".to_vec()]);
+}
+
+#[test]
+fn handles_of_what_is_gone_are_stale_after_a_restart() {
+    let (mut rig, path) = rig();
+    let file = rig.create(&rig.root(), b"f");
+    let number = rig.attributes(&file).fileid;
+    std::fs::remove_file(path.join("f")).unwrap();
+    // Another file, with the same inode number if the host gives it again.
+    std::fs::write(path.join("g"), b"other").unwrap();
+    rig.restart();
+    assert_eq!(rig.fs.getattr(&file), Err(FsError::Stale), "inode {number}");
+    // While the index is young, what it does not have may have come since.
+    let dir = rig.mkdir(&rig.root(), b"d");
+    std::fs::remove_dir(path.join("d")).unwrap();
+    rig.restart();
+    assert_eq!(rig.fs.getattr(&file), Err(FsError::Stale));
+    assert_eq!(rig.fs.getattr(&dir), Err(FsError::Later));
+    assert_eq!(rig.fs.getattr(&file), Err(FsError::Stale), "remembered");
+}
+
+#[test]
+fn changes_by_the_host_are_seen() {
+    let (rig, path) = rig();
+    let file = rig.create(&rig.root(), b"f");
+    rig.write(&file, 0, b"ours");
+    std::fs::rename(path.join("f"), path.join("g")).unwrap();
+    std::fs::write(path.join("g"), b"theirs").unwrap();
+    assert_eq!(rig.read(&file, 0, 10).0, b"theirs");
+    assert_eq!(rig.find(&rig.root(), b"g"), Ok(file));
+    std::fs::remove_file(path.join("g")).unwrap();
+    assert_eq!(rig.fs.getattr(&file), Err(FsError::Stale));
+    assert_eq!(
+        rig.fs.read(&root(), &file, 0, &mut [0; 4]).unwrap_err(),
+        FsError::Stale
+    );
+}
+
+#[test]
+fn symbolic_links_lead_nowhere() {
+    let (rig, path) = rig();
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("secret"), b"secret").unwrap();
+    symlink(outside.path(), path.join("out")).unwrap();
+    symlink("..", path.join("up")).unwrap();
+    symlink("/proc/self/root", path.join("magic")).unwrap();
+    symlink(outside.path().join("secret"), path.join("file")).unwrap();
+    let top = rig.root();
+    for name in [&b"out"[..], b"up", b"magic", b"file"] {
+        let link = rig.find(&top, name).unwrap();
+        assert_eq!(rig.attributes(&link).file_type, FileType::Symlink);
+        let lookup = rig.fs.lookup(&root(), &link, b"secret");
+        assert_eq!(lookup.unwrap_err(), FsError::NotDirectory);
+        let read = rig.fs.read(&root(), &link, 0, &mut [0; 4]);
+        assert_eq!(read.unwrap_err(), FsError::Invalid);
+        let write = rig.fs.write(&root(), &link, 0, b"x", Stable::FileSync);
+        assert_eq!(write.result.unwrap_err(), FsError::Invalid);
+        let cut = rig.fs.setattr(&root(), &link, &size(0), None).result;
+        assert_eq!(cut, Err(FsError::Invalid));
+        rig.set(&link, mode(0o777));
+        let how = HowToCreate::Unchecked(size(0));
+        let create = rig.fs.create(&root(), &top, name, &how).result;
+        assert_eq!(create.unwrap_err(), FsError::Exists);
+    }
+    if privileged() {
+        let link = rig.find(&top, b"file").unwrap();
+        let given = SetAttributes {
+            uid: Some(1001),
+            ..SetAttributes::default()
+        };
+        rig.set(&link, given);
+        let secret = std::fs::metadata(outside.path().join("secret")).unwrap();
+        assert_ne!(secret.uid(), 1001);
+    }
+    assert_eq!(
+        std::fs::read(outside.path().join("secret")).unwrap(),
+        b"secret"
+    );
+}
+
+#[test]
+fn a_directory_swapped_for_a_link_leads_nowhere() {
+    let (rig, path) = rig();
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("f"), b"secret").unwrap();
+    let dir = rig.mkdir(&rig.root(), b"d");
+    rig.create(&dir, b"f");
+    std::fs::rename(path.join("d"), path.join("was d")).unwrap();
+    symlink(outside.path(), path.join("d")).unwrap();
+    let file = rig.find(&dir, b"f").unwrap();
+    rig.write(&file, 0, b"ours");
+    assert_eq!(std::fs::read(path.join("was d/f")).unwrap(), b"ours");
+    assert_eq!(std::fs::read(outside.path().join("f")).unwrap(), b"secret");
+}
+
+#[test]
+fn a_directory_moved_out_has_no_parent_here() {
+    let (rig, path) = rig();
+    let outside = tempfile::tempdir_in(path.parent().unwrap()).unwrap();
+    let dir = rig.mkdir(&rig.root(), b"d");
+    assert!(rig.fs.lookup(&root(), &dir, b"..").is_ok());
+    std::fs::rename(path.join("d"), outside.path().join("d")).unwrap();
+    let up = rig.fs.lookup(&root(), &dir, b"..");
+    assert_eq!(up.unwrap_err(), FsError::Access);
+}
+
+#[test]
+fn what_is_mounted_below_is_not_entered() {
+    // Every host has this one.
+    let fs = DirectoryFs::open("/", DirectoryOptions { sync: false }).unwrap();
+    let top = fs.root();
+    let lookup = fs.lookup(&root(), &top, b"proc");
+    assert_eq!(lookup.unwrap_err(), FsError::Access);
+    let mut seen = false;
+    fs.readdir(&root(), &top, 0, [0; 8], true, &mut |entry| {
+        if entry.name == b"proc" {
+            seen = entry.object.is_none();
+        }
+        true
+    })
+    .unwrap();
+    assert!(seen);
+}
+
+#[test]
+fn synchronous_operations_work_on_everything() {
+    let host = tempfile::tempdir().unwrap();
+    let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
+    let top = fs.root();
+    let how = HowToCreate::Exclusive([7; 8]);
+    let file = fs.create(&root(), &top, b"f", &how).result.unwrap().id;
+    for stable in [Stable::Unstable, Stable::DataSync, Stable::FileSync] {
+        let written = fs.write(&root(), &file, 0, b"x", stable).result.unwrap();
+        assert_eq!(written.committed, stable);
+    }
+    assert_eq!(fs.commit(&root(), &file, 0, 0).result, Ok(()));
+    let none = SetAttributes::default();
+    let link = fs
+        .symlink(&root(), &top, b"l", b"f", &none)
+        .result
+        .unwrap()
+        .id;
+    let now = SetAttributes {
+        mtime: SetTime::ServerTime,
+        ..none
+    };
+    assert_eq!(fs.setattr(&root(), &link, &now, None).result, Ok(()));
+    assert_eq!(fs.rename(&root(), &top, b"l", &top, b"m").result, Ok(()));
+    assert_eq!(fs.remove(&root(), &top, b"m").result, Ok(()));
+}
+
+#[test]
+fn a_file_written_can_be_executed_after_commit() {
+    let (rig, path) = rig();
+    let file = rig.create(&rig.root(), b"script");
+    rig.write(&file, 0, &std::fs::read("/bin/true").unwrap());
+    rig.set(&file, mode(0o755));
+    assert_eq!(rig.fs.commit(&root(), &file, 0, 0).result, Ok(()));
+    let status = std::process::Command::new(path.join("script")).status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+fn exclusive_creation_is_known_after_a_restart() {
+    let (mut rig, _) = rig();
+    let how = HowToCreate::Exclusive([0xfe; 8]);
+    let made = rig.fs.create(&root(), &rig.root(), b"f", &how).result;
+    rig.restart();
+    let again = rig.fs.create(&root(), &rig.root(), b"f", &how).result;
+    assert_eq!(again.unwrap().id, made.unwrap().id);
+}
+
+#[test]
+fn the_write_verifier_changes_with_a_restart() {
+    let (mut rig, _) = rig();
+    let before = rig.fs.write_verifier();
+    rig.restart();
+    assert_ne!(rig.fs.write_verifier(), before);
+}
+
+#[test]
+fn directories_only() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let options = DirectoryOptions::default();
+    assert!(DirectoryFs::open(file.path(), options).is_err());
+    assert!(DirectoryFs::open(Path::new("/does/not/exist"), options).is_err());
+}
+
+#[test]
+fn memory_is_bounded_and_given_back() {
+    let limit = 1 << 20;
+    let fs = MemoryFs::new(limit).unwrap();
+    let top = fs.root();
+    let empty = fs.used();
+    let none = SetAttributes::default();
+    let how = HowToCreate::Unchecked(none.clone());
+    let file = fs.create(&root(), &top, b"f", &how).result.unwrap().id;
+    let write = |offset: u64| {
+        let change = fs.write(&root(), &file, offset, &[1; 32 << 10], Stable::Unstable);
+        change.result.map(|written| written.count)
+    };
+    let full = (0..)
+        .find(|n| write(n << 15) == Err(FsError::NoSpace))
+        .unwrap();
+    assert_eq!(full, 31, "the rest is less than a write");
+    let space = fs.space(&root(), &top).unwrap();
+    assert_eq!(space.total_bytes, limit);
+    assert_eq!(space.free_bytes, limit - fs.used());
+    let made = (0..).find_map(|n: u32| {
+        let name = n.to_be_bytes().map(|byte| byte | 0x80);
+        fs.mkdir(&root(), &top, &name, &none).result.err()
+    });
+    assert_eq!(made, Some(FsError::NoSpace));
+    let target = vec![b'x'; 4000];
+    let link = fs.symlink(&root(), &top, b"l", &target, &none).result;
+    assert_eq!(link.unwrap_err(), FsError::NoSpace);
+    // Overwriting needs no room.
+    assert_eq!(write(0), Ok(32 << 10));
+    let mut names = Vec::new();
+    let mut take = |entry: &DirEntry<'_>| {
+        names.push(entry.name.to_vec());
+        true
+    };
+    fs.readdir(&root(), &top, 0, [0; 8], false, &mut take)
+        .unwrap();
+    for name in names.iter().filter(|name| name.len() == 4) {
+        assert_eq!(fs.rmdir(&root(), &top, name).result, Ok(()));
+    }
+    assert_eq!(fs.remove(&root(), &top, b"f").result, Ok(()));
+    assert_eq!(fs.used(), empty);
+}
+
+#[test]
+fn memory_handles_do_not_outlive_it() {
+    let (one, two) = (
+        MemoryFs::new(1 << 20).unwrap(),
+        MemoryFs::new(1 << 20).unwrap(),
+    );
+    assert_eq!(two.getattr(&one.root()), Err(FsError::Stale));
+}

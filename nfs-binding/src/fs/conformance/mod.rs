@@ -1,0 +1,167 @@
+//! What every file system has to do, run over each of them.
+
+use std::sync::Arc;
+
+use super::directory::{DirectoryFs, DirectoryOptions};
+use super::*;
+use crate::proto::{FileType, SetTime};
+
+mod changes;
+mod files;
+mod host;
+mod listing;
+mod names;
+mod rights;
+
+/// Bytes that the file systems under test may take.
+const LIMIT: u64 = 64 << 20;
+
+/// A file system under test.
+struct Rig {
+    fs: Arc<dyn FileSystem>,
+    /// What it serves, if a directory of the host.
+    host: Option<tempfile::TempDir>,
+}
+
+impl Rig {
+    fn memory() -> Self {
+        Self {
+            fs: Arc::new(MemoryFs::new(LIMIT).unwrap()),
+            host: None,
+        }
+    }
+
+    fn directory() -> Self {
+        let host = tempfile::tempdir().unwrap();
+        let fs = DirectoryFs::open(host.path(), DirectoryOptions { sync: false }).unwrap();
+        let rig = Self {
+            fs: Arc::new(fs),
+            host: Some(host),
+        };
+        rig.set(&rig.root(), mode(0o1777));
+        rig
+    }
+
+    /// As after a restart of the server; only a host's directory lives through that.
+    fn restart(&mut self) {
+        let host = self.host.as_ref().expect("a directory of the host");
+        let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
+        self.fs = Arc::new(fs);
+    }
+
+    fn root(&self) -> FileId {
+        self.fs.root()
+    }
+
+    fn set(&self, file: &FileId, set: SetAttributes) {
+        self.fs.setattr(&root(), file, &set, None).result.unwrap();
+    }
+
+    fn attributes(&self, file: &FileId) -> Attributes {
+        self.fs.getattr(file).unwrap()
+    }
+
+    fn find(&self, dir: &FileId, name: &[u8]) -> FsResult<FileId> {
+        let found = self.fs.lookup(&root(), dir, name)?;
+        assert_eq!(found.object.attributes, self.attributes(&found.object.id));
+        Ok(found.object.id)
+    }
+
+    fn create(&self, dir: &FileId, name: &[u8]) -> FileId {
+        let how = HowToCreate::Guarded(SetAttributes::default());
+        let made = self.fs.create(&root(), dir, name, &how);
+        made.result.unwrap().id
+    }
+
+    fn mkdir(&self, dir: &FileId, name: &[u8]) -> FileId {
+        let made = self.fs.mkdir(&root(), dir, name, &mode(0o755));
+        made.result.unwrap().id
+    }
+
+    fn write(&self, file: &FileId, offset: u64, data: &[u8]) {
+        let written = self
+            .fs
+            .write(&root(), file, offset, data, Stable::Unstable)
+            .result
+            .unwrap();
+        assert_eq!(written.count as usize, data.len());
+    }
+
+    /// Up to `len` bytes, and whether they reach the end.
+    fn read(&self, file: &FileId, offset: u64, len: usize) -> (Vec<u8>, bool) {
+        let mut buf = vec![0xee; len];
+        let read = self.fs.read(&root(), file, offset, &mut buf).unwrap();
+        buf.truncate(read.count as usize);
+        (buf, read.eof)
+    }
+
+    /// All names in a directory but "." and "..", sorted.
+    fn names(&self, dir: &FileId) -> Vec<Vec<u8>> {
+        let mut names = Vec::new();
+        let listing = self
+            .fs
+            .readdir(&root(), dir, 0, [0; 8], false, &mut |entry| {
+                names.push(entry.name.to_vec());
+                true
+            })
+            .unwrap();
+        assert!(listing.eof);
+        names.retain(|name| name != b"." && name != b"..");
+        names.sort();
+        names
+    }
+}
+
+fn root() -> Caller {
+    Caller::root()
+}
+
+/// A user that owns nothing yet.
+fn user() -> Caller {
+    Caller::new(1001, 2001)
+}
+
+fn mode(mode: u32) -> SetAttributes {
+    SetAttributes {
+        mode: Some(mode),
+        ..SetAttributes::default()
+    }
+}
+
+fn size(size: u64) -> SetAttributes {
+    SetAttributes {
+        size: Some(size),
+        ..SetAttributes::default()
+    }
+}
+
+/// Whether the process can give files away: without that, half of this cannot be tried on a host's
+/// directory.
+fn privileged() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Makes one test of each function for each file system.
+macro_rules! on_both {
+    ($($test:ident,)*) => {
+        mod memory {
+            $(#[test]
+            fn $test() {
+                super::$test(&super::super::Rig::memory());
+            })*
+        }
+
+        mod directory {
+            $(#[test]
+            fn $test() {
+                if !super::super::privileged() {
+                    eprintln!("not the superuser: not tried");
+                    return;
+                }
+                super::$test(&super::super::Rig::directory());
+            })*
+        }
+    };
+}
+
+use on_both;

@@ -1,0 +1,256 @@
+//! Who may do what.
+
+use super::*;
+
+on_both! {
+    new_objects_belong_to_the_caller,
+    content_needs_permission,
+    names_need_permission,
+    attributes_need_ownership,
+    set_id_bits_go,
+    sticky_directories,
+    what_access_says,
+    unreadable_directories,
+}
+
+fn other() -> Caller {
+    Caller::new(1002, 2002)
+}
+
+/// A file of `user()`.
+fn own_file(rig: &Rig, name: &[u8], bits: u32) -> FileId {
+    let how = HowToCreate::Guarded(mode(bits));
+    let made = rig.fs.create(&user(), &rig.root(), name, &how);
+    made.result.unwrap().id
+}
+
+fn new_objects_belong_to_the_caller(rig: &Rig) {
+    let top = rig.root();
+    let none = SetAttributes::default();
+    let fs = &rig.fs;
+    own_file(rig, b"f", 0o600);
+    fs.mkdir(&user(), &top, b"d", &mode(0o755)).result.unwrap();
+    fs.symlink(&user(), &top, b"l", b"x", &none).result.unwrap();
+    fs.mknod(&user(), &top, b"p", Special::Fifo, &none)
+        .result
+        .unwrap();
+    for name in [b"f", b"d", b"l", b"p"] {
+        let now = rig.attributes(&rig.find(&top, name).unwrap());
+        assert_eq!((now.uid, now.gid), (1001, 2001), "{name:?}");
+    }
+    let shared = rig.mkdir(&top, b"shared");
+    rig.set(
+        &shared,
+        SetAttributes {
+            gid: Some(77),
+            ..mode(0o2777)
+        },
+    );
+    let how = HowToCreate::Guarded(mode(0o2755));
+    let made = fs.create(&user(), &shared, b"f", &how).result.unwrap();
+    assert_eq!((made.attributes.uid, made.attributes.gid), (1001, 77));
+    assert_eq!(
+        made.attributes.mode, 0o755,
+        "no set-group-id of a foreign group"
+    );
+    let given = SetAttributes {
+        uid: Some(1002),
+        ..none
+    };
+    let refused = fs.create(&user(), &top, b"x", &HowToCreate::Guarded(given.clone()));
+    assert_eq!(refused.result.unwrap_err(), FsError::Perm);
+    let allowed = fs.create(&root(), &top, b"x", &HowToCreate::Guarded(given));
+    assert_eq!(allowed.result.unwrap().attributes.uid, 1002);
+}
+
+fn content_needs_permission(rig: &Rig) {
+    let file = own_file(rig, b"f", 0o000);
+    let read = |who: &Caller| {
+        rig.fs
+            .read(who, &file, 0, &mut [0; 4])
+            .map(|read| read.count)
+    };
+    let write = |who: &Caller| {
+        let change = rig.fs.write(who, &file, 0, b"abcd", Stable::Unstable);
+        change.result.map(|written| written.count)
+    };
+    // The owner may have opened it before it took its own rights away.
+    assert_eq!(write(&user()), Ok(4));
+    assert_eq!(read(&user()), Ok(4));
+    assert_eq!(read(&other()), Err(FsError::Access));
+    assert_eq!(write(&other()), Err(FsError::Access));
+    rig.set(&file, mode(0o040));
+    let mut member = other();
+    member.gids.push(2001);
+    assert_eq!(read(&member), Ok(4));
+    assert_eq!(write(&member), Err(FsError::Access));
+    assert_eq!(read(&other()), Err(FsError::Access));
+    rig.set(&file, mode(0o001));
+    assert_eq!(read(&other()), Ok(4), "who executes has to read");
+    assert_eq!(
+        rig.fs.commit(&other(), &file, 0, 0).result,
+        Err(FsError::Access)
+    );
+}
+
+fn names_need_permission(rig: &Rig) {
+    let dir = rig.mkdir(&rig.root(), b"d");
+    let file = rig.create(&dir, b"f");
+    let none = SetAttributes::default();
+    let fs = &rig.fs;
+    let denied = FsError::Access;
+    assert!(fs.lookup(&user(), &dir, b"f").is_ok());
+    let how = HowToCreate::Unchecked(none.clone());
+    assert_eq!(
+        fs.create(&user(), &dir, b"x", &how).result.unwrap_err(),
+        denied
+    );
+    assert_eq!(
+        fs.mkdir(&user(), &dir, b"x", &none).result.unwrap_err(),
+        denied
+    );
+    assert_eq!(fs.remove(&user(), &dir, b"f").result, Err(denied));
+    assert_eq!(
+        fs.link(&user(), &file, &dir, b"x").result.unwrap_err(),
+        denied
+    );
+    let top = rig.root();
+    assert_eq!(
+        fs.rename(&user(), &dir, b"f", &top, b"x").result,
+        Err(denied)
+    );
+    let made = fs.create(&user(), &dir, b"f", &how).result;
+    assert_eq!(
+        made.map(|object| object.id).unwrap(),
+        file,
+        "opening needs no permission"
+    );
+    rig.set(&dir, mode(0o644));
+    assert_eq!(fs.lookup(&user(), &dir, b"f").unwrap_err(), denied);
+    assert!(fs.lookup(&root(), &dir, b"f").is_ok());
+}
+
+fn attributes_need_ownership(rig: &Rig) {
+    let file = own_file(rig, b"f", 0o666);
+    let set = |who: &Caller, set: SetAttributes| rig.fs.setattr(who, &file, &set, None).result;
+    let none = SetAttributes::default();
+    let past = SetTime::To(NfsTime::default());
+    assert_eq!(set(&other(), mode(0o777)), Err(FsError::Perm));
+    assert_eq!(set(&user(), mode(0o777)), Ok(()));
+    let chown = |uid| SetAttributes {
+        uid: Some(uid),
+        ..none.clone()
+    };
+    let chgrp = |gid| SetAttributes {
+        gid: Some(gid),
+        ..none.clone()
+    };
+    assert_eq!(set(&user(), chown(1002)), Err(FsError::Perm));
+    assert_eq!(set(&user(), chown(1001)), Ok(()), "it is its own already");
+    assert_eq!(set(&user(), chgrp(5)), Err(FsError::Perm));
+    let mut member = user();
+    member.gids.push(5);
+    assert_eq!(set(&member, chgrp(5)), Ok(()));
+    assert_eq!(rig.attributes(&file).gid, 5);
+    let mtime = |mtime| SetAttributes {
+        mtime,
+        ..none.clone()
+    };
+    assert_eq!(set(&other(), mtime(past)), Err(FsError::Perm));
+    assert_eq!(
+        set(&other(), mtime(SetTime::ServerTime)),
+        Ok(()),
+        "it may write"
+    );
+    assert_eq!(set(&other(), size(3)), Ok(()), "it may write");
+    rig.set(&file, mode(0o644));
+    assert_eq!(
+        set(&other(), mtime(SetTime::ServerTime)),
+        Err(FsError::Access)
+    );
+    assert_eq!(set(&other(), size(0)), Err(FsError::Access));
+    assert_eq!(set(&root(), chown(1002)), Ok(()));
+    assert_eq!(rig.attributes(&file).uid, 1002);
+}
+
+fn set_id_bits_go(rig: &Rig) {
+    let file = own_file(rig, b"f", 0o6777);
+    assert_eq!(rig.attributes(&file).mode, 0o6777);
+    let write = rig.fs.write(&other(), &file, 0, b"x", Stable::Unstable);
+    assert_eq!(write.wcc.after.unwrap().mode, 0o777);
+    rig.set(&file, mode(0o6777));
+    let cut = rig.fs.setattr(&other(), &file, &size(0), None).result;
+    assert_eq!((cut, rig.attributes(&file).mode), (Ok(()), 0o777));
+    rig.set(&file, mode(0o6777));
+    let given = SetAttributes {
+        uid: Some(1002),
+        ..SetAttributes::default()
+    };
+    rig.set(&file, given.clone());
+    assert_eq!(rig.attributes(&file).mode, 0o777);
+    let both = SetAttributes {
+        mode: Some(0o4711),
+        ..given
+    };
+    rig.set(&file, both);
+    assert_eq!(
+        rig.attributes(&file).mode,
+        0o4711,
+        "what is asked for is set"
+    );
+}
+
+fn sticky_directories(rig: &Rig) {
+    let top = rig.root();
+    own_file(rig, b"f", 0o666);
+    rig.create(&top, b"of root");
+    let fs = &rig.fs;
+    assert_eq!(fs.remove(&other(), &top, b"f").result, Err(FsError::Perm));
+    let moved = fs.rename(&other(), &top, b"f", &top, b"g").result;
+    assert_eq!(moved, Err(FsError::Perm));
+    let over = fs.rename(&user(), &top, b"f", &top, b"of root").result;
+    assert_eq!(over, Err(FsError::Perm));
+    assert_eq!(fs.rename(&user(), &top, b"f", &top, b"g").result, Ok(()));
+    assert_eq!(fs.remove(&user(), &top, b"g").result, Ok(()));
+    rig.set(&top, mode(0o777));
+    assert_eq!(fs.remove(&user(), &top, b"of root").result, Ok(()));
+}
+
+fn what_access_says(rig: &Rig) {
+    let file = own_file(rig, b"f", 0o640);
+    let dir = rig.mkdir(&rig.root(), b"d");
+    let access = |who: &Caller, id: &FileId| {
+        let all = Access::from_bits_retain(!0);
+        rig.fs.access(who, id, all).unwrap().0
+    };
+    let changing = Access::MODIFY | Access::EXTEND;
+    assert_eq!(access(&user(), &file), Access::READ | changing);
+    assert_eq!(access(&root(), &file), Access::READ | changing);
+    assert_eq!(access(&other(), &file), Access::empty());
+    assert_eq!(access(&other(), &dir), Access::READ | Access::LOOKUP);
+    let everything = Access::READ | Access::LOOKUP | Access::DELETE | changing;
+    assert_eq!(access(&root(), &dir), everything);
+    rig.set(&file, mode(0o711));
+    assert_eq!(access(&other(), &file), Access::EXECUTE);
+    let (some, _) = rig.fs.access(&root(), &file, Access::READ).unwrap();
+    assert_eq!(some, Access::READ, "only what was asked about");
+}
+
+fn unreadable_directories(rig: &Rig) {
+    let dir = rig.mkdir(&rig.root(), b"d");
+    rig.create(&dir, b"f");
+    let list = || {
+        let mut objects = 0;
+        rig.fs
+            .readdir(&user(), &dir, 0, [0; 8], true, &mut |entry| {
+                objects += usize::from(entry.object.is_some());
+                true
+            })
+            .map(|_| objects)
+    };
+    assert!(list().unwrap() >= 2);
+    rig.set(&dir, mode(0o711));
+    assert_eq!(list(), Err(FsError::Access));
+    rig.set(&dir, mode(0o744));
+    assert_eq!(list(), Ok(0), "names may be read, objects not");
+}

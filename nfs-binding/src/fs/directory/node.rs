@@ -1,0 +1,91 @@
+//! An object of the host's directory that is open here.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::{OFlags, Statx};
+
+use super::host::{self, OpenFiles};
+use super::key::Key;
+use crate::fs::lock::locked;
+use crate::fs::{FsError, FsResult};
+use crate::proto::{Attributes, FileType};
+
+/// An object, held by a descriptor that only names it (O_PATH): it goes with the object wherever
+/// that is moved, and its inode number cannot be given to another.
+pub(super) struct Node {
+    pub(super) key: Key,
+    pub(super) file_type: FileType,
+    path: OwnedFd,
+    /// Opened for its content; files and directories only.
+    content: Mutex<Option<Arc<Content>>>,
+}
+
+/// A descriptor that reads, and maybe writes, content.
+pub(super) struct Content {
+    pub(super) fd: OwnedFd,
+    writable: bool,
+}
+
+impl Node {
+    /// An object that was opened as `path`.
+    pub(super) fn new(key: Key, path: OwnedFd, stat: &Statx) -> Self {
+        Self {
+            key,
+            file_type: host::file_type(stat),
+            path,
+            content: Mutex::default(),
+        }
+    }
+
+    /// What it is now; stale when its last name was taken away.
+    pub(super) fn attributes(&self) -> FsResult<Attributes> {
+        let stat = host::stat(&self.path)?;
+        if stat.stx_nlink == 0 {
+            return Err(FsError::Stale);
+        }
+        Ok(host::attributes(&stat))
+    }
+
+    /// Its content. What is neither file nor directory is never opened: that can block, or do
+    /// things to devices.
+    pub(super) fn content(&self, files: &OpenFiles, write: bool) -> FsResult<Arc<Content>> {
+        let access = match self.file_type {
+            FileType::Directory if write => return Err(FsError::IsDirectory),
+            FileType::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
+            FileType::Regular if write => OFlags::RDWR,
+            FileType::Regular => OFlags::RDONLY,
+            _ => return Err(FsError::Invalid),
+        };
+        let mut content = locked(&self.content);
+        if let Some(content) = content.as_ref().filter(|open| open.writable || !write) {
+            return Ok(Arc::clone(content));
+        }
+        let fd = files.reopen(self.path.as_fd(), access)?;
+        let opened = Arc::new(Content {
+            fd,
+            writable: write,
+        });
+        *content = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Keeps `fd`, which reads and writes, as its content.
+    pub(super) fn keep_content(&self, fd: OwnedFd) {
+        *locked(&self.content) = Some(Arc::new(Content { fd, writable: true }));
+    }
+
+    /// Closes its content if that is open for writing: nobody can execute the file until then.
+    pub(super) fn close_writable(&self) {
+        let mut content = locked(&self.content);
+        if content.as_ref().is_some_and(|open| open.writable) {
+            *content = None;
+        }
+    }
+}
+
+impl AsFd for Node {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.path.as_fd()
+    }
+}

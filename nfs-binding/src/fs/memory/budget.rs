@@ -1,0 +1,46 @@
+//! How much memory the file system may take.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::fs::{FsError, FsResult};
+
+/// Bytes used of a limit.
+#[derive(Debug)]
+pub(super) struct Budget {
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl Budget {
+    /// Nothing used of `limit` bytes.
+    pub(super) fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            used: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes `bytes`, or fails with [`FsError::NoSpace`].
+    pub(super) fn take(&self, bytes: u64) -> FsResult<()> {
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(bytes).filter(|&sum| sum <= self.limit)
+            })
+            .map_or(Err(FsError::NoSpace), |_| Ok(()))
+    }
+
+    /// Gives back what was taken.
+    pub(super) fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes taken.
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// The limit, bytes.
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+}

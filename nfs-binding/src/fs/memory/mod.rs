@@ -1,0 +1,465 @@
+//! A file system in memory: fast, bounded, and gone when the process ends.
+//!
+//! Locks: `names` is held by every operation that changes the tree, so only one does at a time, and
+//! what it has looked at stays so. No thread ever holds the locks of two objects, except of one
+//! that it has just made and nobody else knows; so no two threads wait for each other.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use super::lock::{exclusive, shared};
+use super::{
+    Abilities, Caller, Change, DirEntry, FileId, FileSystem, Found, FsError, FsResult, HowToCreate,
+    Listing, NameRules, Object, Read, Renamed, Space, Special, Written,
+};
+use super::{MAX_NAME_LEN, name, permission, wcc};
+use crate::proto::{
+    Access, Attributes, FileType, NfsTime, Properties, SetAttributes, Stable, Verifier, WccData,
+};
+use budget::Budget;
+use node::{Body, Entries, NODE_COST, Node, State};
+
+mod budget;
+mod content;
+mod node;
+mod tree;
+
+/// Number of the root.
+const ROOT: u64 = 1;
+/// Most hard links to a file.
+const LINK_MAX: u32 = 65_000;
+/// Mode of what is made without one being given.
+const DEFAULT_FILE_MODE: u32 = 0o600;
+
+/// A file system in memory.
+///
+/// What is written is as stable as it will ever be, so every WRITE is FILE_SYNC. Handles do not
+/// outlive the value: after a restart they are stale.
+#[derive(Debug)]
+pub struct MemoryFs {
+    /// In every handle: tells those of another instance apart.
+    instance: u64,
+    verifier: Verifier,
+    nodes: RwLock<HashMap<u64, Arc<Node>>>,
+    /// Held while the tree is changed.
+    names: Mutex<()>,
+    next_ino: AtomicU64,
+    budget: Budget,
+}
+
+/// An empty file system could not be made: no randomness to be had.
+#[derive(Debug, thiserror::Error)]
+#[error("no random numbers: {0}")]
+pub struct NoRandomness(getrandom::Error);
+
+impl MemoryFs {
+    /// An empty file system that takes at most `limit` bytes, all objects and names counted. Its
+    /// root belongs to root and is open to everybody, as `/tmp` is.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn new(limit: u64) -> Result<Self, NoRandomness> {
+        let fs = Self {
+            instance: getrandom::u64().map_err(NoRandomness)?,
+            verifier: getrandom::u64().map_err(NoRandomness)?.to_be_bytes(),
+            nodes: RwLock::default(),
+            names: Mutex::default(),
+            next_ino: AtomicU64::new(ROOT),
+            budget: Budget::new(limit),
+        };
+        let plan = SetAttributes {
+            mode: Some(0o1777),
+            uid: Some(0),
+            gid: Some(0),
+            ..SetAttributes::default()
+        };
+        let root = fs.new_node(
+            FileType::Directory,
+            Body::Directory(Entries::new(ROOT)),
+            &plan,
+        );
+        debug_assert_eq!(root.ino, ROOT);
+        exclusive(&fs.nodes).insert(ROOT, root);
+        Ok(fs)
+    }
+
+    /// Bytes in use of the limit.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.budget.used()
+    }
+
+    fn id(&self, ino: u64) -> FileId {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.instance.to_be_bytes());
+        bytes[8..].copy_from_slice(&ino.to_be_bytes());
+        FileId::new(&bytes).expect("16 bytes are under the limit")
+    }
+
+    fn node(&self, id: &FileId) -> FsResult<Arc<Node>> {
+        let bytes: [u8; 16] = id.as_bytes().try_into().map_err(|_| FsError::BadHandle)?;
+        let value = u128::from_be_bytes(bytes);
+        if (value >> 64) as u64 != self.instance {
+            return Err(FsError::Stale);
+        }
+        self.by_ino(value as u64)
+    }
+
+    fn by_ino(&self, ino: u64) -> FsResult<Arc<Node>> {
+        shared(&self.nodes).get(&ino).cloned().ok_or(FsError::Stale)
+    }
+
+    fn object(&self, node: &Node) -> Object {
+        Object {
+            id: self.id(node.ino),
+            attributes: shared(&node.state).attributes.clone(),
+        }
+    }
+
+    /// An object with the next number, not yet in the table. Its cost has been taken.
+    fn new_node(&self, file_type: FileType, body: Body, plan: &SetAttributes) -> Arc<Node> {
+        let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
+        let mut state = State {
+            attributes: Attributes {
+                file_type,
+                nlink: if file_type == FileType::Directory {
+                    2
+                } else {
+                    1
+                },
+                fsid: self.instance,
+                fileid: ino,
+                ..Attributes::default()
+            },
+            body,
+        };
+        state.touched();
+        state.attributes.atime = state.attributes.mtime;
+        state.apply(plan);
+        Arc::new(Node {
+            ino,
+            state: RwLock::new(state),
+        })
+    }
+
+    /// Changes one object under its lock, noting its attributes before and after.
+    fn change<T>(&self, id: &FileId, change: impl FnOnce(&mut State) -> FsResult<T>) -> Change<T> {
+        let node = match self.node(id) {
+            Ok(node) => node,
+            Err(error) => return Change::refused(error),
+        };
+        let mut state = exclusive(&node.state);
+        if state.attributes.nlink == 0 {
+            // Its last name was taken away while this thread waited for the lock.
+            return Change::refused(FsError::Stale);
+        }
+        let before = wcc(&state.attributes);
+        let result = change(&mut state);
+        Change {
+            wcc: WccData {
+                before: Some(before),
+                after: Some(state.attributes.clone()),
+            },
+            result,
+        }
+    }
+}
+
+/// The content of a file, or why there is none.
+fn file(state: &mut State) -> FsResult<&mut content::Content> {
+    match &mut state.body {
+        Body::File { content, .. } => Ok(content),
+        Body::Directory(_) => Err(FsError::IsDirectory),
+        Body::Symlink(_) | Body::Special => Err(FsError::Invalid),
+    }
+}
+
+impl FileSystem for MemoryFs {
+    fn blocks(&self) -> bool {
+        false
+    }
+
+    fn root(&self) -> FileId {
+        self.id(ROOT)
+    }
+
+    fn write_verifier(&self) -> Verifier {
+        self.verifier
+    }
+
+    fn getattr(&self, file: &FileId) -> FsResult<Attributes> {
+        Ok(shared(&self.node(file)?.state).attributes.clone())
+    }
+
+    fn setattr(
+        &self,
+        who: &Caller,
+        id: &FileId,
+        set: &SetAttributes,
+        guard: Option<NfsTime>,
+    ) -> Change<()> {
+        self.change(id, |state| {
+            if guard.is_some_and(|guard| guard != state.attributes.ctime) {
+                return Err(FsError::NotSync);
+            }
+            let plan = permission::plan_setattr(&state.attributes, set, who)?;
+            if let Some(size) = plan.size {
+                file(state)?.resize(size, &self.budget)?;
+                state.touched();
+            }
+            if let Body::File { made_by, .. } = &mut state.body {
+                // The client has its reply to the CREATE: it will not repeat it.
+                *made_by = None;
+            }
+            state.apply(&plan);
+            Ok(())
+        })
+    }
+
+    fn lookup(&self, who: &Caller, dir: &FileId, name: &[u8]) -> FsResult<Found> {
+        let dir = self.node(dir)?;
+        let (directory, ino) = {
+            let state = shared(&dir.state);
+            permission::require_search(&state.attributes, who)?;
+            name::check(name)?;
+            let entries = state.entries()?;
+            let ino = match name {
+                b"." => dir.ino,
+                b".." if dir.ino == ROOT => return Err(FsError::Access),
+                b".." => entries.parent,
+                _ => entries.get(name).ok_or(FsError::NotFound)?,
+            };
+            (state.attributes.clone(), ino)
+        };
+        // It may have been taken away since: the directory is not stale then.
+        let node = self.by_ino(ino).map_err(|_| FsError::NotFound)?;
+        let object = self.object(&node);
+        Ok(Found { object, directory })
+    }
+
+    fn access(&self, who: &Caller, id: &FileId, wanted: Access) -> FsResult<(Access, Attributes)> {
+        let attributes = self.getattr(id)?;
+        let access = permission::access(&attributes, who, wanted);
+        Ok((access, attributes))
+    }
+
+    fn readlink(&self, _: &Caller, link: &FileId) -> FsResult<(Vec<u8>, Attributes)> {
+        let node = self.node(link)?;
+        let state = shared(&node.state);
+        match &state.body {
+            Body::Symlink(target) => Ok((target.clone(), state.attributes.clone())),
+            _ => Err(FsError::Invalid),
+        }
+    }
+
+    fn read(&self, who: &Caller, id: &FileId, offset: u64, buf: &mut [u8]) -> FsResult<Read> {
+        let node = self.node(id)?;
+        let state = shared(&node.state);
+        let content = match &state.body {
+            Body::File { content, .. } => content,
+            Body::Directory(_) => return Err(FsError::IsDirectory),
+            Body::Symlink(_) | Body::Special => return Err(FsError::Invalid),
+        };
+        permission::require_io(&state.attributes, who, permission::READ)?;
+        let count = content.read(offset, buf);
+        Ok(Read {
+            count: count as u32,
+            eof: offset.saturating_add(count as u64) >= content.size(),
+            attributes: state.attributes.clone(),
+        })
+    }
+
+    fn write(
+        &self,
+        who: &Caller,
+        id: &FileId,
+        offset: u64,
+        data: &[u8],
+        _: Stable,
+    ) -> Change<Written> {
+        self.change(id, |state| {
+            file(state)?;
+            permission::require_io(&state.attributes, who, permission::WRITE)?;
+            if !data.is_empty() {
+                file(state)?.write(offset, data, &self.budget)?;
+                if !who.is_root() {
+                    state.attributes.mode = permission::without_set_id(state.attributes.mode);
+                }
+                state.touched();
+            }
+            Ok(Written {
+                count: data.len() as u32,
+                committed: Stable::FileSync,
+            })
+        })
+    }
+
+    fn create(&self, who: &Caller, dir: &FileId, name: &[u8], how: &HowToCreate) -> Change<Object> {
+        self.create_file(who, dir, name, how)
+    }
+
+    fn mkdir(
+        &self,
+        who: &Caller,
+        dir: &FileId,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> Change<Object> {
+        self.make(who, dir, name, set, 0o700, FileType::Directory, |parent| {
+            Body::Directory(Entries::new(parent))
+        })
+    }
+
+    fn symlink(
+        &self,
+        who: &Caller,
+        dir: &FileId,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> Change<Object> {
+        if target.is_empty() || target.contains(&0) {
+            return Change::refused(FsError::Invalid);
+        }
+        // A symbolic link's permissions mean nothing.
+        let set = SetAttributes {
+            mode: Some(0o777),
+            ..set.clone()
+        };
+        self.make(who, dir, name, &set, 0o777, FileType::Symlink, |_| {
+            Body::Symlink(target.to_vec())
+        })
+    }
+
+    fn mknod(
+        &self,
+        who: &Caller,
+        dir: &FileId,
+        name: &[u8],
+        what: Special,
+        set: &SetAttributes,
+    ) -> Change<Object> {
+        self.make_special(who, dir, name, what, set)
+    }
+
+    fn remove(&self, who: &Caller, dir: &FileId, name: &[u8]) -> Change<()> {
+        self.take_away(who, dir, name, false)
+    }
+
+    fn rmdir(&self, who: &Caller, dir: &FileId, name: &[u8]) -> Change<()> {
+        self.take_away(who, dir, name, true)
+    }
+
+    fn rename(
+        &self,
+        who: &Caller,
+        from_dir: &FileId,
+        from: &[u8],
+        to_dir: &FileId,
+        to: &[u8],
+    ) -> Renamed {
+        self.move_name(who, from_dir, from, to_dir, to)
+    }
+
+    fn link(&self, who: &Caller, file: &FileId, dir: &FileId, name: &[u8]) -> Change<Attributes> {
+        self.add_link(who, file, dir, name)
+    }
+
+    fn readdir(
+        &self,
+        who: &Caller,
+        dir: &FileId,
+        cookie: u64,
+        verifier: Verifier,
+        objects: bool,
+        take: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> FsResult<Listing> {
+        let node = self.node(dir)?;
+        let (attributes, mut batch) = {
+            let state = shared(&node.state);
+            permission::require_directory(&state.attributes)?;
+            permission::require(&state.attributes, who, permission::READ)?;
+            let entries = state.entries()?;
+            // Cookies stay good for as long as the directory lives: the verifier never changes.
+            if cookie != 0 && (verifier != self.verifier || !entries.gave(cookie)) {
+                return Err(FsError::BadCookie);
+            }
+            (state.attributes.clone(), entries.after(node.ino, cookie))
+        };
+        let objects = objects && permission::require_search(&attributes, who).is_ok();
+        let mut eof = true;
+        // The lock is not held while objects are looked at: see the top of this file.
+        'batches: while let Some(last) = batch.last().map(|&(cookie, ..)| cookie) {
+            for (cookie, name, ino) in &batch {
+                let entry = DirEntry {
+                    fileid: *ino,
+                    name,
+                    cookie: *cookie,
+                    object: objects
+                        .then(|| self.by_ino(*ino).ok())
+                        .flatten()
+                        .map(|node| self.object(&node)),
+                };
+                if !take(&entry) {
+                    eof = false;
+                    break 'batches;
+                }
+            }
+            batch = shared(&node.state).entries()?.after(node.ino, last);
+        }
+        Ok(Listing {
+            verifier: self.verifier,
+            eof,
+            attributes,
+        })
+    }
+
+    fn space(&self, _: &Caller, file: &FileId) -> FsResult<Space> {
+        self.node(file)?;
+        let (total, used) = (self.budget.limit(), self.budget.used());
+        let free = total - used.min(total);
+        Ok(Space {
+            total_bytes: total,
+            free_bytes: free,
+            available_bytes: free,
+            total_files: total / NODE_COST,
+            free_files: free / NODE_COST,
+            available_files: free / NODE_COST,
+        })
+    }
+
+    fn abilities(&self, file: &FileId) -> FsResult<Abilities> {
+        self.node(file)?;
+        Ok(Abilities {
+            max_file_size: content::MAX_FILE_SIZE,
+            time_delta: NfsTime {
+                seconds: 0,
+                nanos: 1,
+            },
+            properties: Properties::LINK
+                | Properties::SYMLINK
+                | Properties::HOMOGENEOUS
+                | Properties::CAN_SET_TIME,
+        })
+    }
+
+    fn name_rules(&self, file: &FileId) -> FsResult<NameRules> {
+        self.node(file)?;
+        Ok(NameRules {
+            link_max: LINK_MAX,
+            name_max: MAX_NAME_LEN as u32,
+            no_trunc: true,
+            chown_restricted: true,
+            case_insensitive: false,
+            case_preserving: true,
+        })
+    }
+
+    fn commit(&self, who: &Caller, id: &FileId, _: u64, _: u32) -> Change<()> {
+        self.change(id, |state| {
+            file(state)?;
+            permission::require_io(&state.attributes, who, permission::WRITE)
+        })
+    }
+}

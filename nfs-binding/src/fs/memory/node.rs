@@ -1,0 +1,202 @@
+//! Objects of the memory file system.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::content::Content;
+use crate::fs::{FsError, FsResult, permission};
+use crate::proto::{Attributes, NfsTime, SetAttributes, SetTime, Verifier};
+
+/// Memory that every object is taken to need, bytes.
+pub(super) const NODE_COST: u64 = 512;
+/// Memory that a directory entry is taken to need besides its name, bytes.
+const ENTRY_COST: u64 = 128;
+/// Entries that are listed at a time.
+const BATCH: usize = 64;
+/// Cookie of ".".
+const COOKIE_SELF: u64 = 1;
+/// Cookie of "..".
+const COOKIE_PARENT: u64 = 2;
+
+/// An object. Its number is never used again.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) ino: u64,
+    pub(super) state: RwLock<State>,
+}
+
+/// What can change of an object.
+#[derive(Debug)]
+pub(super) struct State {
+    /// Size and space used are those of the body at all times.
+    pub(super) attributes: Attributes,
+    pub(super) body: Body,
+}
+
+/// What an object holds.
+#[derive(Debug)]
+pub(super) enum Body {
+    File {
+        content: Content,
+        /// Of the exclusive CREATE that made it.
+        made_by: Option<Verifier>,
+    },
+    Directory(Entries),
+    Symlink(Vec<u8>),
+    Special,
+}
+
+/// A directory's entries. Each keeps its cookie for as long as it exists, and no cookie is used
+/// twice, so that a listing can go on after any change.
+#[derive(Debug)]
+pub(super) struct Entries {
+    /// The directory above; the root's is itself.
+    pub(super) parent: u64,
+    by_name: HashMap<Arc<[u8]>, (u64, u64)>,
+    by_cookie: BTreeMap<u64, Arc<[u8]>>,
+    next_cookie: u64,
+}
+
+impl Entries {
+    /// No entries.
+    pub(super) fn new(parent: u64) -> Self {
+        Self {
+            parent,
+            by_name: HashMap::new(),
+            by_cookie: BTreeMap::new(),
+            next_cookie: COOKIE_PARENT + 1,
+        }
+    }
+
+    /// Memory that an entry takes, bytes.
+    pub(super) fn cost(name: &[u8]) -> u64 {
+        ENTRY_COST + name.len() as u64
+    }
+
+    /// The object of a name.
+    pub(super) fn get(&self, name: &[u8]) -> Option<u64> {
+        self.by_name.get(name).map(|&(_, ino)| ino)
+    }
+
+    /// Whether there is nothing but "." and "..".
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// Entries, without "." and "..".
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Adds a name that is not there.
+    pub(super) fn insert(&mut self, name: &[u8], ino: u64) {
+        let name: Arc<[u8]> = name.into();
+        self.by_cookie.insert(self.next_cookie, Arc::clone(&name));
+        self.by_name.insert(name, (self.next_cookie, ino));
+        self.next_cookie += 1;
+    }
+
+    /// Takes a name out.
+    pub(super) fn remove(&mut self, name: &[u8]) {
+        if let Some((cookie, _)) = self.by_name.remove(name) {
+            self.by_cookie.remove(&cookie);
+        }
+    }
+
+    /// Some entries after `cookie`, with cookie and number; none if there are no more. `own` is the
+    /// directory's number.
+    pub(super) fn after(&self, own: u64, cookie: u64) -> Vec<(u64, Arc<[u8]>, u64)> {
+        let mut out = Vec::with_capacity(BATCH);
+        if cookie < COOKIE_SELF {
+            out.push((COOKIE_SELF, Arc::from(&b"."[..]), own));
+        }
+        if cookie < COOKIE_PARENT {
+            out.push((COOKIE_PARENT, Arc::from(&b".."[..]), self.parent));
+        }
+        let named = self.by_cookie.range(cookie.saturating_add(1)..);
+        out.extend(named.take(BATCH).filter_map(|(&cookie, name)| {
+            let &(_, ino) = self.by_name.get(name)?;
+            Some((cookie, Arc::clone(name), ino))
+        }));
+        out
+    }
+
+    /// Whether `cookie` is one that was given out, or 0.
+    pub(super) fn gave(&self, cookie: u64) -> bool {
+        cookie < self.next_cookie
+    }
+}
+
+impl State {
+    /// The entries, of a directory.
+    pub(super) fn entries(&self) -> FsResult<&Entries> {
+        match &self.body {
+            Body::Directory(entries) => Ok(entries),
+            _ => Err(FsError::NotDirectory),
+        }
+    }
+
+    /// The entries, of a directory, to change them.
+    pub(super) fn entries_mut(&mut self) -> FsResult<&mut Entries> {
+        match &mut self.body {
+            Body::Directory(entries) => Ok(entries),
+            _ => Err(FsError::NotDirectory),
+        }
+    }
+
+    /// Sets the attributes that are planned, sizes excepted.
+    pub(super) fn apply(&mut self, plan: &SetAttributes) {
+        let now = now();
+        let attributes = &mut self.attributes;
+        if let Some(mode) = plan.mode {
+            attributes.mode = mode & permission::MODE_BITS;
+        }
+        attributes.uid = plan.uid.unwrap_or(attributes.uid);
+        attributes.gid = plan.gid.unwrap_or(attributes.gid);
+        for (time, set) in [
+            (&mut attributes.atime, plan.atime),
+            (&mut attributes.mtime, plan.mtime),
+        ] {
+            match set {
+                SetTime::Keep => {}
+                SetTime::ServerTime => *time = now,
+                SetTime::To(to) => *time = to,
+            }
+        }
+        attributes.ctime = now;
+    }
+
+    /// Notes that the content was changed.
+    pub(super) fn touched(&mut self) {
+        let now = now();
+        self.attributes.mtime = now;
+        self.attributes.ctime = now;
+        match &self.body {
+            Body::File { content, .. } => {
+                self.attributes.size = content.size();
+                self.attributes.used = content.allocated();
+            }
+            Body::Directory(entries) => {
+                self.attributes.size = (entries.len() as u64 + 2) * ENTRY_COST;
+                self.attributes.used = self.attributes.size;
+            }
+            Body::Symlink(target) => {
+                self.attributes.size = target.len() as u64;
+                self.attributes.used = self.attributes.size;
+            }
+            Body::Special => {}
+        }
+    }
+}
+
+/// The time, for attributes.
+pub(super) fn now() -> NfsTime {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    NfsTime {
+        seconds: u32::try_from(since.as_secs()).unwrap_or(u32::MAX),
+        nanos: since.subsec_nanos(),
+    }
+}

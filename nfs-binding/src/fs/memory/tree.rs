@@ -1,0 +1,434 @@
+//! Operations that change the tree.
+
+use super::*;
+use crate::fs::lock::{Guard, locked};
+
+/// An entry, and what its object is now.
+struct Entry {
+    node: Arc<Node>,
+    attributes: Attributes,
+    /// Of a directory: whether it has no entries.
+    empty: bool,
+}
+
+impl Entry {
+    fn is_directory(&self) -> bool {
+        self.attributes.file_type == FileType::Directory
+    }
+}
+
+/// Memory that an object takes besides a file's content, bytes.
+fn cost(body: &Body) -> u64 {
+    match body {
+        Body::Symlink(target) => NODE_COST + target.len() as u64,
+        _ => NODE_COST,
+    }
+}
+
+impl MemoryFs {
+    /// The entry `name` of `dir`.
+    fn entry(&self, dir: &Node, name: &[u8]) -> FsResult<Option<Entry>> {
+        let Some(ino) = shared(&dir.state).entries()?.get(name) else {
+            return Ok(None);
+        };
+        let node = self.by_ino(ino)?;
+        let (attributes, empty) = {
+            let state = shared(&node.state);
+            let empty = state.entries().map_or(true, Entries::is_empty);
+            (state.attributes.clone(), empty)
+        };
+        Ok(Some(Entry {
+            node,
+            attributes,
+            empty,
+        }))
+    }
+
+    /// Adds an object that `body` makes, for a caller that may.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "MKDIR's arguments, and what differs"
+    )]
+    pub(super) fn make(
+        &self,
+        who: &Caller,
+        dir: &FileId,
+        name: &[u8],
+        set: &SetAttributes,
+        default_mode: u32,
+        file_type: FileType,
+        body: impl FnOnce(u64) -> Body,
+    ) -> Change<Object> {
+        let names = locked(&self.names);
+        self.make_locked(&names, who, dir, name, |parent, state| {
+            let mut plan = permission::plan_new(&state.attributes, set, who, default_mode)?;
+            if file_type == FileType::Directory {
+                // The bit that makes new files inherit the group is itself inherited.
+                let inherited = state.attributes.mode & permission::SET_GID;
+                plan.mode = plan.mode.map(|mode| mode | inherited);
+            }
+            let body = body(parent);
+            self.budget.take(cost(&body) + Entries::cost(name))?;
+            Ok(self.new_node(file_type, body, &plan))
+        })
+    }
+
+    /// Adds an object that `make` makes; the cost of it and of the entry has been taken then.
+    fn make_locked(
+        &self,
+        _names: &Guard<'_>,
+        who: &Caller,
+        dir: &FileId,
+        name: &[u8],
+        make: impl FnOnce(u64, &State) -> FsResult<Arc<Node>>,
+    ) -> Change<Object> {
+        self.change(dir, |state| {
+            permission::require_search(&state.attributes, who)?;
+            name::check_new(name)?;
+            if state.entries()?.get(name).is_some() {
+                return Err(FsError::Exists);
+            }
+            permission::require_change(&state.attributes, who)?;
+            let node = make(state.attributes.fileid, state)?;
+            let object = self.object(&node);
+            state.entries_mut()?.insert(name, node.ino);
+            if object.attributes.file_type == FileType::Directory {
+                state.attributes.nlink += 1;
+            }
+            state.touched();
+            exclusive(&self.nodes).insert(node.ino, node);
+            Ok(object)
+        })
+    }
+
+    /// CREATE.
+    pub(super) fn create_file(
+        &self,
+        who: &Caller,
+        dir: &FileId,
+        name: &[u8],
+        how: &HowToCreate,
+    ) -> Change<Object> {
+        let exclusive_set = SetAttributes::default();
+        let (set, verifier) = match how {
+            HowToCreate::Unchecked(set) | HowToCreate::Guarded(set) => (set, None),
+            HowToCreate::Exclusive(verifier) => (&exclusive_set, Some(*verifier)),
+        };
+        let names = locked(&self.names);
+        let made = self.make_locked(&names, who, dir, name, |_, state| {
+            let plan = permission::plan_new(&state.attributes, set, who, DEFAULT_FILE_MODE)?;
+            let mut content = content::Content::default();
+            content.resize(plan.size.unwrap_or(0), &self.budget)?;
+            self.budget.take(NODE_COST + Entries::cost(name))?;
+            let body = Body::File {
+                content,
+                made_by: verifier,
+            };
+            Ok(self.new_node(FileType::Regular, body, &plan))
+        });
+        if !matches!(made.result, Err(FsError::Exists)) {
+            return made;
+        }
+        let result = self.existing(who, dir, name, how);
+        Change { result, ..made }
+    }
+
+    /// CREATE of a name that exists.
+    fn existing(
+        &self,
+        who: &Caller,
+        dir: &FileId,
+        name: &[u8],
+        how: &HowToCreate,
+    ) -> FsResult<Object> {
+        let entry = self
+            .entry(&*self.node(dir)?, name)?
+            .ok_or(FsError::Exists)?;
+        if entry.attributes.file_type != FileType::Regular {
+            return Err(FsError::Exists);
+        }
+        match how {
+            HowToCreate::Guarded(_) => return Err(FsError::Exists),
+            HowToCreate::Unchecked(set) => {
+                let set = SetAttributes {
+                    size: set.size,
+                    ..SetAttributes::default()
+                };
+                if set.size.is_some() {
+                    self.setattr(who, &self.id(entry.node.ino), &set, None)
+                        .result?;
+                }
+            }
+            HowToCreate::Exclusive(verifier) => match &shared(&entry.node.state).body {
+                Body::File { made_by, .. } if *made_by == Some(*verifier) => {}
+                _ => return Err(FsError::Exists),
+            },
+        }
+        Ok(self.object(&entry.node))
+    }
+
+    /// MKNOD.
+    pub(super) fn make_special(
+        &self,
+        who: &Caller,
+        dir: &FileId,
+        name: &[u8],
+        what: Special,
+        set: &SetAttributes,
+    ) -> Change<Object> {
+        let (file_type, rdev) = match what {
+            Special::Character(rdev) => (FileType::Character, Some(rdev)),
+            Special::Block(rdev) => (FileType::Block, Some(rdev)),
+            Special::Socket => (FileType::Socket, None),
+            Special::Fifo => (FileType::Fifo, None),
+        };
+        if rdev.is_some() && !who.is_root() {
+            return Change::refused(FsError::Perm);
+        }
+        let names = locked(&self.names);
+        self.make_locked(&names, who, dir, name, |_, state| {
+            let plan = permission::plan_new(&state.attributes, set, who, DEFAULT_FILE_MODE)?;
+            self.budget.take(NODE_COST + Entries::cost(name))?;
+            let node = self.new_node(file_type, Body::Special, &plan);
+            exclusive(&node.state).attributes.rdev = rdev.unwrap_or_default();
+            Ok(node)
+        })
+    }
+
+    /// REMOVE and RMDIR.
+    pub(super) fn take_away(
+        &self,
+        who: &Caller,
+        dir: &FileId,
+        name: &[u8],
+        directory: bool,
+    ) -> Change<()> {
+        let _names = locked(&self.names);
+        let victim = self.node(dir).and_then(|dir| self.entry(&dir, name));
+        let change = self.change(dir, |state| {
+            permission::require_search(&state.attributes, who)?;
+            name::check_old(name)?;
+            let victim = victim?.ok_or(FsError::NotFound)?;
+            permission::require_change(&state.attributes, who)?;
+            permission::require_delete(&state.attributes, &victim.attributes, who)?;
+            match (victim.is_directory(), directory) {
+                (true, false) => return Err(FsError::IsDirectory),
+                (false, true) => return Err(FsError::NotDirectory),
+                (true, true) if !victim.empty => return Err(FsError::NotEmpty),
+                _ => {}
+            }
+            self.drop_entry(state, name, &victim)?;
+            state.touched();
+            Ok(victim)
+        });
+        let result = change.result.map(|victim| self.drop_link(&victim.node));
+        Change {
+            wcc: change.wcc,
+            result,
+        }
+    }
+
+    /// Takes an entry out of a directory.
+    fn drop_entry(&self, dir: &mut State, name: &[u8], victim: &Entry) -> FsResult<()> {
+        dir.entries_mut()?.remove(name);
+        self.budget.give_back(Entries::cost(name));
+        if victim.is_directory() {
+            dir.attributes.nlink -= 1;
+        }
+        Ok(())
+    }
+
+    /// Takes a name from an object, and the object away with its last name.
+    fn drop_link(&self, node: &Node) {
+        let mut state = exclusive(&node.state);
+        let left = match state.body {
+            Body::Directory(_) => 0,
+            _ => state.attributes.nlink - 1,
+        };
+        state.attributes.nlink = left;
+        state.attributes.ctime = node::now();
+        if left > 0 {
+            return;
+        }
+        if let Body::File { content, .. } = &mut state.body {
+            // Truncation to nothing gives back all that the content took, and cannot fail.
+            let _ = content.resize(0, &self.budget);
+        }
+        self.budget.give_back(cost(&state.body));
+        drop(state);
+        exclusive(&self.nodes).remove(&node.ino);
+    }
+
+    /// LINK.
+    pub(super) fn add_link(
+        &self,
+        who: &Caller,
+        file: &FileId,
+        dir: &FileId,
+        name: &[u8],
+    ) -> Change<Attributes> {
+        let _names = locked(&self.names);
+        let target = self.node(file);
+        let change = self.change(dir, |state| {
+            let target = target?;
+            let attributes = shared(&target.state).attributes.clone();
+            permission::require_search(&state.attributes, who)?;
+            name::check_new(name)?;
+            if attributes.file_type == FileType::Directory {
+                return Err(FsError::IsDirectory);
+            }
+            if state.entries()?.get(name).is_some() {
+                return Err(FsError::Exists);
+            }
+            permission::require_change(&state.attributes, who)?;
+            if attributes.nlink >= LINK_MAX {
+                return Err(FsError::TooManyLinks);
+            }
+            self.budget.take(Entries::cost(name))?;
+            state.entries_mut()?.insert(name, target.ino);
+            state.touched();
+            Ok(target)
+        });
+        let result = change.result.map(|target| {
+            let mut state = exclusive(&target.state);
+            state.attributes.nlink += 1;
+            state.attributes.ctime = node::now();
+            state.attributes.clone()
+        });
+        Change {
+            wcc: change.wcc,
+            result,
+        }
+    }
+
+    /// RENAME.
+    pub(super) fn move_name(
+        &self,
+        who: &Caller,
+        from_dir: &FileId,
+        from: &[u8],
+        to_dir: &FileId,
+        to: &[u8],
+    ) -> Renamed {
+        let _names = locked(&self.names);
+        let plan = self.plan_move(who, from_dir, from, to_dir, to);
+        let (source, target) = match plan {
+            Ok(Some(plan)) => plan,
+            // Two names of one object: nothing to do (RFC 1813, section 3.3.14).
+            Ok(None) => return self.unmoved(from_dir, to_dir, Ok(())),
+            Err(error) => return self.unmoved(from_dir, to_dir, Err(error)),
+        };
+        // The new name first: whoever looks meanwhile finds the object under at least one.
+        let added = self.change(to_dir, |state| {
+            let keeps = from_dir == to_dir;
+            if let Some(target) = &target {
+                self.drop_entry(state, to, target)?;
+            }
+            if keeps {
+                self.drop_entry(state, from, &source)?;
+            }
+            state.entries_mut()?.insert(to, source.node.ino);
+            if source.is_directory() {
+                state.attributes.nlink += 1;
+            }
+            state.touched();
+            Ok(state.attributes.fileid)
+        });
+        let to_wcc = added.wcc;
+        let parent = match added.result {
+            Ok(parent) => parent,
+            Err(error) => return self.unmoved(from_dir, to_dir, Err(error)),
+        };
+        let from_wcc = if from_dir == to_dir {
+            to_wcc.clone()
+        } else {
+            self.change(from_dir, |state| {
+                self.drop_entry(state, from, &source)?;
+                state.touched();
+                Ok(())
+            })
+            .wcc
+        };
+        {
+            let mut state = exclusive(&source.node.state);
+            state.attributes.ctime = node::now();
+            if let Body::Directory(entries) = &mut state.body {
+                entries.parent = parent;
+            }
+        }
+        if let Some(target) = target {
+            self.drop_link(&target.node);
+        }
+        Renamed {
+            from: from_wcc,
+            to: to_wcc,
+            result: Ok(()),
+        }
+    }
+
+    /// What RENAME is to move, and what it replaces; the room for the new entry has been taken.
+    /// `None`: both names are of one object.
+    fn plan_move(
+        &self,
+        who: &Caller,
+        from_dir: &FileId,
+        from: &[u8],
+        to_dir: &FileId,
+        to: &[u8],
+    ) -> FsResult<Option<(Entry, Option<Entry>)>> {
+        let (from_node, to_node) = (self.node(from_dir)?, self.node(to_dir)?);
+        let from_attributes = shared(&from_node.state).attributes.clone();
+        let to_attributes = shared(&to_node.state).attributes.clone();
+        for dir in [&from_attributes, &to_attributes] {
+            permission::require_search(dir, who)?;
+        }
+        name::check_old(from)?;
+        name::check_old(to)?;
+        let source = self.entry(&from_node, from)?.ok_or(FsError::NotFound)?;
+        permission::require_change(&from_attributes, who)?;
+        permission::require_change(&to_attributes, who)?;
+        permission::require_delete(&from_attributes, &source.attributes, who)?;
+        let moves = from_node.ino != to_node.ino;
+        if source.is_directory() && moves {
+            // The entry ".." of the directory is changed.
+            permission::require(&source.attributes, who, permission::WRITE)?;
+            self.require_not_below(&to_node, source.node.ino)?;
+        }
+        let target = self.entry(&to_node, to)?;
+        if let Some(target) = &target {
+            if target.node.ino == source.node.ino {
+                return Ok(None);
+            }
+            permission::require_delete(&to_attributes, &target.attributes, who)?;
+            match (source.is_directory(), target.is_directory()) {
+                (true, false) => return Err(FsError::NotDirectory),
+                (false, true) => return Err(FsError::IsDirectory),
+                _ if !target.empty => return Err(FsError::NotEmpty),
+                _ => {}
+            }
+        }
+        self.budget.take(Entries::cost(to))?;
+        Ok(Some((source, target)))
+    }
+
+    /// That `dir` is neither `ancestor` nor below it.
+    fn require_not_below(&self, dir: &Node, ancestor: u64) -> FsResult<()> {
+        let mut at = dir.ino;
+        while at != ROOT {
+            if at == ancestor {
+                return Err(FsError::Invalid);
+            }
+            at = shared(&self.by_ino(at)?.state).entries()?.parent;
+        }
+        Ok(())
+    }
+
+    /// A RENAME that changed nothing.
+    fn unmoved(&self, from_dir: &FileId, to_dir: &FileId, result: FsResult<()>) -> Renamed {
+        Renamed {
+            from: self.change(from_dir, |_| Ok(())).wcc,
+            to: self.change(to_dir, |_| Ok(())).wcc,
+            result,
+        }
+    }
+}

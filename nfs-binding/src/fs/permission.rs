@@ -1,0 +1,298 @@
+//! Who may do what: the permission bits of an object, applied to a caller.
+//!
+//! The server runs as the superuser, so the host does not check for us. Access control lists are
+//! not looked at.
+
+use super::{Caller, FsError, FsResult};
+use crate::proto::{Access, Attributes, FileType, NfsTime, SetAttributes, SetTime};
+
+/// Set-user-id bit.
+pub(super) const SET_UID: u32 = 0o4000;
+/// Set-group-id bit.
+pub(super) const SET_GID: u32 = 0o2000;
+/// Sticky bit.
+const STICKY: u32 = 0o1000;
+/// All bits that a mode has on the wire.
+pub(super) const MODE_BITS: u32 = 0o7777;
+const GROUP_EXECUTE: u32 = 0o010;
+const ANY_EXECUTE: u32 = 0o111;
+/// Nanoseconds in a second: a time's nanoseconds are below it.
+const SECOND: u32 = 1_000_000_000;
+
+/// Read permission.
+pub(super) const READ: u32 = 4;
+/// Write permission.
+pub(super) const WRITE: u32 = 2;
+/// Execute permission; of a directory, permission to look names up.
+pub(super) const EXECUTE: u32 = 1;
+
+/// Which of the three permissions the caller has.
+pub(super) fn granted(attributes: &Attributes, who: &Caller) -> u32 {
+    if who.is_root() {
+        // As the kernel's CAP_DAC_OVERRIDE: a file nobody may execute, root may not either.
+        let directory = attributes.file_type == FileType::Directory;
+        return if directory || attributes.mode & ANY_EXECUTE != 0 {
+            READ | WRITE | EXECUTE
+        } else {
+            READ | WRITE
+        };
+    }
+    let class = if who.uid == attributes.uid {
+        attributes.mode >> 6
+    } else if who.in_group(attributes.gid) {
+        attributes.mode >> 3
+    } else {
+        attributes.mode
+    };
+    class & (READ | WRITE | EXECUTE)
+}
+
+/// That the caller has all of `wanted`.
+pub(super) fn require(attributes: &Attributes, who: &Caller, wanted: u32) -> FsResult<()> {
+    if granted(attributes, who) & wanted == wanted {
+        Ok(())
+    } else {
+        Err(FsError::Access)
+    }
+}
+
+/// That the caller may read or write the content of a file.
+///
+/// The owner always may: it may have opened the file before it took the permission away from
+/// itself, and the server does not see opens (RFC 1813, section 4.4). Whoever may execute a file
+/// may read it, for the same reason.
+pub(super) fn require_io(attributes: &Attributes, who: &Caller, wanted: u32) -> FsResult<()> {
+    if who.uid == attributes.uid {
+        return Ok(());
+    }
+    if wanted == READ && granted(attributes, who) & EXECUTE != 0 {
+        return Ok(());
+    }
+    require(attributes, who, wanted)
+}
+
+/// That the object is a directory, and the caller may look names up in it.
+pub(super) fn require_search(dir: &Attributes, who: &Caller) -> FsResult<()> {
+    require_directory(dir)?;
+    require(dir, who, EXECUTE)
+}
+
+/// That the object is a directory, and the caller may change its entries.
+pub(super) fn require_change(dir: &Attributes, who: &Caller) -> FsResult<()> {
+    require_directory(dir)?;
+    require(dir, who, WRITE | EXECUTE)
+}
+
+/// That the object is a directory.
+pub(super) fn require_directory(object: &Attributes) -> FsResult<()> {
+    if object.file_type == FileType::Directory {
+        Ok(())
+    } else {
+        Err(FsError::NotDirectory)
+    }
+}
+
+/// That the caller may take `victim` out of `dir`, whose entries it may change: in a sticky
+/// directory only the owner of either may.
+pub(super) fn require_delete(dir: &Attributes, victim: &Attributes, who: &Caller) -> FsResult<()> {
+    let owner = who.is_root() || who.uid == dir.uid || who.uid == victim.uid;
+    if dir.mode & STICKY != 0 && !owner {
+        return Err(FsError::Perm);
+    }
+    Ok(())
+}
+
+/// The answer to ACCESS (RFC 1813, section 3.3.4).
+pub(super) fn access(attributes: &Attributes, who: &Caller, wanted: Access) -> Access {
+    let granted = granted(attributes, who);
+    let mut out = Access::empty();
+    if granted & READ != 0 {
+        out |= Access::READ;
+    }
+    if granted & WRITE != 0 {
+        out |= Access::MODIFY | Access::EXTEND;
+        if attributes.file_type == FileType::Directory {
+            out |= Access::DELETE;
+        }
+    }
+    if granted & EXECUTE != 0 {
+        out |= match attributes.file_type {
+            FileType::Directory => Access::LOOKUP,
+            _ => Access::EXECUTE,
+        };
+    }
+    out & wanted
+}
+
+/// The group of what `who` makes in `dir`: that of a set-group-id directory is inherited.
+pub(super) fn group_of_new(dir: &Attributes, who: &Caller) -> u32 {
+    if dir.mode & SET_GID != 0 {
+        dir.gid
+    } else {
+        who.gid
+    }
+}
+
+/// What becomes of the mode of a file when somebody else than root writes to it or its owner is
+/// changed: the set-id bits go.
+pub(super) fn without_set_id(mode: u32) -> u32 {
+    // Without group-execute, the bit once meant mandatory locking, and is not a privilege.
+    let group = if mode & GROUP_EXECUTE != 0 {
+        SET_GID
+    } else {
+        0
+    };
+    mode & !(SET_UID | group)
+}
+
+fn check_time(time: SetTime) -> FsResult<()> {
+    match time {
+        SetTime::To(NfsTime { nanos, .. }) if nanos >= SECOND => Err(FsError::Invalid),
+        _ => Ok(()),
+    }
+}
+
+/// Checks a SETATTR of an existing object, and returns what is to be set: with set-id bits taken
+/// away where they have to be.
+pub(super) fn plan_setattr(
+    now: &Attributes,
+    set: &SetAttributes,
+    who: &Caller,
+) -> FsResult<SetAttributes> {
+    let owner = who.is_root() || who.uid == now.uid;
+    let mut plan = set.clone();
+    if set.mode.is_some() && !owner {
+        return Err(FsError::Perm);
+    }
+    if set.uid.is_some_and(|uid| uid != now.uid) && !who.is_root() {
+        return Err(FsError::Perm);
+    }
+    let gives_group = |gid| who.is_root() || (owner && who.in_group(gid));
+    if set
+        .gid
+        .is_some_and(|gid| gid != now.gid && !gives_group(gid))
+    {
+        return Err(FsError::Perm);
+    }
+    if set.size.is_some() {
+        match now.file_type {
+            FileType::Regular => require_io(now, who, WRITE)?,
+            FileType::Directory => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::Invalid),
+        }
+    }
+    for time in [set.atime, set.mtime] {
+        check_time(time)?;
+        match time {
+            SetTime::Keep => {}
+            SetTime::ServerTime if owner => {}
+            SetTime::ServerTime => require(now, who, WRITE)?,
+            SetTime::To(_) if owner => {}
+            SetTime::To(_) => return Err(FsError::Perm),
+        }
+    }
+    let changes_owner = set.uid.is_some() || set.gid.is_some();
+    let regular = now.file_type == FileType::Regular;
+    plan.mode = match set.mode {
+        Some(mode) => {
+            let gid = set.gid.unwrap_or(now.gid);
+            let keeps_group = who.is_root() || who.in_group(gid);
+            Some(mode & MODE_BITS & if keeps_group { !0 } else { !SET_GID })
+        }
+        None if regular && (changes_owner || (set.size.is_some() && !who.is_root())) => {
+            Some(without_set_id(now.mode)).filter(|&mode| mode != now.mode)
+        }
+        None => None,
+    };
+    Ok(plan)
+}
+
+/// Checks the attributes of something about to be made by `who` in `dir`, and completes them:
+/// mode, owner and group are there in the result.
+pub(super) fn plan_new(
+    dir: &Attributes,
+    set: &SetAttributes,
+    who: &Caller,
+    default_mode: u32,
+) -> FsResult<SetAttributes> {
+    check_time(set.atime)?;
+    check_time(set.mtime)?;
+    let uid = set.uid.unwrap_or(who.uid);
+    let gid = set.gid.unwrap_or_else(|| group_of_new(dir, who));
+    let inherited = set.gid.is_none();
+    if !who.is_root() && (uid != who.uid || !(inherited || who.in_group(gid))) {
+        return Err(FsError::Perm);
+    }
+    let mut mode = set.mode.unwrap_or(default_mode) & MODE_BITS;
+    if !who.is_root() && !who.in_group(gid) {
+        mode &= !SET_GID;
+    }
+    Ok(SetAttributes {
+        mode: Some(mode),
+        uid: Some(uid),
+        gid: Some(gid),
+        ..set.clone()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(file_type: FileType, mode: u32) -> Attributes {
+        Attributes {
+            file_type,
+            mode,
+            uid: 10,
+            gid: 20,
+            ..Attributes::default()
+        }
+    }
+
+    #[test]
+    fn the_first_class_that_applies_decides() {
+        let file = object(FileType::Regular, 0o074);
+        assert_eq!(granted(&file, &Caller::new(10, 20)), 0);
+        assert_eq!(granted(&file, &Caller::new(11, 20)), 7);
+        let mut by_list = Caller::new(11, 1);
+        by_list.gids.push(20);
+        assert_eq!(granted(&file, &by_list), 7);
+        assert_eq!(granted(&file, &Caller::new(11, 21)), 4);
+    }
+
+    #[test]
+    fn root_executes_only_what_somebody_may() {
+        let plain = object(FileType::Regular, 0o600);
+        assert_eq!(granted(&plain, &Caller::root()), READ | WRITE);
+        let dir = object(FileType::Directory, 0);
+        assert_eq!(granted(&dir, &Caller::root()), READ | WRITE | EXECUTE);
+    }
+
+    #[test]
+    fn a_change_of_owner_takes_set_id_bits() {
+        let file = object(FileType::Regular, 0o6755);
+        let chown = SetAttributes {
+            uid: Some(11),
+            ..SetAttributes::default()
+        };
+        let plan = plan_setattr(&file, &chown, &Caller::root()).unwrap();
+        assert_eq!(plan.mode, Some(0o755));
+        let owner = Caller::new(10, 20);
+        assert_eq!(plan_setattr(&file, &chown, &owner), Err(FsError::Perm));
+    }
+
+    #[test]
+    fn a_stranger_cannot_keep_the_group_bit() {
+        let file = object(FileType::Regular, 0o755);
+        let chmod = SetAttributes {
+            mode: Some(0o2755),
+            ..SetAttributes::default()
+        };
+        let outsider = Caller::new(10, 1);
+        let plan = plan_setattr(&file, &chmod, &outsider).unwrap();
+        assert_eq!(plan.mode, Some(0o755));
+        let member = Caller::new(10, 20);
+        let plan = plan_setattr(&file, &chmod, &member).unwrap();
+        assert_eq!(plan.mode, Some(0o2755));
+    }
+}
