@@ -443,10 +443,10 @@ impl Session {
         pending.due = now + self.options.timeout;
         self.tries.push_back((pending.due, xid));
         let (lane, sent) = (pending.lane, pending.sent);
-        // A call that waited for its connection has had less than a whole try on it.
+        // A call that waited for its connection for most of the try has a whole one to come.
         if let Some((conn, at)) = sent
             && self.lanes[lane].up() == Some(conn)
-            && now - at >= self.options.timeout
+            && now - at >= self.options.timeout / 2
         {
             tracing::warn!(server = %self.remote, xid, ?after, "no reply: connecting anew");
             self.stats.overdue += 1;

@@ -1,0 +1,141 @@
+//! What a peer can do that a client here would not.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use onc_rpc::record;
+use onc_rpc::{CallHeader, Credential, Message, Verifier};
+use rpc_transport::{Runtime, ServerOptions, TcpOptions};
+
+use crate::service::*;
+
+fn null(xid: u32) -> Vec<u8> {
+    let header = CallHeader {
+        xid,
+        prog: PROG,
+        vers: VERS,
+        proc: NULL,
+        cred: Credential::None,
+        verf: Verifier::default(),
+    };
+    header.encode().to_vec()
+}
+
+fn framed(record: &[u8]) -> Vec<u8> {
+    let mut out = record::header(record.len() as u64).unwrap().to_vec();
+    out.extend(record);
+    out
+}
+
+fn raw(address: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(address).unwrap();
+    let limit = Some(Duration::from_secs(10));
+    socket.set_read_timeout(limit).unwrap();
+    socket
+}
+
+fn read_reply(socket: &mut TcpStream) -> u32 {
+    let mut reply = [0; 28];
+    socket.read_exact(&mut reply).unwrap();
+    assert_eq!(reply[..4], [0x80, 0, 0, 24]);
+    u32::from_be_bytes(reply[4..8].try_into().unwrap())
+}
+
+fn is_closed(socket: &mut TcpStream) -> bool {
+    match socket.read(&mut [0; 1]) {
+        Ok(n) => n == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn calls_in_pieces_and_in_fragments_are_understood() {
+    let server = Running::start();
+    let mut socket = raw(server.address);
+    for byte in framed(&null(1)) {
+        socket.write_all(&[byte]).unwrap();
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    assert_eq!(read_reply(&mut socket), 1);
+    let mut fragments = Vec::new();
+    for piece in null(2).chunks(3) {
+        fragments.extend((piece.len() as u32).to_be_bytes());
+        fragments.extend(piece);
+    }
+    fragments.extend(0x8000_0000_u32.to_be_bytes());
+    socket.write_all(&fragments).unwrap();
+    assert_eq!(read_reply(&mut socket), 2);
+    // Several records at once, the last one torn.
+    let many: Vec<u8> = (3..9).flat_map(|xid| framed(&null(xid))).collect();
+    let (first, rest) = many.split_at(many.len() - 10);
+    socket.write_all(first).unwrap();
+    for xid in 3..8 {
+        assert_eq!(read_reply(&mut socket), xid);
+    }
+    socket.write_all(rest).unwrap();
+    assert_eq!(read_reply(&mut socket), 8);
+}
+
+#[test]
+fn garbage_and_oversize_records_close_their_own_connection_only() {
+    let server = Running::with(
+        ([127, 0, 0, 1], 0).into(),
+        Default::default(),
+        TcpOptions {
+            max_record: 1 << 16,
+            ..TcpOptions::default()
+        },
+        ServerOptions::default(),
+    );
+    let mut good = raw(server.address);
+    good.write_all(&framed(&null(1))).unwrap();
+    assert_eq!(read_reply(&mut good), 1);
+    let mut a_reply = null(1);
+    a_reply[7] = 1;
+    let bad: [&[u8]; 5] = [
+        &framed(b"GET / HTTP/1.1\r\n\r\n"),
+        b"GET / HTTP/1.1\r\n\r\n",
+        &framed(&a_reply),
+        &0x8001_0001_u32.to_be_bytes(),
+        &0x8000_0000_u32.to_be_bytes(),
+    ];
+    for bytes in bad {
+        let mut socket = raw(server.address);
+        socket.write_all(bytes).unwrap();
+        assert!(is_closed(&mut socket), "{bytes:?}");
+    }
+    good.write_all(&framed(&null(2))).unwrap();
+    assert_eq!(read_reply(&mut good), 2);
+    assert_eq!(server.stop().garbage, 2);
+}
+
+#[test]
+fn a_client_that_leaves_right_after_its_call_is_noticed() {
+    let server = Running::with(
+        ([127, 0, 0, 1], 0).into(),
+        Default::default(),
+        TcpOptions {
+            max_connections: 2,
+            ..TcpOptions::default()
+        },
+        ServerOptions::default(),
+    );
+    let runtime = Runtime::new().unwrap();
+    let (client, _) = connect(&runtime, server.address, options()).unwrap();
+    let mut leaving = raw(server.address);
+    leaving.write_all(&framed(&null(1))).unwrap();
+    assert_eq!(read_reply(&mut leaving), 1);
+    // While the server looks elsewhere, a call and the end of the stream arrive, so it gets one
+    // notice for both. Nor does its reply tell it, because this side still reads.
+    let stall = client.call(number(STALL, 200));
+    runtime.block_on(runtime.sleep(Duration::from_millis(20)));
+    leaving.write_all(&framed(&null(2))).unwrap();
+    leaving.shutdown(std::net::Shutdown::Write).unwrap();
+    assert!(runtime.block_on(stall).is_ok());
+    assert_eq!(read_reply(&mut leaving), 2);
+    assert!(is_closed(&mut leaving), "the server closes in turn");
+    let (another, _) = connect(&runtime, server.address, options()).unwrap();
+    let null = another.call(call(NULL, Message::default()));
+    assert!(runtime.block_on(null).is_ok(), "its place is free");
+}

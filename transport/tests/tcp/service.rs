@@ -1,0 +1,200 @@
+//! The program that the tests call, and what they need to run it.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use onc_rpc::{AcceptStatus, Encoder, Message};
+use rpc_transport::{
+    Call, CallError, Client, ClientOptions, Denial, Outcome, Programs, Reply, Request, Runtime,
+    Server, ServerOptions, ServerStats, Service, Stop, TcpClient, TcpOptions, TcpServer,
+};
+
+pub(crate) const PROG: u32 = 0x2000_0001;
+pub(crate) const VERS: u32 = 2;
+pub(crate) const NULL: u32 = 0;
+/// An opaque, there and back as bulk.
+pub(crate) const ECHO: u32 = 1;
+/// Milliseconds; answered by a worker after that time.
+pub(crate) const SLEEP: u32 = 2;
+/// Adds one to the count and returns it, after as many milliseconds as it is told. Not to be
+/// executed twice.
+pub(crate) const COUNT: u32 = 3;
+/// A worker panics.
+pub(crate) const PANIC: u32 = 4;
+/// The service itself panics.
+pub(crate) const PANIC_AT_ONCE: u32 = 5;
+/// Milliseconds; the server's own thread does nothing else for that time.
+pub(crate) const STALL: u32 = 6;
+
+const MAX: u32 = 8 << 20;
+
+pub(crate) struct Echo {
+    pub(crate) count: Arc<AtomicU32>,
+}
+
+impl Service for Echo {
+    fn programs(&self) -> &[Programs] {
+        &[Programs {
+            prog: PROG,
+            low: VERS,
+            high: VERS,
+        }]
+    }
+
+    fn call(&mut self, request: Request) -> Outcome {
+        let mut args = request.args();
+        let garbage = || Outcome::Done(Err(Denial::Accepted(AcceptStatus::GarbageArgs)));
+        match request.proc {
+            NULL => Outcome::Done(Ok(Message::default())),
+            ECHO => match args.bulk(MAX) {
+                Ok(data) => {
+                    let mut results = Encoder::new();
+                    results.bulk(data);
+                    Outcome::Done(Ok(results.finish()))
+                }
+                Err(_) => garbage(),
+            },
+            SLEEP | COUNT => {
+                let Ok(millis) = args.u32() else {
+                    return garbage();
+                };
+                let count = (request.proc == COUNT).then(|| Arc::clone(&self.count));
+                Outcome::Later(Box::new(move || {
+                    let mut results = Encoder::new();
+                    if let Some(count) = count {
+                        results.u32(count.fetch_add(1, Ordering::SeqCst) + 1);
+                    }
+                    std::thread::sleep(Duration::from_millis(u64::from(millis)));
+                    Ok(results.finish())
+                }))
+            }
+            STALL => {
+                let millis = args.u32().unwrap_or(0);
+                std::thread::sleep(Duration::from_millis(u64::from(millis)));
+                Outcome::Done(Ok(Message::default()))
+            }
+            PANIC => Outcome::Later(Box::new(|| panic!("asked for by the test"))),
+            PANIC_AT_ONCE => panic!("asked for by the test"),
+            _ => Outcome::Done(Err(Denial::Accepted(AcceptStatus::ProcUnavail))),
+        }
+    }
+
+    fn remember_reply(&self, _prog: u32, _vers: u32, proc: u32) -> bool {
+        proc == COUNT
+    }
+}
+
+/// A server on a thread of its own; ends when dropped.
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    stop: Stop,
+    thread: Option<JoinHandle<ServerStats>>,
+}
+
+impl Running {
+    pub(crate) fn start() -> Self {
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::with(
+            local,
+            Arc::default(),
+            TcpOptions::default(),
+            ServerOptions::default(),
+        )
+    }
+
+    pub(crate) fn with(
+        address: SocketAddr,
+        count: Arc<AtomicU32>,
+        tcp: TcpOptions,
+        options: ServerOptions,
+    ) -> Self {
+        let port = TcpServer::bind(address, tcp).unwrap();
+        let address = port.local_addr();
+        let stop = Stop::new();
+        let theirs = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut server = Server::new(Box::new(Echo { count }), options).unwrap();
+            server.add_port(Rc::new(RefCell::new(port))).unwrap();
+            server.run(&theirs);
+            server.stats()
+        });
+        let thread = Some(thread);
+        Self {
+            address,
+            stop,
+            thread,
+        }
+    }
+
+    pub(crate) fn stop(mut self) -> ServerStats {
+        self.stop.stop();
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+pub(crate) fn options() -> ClientOptions {
+    ClientOptions {
+        backoff_min: Duration::from_millis(5),
+        backoff_max: Duration::from_millis(50),
+        give_up_after: Duration::from_secs(20),
+        ..ClientOptions::default()
+    }
+}
+
+pub(crate) fn connect(
+    runtime: &Runtime,
+    address: SocketAddr,
+    options: ClientOptions,
+) -> Result<(Client, Rc<RefCell<TcpClient>>), CallError> {
+    let port = Rc::new(RefCell::new(TcpClient::new(TcpOptions::default())));
+    let connecting = Client::connect(runtime, address, port.clone(), options);
+    Ok((runtime.block_on(connecting)?, port))
+}
+
+pub(crate) fn call(proc: u32, args: Message) -> Call {
+    Call {
+        prog: PROG,
+        vers: VERS,
+        proc,
+        args,
+        reply: Default::default(),
+    }
+}
+
+pub(crate) fn echo(data: Bytes) -> Call {
+    let mut args = Encoder::new();
+    args.bulk(data);
+    call(ECHO, args.finish())
+}
+
+pub(crate) fn number(proc: u32, number: u32) -> Call {
+    let mut args = Encoder::new();
+    args.u32(number);
+    call(proc, args.finish())
+}
+
+pub(crate) fn echoed(reply: &Reply) -> Bytes {
+    reply.results().bulk(MAX).unwrap()
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub(crate) fn pattern(seed: usize, len: usize) -> Bytes {
+    (0..len)
+        .map(|at| ((at * 31) ^ (at >> 8) ^ seed) as u8)
+        .collect()
+}
