@@ -284,6 +284,19 @@ fn a_bad_credential_is_answered_with_auth_error() {
 }
 
 #[test]
+fn a_seventeenth_group_is_one_too_many() {
+    let cred = |groups: u32| {
+        let body = [7, 0, 1, 1, groups].into_iter().chain(0..groups);
+        let body: Vec<u32> = body.collect();
+        let start = [9, 0, 2, 100_003, 3, 1, 1, body.len() as u32 * 4];
+        call_of(words(&[&start[..], &body, &[0, 0]].concat()))
+    };
+    assert!(cred(16).is_ok());
+    let error = cred(17).unwrap_err();
+    assert_eq!(error.reply(), auth_error(AuthStat::BAD_CRED));
+}
+
+#[test]
 fn a_bad_verifier_is_answered_with_auth_error() {
     for verf in [&[][..], &[0], &[0, 4], &[0, 401]] {
         let call = [&[9, 0, 2, 100_003, 3, 1, 0, 0], verf].concat();

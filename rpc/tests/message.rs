@@ -229,6 +229,17 @@ fn opaque_data_in_one_segment_is_not_copied() {
 }
 
 #[test]
+fn opaque_data_that_ends_a_segment_is_not_copied_and_what_crosses_its_end_is() {
+    let message = Message::from_payload(Bytes::from_static(b"\0\0\0\x08abcdefgh"));
+    let whole = message.payload()[0].clone();
+    let opaque = Decoder::new(&message).opaque(8).unwrap();
+    assert_eq!(opaque.as_ptr(), whole[4..].as_ptr());
+    let cut = Segments::from_iter([whole.slice(..8), whole.slice(8..)]);
+    let message = Message::new(cut, []);
+    assert_eq!(Decoder::new(&message).opaque(8).unwrap(), opaque);
+}
+
+#[test]
 fn no_bytes_at_the_end_are_opaque_data_too() {
     for payload in [
         Segments::new(),
