@@ -107,7 +107,7 @@ impl Header {
             proc::DONE => return Err(HeaderError::Done { xid }),
             proc::ERROR => {
                 let error = from.error();
-                Body::Error(error.map_err(|_| HeaderError::BadError { xid })?)
+                Body::Error(error.map_err(|reason| HeaderError::BadError { xid, reason })?)
             }
             _ => return Err(malformed(Malformed::Procedure(procedure))),
         };

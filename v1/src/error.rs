@@ -53,10 +53,12 @@ pub enum HeaderError {
         xid: u32,
     },
     /// An RDMA_ERROR that cannot be decoded (section 4.5).
-    #[error("malformed RDMA_ERROR (XID {xid:#010x})")]
+    #[error("malformed RDMA_ERROR (XID {xid:#010x}): {reason}")]
     BadError {
         /// Its transaction id.
         xid: u32,
+        /// What is wrong.
+        reason: Malformed,
     },
 }
 
@@ -120,7 +122,7 @@ impl HeaderError {
             | Self::Malformed { xid, .. }
             | Self::Msgp { xid }
             | Self::Done { xid }
-            | Self::BadError { xid } => Some(xid),
+            | Self::BadError { xid, .. } => Some(xid),
         }
     }
 

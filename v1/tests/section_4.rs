@@ -195,7 +195,10 @@ fn s4_5_an_rdma_error_that_cannot_be_decoded_is_discarded() {
         &[XID, 1, 32, 4, 3, 0, 0],
         &[XID, 1, 32, 4, 0],
     ] {
-        assert_eq!(error_of(message), HeaderError::BadError { xid: XID });
+        assert!(matches!(
+            error_of(message),
+            HeaderError::BadError { xid: XID, .. }
+        ));
         assert_eq!(answers(message), (None, None));
     }
 }
