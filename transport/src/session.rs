@@ -200,31 +200,7 @@ impl Session {
 
     /// Does what is due.
     pub(crate) fn poll(&mut self, port: &mut dyn ClientPort, now: Time) {
-        for lane in 0..self.lanes.len() {
-            match self.lanes[lane].state {
-                State::Connecting { conn, until } if until <= now => {
-                    port.close(conn);
-                    let reason = format!("no answer in {:?}", self.options.connect_timeout);
-                    let (retry, was_up) = (true, false);
-                    self.lost(
-                        lane,
-                        Down {
-                            reason,
-                            retry,
-                            was_up,
-                        },
-                        now,
-                    );
-                }
-                State::Up { .. } => continue,
-                _ => {}
-            }
-            if self.lanes[lane].gives_up(&self.options, now) {
-                self.give_up(lane);
-            } else if self.lanes[lane].waiting > 0 {
-                self.open_if_due(lane, port, now);
-            }
-        }
+        // First what may end connections, then what makes them.
         while let Some(&(due, xid)) = self.tries.front() {
             let current = self.is_current(due, xid);
             if current && due > now {
@@ -233,6 +209,22 @@ impl Session {
             self.tries.pop_front();
             if current {
                 self.overdue(xid, port, now);
+            }
+        }
+        for lane in 0..self.lanes.len() {
+            match self.lanes[lane].state {
+                State::Connecting { conn, until } if until <= now => {
+                    port.close(conn);
+                    let reason = format!("no answer in {:?}", self.options.connect_timeout);
+                    self.lost(lane, no_answer(reason, false), now);
+                }
+                State::Up { .. } => continue,
+                _ => {}
+            }
+            if self.lanes[lane].gives_up(&self.options, now) {
+                self.give_up(lane);
+            } else if self.lanes[lane].waiting > 0 {
+                self.open_if_due(lane, port, now);
             }
         }
     }
@@ -443,7 +435,7 @@ impl Session {
         pending.due = now + self.options.timeout;
         self.tries.push_back((pending.due, xid));
         let (lane, sent) = (pending.lane, pending.sent);
-        // A call that waited for its connection for most of the try has a whole one to come.
+        // Unless the call waited for its connection for most of the try: then it has the next one.
         if let Some((conn, at)) = sent
             && self.lanes[lane].up() == Some(conn)
             && now - at >= self.options.timeout / 2
@@ -452,16 +444,7 @@ impl Session {
             self.stats.overdue += 1;
             port.close(conn);
             let reason = format!("no reply in {:?}", self.options.timeout);
-            let (retry, was_up) = (true, true);
-            self.lost(
-                lane,
-                Down {
-                    reason,
-                    retry,
-                    was_up,
-                },
-                now,
-            );
+            self.lost(lane, no_answer(reason, true), now);
         }
     }
 
@@ -500,6 +483,16 @@ impl Session {
         {
             port.cancel(conn, xid);
         }
+    }
+}
+
+/// A connection that is given up here, for the peer's silence.
+fn no_answer(reason: String, was_up: bool) -> Down {
+    let retry = true;
+    Down {
+        reason,
+        retry,
+        was_up,
     }
 }
 
