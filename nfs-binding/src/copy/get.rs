@@ -1,0 +1,391 @@
+//! From a server to this machine: entries, directories, links.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::fs::{FileType as Kind, Timestamps, makedev};
+use rustix::io::Errno;
+
+use super::budget::Budget;
+use super::ledger::Ledger;
+use super::links::{Links, Turn};
+use super::local::{Keep, LocalDir, MODE_BITS, timespec};
+use super::work::{At, Dir, run_all};
+use super::{CopyError, CopyOptions, Owner, Report, Totals};
+use crate::client::{Follow, Listing, Mount, NfsError, Object, Place, RpcClient};
+use crate::proto::{Attributes, FileHandle, FileType};
+
+/// Copies the file or directory `remote`, a path from the export's root on, to `local`, whose
+/// parent exists. A symbolic link at the end of the path is copied, not followed. `progress` is
+/// called after each step.
+///
+/// See the [module's text](super) for what happens to what is there. Names that the server gives
+/// cannot lead out of `local`: those with a slash are refused, and nothing is opened through a
+/// symbolic link below it.
+pub async fn get<C: RpcClient>(
+    mount: &Mount<C>,
+    remote: &[u8],
+    local: &Path,
+    options: &CopyOptions,
+    progress: &mut dyn FnMut(&Totals),
+) -> Report {
+    let ledger = Ledger::new(progress);
+    let get = Get {
+        mount,
+        options,
+        budget: Budget::new(options.bytes_in_flight),
+        links: Links::default(),
+        ledger: &ledger,
+    };
+    match get.start(remote, local).await {
+        Ok(first) => {
+            run_all(first, options.files_in_flight, &ledger, |task| {
+                get.run(task)
+            })
+            .await;
+        }
+        Err(error) => ledger.problem(error.into()),
+    }
+
+    ledger.report()
+}
+
+pub(super) struct Get<'a, C> {
+    pub(super) mount: &'a Mount<C>,
+    pub(super) options: &'a CopyOptions,
+    pub(super) budget: Budget,
+    /// Where an object's first name went: a path that is good from the current directory.
+    links: Links<(u64, u64), PathBuf, Item>,
+    pub(super) ledger: &'a Ledger<'a>,
+}
+
+type GetDir = Dir<Sides>;
+
+/// A directory's two sides.
+#[derive(Debug)]
+pub(super) struct Sides {
+    pub(super) local: LocalDir,
+    remote: FileHandle,
+    /// The attributes on the server; none for the one that holds the root of the copy.
+    attributes: Option<Attributes>,
+}
+
+/// An entry to copy.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) dir: Rc<GetDir>,
+    /// Its name on the server.
+    name: Box<[u8]>,
+    /// Its name here, if that is another: of the root of the copy.
+    local: Option<Box<[u8]>>,
+    /// The object, as far as the listing gave it.
+    object: Option<Object>,
+}
+
+impl Item {
+    pub(super) fn local(&self) -> &[u8] {
+        self.local.as_deref().unwrap_or(&self.name)
+    }
+
+    pub(super) fn at(&self) -> At<'_, Sides> {
+        self.dir.at(&self.name)
+    }
+
+    /// An error of the operating system at its local name.
+    pub(super) fn failed(&self, doing: &'static str) -> impl Fn(Errno) -> CopyError {
+        move |error| self.dir.info.local.error(doing, self.local(), error)
+    }
+}
+
+enum Task<'m, C> {
+    Copy(Item),
+    List(Rc<GetDir>, Listing<'m, C>),
+    Finish(Rc<GetDir>),
+}
+
+/// What became of an entry.
+enum Outcome<'m, C> {
+    Done,
+    Directory(Task<'m, C>),
+    /// Done, and so these can go on.
+    Release(Vec<Item>),
+    Wait,
+}
+
+impl<'m, C: RpcClient> Get<'m, C> {
+    async fn start(&self, remote: &[u8], local: &Path) -> Result<Task<'m, C>, NfsError> {
+        let object = self.mount.resolve(remote, Follow::No).await?;
+        let mut path: Vec<&[u8]> = crate::client::components(remote).collect();
+        let name = path.pop().unwrap_or_default();
+        let info = Sides {
+            local: LocalDir::current(),
+            // Only looked at for entries without an object, and this one has it.
+            remote: object.handle,
+            attributes: None,
+        };
+        Ok(Task::Copy(Item {
+            dir: Dir::new(None, path.join(&b'/'), info),
+            name: name.into(),
+            local: Some(local.as_os_str().as_bytes().into()),
+            object: Some(object),
+        }))
+    }
+
+    /// Runs one task; what goes wrong is noted, and ends that task only.
+    async fn run(&self, task: Task<'m, C>) -> Vec<Task<'m, C>> {
+        match task {
+            Task::Copy(item) => {
+                let dir = Rc::clone(&item.dir);
+                let released = match self.entry(item).await {
+                    Ok(Outcome::Directory(list)) => return vec![list],
+                    Ok(Outcome::Wait) => return Vec::new(),
+                    Ok(Outcome::Done) => Vec::new(),
+                    Ok(Outcome::Release(items)) => items,
+                    Err((error, items)) => {
+                        self.ledger.problem(error);
+                        items
+                    }
+                };
+                let mut tasks = self.ended(dir);
+                tasks.extend(released.into_iter().map(Task::Copy));
+                tasks
+            }
+            Task::List(dir, listing) => self.list(dir, listing).await,
+            Task::Finish(dir) => {
+                self.finish_dir(&dir);
+                match dir.parent() {
+                    Some(parent) => self.ended(Rc::clone(parent)),
+                    None => Vec::new(),
+                }
+            }
+        }
+    }
+
+    /// One less to do in a directory.
+    fn ended(&self, dir: Rc<GetDir>) -> Vec<Task<'m, C>> {
+        match dir.end() {
+            true => vec![Task::Finish(dir)],
+            false => Vec::new(),
+        }
+    }
+
+    async fn list(&self, dir: Rc<GetDir>, mut listing: Listing<'m, C>) -> Vec<Task<'m, C>> {
+        let entries = match listing.next(&*dir).await {
+            Ok(Some(entries)) => entries,
+            Ok(None) => return self.ended(dir),
+            Err(error) => {
+                self.ledger.problem(error.into());
+                return self.ended(dir);
+            }
+        };
+        let mut tasks = Vec::with_capacity(entries.len() + 1);
+        tasks.push(Task::List(Rc::clone(&dir), listing));
+        tasks.extend(entries.into_iter().map(|entry| {
+            dir.begin();
+            let object = entry.handle.zip(entry.attributes);
+            Task::Copy(Item {
+                dir: Rc::clone(&dir),
+                // A copy: the name is a slice of the whole reply.
+                name: entry.name.0[..].into(),
+                local: None,
+                object: object.map(|(handle, attributes)| Object { handle, attributes }),
+            })
+        }));
+        tasks
+    }
+
+    async fn entry(&self, mut item: Item) -> Result<Outcome<'m, C>, (CopyError, Vec<Item>)> {
+        let alone = |error| (error, Vec::new());
+        let object = match item.object.take() {
+            Some(object) => object,
+            None => {
+                let dir = item.dir.info.remote;
+                let found = self.mount.lookup(dir, &item.name, &item.at()).await;
+                found.map_err(|error| alone(error.into()))?
+            }
+        };
+        let attributes = &object.attributes;
+        if attributes.file_type == FileType::Directory {
+            return self.make_dir(&item, object).map_err(alone);
+        }
+        let key = (attributes.fsid, attributes.fileid);
+        let nlink = u64::from(attributes.nlink);
+        if nlink < 2 {
+            self.object(&item, &object).await.map_err(alone)?;
+            return Ok(Outcome::Done);
+        }
+        item.object = Some(object);
+        match self.links.found(key, nlink, item) {
+            Turn::Wait => Ok(Outcome::Wait),
+            Turn::Link(item, place) => {
+                self.link(&item, &place).map_err(alone)?;
+                Ok(Outcome::Done)
+            }
+            Turn::Copy(mut item) => {
+                let copied = match item.object.take() {
+                    Some(object) => self.object(&item, &object).await,
+                    None => Ok(()),
+                };
+                match copied {
+                    Ok(()) => {
+                        let place = item.dir.info.local.path(item.local());
+                        Ok(Outcome::Release(self.links.done(key, place)))
+                    }
+                    Err(error) => Err((error, self.links.failed(key))),
+                }
+            }
+        }
+    }
+
+    /// Copies what is no directory.
+    async fn object(&self, item: &Item, object: &Object) -> Result<(), CopyError> {
+        if object.attributes.file_type == FileType::Regular {
+            return self.file(item, object).await;
+        }
+        self.special(item, object).await?;
+        let keep = self.keep(&object.attributes);
+        let local = &item.dir.info.local;
+        let kept = local.finish_entry(item.local(), &keep);
+        self.note_owner(kept.map_err(item.failed("setting attributes of"))?);
+        self.ledger.count(|totals| totals.others += 1);
+        Ok(())
+    }
+
+    /// Makes a symbolic link, pipe, socket or device.
+    async fn special(&self, item: &Item, object: &Object) -> Result<(), CopyError> {
+        let attributes = &object.attributes;
+        let (local, name) = (&item.dir.info.local, item.local());
+        let device = makedev(attributes.rdev.major, attributes.rdev.minor);
+        let kind = match attributes.file_type {
+            FileType::Symlink => {
+                let text = self.mount.readlink(object.handle, &item.at()).await?;
+                return self.make(item, || local.make_symlink(name, &text));
+            }
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+            FileType::Character => Kind::CharacterDevice,
+            _ => Kind::BlockDevice,
+        };
+        self.make(item, || local.make_node(name, kind, device))
+    }
+
+    /// Makes something; in place of what has the name, unless that is a directory.
+    fn make(&self, item: &Item, make: impl Fn() -> Result<(), Errno>) -> Result<(), CopyError> {
+        match make() {
+            Err(Errno::EXIST) => {
+                self.make_way(item)?;
+                make().map_err(item.failed("creating"))
+            }
+            outcome => outcome.map_err(item.failed("creating")),
+        }
+    }
+
+    /// Removes what has the local name, unless that is a directory.
+    pub(super) fn make_way(&self, item: &Item) -> Result<(), CopyError> {
+        let (local, name) = (&item.dir.info.local, item.local());
+        match local.stat(name) {
+            Err(Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(item.failed("reading")(error)),
+            Ok(stat) if Kind::from_raw_mode(stat.st_mode) == Kind::Directory => {
+                return Err(in_the_way(item, true));
+            }
+            Ok(_) => {}
+        }
+        match local.remove(name) {
+            Err(Errno::NOENT) | Ok(()) => Ok(()),
+            Err(error) => Err(item.failed("removing")(error)),
+        }
+    }
+
+    /// Gives a file that was copied a further name.
+    fn link(&self, item: &Item, place: &Path) -> Result<(), CopyError> {
+        let from = LocalDir::current();
+        let (to, name) = (&item.dir.info.local, item.local());
+        let path = place.as_os_str().as_bytes();
+        let same = match (from.stat(path), to.stat(name)) {
+            (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
+            _ => false,
+        };
+        if !same {
+            self.make(item, || from.make_link(path, to, name))?;
+        }
+        self.ledger.count(|totals| totals.others += 1);
+        Ok(())
+    }
+
+    fn make_dir(&self, item: &Item, object: Object) -> Result<Outcome<'m, C>, CopyError> {
+        if !self.options.recursive {
+            let path = item.at().display();
+            return Err(CopyError::NotRecursive { path });
+        }
+        let (above, name) = (&item.dir.info.local, item.local());
+        match above.make_dir(name) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(item.failed("making directory")(error)),
+        }
+        // The root of the copy is the user's to name: it may be a symbolic link to a directory.
+        let here = match item.local {
+            Some(_) => above.open_dir(&[name, b"/."].concat()),
+            None => above.open_dir(name),
+        };
+        let here = here.map_err(|error| match error {
+            Errno::NOTDIR | Errno::LOOP => in_the_way(item, false),
+            error => item.failed("opening directory")(error),
+        })?;
+        let info = Sides {
+            local: here,
+            remote: object.handle,
+            attributes: Some(object.attributes),
+        };
+        let dir = Dir::new(Some(Rc::clone(&item.dir)), item.name.to_vec(), info);
+        let listing = self.mount.list(object.handle);
+        Ok(Outcome::Directory(Task::List(dir, listing)))
+    }
+
+    fn finish_dir(&self, dir: &GetDir) {
+        let Some(attributes) = &dir.info.attributes else {
+            return;
+        };
+        match dir.info.local.finish(&self.keep(attributes)) {
+            Ok(kept) => {
+                self.note_owner(kept);
+                self.ledger.count(|totals| totals.directories += 1);
+            }
+            Err(error) => {
+                let local = &dir.info.local;
+                let problem = local.error("setting attributes of", b"", error);
+                self.ledger.problem(problem);
+            }
+        }
+    }
+
+    /// What an object gets here of its attributes there.
+    pub(super) fn keep(&self, attributes: &Attributes) -> Keep {
+        let is_link = attributes.file_type == FileType::Symlink;
+        let required = self.options.owner == Owner::Yes;
+        let owner = (attributes.uid, attributes.gid, required);
+        Keep {
+            mode: (!is_link).then_some(attributes.mode & MODE_BITS),
+            owner: self.options.owner.wanted().then_some(owner),
+            times: Timestamps {
+                last_access: timespec(attributes.atime),
+                last_modification: timespec(attributes.mtime),
+            },
+        }
+    }
+
+    pub(super) fn note_owner(&self, kept: bool) {
+        if !kept {
+            self.ledger.count(|totals| totals.owners_lost += 1);
+        }
+    }
+}
+
+pub(super) fn in_the_way(item: &Item, is_directory: bool) -> CopyError {
+    let path = item.dir.info.local.path(item.local());
+    CopyError::InTheWay {
+        path: path.as_os_str().as_bytes().into(),
+        is_directory,
+    }
+}

@@ -1,0 +1,62 @@
+//! What a copy has done, and what went wrong.
+
+use std::cell::{Cell, RefCell};
+
+use super::{CopyError, MAX_PROBLEMS, Report, Totals};
+
+/// Kept while a copy runs; all its tasks write to it.
+pub(super) struct Ledger<'p> {
+    totals: Cell<Totals>,
+    problems: RefCell<Vec<CopyError>>,
+    stopped: Cell<bool>,
+    progress: RefCell<&'p mut dyn FnMut(&Totals)>,
+}
+
+impl<'p> Ledger<'p> {
+    pub(super) fn new(progress: &'p mut dyn FnMut(&Totals)) -> Self {
+        Self {
+            totals: Cell::default(),
+            problems: RefCell::default(),
+            stopped: Cell::new(false),
+            progress: RefCell::new(progress),
+        }
+    }
+
+    /// Counts, and tells the user's callback.
+    pub(super) fn count(&self, change: impl FnOnce(&mut Totals)) {
+        let mut totals = self.totals.get();
+        change(&mut totals);
+        self.totals.set(totals);
+        // A callback that copies in turn has a ledger of its own, so this is never borrowed twice.
+        (self.progress.borrow_mut())(&totals);
+    }
+
+    /// Notes what went wrong.
+    pub(super) fn problem(&self, error: CopyError) {
+        tracing::debug!(%error, "copy");
+        if error.is_fatal() && self.stopped.replace(true) {
+            // Every call that was in flight ends like this: once is enough.
+            return;
+        }
+        let mut problems = self.problems.borrow_mut();
+        if problems.len() < MAX_PROBLEMS {
+            problems.push(error);
+        }
+        drop(problems);
+        self.count(|totals| totals.problems += 1);
+    }
+
+    /// Whether there is no point in going on.
+    pub(super) fn stopped(&self) -> bool {
+        self.stopped.get()
+    }
+
+    /// The end of it: takes the problems out.
+    pub(super) fn report(&self) -> Report {
+        Report {
+            totals: self.totals.get(),
+            problems: self.problems.take(),
+            stopped: self.stopped.get(),
+        }
+    }
+}

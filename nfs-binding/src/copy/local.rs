@@ -1,0 +1,280 @@
+//! This machine's files: always by directory and name, never following a symbolic link that
+//! someone may have put there meanwhile, and never waiting for a pipe's other end.
+
+use std::ffi::OsStr;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use rustix::fs::{
+    Advice, AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps,
+    Uid, fadvise, fchmod, fchown, fstat, ftruncate, futimens, linkat, mkdirat, mknodat, openat,
+    readlinkat, seek, statat, symlinkat, unlinkat, utimensat,
+};
+use rustix::io::Errno;
+
+use super::CopyError;
+use crate::proto::NfsTime;
+
+/// Flags of every open.
+const OPEN: OFlags = OFlags::CLOEXEC
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK);
+/// Permission bits, set-id bits and the sticky bit.
+pub(super) const MODE_BITS: u32 = 0o7777;
+
+/// A directory of this machine, or (at the top of a copy) the current one.
+#[derive(Debug)]
+pub(super) struct LocalDir {
+    fd: Option<OwnedFd>,
+    /// Its path, for messages.
+    path: PathBuf,
+}
+
+impl LocalDir {
+    /// The directory that relative paths start from.
+    pub(super) fn current() -> Self {
+        Self {
+            fd: None,
+            path: PathBuf::new(),
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().map_or(CWD, AsFd::as_fd)
+    }
+
+    /// Path of an entry, for messages.
+    pub(super) fn path(&self, name: &[u8]) -> PathBuf {
+        self.path.join(OsStr::from_bytes(name))
+    }
+
+    /// An error at an entry.
+    pub(super) fn error(&self, doing: &'static str, name: &[u8], source: Errno) -> CopyError {
+        CopyError::Local {
+            doing,
+            path: self.path(name),
+            source: source.into(),
+        }
+    }
+
+    pub(super) fn stat(&self, name: &[u8]) -> Result<Stat, Errno> {
+        statat(self.fd(), name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    pub(super) fn open_dir(&self, name: &[u8]) -> Result<Self, Errno> {
+        let flags = OPEN | OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = openat(self.fd(), name, flags, Mode::empty())?;
+        Ok(Self {
+            fd: Some(fd),
+            path: self.path(name),
+        })
+    }
+
+    /// Its entries, `.` and `..` included.
+    pub(super) fn entries(&self) -> Result<Dir, Errno> {
+        Dir::read_from(self.fd())
+    }
+
+    pub(super) fn open_file(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+        openat(self.fd(), name, OPEN | OFlags::RDONLY, Mode::empty())
+    }
+
+    /// Opens a file that is not there yet.
+    pub(super) fn create_file(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let flags = OPEN | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        openat(self.fd(), name, flags, Mode::RUSR | Mode::WUSR)
+    }
+
+    /// Opens a file that is there, and empties it.
+    pub(super) fn empty_file(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let flags = OPEN | OFlags::WRONLY | OFlags::TRUNC;
+        openat(self.fd(), name, flags, Mode::empty())
+    }
+
+    pub(super) fn make_dir(&self, name: &[u8]) -> Result<(), Errno> {
+        mkdirat(self.fd(), name, Mode::RWXU)
+    }
+
+    pub(super) fn make_symlink(&self, name: &[u8], text: &[u8]) -> Result<(), Errno> {
+        symlinkat(text, self.fd(), name)
+    }
+
+    pub(super) fn make_node(&self, name: &[u8], kind: FileType, device: u64) -> Result<(), Errno> {
+        mknodat(self.fd(), name, kind, Mode::RUSR | Mode::WUSR, device)
+    }
+
+    /// A further name for what `path`, from this directory on, names.
+    pub(super) fn make_link(&self, path: &[u8], to: &Self, name: &[u8]) -> Result<(), Errno> {
+        linkat(self.fd(), path, to.fd(), name, AtFlags::empty())
+    }
+
+    pub(super) fn read_link(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        readlinkat(self.fd(), name, Vec::new()).map(std::ffi::CString::into_bytes)
+    }
+
+    pub(super) fn remove(&self, name: &[u8]) -> Result<(), Errno> {
+        unlinkat(self.fd(), name, AtFlags::empty())
+    }
+
+    /// Sets what `keep` says on something that cannot be opened: a link, a pipe, a device.
+    /// Whether its owner could be kept.
+    pub(super) fn finish_entry(&self, name: &[u8], keep: &Keep) -> Result<bool, Errno> {
+        let fd = self.fd();
+        let owned = keep
+            .owner(|uid, gid| rustix::fs::chownat(fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW))?;
+        if let Some(mode) = keep.mode {
+            // There is no such call that does not follow links; `mode` is none for them.
+            rustix::fs::chmodat(fd, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
+        }
+        utimensat(fd, name, &keep.times, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(owned)
+    }
+
+    /// Sets what `keep` says on the directory itself. Whether its owner could be kept.
+    pub(super) fn finish(&self, keep: &Keep) -> Result<bool, Errno> {
+        match &self.fd {
+            Some(fd) => finish_file(fd, keep),
+            None => Ok(true),
+        }
+    }
+}
+
+/// What an object gets when it is done.
+#[derive(Clone, Debug)]
+pub(super) struct Keep {
+    /// Permission bits; none for a symbolic link.
+    pub(super) mode: Option<u32>,
+    /// Owner and group, and whether failing to set them is an error.
+    pub(super) owner: Option<(u32, u32, bool)>,
+    pub(super) times: Timestamps,
+}
+
+impl Keep {
+    fn owner(
+        &self,
+        set: impl FnOnce(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
+    ) -> Result<bool, Errno> {
+        let Some((uid, gid, required)) = self.owner else {
+            return Ok(true);
+        };
+        match set(Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
+            Ok(()) => Ok(true),
+            Err(Errno::PERM | Errno::INVAL) if !required => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Sets what `keep` says: the owner first, since a change of owner clears set-id bits. Whether
+/// the owner could be kept.
+pub(super) fn finish_file(fd: &OwnedFd, keep: &Keep) -> Result<bool, Errno> {
+    let owned = keep.owner(|uid, gid| fchown(fd, uid, gid))?;
+    if let Some(mode) = keep.mode {
+        fchmod(fd, Mode::from_raw_mode(mode))?;
+    }
+    futimens(fd, &keep.times)?;
+    Ok(owned)
+}
+
+/// A time as the operating system has it.
+pub(super) fn timespec(time: NfsTime) -> Timespec {
+    Timespec {
+        tv_sec: time.seconds.into(),
+        tv_nsec: time.nanos.min(999_999_999).into(),
+    }
+}
+
+/// A time as NFS version 3 has it: seconds are unsigned and have 32 bits. The nearest there is,
+/// and whether that is the time itself.
+pub(super) fn nfs_time(seconds: i64, nanos: u32) -> (NfsTime, bool) {
+    match u32::try_from(seconds) {
+        Ok(seconds) => (NfsTime { seconds, nanos }, true),
+        Err(_) if seconds < 0 => (NfsTime::default(), false),
+        Err(_) => {
+            let (seconds, nanos) = (u32::MAX, 999_999_999);
+            (NfsTime { seconds, nanos }, false)
+        }
+    }
+}
+
+/// What tells whether a file was written to.
+pub(super) fn version(stat: &Stat) -> (i64, i64, u64) {
+    (
+        stat.st_size,
+        stat.st_mtime as i64,
+        stat.st_mtime_nsec as u64,
+    )
+}
+
+pub(super) fn stat_file(fd: &OwnedFd) -> Result<Stat, Errno> {
+    fstat(fd)
+}
+
+pub(super) fn set_len(fd: &OwnedFd, len: u64) -> Result<(), Errno> {
+    ftruncate(fd, len)
+}
+
+/// Tells the kernel that the file will be read from start to end, so that it reads ahead.
+pub(super) fn read_ahead(fd: &OwnedFd) {
+    // Advice: where it is not taken, reading just is slower.
+    let _ = fadvise(fd, 0, None, Advice::Sequential);
+}
+
+/// The next part of `file` from `offset` on that is not a hole, up to `size`. Where the file
+/// system cannot say, all is data.
+pub(super) fn next_data(fd: &OwnedFd, offset: u64, size: u64) -> Option<Range<u64>> {
+    if offset >= size {
+        return None;
+    }
+    let start = match seek(fd, SeekFrom::Data(offset)) {
+        Ok(start) => start,
+        // No data from there on.
+        Err(Errno::NXIO) => return None,
+        Err(_) => return Some(offset..size),
+    };
+    let end = seek(fd, SeekFrom::Hole(start)).unwrap_or(size);
+    // Both may be past `size` if the file grows, and may be wrong if it changes meanwhile.
+    (start < size).then(|| start..end.clamp(start + 1, size))
+}
+
+/// Reads until `buf` is full or the file ends. Gives how much.
+pub(super) fn read_at(fd: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < buf.len() {
+        match rustix::io::pread(fd, &mut buf[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes all of `data`.
+pub(super) fn write_at(fd: &OwnedFd, mut data: &[u8], mut offset: u64) -> Result<(), Errno> {
+    while !data.is_empty() {
+        match rustix::io::pwrite(fd, data, offset) {
+            Ok(n) => {
+                data = &data[n..];
+                offset += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// An error of a call on an open file.
+pub(super) fn file_error(doing: &'static str, path: PathBuf, source: Errno) -> CopyError {
+    let source = io::Error::from(source);
+    CopyError::Local {
+        doing,
+        path,
+        source,
+    }
+}

@@ -1,0 +1,212 @@
+//! Copies of whole trees, and of single files, between this machine and a server.
+//!
+//! Many calls are in flight at once, all from one thread: a stack of tasks (an entry to copy, a
+//! directory to list on, a directory to finish), of which the first few are futures under way.
+//! What is in flight is bounded by files and by bytes; what waits is bounded by the entries of the
+//! directories under way, since the stack goes into depth first and lists directories piecemeal.
+//!
+//! What is kept is what `cp -a` keeps: modes, modification and access times to the nanosecond,
+//! symbolic and hard links, holes, pipes, sockets and devices, and owners where the caller may set
+//! them. What happens where something has the name already is what `cp -a` does:
+//!
+//! * a directory onto a directory: their contents are merged;
+//! * a file onto a file: it is emptied and written in place, under its own name from the start
+//!   (so an interrupted copy leaves a shorter file; copying again completes it);
+//! * anything else onto something that is no directory: the old one is removed first. So a file is
+//!   never written *through* a symbolic link, on either side;
+//! * a directory onto something else, or the reverse: an error.
+//!
+//! What fails is noted with its path, and the other files go on, except when the server cannot be
+//! reached any more. Directories get their modes and times when all in them is done.
+//!
+//! Local files are read and written by calls that block: mostly they go to the page cache, and
+//! the kernel is told to read large files ahead.
+
+mod budget;
+mod get;
+mod get_file;
+mod ledger;
+mod links;
+mod local;
+mod put;
+mod put_file;
+mod remove;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::PathBuf;
+
+pub use get::get;
+pub use put::put;
+pub use remove::remove;
+
+use crate::client::{DisplayPath, NfsError};
+
+/// How much is under way at once, and what is kept.
+#[derive(Clone, Debug)]
+pub struct CopyOptions {
+    /// Whether directories are copied (or removed), with all that is in them.
+    pub recursive: bool,
+    /// Files, links and directories under way at once, at least 1.
+    pub files_in_flight: usize,
+    /// Bytes of file data under way at once. A quarter of the pool's limit at most, so that the
+    /// transport finds memory for itself.
+    pub bytes_in_flight: usize,
+    /// Whether owners are kept.
+    pub owner: Owner,
+    /// Whether holes are made where files hold zeroes.
+    pub sparse: Sparse,
+}
+
+impl Default for CopyOptions {
+    fn default() -> Self {
+        Self {
+            recursive: true,
+            files_in_flight: 64,
+            bytes_in_flight: 32 << 20,
+            owner: Owner::IfRoot,
+            sparse: Sparse::Auto,
+        }
+    }
+}
+
+/// Whether owner and group are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// No: everything belongs to whom it is made by.
+    No,
+    /// Tried if this process is root's. Where that is not permitted, they are not kept, which
+    /// [`Totals::owners_lost`] counts.
+    IfRoot,
+    /// Yes; where that is not permitted it is an error.
+    Yes,
+}
+
+/// Whether files get holes when they are fetched. (When they are sent, they get those that the
+/// local file has.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sparse {
+    /// Zeroes become holes if the file takes less room on the server than its length.
+    Auto,
+    /// Zeroes become holes.
+    Always,
+    /// Zeroes are written.
+    Never,
+}
+
+/// What has been done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Regular files done.
+    pub files: u64,
+    /// Directories done.
+    pub directories: u64,
+    /// Symbolic links, hard links and special files done.
+    pub others: u64,
+    /// Bytes of file data moved; holes are not.
+    pub bytes: u64,
+    /// Bytes of file data sent again because the server had restarted before it had them on
+    /// stable storage.
+    pub bytes_again: u64,
+    /// Objects whose owner could not be kept.
+    pub owners_lost: u64,
+    /// What went wrong.
+    pub problems: u64,
+}
+
+/// How a copy or removal ended.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What has been done.
+    pub totals: Totals,
+    /// What went wrong, in the order in which it did; the first [`MAX_PROBLEMS`].
+    pub problems: Vec<CopyError>,
+    /// Whether the rest was given up, since the server could not be reached any more.
+    pub stopped: bool,
+}
+
+/// Problems that are kept; all are counted.
+pub const MAX_PROBLEMS: usize = 1000;
+
+impl Report {
+    /// Whether everything went well.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.totals.problems == 0 && !self.stopped
+    }
+}
+
+/// Why something could not be copied or removed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// On the server.
+    #[error(transparent)]
+    Remote(#[from] NfsError),
+    /// On this machine.
+    #[error("{doing} {}: {source}", path.display())]
+    Local {
+        /// What was tried.
+        doing: &'static str,
+        /// At which path.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// It is a directory, and the copy is not recursive.
+    #[error("{path} is a directory, and -r was not given")]
+    NotRecursive {
+        /// The directory.
+        path: DisplayPath,
+    },
+    /// A directory is where something else is to go, or the reverse.
+    #[error("{path} exists, and {}", if *.is_directory {
+        "is a directory: it is not replaced"
+    } else {
+        "is no directory: none can be made in its place"
+    })]
+    InTheWay {
+        /// What exists.
+        path: DisplayPath,
+        /// Whether that is a directory.
+        is_directory: bool,
+    },
+    /// The source was written to while it was copied: the copy may be a mixture.
+    #[error("{path} changed while it was copied")]
+    Changed {
+        /// The source.
+        path: DisplayPath,
+    },
+    /// A time that NFS version 3 cannot say (before 1970 or after 2106): the nearest was set.
+    #[error("a time of {path} is out of NFS version 3's range, 1970 to 2106")]
+    TimeRange {
+        /// Whose.
+        path: DisplayPath,
+    },
+    /// The server lost what was written, again and again.
+    #[error("the server restarted {times} times while {path} was written; given up")]
+    Restarts {
+        /// The file.
+        path: DisplayPath,
+        /// How often.
+        times: u32,
+    },
+    /// No memory for file data: the pool is too small for what is in flight.
+    #[error("no memory to copy {path}: {source}")]
+    Memory {
+        /// The file.
+        path: DisplayPath,
+        /// What was asked for.
+        source: verbs::PoolExhausted,
+    },
+}
+
+impl CopyError {
+    /// Whether all that follows will fail as well.
+    fn is_fatal(&self) -> bool {
+        matches!(self, Self::Remote(error) if error.is_fatal())
+    }
+}

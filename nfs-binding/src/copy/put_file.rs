@@ -1,0 +1,275 @@
+//! From this machine to a server: what is in a file.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use rustix::fs::{FileType as Kind, Stat};
+
+use super::CopyError;
+use super::local::{file_error, next_data, read_ahead, read_at, stat_file, version};
+use super::put::{Item, Put};
+use crate::client::{NfsError, Object, Place, RpcClient};
+use crate::proto::{FileHandle, FileType, SetAttributes, Stable, Status, Verifier};
+
+/// Data that is written before it is committed, bytes. If the server restarts in between, at most
+/// that much is sent again.
+const WINDOW: u64 = 256 << 20;
+/// WRITEs of one file in flight; the budget bounds their bytes.
+const WRITES: usize = 16;
+/// How often a window is written, when the server restarts each time.
+const ATTEMPTS: u32 = 10;
+
+/// A file under way.
+struct Source<'i> {
+    fd: OwnedFd,
+    size: u64,
+    item: &'i Item,
+    remote: FileHandle,
+    /// Whether there was less in the file than its length said.
+    short: Cell<bool>,
+}
+
+impl<C: RpcClient> Put<'_, C> {
+    /// Copies a regular file.
+    pub(super) async fn file(&self, item: &Item) -> Result<FileHandle, CopyError> {
+        let (source, stat) = self.open(item).await?;
+        let at = item.dir.at(item.name());
+        let mut end = 0;
+        let mut next = next_data(&source.fd, 0, source.size);
+        while let Some(first) = next {
+            let window = self.window(&source, first);
+            self.write_window(&source, &window).await?;
+            end = window.last().map_or(end, |part| part.end);
+            next = next_data(&source.fd, end, source.size);
+        }
+        if end < source.size {
+            // It ends in a hole. On its own, so that no server sets the times first.
+            let attributes = SetAttributes {
+                size: Some(source.size),
+                ..SetAttributes::default()
+            };
+            self.mount.setattr(source.remote, attributes, &at).await?;
+        }
+        let path = || item.dir.info.local.path(&item.local);
+        let now = stat_file(&source.fd).map_err(|e| file_error("reading", path(), e))?;
+        self.finish(source.remote, &stat, &at).await?;
+        self.ledger.count(|totals| totals.files += 1);
+        if source.short.get() || version(&now) != version(&stat) {
+            let path = at.display();
+            self.ledger.problem(CopyError::Changed { path });
+        }
+        Ok(source.remote)
+    }
+
+    async fn open<'i>(&self, item: &'i Item) -> Result<(Source<'i>, Stat), CopyError> {
+        let local = &item.dir.info.local;
+        let failed = |error| local.error("reading", &item.local, error);
+        let fd = local.open_file(&item.local).map_err(failed)?;
+        let stat = stat_file(&fd).map_err(failed)?;
+        if Kind::from_raw_mode(stat.st_mode) != Kind::RegularFile {
+            // It was one when the directory was read.
+            let path = item.dir.at(item.name()).display();
+            return Err(CopyError::Changed { path });
+        }
+        let size = stat.st_size as u64;
+        if size > u64::from(self.mount.limits().wsize) {
+            read_ahead(&fd);
+        }
+        let remote = self.make_file(item).await?.handle;
+        let short = Cell::new(false);
+        let source = Source {
+            fd,
+            size,
+            item,
+            remote,
+            short,
+        };
+        Ok((source, stat))
+    }
+
+    /// An empty file of that name, for its owner alone until it is done. One that is there is
+    /// emptied; anything else but a directory is replaced.
+    async fn make_file(&self, item: &Item) -> Result<Object, CopyError> {
+        let (dir, name) = (item.dir.info.remote, item.name());
+        let at = item.dir.at(name);
+        let attributes = || SetAttributes {
+            mode: Some(0o600),
+            size: Some(0),
+            ..SetAttributes::default()
+        };
+        // Servers differ in what they say to a name that something else has: some take it.
+        let there = match self.mount.create(dir, name, attributes(), &at).await {
+            Ok(file) if file.attributes.file_type == FileType::Regular => {
+                if file.attributes.size > 0 {
+                    // UNCHECKED leaves it to the server which attributes an existing file gets.
+                    self.mount.setattr(file.handle, attributes(), &at).await?;
+                }
+                return Ok(file);
+            }
+            Ok(other) => other,
+            Err(error) if replaceable(&error) => {
+                let there = self.mount.lookup(dir, name, &at).await?;
+                if there.attributes.file_type == FileType::Regular {
+                    return Err(error.into());
+                }
+                there
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.make_way(&there, item).await?;
+        Ok(self.mount.create(dir, name, attributes(), &at).await?)
+    }
+
+    /// The parts of the file that hold data, from `first` on, at most [`WINDOW`] bytes of them.
+    fn window(&self, source: &Source<'_>, first: Range<u64>) -> Vec<Range<u64>> {
+        let mut parts = Vec::new();
+        let mut room = WINDOW;
+        let mut next = Some(first);
+        while let Some(part) = next {
+            let part = part.start..part.end.min(part.start + room);
+            room -= part.end - part.start;
+            next = match room {
+                0 => None,
+                _ => next_data(&source.fd, part.end, source.size),
+            };
+            parts.push(part);
+        }
+        parts
+    }
+
+    /// Writes the parts and has them committed; again, if the server restarted before they were
+    /// (RFC 1813, section 4.8: its write verifier is another).
+    async fn write_window(
+        &self,
+        source: &Source<'_>,
+        parts: &[Range<u64>],
+    ) -> Result<(), CopyError> {
+        let at = source.item.dir.at(source.item.name());
+        let wsize = u64::from(self.mount.limits().wsize);
+        // A single WRITE with its own commit saves the call.
+        let stable = match parts {
+            [part] if part.end - part.start <= wsize => Stable::FileSync,
+            _ => Stable::Unstable,
+        };
+        for attempt in 0..ATTEMPTS {
+            let written = self.write_parts(source, parts, stable, attempt > 0).await?;
+            let verifier = match written {
+                Written::Stable => return Ok(()),
+                Written::Under(verifier) => Some(verifier),
+                Written::UnderSeveral => None,
+            };
+            if self.mount.commit(source.remote, &at).await.map(Some)? == verifier {
+                return Ok(());
+            }
+        }
+        Err(CopyError::Restarts {
+            path: at.display(),
+            times: ATTEMPTS,
+        })
+    }
+
+    async fn write_parts(
+        &self,
+        source: &Source<'_>,
+        parts: &[Range<u64>],
+        stable: Stable,
+        again: bool,
+    ) -> Result<Written, CopyError> {
+        let wsize = u64::from(self.mount.limits().wsize);
+        let mut pieces = parts.iter().flat_map(|part| {
+            let starts = (part.start..part.end).step_by(wsize as usize);
+            starts.map(move |start| start..part.end.min(start + wsize))
+        });
+        let mut written = Written::Stable;
+        let mut writing = FuturesUnordered::new();
+        loop {
+            while writing.len() < WRITES
+                && let Some(piece) = pieces.next()
+            {
+                writing.push(self.write_piece(source, piece, stable, again));
+            }
+            match writing.next().await {
+                Some(outcome) => written = written.and(outcome?),
+                None => return Ok(written),
+            }
+        }
+    }
+
+    /// Reads one piece of the local file, and writes it in as many WRITEs as the server takes.
+    async fn write_piece(
+        &self,
+        source: &Source<'_>,
+        piece: Range<u64>,
+        stable: Stable,
+        again: bool,
+    ) -> Result<Written, CopyError> {
+        let at = source.item.dir.at(source.item.name());
+        let len = (piece.end - piece.start) as usize;
+        let _part = self.budget.take(len).await;
+        let mut buf = self.pool.alloc(len).map_err(|source| CopyError::Memory {
+            path: at.display(),
+            source,
+        })?;
+        let path = || source.item.dir.info.local.path(&source.item.local);
+        let read = read_at(&source.fd, &mut buf, piece.start)
+            .map_err(|error| file_error("reading", path(), error))?;
+        if read < len {
+            source.short.set(true);
+        }
+        buf.truncate(read);
+        let mut data: Bytes = buf.freeze();
+        let mut offset = piece.start;
+        let mut written = Written::Stable;
+        while !data.is_empty() {
+            let sent = data.clone();
+            let ok = self
+                .mount
+                .write(source.remote, offset, sent, stable, &at)
+                .await?;
+            // `Mount::write` has checked that it is neither 0 nor too much.
+            let _ = data.split_to(ok.count as usize);
+            offset += u64::from(ok.count);
+            if ok.committed == Stable::Unstable {
+                written = written.and(Written::Under(ok.verifier));
+            }
+        }
+        self.ledger.count(|totals| match again {
+            true => totals.bytes_again += read as u64,
+            false => totals.bytes += read as u64,
+        });
+        Ok(written)
+    }
+}
+
+/// What some WRITEs left the server to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    /// Nothing: it is all on stable storage.
+    Stable,
+    /// A COMMIT, whose verifier must be this.
+    Under(Verifier),
+    /// It restarted meanwhile: no COMMIT can be right.
+    UnderSeveral,
+}
+
+impl Written {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Stable, one) | (one, Self::Stable) => one,
+            (Self::Under(a), Self::Under(b)) if a == b => self,
+            _ => Self::UnderSeveral,
+        }
+    }
+}
+
+/// Whether a CREATE may have failed because something that is no file has the name.
+fn replaceable(error: &NfsError) -> bool {
+    matches!(
+        error.status(),
+        Some(Status::EXIST | Status::ISDIR | Status::INVAL | Status::NXIO | Status::BADTYPE)
+    )
+}

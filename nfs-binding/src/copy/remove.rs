@@ -1,0 +1,152 @@
+//! Removing what is on a server.
+
+use std::rc::Rc;
+
+use super::ledger::Ledger;
+use super::work::{Dir, run_all};
+use super::{CopyError, CopyOptions, Report, Totals};
+use crate::client::{Mount, NfsError, Place, RpcClient};
+use crate::proto::{FileHandle, FileType, Status};
+
+/// Removes the file or, with [`CopyOptions::recursive`], the directory `remote` with all that is
+/// in it. A symbolic link is removed itself. `progress` is called after each step.
+///
+/// What is gone when its turn comes is no error: it was there when it was listed, so someone else
+/// removed it, or this did, and the first reply was lost.
+pub async fn remove<C: RpcClient>(
+    mount: &Mount<C>,
+    remote: &[u8],
+    options: &CopyOptions,
+    progress: &mut dyn FnMut(&Totals),
+) -> Report {
+    let ledger = Ledger::new(progress);
+    let remove = Remove {
+        mount,
+        options,
+        ledger: &ledger,
+    };
+    match remove.start(remote).await {
+        Ok(first) => {
+            let limit = options.files_in_flight;
+            run_all(first, limit, &ledger, |task| remove.run(task)).await;
+        }
+        Err(error) => ledger.problem(error),
+    }
+    ledger.report()
+}
+
+struct Remove<'a, C> {
+    mount: &'a Mount<C>,
+    options: &'a CopyOptions,
+    ledger: &'a Ledger<'a>,
+}
+
+/// What is known of a directory is its handle.
+type RemoveDir = Dir<FileHandle>;
+
+struct Item {
+    dir: Rc<RemoveDir>,
+    name: Box<[u8]>,
+    /// What it is, if the listing said so.
+    object: Option<(FileHandle, FileType)>,
+}
+
+enum Task {
+    Remove(Item),
+    Finish(Rc<RemoveDir>),
+}
+
+impl<C: RpcClient> Remove<'_, C> {
+    async fn start(&self, remote: &[u8]) -> Result<Task, CopyError> {
+        let (parent, name) = self.mount.resolve_parent(remote).await?;
+        // Here it is an error if there is nothing of that name.
+        let object = self.mount.lookup(parent.handle, &name, remote).await?;
+        let mut path: Vec<&[u8]> = crate::client::components(remote).collect();
+        path.pop();
+        Ok(Task::Remove(Item {
+            dir: Dir::new(None, path.join(&b'/'), parent.handle),
+            name: name.into(),
+            object: Some((object.handle, object.attributes.file_type)),
+        }))
+    }
+
+    async fn run(&self, task: Task) -> Vec<Task> {
+        match task {
+            Task::Remove(item) => match self.entry(&item).await {
+                Ok(Some(tasks)) => tasks,
+                Ok(None) => self.ended(item.dir),
+                Err(error) => {
+                    self.ledger.problem(error);
+                    self.ended(item.dir)
+                }
+            },
+            Task::Finish(dir) => {
+                let Some(parent) = dir.parent() else {
+                    return Vec::new();
+                };
+                match gone(self.mount.rmdir(parent.info, dir.name(), &*dir).await) {
+                    Ok(()) => self.ledger.count(|totals| totals.directories += 1),
+                    Err(error) => self.ledger.problem(error.into()),
+                }
+                self.ended(Rc::clone(parent))
+            }
+        }
+    }
+
+    fn ended(&self, dir: Rc<RemoveDir>) -> Vec<Task> {
+        match dir.end() {
+            true => vec![Task::Finish(dir)],
+            false => Vec::new(),
+        }
+    }
+
+    /// Removes an entry; or, if it is a directory, gives what has to be done first.
+    async fn entry(&self, item: &Item) -> Result<Option<Vec<Task>>, CopyError> {
+        let (dir, name) = (item.dir.info, &item.name);
+        let at = item.dir.at(name);
+        let (handle, file_type) = match item.object {
+            Some(object) => object,
+            None => match self.mount.lookup(dir, name, &at).await {
+                Ok(object) => (object.handle, object.attributes.file_type),
+                Err(error) => return Ok(gone(Err(error)).map(|()| None)?),
+            },
+        };
+        if file_type != FileType::Directory {
+            gone(self.mount.remove(dir, name, &at).await)?;
+            self.ledger.count(|totals| match file_type {
+                FileType::Regular => totals.files += 1,
+                _ => totals.others += 1,
+            });
+            return Ok(None);
+        }
+        if !self.options.recursive {
+            let path = at.display();
+            return Err(CopyError::NotRecursive { path });
+        }
+        let below = Dir::new(Some(Rc::clone(&item.dir)), name.to_vec(), handle);
+        // The whole of it first: a server need not keep cookies good while entries are removed.
+        let mut listing = self.mount.list(handle);
+        let mut tasks = Vec::new();
+        while let Some(entries) = listing.next(&at).await? {
+            tasks.extend(entries.into_iter().map(|entry| {
+                below.begin();
+                let file_type = entry.attributes.map(|attributes| attributes.file_type);
+                Task::Remove(Item {
+                    dir: Rc::clone(&below),
+                    name: entry.name.0[..].into(),
+                    object: entry.handle.zip(file_type),
+                })
+            }));
+        }
+        tasks.extend(self.ended(below));
+        Ok(Some(tasks))
+    }
+}
+
+/// What is gone already is as good as removed.
+fn gone(outcome: Result<(), NfsError>) -> Result<(), NfsError> {
+    match outcome {
+        Err(error) if error.status() == Some(Status::NOENT) => Ok(()),
+        outcome => outcome,
+    }
+}

@@ -1,0 +1,128 @@
+//! The stack of tasks, and the paths of what they work on.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use super::ledger::Ledger;
+use crate::client::{DisplayPath, Place};
+
+/// Runs `first` and whatever follows from it, at most `limit` at a time, those that follow first:
+/// so the stack holds the entries of the directories under way, not of the whole tree.
+///
+/// What `run` gives back is pushed in order: its last is run first.
+pub(super) async fn run_all<T, F>(first: T, limit: usize, ledger: &Ledger<'_>, run: impl Fn(T) -> F)
+where
+    F: Future<Output = Vec<T>>,
+{
+    let mut waiting = vec![first];
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        while under_way.len() < limit.max(1)
+            && let Some(task) = waiting.pop()
+        {
+            under_way.push(run(task));
+        }
+        match under_way.next().await {
+            Some(follow) => waiting.extend(follow),
+            None => return,
+        }
+        if ledger.stopped() {
+            // Dropping what is under way cancels its calls.
+            return;
+        }
+    }
+}
+
+/// A directory under way: what its entries need, and how many of them are left.
+#[derive(Debug)]
+pub(super) struct Dir<T> {
+    parent: Option<Rc<Dir<T>>>,
+    /// Name on the server; the root's is its path.
+    name: Vec<u8>,
+    /// Entries not done, and one for the listing itself.
+    pending: Cell<usize>,
+    /// What the kind of copy needs to know of it.
+    pub(super) info: T,
+}
+
+impl<T> Dir<T> {
+    /// A directory whose listing is yet to come.
+    pub(super) fn new(parent: Option<Rc<Self>>, name: Vec<u8>, info: T) -> Rc<Self> {
+        Rc::new(Self {
+            parent,
+            name,
+            pending: Cell::new(1),
+            info,
+        })
+    }
+
+    pub(super) fn parent(&self) -> Option<&Rc<Self>> {
+        self.parent.as_ref()
+    }
+
+    pub(super) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// An entry was found.
+    pub(super) fn begin(&self) {
+        self.pending.set(self.pending.get() + 1);
+    }
+
+    /// An entry, or the listing, is done. True: it was the last.
+    #[must_use]
+    pub(super) fn end(&self) -> bool {
+        self.pending.set(self.pending.get() - 1);
+        self.pending.get() == 0
+    }
+
+    /// Path of one of its entries, from the root of the copy on.
+    pub(super) fn at<'d>(&'d self, name: &'d [u8]) -> At<'d, T> {
+        At { dir: self, name }
+    }
+
+    fn write_path(&self, out: &mut Vec<u8>) {
+        if let Some(parent) = &self.parent {
+            parent.write_path(out);
+        }
+        if !out.is_empty() && !self.name.is_empty() {
+            out.push(b'/');
+        }
+        out.extend(&self.name);
+    }
+}
+
+impl<T> Place for Dir<T> {
+    fn display(&self) -> DisplayPath {
+        let mut path = Vec::new();
+        self.write_path(&mut path);
+        path.as_slice().into()
+    }
+}
+
+/// An entry's path, made up when it is needed.
+pub(super) struct At<'d, T> {
+    dir: &'d Dir<T>,
+    name: &'d [u8],
+}
+
+impl<T> At<'_, T> {
+    pub(super) fn path(&self) -> Vec<u8> {
+        let mut path = Vec::new();
+        self.dir.write_path(&mut path);
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend(self.name);
+        path
+    }
+}
+
+impl<T> Place for At<'_, T> {
+    fn display(&self) -> DisplayPath {
+        self.path().as_slice().into()
+    }
+}
