@@ -4,11 +4,15 @@
 mod rdma_support;
 
 use bytes::Bytes;
-use rdma_support::{Pair, data, message, open, room};
+use rdma_support::fabric::{FakeDevice, Traffic, World, address, attributes};
+use rdma_support::{End, Pair, data, message, open, options, room};
+use rpc_transport::rdma::{RdmaClientOptions, RdmaServerOptions};
+use rpc_transport::{CallError, ClientPort, ServerPort, Source};
+use verbs::{Attributes, Pool, Time};
 
-#[test]
-fn calls_of_every_shape_come_back() {
-    let (world, mut pair) = Pair::fake();
+/// Calls with and without items, short and long, both ways.
+#[track_caller]
+fn every_shape(pair: &mut Pair) {
     pair.echo();
     let conn = pair.connect();
     let mut xid = 0;
@@ -27,5 +31,522 @@ fn calls_of_every_shape_come_back() {
             assert_eq!(open(&reply.reply()), (xid, words, items));
         }
     }
+}
+
+#[test]
+fn calls_of_every_shape_come_back() {
+    let (world, mut pair) = Pair::fake();
+    every_shape(&mut pair);
     assert_eq!(world.borrow().overruns, 0);
+}
+
+#[test]
+fn a_device_with_small_limits_changes_nothing() {
+    let small = Attributes {
+        max_send_wr: 2,
+        max_recv_wr: 6,
+        max_gather: 2,
+        max_region: 100_000,
+        max_outbound_reads: 1,
+        ..attributes()
+    };
+    let (client, server) = options();
+    let (world, mut pair) = Pair::fake_with(client, server, small);
+    every_shape(&mut pair);
+    assert_eq!(world.borrow().overruns, 0);
+}
+
+#[test]
+fn peers_that_say_nothing_in_private_data_understand_each_other() {
+    for (client_says, server_says) in [(false, true), (true, false), (false, false)] {
+        let (mut client, mut server) = options();
+        client.common.private_data = client_says;
+        server.common.private_data = server_says;
+        let (world, mut pair) = Pair::fake_with(client, server, attributes());
+        every_shape(&mut pair);
+        let longest = longest_send(&world.borrow());
+        assert!(
+            longest <= 1024,
+            "{longest} bytes sent to a peer that takes 1024"
+        );
+        assert_eq!(pair.server.device().counters().sends_with_invalidate, 0);
+    }
+}
+
+fn longest_send(world: &World) -> usize {
+    let lengths = world
+        .traffic
+        .iter()
+        .filter_map(|(_, traffic)| match traffic {
+            Traffic::Send(bytes, _) => Some(bytes.len()),
+            _ => None,
+        });
+    lengths.max().unwrap_or(0)
+}
+
+/// What each operation costs, in requests posted.
+#[test]
+fn nothing_is_posted_that_is_not_needed() {
+    let (world, mut pair) = Pair::fake();
+    let conn = pair.connect();
+    let item = data(1, 8192);
+    let cost = |pair: &mut Pair, call: &[Bytes], reply: &[Bytes]| {
+        let reply = reply.to_vec();
+        let lens: Vec<usize> = reply.iter().map(Bytes::len).collect();
+        pair.answer_with(move |call| Some(message(open(call).0, 1, &reply)));
+        let before = (
+            pair.client.device().counters(),
+            pair.server.device().counters(),
+        );
+        let xid = before.0.sends as u32;
+        pair.call(conn, message(xid, 1, call), &room(1, &lens))
+            .reply();
+        let (c, s) = (
+            pair.client.device().counters(),
+            pair.server.device().counters(),
+        );
+        [
+            c.sends - before.0.sends,
+            c.registrations - before.0.registrations,
+            c.local_invalidations - before.0.local_invalidations,
+            s.sends - before.1.sends,
+            s.sends_with_invalidate - before.1.sends_with_invalidate,
+            s.rdma_reads - before.1.rdma_reads,
+            s.rdma_writes - before.1.rdma_writes,
+            s.registrations - before.1.registrations,
+        ]
+    };
+    let item = std::slice::from_ref(&item);
+    assert_eq!(cost(&mut pair, &[], &[]), [1, 0, 0, 1, 0, 0, 0, 0], "NULL");
+    assert_eq!(
+        cost(&mut pair, &[], item),
+        [1, 1, 0, 1, 1, 0, 1, 0],
+        "READ of 8 KiB"
+    );
+    assert_eq!(
+        cost(&mut pair, item, &[]),
+        [1, 1, 0, 1, 1, 1, 0, 0],
+        "WRITE of 8 KiB"
+    );
+    // One handle goes with the reply, the other has to be invalidated here.
+    assert_eq!(
+        cost(&mut pair, item, item),
+        [1, 2, 1, 1, 1, 1, 1, 0],
+        "both"
+    );
+    assert_eq!(world.borrow().overruns, 0);
+}
+
+#[test]
+fn hundreds_of_calls_at_once_stay_within_the_grant() {
+    for credits in [1, 4, 64] {
+        let (client, mut server) = options();
+        server.common.credits = credits;
+        let (world, mut pair) = Pair::fake_with(client, server, attributes());
+        let conn = pair.connect();
+        for xid in 0..300 {
+            let item = [data(xid, 2000 + xid as usize * 10)];
+            let lens = [item[0].len()];
+            pair.submit(conn, message(xid, 3, &item), &room(3, &lens));
+        }
+        // The server answers some of what it has, the newest first, then lets more arrive.
+        while pair.ended.len() < 300 {
+            pair.settle();
+            let now = pair.now();
+            let half = pair.held.len() / 2;
+            for (at, token, call) in pair.held.drain(half..).rev().collect::<Vec<_>>() {
+                let (xid, words, items) = open(&call);
+                pair.server
+                    .reply(at, token, Some(message(xid, words, &items)), now);
+            }
+        }
+        for (&(_, xid), end) in &pair.ended {
+            let End::Reply(reply) = end else {
+                panic!("{xid}: {end:?}")
+            };
+            let want = vec![data(xid, 2000 + xid as usize * 10)];
+            assert_eq!(open(reply), (xid, 3, want));
+        }
+        let server_conn = pair.server_up[0];
+        let most = pair
+            .server
+            .responder_counters(server_conn)
+            .unwrap()
+            .most_outstanding;
+        assert_eq!(most, credits, "the grant is used, and not exceeded");
+        let requester = pair.client.requester_counters(conn).unwrap();
+        assert_eq!(requester.most_in_flight, credits);
+        assert_eq!(world.borrow().overruns, 0);
+        let left = world.borrow().fewest_receives.unwrap();
+        assert!(
+            left >= 4,
+            "receives for messages without a credit were used up: {left}"
+        );
+    }
+}
+
+/// The connection is lost before each single operation in turn: every call is accounted for by one
+/// `Down`, and no memory stays behind on either side.
+#[test]
+fn losing_the_connection_anywhere_leaves_nothing_behind() {
+    let mut losses = 0;
+    for lose_at in 0..60 {
+        let (world, mut pair) = Pair::fake();
+        pair.echo();
+        let conn = pair.connect();
+        world.borrow_mut().lose_at = Some(lose_at);
+        for xid in 0..10 {
+            let items = [data(xid, 9000), data(xid, 50)];
+            pair.submit(
+                conn,
+                message(xid, 1500 * (xid as usize % 2), &items),
+                &room(1500, &[9000, 50]),
+            );
+        }
+        pair.settle();
+        if !pair.down.is_empty() {
+            losses += 1;
+            assert_eq!(pair.down.len(), 1, "one end");
+            assert!(pair.down[0].1.was_up && pair.down[0].1.retry);
+            assert!(
+                pair.down[0].1.reason.contains("cable pulled"),
+                "{}",
+                pair.down[0].1.reason
+            );
+            assert_eq!(pair.server_down.len(), 1);
+        } else {
+            assert_eq!(pair.ended.len(), 10);
+            pair.client.close(conn);
+            pair.settle();
+            assert!(pair.down.is_empty(), "no event follows a close");
+        }
+        pair.ended.clear();
+        pair.held.clear();
+        assert_eq!(
+            (pair.client_pool.in_use(), pair.server_pool.in_use()),
+            (0, 0),
+            "{lose_at}"
+        );
+        // A new connection works, and its calls too.
+        world.borrow_mut().lose_at = None;
+        let conn = pair.connect();
+        let reply = pair.call(conn, message(99, 0, &[]), &room(0, &[]));
+        assert_eq!(open(&reply.reply()).0, 99);
+    }
+    assert!(
+        (20..60).contains(&losses),
+        "{losses} of 60 connections lost"
+    );
+}
+
+/// Calls wait in the queue for credits, for queue space and for replies when the connection ends:
+/// nobody is forgotten, whatever they waited for.
+#[test]
+fn a_full_send_queue_does_not_keep_anybody_on_a_closed_connection() {
+    let small = Attributes {
+        max_send_wr: 1,
+        ..attributes()
+    };
+    let (client, server) = options();
+    let (world, mut pair) = Pair::fake_with(client, server, small);
+    pair.echo();
+    let conn = pair.connect();
+    pair.call(conn, message(1000, 0, &[]), &room(0, &[]))
+        .reply();
+    world.borrow_mut().running = false;
+    for xid in 0..100 {
+        pair.submit(conn, message(xid, 0, &[data(xid, 8000)]), &room(0, &[8000]));
+    }
+    pair.settle();
+    world.borrow_mut().lose_all();
+    pair.settle();
+    assert_eq!(pair.down.len(), 1);
+    pair.ended.clear();
+    assert_eq!(
+        (pair.client_pool.in_use(), pair.server_pool.in_use()),
+        (0, 0)
+    );
+}
+
+#[test]
+fn a_reply_without_room_is_an_error_and_the_connection_lives() {
+    let (_, mut pair) = Pair::fake();
+    let conn = pair.connect();
+    let big = data(7, 10_000);
+    for (xid, offered) in [
+        (1, room(0, &[])),
+        (2, room(0, &[9_999])),
+        (3, room(2000, &[])),
+    ] {
+        let big = big.clone();
+        pair.answer_with(move |call| Some(message(open(call).0, 0, std::slice::from_ref(&big))));
+        let error = pair.call(conn, message(xid, 0, &[]), &offered).error();
+        assert!(matches!(error, CallError::Chunk(_)), "{error:?}");
+    }
+    pair.echo();
+    pair.call(conn, message(4, 0, &[]), &room(0, &[])).reply();
+    assert!(pair.down.is_empty());
+}
+
+#[test]
+fn a_call_that_cannot_be_conveyed_fails_at_once() {
+    let (mut client, server) = options();
+    client.common.max_message = 1 << 16;
+    let (_, mut pair) = Pair::fake_with(client, server, attributes());
+    pair.echo();
+    let conn = pair.connect();
+    let error = pair
+        .call(conn, message(1, 0, &[data(1, 1 << 16)]), &room(0, &[]))
+        .error();
+    assert!(matches!(error, CallError::TooLarge(_)), "{error:?}");
+    let error = pair
+        .call(conn, message(2, 0, &[]), &room(0, &[1 << 16]))
+        .error();
+    assert!(matches!(error, CallError::TooLarge(_)), "{error:?}");
+    pair.call(conn, message(3, 0, &[]), &room(0, &[])).reply();
+}
+
+/// A pool that holds the receives and little more: calls take turns, on both sides.
+#[test]
+fn calls_wait_for_memory() {
+    let (mut client, mut server) = options();
+    client.common.credits = 16;
+    server.common.credits = 16;
+    let world = World::new();
+    let receives = 20 * 4096;
+    let pool = || Pool::new(receives + 3 * (1 << 17));
+    let (a, b) = (
+        FakeDevice::new(&world, attributes(), pool()),
+        FakeDevice::new(&world, attributes(), pool()),
+    );
+    let mut pair = Pair::new(Box::new(a), client, Box::new(b), server, address());
+    pair.answer_with(|call| {
+        let (xid, _, items) = open(call);
+        // What is sent back is not from the pool.
+        let copy: Vec<Bytes> = items
+            .iter()
+            .map(|item| Bytes::copy_from_slice(item))
+            .collect();
+        Some(message(xid, 0, &copy))
+    });
+    let conn = pair.connect();
+    for xid in 0..24 {
+        let item = data(xid, 100_000);
+        pair.submit(conn, message(xid, 0, &[item]), &room(0, &[100_000]));
+    }
+    let mut done = 0;
+    while done < 24 {
+        pair.until(|pair| !pair.ended.is_empty());
+        for ((_, xid), end) in std::mem::take(&mut pair.ended) {
+            assert_eq!(open(&end.reply()).2, [data(xid, 100_000)]);
+            done += 1;
+        }
+    }
+    // One that can never fit fails, instead of waiting for ever.
+    let error = pair
+        .call(conn, message(99, 0, &[]), &room(0, &[1 << 20]))
+        .error();
+    assert!(matches!(error, CallError::TooLarge(_)), "{error:?}");
+}
+
+#[test]
+fn a_cancelled_call_is_fenced_off_and_its_reply_dropped() {
+    let (mut client, server) = options();
+    client.common.remote_invalidation = false;
+    let (_, mut pair) = Pair::fake_with(client, server, attributes());
+    let conn = pair.connect();
+    let base = pair.client_pool.in_use();
+    pair.submit(conn, message(1, 0, &[data(1, 8000)]), &room(0, &[]));
+    pair.until(|pair| !pair.held.is_empty());
+    pair.client.cancel(conn, 1);
+    pair.settle();
+    let counters = pair.client.device().counters();
+    assert_eq!(
+        (counters.registrations, counters.local_invalidations),
+        (1, 1)
+    );
+    assert_eq!(pair.client_pool.in_use(), base);
+    // Its credit is still taken: the next call waits.
+    pair.submit(conn, message(2, 0, &[]), &room(0, &[]));
+    pair.settle();
+    assert_eq!(pair.held.len(), 1);
+    let (at, token, _) = pair.held.remove(0);
+    pair.server
+        .reply(at, token, Some(message(1, 0, &[])), Time::ZERO);
+    pair.until(|pair| !pair.held.is_empty());
+    let (at, token, call) = pair.held.remove(0);
+    assert_eq!(open(&call).0, 2);
+    pair.server
+        .reply(at, token, Some(message(2, 0, &[])), Time::ZERO);
+    pair.until(|pair| pair.ended.contains_key(&(conn, 2)));
+    assert_eq!(pair.ended.len(), 1, "a cancelled call does not end again");
+    assert_eq!(
+        pair.client
+            .requester_counters(conn)
+            .unwrap()
+            .cancelled_replies,
+        1
+    );
+    assert!(pair.down.is_empty());
+}
+
+/// The responder reaches for memory of a cancelled call: it is not there any more, and that ends
+/// the connection.
+#[test]
+fn memory_of_a_cancelled_call_cannot_be_written() {
+    let (_, mut pair) = Pair::fake();
+    let conn = pair.connect();
+    pair.submit(conn, message(1, 0, &[]), &room(0, &[8000]));
+    pair.until(|pair| !pair.held.is_empty());
+    pair.client.cancel(conn, 1);
+    pair.settle();
+    let (at, token, _) = pair.held.remove(0);
+    pair.server
+        .reply(at, token, Some(message(1, 0, &[data(1, 8000)])), Time::ZERO);
+    pair.until(|pair| !pair.down.is_empty() && !pair.server_down.is_empty());
+    assert!(
+        pair.server_down[0].1.contains("remote access error"),
+        "{:?}",
+        pair.server_down
+    );
+    assert_eq!(
+        (pair.client_pool.in_use(), pair.server_pool.in_use()),
+        (0, 0)
+    );
+}
+
+#[test]
+fn connections_that_cannot_be_made_say_why() {
+    let (_, mut pair) = Pair::fake();
+    let nowhere = (std::net::Ipv4Addr::LOCALHOST, 1).into();
+    let conn = pair.client.open(nowhere, Time::ZERO);
+    pair.until(|pair| !pair.down.is_empty());
+    let (at, down) = pair.down.remove(0);
+    assert_eq!(at, conn);
+    assert!(!down.was_up && down.retry);
+    assert!(down.reason.contains("refused"), "{}", down.reason);
+
+    let (client, mut server) = options();
+    server.max_connections = 1;
+    let (_, mut pair) = Pair::fake_with(client, server, attributes());
+    pair.connect();
+    pair.client.open(pair.address, Time::ZERO);
+    pair.until(|pair| !pair.down.is_empty());
+    let down = pair.down.remove(0).1;
+    assert!(
+        !down.was_up && !down.retry,
+        "a rejection is an answer: {down:?}"
+    );
+    assert!(down.reason.contains("rejected"), "{}", down.reason);
+}
+
+#[test]
+fn several_connections_share_a_device() {
+    let (_, mut pair) = Pair::fake();
+    pair.echo();
+    let conns: Vec<_> = (0..4).map(|_| pair.connect()).collect();
+    for round in 0..20 {
+        for &conn in &conns {
+            pair.submit(
+                conn,
+                message(round, 0, &[data(round, 6000)]),
+                &room(0, &[6000]),
+            );
+        }
+    }
+    pair.until(|pair| pair.ended.len() == 80);
+    // Closing one does not touch the others.
+    pair.client.close(conns[0]);
+    pair.until(|pair| !pair.server_down.is_empty());
+    pair.ended.clear();
+    pair.call(conns[3], message(100, 0, &[]), &room(0, &[]))
+        .reply();
+    assert!(pair.down.is_empty());
+}
+
+/// Calls may be handed in before the connection is there, and a connection can be closed then.
+#[test]
+fn calls_before_the_connection_is_made_wait_for_it() {
+    let (_, mut pair) = Pair::fake();
+    pair.echo();
+    let conn = pair.client.open(pair.address, Time::ZERO);
+    for xid in 0..5 {
+        pair.submit(conn, message(xid, 0, &[]), &room(0, &[]));
+    }
+    pair.until(|pair| pair.ended.len() == 5);
+    let early = pair.client.open(pair.address, Time::ZERO);
+    pair.client.close(early);
+    pair.settle();
+    assert!(!pair.up.contains(&early) && pair.down.is_empty());
+}
+
+/// A server that goes away without a word about it: the server's own end.
+#[test]
+fn the_server_can_end_a_connection() {
+    let (_, mut pair) = Pair::fake();
+    let conn = pair.connect();
+    pair.submit(conn, message(1, 0, &[]), &room(0, &[]));
+    pair.until(|pair| !pair.held.is_empty());
+    let (at, token, _) = pair.held.remove(0);
+    pair.server.close(at);
+    // A reply that comes too late goes nowhere.
+    pair.server
+        .reply(at, token, Some(message(1, 0, &[])), Time::ZERO);
+    pair.until(|pair| !pair.down.is_empty() && !pair.server_down.is_empty());
+    assert_eq!(pair.down[0].0, conn);
+    assert!(pair.ended.is_empty());
+    assert_eq!(
+        (pair.client_pool.in_use(), pair.server_pool.in_use()),
+        (0, 0)
+    );
+}
+
+/// A call that is not answered leaves the credit to the others.
+#[test]
+fn a_dropped_call_does_not_stop_the_server() {
+    let (_, mut pair) = Pair::fake();
+    let conn = pair.connect();
+    pair.answer_with(|call| (open(call).0 % 2 == 0).then(|| message(open(call).0, 0, &[])));
+    pair.call(conn, message(0, 0, &[]), &room(0, &[])).reply();
+    for xid in 1..=60 {
+        pair.submit(conn, message(xid, 0, &[]), &room(0, &[]));
+    }
+    pair.until(|pair| pair.ended.len() == 30);
+}
+
+/// Nothing sleeps through what is already there.
+#[test]
+fn arming_is_refused_while_there_is_something_to_take() {
+    let (_, mut pair) = Pair::fake();
+    pair.echo();
+    let conn = pair.connect();
+    pair.submit(conn, message(1, 0, &[]), &room(0, &[]));
+    assert!(pair.client.next_deadline().is_none());
+    for _ in 0..4 {
+        let now = pair.now();
+        pair.client.poll(now);
+        pair.server.poll(now);
+        if let Some(rpc_transport::ServerEvent::Call {
+            conn,
+            token,
+            message,
+        }) = pair.server.next_event()
+        {
+            pair.server.reply(conn, token, Some(message), now);
+        }
+    }
+    assert!(!pair.client.arm(), "a reply waits");
+    assert!(pair.client.next_event().is_some());
+    assert!(pair.client.arm());
+}
+
+#[test]
+fn defaults_are_those_of_linux_peers() {
+    let client = RdmaClientOptions::default();
+    let server = RdmaServerOptions::default();
+    assert_eq!((client.common.credits, server.common.credits), (128, 64));
+    assert_eq!(
+        (client.common.inline_send, server.common.inline_receive),
+        (4096, 4096)
+    );
 }

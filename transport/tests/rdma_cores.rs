@@ -1,0 +1,403 @@
+//! The state machines, without any device: every order of completions, and peers that misbehave.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod rdma_support;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+use conveyance::Limits;
+use onc_rpc::{Message, Segments};
+use quickcheck::{TestResult, quickcheck};
+use rdma_support::{data, message, open, room};
+use rpc_transport::rdma::{
+    ReadId, RegId, Requester, RequesterAction, RequesterConfig, Responder, ResponderAction,
+    ResponderConfig, header_len,
+};
+use rpcrdma_v1::{Body, Header};
+use verbs::{Buf, Pool, Region, RemoteSegment, Stag};
+
+fn limits() -> Limits {
+    Limits {
+        inline_send: 1024,
+        inline_receive: 1024,
+        max_segment: 3000,
+        max_message: 1 << 20,
+        header_len,
+    }
+}
+
+/// What the responder has posted, in the order in which it takes effect.
+enum Posted {
+    Write(Bytes, Stag, u64),
+    Send(Bytes, Option<Stag>),
+}
+
+/// A requester and a responder, and a network and two devices that do what they were asked to at
+/// any time that they like.
+struct Sim {
+    random: u64,
+    requester: Requester,
+    responder: Responder,
+    memory: HashMap<Stag, (Region, u64)>,
+    invalid: HashMap<Stag, Region>,
+    next_stag: u32,
+    registering: Vec<(RegId, Region)>,
+    invalidating: Vec<(RegId, Stag)>,
+    calls: VecDeque<Bytes>,
+    replies: VecDeque<Posted>,
+    reads: Vec<(ReadId, Buf, Stag, u64)>,
+    held: Vec<(u64, Message)>,
+    /// Handles that a call offered.
+    offered: HashMap<u32, Vec<Stag>>,
+    in_flight: u32,
+    granted: u32,
+    ended: HashMap<u32, Result<Message, String>>,
+    lost: bool,
+    /// Grants are replaced by small ones, zero among them.
+    tamper: bool,
+}
+
+impl Sim {
+    fn new(seed: u64, pool: &Pool, tamper: bool) -> Self {
+        let credits = 16;
+        let pool = pool.clone();
+        Self {
+            random: seed | 1,
+            requester: Requester::new(RequesterConfig {
+                credits,
+                pool: pool.clone(),
+            }),
+            responder: Responder::new(ResponderConfig {
+                credits: 8,
+                max_fetched: 20_000,
+                outbound_reads: 3,
+                remote_invalidation: seed % 2 == 0,
+                limits: limits(),
+                pool,
+            }),
+            memory: HashMap::new(),
+            invalid: HashMap::new(),
+            next_stag: 1,
+            registering: Vec::new(),
+            invalidating: Vec::new(),
+            calls: VecDeque::new(),
+            replies: VecDeque::new(),
+            reads: Vec::new(),
+            held: Vec::new(),
+            offered: HashMap::new(),
+            in_flight: 0,
+            granted: 1,
+            ended: HashMap::new(),
+            lost: false,
+            tamper,
+        }
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 20) as usize % n.max(1)
+    }
+
+    fn pick<T>(&mut self, from: impl Fn(&mut Self) -> &mut Vec<T>) -> Option<T> {
+        let len = from(self).len();
+        let at = self.below(len);
+        (len > 0).then(|| from(self).swap_remove(at))
+    }
+
+    fn drain(&mut self) {
+        while let Some(action) = self.requester.next_action() {
+            match action {
+                RequesterAction::Register { id, region } => self.registering.push((id, region)),
+                RequesterAction::Send { gather } => self.sent(gather),
+                RequesterAction::Invalidate { id, stag } => self.invalidating.push((id, stag)),
+                RequesterAction::Reclaim { id, stag } => {
+                    let region = self.invalid.remove(&stag).expect("the peer invalidated it");
+                    self.requester.reclaimed(id, region);
+                }
+                RequesterAction::Deliver { xid, message } => self.end(xid, Ok(message)),
+                RequesterAction::Fail { xid, error } => self.end(xid, Err(error.to_string())),
+            }
+        }
+        while let Some(action) = self.responder.next_action() {
+            match action {
+                ResponderAction::Read {
+                    id,
+                    sink,
+                    stag,
+                    offset,
+                } => {
+                    self.reads.push((id, sink, stag, offset));
+                    assert!(self.reads.len() <= 3, "more Reads than ORD");
+                }
+                ResponderAction::Write {
+                    gather,
+                    stag,
+                    offset,
+                } => {
+                    let bytes = Bytes::from(gather.concat());
+                    self.replies.push_back(Posted::Write(bytes, stag, offset));
+                }
+                ResponderAction::Send { gather, invalidate } => {
+                    let bytes = Bytes::from(gather.concat());
+                    assert!(bytes.len() <= 1024, "over the reply inline threshold");
+                    self.replies.push_back(Posted::Send(bytes, invalidate));
+                }
+                ResponderAction::Deliver { token, message } => self.held.push((token, message)),
+                ResponderAction::Close { reason } => panic!("closed: {reason}"),
+            }
+        }
+    }
+
+    fn sent(&mut self, gather: Segments) {
+        let bytes = Bytes::from(gather.concat());
+        assert!(bytes.len() <= 1024, "over the call inline threshold");
+        let (header, _) = Header::decode(&bytes).unwrap();
+        let (Body::Msg(chunks) | Body::NoMsg(chunks)) = &header.body else {
+            panic!("a requester sent RDMA_ERROR");
+        };
+        let stags: Vec<Stag> = chunks.handles().map(Stag).collect();
+        assert!(
+            stags.iter().all(|stag| self.memory.contains_key(stag)),
+            "offered, not registered"
+        );
+        self.offered.insert(header.xid, stags);
+        self.in_flight += 1;
+        assert!(
+            self.in_flight <= self.granted.max(1),
+            "more calls than granted"
+        );
+        self.calls.push_back(bytes);
+    }
+
+    fn end(&mut self, xid: u32, result: Result<Message, String>) {
+        for stag in self.offered.get(&xid).into_iter().flatten() {
+            assert!(
+                !self.memory.contains_key(stag),
+                "ended while memory is within reach"
+            );
+        }
+        assert!(self.ended.insert(xid, result).is_none(), "ended twice");
+    }
+
+    /// Memory that the peer names, or the end of the connection.
+    fn reach(&mut self, stag: Stag, offset: u64) -> Option<(&mut Region, usize)> {
+        let found = self.memory.get_mut(&stag);
+        self.lost |= found.is_none();
+        let (region, base) = found?;
+        Some((region, (offset - *base) as usize))
+    }
+
+    /// One thing happens. False: nothing can.
+    fn step(&mut self) -> bool {
+        if self.lost {
+            return false;
+        }
+        self.drain();
+        let first = self.below(6);
+        let happened = (0..6).any(|n| self.happen((first + n) % 6));
+        self.drain();
+        happened && !self.lost
+    }
+
+    fn happen(&mut self, what: usize) -> bool {
+        match what {
+            0 => {
+                let Some((id, region)) = self.pick(|sim| &mut sim.registering) else {
+                    return false;
+                };
+                let stag = Stag(self.next_stag);
+                self.next_stag += 1;
+                let (length, offset) = (region.len() as u32, u64::from(stag.0) << 32);
+                self.memory.insert(stag, (region, offset));
+                let segment = RemoteSegment {
+                    stag,
+                    length,
+                    offset,
+                };
+                self.requester.registered(id, Ok(segment));
+            }
+            1 => {
+                let Some((id, stag)) = self.pick(|sim| &mut sim.invalidating) else {
+                    return false;
+                };
+                // The peer's Send With Invalidate may have been faster: a real device fails then,
+                // so the requester must not have asked for both.
+                let (region, _) = self.memory.remove(&stag).expect("invalidated twice");
+                self.requester.reclaimed(id, region);
+            }
+            2 => {
+                let Some(call) = self.calls.pop_front() else {
+                    return false;
+                };
+                self.responder.received(call);
+            }
+            3 => {
+                let Some((id, mut sink, stag, offset)) = self.pick(|sim| &mut sim.reads) else {
+                    return false;
+                };
+                if let Some((Region::RemoteRead(bytes), start)) = self.reach(stag, offset) {
+                    let len = sink.len();
+                    sink.copy_from_slice(&bytes[start..start + len]);
+                    self.responder.read_done(id, sink);
+                }
+            }
+            4 => match self.replies.pop_front() {
+                None => return false,
+                Some(Posted::Write(bytes, stag, offset)) => {
+                    if let Some((Region::RemoteWrite(buf), start)) = self.reach(stag, offset) {
+                        buf[start..start + bytes.len()].copy_from_slice(&bytes);
+                    }
+                }
+                Some(Posted::Send(bytes, invalidate)) => self.reply(bytes, invalidate),
+            },
+            _ => {
+                let Some((token, call)) = self.pick(|sim| &mut sim.held) else {
+                    return false;
+                };
+                let (xid, words, items) = open(&call);
+                self.responder
+                    .reply(token, Some(message(xid, words, &items)));
+            }
+        }
+        true
+    }
+
+    fn reply(&mut self, bytes: Bytes, invalidate: Option<Stag>) {
+        if let Some(stag) = invalidate {
+            let Some((region, _)) = self.memory.remove(&stag) else {
+                self.lost = true;
+                return;
+            };
+            // A cancelled call's reply: the local invalidation will fail now.
+            if self.invalidating.iter().any(|(_, other)| *other == stag) {
+                self.lost = true;
+                return;
+            }
+            self.invalid.insert(stag, region);
+        }
+        let mut bytes = BytesMut::from(&bytes[..]);
+        if self.tamper {
+            let grant = self.below(5) as u32;
+            bytes[8..12].copy_from_slice(&grant.to_be_bytes());
+        }
+        let (header, _) = Header::decode(&bytes.clone().freeze()).unwrap();
+        self.granted = header.credits;
+        self.in_flight -= 1;
+        self.requester.received(bytes.freeze(), invalidate);
+    }
+}
+
+/// Item lengths of a call: a few of all kinds.
+fn lengths(sim: &mut Sim) -> Vec<usize> {
+    let count = [0, 0, 1, 1, 2][sim.below(5)];
+    let kinds = [0, 1, 7, 500, 1000, 3000, 7001];
+    (0..count).map(|_| kinds[sim.below(kinds.len())]).collect()
+}
+
+quickcheck! {
+    /// Whatever order things complete in: credits hold, every call ends once with its own reply,
+    /// after its memory is out of reach, and nothing is left over.
+    fn every_call_ends_once_in_any_order(seed: u64, tamper: bool) -> TestResult {
+        let pool = Pool::new(1 << 26);
+        let mut sim = Sim::new(seed, &pool, tamper);
+        sim.requester.connected(limits());
+        let mut expected = HashMap::new();
+        for xid in 1..=40 {
+            for _ in 0..sim.below(8) {
+                sim.step();
+            }
+            let lens = lengths(&mut sim);
+            let words = [0, 3, 200, 1000][sim.below(4)];
+            let items: Vec<Bytes> = lens.iter().map(|&len| data(xid, len)).collect();
+            sim.requester.submit(xid, message(xid, words, &items), &room(words, &lens));
+            expected.insert(xid, (xid, words, items));
+        }
+        while sim.step() {}
+        if sim.lost {
+            return TestResult::error("a peer reached for memory that was gone");
+        }
+        for (xid, want) in &expected {
+            match sim.ended.get(xid) {
+                Some(Ok(reply)) if open(reply) == *want => {}
+                other => return TestResult::error(format!("call {xid}: {other:?}")),
+            }
+        }
+        let left = (sim.requester.unfinished(), sim.responder.outstanding(), sim.memory.len());
+        let in_flight = (sim.in_flight, sim.requester.in_flight());
+        expected.clear();
+        sim.ended.clear();
+        let in_use = pool.in_use();
+        if (left, in_flight, in_use) != ((0, 0, 0), (0, 0), 0) {
+            return TestResult::error(format!("left over: {left:?} {in_flight:?} {in_use} bytes"));
+        }
+        TestResult::passed()
+    }
+
+    /// Calls are cancelled at any time, and in the end the connection is lost at any time: no
+    /// cancelled call is delivered, no credit is used twice, no memory is lost.
+    fn cancelling_and_losing_the_connection_leave_nothing(seed: u64, stop: u16) -> TestResult {
+        let pool = Pool::new(1 << 26);
+        let mut sim = Sim::new(seed, &pool, false);
+        sim.requester.connected(limits());
+        let mut cancelled = HashSet::new();
+        for xid in 1..=30 {
+            for _ in 0..sim.below(10) {
+                sim.step();
+            }
+            let lens = lengths(&mut sim);
+            let items: Vec<Bytes> = lens.iter().map(|&len| data(xid, len)).collect();
+            sim.requester.submit(xid, message(xid, 2, &items), &room(2, &lens));
+            if sim.below(3) == 0 {
+                let victim = 1 + sim.below(xid as usize) as u32;
+                if !sim.ended.contains_key(&victim) {
+                    sim.requester.cancel(victim);
+                    cancelled.insert(victim);
+                }
+            }
+        }
+        let mut steps = usize::from(stop % 600);
+        while steps > 0 && sim.step() {
+            steps -= 1;
+        }
+        if let Some(xid) = cancelled.iter().find(|xid| sim.ended.contains_key(xid)) {
+            return TestResult::error(format!("cancelled call {xid} ended"));
+        }
+        if !sim.lost && steps > 0 && (sim.requester.unfinished(), sim.in_flight) != (0, 0) {
+            return TestResult::error("calls are left though everything has happened");
+        }
+        drop(sim);
+        TestResult::from_bool(pool.in_use() == 0)
+    }
+
+    /// Bytes from a peer, arbitrary or nearly right, neither break the machines nor make them take
+    /// memory.
+    fn arbitrary_messages_do_no_harm(noise: Vec<u8>, flips: Vec<(u16, u8)>) -> bool {
+        let pool = Pool::new(1 << 20);
+        let mut sim = Sim::new(4, &pool, false);
+        sim.requester.connected(limits());
+        let items = [data(1, 4000)];
+        sim.requester.submit(1, message(1, 2, &items), &room(2, &[4000]));
+        while sim.calls.is_empty() {
+            sim.step();
+        }
+        let mut call = sim.calls[0].to_vec();
+        for (at, bits) in flips {
+            let at = usize::from(at) % call.len();
+            call[at] ^= bits;
+        }
+        for bytes in [Bytes::from(noise), Bytes::from(call)] {
+            sim.responder.received(bytes.clone());
+            while let Some(action) = sim.responder.next_action() {
+                if let ResponderAction::Close { .. } = action {
+                    return false;
+                }
+            }
+            sim.requester.received(bytes, None);
+            sim.requester.next_action();
+        }
+        true
+    }
+}
