@@ -190,7 +190,7 @@ fn hundreds_of_calls_at_once_stay_within_the_grant() {
 #[test]
 fn losing_the_connection_anywhere_leaves_nothing_behind() {
     let mut losses = 0;
-    for lose_at in 0..60 {
+    for lose_at in 0..120 {
         let (world, mut pair) = Pair::fake();
         pair.echo();
         let conn = pair.connect();

@@ -211,10 +211,4 @@ impl<T> Link<T> {
     pub(crate) fn wants_retry(&self) -> bool {
         self.missing > 0 || (!self.backlog.is_empty() && self.busy == 0)
     }
-
-    /// Requests that wait for room in the send queue.
-    #[cfg(test)]
-    fn waiting(&self) -> usize {
-        self.backlog.len()
-    }
 }
