@@ -287,7 +287,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         match local.stat(name) {
             Err(Errno::NOENT) => return Ok(()),
             Err(error) => return Err(item.failed("reading")(error)),
-            Ok(stat) if Kind::from_raw_mode(stat.st_mode) == Kind::Directory => {
+            Ok(stat) if stat.kind == Kind::Directory => {
                 return Err(in_the_way(item, true));
             }
             Ok(_) => {}
@@ -304,7 +304,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let (to, name) = (&item.dir.info.local, item.local());
         let path = place.as_os_str().as_bytes();
         let same = match (from.stat(path), to.stat(name)) {
-            (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
+            (Ok(a), Ok(b)) => a.key == b.key,
             _ => false,
         };
         if !same {

@@ -74,7 +74,7 @@ impl<C: RpcClient> Get<'_, C> {
             outcome => return outcome.map_err(item.failed("creating")),
         }
         let stat = local.stat(name).map_err(item.failed("reading"))?;
-        match Kind::from_raw_mode(stat.st_mode) {
+        match stat.kind {
             Kind::RegularFile => local.empty_file(name).map_err(item.failed("writing")),
             Kind::Directory => Err(in_the_way(item, true)),
             _ => {

@@ -60,8 +60,8 @@ impl LocalDir {
         }
     }
 
-    pub(super) fn stat(&self, name: &[u8]) -> Result<Stat, Errno> {
-        statat(self.fd(), name, AtFlags::SYMLINK_NOFOLLOW)
+    pub(super) fn stat(&self, name: &[u8]) -> Result<Meta, Errno> {
+        statat(self.fd(), name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Meta::new(&stat))
     }
 
     pub(super) fn open_dir(&self, name: &[u8]) -> Result<Self, Errno> {
@@ -189,7 +189,7 @@ pub(super) fn timespec(time: NfsTime) -> Timespec {
 
 /// A time as NFS version 3 has it: seconds are unsigned and have 32 bits. The nearest there is,
 /// and whether that is the time itself.
-pub(super) fn nfs_time(seconds: i64, nanos: u32) -> (NfsTime, bool) {
+pub(super) fn nfs_time((seconds, nanos): (i64, u32)) -> (NfsTime, bool) {
     match u32::try_from(seconds) {
         Ok(seconds) => (NfsTime { seconds, nanos }, true),
         Err(_) if seconds < 0 => (NfsTime::default(), false),
@@ -200,17 +200,51 @@ pub(super) fn nfs_time(seconds: i64, nanos: u32) -> (NfsTime, bool) {
     }
 }
 
-/// What tells whether a file was written to.
-pub(super) fn version(stat: &Stat) -> (i64, i64, u64) {
-    (
-        stat.st_size,
-        stat.st_mtime as i64,
-        stat.st_mtime_nsec as u64,
-    )
+/// What is known of a local object.
+#[derive(Clone, Debug)]
+pub(super) struct Meta {
+    pub(super) kind: FileType,
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) size: u64,
+    pub(super) nlink: u64,
+    /// File system and number: tells objects apart.
+    pub(super) key: (u64, u64),
+    /// Which device it is, if it is one.
+    pub(super) rdev: u64,
+    pub(super) atime: (i64, u32),
+    pub(super) mtime: (i64, u32),
 }
 
-pub(super) fn stat_file(fd: &OwnedFd) -> Result<Stat, Errno> {
-    fstat(fd)
+impl Meta {
+    #[expect(
+        clippy::unnecessary_cast,
+        reason = "the fields' types differ between machines"
+    )]
+    fn new(stat: &Stat) -> Self {
+        Self {
+            kind: FileType::from_raw_mode(stat.st_mode),
+            mode: stat.st_mode as u32 & MODE_BITS,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            nlink: stat.st_nlink as u64,
+            key: (stat.st_dev as u64, stat.st_ino as u64),
+            rdev: stat.st_rdev as u64,
+            atime: (stat.st_atime as i64, stat.st_atime_nsec as u32),
+            mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as u32),
+        }
+    }
+
+    /// Whether the file was not written to in between.
+    pub(super) fn is_same_version(&self, other: &Self) -> bool {
+        (self.size, self.mtime) == (other.size, other.mtime)
+    }
+}
+
+pub(super) fn stat_file(fd: &OwnedFd) -> Result<Meta, Errno> {
+    fstat(fd).map(|stat| Meta::new(&stat))
 }
 
 pub(super) fn set_len(fd: &OwnedFd, len: u64) -> Result<(), Errno> {

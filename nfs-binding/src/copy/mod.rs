@@ -30,6 +30,7 @@ mod links;
 mod local;
 mod put;
 mod put_file;
+mod put_special;
 mod remove;
 mod work;
 

@@ -7,10 +7,10 @@ use std::os::fd::OwnedFd;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use rustix::fs::{FileType as Kind, Stat};
+use rustix::fs::FileType as Kind;
 
 use super::CopyError;
-use super::local::{file_error, next_data, read_ahead, read_at, stat_file, version};
+use super::local::{Meta, file_error, next_data, read_ahead, read_at, stat_file};
 use super::put::{Item, Put};
 use crate::client::{NfsError, Object, Place, RpcClient};
 use crate::proto::{FileHandle, FileType, SetAttributes, Stable, Status, Verifier};
@@ -36,7 +36,7 @@ struct Source<'i> {
 impl<C: RpcClient> Put<'_, C> {
     /// Copies a regular file.
     pub(super) async fn file(&self, item: &Item) -> Result<FileHandle, CopyError> {
-        let (source, stat) = self.open(item).await?;
+        let (source, meta) = self.open(item).await?;
         let at = item.dir.at(item.name());
         let mut end = 0;
         let mut next = next_data(&source.fd, 0, source.size);
@@ -56,26 +56,26 @@ impl<C: RpcClient> Put<'_, C> {
         }
         let path = || item.dir.info.local.path(&item.local);
         let now = stat_file(&source.fd).map_err(|e| file_error("reading", path(), e))?;
-        self.finish(source.remote, &stat, &at).await?;
+        self.finish(source.remote, &meta, &at).await?;
         self.ledger.count(|totals| totals.files += 1);
-        if source.short.get() || version(&now) != version(&stat) {
+        if source.short.get() || !now.is_same_version(&meta) {
             let path = at.display();
             self.ledger.problem(CopyError::Changed { path });
         }
         Ok(source.remote)
     }
 
-    async fn open<'i>(&self, item: &'i Item) -> Result<(Source<'i>, Stat), CopyError> {
+    async fn open<'i>(&self, item: &'i Item) -> Result<(Source<'i>, Meta), CopyError> {
         let local = &item.dir.info.local;
         let failed = |error| local.error("reading", &item.local, error);
         let fd = local.open_file(&item.local).map_err(failed)?;
-        let stat = stat_file(&fd).map_err(failed)?;
-        if Kind::from_raw_mode(stat.st_mode) != Kind::RegularFile {
+        let meta = stat_file(&fd).map_err(failed)?;
+        if meta.kind != Kind::RegularFile {
             // It was one when the directory was read.
             let path = item.dir.at(item.name()).display();
             return Err(CopyError::Changed { path });
         }
-        let size = stat.st_size as u64;
+        let size = meta.size;
         if size > u64::from(self.mount.limits().wsize) {
             read_ahead(&fd);
         }
@@ -88,7 +88,7 @@ impl<C: RpcClient> Put<'_, C> {
             remote,
             short,
         };
-        Ok((source, stat))
+        Ok((source, meta))
     }
 
     /// An empty file of that name, for its owner alone until it is done. One that is there is
