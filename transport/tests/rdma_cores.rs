@@ -72,7 +72,7 @@ impl Sim {
                 credits: 8,
                 max_fetched: 20_000,
                 outbound_reads: 3,
-                remote_invalidation: seed % 2 == 0,
+                remote_invalidation: seed.is_multiple_of(2),
                 limits: limits(),
                 pool,
             }),

@@ -81,6 +81,8 @@ pub struct World {
     pub traffic: Vec<(usize, Traffic)>,
     /// The connection is lost before the operation with this number.
     pub lose_at: Option<usize>,
+    /// Invalidations fail.
+    pub fail_invalidate: bool,
     /// Send-queue entries are carried out only while this holds.
     pub running: bool,
     /// Private data that `connect` and `accept` sent, in order.
@@ -188,6 +190,13 @@ impl World {
                 self.down((node, qp), lost.clone(), lost);
             }
         }
+    }
+
+    /// Nobody listens any more.
+    pub fn stop_listening(&mut self) {
+        self.nodes
+            .iter_mut()
+            .for_each(|node| node.listening = false);
     }
 
     /// Memory of the peer, if it may be reached like this.
@@ -300,6 +309,9 @@ impl World {
                     }
                     _ => Err(refused("Read refused")),
                 }
+            }
+            SendWr::Invalidate { .. } if self.fail_invalidate => {
+                Err((WorkError::LocalProtection, "told to fail".to_owned()))
             }
             SendWr::Invalidate { stag } => {
                 let memory = self.qp(at).and_then(|qp| qp.memory.get_mut(&stag));

@@ -68,10 +68,11 @@ pub fn data(seed: u32, len: usize) -> Bytes {
     (0..len).map(byte).collect::<Vec<u8>>().into()
 }
 
-/// Room for a reply with these items and so many words.
+/// Room for a reply with these items and so many words: exactly what [`message`] makes of them,
+/// less the 24 bytes that an RPC reply header takes.
 pub fn room(words: usize, items: &[usize]) -> ReplyRoom {
     ReplyRoom {
-        payload: (12 + 4 * words + 4 * items.len()) as u32,
+        payload: (16 + 4 * words + 4 * items.len()).saturating_sub(24) as u32,
         items: items.iter().map(|&len| len as u32).collect(),
     }
 }
