@@ -555,3 +555,31 @@ fn defaults_are_those_of_linux_peers() {
         (4096, 4096)
     );
 }
+
+/// A peer that is gone answers nothing: the end of the connection does not wait for it for ever.
+#[test]
+fn closing_does_not_wait_for_a_peer_that_is_gone() {
+    let (world, mut pair) = Pair::fake();
+    let conn = pair.connect();
+    pair.submit(conn, message(1, 0, &[data(1, 9000)]), &room(0, &[9000]));
+    pair.until(|pair| !pair.held.is_empty());
+    world.borrow_mut().deaf = true;
+    pair.client.close(conn);
+    let (at, token, _) = pair.held.remove(0);
+    pair.server.reply(at, token, None, Time::ZERO);
+    pair.server.close(at);
+    let deadlines = (pair.client.next_deadline(), pair.server.next_deadline());
+    pair.settle();
+    assert_ne!(pair.client_pool.in_use(), 0, "it may still end in order");
+    let (Some(client), Some(server)) = deadlines else {
+        panic!("nothing will wake up for it");
+    };
+    pair.client.poll(client);
+    pair.client.poll(client);
+    pair.server.poll(server);
+    pair.server.poll(server);
+    assert_eq!(
+        (pair.client_pool.in_use(), pair.server_pool.in_use()),
+        (0, 0)
+    );
+}

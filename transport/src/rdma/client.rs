@@ -22,6 +22,9 @@ use crate::{ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
 
 /// How often something that waits for memory is tried again.
 pub(crate) const RETRY: Duration = Duration::from_millis(1);
+/// How long a connection that this side ends may take to end in order. What is registered for its
+/// calls stays so meanwhile, and a peer that is gone would never answer.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// A connection, being made or made.
 struct Connection {
@@ -46,6 +49,8 @@ pub struct RdmaClient {
     events: VecDeque<ClientEvent>,
     /// When to try again what waits for memory.
     retry_at: Option<Time>,
+    /// Connections that are ending, and when to end them without the peer.
+    ending: VecDeque<(Time, QpId)>,
     now: Time,
 }
 
@@ -61,6 +66,7 @@ impl RdmaClient {
             inbox: VecDeque::new(),
             events: VecDeque::new(),
             retry_at: None,
+            ending: VecDeque::new(),
             now: Time::ZERO,
         }
     }
@@ -158,6 +164,8 @@ impl RdmaClient {
         let connection = &mut self.connections[at];
         let done = connection.link.complete(completion.id);
         match (completion.result, done) {
+            // Nobody waits for anything any more, and waiting calls are not sent.
+            (Ok(_), _) if connection.closing => return,
             (Ok(Success::Receive { buf, invalidated }), _) => {
                 connection.link.post_receives(&mut *self.device, 1);
                 connection.requester.received(buf.freeze(), invalidated);
@@ -301,6 +309,12 @@ impl Source for RdmaClient {
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry();
         }
+        while let Some(&(_, qp)) = self.ending.front().filter(|(at, _)| *at <= now) {
+            self.ending.pop_front();
+            if self.find_qp(qp).is_some() {
+                self.device.abort(qp);
+            }
+        }
         !self.events.is_empty()
     }
 
@@ -309,10 +323,10 @@ impl Source for RdmaClient {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        self.device
-            .next_deadline()
+        let ending = self.ending.front().map(|(at, _)| *at);
+        [self.device.next_deadline(), self.retry_at, ending]
             .into_iter()
-            .chain(self.retry_at)
+            .flatten()
             .min()
     }
 
@@ -391,6 +405,7 @@ impl ClientPort for RdmaClient {
         if connection.up {
             connection.closing = true;
             self.device.disconnect(qp);
+            self.ending.push_back((self.now + LINGER, qp));
         } else {
             self.connections.swap_remove(at);
             self.device.destroy(qp);

@@ -13,7 +13,7 @@ use verbs::{
     SendWr, Success, Time, WorkError,
 };
 
-use super::client::{RETRY, end_reason, max_segment, note};
+use super::client::{LINGER, RETRY, end_reason, max_segment, note};
 use super::link::{Done, EXTRA_RECEIVES, Link};
 use super::options::RdmaServerOptions;
 use super::responder::{ReadId, Responder, ResponderAction, ResponderConfig, ResponderCounters};
@@ -44,6 +44,8 @@ pub struct RdmaServer {
     /// Connections on which something waits for memory, and when to try again.
     retry: Vec<QpId>,
     retry_at: Option<Time>,
+    /// Connections that are ending, and when to end them without the peer.
+    ending: VecDeque<(Time, QpId)>,
     now: Time,
 }
 
@@ -68,6 +70,7 @@ impl RdmaServer {
             events: VecDeque::new(),
             retry: Vec::new(),
             retry_at: None,
+            ending: VecDeque::new(),
             now: Time::ZERO,
         }
     }
@@ -308,6 +311,12 @@ impl Source for RdmaServer {
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry();
         }
+        while let Some(&(_, qp)) = self.ending.front().filter(|(at, _)| *at <= now) {
+            self.ending.pop_front();
+            if self.connections.contains_key(&qp) {
+                self.device.abort(qp);
+            }
+        }
         !self.events.is_empty()
     }
 
@@ -316,10 +325,10 @@ impl Source for RdmaServer {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        self.device
-            .next_deadline()
+        let ending = self.ending.front().map(|(at, _)| *at);
+        [self.device.next_deadline(), self.retry_at, ending]
             .into_iter()
-            .chain(self.retry_at)
+            .flatten()
             .min()
     }
 
@@ -339,11 +348,13 @@ impl ServerPort for RdmaServer {
     }
 
     fn close(&mut self, conn: ConnId) {
-        if let Some(connection) = self.connections.get_mut(&qp_of(conn)) {
+        let qp = qp_of(conn);
+        if let Some(connection) = self.connections.get_mut(&qp) {
             connection
                 .closed
                 .get_or_insert_with(|| "closed by this side".to_owned());
-            self.device.disconnect(qp_of(conn));
+            self.device.disconnect(qp);
+            self.ending.push_back((self.now + LINGER, qp));
         }
     }
 

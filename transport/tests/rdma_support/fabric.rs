@@ -81,6 +81,8 @@ pub struct World {
     pub traffic: Vec<(usize, Traffic)>,
     /// The connection is lost before the operation with this number.
     pub lose_at: Option<usize>,
+    /// Orderly ends of connections are not answered.
+    pub deaf: bool,
     /// Invalidations fail.
     pub fail_invalidate: bool,
     /// Send-queue entries are carried out only while this holds.
@@ -509,7 +511,9 @@ impl Device for FakeDevice {
     fn disconnect(&mut self, qp: QpId) {
         let mut world = self.world.borrow_mut();
         world.run(self.me);
-        world.down((self.me, qp), Disconnect::Local, Disconnect::Remote);
+        if !world.deaf {
+            world.down((self.me, qp), Disconnect::Local, Disconnect::Remote);
+        }
     }
 
     fn abort(&mut self, qp: QpId) {

@@ -429,7 +429,7 @@ impl Requester {
                 return self.waiting.push_front(Waiting { xid, message, need });
             }
         };
-        tracing::debug!(xid, %plan);
+        tracing::debug!(xid, %plan, "call");
         self.start(xid, prepared);
     }
 

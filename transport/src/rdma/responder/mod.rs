@@ -388,7 +388,7 @@ impl Responder {
             Ok(plan) => plan,
             Err(error) => return self.chunk_error(call.xid, credits, &error),
         };
-        tracing::debug!(xid = call.xid, %plan);
+        tracing::debug!(xid = call.xid, %plan, "reply");
         let placed = match place::place(&plan, message, &call.writes, call.reply.as_ref()) {
             Ok(placed) => placed,
             Err(error) => return self.chunk_error(call.xid, credits, &error),
