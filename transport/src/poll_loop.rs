@@ -195,7 +195,7 @@ impl PollLoop {
             self.wake.sleeping.store(false, Ordering::SeqCst);
             return;
         }
-        let timeout = deadline.map(|deadline| self.timer.timeout(deadline, Time::now()));
+        let timeout = deadline.and_then(|deadline| self.timer.timeout(deadline, Time::now()));
         self.look(timeout);
         self.wake.sleeping.store(false, Ordering::SeqCst);
     }

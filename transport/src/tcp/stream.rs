@@ -17,8 +17,13 @@ use super::TcpCounters;
 const STAGING: usize = 8 << 10;
 /// Pieces given to one system call.
 const MAX_IOV: usize = 64;
-/// Receives in a row before other connections get their turn.
+/// Sends of up to so many bytes are copied into one piece: dearer than the copy is a system call
+/// that takes several.
+const SMALL_SEND: usize = 512;
+/// Receives in a row before other connections get their turn, and bytes: what a long record asks
+/// for, such as the next call, should be on its way while the next record is received.
 const BURST: usize = 32;
+const BURST_BYTES: u64 = 256 << 10;
 
 /// Why a stream ended.
 #[derive(Debug, thiserror::Error)]
@@ -132,8 +137,14 @@ impl Stream {
     ) -> Result<(), Ended> {
         self.starved = false;
         self.readable |= look;
+        let enough = counters.wire_bytes_received + BURST_BYTES;
+        let mut delivered = false;
         for _ in 0..BURST {
-            if !self.use_staged(pool, counters, &mut deliver)? || !self.readable {
+            let more = self.use_staged(pool, counters, &mut |message| {
+                delivered = true;
+                deliver(message)
+            })?;
+            if !more || !self.readable || (delivered && counters.wire_bytes_received >= enough) {
                 return Ok(());
             }
             match self.fill(counters) {
@@ -268,12 +279,8 @@ impl Stream {
     ) -> io::Result<()> {
         self.writable |= look;
         while self.writable && self.out.front().is_some_and(|out| out.release <= now) {
-            let (pieces, wanted) = self.pieces(now);
-            counters.send_calls += 1;
-            let result = (&self.socket).write_vectored(&pieces);
-            drop(pieces);
-            match result {
-                Ok(n) => {
+            match self.send_once(now, counters) {
+                Ok((n, wanted)) => {
                     counters.wire_bytes_sent += n as u64;
                     self.writable = n == wanted;
                     self.advance(n);
@@ -284,6 +291,25 @@ impl Stream {
             }
         }
         Ok(())
+    }
+
+    /// Sends with one system call. Returns how much went out, and how much was to.
+    fn send_once(&self, now: Time, counters: &mut TcpCounters) -> io::Result<(usize, usize)> {
+        let (pieces, wanted) = self.pieces(now);
+        counters.send_calls += 1;
+        let mut socket = &self.socket;
+        let n = if wanted <= SMALL_SEND {
+            let mut whole = [0; SMALL_SEND];
+            let mut rest = &mut whole[..];
+            for piece in &pieces {
+                rest.write_all(piece)?;
+            }
+            counters.copied_bytes += wanted as u64;
+            socket.write(&whole[..wanted])?
+        } else {
+            socket.write_vectored(&pieces)?
+        };
+        Ok((n, wanted))
     }
 
     /// The next bytes to send, and how many.
