@@ -9,4 +9,5 @@
 pub mod client;
 pub mod fs;
 pub mod proto;
+pub mod server;
 pub mod ulb;

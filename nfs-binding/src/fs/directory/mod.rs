@@ -8,8 +8,8 @@
 //!   the host's administrator moves out of it stays reachable by its old handle while it is open
 //!   here, as it does with the Linux server. A mount point below shows as an entry that nobody may
 //!   look up.
-//! * Handles are inode number and birth time, with a hint of where to look ([`key`]). They outlive
-//!   the server, and renames. See [`find`] for what it costs to find a file that is not open.
+//! * Handles are inode number and birth time, with a hint of where to look (`key.rs`). They outlive
+//!   the server, and renames. What it costs to find a file that is not open is in `find.rs`.
 //! * Run by the superuser, permissions are checked here, for the caller, from the permission bits
 //!   (access control lists are not looked at), and new files are given to the caller. Run by
 //!   anybody else, everything is done as that user, whoever calls.

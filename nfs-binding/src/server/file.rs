@@ -1,0 +1,198 @@
+//! Procedures on one object, and on its file system.
+
+use bytes::Bytes;
+
+use super::session::Session;
+use super::{MAX_TRANSFER, PREFERRED_LISTING};
+use crate::fs::FsError;
+use crate::proto::{
+    Access, AccessArgs, AccessOk, AccessResult, CommitArgs, CommitOk, CommitResult, Data, Failed,
+    FsinfoOk, FsinfoResult, FsstatOk, FsstatResult, GetattrResult, HandleArgs, LinkText,
+    PathconfOk, PathconfResult, ReadArgs, ReadOk, ReadResult, ReadlinkOk, ReadlinkResult,
+    SetattrArgs, SetattrResult, Status, WriteArgs, WriteOk, WriteResult,
+};
+
+/// READs longer than this look first how much there is, so as not to hold more memory for the
+/// reply than it takes.
+const LONG_READ: u32 = 32 << 10;
+/// READ and WRITE lengths should be a multiple of this: a page.
+const MULTIPLE: u32 = 4096;
+
+impl Session<'_> {
+    /// GETATTR (RFC 1813, section 3.3.1).
+    pub(super) fn getattr(&self, args: HandleArgs) -> GetattrResult {
+        let target = self.target(&args.object)?;
+        match target.fs().getattr(&target.id) {
+            Ok(attributes) => Ok(target.own(attributes)),
+            Err(error) => Err(Status::from(error).into()),
+        }
+    }
+
+    /// SETATTR (section 3.3.2).
+    pub(super) fn setattr(&self, args: SetattrArgs) -> SetattrResult {
+        let target = self.changing(&args.object)?;
+        let change = target
+            .fs()
+            .setattr(&target.who, &target.id, &args.attributes, args.guard);
+        let wcc = target.own_wcc(change.wcc);
+        match change.result {
+            Ok(()) => Ok(wcc),
+            Err(error) => Err(Failed {
+                status: error.into(),
+                attributes: wcc,
+            }),
+        }
+    }
+
+    /// ACCESS (section 3.3.4).
+    pub(super) fn access(&self, args: AccessArgs) -> AccessResult {
+        self.reading(&args.object, |target| {
+            let (mut access, attributes) =
+                target.fs().access(&target.who, &target.id, args.access)?;
+            if target.exported.export.options.read_only {
+                access -= Access::MODIFY | Access::EXTEND | Access::DELETE;
+            }
+            Ok(AccessOk {
+                attributes: Some(target.own(attributes)),
+                access,
+            })
+        })
+    }
+
+    /// READLINK (section 3.3.5).
+    pub(super) fn readlink(&self, args: HandleArgs) -> ReadlinkResult {
+        self.reading(&args.object, |target| {
+            let (text, attributes) = target.fs().readlink(&target.who, &target.id)?;
+            Ok(ReadlinkOk {
+                attributes: Some(target.own(attributes)),
+                text: LinkText(Bytes::from(text)),
+            })
+        })
+    }
+
+    /// READ (section 3.3.6).
+    pub(super) fn read(&self, args: ReadArgs) -> ReadResult {
+        self.reading(&args.file, |target| {
+            let mut count = args.count.min(MAX_TRANSFER);
+            if count > LONG_READ {
+                let size = target.fs().getattr(&target.id)?.size;
+                let left = size.saturating_sub(args.offset);
+                // One byte at least: the file may be growing, and the end has to be seen.
+                count = count.min(u32::try_from(left).unwrap_or(count).max(1));
+            }
+            let mut buf = self.pool.alloc(count as usize).map_err(|error| {
+                tracing::warn!(%error, "READ is put off");
+                FsError::Later
+            })?;
+            let read = target
+                .fs()
+                .read(&target.who, &target.id, args.offset, &mut buf)?;
+            buf.truncate(read.count as usize);
+            Ok(ReadOk {
+                attributes: Some(target.own(read.attributes)),
+                count: read.count,
+                eof: read.eof,
+                data: Data(buf.freeze()),
+            })
+        })
+    }
+
+    /// WRITE (section 3.3.7). That count and length of the data agree was seen when the arguments
+    /// were decoded.
+    pub(super) fn write(&self, args: WriteArgs) -> WriteResult {
+        let target = self.changing(&args.file)?;
+        let data: &[u8] = args.data.as_ref();
+        let data = &data[..data.len().min(MAX_TRANSFER as usize)];
+        // Before the data: what is lost meanwhile shows in the verifier of a later reply.
+        let verifier = target.fs().write_verifier();
+        let change = target
+            .fs()
+            .write(&target.who, &target.id, args.offset, data, args.stable);
+        let wcc = target.own_wcc(change.wcc);
+        match change.result {
+            Ok(written) => Ok(WriteOk {
+                wcc,
+                count: written.count,
+                committed: written.committed,
+                verifier,
+            }),
+            Err(error) => Err(Failed {
+                status: error.into(),
+                attributes: wcc,
+            }),
+        }
+    }
+
+    /// COMMIT (section 3.3.21).
+    pub(super) fn commit(&self, args: CommitArgs) -> CommitResult {
+        let target = self.changing(&args.file)?;
+        let change = target
+            .fs()
+            .commit(&target.who, &target.id, args.offset, args.count);
+        let wcc = target.own_wcc(change.wcc);
+        match change.result {
+            // After the data: what was lost shows.
+            Ok(()) => Ok(CommitOk {
+                wcc,
+                verifier: target.fs().write_verifier(),
+            }),
+            Err(error) => Err(Failed {
+                status: error.into(),
+                attributes: wcc,
+            }),
+        }
+    }
+
+    /// FSSTAT (section 3.3.18).
+    pub(super) fn fsstat(&self, args: HandleArgs) -> FsstatResult {
+        self.reading(&args.object, |target| {
+            let space = target.fs().space(&target.who, &target.id)?;
+            Ok(FsstatOk {
+                attributes: target.attributes(),
+                total_bytes: space.total_bytes,
+                free_bytes: space.free_bytes,
+                available_bytes: space.available_bytes,
+                total_files: space.total_files,
+                free_files: space.free_files,
+                available_files: space.available_files,
+                invariant_seconds: 0,
+            })
+        })
+    }
+
+    /// FSINFO (section 3.3.19).
+    pub(super) fn fsinfo(&self, args: HandleArgs) -> FsinfoResult {
+        self.reading(&args.object, |target| {
+            let abilities = target.fs().abilities(&target.id)?;
+            Ok(FsinfoOk {
+                attributes: target.attributes(),
+                read_max: MAX_TRANSFER,
+                read_preferred: MAX_TRANSFER,
+                read_multiple: MULTIPLE,
+                write_max: MAX_TRANSFER,
+                write_preferred: MAX_TRANSFER,
+                write_multiple: MULTIPLE,
+                readdir_preferred: PREFERRED_LISTING,
+                max_file_size: abilities.max_file_size,
+                time_delta: abilities.time_delta,
+                properties: abilities.properties,
+            })
+        })
+    }
+
+    /// PATHCONF (section 3.3.20).
+    pub(super) fn pathconf(&self, args: HandleArgs) -> PathconfResult {
+        self.reading(&args.object, |target| {
+            let rules = target.fs().name_rules(&target.id)?;
+            Ok(PathconfOk {
+                attributes: target.attributes(),
+                link_max: rules.link_max,
+                name_max: rules.name_max,
+                no_trunc: rules.no_trunc,
+                chown_restricted: rules.chown_restricted,
+                case_insensitive: rules.case_insensitive,
+                case_preserving: rules.case_preserving,
+            })
+        })
+    }
+}

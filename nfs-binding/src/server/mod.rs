@@ -1,0 +1,305 @@
+//! The NFS and MOUNT server: all procedures of both programs, over any file system and any
+//! transport.
+//!
+//! A file system that does not block is asked on the server's own thread; one that does, on a
+//! worker ([`Outcome::Later`]), whatever the procedure. NULL, and MOUNT's lists, are always
+//! answered at once.
+//!
+//! READ takes memory from the transport's pool, which the file system reads into and the transport
+//! sends from; WRITE hands the file system the slice of the call that holds the data. So the
+//! server itself copies no file data.
+#![expect(
+    clippy::result_large_err,
+    reason = "NFS sends attributes with failures, and they are on their way to be encoded"
+)]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use onc_rpc::{AcceptStatus, AuthStat, Credential, Encoder, Message};
+use rpc_transport::{Denial, Outcome, Programs, Request, Service, ServiceReply};
+
+use crate::proto::{
+    FileHandle, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION, Procedure, Xdr, mnt, nfs,
+};
+use handle::HandleCodec;
+use mount::Mounts;
+use session::Session;
+
+mod directory;
+mod export;
+mod file;
+mod handle;
+mod make;
+mod mount;
+mod network;
+mod session;
+mod siphash;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+pub use export::{Export, ExportOptions, Squash};
+pub use handle::{HandleKey, HandleKeyError};
+pub use network::{BadNetwork, Network};
+pub use spec::{ExportSpec, SpecError};
+
+/// Longest READ and WRITE, bytes. A longer READ is answered with less; of a longer WRITE, so much
+/// is written.
+pub const MAX_TRANSFER: u32 = 1 << 20;
+/// Longest READDIR and READDIRPLUS results, bytes.
+pub const MAX_LISTING: u32 = 1 << 20;
+/// READDIR results that clients are told to ask for, bytes.
+pub const PREFERRED_LISTING: u32 = 64 << 10;
+
+/// Why exports cannot be served together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportsError {
+    /// Two exports answer to one path.
+    #[error("{0:?} is exported twice")]
+    Twice(String),
+    /// Two paths have the same short number in file handles. (One pair in four thousand million.)
+    #[error("{0:?} and {1:?} cannot be exported together: rename one")]
+    Collision(String, String),
+    /// An export has no name.
+    #[error("an export has an empty path")]
+    Empty,
+    /// A path is longer than MOUNT can say (MNTPATHLEN).
+    #[error("the path of export {0:?} is too long")]
+    TooLong(String),
+}
+
+/// An export, and its number in file handles.
+#[derive(Debug)]
+struct Exported {
+    export: Export,
+    /// Also the `fsid` of all its objects: stable as long as the export's path is the same.
+    number: u32,
+}
+
+/// What the server's own thread and its workers share.
+#[derive(Debug)]
+struct Shared {
+    exports: Vec<Exported>,
+    /// Places in `exports`.
+    by_number: HashMap<u32, usize>,
+    handles: HandleCodec,
+    mounts: Mutex<Mounts>,
+}
+
+/// NFS version 3 and MOUNT version 3 (RFC 1813) over a set of exports.
+#[derive(Debug)]
+pub struct NfsServer {
+    shared: Arc<Shared>,
+}
+
+impl NfsServer {
+    /// Serves `exports`. File handles are authenticated with `key`: those made with another one
+    /// are refused.
+    ///
+    /// # Errors
+    /// The exports cannot be told apart.
+    pub fn new(exports: Vec<Export>, key: HandleKey) -> Result<Self, ExportsError> {
+        let mut served: Vec<Exported> = Vec::new();
+        let mut by_number = HashMap::new();
+        for export in exports {
+            let path = export.path.clone();
+            let name = mount::normalise(path.as_bytes());
+            if name.is_empty() && !path.starts_with('/') {
+                return Err(ExportsError::Empty);
+            }
+            if path.len() > crate::proto::MAX_MOUNT_PATH as usize {
+                return Err(ExportsError::TooLong(path));
+            }
+            let same = |other: &Exported| mount::normalise(other.export.path.as_bytes()) == name;
+            if served.iter().any(same) {
+                return Err(ExportsError::Twice(path));
+            }
+            let number = handle::export_number(&name);
+            if let Some(other) = by_number.insert(number, served.len()) {
+                let other = served[other].export.path.clone();
+                return Err(ExportsError::Collision(other, path));
+            }
+            tracing::info!(path, options = %export.options, "exporting");
+            served.push(Exported { export, number });
+        }
+        Ok(Self {
+            shared: Arc::new(Shared {
+                exports: served,
+                by_number,
+                handles: HandleCodec::new(&key),
+                mounts: Mutex::default(),
+            }),
+        })
+    }
+}
+
+/// Decodes the arguments of a procedure, and encodes its results.
+///
+/// Arguments that cannot be decoded are the RPC layer's to complain of (GARBAGE_ARGS). Bytes after
+/// them are passed over, as by other servers; a bulk item where the arguments have none is not.
+fn answer<P: Procedure>(
+    request: &Request,
+    run: impl FnOnce(P::Args) -> Result<P::Results, Denial>,
+) -> ServiceReply {
+    let mut input = request.args();
+    let decoded = P::Args::decode(&mut input).and_then(|args| {
+        input.items_used()?;
+        Ok(args)
+    });
+    match decoded {
+        Ok(args) => {
+            let mut out = Encoder::new();
+            run(args)?.encode(&mut out);
+            Ok(out.finish())
+        }
+        Err(error) => {
+            tracing::debug!(peer = %request.peer, procedure = P::NAME, %error, "garbage");
+            Err(Denial::Accepted(AcceptStatus::GarbageArgs))
+        }
+    }
+}
+
+impl Shared {
+    /// The export of a handle, if the handle is one of ours.
+    fn export_of(&self, handle: &FileHandle) -> Option<&Exported> {
+        let (number, _) = self.handles.open(handle)?;
+        self.exports.get(*self.by_number.get(&number)?)
+    }
+
+    /// Whether a call of the NFS program can wait for a disk. All arguments start with a handle,
+    /// and two handles of one call are of one export, or it fails at once.
+    fn blocks(&self, request: &Request) -> bool {
+        FileHandle::decode(&mut request.args())
+            .ok()
+            .and_then(|handle| self.export_of(&handle))
+            .is_some_and(|exported| exported.export.backend.blocks())
+    }
+
+    fn nfs(&self, request: &Request) -> ServiceReply {
+        let session = Session::new(self, request);
+        macro_rules! dispatch {
+            ($($procedure:ident => $run:ident,)*) => {
+                match request.proc {
+                    nfs::Null::NUMBER => Ok(Message::default()),
+                    // Other servers take this for undecodable, too.
+                    nfs::Write::NUMBER => answer::<nfs::Write>(request, |args| {
+                        if args.data.0.len() != args.count as usize {
+                            return Err(Denial::Accepted(AcceptStatus::GarbageArgs));
+                        }
+                        Ok(session.traced(nfs::Write::NAME, || session.write(args)))
+                    }),
+                    $(nfs::$procedure::NUMBER => answer::<nfs::$procedure>(request, |args| {
+                        Ok(session.traced(nfs::$procedure::NAME, || session.$run(args)))
+                    }),)*
+                    _ => Err(Denial::Accepted(AcceptStatus::ProcUnavail)),
+                }
+            };
+        }
+        dispatch! {
+            Getattr => getattr,
+            Setattr => setattr,
+            Lookup => lookup,
+            Access => access,
+            Readlink => readlink,
+            Read => read,
+            Create => create,
+            Mkdir => mkdir,
+            Symlink => symlink,
+            Mknod => mknod,
+            Remove => remove,
+            Rmdir => rmdir,
+            Rename => rename,
+            Link => link,
+            Readdir => readdir,
+            Readdirplus => readdirplus,
+            Fsstat => fsstat,
+            Fsinfo => fsinfo,
+            Pathconf => pathconf,
+            Commit => commit,
+        }
+    }
+
+    fn mount(&self, request: &Request) -> ServiceReply {
+        match request.proc {
+            mnt::Null::NUMBER => Ok(Message::default()),
+            mnt::Mount::NUMBER => {
+                answer::<mnt::Mount>(request, |args| Ok(self.mnt(request.peer, &args.path)))
+            }
+            mnt::Dump::NUMBER => answer::<mnt::Dump>(request, |()| Ok(self.dump())),
+            mnt::Unmount::NUMBER => answer::<mnt::Unmount>(request, |args| {
+                self.umnt(request.peer, &args.path);
+                Ok(())
+            }),
+            mnt::UnmountAll::NUMBER => answer::<mnt::UnmountAll>(request, |()| {
+                self.umntall(request.peer);
+                Ok(())
+            }),
+            mnt::Export::NUMBER => answer::<mnt::Export>(request, |()| Ok(self.export_list())),
+            _ => Err(Denial::Accepted(AcceptStatus::ProcUnavail)),
+        }
+    }
+}
+
+impl Service for NfsServer {
+    fn programs(&self) -> &[Programs] {
+        &[
+            Programs {
+                prog: NFS_PROGRAM,
+                low: NFS_VERSION,
+                high: NFS_VERSION,
+            },
+            Programs {
+                prog: MOUNT_PROGRAM,
+                low: MOUNT_VERSION,
+                high: MOUNT_VERSION,
+            },
+        ]
+    }
+
+    fn call(&mut self, request: Request) -> Outcome {
+        // RFC 5531, section 8.2: a flavor that is not implemented is an authentication error.
+        if let Credential::Other { flavor, .. } = request.cred {
+            tracing::debug!(peer = %request.peer, flavor, "unknown authentication flavor");
+            return Outcome::Done(Err(Denial::Auth(AuthStat::BAD_CRED)));
+        }
+        let mount = request.prog == MOUNT_PROGRAM;
+        let later = match (mount, request.proc) {
+            (true, mnt::Mount::NUMBER) => {
+                let mut exports = self.shared.exports.iter();
+                exports.any(|exported| exported.export.backend.blocks())
+            }
+            (true, _) | (false, nfs::Null::NUMBER) => false,
+            (false, _) => self.shared.blocks(&request),
+        };
+        let shared = Arc::clone(&self.shared);
+        let run = move || match mount {
+            true => shared.mount(&request),
+            false => shared.nfs(&request),
+        };
+        if later {
+            Outcome::Later(Box::new(run))
+        } else {
+            Outcome::Done(run())
+        }
+    }
+
+    fn remember_reply(&self, prog: u32, _: u32, proc: u32) -> bool {
+        // WRITE is one of them: done again late, it would undo a later one.
+        prog == NFS_PROGRAM
+            && matches!(
+                proc,
+                nfs::Setattr::NUMBER
+                    | nfs::Write::NUMBER
+                    | nfs::Create::NUMBER
+                    | nfs::Mkdir::NUMBER
+                    | nfs::Symlink::NUMBER
+                    | nfs::Mknod::NUMBER
+                    | nfs::Remove::NUMBER
+                    | nfs::Rmdir::NUMBER
+                    | nfs::Rename::NUMBER
+                    | nfs::Link::NUMBER
+            )
+    }
+}

@@ -1,0 +1,186 @@
+//! The MOUNT program (RFC 1813, section 5).
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::PoisonError;
+
+use super::{Exported, Shared};
+use crate::fs::{Caller, FileId};
+use crate::proto::{
+    Export, ExportList, FileType, Flavors, MountEntry, MountList, MountName, MountOk, MountPath,
+    MountResult, Status,
+};
+
+/// Mounts that are remembered for DUMP. Clients do not have to unmount, so the oldest is forgotten.
+const MAX_MOUNTS: usize = 1024;
+
+/// Who said that it mounted what: for information only (RFC 1813, section 5.1.1).
+#[derive(Debug, Default)]
+pub(super) struct Mounts {
+    entries: VecDeque<(IpAddr, MountPath)>,
+}
+
+impl Mounts {
+    fn add(&mut self, client: IpAddr, path: &MountPath) {
+        self.remove(client, path);
+        if self.entries.len() == MAX_MOUNTS {
+            self.entries.pop_front();
+        }
+        // A copy: the path is a slice of the call, which would keep all of it in memory.
+        self.entries
+            .push_back((client, MountPath::from(path.as_ref())));
+    }
+
+    fn remove(&mut self, client: IpAddr, path: &MountPath) {
+        self.entries
+            .retain(|entry| entry.0 != client || entry.1 != *path);
+    }
+}
+
+/// The components of a path, "." and repeated slashes left out, joined by single slashes.
+pub(super) fn normalise(path: &[u8]) -> Vec<u8> {
+    let components = path
+        .split(|&byte| byte == b'/')
+        .filter(|component| !component.is_empty() && *component != b".");
+    components.collect::<Vec<_>>().join(&b'/')
+}
+
+impl Shared {
+    fn mounts(&self) -> std::sync::MutexGuard<'_, Mounts> {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The export that a path is in, the innermost one, and what of the path is below it.
+    fn find_export<'p>(&self, path: &'p [u8]) -> Option<(&Exported, &'p [u8])> {
+        let below = |exported: &Exported| -> Option<&'p [u8]> {
+            let name = normalise(exported.export.path.as_bytes());
+            let rest = path.strip_prefix(&name[..])?;
+            match rest {
+                [] => Some(rest),
+                _ if name.is_empty() => Some(rest),
+                [b'/', rest @ ..] => Some(rest),
+                _ => None,
+            }
+        };
+        let found = self.exports.iter().filter_map(|exported| {
+            let rest = below(exported)?;
+            Some((exported, rest))
+        });
+        found.min_by_key(|(_, rest)| rest.len())
+    }
+
+    /// The object at a path below the root of an export. As the superuser: who mounts is a client,
+    /// not one of its users.
+    fn walk(exported: &Exported, path: &[u8]) -> Result<FileId, Status> {
+        let fs = &exported.export.backend;
+        let mut at = fs.root();
+        for name in path
+            .split(|&byte| byte == b'/')
+            .filter(|name| !name.is_empty())
+        {
+            if name == b".." {
+                return Err(Status::INVAL);
+            }
+            at = fs.lookup(&Caller::root(), &at, name)?.object.id;
+        }
+        match fs.getattr(&at)?.file_type {
+            FileType::Directory => Ok(at),
+            _ => Err(Status::NOTDIR),
+        }
+    }
+
+    /// MNT (section 5.2.1). A directory below an export can be mounted, too.
+    pub(super) fn mnt(&self, peer: SocketAddr, path: &MountPath) -> MountResult {
+        let name = normalise(path.as_ref());
+        let found = self.find_export(&name).ok_or(Status::NOENT);
+        let allowed = found.and_then(|(exported, rest)| {
+            let options = &exported.export.options;
+            if options.allows(peer.ip()) {
+                Ok((exported, rest))
+            } else {
+                Err(Status::ACCES)
+            }
+        });
+        let walked =
+            allowed.and_then(|(exported, rest)| Ok((exported, Self::walk(exported, rest)?)));
+        match walked {
+            Ok((exported, id)) => {
+                tracing::info!(%peer, ?path, "mounted");
+                self.mounts().add(peer.ip().to_canonical(), path);
+                Ok(MountOk {
+                    handle: self.handles.seal(exported.number, &id),
+                    flavors: Flavors(vec![Flavors::SYS, Flavors::NONE]),
+                })
+            }
+            Err(status) => {
+                tracing::info!(%peer, ?path, %status, "not mounted");
+                // Not all of NFS's statuses are MOUNT's (RFC 1813, section 5.1.5).
+                let status = match status {
+                    Status::PERM
+                    | Status::NOENT
+                    | Status::IO
+                    | Status::ACCES
+                    | Status::NOTDIR
+                    | Status::INVAL
+                    | Status::NAMETOOLONG
+                    | Status::NOTSUPP => status,
+                    Status::STALE => Status::NOENT,
+                    _ => Status::SERVERFAULT,
+                };
+                Err(status.into())
+            }
+        }
+    }
+
+    /// DUMP (section 5.2.2).
+    pub(super) fn dump(&self) -> MountList {
+        let mounts = self.mounts();
+        let entries = mounts.entries.iter().map(|(client, path)| MountEntry {
+            host: MountName::from(client.to_string().as_bytes()),
+            path: path.clone(),
+        });
+        MountList {
+            mounts: entries.collect(),
+        }
+    }
+
+    /// UMNT (section 5.2.3).
+    pub(super) fn umnt(&self, peer: SocketAddr, path: &MountPath) {
+        self.mounts().remove(peer.ip().to_canonical(), path);
+    }
+
+    /// UMNTALL (section 5.2.4).
+    pub(super) fn umntall(&self, peer: SocketAddr) {
+        let client = peer.ip().to_canonical();
+        self.mounts().entries.retain(|entry| entry.0 != client);
+    }
+
+    /// EXPORT (section 5.2.5).
+    pub(super) fn export_list(&self) -> ExportList {
+        let exports = self.exports.iter().map(|exported| {
+            let clients = exported.export.options.clients.iter();
+            Export {
+                path: MountPath::from(exported.export.path.as_bytes()),
+                groups: clients
+                    .map(|client| MountName::from(client.to_string().as_bytes()))
+                    .collect(),
+            }
+        });
+        ExportList {
+            exports: exports.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slashes_do_not_count() {
+        for path in ["a/b", "/a/b", "//a///b/", "/a/./b/."] {
+            assert_eq!(normalise(path.as_bytes()), b"a/b");
+        }
+        assert_eq!(normalise(b"/"), b"");
+    }
+}

@@ -1,0 +1,156 @@
+//! One call: who asks, from where, and what the handles in it stand for.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use onc_rpc::Credential;
+use rpc_transport::Request;
+use verbs::Pool;
+
+use super::{Exported, Shared};
+use crate::fs::{Caller, FileId, FileSystem, FsError, Object};
+use crate::proto::{Attributes, Failed, FileHandle, NfsResult, Status, WccData};
+
+/// A call that is being answered.
+pub(super) struct Session<'a> {
+    shared: &'a Shared,
+    pub(super) peer: SocketAddr,
+    credential: &'a Credential,
+    pub(super) pool: &'a Pool,
+}
+
+/// What a handle stands for, and for whom.
+pub(super) struct Target<'a> {
+    shared: &'a Shared,
+    pub(super) exported: &'a Exported,
+    pub(super) id: FileId,
+    pub(super) who: Caller,
+}
+
+impl<'a> Session<'a> {
+    /// For a call.
+    pub(super) fn new(shared: &'a Shared, request: &'a Request) -> Self {
+        Self {
+            shared,
+            peer: request.peer,
+            credential: &request.cred,
+            pool: &request.pool,
+        }
+    }
+
+    /// Notes what a procedure did.
+    pub(super) fn traced<T, F>(
+        &self,
+        procedure: &'static str,
+        run: impl FnOnce() -> NfsResult<T, F>,
+    ) -> NfsResult<T, F> {
+        let started = Instant::now();
+        let result = run();
+        let status = result
+            .as_ref()
+            .map_or_else(|failed| failed.status, |_| Status::OK);
+        let (peer, took) = (self.peer, started.elapsed());
+        tracing::debug!(%peer, procedure, %status, ?took, "done");
+        result
+    }
+
+    /// What a handle stands for.
+    pub(super) fn target(&self, handle: &FileHandle) -> Result<Target<'a>, Status> {
+        let (number, id) = self.shared.handles.open(handle).ok_or(Status::BADHANDLE)?;
+        let place = self.shared.by_number.get(&number).ok_or(Status::STALE)?;
+        let exported = self.shared.exports.get(*place).ok_or(Status::STALE)?;
+        let options = &exported.export.options;
+        if !options.allows(self.peer.ip()) {
+            tracing::debug!(peer = %self.peer, path = exported.export.path, "not a client of it");
+            return Err(Status::ACCES);
+        }
+        Ok(Target {
+            shared: self.shared,
+            exported,
+            id,
+            who: options.caller(self.credential),
+        })
+    }
+
+    /// The same, for an operation that reads: runs it, and completes its failure with the object's
+    /// attributes.
+    pub(super) fn reading<T>(
+        &self,
+        handle: &FileHandle,
+        read: impl FnOnce(&Target<'a>) -> Result<T, Status>,
+    ) -> NfsResult<T, Option<Attributes>> {
+        let target = self.target(handle)?;
+        read(&target).map_err(|status| Failed {
+            status,
+            attributes: target.attributes(),
+        })
+    }
+
+    /// The same, for an operation that changes the object: refuses it on a read-only export.
+    pub(super) fn changing(&self, handle: &FileHandle) -> Result<Target<'a>, Failed<WccData>> {
+        let target = self.target(handle)?;
+        if target.exported.export.options.read_only {
+            return Err(Failed {
+                status: Status::ROFS,
+                attributes: WccData {
+                    before: None,
+                    after: target.attributes(),
+                },
+            });
+        }
+        Ok(target)
+    }
+}
+
+impl Target<'_> {
+    /// The file system.
+    pub(super) fn fs(&self) -> &dyn FileSystem {
+        &*self.exported.export.backend
+    }
+
+    /// The object's attributes, if it has any.
+    pub(super) fn attributes(&self) -> Option<Attributes> {
+        let attributes = self.fs().getattr(&self.id).ok()?;
+        Some(self.own(attributes))
+    }
+
+    /// Attributes as clients see them: each export is a file system of its own.
+    pub(super) fn own(&self, attributes: Attributes) -> Attributes {
+        Attributes {
+            fsid: u64::from(self.exported.number),
+            ..attributes
+        }
+    }
+
+    /// The same, before and after a change.
+    pub(super) fn own_wcc(&self, wcc: WccData) -> WccData {
+        WccData {
+            before: wcc.before,
+            after: wcc.after.map(|attributes| self.own(attributes)),
+        }
+    }
+
+    /// The handle of an object.
+    pub(super) fn handle(&self, id: &FileId) -> FileHandle {
+        self.shared.handles.seal(self.exported.number, id)
+    }
+
+    /// Handle and attributes of an object.
+    pub(super) fn present(&self, object: Object) -> (FileHandle, Attributes) {
+        (self.handle(&object.id), self.own(object.attributes))
+    }
+
+    /// Whether another handle is of the same export.
+    pub(super) fn same_export(&self, other: &Target<'_>) -> bool {
+        self.exported.number == other.exported.number
+    }
+}
+
+impl From<FsError> for Status {
+    fn from(error: FsError) -> Self {
+        if let FsError::Host(errno) = error {
+            tracing::warn!(%errno, "the host's file system failed");
+        }
+        error.status()
+    }
+}

@@ -1,0 +1,213 @@
+//! What exports allow, and what handles are good for.
+
+use super::*;
+use crate::proto::{
+    Access, AccessArgs, CommitArgs, CreateArgs, CreateHow, Data, LinkArgs, MkdirArgs, MknodArgs,
+    MknodWhat, RenameArgs, SetattrArgs, Stable, SymlinkArgs, WriteArgs,
+};
+
+#[test]
+fn nothing_changes_through_a_read_only_export() {
+    let fs = memory();
+    let mut rig = Rig::new(vec![
+        export("/rw", Arc::clone(&fs), ""),
+        export("/ro", fs, "ro"),
+    ]);
+    let writable = rig.mount("/rw").unwrap();
+    rig.create(writable, "f");
+    let root = rig.mount("/ro").unwrap();
+    let file = rig.call::<nfs::Lookup>(&what(root, "f")).unwrap().object;
+    let none = SetAttributes::default;
+    let text = crate::proto::LinkText::from(&b"t"[..]);
+    let place = || at(root, "x");
+    let refused = [
+        status(rig.call::<nfs::Setattr>(&SetattrArgs {
+            object: file,
+            attributes: mode(0),
+            guard: None,
+        })),
+        status(rig.call::<nfs::Write>(&WriteArgs {
+            file,
+            offset: 0,
+            count: 1,
+            stable: Stable::FileSync,
+            data: Data::from(&b"x"[..]),
+        })),
+        status(rig.call::<nfs::Create>(&CreateArgs {
+            place: place(),
+            how: CreateHow::Unchecked(none()),
+        })),
+        status(rig.call::<nfs::Mkdir>(&MkdirArgs {
+            place: place(),
+            attributes: none(),
+        })),
+        status(rig.call::<nfs::Symlink>(&SymlinkArgs {
+            place: place(),
+            attributes: none(),
+            text,
+        })),
+        status(rig.call::<nfs::Mknod>(&MknodArgs {
+            place: place(),
+            what: MknodWhat::Fifo(none()),
+        })),
+        status(rig.call::<nfs::Remove>(&what(root, "f"))),
+        status(rig.call::<nfs::Rmdir>(&what(root, "f"))),
+        status(rig.call::<nfs::Rename>(&RenameArgs {
+            from: at(root, "f"),
+            to: place(),
+        })),
+        status(rig.call::<nfs::Link>(&LinkArgs {
+            object: file,
+            link: place(),
+        })),
+        status(rig.call::<nfs::Commit>(&CommitArgs {
+            file,
+            offset: 0,
+            count: 0,
+        })),
+    ];
+    assert_eq!(refused, [Status::ROFS; 11]);
+    let refused = rig.call::<nfs::Remove>(&what(root, "f")).unwrap_err();
+    assert_eq!(refused.attributes.after, Some(rig.attributes(root)));
+    let all = Access::from_bits_retain(!0);
+    let ok = rig.call::<nfs::Access>(&AccessArgs {
+        object: root,
+        access: all,
+    });
+    assert_eq!(ok.unwrap().access, Access::READ | Access::LOOKUP);
+    assert_eq!(rig.attributes(file).mode, 0o644);
+}
+
+#[test]
+fn clients_are_checked_on_every_call() {
+    let mut rig = Rig::new(vec![export(
+        "/m",
+        memory(),
+        "client=192.0.2.0/24,client=::1",
+    )]);
+    let root = rig.root();
+    for (peer, allowed) in [
+        ("192.0.2.77:1", true),
+        ("[::1]:1", true),
+        ("[::ffff:192.0.2.1]:1", true),
+        ("198.51.100.1:1", false),
+        ("[2001:db8::1]:1", false),
+    ] {
+        rig.peer = peer.parse().unwrap();
+        let expected = if allowed { Status::OK } else { Status::ACCES };
+        let mounted = rig.mount("/m");
+        assert_eq!(mounted.err().unwrap_or(Status::OK), expected, "{peer}");
+        let got = rig.call::<nfs::Getattr>(&HandleArgs { object: root });
+        assert_eq!(status(got), expected, "{peer}");
+        let made = rig.call::<nfs::Mkdir>(&MkdirArgs {
+            place: at(root, peer),
+            attributes: mode(0o700),
+        });
+        assert_eq!(status(made), expected, "{peer}");
+    }
+}
+
+#[test]
+fn root_is_squashed() {
+    let mut rig = Rig::new(vec![export(
+        "/m",
+        memory(),
+        "root_squash,anonuid=7,anongid=8",
+    )]);
+    let root = rig.root();
+    let made = rig.create(root, "f");
+    let attributes = rig.attributes(made);
+    assert_eq!((attributes.uid, attributes.gid), (7, 8));
+    let chown = SetattrArgs {
+        object: made,
+        attributes: SetAttributes {
+            uid: Some(0),
+            ..SetAttributes::default()
+        },
+        guard: None,
+    };
+    assert_eq!(status(rig.call::<nfs::Setattr>(&chown)), Status::PERM);
+    rig.credential = Credential::None;
+    let made = rig.create(root, "g");
+    assert_eq!(rig.attributes(made).uid, 7);
+    rig.credential = user(55);
+    let made = rig.create(root, "h");
+    assert_eq!(rig.attributes(made).uid, 55);
+}
+
+#[test]
+fn exports_do_not_mix() {
+    let mut rig = Rig::new(vec![export("/a", memory(), ""), export("/b", memory(), "")]);
+    let (a, b) = (rig.mount("/a").unwrap(), rig.mount("/b").unwrap());
+    assert_ne!(rig.attributes(a).fsid, rig.attributes(b).fsid);
+    let file = rig.create(a, "f");
+    let renamed = rig.call::<nfs::Rename>(&RenameArgs {
+        from: at(a, "f"),
+        to: at(b, "f"),
+    });
+    let failed = renamed.unwrap_err();
+    assert_eq!(failed.status, Status::XDEV);
+    assert!(failed.attributes.from_dir.after.is_some());
+    let linked = rig.call::<nfs::Link>(&LinkArgs {
+        object: file,
+        link: at(b, "f"),
+    });
+    assert_eq!(status(linked), Status::XDEV);
+}
+
+#[test]
+fn forged_handles_are_refused() {
+    let mut rig = Rig::memory();
+    let root = rig.root();
+    let mut bytes = root.as_bytes().to_vec();
+    for handle in [
+        FileHandle::new(b"").unwrap(),
+        FileHandle::new(&[0; 64]).unwrap(),
+        FileHandle::new(&bytes[..bytes.len() - 1]).unwrap(),
+        {
+            *bytes.last_mut().unwrap() ^= 1;
+            FileHandle::new(&bytes).unwrap()
+        },
+    ] {
+        let got = rig.call::<nfs::Getattr>(&HandleArgs { object: handle });
+        assert_eq!(status(got), Status::BADHANDLE);
+        let refused = rig.call::<nfs::Remove>(&what(handle, "f")).unwrap_err();
+        assert_eq!(refused.status, Status::BADHANDLE);
+        assert_eq!(refused.attributes.after, None);
+    }
+}
+
+#[test]
+fn handles_outlive_the_server_but_not_its_key() {
+    let fs = memory();
+    let mut rig = Rig::new(vec![export("/m", Arc::clone(&fs), "")]);
+    let root = rig.root();
+    let file = rig.create(root, "f");
+    let mut again = Rig::new(vec![
+        export("/other", memory(), ""),
+        export("/m", Arc::clone(&fs), ""),
+    ]);
+    assert_eq!(again.attributes(file), rig.attributes(file));
+    let mut without = Rig::new(vec![export("/other", memory(), "")]);
+    let got = without.call::<nfs::Getattr>(&HandleArgs { object: file });
+    assert_eq!(status(got), Status::STALE);
+    let mut emptied = Rig::new(vec![export("/m", memory(), "")]);
+    let got = emptied.call::<nfs::Getattr>(&HandleArgs { object: file });
+    assert_eq!(status(got), Status::STALE);
+    rig.server = NfsServer::new(vec![export("/m", fs, "")], HandleKey::random().unwrap()).unwrap();
+    let got = rig.call::<nfs::Getattr>(&HandleArgs { object: file });
+    assert_eq!(status(got), Status::BADHANDLE);
+}
+
+#[test]
+fn exports_that_cannot_be_told_apart() {
+    let new = |paths: &[&str]| {
+        let exports = paths.iter().map(|path| export(path, memory(), ""));
+        NfsServer::new(exports.collect(), key()).map(|_| ())
+    };
+    assert_eq!(new(&["/a", "/a/b", "name"]), Ok(()));
+    assert_eq!(new(&["/a", "a/"]), Err(ExportsError::Twice("a/".into())));
+    assert_eq!(new(&[""]), Err(ExportsError::Empty));
+    let long = "x".repeat(1025);
+    assert_eq!(new(&[&long]), Err(ExportsError::TooLong(long.clone())));
+}

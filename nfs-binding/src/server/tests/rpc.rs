@@ -1,0 +1,126 @@
+//! What the service says to the RPC layer.
+
+use bytes::Bytes;
+
+use super::*;
+use crate::proto::ReadArgs;
+
+#[test]
+fn null_does_nothing() {
+    for mut rig in [Rig::memory(), Rig::directory()] {
+        rig.blocks = false;
+        rig.call::<nfs::Null>(&());
+        rig.call::<mnt::Null>(&());
+    }
+}
+
+#[test]
+fn programs_are_those_of_rfc_1813() {
+    let rig = Rig::memory();
+    let programs = rig.server.programs();
+    let programs = programs
+        .iter()
+        .map(|program| (program.prog, program.low, program.high));
+    assert_eq!(
+        programs.collect::<Vec<_>>(),
+        [(100_003, 3, 3), (100_005, 3, 3)]
+    );
+}
+
+#[test]
+fn unknown_procedures_are_unavailable() {
+    let mut rig = Rig::memory();
+    for (prog, proc) in [
+        (NFS_PROGRAM, 22),
+        (NFS_PROGRAM, u32::MAX),
+        (MOUNT_PROGRAM, 6),
+    ] {
+        let denial = rig.raw(prog, proc, Message::default()).unwrap_err();
+        assert_eq!(denial, Denial::Accepted(AcceptStatus::ProcUnavail));
+    }
+}
+
+#[test]
+fn every_procedure_refuses_garbage() {
+    let mut rig = Rig::memory();
+    let root = rig.root();
+    let mut full = Encoder::new();
+    root.encode(&mut full);
+    for proc in 1..nfs::NAMES.len() as u32 {
+        for args in [Bytes::new(), Bytes::from_static(&[0xff; 64])] {
+            let denial = rig.raw(NFS_PROGRAM, proc, Message::from_payload(args));
+            let name = nfs::NAMES[proc as usize];
+            let garbage = Denial::Accepted(AcceptStatus::GarbageArgs);
+            assert_eq!(denial.unwrap_err(), garbage, "{name}");
+        }
+    }
+    for proc in [mnt::Mount::NUMBER, mnt::Unmount::NUMBER] {
+        let args = Message::from_payload(Bytes::from_static(&[0xff; 64]));
+        let denial = rig.raw(MOUNT_PROGRAM, proc, args).unwrap_err();
+        assert_eq!(denial, Denial::Accepted(AcceptStatus::GarbageArgs));
+    }
+}
+
+/// Nothing that a peer sends makes the server panic.
+#[test]
+fn arbitrary_arguments_are_survived() {
+    fn check(calls: Vec<(bool, u8, Vec<u8>)>) -> bool {
+        let mut rig = Rig::memory();
+        let root = rig.root();
+        for (nfs, proc, garbage) in calls {
+            let mut out = Encoder::new();
+            if nfs {
+                root.encode(&mut out);
+            }
+            std::io::Write::write_all(&mut out, &garbage).unwrap();
+            let prog = if nfs { NFS_PROGRAM } else { MOUNT_PROGRAM };
+            let _ = rig.raw(prog, u32::from(proc % 24), out.finish());
+        }
+        rig.attributes(root).nlink >= 2
+    }
+    quickcheck::quickcheck(check as fn(Vec<(bool, u8, Vec<u8>)>) -> bool);
+}
+
+#[test]
+fn bulk_data_where_there_is_none_is_garbage() {
+    let mut rig = Rig::memory();
+    let file = rig.root();
+    let mut out = Encoder::new();
+    let args = ReadArgs {
+        file,
+        offset: 0,
+        count: 1,
+    };
+    args.encode(&mut out);
+    out.bulk(Bytes::from_static(b"stray"));
+    let denial = rig
+        .raw(NFS_PROGRAM, nfs::Read::NUMBER, out.finish())
+        .unwrap_err();
+    assert_eq!(denial, Denial::Accepted(AcceptStatus::GarbageArgs));
+}
+
+#[test]
+fn other_flavors_are_refused() {
+    let mut rig = Rig::memory();
+    rig.credential = Credential::Other {
+        flavor: 6,
+        body: Bytes::new(),
+    };
+    let denial = rig.raw(NFS_PROGRAM, 0, Message::default()).unwrap_err();
+    assert_eq!(denial, Denial::Auth(AuthStat::BAD_CRED));
+}
+
+#[test]
+fn replies_of_what_is_not_repeatable_are_kept() {
+    let rig = Rig::memory();
+    let kept: Vec<_> = (0..22)
+        .filter(|&proc| rig.server.remember_reply(NFS_PROGRAM, 3, proc))
+        .map(|proc| nfs::NAMES[proc as usize])
+        .collect();
+    let expected = [
+        "SETATTR", "WRITE", "CREATE", "MKDIR", "SYMLINK", "MKNOD", "REMOVE", "RMDIR", "RENAME",
+        "LINK",
+    ];
+    assert_eq!(kept, expected);
+    assert!(!(0..6).any(|proc| rig.server.remember_reply(MOUNT_PROGRAM, 3, proc)));
+}
