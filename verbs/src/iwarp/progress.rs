@@ -1,0 +1,195 @@
+//! Progress while the owner is away.
+//!
+//! The owner's thread does the device's work when it polls. While it computes or blocks, peers
+//! still must be able to read and write the memory offered to them; then a background thread takes
+//! its place. What it costs the owner is one store and two loads for each poll or wait: the thread
+//! looks at the owner's *presence* once in a [`TICK`], parks when nothing goes on, and takes over
+//! only after a whole tick in which the owner neither polled nor waited.
+//!
+//! No wake-up is lost:
+//! - *The owner waits while bytes are in the socket.* Whatever arrives after the last read that
+//!   found nothing more makes a new edge, which stays in the owner's `epoll` until harvested. That
+//!   holds for whichever thread did the read.
+//! - *The thread takes bytes whose edge the owner has not harvested yet.* Their events are queued
+//!   under the lock. Either [`State::arm`] finds them there and the owner does not wait, or the
+//!   owner is armed already, which the thread sees under the same lock, and wakes it.
+//! - *The thread parks as the owner comes back.* The thread says that it is idle, then looks at
+//!   the presence once more; the owner changes its presence, then looks whether the thread is
+//!   idle. All four are sequentially consistent, so one of them sees the other. Taking over works
+//!   the same way.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use mio::unix::pipe;
+use rustix::event::{PollFd, PollFlags};
+
+use super::state::State;
+
+/// How long the owner may be away before the thread takes over (up to twice this).
+const TICK: Duration = Duration::from_millis(1);
+/// After this many ticks in which the owner only waited, the thread parks. So an owner that waits
+/// often does not have to unpark it often.
+const QUIET_TICKS: u32 = 100;
+/// The presence's bit that says that the owner waits; the others count its polls and waits.
+const WAITING: u64 = 1;
+
+/// What the owner's thread and the background thread share.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    presence: AtomicU64,
+    /// The thread is parked, or about to be.
+    idle: AtomicBool,
+    /// The thread does the owner's work.
+    taken: AtomicBool,
+    stop: AtomicBool,
+    /// Live connections; the owner's copy, to be read without the lock.
+    live: AtomicUsize,
+    /// Ends the thread's waiting for sockets.
+    call_off: pipe::Sender,
+    called_off: pipe::Receiver,
+    /// Ends the owner's waiting.
+    wake: pipe::Sender,
+}
+
+impl Shared {
+    pub(super) fn new(state: State, wake: pipe::Sender) -> io::Result<Self> {
+        let (call_off, called_off) = pipe::new()?;
+        Ok(Self {
+            state: Mutex::new(state),
+            presence: AtomicU64::new(0),
+            idle: AtomicBool::new(false),
+            taken: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            live: AtomicUsize::new(0),
+            call_off,
+            called_off,
+            wake,
+        })
+    }
+
+    /// The state. A panic of a thread that held it is that thread's; the state stays usable.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The owner polls, or begins to wait. Only the owner calls this.
+    pub(super) fn present(&self, waiting: bool) {
+        let polls = self.presence.load(SeqCst) & !WAITING;
+        self.presence
+            .store(polls.wrapping_add(2) | u64::from(waiting), SeqCst);
+        if self.taken.load(SeqCst) {
+            ring(&self.call_off);
+        }
+    }
+
+    /// The owner is done with the state for now; `thread` is the background thread.
+    pub(super) fn leave(&self, live: usize, thread: &Thread) {
+        if self.live.load(SeqCst) != live {
+            self.live.store(live, SeqCst);
+        }
+        if live > 0 && self.idle.load(SeqCst) {
+            self.idle.store(false, SeqCst);
+            thread.unpark();
+        }
+    }
+
+    pub(super) fn stop(&self, thread: &Thread) {
+        self.stop.store(true, SeqCst);
+        ring(&self.call_off);
+        thread.unpark();
+    }
+
+    /// The background thread.
+    pub(super) fn run(&self) {
+        let mut quiet = 0;
+        while !self.stop.load(SeqCst) {
+            let before = self.presence.load(SeqCst);
+            if self.live.load(SeqCst) == 0 || quiet >= QUIET_TICKS {
+                self.idle.store(true, SeqCst);
+                if self.presence.load(SeqCst) == before && !self.stop.load(SeqCst) {
+                    thread::park();
+                }
+                self.idle.store(false, SeqCst);
+                quiet = 0;
+                continue;
+            }
+            thread::park_timeout(TICK);
+            if self.presence.load(SeqCst) != before {
+                quiet = 0;
+            } else if before & WAITING != 0 {
+                quiet += 1;
+            } else {
+                self.take_over(before);
+            }
+        }
+    }
+
+    /// Does the owner's work until its presence changes.
+    fn take_over(&self, presence: u64) {
+        self.taken.store(true, SeqCst);
+        let mut ready = None;
+        while self.presence.load(SeqCst) == presence && !self.stop.load(SeqCst) {
+            let sockets = {
+                let mut state = self.state();
+                state.run_live(ready.as_deref());
+                if state.armed && !state.events.is_empty() {
+                    ring(&self.wake);
+                }
+                self.live.store(state.live(), SeqCst);
+                state.live_sockets()
+            };
+            if sockets.is_empty() {
+                break;
+            }
+            let mut waits: Vec<PollFd<'_>> = sockets
+                .iter()
+                .map(|(_, socket, interest)| PollFd::new(&**socket, *interest))
+                .collect();
+            waits.push(PollFd::new(&self.called_off, PollFlags::IN));
+            if let Err(error) = rustix::event::poll(&mut waits, None)
+                && error != rustix::io::Errno::INTR
+            {
+                tracing::warn!(%error, "cannot wait for connections");
+                break;
+            }
+            let found = waits.iter().zip(&sockets);
+            let found = found.filter(|(wait, _)| !wait.revents().is_empty());
+            ready = Some(found.map(|(_, (index, ..))| *index).collect::<Vec<_>>());
+        }
+        self.taken.store(false, SeqCst);
+        hush(&self.called_off);
+        // The owner came while events were made: it sees them, or armed before and is woken here.
+        let state = self.state();
+        if state.armed && !state.events.is_empty() {
+            ring(&self.wake);
+        }
+    }
+}
+
+/// Starts the background thread of a device.
+pub(super) fn spawn(shared: &Arc<Shared>) -> io::Result<thread::JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    thread::Builder::new()
+        .name("iwarp".into())
+        .spawn(move || shared.run())
+}
+
+/// Makes a pipe readable.
+fn ring(mut pipe: &pipe::Sender) {
+    match pipe.write(&[1]) {
+        Ok(_) => {}
+        // Full: it is readable for sure.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+        Err(error) => tracing::warn!(%error, "cannot wake a thread"),
+    }
+}
+
+/// Empties a pipe.
+pub(super) fn hush(mut pipe: &pipe::Receiver) {
+    let mut bytes = [0; 64];
+    while matches!(pipe.read(&mut bytes), Ok(n) if n > 0) {}
+}

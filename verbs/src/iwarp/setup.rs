@@ -1,0 +1,183 @@
+//! What the two set-up frames agree on (RFC 5044, section 7.1; RFC 6581). No I/O.
+
+use bytes::Bytes;
+
+use super::endpoint::Agreement;
+use super::mpa::{DEPTH_UNSPECIFIED, Enhanced, Frame, Kind, REVISION_1, REVISION_2, Rtr};
+use super::terminate::Code;
+
+/// What this side wants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wants {
+    pub(super) crc: bool,
+    /// IRD.
+    pub(super) inbound_reads: u16,
+    /// ORD.
+    pub(super) outbound_reads: u16,
+}
+
+/// What to do about a Request Frame that cannot be accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unacceptable {
+    /// Close without an answer: the peer speaks something else.
+    Close(String),
+    /// Say no.
+    Reject(&'static str),
+}
+
+/// What to do about a Reply Frame that does not lead to a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The peer's program said no.
+    Rejected(Bytes),
+    /// The peer asks what we cannot do.
+    Protocol(String),
+    /// Likewise, and the document has a Terminate for it.
+    Terminate(Code),
+}
+
+/// The initiator's frame. It is always RFC 6581's: Linux servers refuse others for want of IRD
+/// and ORD. Peer-to-peer set-up lets the responder's program send first, as either side of a
+/// queue pair may.
+pub(super) fn request(wants: &Wants, private_data: Bytes) -> Frame {
+    Frame {
+        kind: Kind::Request,
+        markers: false,
+        crc: wants.crc,
+        rejected: false,
+        revision: REVISION_2,
+        enhanced: Some(Enhanced {
+            inbound_reads: wants.inbound_reads,
+            outbound_reads: wants.outbound_reads,
+            peer_to_peer: Some(Rtr::WRITE),
+        }),
+        private_data,
+    }
+}
+
+/// Checks the initiator's frame, before the program hears of it.
+pub(super) fn check_request(request: &Frame) -> Result<(), Unacceptable> {
+    if !(REVISION_1..=REVISION_2).contains(&request.revision) {
+        // RFC 5044, section 7.1.1, "Rev".
+        let text = format!("MPA revision {}", request.revision);
+        return Err(Unacceptable::Close(text));
+    }
+    if request.markers {
+        return Err(Unacceptable::Reject("the peer requires markers"));
+    }
+    Ok(())
+}
+
+/// The responder's "no".
+pub(super) fn rejection(request: &Frame, private_data: Bytes) -> Frame {
+    Frame {
+        kind: Kind::Reply,
+        markers: false,
+        crc: request.crc,
+        rejected: true,
+        revision: request.revision,
+        enhanced: request.enhanced.map(|_| Enhanced {
+            inbound_reads: 0,
+            outbound_reads: 0,
+            peer_to_peer: None,
+        }),
+        private_data,
+    }
+}
+
+/// The responder's "yes", and what it means. The flag says that the connection is established
+/// only with the peer's ready-to-receive message.
+pub(super) fn accept(
+    request: &Frame,
+    wants: &Wants,
+    private_data: Bytes,
+) -> (Frame, Agreement, bool) {
+    let crc = request.crc || wants.crc;
+    let mut inbound = wants.inbound_reads;
+    let mut outbound = wants.outbound_reads;
+    let mut rtr = None;
+    if let Some(theirs) = request.enhanced {
+        // Our IRD need not be more than their ORD; an ORD of 0 may still grow (Linux's NFS client
+        // never reads).
+        if theirs.outbound_reads != DEPTH_UNSPECIFIED {
+            inbound = inbound.min(theirs.outbound_reads.max(1));
+        }
+        if theirs.inbound_reads != DEPTH_UNSPECIFIED {
+            outbound = outbound.min(theirs.inbound_reads);
+        }
+        rtr = theirs.peer_to_peer.and_then(choose);
+    }
+    let reply = Frame {
+        kind: Kind::Reply,
+        markers: false,
+        crc,
+        rejected: false,
+        revision: request.revision,
+        enhanced: request.enhanced.map(|_| Enhanced {
+            inbound_reads: inbound,
+            outbound_reads: outbound,
+            peer_to_peer: rtr,
+        }),
+        private_data,
+    };
+    let agreement = Agreement {
+        crc,
+        inbound_reads: usize::from(inbound),
+        outbound_reads: usize::from(outbound),
+        empty_rtr: rtr == Some(Rtr::EMPTY),
+        wait_for_peer: true,
+    };
+    (reply, agreement, rtr.is_some())
+}
+
+/// The kind of ready-to-receive message we take, of those the peer offers: one, and rather a kind
+/// that leaves no trace.
+fn choose(offered: Rtr) -> Option<Rtr> {
+    [Rtr::WRITE, Rtr::READ, Rtr::EMPTY]
+        .into_iter()
+        .find(|kind| offered.contains(*kind))
+}
+
+/// What the initiator makes of the reply. The flag says that a ready-to-receive message is due.
+/// `most_inbound` is the device's limit for IRD.
+pub(super) fn conclude(
+    reply: &Frame,
+    wants: &Wants,
+    most_inbound: u16,
+) -> Result<(Agreement, bool), Failure> {
+    if reply.rejected {
+        return Err(Failure::Rejected(reply.private_data.clone()));
+    }
+    if reply.markers {
+        return Err(Failure::Protocol("the peer requires markers".into()));
+    }
+    let Some(theirs) = reply.enhanced.filter(|_| reply.revision == REVISION_2) else {
+        let text = format!("the peer answers with MPA revision {}", reply.revision);
+        return Err(Failure::Protocol(text));
+    };
+    let mut inbound = wants.inbound_reads;
+    let mut outbound = wants.outbound_reads;
+    if theirs.outbound_reads != DEPTH_UNSPECIFIED {
+        if theirs.outbound_reads > most_inbound {
+            return Err(Failure::Terminate(Code::INSUFFICIENT_IRD));
+        }
+        inbound = inbound.max(theirs.outbound_reads);
+    }
+    if theirs.inbound_reads != DEPTH_UNSPECIFIED {
+        outbound = outbound.min(theirs.inbound_reads);
+    }
+    let rtr = match theirs.peer_to_peer {
+        Some(kinds) if !kinds.contains(Rtr::WRITE) => {
+            return Err(Failure::Terminate(Code::NO_MATCHING_RTR));
+        }
+        rtr => rtr.is_some(),
+    };
+    let agreement = Agreement {
+        crc: wants.crc || reply.crc,
+        inbound_reads: usize::from(inbound),
+        outbound_reads: usize::from(outbound),
+        empty_rtr: false,
+        wait_for_peer: false,
+    };
+    Ok((agreement, rtr))
+}

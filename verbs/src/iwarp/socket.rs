@@ -1,0 +1,58 @@
+//! What the connections need of TCP sockets.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::time::Duration;
+
+use mio::net::TcpStream;
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+
+use super::mpa;
+use crate::ConnectError;
+
+/// MSS that any path has (RFC 9293, section 3.7.1), for systems that do not tell.
+const DEFAULT_MSS: u32 = 536;
+
+/// Prepares a connected socket.
+pub(super) fn prepare(socket: &TcpStream) {
+    // Messages go out when they are posted. It can only fail on a socket that is dead already.
+    if let Err(error) = socket.set_nodelay(true) {
+        tracing::debug!(%error, "no TCP_NODELAY");
+    }
+}
+
+/// Longest ULPDU for the path (RFC 5044, section 4.5).
+pub(super) fn max_ulpdu(socket: &TcpStream, limit: Option<u16>) -> usize {
+    let mss = socket2::SockRef::from(socket).tcp_mss();
+    let mss = mss.unwrap_or(DEFAULT_MSS);
+    let mss = limit.map_or(mss, |limit| mss.min(u32::from(limit)));
+    mpa::max_ulpdu(mss as usize)
+}
+
+/// One gathered write, without a signal when the peer is gone.
+pub(super) fn send(socket: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let sent = sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags)?;
+    Ok(sent)
+}
+
+/// Makes the close of the socket a reset.
+pub(super) fn set_reset_on_close(socket: &TcpStream) {
+    // Failing, the close is an ordinary one.
+    if let Err(error) = set_socket_linger(socket, Some(Duration::ZERO)) {
+        tracing::debug!(%error, "no SO_LINGER");
+    }
+}
+
+/// Why TCP did not connect.
+pub(super) fn connect_error(error: &io::Error) -> ConnectError {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => ConnectError::Refused,
+        ErrorKind::TimedOut => ConnectError::TimedOut,
+        ErrorKind::HostUnreachable
+        | ErrorKind::NetworkUnreachable
+        | ErrorKind::NetworkDown
+        | ErrorKind::AddrNotAvailable => ConnectError::Unreachable(error.to_string()),
+        _ => ConnectError::Protocol(error.to_string()),
+    }
+}
