@@ -8,7 +8,6 @@
 mod call;
 mod client;
 mod dispatch;
-mod lane;
 mod options;
 mod poll_loop;
 mod port;

@@ -30,10 +30,10 @@ pub struct ClientOptions {
     /// Connections to spread calls over, 1 to [`MAX_NCONNECT`]; others are cut to that.
     pub nconnect: usize,
     /// How long one try of a call waits for the reply (`timeo`). Both transports are reliable, so
-    /// an overdue reply means that the connection or the server is in trouble: the connection is
-    /// made anew, and every call on it sent again with the same XID. A retransmission is never
-    /// sent over a connection that carried the call before (RFC 5531, section 4; RFC 8166, section
-    /// 3.3, whose credits a retransmission would upset).
+    /// an overdue reply means that the connection or the server is in trouble (RFC 5531, section
+    /// 4): the connection is made anew, and every call on it sent again with the same XID. A call
+    /// is never sent twice over one connection: over RDMA the credit of the first transmission is
+    /// given back by its reply only (RFC 8166, section 3.3.1).
     pub timeout: Duration,
     /// What to do then.
     pub retry: Retry,

@@ -1,8 +1,8 @@
 //! The duplicate-request cache: executes what must not be executed twice once.
 //!
 //! It holds RPC messages and nothing of a transport, so a call that arrived over one connection is
-//! answered over another, of another transport even. RFC 8166, section 3.3 has retransmissions
-//! come over new connections, which may have another port: the client is known by its address.
+//! answered over another, of another transport even. Retransmissions come over new connections,
+//! from another port often: the client is known by its address.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

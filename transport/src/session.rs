@@ -14,16 +14,20 @@ use onc_rpc::{
 };
 use verbs::Time;
 
-use crate::lane::{Lane, State};
 use crate::options::MAX_NCONNECT;
 use crate::poll_loop::earlier;
 use crate::{
-    Call, CallError, ClientEvent, ClientOptions, ClientPort, ClientStats, ConnId, Denial, Down,
-    Reply, ReplyRoom, Retry,
+    Call, CallError, ClientEvent, ClientOptions, ClientPort, ClientStats, ConnId, Denial, Reply,
+    ReplyRoom, Retry,
 };
 
+mod lane;
+mod lanes;
 #[cfg(test)]
 mod tests;
+
+use lane::{Lane, State};
+use lanes::no_answer;
 
 /// Offset of the credential in a call's header, after XID, type, RPC version, program, version and
 /// procedure (RFC 5531, section 9).
@@ -151,9 +155,9 @@ impl Session {
         now: Time,
     ) -> u32 {
         let xid = self.new_xid();
-        let Call { args, reply, .. } = &call;
-        let mut message = args.clone();
-        message.prepend(self.header(xid, &call));
+        let header = self.header([xid, CALL, RPC_VERSION, call.prog, call.vers, call.proc]);
+        let mut message = call.args;
+        message.prepend(header);
         let lane = self.choose_lane(port, now);
         self.lanes[lane].assign(now);
         let due = now + self.options.timeout;
@@ -163,7 +167,7 @@ impl Session {
             user,
             lane,
             message,
-            room: reply.clone(),
+            room: call.reply,
             started: now,
             sent: None,
             due,
@@ -211,22 +215,7 @@ impl Session {
                 self.overdue(xid, port, now);
             }
         }
-        for lane in 0..self.lanes.len() {
-            match self.lanes[lane].state {
-                State::Connecting { conn, until } if until <= now => {
-                    port.close(conn);
-                    let reason = format!("no answer in {:?}", self.options.connect_timeout);
-                    self.lost(lane, no_answer(reason, false), now);
-                }
-                State::Up { .. } => continue,
-                _ => {}
-            }
-            if self.lanes[lane].gives_up(&self.options, now) {
-                self.give_up(lane);
-            } else if self.lanes[lane].waiting > 0 {
-                self.open_if_due(lane, port, now);
-            }
-        }
+        self.poll_lanes(port, now);
     }
 
     /// When [`Session::poll`] is due.
@@ -259,71 +248,13 @@ impl Session {
         }
     }
 
-    fn header(&self, xid: u32, call: &Call) -> Bytes {
+    fn header(&self, words: [u32; CREDENTIAL_AT / 4]) -> Bytes {
         let mut header = BytesMut::with_capacity(CREDENTIAL_AT + self.credentials.len());
-        for word in [xid, CALL, RPC_VERSION, call.prog, call.vers, call.proc] {
+        for word in words {
             header.put_u32(word);
         }
         header.put_slice(&self.credentials);
         header.freeze()
-    }
-
-    /// The lane for a new call: connected ones in turn, or, when there is none, all in turn.
-    /// Connections that were lost while idle are made again on the way.
-    fn choose_lane(&mut self, port: &mut dyn ClientPort, now: Time) -> usize {
-        let count = self.lanes.len();
-        let first = self.next_lane;
-        self.next_lane = (first + 1) % count;
-        let order = (first..count).chain(0..first);
-        let mut chosen = None;
-        for lane in order {
-            if self.lanes[lane].up().is_some() {
-                chosen = chosen.or(Some(lane));
-            } else if matches!(self.founded, Some(Ok(()))) {
-                self.open_if_due(lane, port, now);
-            }
-        }
-        let lane = chosen.unwrap_or(first);
-        self.next_lane = (lane + 1) % count;
-        lane
-    }
-
-    fn open_if_due(&mut self, lane: usize, port: &mut dyn ClientPort, now: Time) {
-        if self.lanes[lane].may_open(now) && !matches!(self.founded, Some(Err(_))) {
-            self.open(lane, port, now);
-        }
-    }
-
-    fn open(&mut self, lane: usize, port: &mut dyn ClientPort, now: Time) {
-        let conn = port.open(self.remote, now);
-        let until = now + self.options.connect_timeout;
-        self.lanes[lane].state = State::Connecting { conn, until };
-    }
-
-    fn lane_of(&self, conn: ConnId) -> Option<usize> {
-        self.lanes.iter().position(|lane| lane.conn() == Some(conn))
-    }
-
-    fn up(&mut self, conn: ConnId, port: &mut dyn ClientPort, now: Time) {
-        let Some(lane) = self.lane_of(conn) else {
-            return;
-        };
-        self.lanes[lane].state = State::Up { conn };
-        if std::mem::replace(&mut self.lanes[lane].was_up, true) {
-            self.stats.reconnects += 1;
-            tracing::info!(server = %self.remote, lane, "connected again");
-        } else {
-            tracing::debug!(server = %self.remote, lane, "connected");
-        }
-        if self.founded.is_none() {
-            self.founded = Some(Ok(()));
-            for other in 0..self.lanes.len() {
-                self.open_if_due(other, port, now);
-            }
-        }
-        for xid in self.xids_of(Some(lane)) {
-            self.send(xid, conn, port, now);
-        }
     }
 
     /// XIDs of a lane's calls, or of all, the oldest first.
@@ -370,48 +301,6 @@ impl Session {
         self.stats.replies += 1;
         self.stats.bytes_received += message.stream_len();
         self.end(xid, open_reply(message, round_trip));
-    }
-
-    fn lost(&mut self, lane: usize, down: Down, now: Time) {
-        let Down {
-            reason,
-            retry,
-            was_up,
-        } = down;
-        tracing::info!(server = %self.remote, lane, reason, was_up, "no connection");
-        self.lanes[lane].lost(reason.clone(), &self.options, now);
-        if self.founded.is_none() {
-            self.founded = Some(Err(self.connect_error(&reason)));
-        } else if !retry && was_up {
-            self.fail(lane, &CallError::Protocol(reason));
-        } else if !retry {
-            self.fail(lane, &self.connect_error(&reason));
-        } else if self.lanes[lane].gives_up(&self.options, now) {
-            self.give_up(lane);
-        }
-    }
-
-    fn give_up(&mut self, lane: usize) {
-        let reason = match self.lanes[lane].reason.as_str() {
-            "" => "no answer",
-            reason => reason,
-        };
-        let reason = format!("{reason} (given up after {:?})", self.options.give_up_after);
-        tracing::warn!(server = %self.remote, lane, reason, "server out of reach: calls end");
-        self.fail(lane, &self.connect_error(&reason));
-    }
-
-    fn fail(&mut self, lane: usize, error: &CallError) {
-        for xid in self.xids_of(Some(lane)) {
-            self.end(xid, Err(error.clone()));
-        }
-    }
-
-    fn connect_error(&self, reason: &str) -> CallError {
-        CallError::Connect {
-            server: self.remote.to_string(),
-            reason: reason.to_owned(),
-        }
     }
 
     /// A try is over without a reply.
@@ -483,16 +372,6 @@ impl Session {
         {
             port.cancel(conn, xid);
         }
-    }
-}
-
-/// A connection that is given up here, for the peer's silence.
-fn no_answer(reason: String, was_up: bool) -> Down {
-    let retry = true;
-    Down {
-        reason,
-        retry,
-        was_up,
     }
 }
 

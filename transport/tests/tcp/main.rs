@@ -1,5 +1,7 @@
 //! Calls over TCP, end to end: client, ports, server, workers.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod raw;
 mod service;
 mod trouble;
@@ -95,16 +97,16 @@ fn slow_calls_do_not_hold_up_fast_ones() {
     let server = Running::start();
     let runtime = Runtime::new().unwrap();
     let (client, _) = connect(&runtime, server.address, options()).unwrap();
-    let slow: Vec<_> = (0..4).map(|_| client.call(number(SLEEP, 300))).collect();
+    let slow: Vec<_> = (0..4).map(|_| client.call(number(SLEEP, 500))).collect();
     let start = Instant::now();
     let fast = runtime
         .block_on(client.call(echo(pattern(1, 100))))
         .unwrap();
-    assert!(start.elapsed() < Duration::from_millis(250));
-    assert!(fast.round_trip() < Duration::from_millis(250));
+    assert!(start.elapsed() < Duration::from_millis(450));
+    assert!(fast.round_trip() < Duration::from_millis(450));
     for call in slow {
         let reply = runtime.block_on(call).unwrap();
-        assert!(reply.round_trip() >= Duration::from_millis(300));
+        assert!(reply.round_trip() >= Duration::from_millis(500));
     }
 }
 
@@ -189,7 +191,7 @@ fn refusals_are_told_apart() {
 
 #[test]
 fn an_added_delay_is_a_round_trip_longer_and_no_more() {
-    let delay = Duration::from_millis(3);
+    let delay = Duration::from_millis(5);
     let link = || TcpOptions {
         link: Some(Shaper::new(delay, None)),
         ..TcpOptions::default()
@@ -212,7 +214,8 @@ fn an_added_delay_is_a_round_trip_longer_and_no_more() {
         .collect();
     times.sort();
     assert!(times[0] >= 2 * delay, "{times:?}");
-    assert!(times[10] < 3 * delay, "{times:?}");
+    // The quickest, because other processes may delay most of them.
+    assert!(times[0] < 3 * delay, "{times:?}");
 }
 
 #[test]
