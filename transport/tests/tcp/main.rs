@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod limits;
 mod raw;
 mod service;
 mod trouble;
@@ -216,33 +217,4 @@ fn an_added_delay_is_a_round_trip_longer_and_no_more() {
     assert!(times[0] >= 2 * delay, "{times:?}");
     // The quickest, because other processes may delay most of them.
     assert!(times[0] < 3 * delay, "{times:?}");
-}
-
-#[test]
-fn a_full_set_of_workers_holds_back_and_loses_nothing() {
-    let server = Running::with(
-        ([127, 0, 0, 1], 0).into(),
-        Default::default(),
-        TcpOptions {
-            max_calls: 5,
-            ..TcpOptions::default()
-        },
-        ServerOptions {
-            workers: 2,
-            max_jobs: 3,
-            ..ServerOptions::default()
-        },
-    );
-    let runtime = Runtime::new().unwrap();
-    let options = ClientOptions {
-        nconnect: 4,
-        ..options()
-    };
-    let (client, _) = connect(&runtime, server.address, options).unwrap();
-    let calls: Vec<_> = (0..100).map(|_| client.call(number(SLEEP, 1))).collect();
-    for call in calls {
-        runtime.block_on(call).unwrap();
-    }
-    drop(client);
-    assert_eq!(server.stop().jobs, 100);
 }
