@@ -20,9 +20,6 @@ pub(crate) enum Failure {
     /// Nobody reads standard output any more (`rpcrdma ls … | head`): no reason to complain.
     #[error("standard output was closed")]
     OutputClosed,
-    /// A signal asked for the end.
-    #[error("interrupted")]
-    Interrupted,
 }
 
 impl Failure {
@@ -41,7 +38,7 @@ impl Failure {
         match self {
             Self::Usage(_) => ExitCode::from(USAGE),
             Self::OutputClosed => ExitCode::SUCCESS,
-            Self::Work(_) | Self::Interrupted => ExitCode::FAILURE,
+            Self::Work(_) => ExitCode::FAILURE,
         }
     }
 }

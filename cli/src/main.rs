@@ -5,7 +5,48 @@
 mod args;
 mod compare;
 mod failure;
+mod files;
 mod logging;
 mod output;
+mod ping;
+mod progress;
+mod serve;
+mod transport;
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    logging::start(cli.verbose);
+    match run(&cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !matches!(failure, Failure::OutputClosed) {
+                output::complain(&failure);
+            }
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Compare(args) => compare::run(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Ping(args) => ping::run(args),
+        Command::Exports(args) => files::exports(args),
+        Command::Ls(args) => files::ls(args),
+        Command::Stat(args) => files::stat(args),
+        Command::Cat(args) => files::cat(args),
+        Command::Get(args) => files::get(args),
+        Command::Put(args) => files::put(args),
+        Command::Rm(args) => files::rm(args),
+        Command::Mkdir(args) => files::mkdir(args),
+        Command::CompareChild(args) => compare::serve_child(args),
+    }
+}

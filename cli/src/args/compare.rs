@@ -51,7 +51,8 @@ pub(crate) enum OpName {
 #[command(after_help = "\
 Starts a server process for each transport, with a file system in memory, and a process that
 echoes over bare TCP (the floor). Everything is measured in this run, in rounds in which the
-floor and the transports take turns, so that other work on the machine hits all of them.
+floor and the transports take turns, so that other work on the machine hits all of them. The
+client has one processor and the servers another, as on two machines.
 
   p50, p99     latency, one call at a time
   x floor      p50 over the median of a raw TCP ping-pong of as many bytes each way;
@@ -109,6 +110,11 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     pub(crate) busy_poll: bool,
 
+    /// Leave it to the scheduler which processors client and server run on, instead of giving each
+    /// one of its own
+    #[arg(long)]
+    pub(crate) no_pin: bool,
+
     /// Do not measure round trips
     #[arg(long)]
     pub(crate) no_trips: bool,
@@ -159,4 +165,8 @@ pub(crate) struct ChildArgs {
     /// Spin instead of sleeping
     #[arg(long)]
     pub(crate) busy_poll: bool,
+
+    /// Use only this processor
+    #[arg(long)]
+    pub(crate) processor: Option<usize>,
 }

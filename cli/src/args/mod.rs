@@ -32,7 +32,7 @@ privilege; `-o proto=tcp` uses ONC RPC over TCP instead.
 
 /// NFS over RPC-over-RDMA, on any machine.
 #[derive(Debug, Parser)]
-#[command(name = "rpcrdma", version, about, after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "rpcrdma", version, after_help = EXAMPLES, max_term_width = 100)]
 pub(crate) struct Cli {
     /// Say more on standard error: -v for what happens to connections, -vv for every call.
     /// RUST_LOG, when set, decides instead

@@ -1,6 +1,7 @@
 //! Options of `serve`.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use clap::Args;
 use verbs::middleware::{Delay, Rate};
@@ -14,8 +15,9 @@ use super::units;
 /// is ready. SIGINT and SIGTERM end it in order.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Export options: ro, rw (the default), root_squash (the default), no_root_squash, and
-clients=ADDRESS[/BITS] to allow only those clients; see also exports(5).
+Export options are those of exports(5): ro, rw (the default), root_squash, no_root_squash (the
+default, other than there), all_squash, anonuid=, anongid=, sync (the default), async, and
+client=ADDRESS[/PREFIX] to allow only those clients (repeatable).
 
 An export's path is its directory, or /NAME. By default only this machine can connect: there is
 no authentication beyond AUTH_SYS, which a client can fill in as it likes. Use `--listen 0.0.0.0`
@@ -34,6 +36,11 @@ pub(crate) struct ServeArgs {
           default_missing_value = "1G", value_parser = units::size)]
     pub(crate) memory: Option<u64>,
 
+    /// File with the key that file handles are made with, made if need be; handles outlive the
+    /// server while it stays. By default rpcrdma/handle-key in $XDG_STATE_HOME or ~/.local/state
+    #[arg(long, value_name = "FILE")]
+    pub(crate) handle_key: Option<PathBuf>,
+
     /// Address to listen on
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
     pub(crate) listen: IpAddr,
@@ -46,7 +53,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PORT", default_value_t = 2049)]
     pub(crate) tcp_port: u16,
 
-    /// Whether to ask for CRC32c in iWARP frames (a client may insist on it either way)
+    /// Whether to ask for CRC32c in iWARP frames (a client can have it in any case)
     #[arg(long, value_enum, default_value_t = Crc::On)]
     pub(crate) crc: Crc,
 

@@ -99,6 +99,22 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     })
 }
 
+/// The middle value where each counts as often as its weight says: half of all weight is on values
+/// that are not greater.
+pub(crate) fn weighted_median(mut values: Vec<(f64, u64)>) -> Option<f64> {
+    values.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = values
+        .iter()
+        .map(|&(_, weight)| weight)
+        .sum::<u64>()
+        .div_ceil(2);
+    let mut sum = 0;
+    values.into_iter().find_map(|(value, weight)| {
+        sum += weight;
+        (weight > 0 && sum >= half).then_some(value)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,5 +157,16 @@ mod tests {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(Vec::new()), None);
+    }
+
+    #[test]
+    fn a_value_with_more_weight_counts_more() {
+        let values = vec![(9.0, 1), (1.0, 10), (8.0, 2), (7.0, 3)];
+        assert_eq!(weighted_median(values), Some(1.0));
+        assert_eq!(
+            weighted_median(vec![(2.0, 1), (1.0, 1), (3.0, 1)]),
+            Some(2.0)
+        );
+        assert_eq!(weighted_median(vec![(1.0, 0)]), None);
     }
 }

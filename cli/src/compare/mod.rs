@@ -1,11 +1,231 @@
 //! The main job: what each way of moving an NFS request costs, measured here and now.
 
+mod cell;
 mod child;
+mod explain;
 mod floor;
 mod latency;
+mod op;
+mod processor;
+mod rig;
 mod rows;
 mod sample_tree;
 mod server_process;
+mod set;
 mod table;
+mod tree;
+mod trips;
+mod usage;
 
-pub(crate) use latency::{Latency, median};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use nfs_binding::proto::MAX_DATA;
+
+use crate::args::{CompareArgs, OpName};
+use crate::failure::{Context, Failure};
+use crate::output;
+use crate::progress::Status;
+use cell::Cell;
+use floor::Floor;
+pub(crate) use latency::Latency;
+pub(crate) use op::{Op, Target};
+use rig::Budget;
+use rows::{Mode, Row};
+pub(crate) use server_process::run as serve_child;
+use set::Setting;
+
+/// Measures and prints.
+///
+/// # Errors
+/// A process does not start, an operation fails, or the rows cannot be written.
+pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
+    let ops = ops(args)?;
+    // Before anything is measured: a file that cannot be written would waste it all.
+    let json = args.json.as_deref().map(Json::open).transpose()?;
+    let setting = setting(args, &ops)?;
+    let status = Status::new();
+    let rows = measure(&setting, &ops, &status)?;
+    drop(status);
+    if let Some(json) = json {
+        let to_stdout = matches!(json, Json::Stdout);
+        json.write(&rows)?;
+        if to_stdout {
+            return Ok(());
+        }
+    }
+    print(&setting, &rows)?;
+    if args.explain {
+        for line in explain::plans(&setting, &ops)? {
+            output::line(line)?;
+        }
+    }
+    Ok(())
+}
+
+/// How everything is measured that is not said otherwise. This process gets its processor here.
+fn setting<'a>(args: &'a CompareArgs, ops: &[Op]) -> Result<Setting<'a>, Failure> {
+    let pair = if args.no_pin { None } else { processor::pair() };
+    if let Some((client, _)) = pair {
+        processor::pin(client)?;
+    }
+    Ok(Setting {
+        args,
+        mode: if args.busy_poll {
+            Mode::Busy
+        } else {
+            Mode::Blocking
+        },
+        delay: args.delay.0,
+        largest: ops.iter().filter_map(|op| op.size()).max().unwrap_or(1),
+        processor: pair.map(|(_, server)| server),
+    })
+}
+
+/// The operations asked for, one for each size.
+fn ops(args: &CompareArgs) -> Result<Vec<Op>, Failure> {
+    let mut sizes = Vec::new();
+    for &size in &args.sizes {
+        match u32::try_from(size) {
+            Ok(size) if (1..=MAX_DATA).contains(&size) => sizes.push(size),
+            _ => {
+                let text = format!("--sizes: {size} is not from 1 to {MAX_DATA} bytes");
+                return Err(Failure::Usage(text));
+            }
+        }
+    }
+    let mut ops = Vec::new();
+    for op in &args.ops {
+        match op {
+            OpName::Null => ops.push(Op::Null),
+            OpName::Getattr => ops.push(Op::Getattr),
+            OpName::Read => ops.extend(sizes.iter().copied().map(Op::Read)),
+            OpName::Write => ops.extend(sizes.iter().copied().map(Op::Write)),
+            OpName::Tree => {}
+        }
+    }
+    Ok(ops)
+}
+
+fn measure(setting: &Setting<'_>, ops: &[Op], status: &Status) -> Result<Vec<Row>, Failure> {
+    let &Setting {
+        args, mode, delay, ..
+    } = setting;
+    let budget = Budget {
+        time: args.time.0,
+        count: args.count,
+    };
+    let (_floor_process, port) = set::floor(setting.processor)?;
+    let mut floor = Floor::connect(port).context("cannot connect to the floor process")?;
+
+    let mut rows = Vec::new();
+    let mut rigs = set::rigs(setting)?;
+    for &op in ops {
+        status.show(format_args!("measuring {op}"));
+        rows.extend(cell::measure(
+            Cell { op, mode, delay },
+            &mut floor,
+            &mut rigs,
+            budget,
+        )?);
+    }
+    if args.ops.contains(&OpName::Tree) {
+        status.show("copying trees");
+        rows.extend(tree::measure(mode, delay, &mut rigs)?);
+    }
+    drop(rigs);
+
+    // What spinning gains shows best where there is nothing but latency. It needs a processor for
+    // each side.
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let two = setting.processor.is_some() || processors > 1;
+    if mode == Mode::Blocking && ops.contains(&Op::Null) && two {
+        let (op, mode) = (Op::Null, Mode::Busy);
+        status.show(format_args!("measuring {op}, spinning"));
+        let mut rigs = set::rigs(&Setting { mode, ..*setting })?;
+        let busy = cell::measure(Cell { op, mode, delay }, &mut floor, &mut rigs, budget)?;
+        let after = rows
+            .iter()
+            .take_while(|row: &&Row| row.op == op.name())
+            .count();
+        rows.splice(after..after, busy);
+    }
+
+    if !args.no_trips {
+        status.show("measuring round trips");
+        let delay = trips_delay(setting);
+        trips::measure(Setting { delay, ..*setting }, ops, &mut rows)?;
+    }
+    Ok(rows)
+}
+
+/// The delay that round trips are measured with.
+fn trips_delay(setting: &Setting<'_>) -> Duration {
+    if setting.delay.is_zero() {
+        trips::DELAY
+    } else {
+        setting.delay
+    }
+}
+
+fn print(setting: &Setting<'_>, rows: &[Row]) -> Result<(), Failure> {
+    let args = setting.args;
+    let delay = match setting.delay {
+        Duration::ZERO => "no added delay".to_owned(),
+        _ => format!("{} added each way", args.delay),
+    };
+    let rate = args
+        .rate
+        .map_or(String::new(), |rate| format!(", {rate}bit/s each way"));
+    let crc = args.crc.name();
+    output::line(format_args!(
+        "NFS over TCP and over RPC-over-RDMA version 1 (device {}, CRC {crc}), {delay}{rate}.\n",
+        args.device
+    ))?;
+    output::line(table::speed(rows))?;
+    output::line(table::costs(rows))?;
+    let delay = trips_delay(setting);
+    let trips = match args.no_trips {
+        true => String::new(),
+        false => format!(
+            "trips: measured with {delay:?} and {:?} added each way. ",
+            delay * 2
+        ),
+    };
+    output::line(format_args!(
+        "{trips}`rpcrdma compare --help` explains the columns."
+    ))
+}
+
+/// Where the rows go.
+enum Json {
+    Stdout,
+    File(String, File),
+}
+
+impl Json {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Ok(Self::Stdout);
+        }
+        let name = path.display().to_string();
+        let file = File::create(path).context(format_args!("cannot create {name}"))?;
+        Ok(Self::File(name, file))
+    }
+
+    fn write(self, rows: &[Row]) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(rows).map_err(Failure::work)?;
+        match self {
+            Self::Stdout => output::line(text),
+            Self::File(name, file) => {
+                let mut file = BufWriter::new(file);
+                writeln!(file, "{text}")
+                    .and_then(|()| file.flush())
+                    .context(format_args!("cannot write {name}"))
+            }
+        }
+    }
+}

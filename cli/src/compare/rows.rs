@@ -77,7 +77,8 @@ pub(crate) struct Row {
     pub(crate) wire_bytes: Option<f64>,
     /// Median of a raw TCP ping-pong with as many bytes each way.
     pub(crate) floor_p50_us: Option<f64>,
-    /// Median over rounds of the operation's median over the floor's median in the same round.
+    /// The operation's median over the floor's, in the same round: the median of rounds, which
+    /// weigh what they had of calls. (A round that other work cut short has few.)
     pub(crate) floor_ratio: Option<f64>,
     /// A raw TCP stream's data per second, the same way and in messages of the same size.
     pub(crate) floor_mib_per_s: Option<f64>,

@@ -1,44 +1,159 @@
 //! What runs in the processes that `compare` starts.
 
+use std::cell::RefCell;
 use std::io::{self, BufRead};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use rustix::time::{ClockId, clock_gettime};
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
+use rpc_transport::{Server, ServerOptions, Stop, TcpServer};
 use serde::{Deserialize, Serialize};
 use verbs::Counters;
 
 use crate::args::{ChildArgs, Serves};
 use crate::compare::floor;
+use crate::compare::processor;
+use crate::compare::usage::Usage;
 use crate::failure::{Context, Failure};
 use crate::output;
+use crate::serve;
+use crate::transport::{LinkOptions, tcp_counters};
+
+/// What asks for a [`Usage`] over the control channel.
+pub(crate) const USAGE: &str = "usage";
+/// Bytes that the file system in memory may hold.
+const MEMORY: u64 = 1 << 30;
 
 /// The first line of a child.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Listening {
-    /// Port on the loopback address.
-    pub(crate) port: u16,
+    /// Where.
+    pub(crate) address: SocketAddr,
 }
 
-/// What a process has used so far, and its device has done.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Usage {
-    /// Processor time of all its threads, user and system, nanoseconds.
-    pub(crate) cpu_ns: u64,
-    pub(crate) sends: u64,
-    pub(crate) rdma_reads: u64,
-    pub(crate) rdma_writes: u64,
-    pub(crate) registrations: u64,
-    pub(crate) invalidations: u64,
-    pub(crate) interrupts: u64,
-    pub(crate) copied_bytes: u64,
-    pub(crate) wire_bytes_sent: u64,
-    pub(crate) wire_bytes_received: u64,
+/// What the parent wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Usage,
+    End,
 }
 
-/// Processor time that this process has used, nanoseconds.
-pub(crate) fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+/// Between the thread that reads orders and the one that serves. An order interrupts serving; the
+/// parent sends none before it has the last one's answer.
+#[derive(Clone, Default)]
+struct Control {
+    shared: Arc<Mutex<(Stop, Option<Order>)>>,
+}
+
+impl Control {
+    fn give(&self, order: Order) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.1 = Some(order);
+        shared.0.stop();
+    }
+
+    /// The order that ended serving, and what the next one will end it with.
+    fn take(&self) -> (Option<Order>, Stop) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let order = shared.1.take();
+        shared.0 = Stop::new();
+        (order, shared.0.clone())
+    }
+}
+
+/// Serves until standard input ends.
+///
+/// # Errors
+/// What is to be served cannot be.
+pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
+    if let Some(number) = args.processor {
+        processor::pin(number)?;
+    }
+    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    if args.serves == Serves::Floor {
+        let listener = TcpListener::bind(loopback).context("cannot listen")?;
+        let address = listener.local_addr().context("cannot listen")?;
+        thread::spawn(|| {
+            read_orders(|order| {
+                if order == Order::End {
+                    process::exit(0);
+                }
+            });
+        });
+        answer(&Listening { address })?;
+        return floor::serve(&listener).context("the raw TCP server");
+    }
+
+    let link = LinkOptions {
+        delay: args.delay.0,
+        rate: args.rate.map(|rate| rate.0),
+        busy_poll: args.busy_poll,
+        crc: args.crc.is_on(),
+    };
+    let options = ServerOptions {
+        busy_poll: args.busy_poll,
+        ..ServerOptions::default()
+    };
+    let service = serve::memory_service(MEMORY)?;
+    let mut server = Server::new(service, options).context("cannot start the server")?;
+    let (address, counters): (SocketAddr, Box<dyn Fn() -> Counters>) = match args.serves {
+        Serves::V1 => {
+            let device = link.device(&args.device)?;
+            let mut port = RdmaServer::new(device, RdmaServerOptions::default());
+            let address = port.listen(loopback).context("cannot listen")?;
+            let port = Rc::new(RefCell::new(port));
+            server
+                .add_port(Rc::clone(&port) as Rc<RefCell<_>>)
+                .context("cannot listen")?;
+            (address, Box::new(move || port.borrow().device().counters()))
+        }
+        Serves::Tcp | Serves::Floor => {
+            let port = TcpServer::bind(loopback, link.tcp()).context("cannot listen")?;
+            let address = port.local_addr();
+            let port = Rc::new(RefCell::new(port));
+            server
+                .add_port(Rc::clone(&port) as Rc<RefCell<_>>)
+                .context("cannot listen")?;
+            (
+                address,
+                Box::new(move || tcp_counters(&port.borrow().counters())),
+            )
+        }
+    };
+
+    let control = Control::default();
+    let (_, mut stop) = control.take();
+    let orders = control.clone();
+    thread::spawn(move || read_orders(|order| orders.give(order)));
+    answer(&Listening { address })?;
+    loop {
+        server.run(&stop);
+        // The next Stop is in place before the answer lets the parent send another order.
+        let (order, next) = control.take();
+        stop = next;
+        match order {
+            Some(Order::Usage) => answer(&Usage::now(&counters()))?,
+            Some(Order::End) => return Ok(()),
+            None => {}
+        }
+    }
+}
+
+fn answer(value: &impl Serialize) -> Result<(), Failure> {
+    output::line(serde_json::to_string(value).map_err(Failure::work)?)
+}
+
+/// Hands on orders until there are no more: a parent that dies is an order to end.
+fn read_orders(give: impl Fn(Order)) {
+    for line in io::stdin().lock().lines() {
+        match line.as_deref() {
+            Ok(USAGE) => give(Order::Usage),
+            Ok(other) => tracing::warn!(other, "unknown order"),
+            Err(_) => break,
+        }
+    }
+    give(Order::End);
 }

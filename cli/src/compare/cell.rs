@@ -1,0 +1,266 @@
+//! Measuring one operation over every conveyance, in rounds in which floor and conveyances take
+//! turns: other work on the machine then hits all of them, and ratios are taken within a round.
+
+use std::time::Duration;
+
+use crate::compare::floor::{Floor, Kind};
+use crate::compare::latency::{Latency, median, weighted_median};
+use crate::compare::op::Op;
+use crate::compare::rig::{Budget, Rig, WARM_UP};
+use crate::compare::rows::{Mode, Row};
+use crate::compare::usage::Both;
+use crate::failure::{Context, Failure};
+
+/// Rounds per operation: many short ones, so that a disturbance hits floor and conveyances alike.
+/// An odd number: the median round is one that was.
+const ROUNDS: u32 = 9;
+/// Fewest and most repetitions of the floor in a round.
+const FLOOR_COUNT: (u32, u32) = (4, 100_000);
+/// Bytes of a floor stream that find out how fast it is.
+const STREAM_PROBE: u32 = 8 << 20;
+const MIB: f64 = (1 << 20) as f64;
+
+/// What is measured, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cell {
+    /// The operation.
+    pub(crate) op: Op,
+    /// Sleeping or spinning.
+    pub(crate) mode: Mode,
+    /// The link's delay: the floor has none, so that no ratio to it is taken on such a link.
+    pub(crate) delay: Duration,
+}
+
+/// What one conveyance did so far.
+struct Tally {
+    latency: Latency,
+    /// Each round's median over the floor's, and its calls.
+    ratios: Vec<(f64, u64)>,
+    did: Both,
+    calls: u64,
+    streamed: u64,
+    stream_time: Duration,
+    stream_ratios: Vec<f64>,
+}
+
+impl Tally {
+    fn new() -> Self {
+        Self {
+            latency: Latency::new(),
+            ratios: Vec::new(),
+            did: Both::default(),
+            calls: 0,
+            streamed: 0,
+            stream_time: Duration::ZERO,
+            stream_ratios: Vec::new(),
+        }
+    }
+
+    fn ops_per_s(&self) -> Option<f64> {
+        (self.streamed > 0).then(|| self.streamed as f64 / self.stream_time.as_secs_f64())
+    }
+}
+
+/// The floor's share of a round, and how long its next one should be.
+struct FloorTally {
+    latency: Latency,
+    count: u32,
+    stream_count: u32,
+    stream_bytes: u64,
+    stream_time: Duration,
+}
+
+/// A count that takes about `time` when `count` took `took`.
+fn repetitions(count: u32, took: Duration, time: Duration) -> u32 {
+    let scaled = f64::from(count) * time.as_secs_f64() / took.as_secs_f64().max(1e-9);
+    (scaled as u32).clamp(FLOOR_COUNT.0, FLOOR_COUNT.1)
+}
+
+/// The way that an operation's data takes.
+fn stream_kind(op: Op) -> Option<(Kind, u32)> {
+    match op {
+        Op::Null | Op::Getattr => None,
+        Op::Read(size) => Some((Kind::FromServer, size)),
+        Op::Write(size) => Some((Kind::ToServer, size)),
+    }
+}
+
+/// Measures one cell over each of `rigs`; rows are in their order.
+///
+/// # Errors
+/// An operation failed, or a process is gone.
+pub(crate) fn measure(
+    cell: Cell,
+    floor: &mut Floor,
+    rigs: &mut [Rig],
+    budget: Budget,
+) -> Result<Vec<Row>, Failure> {
+    let (op, busy) = (cell.op, cell.mode.is_busy());
+    let share = budget.share(ROUNDS);
+    let mut tallies: Vec<Tally> = rigs.iter().map(|_| Tally::new()).collect();
+    let mut floors = FloorTally {
+        latency: Latency::new(),
+        count: WARM_UP,
+        stream_count: 0,
+        stream_bytes: 0,
+        stream_time: Duration::ZERO,
+    };
+    // Any rig will do: the RPC messages are the same over all of them.
+    let Some(first) = rigs.first_mut() else {
+        return Ok(Vec::new());
+    };
+    first.resume()?;
+    let sizes = first.message_sizes(op)?;
+    if busy {
+        first.pause()?;
+    }
+    for _ in 0..ROUNDS {
+        let floor_us = floor_round(floor, &mut floors, sizes, busy, share)?;
+        for (rig, tally) in rigs.iter_mut().zip(&mut tallies) {
+            if busy {
+                rig.resume()?;
+            }
+            let mut latency = Latency::new();
+            let (did, calls) = rig.one_at_a_time(op, share, &mut latency)?;
+            if busy {
+                rig.pause()?;
+            }
+            tally
+                .ratios
+                .extend(latency.p50_us().map(|p50| (p50 / floor_us, calls)));
+            tally.latency.merge(&latency);
+            tally.did = tally.did + did;
+            tally.calls += calls;
+        }
+        let floor_rate = match stream_kind(op) {
+            Some(kind) => Some(stream_round(floor, &mut floors, kind, busy, share.time)?),
+            None => None,
+        };
+        for (rig, tally) in rigs.iter_mut().zip(&mut tallies) {
+            if busy {
+                rig.resume()?;
+            }
+            let (ended, elapsed) = rig.stream(op, share.time)?;
+            if busy {
+                rig.pause()?;
+            }
+            tally.streamed += ended;
+            tally.stream_time += elapsed;
+            if let (Some(floor_rate), Some(size)) = (floor_rate, op.size()) {
+                let rate = ended as f64 * f64::from(size) / elapsed.as_secs_f64();
+                tally.stream_ratios.push(rate / floor_rate);
+            }
+        }
+    }
+    let rows = rigs.iter().zip(tallies);
+    Ok(rows
+        .map(|(rig, tally)| row(cell, rig, tally, &floors))
+        .collect())
+}
+
+/// One round of the ping-pong; its median, microseconds.
+fn floor_round(
+    floor: &mut Floor,
+    floors: &mut FloorTally,
+    sizes: (u32, u32),
+    busy: bool,
+    share: Budget,
+) -> Result<f64, Failure> {
+    let what = "the raw TCP ping-pong";
+    let mut warm_up = Latency::new();
+    floor
+        .ping_pong(sizes, busy, WARM_UP, &mut warm_up)
+        .context(what)?;
+    let took = Duration::from_secs_f64(warm_up.mean_us() / 1e6);
+    floors.count = match share.count {
+        Some(count) => count,
+        None => repetitions(1, took, share.time),
+    };
+    let mut latency = Latency::new();
+    floor
+        .ping_pong(sizes, busy, floors.count, &mut latency)
+        .context(what)?;
+    floors.latency.merge(&latency);
+    latency
+        .p50_us()
+        .filter(|&p50| p50 > 0.0)
+        .ok_or_else(|| Failure::Work(format!("{what} measured nothing")))
+}
+
+/// One round of the stream; bytes per second.
+fn stream_round(
+    floor: &mut Floor,
+    floors: &mut FloorTally,
+    (kind, size): (Kind, u32),
+    busy: bool,
+    time: Duration,
+) -> Result<f64, Failure> {
+    let what = "the raw TCP stream";
+    if floors.stream_count == 0 {
+        let count = (STREAM_PROBE / size.max(1)).clamp(FLOOR_COUNT.0, FLOOR_COUNT.1);
+        let took = floor.stream(kind, size, busy, count).context(what)?;
+        floors.stream_count = repetitions(count, took, time);
+    }
+    let took = floor
+        .stream(kind, size, busy, floors.stream_count)
+        .context(what)?;
+    let bytes = u64::from(floors.stream_count) * u64::from(size);
+    floors.stream_bytes += bytes;
+    floors.stream_time += took;
+    floors.stream_count = repetitions(floors.stream_count, took, time);
+    Ok(bytes as f64 / took.as_secs_f64())
+}
+
+fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
+    let per_call = |count: u64| (tally.calls > 0).then(|| count as f64 / tally.calls as f64);
+    let rdma = rig.device.is_some();
+    let device = |count: u64| per_call(count).filter(|_| rdma);
+    let total = tally.did.total();
+    let size = cell.op.size().map(f64::from);
+    let near = cell.delay.is_zero();
+    let floor_rate = floors.stream_bytes as f64 / floors.stream_time.as_secs_f64() / MIB;
+    Row {
+        op: cell.op.name(),
+        size: cell.op.size().map(u64::from),
+        conveyance: rig.conveyance,
+        device: rig.device.clone(),
+        mode: cell.mode,
+        delay_us: cell.delay.as_secs_f64() * 1e6,
+        count: tally.calls,
+        p50_us: tally.latency.p50_us(),
+        p99_us: tally.latency.p99_us(),
+        mib_per_s: tally
+            .ops_per_s()
+            .zip(size)
+            .map(|(ops, size)| ops * size / MIB),
+        ops_per_s: tally.ops_per_s(),
+        cpu_us: per_call(total.cpu_ns).map(|nanos| nanos / 1e3),
+        round_trips: None,
+        sends: device(total.sends),
+        rdma_reads: device(total.rdma_reads),
+        rdma_writes: device(total.rdma_writes),
+        registrations: device(total.registrations),
+        invalidations: device(total.invalidations),
+        interrupts_requester: per_call(tally.did.client.interrupts),
+        interrupts_responder: per_call(tally.did.server.interrupts),
+        copied_bytes: per_call(total.copied_bytes),
+        wire_bytes: per_call(total.wire_bytes_sent),
+        floor_p50_us: floors.latency.p50_us(),
+        floor_ratio: weighted_median(tally.ratios).filter(|_| near),
+        floor_mib_per_s: (floors.stream_bytes > 0).then_some(floor_rate),
+        stream_ratio: median(tally.stream_ratios).filter(|_| near),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repetitions_follow_the_time_and_stay_in_bounds() {
+        let ms = Duration::from_millis;
+        assert_eq!(repetitions(10, ms(1), ms(50)), 500);
+        assert_eq!(repetitions(1, Duration::from_secs(9), ms(1)), FLOOR_COUNT.0);
+        assert_eq!(repetitions(1, Duration::ZERO, ms(100)), FLOOR_COUNT.1);
+    }
+}

@@ -1,0 +1,109 @@
+//! Conveyance plans as they were made: the transport logs each one, and this listens.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use crate::compare::op::Op;
+use crate::compare::set::{self, Setting};
+use crate::failure::Failure;
+
+/// The field of a log event that holds a plan.
+const PLAN: &str = "plan";
+
+/// Performs each of `ops` once and returns a line with its plan.
+///
+/// # Errors
+/// An operation failed.
+pub(crate) fn plans(setting: &Setting<'_>, ops: &[Op]) -> Result<Vec<String>, Failure> {
+    let mut lines = Vec::new();
+    for rig in &mut set::rigs(setting)? {
+        for &op in ops {
+            let listener = Listener::default();
+            let performed =
+                tracing::subscriber::with_default(listener.clone(), || rig.message_sizes(op));
+            let (call, reply) = performed?;
+            let plan = match listener.take() {
+                Some(plan) => plan,
+                None => format!("call: {call} B, reply: {reply} B, in records"),
+            };
+            lines.push(format!("{op}, {}: {plan}", rig.conveyance));
+        }
+    }
+    Ok(lines)
+}
+
+/// Keeps the last plan that was logged.
+#[derive(Clone, Default)]
+struct Listener {
+    plan: Arc<Mutex<Option<String>>>,
+}
+
+impl Listener {
+    fn take(&self) -> Option<String> {
+        self.plan
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+}
+
+impl Subscriber for Listener {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.fields().field(PLAN).is_some()
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut found = Found(None);
+        event.record(&mut found);
+        if found.0.is_some() {
+            *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = found.0;
+        }
+    }
+
+    // Spans are of no interest: one number for all of them will do.
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+struct Found(Option<String>);
+
+impl Visit for Found {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == PLAN {
+            self.0 = Some(format!("{value:?}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hears_plans_and_nothing_else() {
+        let listener = Listener::default();
+        tracing::subscriber::with_default(listener.clone(), || {
+            let plan = format_args!("call: payload inline (40 B)");
+            tracing::debug!(xid = 7, %plan);
+            tracing::debug!(xid = 8, "something else");
+        });
+        assert_eq!(
+            listener.take().as_deref(),
+            Some("call: payload inline (40 B)")
+        );
+        assert_eq!(listener.take(), None);
+    }
+}

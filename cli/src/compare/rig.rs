@@ -1,0 +1,198 @@
+//! One conveyance, ready to be measured: a server process, and a client in this process.
+
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use crate::args::Serves;
+use crate::compare::child::ChildProcess;
+use crate::compare::latency::Latency;
+use crate::compare::op::{Op, Target};
+use crate::compare::server_process::USAGE;
+use crate::compare::usage::{Both, Usage};
+use crate::failure::{Context, Failure};
+use crate::transport::Mounted;
+
+/// Calls in flight while throughput is measured.
+const IN_FLIGHT: usize = 8;
+/// Calls between two looks at the clock that ends a round, while throughput is measured.
+const LOOK_EVERY: u64 = 8;
+/// Calls before a round's first timed one: the other conveyances' work is in the caches.
+pub(crate) const WARM_UP: u32 = 8;
+
+/// How long to repeat something.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    /// About this long.
+    pub(crate) time: Duration,
+    /// But exactly this often, if given.
+    pub(crate) count: Option<u32>,
+}
+
+impl Budget {
+    /// Its share for each of `rounds`, at least one repetition.
+    pub(crate) fn share(self, rounds: u32) -> Self {
+        Self {
+            time: self.time / rounds,
+            count: self.count.map(|count| count.div_ceil(rounds)),
+        }
+    }
+}
+
+/// A conveyance under measurement.
+pub(crate) struct Rig {
+    /// `tcp` or `v1`.
+    pub(crate) conveyance: &'static str,
+    /// Device, if there is one.
+    pub(crate) device: Option<String>,
+    mounted: Mounted,
+    target: Target,
+    server: ChildProcess,
+}
+
+impl Rig {
+    /// From a server process and its export in use. `largest` is the most bytes that a READ or
+    /// WRITE will move.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub(crate) fn new(
+        serves: Serves,
+        device: &str,
+        server: ChildProcess,
+        mounted: Mounted,
+        largest: u32,
+    ) -> Result<Self, Failure> {
+        let target = Target::create(&mounted, largest);
+        let target = mounted.reached.runtime.block_on(target)?;
+        let (conveyance, device) = match serves {
+            Serves::V1 => ("v1", Some(device.to_owned())),
+            Serves::Tcp | Serves::Floor => ("tcp", None),
+        };
+        Ok(Self {
+            conveyance,
+            device,
+            mounted,
+            target,
+            server,
+        })
+    }
+
+    /// Keeps its server from running while others are measured.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub(crate) fn pause(&self) -> Result<(), Failure> {
+        self.server.pause()
+    }
+
+    /// Lets its server run on.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub(crate) fn resume(&self) -> Result<(), Failure> {
+        self.server.resume()
+    }
+
+    /// What both processes have done so far.
+    ///
+    /// # Errors
+    /// The server process is gone.
+    pub(crate) fn usage(&mut self) -> Result<Both, Failure> {
+        let server: Usage = self.server.ask(USAGE)?;
+        let client = Usage::now(&self.mounted.reached.counters());
+        Ok(Both { client, server })
+    }
+
+    /// Bytes of the RPC messages of one `op`: call and reply.
+    ///
+    /// # Errors
+    /// The operation failed.
+    pub(crate) fn message_sizes(&mut self, op: Op) -> Result<(u32, u32), Failure> {
+        let before = self.mounted.reached.client.stats();
+        self.mounted
+            .reached
+            .runtime
+            .block_on(self.target.perform(op))?;
+        let after = self.mounted.reached.client.stats();
+        let bytes = |after: u64, before: u64| u32::try_from(after - before);
+        let call = bytes(after.bytes_sent, before.bytes_sent).context("call length")?;
+        let reply = bytes(after.bytes_received, before.bytes_received).context("reply length")?;
+        Ok((call, reply))
+    }
+
+    /// Repeats `op`, one call at a time, and notes each one's time. Returns what both processes did
+    /// meanwhile and how often.
+    ///
+    /// # Errors
+    /// An operation failed.
+    pub(crate) fn one_at_a_time(
+        &mut self,
+        op: Op,
+        budget: Budget,
+        latency: &mut Latency,
+    ) -> Result<(Both, u64), Failure> {
+        let runtime = self.mounted.reached.runtime.clone();
+        for _ in 0..WARM_UP {
+            runtime.block_on(self.target.perform(op))?;
+        }
+        let before = self.usage()?;
+        let target = &self.target;
+        let calls: u64 = runtime.block_on(async {
+            let start = Instant::now();
+            let mut last = start;
+            let mut calls = 0;
+            loop {
+                target.perform(op).await?;
+                let now = Instant::now();
+                latency.record(now - last);
+                last = now;
+                calls += 1;
+                let enough = match budget.count {
+                    Some(count) => calls >= u64::from(count),
+                    None => now - start >= budget.time,
+                };
+                if enough {
+                    return Ok::<_, Failure>(calls);
+                }
+            }
+        })?;
+        Ok((self.usage()? - before, calls))
+    }
+
+    /// Repeats `op` with several calls in flight; returns how often, and how long that took.
+    ///
+    /// # Errors
+    /// An operation failed.
+    pub(crate) fn stream(&mut self, op: Op, time: Duration) -> Result<(u64, Duration), Failure> {
+        let target = &self.target;
+        self.mounted.reached.runtime.block_on(async {
+            let mut flying = FuturesUnordered::new();
+            for _ in 0..IN_FLIGHT {
+                flying.push(target.perform(op));
+            }
+            let start = Instant::now();
+            let mut ended = 0;
+            while let Some(result) = flying.next().await {
+                result?;
+                ended += 1;
+                if ended % LOOK_EVERY == 0 && start.elapsed() >= time {
+                    break;
+                }
+                flying.push(target.perform(op));
+            }
+            let elapsed = start.elapsed();
+            // Calls that are still under way are not counted, but awaited: nothing of this round
+            // may run into the next one.
+            while let Some(result) = flying.next().await {
+                result?;
+            }
+            Ok((ended, elapsed))
+        })
+    }
+
+    /// The export in use, for copying trees.
+    pub(crate) fn mounted(&self) -> &Mounted {
+        &self.mounted
+    }
+}

@@ -1,0 +1,111 @@
+//! Processes and connections that are measured together: one rig for each conveyance.
+
+use std::time::Duration;
+
+use nfs_binding::client::{MountOptions, NfsUrl, Proto};
+
+use crate::args::{CompareArgs, Crc, Serves};
+use crate::compare::child::ChildProcess;
+use crate::compare::rig::Rig;
+use crate::compare::rows::Mode;
+use crate::compare::server_process::Listening;
+use crate::failure::Failure;
+use crate::transport::{Access, LinkOptions};
+
+/// The export of a server process.
+const EXPORT: &[u8] = b"/memory";
+/// Hidden subcommand that children run.
+const CHILD: &str = "compare-child";
+
+/// Starts the floor's server; returns it and its port.
+///
+/// # Errors
+/// It does not start.
+pub(crate) fn floor(processor: Option<usize>) -> Result<(ChildProcess, u16), Failure> {
+    let mut words = vec![CHILD.to_owned(), "floor".to_owned()];
+    words.extend(processor.map(|number| format!("--processor={number}")));
+    let mut child = ChildProcess::start("floor", &words)?;
+    let listening: Listening = child.answer()?;
+    Ok((child, listening.address.port()))
+}
+
+/// What a set of rigs has in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    /// Device, link rate and checksums.
+    pub(crate) args: &'a CompareArgs,
+    /// Sleeping or spinning.
+    pub(crate) mode: Mode,
+    /// Delay of the link, each way.
+    pub(crate) delay: Duration,
+    /// Most bytes that a READ or WRITE will move.
+    pub(crate) largest: u32,
+    /// The servers' processor.
+    pub(crate) processor: Option<usize>,
+}
+
+/// Starts a server for each conveyance and connects to it.
+///
+/// # Errors
+/// A server does not start, or cannot be reached.
+pub(crate) fn rigs(setting: &Setting<'_>) -> Result<Vec<Rig>, Failure> {
+    [Serves::Tcp, Serves::V1]
+        .into_iter()
+        .map(|serves| {
+            let rig = rig(setting, serves)?;
+            if setting.mode.is_busy() {
+                // One at a time gets the processors, when its turn comes.
+                rig.pause()?;
+            }
+            Ok(rig)
+        })
+        .collect()
+}
+
+fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
+    let &Setting {
+        args,
+        mode,
+        delay,
+        largest,
+        processor,
+    } = setting;
+    let (name, proto) = match serves {
+        Serves::V1 => ("v1", Proto::Rdma),
+        Serves::Tcp | Serves::Floor => ("tcp", Proto::Tcp),
+    };
+    let mut words = vec![CHILD.to_owned(), name.to_owned()];
+    let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
+    option("--device", args.device.clone());
+    option("--delay", format!("{}ns", delay.as_nanos()));
+    option("--crc", args.crc.name().to_owned());
+    if let Some(rate) = args.rate {
+        option("--rate", rate.to_string());
+    }
+    words.extend(processor.map(|number| format!("--processor={number}")));
+    if mode.is_busy() {
+        words.push("--busy-poll".to_owned());
+    }
+    let mut child = ChildProcess::start(name, &words)?;
+    let listening: Listening = child.answer()?;
+    let access = Access {
+        mount: MountOptions {
+            proto,
+            device: Some(args.device.clone()),
+            ..MountOptions::default()
+        },
+        link: LinkOptions {
+            delay,
+            rate: args.rate.map(|rate| rate.0),
+            busy_poll: mode.is_busy(),
+            crc: args.crc == Crc::On,
+        },
+    };
+    let address = listening.address;
+    let url = NfsUrl {
+        server: address.ip().to_string(),
+        port: Some(address.port()),
+        path: EXPORT.to_vec(),
+    };
+    Rig::new(serves, &args.device, child, access.mount(&url)?, largest)
+}

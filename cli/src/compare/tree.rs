@@ -1,0 +1,155 @@
+//! Copying a tree to the server and back: calls of many kinds, many in flight.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nfs_binding::copy::{self, CopyOptions, Report};
+
+use crate::compare::latency::Latency;
+use crate::compare::rig::Rig;
+use crate::compare::rows::{Mode, Row};
+use crate::compare::sample_tree::{self, Extent};
+use crate::compare::usage::Both;
+use crate::failure::{Context, Failure};
+
+/// Copies each way over each conveyance; they take turns.
+const ROUNDS: u32 = 3;
+/// The tree's name on the server.
+const NAME: &[u8] = b"tree";
+const MIB: f64 = (1 << 20) as f64;
+
+/// One way over one conveyance.
+#[derive(Default)]
+struct Tally {
+    times: Vec<Duration>,
+    did: Both,
+}
+
+/// Copies a generated tree to the server and back over each of `rigs`, checks what came back, and
+/// gives a row for each way. An operation is a copy of the whole tree.
+///
+/// # Errors
+/// A copy failed, or came back as something else.
+pub(crate) fn measure(mode: Mode, delay: Duration, rigs: &mut [Rig]) -> Result<Vec<Row>, Failure> {
+    let scratch = tempfile::tempdir().context("cannot make a temporary directory")?;
+    let source = scratch.path().join("source");
+    let extent = sample_tree::make(&source).context("cannot generate a tree to copy")?;
+    let mut tallies: Vec<[Tally; 2]> = rigs.iter().map(|_| <[Tally; 2]>::default()).collect();
+    for _ in 0..ROUNDS {
+        for (rig, [put, get]) in rigs.iter_mut().zip(&mut tallies) {
+            let back = scratch.path().join("back");
+            rig.resume()?;
+            timed(rig, put, |rig| put_tree(rig, &source))?;
+            timed(rig, get, |rig| get_tree(rig, &back))?;
+            sample_tree::check(&back).context("the tree that came back")?;
+            fs::remove_dir_all(&back).context("cannot remove the copied tree")?;
+            remove_tree(rig)?;
+            if mode.is_busy() {
+                rig.pause()?;
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    for (way, op) in ["put-tree", "get-tree"].into_iter().enumerate() {
+        for (rig, tallies) in rigs.iter().zip(&tallies) {
+            rows.push(row(op, mode, delay, rig, &tallies[way], extent));
+        }
+    }
+    Ok(rows)
+}
+
+fn timed(
+    rig: &mut Rig,
+    tally: &mut Tally,
+    copy: impl FnOnce(&Rig) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let before = rig.usage()?;
+    let start = Instant::now();
+    copy(rig)?;
+    tally.times.push(start.elapsed());
+    tally.did = tally.did + (rig.usage()? - before);
+    Ok(())
+}
+
+fn options() -> CopyOptions {
+    CopyOptions::default()
+}
+
+fn put_tree(rig: &Rig, source: &Path) -> Result<(), Failure> {
+    let mounted = rig.mounted();
+    let pool = mounted.reached.pool();
+    let options = options();
+    let mut silent = |_: &_| {};
+    let copying = copy::put(&mounted.mount, pool, source, NAME, &options, &mut silent);
+    complete("put", mounted.reached.runtime.block_on(copying))
+}
+
+fn get_tree(rig: &Rig, back: &Path) -> Result<(), Failure> {
+    let mounted = rig.mounted();
+    let options = options();
+    let mut silent = |_: &_| {};
+    let copying = copy::get(&mounted.mount, NAME, back, &options, &mut silent);
+    complete("get", mounted.reached.runtime.block_on(copying))
+}
+
+fn remove_tree(rig: &Rig) -> Result<(), Failure> {
+    let mounted = rig.mounted();
+    let options = options();
+    let mut silent = |_: &_| {};
+    let removing = copy::remove(&mounted.mount, NAME, &options, &mut silent);
+    complete("rm", mounted.reached.runtime.block_on(removing))
+}
+
+fn complete(what: &str, report: Report) -> Result<(), Failure> {
+    match (report.is_complete(), report.problems.first()) {
+        (true, _) => Ok(()),
+        (false, Some(problem)) => Err(Failure::Work(format!("{what}: {problem}"))),
+        (false, None) => Err(Failure::Work(format!("{what}: given up"))),
+    }
+}
+
+fn row(
+    op: &'static str,
+    mode: Mode,
+    delay: Duration,
+    rig: &Rig,
+    tally: &Tally,
+    extent: Extent,
+) -> Row {
+    let mut latency = Latency::new();
+    tally.times.iter().for_each(|&time| latency.record(time));
+    let total: Duration = tally.times.iter().sum();
+    let copies = tally.times.len() as f64;
+    let per_copy = |count: u64| Some(count as f64 / copies);
+    let device = |count: u64| per_copy(count).filter(|_| rig.device.is_some());
+    let did = tally.did.total();
+    Row {
+        op,
+        size: Some(extent.bytes),
+        conveyance: rig.conveyance,
+        device: rig.device.clone(),
+        mode,
+        delay_us: delay.as_secs_f64() * 1e6,
+        count: tally.times.len() as u64,
+        p50_us: latency.p50_us(),
+        p99_us: latency.p99_us(),
+        mib_per_s: Some(extent.bytes as f64 * copies / total.as_secs_f64() / MIB),
+        ops_per_s: Some(copies / total.as_secs_f64()),
+        cpu_us: per_copy(did.cpu_ns).map(|nanos| nanos / 1e3),
+        round_trips: None,
+        sends: device(did.sends),
+        rdma_reads: device(did.rdma_reads),
+        rdma_writes: device(did.rdma_writes),
+        registrations: device(did.registrations),
+        invalidations: device(did.invalidations),
+        interrupts_requester: per_copy(tally.did.client.interrupts),
+        interrupts_responder: per_copy(tally.did.server.interrupts),
+        copied_bytes: per_copy(did.copied_bytes),
+        wire_bytes: per_copy(did.wire_bytes_sent),
+        floor_p50_us: None,
+        floor_ratio: None,
+        floor_mib_per_s: None,
+        stream_ratio: None,
+    }
+}

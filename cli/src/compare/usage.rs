@@ -1,0 +1,152 @@
+//! What a process and its device have done so far, and what they did in between two looks.
+
+use std::ops::{Add, Sub};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use verbs::Counters;
+
+/// Counts that only grow. Also what a server process answers over its control channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Usage {
+    /// Processor time of all threads, user and system, nanoseconds.
+    pub(crate) cpu_ns: u64,
+    /// Sends posted.
+    pub(crate) sends: u64,
+    /// RDMA Reads posted.
+    pub(crate) rdma_reads: u64,
+    /// RDMA Writes posted.
+    pub(crate) rdma_writes: u64,
+    /// Regions registered.
+    pub(crate) registrations: u64,
+    /// Regions invalidated, by this side or by the peer's Send With Invalidate.
+    pub(crate) invalidations: u64,
+    /// Times this side slept and was woken by an arrival.
+    pub(crate) interrupts: u64,
+    /// Bytes copied in user space.
+    pub(crate) copied_bytes: u64,
+    /// Bytes put on the wire.
+    pub(crate) wire_bytes_sent: u64,
+}
+
+/// Processor time that this process has used, nanoseconds.
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+impl Usage {
+    /// This process now, with these counts of its device.
+    pub(crate) fn now(device: &Counters) -> Self {
+        Self {
+            cpu_ns: cpu_ns(),
+            sends: device.sends,
+            rdma_reads: device.rdma_reads,
+            rdma_writes: device.rdma_writes,
+            registrations: device.registrations,
+            invalidations: device.local_invalidations + device.remote_invalidations,
+            interrupts: device.interrupts,
+            copied_bytes: device.copied_bytes,
+            wire_bytes_sent: device.wire_bytes_sent,
+        }
+    }
+
+    fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            cpu_ns: f(self.cpu_ns, other.cpu_ns),
+            sends: f(self.sends, other.sends),
+            rdma_reads: f(self.rdma_reads, other.rdma_reads),
+            rdma_writes: f(self.rdma_writes, other.rdma_writes),
+            registrations: f(self.registrations, other.registrations),
+            invalidations: f(self.invalidations, other.invalidations),
+            interrupts: f(self.interrupts, other.interrupts),
+            copied_bytes: f(self.copied_bytes, other.copied_bytes),
+            wire_bytes_sent: f(self.wire_bytes_sent, other.wire_bytes_sent),
+        }
+    }
+}
+
+impl Add for Usage {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        self.zip(other, u64::saturating_add)
+    }
+}
+
+impl Sub for Usage {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        self.zip(earlier, u64::saturating_sub)
+    }
+}
+
+/// What both processes of a conveyance did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Both {
+    /// The requester: this process.
+    pub(crate) client: Usage,
+    /// The responder: the child.
+    pub(crate) server: Usage,
+}
+
+impl Both {
+    /// Both sides' work together.
+    pub(crate) fn total(self) -> Usage {
+        self.client + self.server
+    }
+}
+
+impl Add for Both {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            client: self.client + other.client,
+            server: self.server + other.server,
+        }
+    }
+}
+
+impl Sub for Both {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            client: self.client - earlier.client,
+            server: self.server - earlier.server,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hint::black_box;
+
+    #[test]
+    fn processor_time_grows_with_work() {
+        let before = Usage::now(&Counters::default());
+        let mut sum = 0u64;
+        for n in 0..3_000_000u64 {
+            sum = black_box(sum.wrapping_add(n));
+        }
+        let used = Usage::now(&Counters::default()) - before;
+        assert!(used.cpu_ns > 100_000, "{used:?}");
+    }
+
+    #[test]
+    fn invalidations_of_both_kinds_count() {
+        let device = Counters {
+            local_invalidations: 2,
+            remote_invalidations: 3,
+            wire_bytes_sent: 70,
+            ..Counters::default()
+        };
+        let usage = Usage::now(&device);
+        assert_eq!(usage.invalidations, 5);
+        assert_eq!((usage + usage - usage).wire_bytes_sent, 70);
+    }
+}

@@ -1,0 +1,158 @@
+//! `get`, `put`, `cat`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
+use nfs_binding::client::{Follow, NfsError, NfsUrl, Object};
+use nfs_binding::copy::{self, CopyOptions, Totals};
+
+use super::report::Watch;
+use super::{each, url};
+use crate::args::{CatArgs, GetArgs, PutArgs};
+use crate::failure::{Context, Failure};
+use crate::output;
+use crate::transport::{Access, Mounted};
+
+/// READs in flight while a file is written to standard output, in its order.
+const READ_AHEAD: usize = 8;
+
+/// Copies files from a server.
+///
+/// # Errors
+/// Something could not be copied.
+pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
+    let access = Access::new(&args.mount)?;
+    let source = url(&args.source)?;
+    let mounted = access.mount(&source)?;
+    let target = local_target(&args.target, &source);
+    let options = options(args.recursive);
+    let mut watch = Watch::start("copied");
+    let mut progress = |totals: &Totals| watch.show(totals);
+    let copying = copy::get(
+        &mounted.mount,
+        &mounted.path,
+        &target,
+        &options,
+        &mut progress,
+    );
+    let report = mounted.reached.runtime.block_on(copying);
+    watch.finish(&source, report)
+}
+
+/// Where a copy goes: into an existing directory under the source's name, or to the name given.
+fn local_target(given: &Path, source: &NfsUrl) -> PathBuf {
+    let name = source.file_name();
+    if given.is_dir() && !name.is_empty() && name != b".." {
+        given.join(OsStr::from_bytes(name))
+    } else {
+        given.to_owned()
+    }
+}
+
+/// Copies files to a server.
+///
+/// # Errors
+/// Something could not be copied.
+pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
+    let access = Access::new(&args.mount)?;
+    let url = url(&args.target)?;
+    // Asked first: a slip of the pen should not wait for a server.
+    let source = &args.source;
+    source
+        .symlink_metadata()
+        .context(format_args!("cannot read {}", source.display()))?;
+    let mounted = access.mount(&url)?;
+    let runtime = &mounted.reached.runtime;
+    let target = match source.file_name() {
+        Some(name) => {
+            let finding = mounted.mount.destination(&mounted.path, name.as_bytes());
+            runtime.block_on(finding).context(&url)?
+        }
+        None => mounted.path.clone(),
+    };
+    let options = options(args.recursive);
+    let mut watch = Watch::start("copied");
+    let mut progress = |totals: &Totals| watch.show(totals);
+    let copying = copy::put(
+        &mounted.mount,
+        mounted.reached.pool(),
+        source,
+        &target,
+        &options,
+        &mut progress,
+    );
+    let report = runtime.block_on(copying);
+    watch.finish(&url, report)
+}
+
+fn options(recursive: bool) -> CopyOptions {
+    CopyOptions {
+        recursive,
+        ..CopyOptions::default()
+    }
+}
+
+/// Writes files to standard output.
+///
+/// # Errors
+/// One of them could not be read.
+pub(crate) fn cat(args: &CatArgs) -> Result<(), Failure> {
+    let access = Access::new(&args.mount)?;
+    each(&args.urls, |url| {
+        let mounted = access.mount(url)?;
+        let finding = mounted.mount.resolve(&mounted.path, Follow::Yes);
+        let object = mounted.reached.runtime.block_on(finding).context(url)?;
+        mounted
+            .reached
+            .runtime
+            .block_on(cat_one(&mounted, url, &object))
+    })
+}
+
+async fn cat_one(mounted: &Mounted, url: &NfsUrl, object: &Object) -> Result<(), Failure> {
+    let rsize = mounted.mount.limits().rsize;
+    let size = object.attributes.size;
+    // An empty range is read as well: it says whether this is a file that can be read at all.
+    let starts = (0..=size.saturating_sub(1)).step_by(rsize as usize);
+    let mut parts = stream::iter(starts)
+        .map(|start| {
+            let left = u32::try_from(size - start).unwrap_or(u32::MAX);
+            read_range(mounted, object, start, left.min(rsize))
+        })
+        .buffered(READ_AHEAD);
+    while let Some(part) = parts.next().await {
+        for piece in part.context(url)? {
+            output::bytes(&piece)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads a range, in as many pieces as the server likes.
+async fn read_range(
+    mounted: &Mounted,
+    object: &Object,
+    start: u64,
+    len: u32,
+) -> Result<Vec<Bytes>, NfsError> {
+    let mut pieces = Vec::new();
+    let mut have = 0;
+    loop {
+        let reading = mounted.mount.read(
+            object.handle,
+            start + u64::from(have),
+            len - have,
+            &mounted.path,
+        );
+        let read = reading.await?;
+        have += read.data.0.len() as u32;
+        let ended = read.eof || read.data.0.is_empty() || have >= len;
+        pieces.push(read.data.0);
+        if ended {
+            return Ok(pieces);
+        }
+    }
+}

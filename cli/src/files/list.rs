@@ -1,0 +1,245 @@
+//! `exports`, `ls`, `stat`.
+
+use nfs_binding::client::{DisplayPath, Follow, Mount3, NfsUrl, Object};
+use nfs_binding::proto::{Attributes, FileType, NfsTime};
+
+use super::each;
+use crate::args::{ExportsArgs, LsArgs, StatArgs};
+use crate::failure::{Context, Failure};
+use crate::output;
+use crate::ping::server;
+use crate::transport::{Access, Mounted};
+
+/// Lists what a server exports.
+///
+/// # Errors
+/// It cannot be reached.
+pub(crate) fn exports(args: &ExportsArgs) -> Result<(), Failure> {
+    let access = Access::new(&args.mount)?;
+    let (host, port) = server(&args.server)?;
+    let reached = access.reach(&host, port)?;
+    let mountd = Mount3::new(reached.client.clone());
+    let list = reached.runtime.block_on(mountd.export(&()));
+    for export in list.context(&args.server)?.exports {
+        let path = DisplayPath::from(&export.path.0[..]);
+        let groups: Vec<String> = export
+            .groups
+            .iter()
+            .map(|group| DisplayPath::from(&group.0[..]).to_string())
+            .collect();
+        match groups.is_empty() {
+            true => output::line(format_args!("{path}  everyone"))?,
+            false => output::line(format_args!("{path}  {}", groups.join(",")))?,
+        }
+    }
+    Ok(())
+}
+
+/// Lists directories.
+///
+/// # Errors
+/// One of them cannot be listed.
+pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
+    let access = Access::new(&args.mount)?;
+    let titles = args.urls.len() > 1;
+    each(&args.urls, |url| {
+        if titles {
+            output::line(format_args!("{url}:"))?;
+        }
+        list(&access.mount(url)?, url, args.long)
+    })
+}
+
+fn list(mounted: &Mounted, url: &NfsUrl, long: bool) -> Result<(), Failure> {
+    let (mount, path, runtime) = (&mounted.mount, &mounted.path, &mounted.reached.runtime);
+    let object = runtime
+        .block_on(mount.resolve(path, Follow::Yes))
+        .context(url)?;
+    if object.attributes.file_type != FileType::Directory {
+        let name = DisplayPath::from(url.file_name());
+        return print(mounted, url, &name, &object, long);
+    }
+    let mut entries = runtime
+        .block_on(mount.list_all(object.handle, path))
+        .context(url)?;
+    entries.sort_by(|a, b| a.name.0.cmp(&b.name.0));
+    for entry in entries {
+        let name = DisplayPath::from(&entry.name.0[..]);
+        if !long {
+            output::line(&name)?;
+            continue;
+        }
+        let known = entry.handle.zip(entry.attributes);
+        let object = match known {
+            Some((handle, attributes)) => Object { handle, attributes },
+            None => {
+                let looking = mount.lookup(object.handle, &entry.name.0, path);
+                runtime.block_on(looking).context(url)?
+            }
+        };
+        print(mounted, url, &name, &object, true)?;
+    }
+    Ok(())
+}
+
+fn print(
+    mounted: &Mounted,
+    url: &NfsUrl,
+    name: &DisplayPath,
+    object: &Object,
+    long: bool,
+) -> Result<(), Failure> {
+    if !long {
+        return output::line(name);
+    }
+    let it = &object.attributes;
+    let target = link_target(mounted, url, object)?;
+    output::line(format_args!(
+        "{}{} {:>3} {:>6} {:>6} {:>12} {} {name}{target}",
+        type_letter(it.file_type),
+        permissions(it.mode),
+        it.nlink,
+        it.uid,
+        it.gid,
+        it.size,
+        date(it.mtime),
+    ))
+}
+
+/// ` -> TARGET` of a symbolic link; nothing for others.
+fn link_target(mounted: &Mounted, url: &NfsUrl, object: &Object) -> Result<String, Failure> {
+    if object.attributes.file_type != FileType::Symlink {
+        return Ok(String::new());
+    }
+    let reading = mounted.mount.readlink(object.handle, &mounted.path);
+    let target = mounted.reached.runtime.block_on(reading).context(url)?;
+    Ok(format!(" -> {}", DisplayPath::from(&target[..])))
+}
+
+/// Shows attributes.
+///
+/// # Errors
+/// One of the files cannot be found.
+pub(crate) fn stat(args: &StatArgs) -> Result<(), Failure> {
+    let access = Access::new(&args.mount)?;
+    each(&args.urls, |url| {
+        let mounted = access.mount(url)?;
+        let finding = mounted.mount.resolve(&mounted.path, Follow::No);
+        let object = mounted.reached.runtime.block_on(finding).context(url)?;
+        let target = link_target(&mounted, url, &object)?;
+        let it = &object.attributes;
+        output::line(format_args!("  name: {url}{target}"))?;
+        output::line(format_args!(
+            "  type: {}  size: {}  used: {}  links: {}  fileid: {}",
+            type_name(it.file_type),
+            it.size,
+            it.used,
+            it.nlink,
+            it.fileid
+        ))?;
+        output::line(format_args!(
+            "  mode: {:04o} ({})  uid: {}  gid: {}",
+            it.mode & 0o7777,
+            permissions(it.mode),
+            it.uid,
+            it.gid
+        ))?;
+        let Attributes {
+            atime,
+            mtime,
+            ctime,
+            ..
+        } = it;
+        for (what, time) in [("access", atime), ("modify", mtime), ("change", ctime)] {
+            output::line(format_args!("{what}: {}.{:09}", date(*time), time.nanos))?;
+        }
+        Ok(())
+    })
+}
+
+fn type_letter(file_type: FileType) -> char {
+    match file_type {
+        FileType::Regular => '-',
+        FileType::Directory => 'd',
+        FileType::Block => 'b',
+        FileType::Character => 'c',
+        FileType::Symlink => 'l',
+        FileType::Socket => 's',
+        FileType::Fifo => 'p',
+    }
+}
+
+fn type_name(file_type: FileType) -> &'static str {
+    match file_type {
+        FileType::Regular => "regular file",
+        FileType::Directory => "directory",
+        FileType::Block => "block device",
+        FileType::Character => "character device",
+        FileType::Symlink => "symbolic link",
+        FileType::Socket => "socket",
+        FileType::Fifo => "named pipe",
+    }
+}
+
+/// `rwxr-xr-x`, with `s`, `S`, `t` and `T` as ls(1) has them.
+fn permissions(mode: u32) -> String {
+    let mut out = String::with_capacity(9);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        out.push(if bits & 4 != 0 { 'r' } else { '-' });
+        out.push(if bits & 2 != 0 { 'w' } else { '-' });
+        out.push(match (mode & special != 0, bits & 1 != 0) {
+            (false, false) => '-',
+            (false, true) => 'x',
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+        });
+    }
+    out
+}
+
+/// `YYYY-MM-DD HH:MM:SS` in UTC.
+fn date(time: NfsTime) -> String {
+    let seconds = u64::from(time.seconds);
+    let (year, month, day) = civil(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+/// Year, month and day of a day since 1970. Days are counted from 1 March of year 0, so that the
+/// leap day is the last of its year.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_right_around_leap_days() {
+        let date = |seconds| date(NfsTime { seconds, nanos: 0 });
+        assert_eq!(date(0), "1970-01-01 00:00:00");
+        assert_eq!(date(951_782_399), "2000-02-28 23:59:59");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00:00");
+        assert_eq!(date(1_709_251_199), "2024-02-29 23:59:59");
+        assert_eq!(date(u32::MAX), "2106-02-07 06:28:15");
+    }
+
+    #[test]
+    fn permissions_show_special_bits() {
+        assert_eq!(permissions(0o755), "rwxr-xr-x");
+        assert_eq!(permissions(0o4755), "rwsr-xr-x");
+        assert_eq!(permissions(0o2644), "rw-r-Sr--");
+        assert_eq!(permissions(0o1777), "rwxrwxrwt");
+    }
+}

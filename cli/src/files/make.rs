@@ -1,0 +1,49 @@
+//! `mkdir`.
+
+use nfs_binding::proto::SetAttributes;
+
+use super::each;
+use crate::args::MkdirArgs;
+use crate::failure::{Context, Failure};
+use crate::transport::Access;
+
+/// Mode of new directories before the process's mask is taken off.
+const MODE: u32 = 0o777;
+
+/// Makes directories.
+///
+/// # Errors
+/// One of them cannot be made.
+pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
+    let access = Access::new(&args.mount)?;
+    let mode = MODE & !umask();
+    each(&args.urls, |url| {
+        let mounted = access.mount(url)?;
+        let (mount, path) = (&mounted.mount, &mounted.path);
+        let making = async {
+            if args.parents {
+                mount.mkdir_all(path, mode).await?;
+                return Ok(());
+            }
+            let (dir, name) = mount.resolve_parent(path).await?;
+            let attributes = SetAttributes {
+                mode: Some(mode),
+                ..SetAttributes::default()
+            };
+            mount
+                .mkdir(dir.handle, &name, attributes, path)
+                .await
+                .map(drop)
+        };
+        let made: Result<(), nfs_binding::client::NfsError> =
+            mounted.reached.runtime.block_on(making);
+        made.context(url)
+    })
+}
+
+/// The process's mask. It can only be read by setting it; no other thread makes files here.
+fn umask() -> u32 {
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    mask.bits()
+}

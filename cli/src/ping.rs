@@ -1,0 +1,198 @@
+//! `ping`: one call after the other, timed.
+
+use std::thread;
+use std::time::Instant;
+
+use bytes::Bytes;
+use nfs_binding::client::{Follow, NfsUrl};
+use nfs_binding::proto::{FileHandle, SetAttributes};
+
+use crate::args::{PingArgs, PingOp};
+use crate::compare::{Latency, Op, Target};
+use crate::failure::{Context, Failure};
+use crate::output;
+use crate::transport::{Access, Mounted, Reached};
+
+/// Most calls that warm up.
+const WARM_UP: u32 = 100;
+/// Bytes of READ and WRITE when nothing is said.
+const DEFAULT_SIZE: u64 = 4096;
+/// Longest histogram bar, characters.
+const BAR: u64 = 50;
+
+/// Pings.
+///
+/// # Errors
+/// The server cannot be reached, or a call fails.
+pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
+    let access = Access::new(&args.mount)?;
+    let has_data = matches!(args.op, PingOp::Read | PingOp::Write);
+    if args.size.is_some() && !has_data {
+        let text = "-s needs --op read or --op write: NULL and GETATTR carry no data";
+        return Err(Failure::usage(text));
+    }
+    if args.op == PingOp::Null {
+        let (host, port) = server(&args.target)?;
+        let reached = access.reach(&host, port)?;
+        let target = Target::new(reached.client.clone(), None, Bytes::new());
+        return measure(args, &reached, &target, Op::Null);
+    }
+    let url: NfsUrl = args
+        .target
+        .parse()
+        .map_err(|error| Failure::Usage(format!("{error}: {:?} works on a file's URL", args.op)))?;
+    let mounted = access.mount(&url)?;
+    let size = size(args.size.unwrap_or(DEFAULT_SIZE), &mounted, args.op)?;
+    let data: Bytes = vec![0x5a; size as usize].into();
+    let runtime = &mounted.reached.runtime;
+    let client = mounted.reached.client.clone();
+    match args.op {
+        PingOp::Write => {
+            let scratch = Scratch::create(&mounted).context(&url)?;
+            let target = Target::new(client, Some(scratch.file), data);
+            let result = measure(args, &mounted.reached, &target, Op::Write(size));
+            result.and(scratch.remove(&mounted).context(&url))
+        }
+        PingOp::Null | PingOp::Getattr | PingOp::Read => {
+            let found = runtime.block_on(mounted.mount.resolve(&mounted.path, Follow::Yes));
+            let object = found.context(&url)?;
+            let op = match args.op {
+                PingOp::Read => Op::Read(size),
+                _ => Op::Getattr,
+            };
+            if args.op == PingOp::Read && object.attributes.size < u64::from(size) {
+                let len = object.attributes.size;
+                let text = format!("{url} has {len} bytes: choose a longer file, or -s {len}");
+                return Err(Failure::Work(text));
+            }
+            let target = Target::new(client, Some(object.handle), data);
+            measure(args, &mounted.reached, &target, op)
+        }
+    }
+}
+
+/// Host and port of `HOST`, `HOST:PORT`, `[ADDRESS]:PORT` or a URL.
+pub(crate) fn server(text: &str) -> Result<(String, Option<u16>), Failure> {
+    let url = if text.starts_with("nfs://") {
+        text.to_owned()
+    } else {
+        format!("nfs://{text}")
+    };
+    let url: NfsUrl = url
+        .parse()
+        .map_err(|error| Failure::Usage(format!("{error}")))?;
+    Ok((url.server, url.port))
+}
+
+fn size(asked: u64, mounted: &Mounted, op: PingOp) -> Result<u32, Failure> {
+    let limits = mounted.mount.limits();
+    let limit = match op {
+        PingOp::Write => limits.wsize,
+        _ => limits.rsize,
+    };
+    match u32::try_from(asked) {
+        Ok(size) if size <= limit => Ok(size),
+        _ => Err(Failure::Work(format!(
+            "-s {asked}: the most that one call can move is {limit}"
+        ))),
+    }
+}
+
+fn measure(args: &PingArgs, reached: &Reached, target: &Target, op: Op) -> Result<(), Failure> {
+    let runtime = &reached.runtime;
+    for _ in 0..args.count.min(WARM_UP) {
+        runtime.block_on(target.perform(op))?;
+    }
+    let mut latency = Latency::new();
+    for _ in 0..args.count {
+        if !args.interval.0.is_zero() {
+            thread::sleep(args.interval.0);
+        }
+        let start = Instant::now();
+        runtime.block_on(target.perform(op))?;
+        latency.record(start.elapsed());
+    }
+    report(args, op, &latency)
+}
+
+fn report(args: &PingArgs, op: Op, latency: &Latency) -> Result<(), Failure> {
+    let size = op
+        .size()
+        .map_or(String::new(), |size| format!(" of {size} bytes"));
+    let (target, name) = (&args.target, op.name());
+    output::line(format_args!("{target}: {} x {name}{size}", latency.count()))?;
+    if let (Some((min, max)), Some(p50), Some(p99)) =
+        (latency.extremes_us(), latency.p50_us(), latency.p99_us())
+    {
+        let mean = latency.mean_us();
+        output::line(format_args!(
+            "min {min:.1}  median {p50:.1}  mean {mean:.1}  p99 {p99:.1}  max {max:.1}  µs"
+        ))?;
+    }
+    if args.histogram {
+        histogram(latency)?;
+    }
+    Ok(())
+}
+
+fn histogram(latency: &Latency) -> Result<(), Failure> {
+    let buckets = latency.buckets();
+    let most = buckets
+        .iter()
+        .map(|&(_, count)| count)
+        .max()
+        .unwrap_or(0)
+        .max(1);
+    for (upper, count) in buckets {
+        let filled = (count * BAR).div_ceil(most) as usize;
+        let bar = "#".repeat(filled);
+        output::line(format_args!("< {upper:>9.0} µs {count:>9}  {bar}"))?;
+    }
+    Ok(())
+}
+
+/// A file to write to, in the directory that the URL names.
+struct Scratch {
+    dir: FileHandle,
+    name: Vec<u8>,
+    file: FileHandle,
+}
+
+impl Scratch {
+    fn create(mounted: &Mounted) -> Result<Self, nfs_binding::client::NfsError> {
+        let name = format!(".rpcrdma-ping-{}", std::process::id()).into_bytes();
+        let mount = &mounted.mount;
+        mounted.reached.runtime.block_on(async {
+            let dir = mount.resolve(&mounted.path, Follow::Yes).await?.handle;
+            let attributes = SetAttributes {
+                mode: Some(0o600),
+                ..SetAttributes::default()
+            };
+            let file = mount
+                .create(dir, &name, attributes, &mounted.path)
+                .await?
+                .handle;
+            Ok(Self { dir, name, file })
+        })
+    }
+
+    fn remove(self, mounted: &Mounted) -> Result<(), nfs_binding::client::NfsError> {
+        let removing = mounted.mount.remove(self.dir, &self.name, &mounted.path);
+        mounted.reached.runtime.block_on(removing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_named_in_every_usual_way() {
+        let named = |text: &str| server(text).unwrap();
+        assert_eq!(named("host"), ("host".into(), None));
+        assert_eq!(named("host:20049"), ("host".into(), Some(20049)));
+        assert_eq!(named("[::1]:7"), ("::1".into(), Some(7)));
+        assert_eq!(named("nfs://host:7/export"), ("host".into(), Some(7)));
+        assert!(server("host:port").is_err());
+    }
+}

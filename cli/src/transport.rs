@@ -1,0 +1,316 @@
+//! From options to devices, ports and clients.
+
+use std::cell::RefCell;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::rc::Rc;
+use std::time::Duration;
+
+use nfs_binding::client::{Mount, MountOptions, NfsUrl, Proto};
+use onc_rpc::{AuthSys, Credential};
+use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
+use rpc_transport::{
+    CallError, Client, ClientOptions, ClientPort, Retry, Runtime, TcpClient, TcpCounters,
+    TcpOptions,
+};
+use verbs::iwarp::{CrcPolicy, Iwarp, Options};
+use verbs::middleware::{Counting, Linked, Shaper};
+use verbs::{Counters, Device, Pool};
+
+use crate::args::MountArgs;
+use crate::failure::{Context, Failure};
+
+/// The device that is used when none is named.
+pub(crate) const DEFAULT_DEVICE: &str = "iwarp";
+/// Most groups in AUTH_SYS credentials (RFC 5531, appendix A).
+const MAX_GROUPS: usize = 16;
+/// Bytes that a device hands out at a time, at most.
+const POOL: usize = 1 << 30;
+/// The only RPC-over-RDMA version here.
+const RPCRDMA_VERSION: u32 = 1;
+
+/// A device under RPC-over-RDMA.
+pub(crate) type AnyDevice = Box<dyn Device>;
+
+/// What is added to a side's link, and how the side waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LinkOptions {
+    /// Delay of everything this side sends.
+    pub(crate) delay: Duration,
+    /// Bits per second that this side can send.
+    pub(crate) rate: Option<u64>,
+    /// Whether to spin instead of sleeping.
+    pub(crate) busy_poll: bool,
+    /// Whether to ask for CRC32c in iWARP frames. Either side can have it.
+    pub(crate) crc: bool,
+}
+
+impl LinkOptions {
+    /// The link, if there is anything to add.
+    fn shaper(&self) -> Option<Shaper> {
+        (!self.delay.is_zero() || self.rate.is_some()).then(|| Shaper::new(self.delay, self.rate))
+    }
+
+    /// For the TCP port.
+    pub(crate) fn tcp(&self) -> TcpOptions {
+        TcpOptions {
+            link: self.shaper(),
+            ..TcpOptions::default()
+        }
+    }
+
+    /// Opens a device by its name.
+    ///
+    /// # Errors
+    /// There is no such device.
+    pub(crate) fn device(&self, name: &str) -> Result<AnyDevice, Failure> {
+        if name != DEFAULT_DEVICE {
+            let text = format!("no device `{name}`: the only one here is `{DEFAULT_DEVICE}`");
+            return Err(Failure::Usage(text));
+        }
+        let options = Options {
+            crc: if self.crc {
+                CrcPolicy::Request
+            } else {
+                CrcPolicy::IfAsked
+            },
+            ..Options::default()
+        };
+        let device = Iwarp::new(options, Pool::new(POOL)).context("cannot open device iwarp")?;
+        Ok(match self.shaper() {
+            Some(link) => Box::new(Counting::new(Linked::new(device, link))),
+            None => Box::new(Counting::new(device)),
+        })
+    }
+}
+
+/// TCP's counts in the terms of a device, as far as they mean the same.
+pub(crate) fn tcp_counters(tcp: &TcpCounters) -> Counters {
+    Counters {
+        interrupts: tcp.interrupts,
+        copied_bytes: tcp.copied_bytes,
+        wire_bytes_sent: tcp.wire_bytes_sent,
+        wire_bytes_received: tcp.wire_bytes_received,
+        ..Counters::default()
+    }
+}
+
+/// A client's port, kept for its counts.
+enum Port {
+    Tcp(Rc<RefCell<TcpClient>>),
+    Rdma(Rc<RefCell<RdmaClient>>),
+}
+
+/// A server that was reached.
+pub(crate) struct Reached {
+    /// Drives the client.
+    pub(crate) runtime: Runtime,
+    /// The client.
+    pub(crate) client: Client,
+    port: Port,
+    pool: Pool,
+}
+
+impl Reached {
+    /// Memory that the transport sends from without a copy.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// What the client's port, or the device under it, has done so far.
+    pub(crate) fn counters(&self) -> Counters {
+        match &self.port {
+            Port::Tcp(port) => tcp_counters(&port.borrow().counters()),
+            Port::Rdma(port) => port.borrow().device().counters(),
+        }
+    }
+}
+
+/// How a server is to be reached: mount options, and the link.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    /// Mount options.
+    pub(crate) mount: MountOptions,
+    /// This side's link.
+    pub(crate) link: LinkOptions,
+}
+
+impl Access {
+    /// From the command line.
+    ///
+    /// # Errors
+    /// A mount option that is unknown or cannot be used here.
+    pub(crate) fn new(args: &MountArgs) -> Result<Self, Failure> {
+        let mount = MountOptions::parse(&args.options.join(","))
+            .map_err(|error| Failure::Usage(error.to_string()))?;
+        if let Some(version) = mount.rpcrdma
+            && version != RPCRDMA_VERSION
+        {
+            let text = format!("rpcrdma={version}: the only version here is {RPCRDMA_VERSION}");
+            return Err(Failure::Usage(text));
+        }
+        Ok(Self {
+            mount,
+            link: LinkOptions {
+                delay: args.delay.0,
+                rate: args.rate.map(|rate| rate.0),
+                busy_poll: args.busy_poll,
+                // The server decides.
+                crc: false,
+            },
+        })
+    }
+
+    /// Connects to `host`, at `port` if one is given.
+    ///
+    /// # Errors
+    /// The host is unknown, or does not answer.
+    pub(crate) fn reach(&self, host: &str, port: Option<u16>) -> Result<Reached, Failure> {
+        let runtime = Runtime::new().context("cannot set up polling")?;
+        runtime.set_busy_poll(self.link.busy_poll);
+        let port = self.mount.nfs_port(port);
+        self.reach_from(&runtime, self.mount.proto, host, port)
+    }
+
+    fn reach_from(
+        &self,
+        runtime: &Runtime,
+        proto: Proto,
+        host: &str,
+        port: u16,
+    ) -> Result<Reached, Failure> {
+        let addresses: Vec<SocketAddr> = (host, port)
+            .to_socket_addrs()
+            .context(format_args!("cannot find server {host}"))?
+            .collect();
+        let mut last = Failure::Work(format!("cannot find server {host}: it has no address"));
+        for address in addresses {
+            match self.connect(runtime, proto, address)? {
+                Ok(reached) => return Ok(reached),
+                Err(error) => last = explain(&error, proto),
+            }
+        }
+        Err(last)
+    }
+
+    fn connect(
+        &self,
+        runtime: &Runtime,
+        proto: Proto,
+        address: SocketAddr,
+    ) -> Result<Result<Reached, CallError>, Failure> {
+        let (port, any, pool): (Port, Rc<RefCell<dyn ClientPort>>, Pool) = match proto {
+            Proto::Tcp => {
+                let options = self.link.tcp();
+                let pool = options.pool.clone();
+                let port = Rc::new(RefCell::new(TcpClient::new(options)));
+                (Port::Tcp(Rc::clone(&port)), port, pool)
+            }
+            Proto::Rdma => {
+                let name = self.mount.device.as_deref().unwrap_or(DEFAULT_DEVICE);
+                let device = self.link.device(name)?;
+                let pool = device.pool().clone();
+                let client = RdmaClient::new(device, RdmaClientOptions::default());
+                let port = Rc::new(RefCell::new(client));
+                (Port::Rdma(Rc::clone(&port)), port, pool)
+            }
+        };
+        let connecting = Client::connect(runtime, address, any, self.client_options());
+        Ok(runtime.block_on(connecting).map(|client| Reached {
+            runtime: runtime.clone(),
+            client,
+            port,
+            pool,
+        }))
+    }
+
+    fn client_options(&self) -> ClientOptions {
+        ClientOptions {
+            credential: credential(),
+            nconnect: self.mount.nconnect as usize,
+            timeout: self.mount.timeo,
+            retry: if self.mount.hard {
+                Retry::Hard
+            } else {
+                Retry::Soft {
+                    retransmissions: self.mount.retrans,
+                }
+            },
+            ..ClientOptions::default()
+        }
+    }
+
+    /// Connects to the server of `url` and takes the export into use that holds its path; the rest
+    /// of the path is returned as well.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or does not export the path.
+    pub(crate) fn mount(&self, url: &NfsUrl) -> Result<Mounted, Failure> {
+        let reached = self.reach(&url.server, url.port)?;
+        let attached = if self.mount.separate_mount() {
+            let host = self.mount.mount_host.as_deref().unwrap_or(&url.server);
+            let proto = self.mount.mount_proto.unwrap_or(self.mount.proto);
+            let options = MountOptions {
+                proto,
+                port: self.mount.mount_port,
+                ..MountOptions::default()
+            };
+            let port = options.nfs_port(None);
+            let mountd = self.reach_from(&reached.runtime, proto, host, port)?;
+            reached.runtime.block_on(Mount::attach(
+                reached.client.clone(),
+                mountd.client.clone(),
+                &url.path,
+                &self.mount,
+            ))
+        } else {
+            reached.runtime.block_on(Mount::attach(
+                reached.client.clone(),
+                reached.client.clone(),
+                &url.path,
+                &self.mount,
+            ))
+        };
+        let (mount, path) = attached.context(url)?;
+        Ok(Mounted {
+            reached,
+            mount,
+            path,
+        })
+    }
+}
+
+/// An export in use.
+pub(crate) struct Mounted {
+    /// The connection.
+    pub(crate) reached: Reached,
+    /// The export.
+    pub(crate) mount: Mount<Client>,
+    /// The rest of the URL's path, below the export's root.
+    pub(crate) path: Vec<u8>,
+}
+
+/// Adds what to try when a server is not there.
+fn explain(error: &CallError, proto: Proto) -> Failure {
+    let other = match proto {
+        Proto::Rdma => "is `rpcrdma serve` running there? For NFS over TCP use -o proto=tcp",
+        Proto::Tcp => "is an NFS server running there? For NFS over RDMA leave out proto=tcp",
+    };
+    match error {
+        CallError::Connect { .. } => Failure::Work(format!("{error} ({other})")),
+        other => Failure::work(other),
+    }
+}
+
+/// AUTH_SYS for the calling user.
+fn credential() -> Credential {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    let gids = groups.iter().map(|gid| gid.as_raw()).take(MAX_GROUPS);
+    let name = rustix::system::uname().nodename().to_bytes().to_vec();
+    Credential::Sys(AuthSys {
+        stamp: 0,
+        machine_name: name.into(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        gids: gids.collect(),
+    })
+}

@@ -1,0 +1,181 @@
+//! What the commands print, and how serving starts and ends.
+
+mod common;
+
+use std::fs;
+use std::io::Read;
+use std::process::Stdio;
+
+use common::{BOTH, Proto, Server, export, options, rpcrdma, run, tree};
+
+#[test]
+fn help_shows_the_usual_examples_and_every_command() {
+    let help = run(["--help"]).ok().stdout;
+    for word in [
+        "compare",
+        "serve",
+        "put -r",
+        "get -r",
+        "ping",
+        "proto=tcp",
+        "--delay 1ms",
+    ] {
+        assert!(help.contains(word), "{word} is not in\n{help}");
+    }
+    assert!(!help.contains("compare-child"));
+    for line in help.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+}
+
+#[test]
+fn serve_says_what_and_where_and_ends_on_sigterm() {
+    let dir = tempfile::tempdir().unwrap();
+    let by_name = export("pub", dir.path(), "ro");
+    let by_path = dir.path().to_str().unwrap();
+    let server = Server::start(["--export", &by_name, "--export", by_path, "--memory=16M"]);
+    let exports: Vec<&String> = server
+        .lines
+        .iter()
+        .filter(|line| line.starts_with("export "))
+        .collect();
+    assert_eq!(exports.len(), 3, "{:?}", server.lines);
+    assert!(exports[0].starts_with("export /pub ") && exports[0].contains("ro"));
+    assert!(exports[1].starts_with(&format!("export {by_path} ")));
+    assert!(exports[2].starts_with("export /memory "));
+    for proto in BOTH {
+        let url = server.url(proto, "");
+        let server = url.trim_start_matches("nfs://");
+        let args = [
+            &["exports".to_owned(), server.to_owned()][..],
+            &options(proto, ""),
+        ]
+        .concat();
+        let listed = run(args).ok().stdout;
+        for path in ["/pub", by_path, "/memory"] {
+            assert!(
+                listed.lines().any(|line| line.starts_with(path)),
+                "{path}: {listed}"
+            );
+        }
+    }
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn files_are_listed_shown_made_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("b"), "hello").unwrap();
+    std::os::unix::fs::symlink("b", dir.path().join("a")).unwrap();
+    let server = Server::of(dir.path());
+    for proto in BOTH {
+        let with = |args: &[&str]| {
+            let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+            run([&args[..], &options(proto, "")].concat()).ok().stdout
+        };
+        let url = |path: &str| server.url(proto, path);
+        assert_eq!(with(&["ls", &url("/data")]), "a\nb\n");
+        let long = with(&["ls", "-l", &url("/data")]);
+        let lines: Vec<&str> = long.lines().collect();
+        assert!(
+            lines[0].starts_with('l') && lines[0].ends_with("a -> b"),
+            "{long}"
+        );
+        assert!(
+            lines[1].starts_with("-rw") && lines[1].contains(" 5 "),
+            "{long}"
+        );
+        let stat = with(&["stat", &url("/data/b")]);
+        assert!(
+            stat.contains("regular file") && stat.contains("size: 5"),
+            "{stat}"
+        );
+        assert_eq!(with(&["cat", &url("/data/a")]), "hello");
+        with(&["mkdir", "-p", &url("/data/x/y/z")]);
+        with(&["mkdir", "-p", &url("/data/x/y")]);
+        assert!(dir.path().join("x/y/z").is_dir());
+        fs::write(dir.path().join("x/y/file"), "x").unwrap();
+        with(&["rm", "-r", &url("/data/x")]);
+        assert!(!dir.path().join("x").exists());
+        with(&["rm", "-f", &url("/data/x")]);
+    }
+}
+
+#[test]
+fn cat_writes_a_long_file_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let content = tree::noise((9 << 20) + 77, 5);
+    fs::write(dir.path().join("long"), &content).unwrap();
+    fs::write(dir.path().join("empty"), "").unwrap();
+    let server = Server::of(dir.path());
+    for proto in BOTH {
+        let mut child = rpcrdma()
+            .arg("cat")
+            .args(options(proto, "rsize=65536"))
+            .args([
+                server.url(proto, "/data/long"),
+                server.url(proto, "/data/empty"),
+            ])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut got = Vec::new();
+        child.stdout.take().unwrap().read_to_end(&mut got).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert!(got == content, "{} bytes of {}", got.len(), content.len());
+    }
+}
+
+#[test]
+fn a_reader_that_stops_early_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("long"), tree::noise(4 << 20, 5)).unwrap();
+    let server = Server::of(dir.path());
+    let mut child = rpcrdma()
+        .args([
+            "cat",
+            &server.url(Proto::Tcp, "/data/long"),
+            "-o",
+            "proto=tcp",
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 10];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn ping_prints_statistics_and_a_histogram_that_adds_up() {
+    let server = Server::start(["--memory=16M"]);
+    for proto in BOTH {
+        let address = server.url(proto, "");
+        let address = address.trim_start_matches("nfs://").to_owned();
+        let args = ["ping", "-c", "50", "-H", &address].map(str::to_owned);
+        let text = run([&args[..], &options(proto, "")].concat()).ok().stdout;
+        for word in ["min", "median", "p99", "max"] {
+            assert!(text.contains(word), "{text}");
+        }
+        let bars = text.lines().filter_map(|line| line.strip_prefix('<'));
+        let counts = bars.map(|bar| {
+            bar.split_whitespace()
+                .nth(2)
+                .unwrap()
+                .parse::<u64>()
+                .unwrap()
+        });
+        assert_eq!(counts.sum::<u64>(), 50, "{text}");
+
+        let url = server.url(proto, "/memory");
+        for op in ["getattr", "write"] {
+            let args = ["ping", "-c", "10", "--op", op, &url].map(str::to_owned);
+            run([&args[..], &options(proto, "")].concat()).ok();
+        }
+        let listed = [&["ls".to_owned(), url][..], &options(proto, "")].concat();
+        assert_eq!(run(listed).ok().stdout, "", "the scratch file is gone");
+    }
+}

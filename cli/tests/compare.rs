@@ -1,0 +1,196 @@
+//! `compare` measures what the protocol says, and prints what it measured.
+
+mod common;
+
+use common::run;
+use serde_json::Value;
+
+/// Runs `compare` with `args` and gives its rows.
+#[track_caller]
+fn rows(args: &[&str]) -> Vec<Value> {
+    let finished = run([&["compare", "--json", "-"], args].concat()).ok();
+    serde_json::from_str(&finished.stdout).unwrap()
+}
+
+#[track_caller]
+fn row<'a>(rows: &'a [Value], op: &str, size: Option<u64>, conveyance: &str) -> &'a Value {
+    rows.iter()
+        .find(|row| {
+            row["op"] == op
+                && row["size"].as_u64() == size
+                && row["conveyance"] == conveyance
+                && row["mode"] == "blocking"
+        })
+        .unwrap_or_else(|| panic!("no row for {op} {size:?} over {conveyance}"))
+}
+
+#[track_caller]
+fn near(row: &Value, key: &str, wanted: f64, tolerance: f64) {
+    let got = row[key].as_f64().unwrap_or(f64::NAN);
+    assert!(
+        (got - wanted).abs() <= tolerance,
+        "{key} is {got}, not {wanted}: {row:#}"
+    );
+}
+
+#[test]
+fn device_work_is_what_rfc_8166_prescribes() {
+    let rows = rows(&[
+        "--count",
+        "30",
+        "--time",
+        "20ms",
+        "--no-trips",
+        "--sizes",
+        "1k,64k",
+    ]);
+    // Call and reply inline: a Send each way and nothing else.
+    for (op, size) in [
+        ("null", None),
+        ("getattr", None),
+        ("read", Some(1024)),
+        ("write", Some(1024)),
+    ] {
+        let row = row(&rows, op, size, "v1");
+        near(row, "sends", 2.0, 0.1);
+        for key in [
+            "rdma_reads",
+            "rdma_writes",
+            "registrations",
+            "invalidations",
+        ] {
+            near(row, key, 0.0, 0.05);
+        }
+    }
+    // A long READ: the responder writes into memory that was registered for that call.
+    let read = row(&rows, "read", Some(65536), "v1");
+    near(read, "sends", 2.0, 0.1);
+    near(read, "rdma_writes", 1.0, 0.1);
+    near(read, "rdma_reads", 0.0, 0.05);
+    // A long WRITE: the responder reads from it.
+    let write = row(&rows, "write", Some(65536), "v1");
+    near(write, "rdma_reads", 1.0, 0.1);
+    near(write, "rdma_writes", 0.0, 0.05);
+    for row in [read, write] {
+        near(row, "registrations", 1.0, 0.1);
+        near(row, "invalidations", 1.0, 0.1);
+        assert!(row["wire_bytes"].as_f64().unwrap() > 65536.0);
+        assert_eq!(row["device"], "iwarp");
+    }
+    for row in &rows {
+        assert_eq!(
+            row["sends"].is_null(),
+            row["conveyance"] == "tcp",
+            "{row:#}"
+        );
+        assert!(row["p50_us"].as_f64().unwrap() <= row["p99_us"].as_f64().unwrap());
+        assert!(row["cpu_us"].as_f64().unwrap() > 0.0, "{row:#}");
+        assert!(row["round_trips"].is_null());
+    }
+    for op in ["put-tree", "get-tree"] {
+        for conveyance in ["tcp", "v1"] {
+            let tree = rows
+                .iter()
+                .find(|row| row["op"] == op && row["conveyance"] == conveyance);
+            assert!(tree.unwrap()["mib_per_s"].as_f64().unwrap() > 0.0);
+        }
+    }
+}
+
+#[test]
+fn round_trips_show_in_time_alone() {
+    let rows = rows(&[
+        "--ops",
+        "null,read,write",
+        "--sizes",
+        "64k",
+        "--count",
+        "15",
+        "--time",
+        "10ms",
+        "--delay",
+        "5ms",
+    ]);
+    // 5 ms, so that a busy machine's hiccups do not reach the tolerance.
+    for conveyance in ["tcp", "v1"] {
+        near(
+            row(&rows, "null", None, conveyance),
+            "round_trips",
+            1.0,
+            0.1,
+        );
+        near(
+            row(&rows, "read", Some(65536), conveyance),
+            "round_trips",
+            1.0,
+            0.1,
+        );
+    }
+    near(
+        row(&rows, "write", Some(65536), "tcp"),
+        "round_trips",
+        1.0,
+        0.1,
+    );
+    // The responder has to fetch what it is to write.
+    near(
+        row(&rows, "write", Some(65536), "v1"),
+        "round_trips",
+        2.0,
+        0.1,
+    );
+}
+
+#[test]
+fn tables_fit_the_terminal_and_plans_are_explained() {
+    let finished = run([
+        "compare",
+        "--ops",
+        "null,write",
+        "--sizes",
+        "64k",
+        "--count",
+        "10",
+        "--time",
+        "10ms",
+        "--no-trips",
+        "--explain",
+    ])
+    .ok();
+    for line in finished
+        .stdout
+        .lines()
+        .take_while(|line| !line.contains(": call"))
+    {
+        assert!(line.chars().count() <= 120, "{line}");
+    }
+    let plan = finished
+        .stdout
+        .lines()
+        .find(|line| line.starts_with("write 64 KiB, v1: "));
+    let plan = plan.unwrap_or_else(|| panic!("no plan in {}", finished.stdout));
+    assert!(plan.contains("read chunk"), "{plan}");
+}
+
+#[test]
+fn json_goes_to_a_file_that_is_tried_before_anything_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rows.json");
+    let args = [
+        "compare",
+        "--ops",
+        "null",
+        "--count",
+        "5",
+        "--time",
+        "5ms",
+        "--no-trips",
+        "--json",
+    ];
+    let finished = run(args.into_iter().chain([file.to_str().unwrap()])).ok();
+    assert!(finished.stdout.contains("p50"), "{}", finished.stdout);
+    let rows: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert!(rows.iter().any(|row| row["conveyance"] == "v1"));
+    run(args.into_iter().chain(["/no/such/directory/rows.json"]))
+        .fails_with(&["/no/such/directory"]);
+}
