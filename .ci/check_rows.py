@@ -1,0 +1,48 @@
+"""Holds the rows of a short `compare` run against what must be so on any machine, however busy.
+
+Usage: check_rows.py ROWS.json
+"""
+
+import json
+import sys
+
+rows = json.load(open(sys.argv[1], encoding="utf-8"))
+problems = []
+
+
+def row(op, size, conveyance):
+    """The blocking row of an operation."""
+    for r in rows:
+        if (r["op"], r["size"] or 0, r["conveyance"], r["mode"]) == (op, size, conveyance, "blocking"):
+            return r
+    sys.exit(f"no row for {op} {size} over {conveyance}")
+
+
+def near(r, key, wanted, slack):
+    """That a figure is what the protocol says."""
+    if r[key] is None or abs(r[key] - wanted) > slack:
+        name = f"{r['op']} {r['size']} over {r['conveyance']}"
+        problems.append(f"{name}: {key} is {r[key]}, not {wanted}")
+
+
+# Operation, bytes, RDMA Reads, RDMA Writes, registrations, round trips over version 1. A KiB is
+# conveyed inline; 64 KiB through a chunk, whose handle is invalidated.
+for op, size, reads, writes, chunks, trips in [
+    ("null", 0, 0, 0, 0, 1),
+    ("getattr", 0, 0, 0, 0, 1),
+    ("read", 1 << 16, 0, 1, 1, 1),
+    ("write", 1 << 16, 1, 0, 1, 2),
+]:
+    r = row(op, size, "v1")
+    near(r, "sends", 2, 0.1)
+    near(r, "rdma_reads", reads, 0.1)
+    near(r, "rdma_writes", writes, 0.1)
+    near(r, "registrations", chunks, 0.1)
+    near(r, "invalidations", chunks, 0.1)
+    near(r, "round_trips", trips, 0.3)
+    near(row(op, size, "tcp"), "round_trips", 1, 0.3)
+for r in rows:
+    if r["p50_us"] is not None and not 0 < r["p50_us"] <= r["p99_us"]:
+        problems.append(f"{r['op']} over {r['conveyance']}: p50 {r['p50_us']}, p99 {r['p99_us']}")
+print(f"{len(rows)} rows, {len(problems)} problems")
+sys.exit("\n".join(problems) if problems else 0)

@@ -1,0 +1,55 @@
+//! Values of tshark's fields, in the order of the wire.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Direction {
+    /// From the client to the server.
+    Call,
+    /// From the server to the client.
+    Reply,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Call => "client to server",
+            Self::Reply => "server to client",
+        })
+    }
+}
+
+/// For each direction and field, every value it has, message after message.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Columns(BTreeMap<(Direction, &'static str), Vec<String>>);
+
+impl Columns {
+    /// A field exists, even when it never has a value.
+    pub(crate) fn expect(&mut self, direction: Direction, field: &'static str) {
+        self.0.entry((direction, field)).or_default();
+    }
+
+    /// The field's next value.
+    pub(crate) fn push(&mut self, direction: Direction, field: &'static str, value: impl ToString) {
+        let value = value.to_string();
+        self.0.entry((direction, field)).or_default().push(value);
+    }
+
+    /// A field's values.
+    pub(crate) fn values(&self, direction: Direction, field: &'static str) -> &[String] {
+        self.0.get(&(direction, field)).map_or(&[], Vec::as_slice)
+    }
+
+    /// A field's values as numbers.
+    pub(crate) fn numbers(&self, direction: Direction, field: &'static str) -> Vec<u64> {
+        let values = self.values(direction, field).iter();
+        values.filter_map(|value| value.parse().ok()).collect()
+    }
+
+    /// All fields.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (Direction, &'static str)> {
+        self.0.keys().copied()
+    }
+}

@@ -1,0 +1,117 @@
+//! What tshark makes of a capture.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::columns::{Columns, Direction};
+use crate::error::Error;
+
+const TOOL: &str = "tshark";
+
+/// The fields that are looked at.
+pub(crate) const FIELDS: &[&str] = &[
+    "iwarp_mpa.key.req",
+    "iwarp_mpa.key.rep",
+    "iwarp_mpa.rev",
+    "iwarp_mpa.crc_flag",
+    "iwarp_mpa.marker_flag",
+    "iwarp_mpa.privatedata",
+    "iwarp_mpa.ulpdulength",
+    "iwarp_ddp.tagged_flag",
+    "iwarp_ddp.last_flag",
+    "iwarp_ddp.stag",
+    "iwarp_ddp.tagged_offset",
+    "iwarp_ddp.qn",
+    "iwarp_ddp.msn",
+    "iwarp_rdma.opcode",
+    "iwarp_rdma.inval_stag",
+    "iwarp_rdma.rdmardsz",
+    "iwarp_rdma.srcstag",
+    "iwarp_rdma.srcto",
+    "rpcordma.xid",
+    "rpcordma.version",
+    "rpcordma.flow_control",
+    "rpcordma.msg_type",
+    "rpcordma.reads_count",
+    "rpcordma.writes_count",
+    "rpcordma.reply_count",
+    "rpcordma.position",
+    "rpcordma.segment_count",
+    "rpcordma.rdma_handle",
+    "rpcordma.rdma_length",
+    "rpcordma.rdma_offset",
+    "rpcordma.errcode",
+    "rpcordma.vers_low",
+    "rpcordma.vers_high",
+    "rpc.xid",
+    "rpc.msgtyp",
+    "rpc.program",
+    "rpc.procedure",
+    "rpc.state_accept",
+    "nfs.procedure_v3",
+    "nfs.status3",
+    "nfs.name",
+    "nfs.count3",
+    "nfs.offset3",
+    "nfs.readdirplus.entry.name",
+    "_ws.malformed",
+    "_ws.expert.message",
+];
+
+/// Between the values of one field of one packet: in no name that is used here.
+const AGGREGATOR: char = '|';
+
+/// Decodes `file`, in which the server has `port`, with no options but which fields to print.
+pub(crate) fn dissect(file: &Path, port: u16) -> Result<Columns, Error> {
+    let mut command = Command::new(TOOL);
+    command.arg("-r").arg(file).args(["-T", "fields"]);
+    command.args(["-E", "occurrence=a", "-E", "separator=/t"]);
+    command.args(["-E", &format!("aggregator={AGGREGATOR}")]);
+    command.args(["-e", "tcp.dstport"]);
+    for field in FIELDS {
+        command.args(["-e", field]);
+    }
+    let mut columns = Columns::default();
+    for line in run(&mut command)?.lines() {
+        let mut cells = line.split('\t');
+        let direction = match cells.next().map(str::parse::<u16>) {
+            Some(Ok(to)) if to == port => Direction::Call,
+            _ => Direction::Reply,
+        };
+        for (field, cell) in FIELDS.iter().zip(cells) {
+            let values = cell.split(AGGREGATOR).filter(|value| !value.is_empty());
+            for value in values {
+                columns.push(direction, field, normal(value));
+            }
+        }
+    }
+    Ok(columns)
+}
+
+/// How many frames' CRC32c is good, and how many are bad. No field says so, only the text.
+pub(crate) fn checksums(file: &Path) -> Result<(usize, usize), Error> {
+    let mut command = Command::new(TOOL);
+    command.arg("-r").arg(file).args(["-O", "iwarp_mpa"]);
+    let text = run(&mut command)?;
+    let count = |what| text.matches(what).count();
+    Ok((count("(Good CRC32)"), count("(Bad CRC32")))
+}
+
+fn run(command: &mut Command) -> Result<String, Error> {
+    let output = command.output();
+    let output = output.map_err(|source| Error::Start { tool: TOOL, source })?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(Error::Tool { tool: TOOL, said });
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Numbers in decimal, however tshark prints that field.
+fn normal(value: &str) -> String {
+    let hex = value.strip_prefix("0x");
+    match hex.map(|digits| u64::from_str_radix(digits, 16)) {
+        Some(Ok(number)) => number.to_string(),
+        _ => value.to_owned(),
+    }
+}

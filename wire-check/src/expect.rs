@@ -1,0 +1,272 @@
+//! What tshark ought to find, from what the two devices were asked to send.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use onc_rpc::{Decoder, Message};
+use rpcrdma_v1::{Body, Chunks, ErrorBody, Header, Segment, WriteChunk};
+use verbs::middleware::Posted;
+use verbs::{QpId, Stag};
+
+use crate::columns::{Columns, Direction};
+use crate::derive::{
+    MESSAGES, READ_RESPONSE_BYTES, SEND, SEND_WITH_INVALIDATE, WRITE, WRITE_LENGTH, WRITE_OFFSET,
+    WRITE_STAG,
+};
+use crate::error::Error;
+use crate::rpc;
+
+/// RDMAP queue of Sends (RFC 5040, section 5).
+const SEND_QUEUE: u32 = 0;
+/// RDMAP queue of RDMA Read Requests.
+const READ_QUEUE: u32 = 1;
+/// RDMAP opcode of an RDMA Read Request (section 4.3).
+const READ_REQUEST: u64 = 1;
+
+/// `rdma_proc` (RFC 8166, section 4.2).
+mod proc {
+    pub(super) const MSG: u32 = 0;
+    pub(super) const NOMSG: u32 = 1;
+    pub(super) const ERROR: u32 = 4;
+}
+
+/// Fields that have to be right in both directions, also where they must not be at all.
+const EVERYWHERE: &[&str] = &[
+    MESSAGES,
+    READ_RESPONSE_BYTES,
+    WRITE_STAG,
+    WRITE_OFFSET,
+    WRITE_LENGTH,
+    "iwarp_ddp.qn",
+    "iwarp_ddp.msn",
+    "iwarp_rdma.inval_stag",
+    "iwarp_rdma.rdmardsz",
+    "iwarp_rdma.srcstag",
+    "iwarp_rdma.srcto",
+    "rpcordma.xid",
+    "rpcordma.version",
+    "rpcordma.flow_control",
+    "rpcordma.msg_type",
+    "rpcordma.reads_count",
+    "rpcordma.writes_count",
+    "rpcordma.reply_count",
+    "rpcordma.position",
+    "rpcordma.segment_count",
+    "rpcordma.rdma_handle",
+    "rpcordma.rdma_length",
+    "rpcordma.rdma_offset",
+    "rpcordma.errcode",
+    "rpcordma.vers_low",
+    "rpcordma.vers_high",
+    "rpc.xid",
+    "rpc.msgtyp",
+    "rpc.state_accept",
+    "nfs.procedure_v3",
+    "nfs.status3",
+    "nfs.name",
+    "nfs.count3",
+    "nfs.offset3",
+    "nfs.readdirplus.entry.name",
+];
+
+/// Device and queue pair.
+pub(crate) type Connection = (u32, QpId);
+
+/// Collects it.
+#[derive(Debug, Default)]
+pub(crate) struct Expected {
+    pub(crate) columns: Columns,
+    /// Untagged messages so far, for each sender and queue.
+    sent: HashMap<(Direction, Connection, u32), u32>,
+    /// Connections that clients have sent something on.
+    clients: HashSet<Connection>,
+    /// What was written to each handle, in order.
+    written: HashMap<u32, Vec<Bytes>>,
+    rpc: rpc::Expected,
+    /// Messages that tshark finds malformed, because they lack what was placed directly.
+    pub(crate) malformed: usize,
+}
+
+/// Whether a returned write list has data in it.
+fn is_used(writes: &[WriteChunk]) -> bool {
+    writes.iter().flatten().any(|segment| segment.length > 0)
+}
+
+impl Expected {
+    /// Nothing was sent yet.
+    pub(crate) fn new() -> Self {
+        let mut expected = Self::default();
+        for field in EVERYWHERE {
+            for direction in [Direction::Call, Direction::Reply] {
+                expected.columns.expect(direction, field);
+            }
+        }
+        expected
+    }
+
+    /// The device on that side took this request.
+    pub(crate) fn posted(
+        &mut self,
+        direction: Direction,
+        connection: Connection,
+        posted: &Posted,
+    ) -> Result<(), Error> {
+        if direction == Direction::Call && self.clients.insert(connection) {
+            self.ready_to_receive(direction);
+        }
+        match posted {
+            Posted::Send { gather, invalidate } => {
+                self.untagged(direction, connection, SEND_QUEUE);
+                let opcode = match invalidate {
+                    Some(Stag(stag)) => {
+                        self.columns.push(direction, "iwarp_rdma.inval_stag", stag);
+                        SEND_WITH_INVALIDATE
+                    }
+                    None => SEND,
+                };
+                self.columns.push(direction, MESSAGES, opcode);
+                self.message(direction, &Bytes::from(gather.concat()))
+            }
+            Posted::Read {
+                length,
+                stag,
+                offset,
+            } => {
+                self.untagged(direction, connection, READ_QUEUE);
+                self.columns.push(direction, MESSAGES, READ_REQUEST);
+                self.columns.push(direction, "iwarp_rdma.rdmardsz", length);
+                self.columns.push(direction, "iwarp_rdma.srcstag", stag.0);
+                self.columns.push(direction, "iwarp_rdma.srcto", offset);
+                let back = match direction {
+                    Direction::Call => Direction::Reply,
+                    Direction::Reply => Direction::Call,
+                };
+                self.columns.push(back, READ_RESPONSE_BYTES, length);
+                Ok(())
+            }
+            Posted::Write {
+                gather,
+                stag,
+                offset,
+            } => {
+                let length: usize = gather.iter().map(Bytes::len).sum();
+                self.columns.push(direction, MESSAGES, WRITE);
+                self.columns.push(direction, WRITE_STAG, stag.0);
+                self.columns.push(direction, WRITE_OFFSET, offset);
+                self.columns.push(direction, WRITE_LENGTH, length);
+                self.written
+                    .entry(stag.0)
+                    .or_default()
+                    .extend(gather.iter().cloned());
+                Ok(())
+            }
+            // Nothing of it shows.
+            Posted::Invalidate { .. } => Ok(()),
+        }
+    }
+
+    /// What the initiator's device sends first of all by itself, so that the responder may send
+    /// too: an RDMA Write of nothing to nowhere (RFC 6581, peer-to-peer set-up).
+    fn ready_to_receive(&mut self, direction: Direction) {
+        for field in [MESSAGES, WRITE_STAG, WRITE_OFFSET, WRITE_LENGTH] {
+            self.columns.push(direction, field, 0);
+        }
+    }
+
+    fn untagged(&mut self, direction: Direction, connection: Connection, queue: u32) {
+        let msn = self.sent.entry((direction, connection, queue)).or_default();
+        *msn += 1;
+        self.columns.push(direction, "iwarp_ddp.qn", queue);
+        self.columns.push(direction, "iwarp_ddp.msn", *msn);
+    }
+
+    /// A version 1 message, and the RPC message in it.
+    fn message(&mut self, direction: Direction, bytes: &Bytes) -> Result<(), Error> {
+        let decoded = Header::decode(bytes);
+        let (header, length) = decoded.map_err(Error::ours("a header that was sent"))?;
+        let mut push = |field, value: u32| self.columns.push(direction, field, value);
+        push("rpcordma.xid", header.xid);
+        push("rpcordma.version", rpcrdma_v1::VERSION);
+        push("rpcordma.flow_control", header.credits);
+        match header.body {
+            Body::Msg(chunks) => {
+                push("rpcordma.msg_type", proc::MSG);
+                self.chunks(direction, &chunks);
+                let payload = bytes.slice(length..);
+                // A reply with data in write chunks is decoded twice: without the data, which is
+                // found to be malformed, and with what was written.
+                let chunked = direction == Direction::Reply && is_used(&chunks.writes);
+                for _ in 0..1 + usize::from(chunked) {
+                    self.payload(direction, payload.clone())?;
+                }
+                self.malformed += usize::from(chunked);
+                Ok(())
+            }
+            Body::NoMsg(chunks) => {
+                push("rpcordma.msg_type", proc::NOMSG);
+                self.chunks(direction, &chunks);
+                match (direction, chunks.reply) {
+                    (Direction::Reply, Some(chunk)) => {
+                        let payload = self.written_to(&chunk);
+                        self.payload(direction, payload)
+                    }
+                    _ => {
+                        self.rpc.long_call(header.xid, &mut self.columns);
+                        Ok(())
+                    }
+                }
+            }
+            Body::Error(error) => {
+                push("rpcordma.msg_type", proc::ERROR);
+                match error {
+                    ErrorBody::Version { low, high } => {
+                        push("rpcordma.errcode", 1);
+                        push("rpcordma.vers_low", low);
+                        push("rpcordma.vers_high", high);
+                    }
+                    ErrorBody::Chunk => push("rpcordma.errcode", 2),
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn payload(&mut self, direction: Direction, payload: Bytes) -> Result<(), Error> {
+        let message = Message::from_payload(payload);
+        self.rpc
+            .message(direction, &mut Decoder::new(&message), &mut self.columns)
+            .map_err(Error::ours("an RPC message that was sent"))
+    }
+
+    /// What the chunk's memory was filled with.
+    fn written_to(&self, chunk: &WriteChunk) -> Bytes {
+        let pieces = chunk
+            .iter()
+            .filter_map(|segment| self.written.get(&segment.handle))
+            .flatten();
+        let all: Vec<u8> = pieces.flat_map(|piece| piece.iter().copied()).collect();
+        all.into()
+    }
+
+    fn chunks(&mut self, direction: Direction, chunks: &Chunks) {
+        let columns = &mut self.columns;
+        columns.push(direction, "rpcordma.reads_count", chunks.reads.len());
+        columns.push(direction, "rpcordma.writes_count", chunks.writes.len());
+        let reply = usize::from(chunks.reply.is_some());
+        columns.push(direction, "rpcordma.reply_count", reply);
+        let mut segment = |segment: &Segment| {
+            columns.push(direction, "rpcordma.rdma_handle", segment.handle);
+            columns.push(direction, "rpcordma.rdma_length", segment.length);
+            columns.push(direction, "rpcordma.rdma_offset", segment.offset);
+        };
+        chunks.reads.iter().for_each(|read| segment(&read.segment));
+        let written = || chunks.writes.iter().chain(&chunks.reply);
+        written().flatten().for_each(segment);
+        for read in &chunks.reads {
+            columns.push(direction, "rpcordma.position", read.position);
+        }
+        for chunk in written() {
+            columns.push(direction, "rpcordma.segment_count", chunk.len());
+        }
+    }
+}

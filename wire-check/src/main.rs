@@ -1,0 +1,156 @@
+//! Holds what Debian's `tshark` decodes from a capture of the loopback interface against what our
+//! own code says it sent.
+//!
+//! A server and its clients run in this process, each over an iwarp device that shows what is
+//! posted to it ([`verbs::middleware::Tapped`]). From that follows what every RPC-over-RDMA, DDP,
+//! RDMAP, RPC and NFS field of the capture has to be, in order. Needs root, for `tcpdump`.
+
+#![forbid(unsafe_code)]
+
+mod calls;
+mod capture;
+mod columns;
+mod derive;
+mod dissect;
+mod error;
+mod expect;
+mod raw;
+mod rpc;
+mod scenario;
+mod service;
+mod verdict;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::capture::Capture;
+use crate::columns::{Columns, Direction};
+use crate::error::Error;
+use crate::expect::Expected;
+use crate::scenario::Stage;
+
+/// What private data starts with (RFC 8797, section 4), in tshark's spelling.
+const PRIVATE_DATA_MAGIC: &str = "f6ab0e18";
+
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the report")]
+fn main() -> ExitCode {
+    match check() {
+        Ok(report) => {
+            for line in &report.lines {
+                println!("{line}");
+            }
+            println!("{} checks, {} wrong", report.lines.len(), report.wrong);
+            ExitCode::from(u8::from(report.wrong > 0))
+        }
+        Err(error) => {
+            eprintln!("wire-check: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+struct Report {
+    lines: Vec<String>,
+    wrong: usize,
+}
+
+impl Report {
+    fn add(&mut self, right: bool, line: String) {
+        self.wrong += usize::from(!right);
+        self.lines.push(line);
+    }
+}
+
+fn check() -> Result<Report, Error> {
+    let folder = tempfile::tempdir().map_err(Error::ours("a folder for the capture"))?;
+    let file = folder.path().join("loopback.pcap");
+
+    let stage = Stage::set()?;
+    let port = stage.address().port();
+    let capture = Capture::start(port, &file)?;
+    let scenario = stage.play();
+    capture.stop()?;
+    let scenario = scenario?;
+
+    let mut sent = Expected::new();
+    // Replies do not say what they answer, so the calls come first.
+    for direction in [Direction::Call, Direction::Reply] {
+        for seen in scenario
+            .seen
+            .iter()
+            .filter(|seen| seen.direction == direction)
+        {
+            sent.posted(direction, seen.connection, &seen.posted)?;
+        }
+    }
+    let mut decoded = dissect::dissect(&file, port)?;
+
+    let mut report = Report {
+        lines: Vec::new(),
+        wrong: 0,
+    };
+    for direction in [Direction::Call, Direction::Reply] {
+        for problem in derive::derive(&mut decoded, direction) {
+            report.add(false, problem);
+        }
+    }
+    for verdict in verdict::compare(&sent.columns, &decoded) {
+        report.add(verdict.is_right(), verdict.to_string());
+    }
+    let facts = facts(&decoded, scenario.connections, sent.malformed, &file)?;
+    for (what, wanted, found) in facts {
+        let mark = if wanted == found { "ok" } else { "WRONG" };
+        report.add(
+            wanted == found,
+            format!("{mark:<6}{what}: {found} of {wanted}"),
+        );
+    }
+    Ok(report)
+}
+
+/// What no tap sees: how the connections are set up, and what tshark complains of. What it is, how
+/// often it has to be so, how often it is.
+fn facts(
+    decoded: &Columns,
+    connections: usize,
+    malformed: usize,
+    file: &Path,
+) -> Result<Vec<(&'static str, usize, usize)>, Error> {
+    let both = |field| {
+        let calls = decoded.values(Direction::Call, field).iter();
+        calls.chain(decoded.values(Direction::Reply, field))
+    };
+    let count = |field, value: &str| both(field).filter(|found| *found == value).count();
+    let messages = decoded.values(Direction::Call, "iwarp_mpa.rev").len();
+    let (good, bad) = dissect::checksums(file)?;
+    let frames = both("iwarp_mpa.ulpdulength").count();
+    let complaints = both("_ws.malformed").filter(|found| found.starts_with('['));
+    // The library's clients send private data (RFC 8797), the bare device none.
+    let private = both("iwarp_mpa.privatedata").filter(|data| data.contains(PRIVATE_DATA_MAGIC));
+    Ok(vec![
+        ("MPA requests", connections, messages),
+        (
+            "MPA set-up frames of revision 2",
+            2 * connections,
+            count("iwarp_mpa.rev", "2"),
+        ),
+        (
+            "without markers",
+            2 * connections,
+            count("iwarp_mpa.marker_flag", "0"),
+        ),
+        (
+            "with CRC",
+            2 * connections,
+            count("iwarp_mpa.crc_flag", "1"),
+        ),
+        ("private data of RFC 8797", 3, private.count()),
+        ("frames with a good CRC32c", frames, good),
+        ("frames with a bad CRC32c", 0, bad),
+        (
+            "messages malformed for want of placed data",
+            malformed,
+            complaints.count(),
+        ),
+    ])
+}

@@ -1,0 +1,217 @@
+//! A server and its clients, over devices whose requests are written down.
+
+use std::cell::RefCell;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use nfs_binding::proto::{FileHandle, NFS_PROGRAM, NFS_VERSION, Procedure, ReadArgs, Xdr, nfs};
+use onc_rpc::{AuthSys, CallHeader, Credential, Encoder, Verifier};
+use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
+use rpc_transport::{Client, ClientOptions, Runtime, Server, ServerOptions, Stop};
+use rpcrdma_v1::{Body, Chunks, ErrorBody, Header};
+use verbs::iwarp::{CrcPolicy, Iwarp, Options};
+use verbs::middleware::{Posted, Tapped};
+use verbs::{Device, Pool};
+
+use crate::calls;
+use crate::columns::Direction;
+use crate::error::Error;
+use crate::expect::Connection;
+use crate::raw::Raw;
+use crate::service;
+
+/// All calls together take a second; more is a hang.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Memory of one device, bytes.
+const POOL: usize = 256 << 20;
+
+/// A request that a device took.
+pub(crate) struct Seen {
+    pub(crate) direction: Direction,
+    pub(crate) connection: Connection,
+    pub(crate) posted: Posted,
+}
+
+/// Where the taps write.
+type Log = Arc<Mutex<Vec<Seen>>>;
+
+/// An iwarp device that shows what it is asked to send. `number` tells devices apart.
+fn tapped(log: &Log, direction: Direction, number: u32) -> Result<Box<dyn Device>, Error> {
+    let options = Options {
+        crc: CrcPolicy::Request,
+        ..Options::default()
+    };
+    let device = Iwarp::new(options, Pool::new(POOL));
+    let device = device.map_err(Error::ours("an iwarp device"))?;
+    let log = Arc::clone(log);
+    Ok(Box::new(Tapped::new(device, move |qp, posted| {
+        let seen = Seen {
+            direction,
+            connection: (number, qp),
+            posted,
+        };
+        log.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(seen);
+    })))
+}
+
+/// A server that runs, before anything was asked of it.
+pub(crate) struct Stage {
+    address: SocketAddr,
+    stop: Stop,
+    thread: JoinHandle<()>,
+    log: Log,
+}
+
+/// What happened.
+pub(crate) struct Scenario {
+    /// Everything that any device was asked to send, in order for each device.
+    pub(crate) seen: Vec<Seen>,
+    /// Connections made.
+    pub(crate) connections: usize,
+}
+
+impl Stage {
+    /// Starts the server, on a free port.
+    pub(crate) fn set() -> Result<Self, Error> {
+        let (stop, log) = (Stop::new(), Log::default());
+        let (tell, told) = channel();
+        let thread = {
+            let (stop, log) = (stop.clone(), Arc::clone(&log));
+            // A device stays on the thread that made it.
+            thread::spawn(move || serve(&log, &stop, &tell))
+        };
+        let address = started(&told)?;
+        Ok(Self {
+            address,
+            stop,
+            thread,
+            log,
+        })
+    }
+
+    /// Where the server is.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Makes the calls, and ends the server.
+    pub(crate) fn play(self) -> Result<Scenario, Error> {
+        let outcome = clients(&self.log, self.address);
+        self.stop.stop();
+        let ended = self.thread.join();
+        let connections = outcome?;
+        ended.map_err(|_| Error::ours("the server")("it panicked"))?;
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Scenario {
+            seen: std::mem::take(&mut log),
+            connections,
+        })
+    }
+}
+
+fn started(told: &Receiver<Result<SocketAddr, Error>>) -> Result<SocketAddr, Error> {
+    let address = told.recv_timeout(PATIENCE);
+    address.map_err(Error::ours("starting the server"))?
+}
+
+fn serve(log: &Log, stop: &Stop, tell: &Sender<Result<SocketAddr, Error>>) {
+    let started = || {
+        let device = tapped(log, Direction::Reply, 0)?;
+        let mut port = RdmaServer::new(device, RdmaServerOptions::default());
+        let address = port.listen((Ipv4Addr::LOCALHOST, 0).into());
+        let address = address.map_err(Error::ours("listening"))?;
+        let server = Server::new(service::nfs()?, ServerOptions::default());
+        let mut server = server.map_err(Error::ours("a server"))?;
+        let added = server.add_port(Rc::new(RefCell::new(port)));
+        added.map_err(Error::ours("a server"))?;
+        Ok((server, address))
+    };
+    // Whoever started this thread waits for what is told, so nobody has gone away.
+    match started() {
+        Ok((mut server, address)) => {
+            let _ = tell.send(Ok(address));
+            server.run(stop);
+        }
+        Err(error) => {
+            let _ = tell.send(Err(error));
+        }
+    }
+}
+
+/// Returns the number of connections.
+fn clients(log: &Log, server: SocketAddr) -> Result<usize, Error> {
+    let runtime = Runtime::new().map_err(Error::ours("a client"))?;
+    let device = tapped(log, Direction::Call, 1)?;
+    let port = RdmaClient::new(device, RdmaClientOptions::default());
+    let options = ClientOptions {
+        credential: credential(),
+        ..ClientOptions::default()
+    };
+    let file = runtime.block_on(runtime.timeout(PATIENCE, async {
+        let port = Rc::new(RefCell::new(port));
+        let client = Client::connect(&runtime, server, port, options).await;
+        let client = client.map_err(Error::ours("connecting"))?;
+        calls::make(&client, service::EXPORT).await
+    }));
+    let file = file.map_err(Error::ours("the calls"))??;
+
+    let mut raw = Raw::new(tapped(log, Direction::Call, 2)?)?;
+    let answers = raw.exchange(server, &[hopeless(file)])?;
+    let answer = answers.first().map(Header::decode);
+    match answer {
+        Some(Ok((
+            Header {
+                body: Body::Error(ErrorBody::Chunk),
+                ..
+            },
+            _,
+        ))) => Ok(2),
+        other => Err(Error::ours("a READ without chunks")(format!("{other:?}"))),
+    }
+}
+
+fn credential() -> Credential {
+    Credential::Sys(AuthSys {
+        machine_name: Bytes::from_static(b"wire-check"),
+        ..AuthSys::default()
+    })
+}
+
+/// A READ whose results fit neither inline nor into a chunk, because there is none: it has to be
+/// answered with ERR_CHUNK (RFC 8166, section 4.5.3).
+fn hopeless(file: FileHandle) -> Bytes {
+    let xid = 0x7eed_1e55;
+    let header = Header {
+        xid,
+        credits: 1,
+        body: Body::Msg(Chunks::default()),
+    };
+    let call = CallHeader {
+        xid,
+        prog: NFS_PROGRAM,
+        vers: NFS_VERSION,
+        proc: nfs::Read::NUMBER,
+        cred: credential(),
+        verf: Verifier::default(),
+    };
+    let read = ReadArgs {
+        file,
+        offset: 0,
+        count: 64 << 10,
+    };
+    let mut args = Encoder::new();
+    read.encode(&mut args);
+    let mut message = BytesMut::new();
+    header.encode_into(&mut message);
+    message.extend_from_slice(&call.encode());
+    message.extend_from_slice(&args.into_bytes());
+    message.freeze()
+}
