@@ -7,7 +7,10 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod copy;
 pub mod fs;
+#[cfg(test)]
+mod in_process;
 pub mod proto;
 pub mod server;
 pub mod ulb;

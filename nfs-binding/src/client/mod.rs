@@ -15,6 +15,9 @@ mod path;
 mod rpc;
 mod url;
 
+#[cfg(test)]
+mod tests;
+
 pub use error::{DisplayPath, NfsError, Op, Place};
 pub use listing::Listing;
 pub use mount::{Limits, Mount, Object};

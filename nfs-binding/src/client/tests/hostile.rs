@@ -1,0 +1,152 @@
+//! Servers that answer nonsense.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use bytes::Bytes;
+use onc_rpc::{Cursor, Encoder, Message};
+use rpc_transport::{Call, Reply};
+
+use super::super::{Limits, Nfs3};
+use super::*;
+use crate::proto::{
+    Attributes, Data, EntryPlus, FileHandle, Name, Procedure, ReadOk, ReadResult, ReaddirplusOk,
+    ReaddirplusResult, WccData, WriteOk, WriteResult, Xdr,
+};
+
+/// Answers every call with the same results.
+struct Always(Message);
+
+impl RpcClient for Always {
+    async fn call(&self, _: Call) -> Result<Reply, CallError> {
+        Ok(Reply::new(
+            self.0.clone(),
+            Cursor::default(),
+            Duration::ZERO,
+        ))
+    }
+
+    async fn sleep(&self, _: Duration) {}
+}
+
+fn always(results: &impl Xdr) -> Mount<Always> {
+    let mut out = Encoder::new();
+    results.encode(&mut out);
+    mount(out.finish())
+}
+
+fn mount(results: Message) -> Mount<Always> {
+    Mount {
+        nfs: Nfs3::new(Always(results)),
+        root: FileHandle::new(b"root").unwrap(),
+        export: b"/".to_vec(),
+        limits: Limits {
+            rsize: 4096,
+            wsize: 4096,
+            list: 4096,
+            max_file_size: u64::MAX,
+        },
+        readdirplus: Cell::new(true),
+        read_only: false,
+    }
+}
+
+fn listing(names: &[&'static [u8]], eof: bool) -> ReaddirplusResult {
+    let entry = |(at, name): (usize, &&'static [u8])| EntryPlus {
+        fileid: 1,
+        name: Name(Bytes::from_static(name)),
+        cookie: at as u64 + 1,
+        attributes: Some(Attributes::default()),
+        handle: None,
+    };
+    Ok(ReaddirplusOk {
+        dir_attributes: None,
+        verifier: [0; 8],
+        entries: names.iter().enumerate().map(entry).collect(),
+        eof,
+    })
+}
+
+#[track_caller]
+fn nonsense<T: std::fmt::Debug>(outcome: Result<T, NfsError>) {
+    assert!(
+        matches!(outcome, Err(NfsError::Nonsense { .. })),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_refused() {
+    let list = |names: &[&'static [u8]], eof| {
+        let mount = always(&listing(names, eof));
+        run(mount.list_all(mount.root, AT))
+    };
+    assert_eq!(list(&[b".", b"..", b"good"], true).unwrap().len(), 1);
+    for name in [&b"../etc"[..], b"/etc", b"a/b", b"", b"a\0b"] {
+        nonsense(list(&[b"good", name], true));
+    }
+}
+
+#[test]
+fn listings_without_end_are_refused() {
+    let mount = always(&listing(&[b"same"], false));
+    nonsense(run(mount.list_all(mount.root, AT)));
+    let mount = always(&listing(&[], false));
+    nonsense(run(mount.list_all(mount.root, AT)));
+}
+
+#[test]
+fn reads_of_more_or_nothing_are_refused() {
+    let read = |count: u32, data: &'static [u8], eof| {
+        let result: ReadResult = Ok(ReadOk {
+            attributes: None,
+            count,
+            eof,
+            data: Data(Bytes::from_static(data)),
+        });
+        let mount = always(&result);
+        run(mount.read(mount.root, 0, 4, AT))
+    };
+    assert!(read(4, b"four", false).is_ok());
+    nonsense(read(5, b"fives", false));
+    nonsense(read(3, b"four", false));
+    nonsense(read(0, b"", false));
+}
+
+#[test]
+fn writes_of_more_or_nothing_or_less_stable_are_refused() {
+    let write = |count, committed| {
+        let result: WriteResult = Ok(WriteOk {
+            wcc: WccData::default(),
+            count,
+            committed,
+            verifier: [0; 8],
+        });
+        let mount = always(&result);
+        let data = Bytes::from_static(b"four");
+        run(mount.write(mount.root, 0, data, Stable::DataSync, AT))
+    };
+    assert!(write(3, Stable::FileSync).is_ok());
+    nonsense(write(5, Stable::FileSync));
+    nonsense(write(0, Stable::FileSync));
+    nonsense(write(4, Stable::Unstable));
+}
+
+#[test]
+fn results_that_cannot_be_decoded_are_protocol_errors() {
+    for bytes in [&b""[..], &[0, 0, 0, 0], &[0; 1000]] {
+        let mount = mount(Message::from_payload(Bytes::copy_from_slice(bytes)));
+        let error = run(mount.getattr(mount.root, AT)).unwrap_err();
+        let NfsError::Call {
+            source: CallError::Protocol(text),
+            ..
+        } = error
+        else {
+            panic!("{error}");
+        };
+        assert!(
+            text.starts_with(&format!("results of {}: ", nfs::Getattr::NAME)),
+            "{text}"
+        );
+    }
+}

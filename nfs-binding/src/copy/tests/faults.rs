@@ -1,0 +1,268 @@
+//! Servers that lose replies, restart, fill up and go away.
+
+use std::cell::Cell;
+use std::fs;
+
+use super::*;
+use crate::copy::CopyError;
+use crate::in_process::Fault;
+use crate::proto::{Procedure, Status, nfs};
+
+/// The procedures that a server must not be asked twice without care.
+const CHANGES: [u32; 9] = [
+    nfs::Setattr::NUMBER,
+    nfs::Write::NUMBER,
+    nfs::Create::NUMBER,
+    nfs::Mkdir::NUMBER,
+    nfs::Symlink::NUMBER,
+    nfs::Mknod::NUMBER,
+    nfs::Link::NUMBER,
+    nfs::Remove::NUMBER,
+    nfs::Rmdir::NUMBER,
+];
+
+#[test]
+fn every_lost_reply_is_made_good() {
+    let rig = Rig::directory("wsize=16384");
+    make_odd_tree(&rig.local("tree"));
+    rig.server.plan(|proc, _| match CHANGES.contains(&proc) {
+        true => Fault::ReplyLost,
+        false => Fault::None,
+    });
+    complete(&rig.put("tree", "copy"));
+    same_trees(&rig.local("tree"), &rig.exported("copy"));
+    complete(&rig.remove("copy"));
+    assert!(!rig.exported("copy").exists());
+    for made in [
+        rig.server.calls::<nfs::Link>(),
+        rig.server.calls::<nfs::Mknod>(),
+        rig.server.calls::<nfs::Symlink>(),
+    ] {
+        assert!(made > 0);
+    }
+}
+
+#[test]
+fn what_a_restart_loses_is_written_again() {
+    // Restarts between WRITEs, before the COMMIT, and at both.
+    for restarts in [
+        vec![(true, 7)],
+        vec![(false, 0)],
+        vec![(true, 30), (false, 0), (false, 1)],
+    ] {
+        let rig = Rig::directory("wsize=16384");
+        fs::write(rig.local("file"), pattern(1_000_003)).unwrap();
+        rig.server.plan(move |proc, count| {
+            let hit = |&(write, at): &(bool, u64)| {
+                at == count
+                    && proc
+                        == if write {
+                            nfs::Write::NUMBER
+                        } else {
+                            nfs::Commit::NUMBER
+                        }
+            };
+            match restarts.iter().any(hit) {
+                true => Fault::Restart,
+                false => Fault::None,
+            }
+        });
+        let report = rig.put("file", "file");
+        complete(&report);
+        assert_eq!(report.totals.bytes, 1_000_003);
+        assert!(report.totals.bytes_again >= 1_000_003);
+        same_trees(&rig.local("file"), &rig.exported("file"));
+    }
+}
+
+/// What the test above rests on: without care, the data would be gone.
+#[test]
+fn a_restart_does_lose_what_was_not_committed() {
+    use crate::client::Place;
+    use crate::proto::{SetAttributes, Stable};
+    let rig = Rig::directory("");
+    rig.server.plan(|proc, _| match proc {
+        nfs::Commit::NUMBER => Fault::Restart,
+        _ => Fault::None,
+    });
+    let (mount, at): (_, &[u8]) = (&rig.mount, b"file");
+    let lost = async {
+        let file = mount
+            .create(mount.root(), at, SetAttributes::default(), at)
+            .await?;
+        let data = bytes::Bytes::from_static(b"data");
+        let ok = mount
+            .write(file.handle, 0, data, Stable::Unstable, at)
+            .await?;
+        let after = mount.commit(file.handle, at).await?;
+        Ok::<_, crate::client::NfsError>((ok.verifier, after))
+    };
+    let (before, after) = rig.runtime.block_on(lost).unwrap();
+    assert_ne!(before, after);
+    assert_eq!(fs::read(rig.exported("file")).unwrap(), [0; 4]);
+    assert_eq!(at.display().to_string(), "file");
+}
+
+#[test]
+fn a_server_that_always_restarts_is_given_up() {
+    let rig = Rig::directory("wsize=16384");
+    fs::write(rig.local("file"), pattern(50_000)).unwrap();
+    rig.server.plan(|proc, _| match proc {
+        nfs::Commit::NUMBER => Fault::Restart,
+        _ => Fault::None,
+    });
+    let report = rig.put("file", "file");
+    let text = "the server restarted 10 times while file was written; given up";
+    assert_eq!(texts(&report), [text]);
+    assert_eq!(report.totals.files, 0);
+}
+
+#[test]
+fn a_full_disk_is_said_for_each_file_and_the_others_go_on() {
+    let rig = Rig::directory("");
+    fs::create_dir_all(rig.local("tree/a/b")).unwrap();
+    fs::write(rig.local("tree/a/b/big"), pattern(100)).unwrap();
+    fs::write(rig.local("tree/empty"), "").unwrap();
+    symlink("x", rig.local("tree/link")).unwrap();
+    rig.server.plan(|proc, _| match proc {
+        nfs::Write::NUMBER => Fault::Status(Status::NOSPC),
+        _ => Fault::None,
+    });
+    let report = rig.put("tree", "copy");
+    let text = "no space left on the server (NFS3ERR_NOSPC): writing copy/a/b/big";
+    assert_eq!(texts(&report), [text]);
+    assert!(!report.stopped);
+    assert_eq!((report.totals.files, report.totals.directories), (1, 3));
+    assert!(rig.exported("copy/link").symlink_metadata().is_ok());
+}
+
+#[test]
+fn a_server_that_is_gone_ends_the_copy_with_one_message() {
+    let rig = Rig::directory("");
+    make_odd_tree(&rig.local("tree"));
+    let rounds = [("put", 20), ("get", 10), ("remove", 5)];
+    for (what, after) in rounds {
+        let made = Cell::new(0);
+        let reported = match what {
+            "put" => {
+                rig.server.plan(move |_, _| gone_after(&made, after));
+                rig.put("tree", "copy")
+            }
+            "get" => {
+                make_odd_tree(&rig.exported("there"));
+                rig.server.plan(move |_, _| gone_after(&made, after));
+                rig.get("there", "back")
+            }
+            _ => {
+                rig.server.plan(move |_, _| gone_after(&made, after));
+                rig.remove("there")
+            }
+        };
+        assert!(reported.stopped, "{what}");
+        assert_eq!(reported.problems.len(), 1, "{what}: {:?}", texts(&reported));
+        let text = texts(&reported).remove(0);
+        assert!(
+            text.starts_with("no reply from in process in 1s: "),
+            "{text}"
+        );
+    }
+    assert_eq!(rig.server.pool.in_use(), 0);
+}
+
+fn gone_after(made: &Cell<u32>, after: u32) -> Fault {
+    made.set(made.get() + 1);
+    match made.get() > after {
+        true => Fault::NoReply,
+        false => Fault::None,
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_said_and_the_others_go_on() {
+    let rig = Rig::directory("");
+    fs::create_dir(rig.exported("tree")).unwrap();
+    fs::write(rig.exported("tree/good"), "good").unwrap();
+    fs::write(rig.exported("tree/bad"), "bad bad").unwrap();
+    // Which of the two is read first is the directory's choice: refuse by what is asked for.
+    rig.server.plan(|proc, count| match proc {
+        nfs::Read::NUMBER if count == 0 => Fault::Status(Status::IO),
+        _ => Fault::None,
+    });
+    let report = rig.get("tree", "back");
+    assert_eq!(report.totals.problems, 1);
+    assert_eq!((report.totals.files, report.totals.directories), (1, 1));
+    let text = texts(&report).remove(0);
+    assert!(
+        text.starts_with("I/O error on the server (NFS3ERR_IO): reading tree/"),
+        "{text}"
+    );
+
+    let report = rig.get("no such", "x");
+    let text = "no such file or directory (NFS3ERR_NOENT): looking up no such";
+    assert_eq!(texts(&report), [text]);
+    let report = rig.put("no such", "x");
+    let text = texts(&report).remove(0);
+    assert!(
+        text.ends_with("/no such: No such file or directory (os error 2)"),
+        "{text}"
+    );
+    let report = rig.remove("no such");
+    assert_eq!(report.totals.problems, 1);
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_sent_is_reported() {
+    let rig = Rig::directory("wsize=4096");
+    let file = rig.local("file");
+    fs::write(&file, pattern(200_000)).unwrap();
+    let (path, touched) = (file.clone(), Cell::new(false));
+    rig.server.plan(move |proc, _| {
+        if proc == nfs::Write::NUMBER && !touched.replace(true) {
+            fs::OpenOptions::new()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .set_len(100)
+                .unwrap();
+        }
+        Fault::None
+    });
+    let report = rig.put("file", "file");
+    assert_eq!(texts(&report), ["file changed while it was copied"]);
+    assert!(matches!(report.problems[0], CopyError::Changed { .. }));
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_fetched_is_reported() {
+    for (len, kept) in [(100, 200_000), (300_000, 200_000)] {
+        let rig = Rig::directory("rsize=4096");
+        let file = rig.exported("file");
+        fs::write(&file, pattern(200_000)).unwrap();
+        rig.server.plan(move |proc, count| {
+            if proc == nfs::Read::NUMBER && count == 3 {
+                let file = fs::OpenOptions::new().write(true).open(&file).unwrap();
+                file.set_len(len).unwrap();
+            }
+            Fault::None
+        });
+        let report = rig.get("file", "file");
+        assert_eq!(texts(&report), ["file changed while it was copied"]);
+        assert_eq!(fs::metadata(rig.local("file")).unwrap().len(), kept);
+    }
+}
+
+#[test]
+fn a_pool_that_is_too_small_is_an_error() {
+    let mut rig = Rig::directory("wsize=65536");
+    fs::write(rig.local("file"), pattern(100_000)).unwrap();
+    let pool = verbs::Pool::new(4096);
+    rig.options.bytes_in_flight = 1;
+    let (local, progress) = (rig.local("file"), &mut |_: &_| {});
+    let put = put(&rig.mount, &pool, &local, b"file", &rig.options, progress);
+    let report = rig.runtime.block_on(put);
+    assert!(
+        matches!(report.problems[..], [CopyError::Memory { .. }]),
+        "{:?}",
+        texts(&report)
+    );
+}

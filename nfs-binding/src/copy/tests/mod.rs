@@ -1,0 +1,122 @@
+//! Trees of odd files go to a server and come back; servers fail on the way.
+
+mod collisions;
+mod faults;
+pub(super) mod tree;
+mod trees;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rpc_transport::Runtime;
+use rustix::fs::{CWD, Mode, mknodat};
+use tempfile::TempDir;
+
+use super::{CopyOptions, Report, get, put, remove};
+use crate::client::{Mount, MountOptions};
+use crate::fs::directory::DirectoryOptions;
+use crate::fs::{DirectoryFs, FileSystem, MemoryFs};
+use crate::in_process::InProcess;
+use crate::server::{Export, ExportOptions, HandleKey, NfsServer};
+use tree::{make_odd_tree, pattern, same_trees, set_mtime, snapshot};
+
+/// A server in this process, an export of it in use, and a local directory to work in.
+struct Rig {
+    runtime: Runtime,
+    server: Rc<InProcess>,
+    mount: Mount<Rc<InProcess>>,
+    /// The local directory.
+    work: TempDir,
+    /// What is exported, if it is a directory.
+    exported: Option<TempDir>,
+    options: CopyOptions,
+}
+
+impl Rig {
+    fn new(backend: Arc<dyn FileSystem>, mount_options: &str) -> Self {
+        let export = Export {
+            path: "/data".into(),
+            backend,
+            options: ExportOptions::default(),
+        };
+        let key = HandleKey::from_bytes([7; 16]);
+        let server = InProcess::new(Box::new(NfsServer::new(vec![export], key).unwrap()));
+        let runtime = Runtime::new().unwrap();
+        let options = MountOptions::parse(mount_options).unwrap();
+        let attached = Mount::attach(Rc::clone(&server), &server, b"/data", &options);
+        let (mount, _) = runtime.block_on(attached).unwrap();
+        Self {
+            runtime,
+            server,
+            mount,
+            work: tempfile::tempdir().unwrap(),
+            exported: None,
+            options: CopyOptions::default(),
+        }
+    }
+
+    fn memory(mount_options: &str) -> Self {
+        Self::new(Arc::new(MemoryFs::new(256 << 20).unwrap()), mount_options)
+    }
+
+    fn directory(mount_options: &str) -> Self {
+        let exported = tempfile::tempdir().unwrap();
+        let options = DirectoryOptions { sync: false };
+        let backend = DirectoryFs::open(exported.path(), options).unwrap();
+        Self {
+            exported: Some(exported),
+            ..Self::new(Arc::new(backend), mount_options)
+        }
+    }
+
+    /// A path in the local directory.
+    fn local(&self, name: &str) -> PathBuf {
+        self.work.path().join(name)
+    }
+
+    /// A path in the exported directory.
+    fn exported(&self, name: &str) -> PathBuf {
+        self.exported.as_ref().unwrap().path().join(name)
+    }
+
+    fn put(&self, local: &str, remote: &str) -> Report {
+        let local = self.local(local);
+        let pool = &self.server.pool;
+        let progress = &mut |_: &_| {};
+        let remote = remote.as_bytes();
+        let put = put(&self.mount, pool, &local, remote, &self.options, progress);
+        self.runtime.block_on(put)
+    }
+
+    fn get(&self, remote: &str, local: &str) -> Report {
+        let local = self.local(local);
+        let progress = &mut |_: &_| {};
+        let get = get(
+            &self.mount,
+            remote.as_bytes(),
+            &local,
+            &self.options,
+            progress,
+        );
+        self.runtime.block_on(get)
+    }
+
+    fn remove(&self, remote: &str) -> Report {
+        let progress = &mut |_: &_| {};
+        let remove = remove(&self.mount, remote.as_bytes(), &self.options, progress);
+        self.runtime.block_on(remove)
+    }
+}
+
+/// Fails with what went wrong.
+#[track_caller]
+fn complete(report: &Report) {
+    assert!(report.is_complete(), "{:#?}", texts(report));
+}
+
+fn texts(report: &Report) -> Vec<String> {
+    report.problems.iter().map(ToString::to_string).collect()
+}

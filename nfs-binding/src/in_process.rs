@@ -1,0 +1,314 @@
+//! For tests: a server in this process, whose every reply is checked against the estimate that
+//! went with its call, and that can lose replies and restart.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use onc_rpc::{AuthSys, BulkItem, Credential, Cursor, Decoder, Encoder, Message, Position};
+use rpc_transport::{Call, CallError, Outcome, Reply, Request, Service, ServiceReply};
+use verbs::Pool;
+
+use crate::client::RpcClient;
+use crate::proto::{
+    CommitArgs, CommitResult, Data, FileHandle, NFS_PROGRAM, Procedure, Stable, Status, WriteArgs,
+    WriteResult, Xdr, nfs,
+};
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing special.
+    None,
+    /// The call is executed, its reply is lost with the server's memory of it, and the call is
+    /// executed again.
+    ReplyLost,
+    /// The server restarts before it executes the call: what was not committed is lost.
+    Restart,
+    /// The server answers with this status.
+    Status(Status),
+    /// The call ends without a reply.
+    NoReply,
+}
+
+/// Decides, from a procedure's number and how often it was called before, what becomes of a call
+/// of the NFS program.
+type Plan = Box<dyn FnMut(u32, u64) -> Fault>;
+
+/// A server in this process.
+pub(crate) struct InProcess {
+    service: RefCell<Box<dyn Service>>,
+    pub(crate) pool: Pool,
+    credential: Credential,
+    plan: RefCell<Plan>,
+    calls: RefCell<BTreeMap<(u32, u32), u64>>,
+    /// Writes that were not committed: file, offset, length.
+    unstable: RefCell<Vec<(FileHandle, u64, usize)>>,
+    /// Restarts so far: changes the write verifier.
+    restarts: Cell<u64>,
+    /// Of the pseudo-random order in which calls end.
+    random: Cell<u64>,
+    /// Calls under way now, and the most there were.
+    under_way: Cell<(usize, usize)>,
+}
+
+impl InProcess {
+    /// Calls are made as root's.
+    pub(crate) fn new(service: Box<dyn Service>) -> Rc<Self> {
+        Self::with_uid(service, 0)
+    }
+
+    pub(crate) fn with_uid(service: Box<dyn Service>, uid: u32) -> Rc<Self> {
+        Rc::new(Self {
+            service: RefCell::new(service),
+            pool: Pool::new(256 << 20),
+            credential: Credential::Sys(AuthSys {
+                uid,
+                gid: uid,
+                ..AuthSys::default()
+            }),
+            plan: RefCell::new(Box::new(|_, _| Fault::None)),
+            calls: RefCell::default(),
+            unstable: RefCell::default(),
+            restarts: Cell::new(0),
+            random: Cell::new(1),
+            under_way: Cell::new((0, 0)),
+        })
+    }
+
+    pub(crate) fn plan(&self, plan: impl FnMut(u32, u64) -> Fault + 'static) {
+        *self.plan.borrow_mut() = Box::new(plan);
+    }
+
+    /// How often a procedure was called.
+    pub(crate) fn calls<P: Procedure>(&self) -> u64 {
+        let calls = self.calls.borrow();
+        calls.get(&(P::PROGRAM, P::NUMBER)).copied().unwrap_or(0)
+    }
+
+    /// The most calls that were under way at once.
+    pub(crate) fn most_under_way(&self) -> usize {
+        self.under_way.get().1
+    }
+
+    fn random(&self) -> u64 {
+        // xorshift64
+        let mut x = self.random.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.random.set(x);
+        x
+    }
+
+    /// What it has in common with a transport: many calls are under way, and end in any order.
+    async fn pause(&self) {
+        for _ in 0..self.random() % 4 {
+            Yield(false).await;
+        }
+    }
+
+    fn execute(&self, prog: u32, proc: u32, args: &Message) -> ServiceReply {
+        let request = Request::new(
+            "127.0.0.1:700".parse().unwrap(),
+            prog,
+            3,
+            proc,
+            self.credential.clone(),
+            self.pool.clone(),
+            args.clone(),
+            Cursor::default(),
+        );
+        let outcome = self.service.borrow_mut().call(request);
+        let reply = match outcome {
+            Outcome::Done(reply) => reply,
+            Outcome::Later(job) => job(),
+        };
+        match prog {
+            NFS_PROGRAM => self.note_writes(proc, args, reply?),
+            _ => reply,
+        }
+    }
+
+    /// Keeps track of what is not on stable storage, and gives each restart a verifier of its own.
+    fn note_writes(&self, proc: u32, args: &Message, reply: Message) -> ServiceReply {
+        let flip = self.restarts.get().to_be_bytes();
+        let turn = |verifier: &mut [u8; 8]| {
+            for (byte, flip) in verifier.iter_mut().zip(flip) {
+                *byte ^= flip;
+            }
+        };
+        match proc {
+            nfs::Write::NUMBER => {
+                let WriteArgs { file, offset, .. } = decode(args);
+                let mut result: WriteResult = decode(&reply);
+                if let Ok(ok) = &mut result {
+                    turn(&mut ok.verifier);
+                    if ok.committed == Stable::Unstable {
+                        let len = ok.count as usize;
+                        self.unstable.borrow_mut().push((file, offset, len));
+                    }
+                }
+                Ok(encode(&result))
+            }
+            nfs::Commit::NUMBER => {
+                let CommitArgs { file, .. } = decode(args);
+                let mut result: CommitResult = decode(&reply);
+                if let Ok(ok) = &mut result {
+                    turn(&mut ok.verifier);
+                    self.unstable.borrow_mut().retain(|(f, ..)| *f != file);
+                }
+                Ok(encode(&result))
+            }
+            _ => Ok(reply),
+        }
+    }
+
+    /// Overwrites with zeroes what was not committed: a server that lost power might do worse.
+    fn restart(&self) {
+        self.restarts.set(self.restarts.get() + 1);
+        for (file, offset, len) in self.unstable.take() {
+            let args = WriteArgs {
+                file,
+                offset,
+                count: len as u32,
+                stable: Stable::FileSync,
+                data: Data(vec![0; len].into()),
+            };
+            let reply = self.execute(NFS_PROGRAM, nfs::Write::NUMBER, &encode(&args));
+            let result: WriteResult = decode(&reply.unwrap());
+            result.unwrap();
+        }
+    }
+
+    async fn make(&self, call: Call) -> Result<Reply, CallError> {
+        self.pause().await;
+        let count = {
+            let mut calls = self.calls.borrow_mut();
+            let count = calls.entry((call.prog, call.proc)).or_default();
+            *count += 1;
+            *count - 1
+        };
+        let fault = match call.prog {
+            NFS_PROGRAM => (self.plan.borrow_mut())(call.proc, count),
+            _ => Fault::None,
+        };
+        match fault {
+            Fault::None => {}
+            Fault::ReplyLost => drop(self.execute(call.prog, call.proc, &call.args)),
+            Fault::Restart => self.restart(),
+            Fault::Status(status) => {
+                let mut out = Encoder::new();
+                out.u32(status.0);
+                for _ in 0..absent_attributes(call.proc) {
+                    out.bool(false);
+                }
+                return Ok(reply(out.finish()));
+            }
+            Fault::NoReply => {
+                return Err(CallError::TimedOut {
+                    server: "in process".into(),
+                    after: Duration::from_secs(1),
+                });
+            }
+        }
+        let results = self
+            .execute(call.prog, call.proc, &call.args)
+            .map_err(CallError::Refused)?;
+        let room = &call.reply;
+        let payload = results.payload_len();
+        assert!(payload <= room.payload.into(), "{call:?}: {payload} bytes");
+        assert!(results.items().len() <= room.items.len(), "{call:?}");
+        for (item, most) in results.items().iter().zip(&room.items) {
+            assert!(item.data.len() <= *most as usize, "{call:?}");
+        }
+        self.pause().await;
+        Ok(reply(self.conveyed(results)))
+    }
+
+    /// Results as they may arrive: inline, or placed by RDMA Writes, which carry no position.
+    fn conveyed(&self, results: Message) -> Message {
+        if self.random().is_multiple_of(2) {
+            return Message::from_payload(results.gather(|_| true).concat().into());
+        }
+        let placed = results.items().iter().map(|item| BulkItem {
+            position: Position::InOrder,
+            data: item.data.clone(),
+        });
+        Message::new(results.payload().clone(), placed.collect::<Vec<_>>())
+    }
+}
+
+impl fmt::Debug for InProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InProcess").finish_non_exhaustive()
+    }
+}
+
+impl RpcClient for Rc<InProcess> {
+    async fn call(&self, call: Call) -> Result<Reply, CallError> {
+        let (now, most) = self.under_way.get();
+        self.under_way.set((now + 1, most.max(now + 1)));
+        let reply = self.make(call).await;
+        let (now, most) = self.under_way.get();
+        self.under_way.set((now - 1, most));
+        reply
+    }
+
+    async fn sleep(&self, _: Duration) {
+        Yield(false).await;
+    }
+}
+
+/// How many attributes, none of them there, a failure of a procedure carries.
+fn absent_attributes(proc: u32) -> u32 {
+    match proc {
+        nfs::Getattr::NUMBER => 0,
+        nfs::Setattr::NUMBER
+        | nfs::Write::NUMBER
+        | nfs::Create::NUMBER
+        | nfs::Mkdir::NUMBER
+        | nfs::Symlink::NUMBER
+        | nfs::Mknod::NUMBER
+        | nfs::Remove::NUMBER
+        | nfs::Rmdir::NUMBER
+        | nfs::Commit::NUMBER => 2,
+        nfs::Link::NUMBER => 3,
+        nfs::Rename::NUMBER => 4,
+        _ => 1,
+    }
+}
+
+fn reply(message: Message) -> Reply {
+    Reply::new(message, Cursor::default(), Duration::ZERO)
+}
+
+fn encode(value: &impl Xdr) -> Message {
+    let mut out = Encoder::new();
+    value.encode(&mut out);
+    out.finish()
+}
+
+fn decode<T: Xdr>(message: &Message) -> T {
+    T::decode(&mut Decoder::new(message)).unwrap()
+}
+
+/// Is not ready the first time.
+struct Yield(bool);
+
+impl Future for Yield {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
