@@ -6,7 +6,7 @@ mod rdma_support;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use conveyance::Limits;
+use conveyance::{ChunkCounts, Limits};
 use onc_rpc::{Message, Segments};
 use quickcheck::{TestResult, quickcheck};
 use rdma_support::{data, message, open, room};
@@ -14,7 +14,7 @@ use rpc_transport::rdma::{
     ReadId, RegId, Requester, RequesterAction, RequesterConfig, Responder, ResponderAction,
     ResponderConfig, header_len,
 };
-use rpcrdma_v1::{Body, Header};
+use rpcrdma_v1::{Body, Chunks, Header, ReadSegment, Segment, WriteChunk};
 use verbs::{Buf, Pool, Region, RemoteSegment, Stag};
 
 fn limits() -> Limits {
@@ -399,5 +399,29 @@ quickcheck! {
             sim.requester.next_action();
         }
         true
+    }
+
+    /// Plans count headers with the length that headers then have: neither a word too few nor a
+    /// word too many, whichever lists are present.
+    fn header_lengths_are_those_of_the_encoder(
+        reads: u8,
+        writes: Vec<u8>,
+        reply: Option<u8>
+    ) -> bool {
+        let segment = Segment { handle: 1, length: 2, offset: 3 };
+        let chunk = |len: u8| -> WriteChunk { (0..len).map(|_| segment).collect() };
+        let counts = ChunkCounts {
+            read_segments: u64::from(reads),
+            write_chunks: writes.len() as u64,
+            write_segments: writes.iter().map(|&len| u64::from(len)).sum(),
+            reply_segments: reply.map(u64::from),
+        };
+        let chunks = Chunks {
+            reads: (0..reads).map(|_| ReadSegment { position: 8, segment }).collect(),
+            writes: writes.into_iter().map(chunk).collect(),
+            reply: reply.map(chunk),
+        };
+        let header = Header { xid: 1, credits: 1, body: Body::Msg(chunks) };
+        header.encode().len() as u64 == header_len(&counts)
     }
 }

@@ -3,12 +3,15 @@
 
 mod rdma_support;
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use bytes::Bytes;
 use rdma_support::fabric::{FakeDevice, Traffic, World, address, attributes};
-use rdma_support::{End, Pair, data, message, open, options, room};
+use rdma_support::{End, POOL, Pair, data, message, open, options, room};
 use rpc_transport::rdma::{RdmaClientOptions, RdmaServerOptions};
 use rpc_transport::{CallError, ClientPort, ServerPort, Source};
-use verbs::{Attributes, Pool, Time};
+use verbs::{Attributes, ConnectError, ConnectOptions, Device, Pool, SendWr, Time, WrId};
 
 /// Calls with and without items, short and long, both ways.
 #[track_caller]
@@ -582,4 +585,49 @@ fn closing_does_not_wait_for_a_peer_that_is_gone() {
         (pair.client_pool.in_use(), pair.server_pool.in_use()),
         (0, 0)
     );
+}
+
+/// Another protocol is not worth a second try, unless the server has spoken the right one before:
+/// then it was stopped while it answered.
+#[test]
+fn a_failed_set_up_is_tried_again_only_with_a_server_that_was_met() {
+    let (world, mut pair) = Pair::fake();
+    let protocol = || Some(ConnectError::Protocol("not MPA".to_owned()));
+    for met in [false, true] {
+        world.borrow_mut().refuse_with = protocol();
+        pair.client.open(pair.address, Time::ZERO);
+        pair.until(|pair| !pair.down.is_empty());
+        let (_, down) = pair.down.remove(0);
+        assert_eq!((down.was_up, down.retry), (false, met));
+        assert!(down.reason.contains("not MPA"), "{}", down.reason);
+        world.borrow_mut().refuse_with = None;
+        pair.connect();
+    }
+}
+
+/// A peer sends more than it was told it may: the device says so, and so does the log.
+#[test]
+fn a_message_longer_than_the_receives_ends_the_connection_with_a_clear_reason() {
+    let (client, mut server) = options();
+    server.common.inline_receive = 1024;
+    let (world, mut pair) = Pair::fake_with(client, server, attributes());
+    pair.connect();
+    let mut rude = FakeDevice::new(&world, attributes(), Pool::new(POOL));
+    let connect = ConnectOptions {
+        private_data: Bytes::new(),
+        inbound_reads: 1,
+        outbound_reads: 1,
+        timeout: Duration::from_secs(1),
+    };
+    let qp = rude.connect(address(), &connect).unwrap();
+    pair.until(|pair| pair.server_up.len() == 2);
+    let gather = [data(1, 1025)].into_iter().collect();
+    let invalidate = None;
+    let send = SendWr::Send { gather, invalidate };
+    rude.post_send(qp, WrId(0), send, true).unwrap();
+    rude.poll(Time::ZERO, &mut VecDeque::new());
+    pair.until(|pair| !pair.server_down.is_empty());
+    let reason = &pair.server_down[0].1;
+    assert!(reason.contains("local length error"), "{reason}");
+    assert!(pair.down.is_empty(), "the other client is left alone");
 }

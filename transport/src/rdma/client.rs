@@ -1,6 +1,6 @@
 //! The client's port: requesters, driven by a device.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,6 +29,7 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 /// A connection, being made or made.
 struct Connection {
     id: ConnId,
+    remote: SocketAddr,
     link: Link<(RegId, Stag)>,
     requester: Requester,
     up: bool,
@@ -45,6 +46,8 @@ pub struct RdmaClient {
     /// A handful: looked through one by one.
     connections: Vec<Connection>,
     next_id: u64,
+    /// Servers that a connection was made to.
+    met: HashSet<SocketAddr>,
     inbox: VecDeque<Event>,
     events: VecDeque<ClientEvent>,
     /// When to try again what waits for memory.
@@ -63,6 +66,7 @@ impl RdmaClient {
             options,
             connections: Vec::new(),
             next_id: 0,
+            met: HashSet::new(),
             inbox: VecDeque::new(),
             events: VecDeque::new(),
             retry_at: None,
@@ -109,7 +113,8 @@ impl RdmaClient {
             Event::ConnectFailed { qp, error } => {
                 if let Some(at) = self.find_qp(qp) {
                     let gone = self.connections.swap_remove(at);
-                    self.down(&gone, not_connected(&error));
+                    let met = self.met.contains(&gone.remote);
+                    self.down(&gone, not_connected(&error, met));
                 }
             }
             Event::Disconnected { qp, reason } => {
@@ -152,6 +157,7 @@ impl RdmaClient {
         };
         let connection = &mut self.connections[at];
         connection.up = true;
+        self.met.insert(connection.remote);
         connection.requester.connected(limits);
         self.events.push_back(ClientEvent::Up(connection.id));
         self.run(at);
@@ -278,10 +284,13 @@ fn ended(reason: &Disconnect, failure: Option<WorkError>) -> Down {
     }
 }
 
-fn not_connected(error: &ConnectError) -> Down {
+/// Why a connection was not made. `met`: that server was connected to before.
+fn not_connected(error: &ConnectError, met: bool) -> Down {
     let retry = match error {
-        // The peer, or what is there in its place, has made up its mind.
-        ConnectError::Rejected { .. } | ConnectError::Protocol(_) => false,
+        ConnectError::Rejected { .. } => false,
+        // The peer speaks another protocol; but one that was met before does not, and is more
+        // likely to have been stopped in the middle of the set-up.
+        ConnectError::Protocol(_) => met,
         _ => true,
     };
     Down {
@@ -369,6 +378,7 @@ impl ClientPort for RdmaClient {
         let pool = self.device.pool().clone();
         self.connections.push(Connection {
             id,
+            remote,
             link,
             requester: Requester::new(RequesterConfig { credits, pool }),
             up: false,

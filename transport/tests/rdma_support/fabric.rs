@@ -81,6 +81,8 @@ pub struct World {
     pub traffic: Vec<(usize, Traffic)>,
     /// The connection is lost before the operation with this number.
     pub lose_at: Option<usize>,
+    /// What every attempt to connect ends with.
+    pub refuse_with: Option<ConnectError>,
     /// Orderly ends of connections are not answered.
     pub deaf: bool,
     /// Invalidations fail.
@@ -436,6 +438,13 @@ impl Device for FakeDevice {
         let qp = QpId(world.id());
         world.nodes[self.me].qps.insert(qp, Qp::default());
         world.private_data.push(options.private_data.clone());
+        if let Some(error) = world.refuse_with.clone() {
+            world.nodes[self.me].qps.remove(&qp);
+            world.nodes[self.me]
+                .events
+                .push_back(Event::ConnectFailed { qp, error });
+            return Ok(qp);
+        }
         let listener = world.nodes.iter().position(|node| node.listening);
         let Some(at) = listener.filter(|_| remote == address()) else {
             let error = ConnectError::Refused;

@@ -1,0 +1,312 @@
+//! Client and server over the software iWARP device, through the loopback interface.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod rdma_support;
+
+use std::cell::RefCell;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use bytes::Bytes;
+use rdma_support::{End, POOL, Pair, data, message, open, options, room};
+use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
+use rpc_transport::{
+    CallError, ClientEvent, ClientPort, ConnId, PollLoop, ServerEvent, ServerPort, Source,
+};
+use verbs::iwarp::{Iwarp, Options};
+use verbs::{Counters, Pool, Time};
+
+fn anywhere() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+fn device() -> Box<Iwarp> {
+    Box::new(Iwarp::new(Options::default(), Pool::new(POOL)).unwrap())
+}
+
+fn pair_with(client: RdmaClientOptions, server: RdmaServerOptions) -> Pair {
+    let mut pair = Pair::new(device(), client, device(), server, anywhere());
+    pair.client.set_busy_poll(true);
+    pair.server.set_busy_poll(true);
+    pair
+}
+
+fn pair() -> Pair {
+    let (client, server) = options();
+    pair_with(client, server)
+}
+
+#[test]
+fn items_from_nothing_to_a_mebibyte_travel_both_ways() {
+    let mut pair = pair();
+    pair.echo();
+    let conn = pair.connect();
+    for (xid, len) in [0, 1, 3, 4, 1023, 4096, 5000, 65_537, 1 << 20]
+        .into_iter()
+        .enumerate()
+    {
+        let items = [data(xid as u32, len)];
+        let reply = pair.call(conn, message(xid as u32, 7, &items), &room(7, &[len]));
+        assert_eq!(
+            open(&reply.reply()),
+            (xid as u32, 7, items.to_vec()),
+            "{len} bytes"
+        );
+    }
+    // The bulk was neither copied by the engine nor by the device: what was copied is less than
+    // one of the longest items.
+    let copied = |counters: Counters| counters.copied_bytes;
+    assert!(copied(pair.client.device().counters()) < 1 << 20);
+    assert!(copied(pair.server.device().counters()) < 1 << 20);
+}
+
+#[test]
+fn chunks_of_many_segments_and_several_chunks_travel() {
+    let (mut client, mut server) = options();
+    client.common.max_segment = 10_000;
+    server.common.outbound_reads = 3;
+    let mut pair = pair_with(client, server);
+    pair.echo();
+    let conn = pair.connect();
+    let lens = [70_001, 9999, 200_000];
+    for xid in 0..5 {
+        let items: Vec<Bytes> = lens.iter().map(|&len| data(xid, len)).collect();
+        let reply = pair.call(conn, message(xid, 3, &items), &room(3, &lens));
+        assert_eq!(open(&reply.reply()), (xid, 3, items));
+    }
+    // 8 + 1 + 20 segments are read and as many written, five times. Each of the three write chunks
+    // has room for the longest item, 20 segments.
+    let (client, server) = (
+        pair.client.device().counters(),
+        pair.server.device().counters(),
+    );
+    assert_eq!((server.rdma_reads, server.rdma_writes), (145, 145));
+    assert_eq!(client.registrations, 5 * (29 + 60));
+}
+
+#[test]
+fn long_calls_and_long_replies_travel() {
+    let mut pair = pair();
+    pair.echo();
+    let conn = pair.connect();
+    for (xid, words) in [1100, 5000, 100_000].into_iter().enumerate() {
+        let xid = xid as u32;
+        let items = [data(xid, 20_000)];
+        let reply = pair.call(conn, message(xid, words, &items), &room(words, &[20_000]));
+        assert_eq!(open(&reply.reply()), (xid, words, items.to_vec()));
+    }
+}
+
+#[test]
+fn many_calls_in_flight_each_get_their_own_reply_and_all_memory_comes_back() {
+    let (client, mut server) = options();
+    server.common.credits = 128;
+    let mut pair = pair_with(client, server);
+    pair.echo();
+    let conn = pair.connect();
+    pair.call(conn, message(u32::MAX, 0, &[]), &room(0, &[]))
+        .reply();
+    let idle = (pair.client_pool.in_use(), pair.server_pool.in_use());
+    for xid in 0..512 {
+        let len = (xid as usize * 137) % 30_000;
+        let item = [data(xid, len)];
+        pair.submit(conn, message(xid, 2, &item), &room(2, &[len]));
+    }
+    pair.until(|pair| pair.ended.len() == 512);
+    for ((_, xid), end) in std::mem::take(&mut pair.ended) {
+        let len = (xid as usize * 137) % 30_000;
+        assert_eq!(open(&end.reply()), (xid, 2, vec![data(xid, len)]));
+    }
+    let most = pair.client.requester_counters(conn).unwrap().most_in_flight;
+    assert_eq!(most, 128);
+    pair.until(|pair| (pair.client_pool.in_use(), pair.server_pool.in_use()) == idle);
+    pair.client.close(conn);
+    pair.until(|pair| (pair.client_pool.in_use(), pair.server_pool.in_use()) == (0, 0));
+}
+
+#[test]
+fn a_server_that_goes_away_in_the_middle_ends_every_call() {
+    let (client, server) = options();
+    let mut pair = pair_with(client, server.clone());
+    let conn = pair.connect();
+    for xid in 0..100 {
+        let item = [data(xid, 9000)];
+        pair.submit(conn, message(xid, 2, &item), &room(2, &[9000]));
+    }
+    pair.until(|pair| !pair.held.is_empty());
+    pair.held.clear();
+    pair.server = RdmaServer::new(device(), server);
+    pair.until(|pair| !pair.down.is_empty());
+    let down = &pair.down[0].1;
+    assert!(down.was_up && down.retry, "{down:?}");
+    assert!(pair.ended.is_empty());
+    assert_eq!(pair.client_pool.in_use(), 0);
+}
+
+#[test]
+fn a_client_that_goes_away_in_the_middle_leaves_nothing_on_the_server() {
+    let (client, server) = options();
+    let mut pair = pair_with(client.clone(), server);
+    let conn = pair.connect();
+    for xid in 0..100 {
+        let item = [data(xid, 9000)];
+        pair.submit(conn, message(xid, 2, &item), &room(2, &[9000]));
+    }
+    pair.until(|pair| !pair.held.is_empty());
+    pair.client = RdmaClient::new(device(), client);
+    pair.until(|pair| !pair.server_down.is_empty());
+    // Replies to a client that is gone go nowhere.
+    for (at, token, call) in std::mem::take(&mut pair.held) {
+        pair.server.reply(at, token, Some(call), Time::ZERO);
+    }
+    assert_eq!(pair.server_pool.in_use(), 0);
+    assert_eq!(pair.client_pool.in_use(), 0);
+}
+
+#[test]
+fn nobody_listening_is_said_at_once() {
+    let mut pair = pair();
+    let mut nowhere = pair.address;
+    nowhere.set_port(1);
+    let conn = pair.client.open(nowhere, Time::ZERO);
+    pair.until(|pair| !pair.down.is_empty());
+    let (at, down) = &pair.down[0];
+    assert_eq!((*at, down.was_up, down.retry), (conn, false, true));
+    assert!(down.reason.contains("refused"), "{}", down.reason);
+}
+
+#[test]
+fn an_error_reply_leaves_the_connection_alone() {
+    let mut pair = pair();
+    pair.answer_with(|call| Some(message(open(call).0, 0, &[data(1, 100_000)])));
+    let conn = pair.connect();
+    let error = pair
+        .call(conn, message(1, 0, &[]), &room(0, &[99_999]))
+        .error();
+    assert!(matches!(error, CallError::Chunk(_)), "{error:?}");
+    pair.call(conn, message(2, 0, &[]), &room(0, &[100_000]))
+        .reply();
+    assert!(pair.down.is_empty());
+}
+
+/// A server on a thread of its own, sleeping in its poll loop; stops when told to.
+fn serve(stop: &Arc<AtomicBool>) -> (SocketAddr, thread::JoinHandle<Counters>) {
+    let (address, ready) = mpsc::channel();
+    let stop = Arc::clone(stop);
+    let server = thread::spawn(move || {
+        let mut server = RdmaServer::new(device(), RdmaServerOptions::default());
+        address.send(server.listen(anywhere()).unwrap()).unwrap();
+        let server = Rc::new(RefCell::new(server));
+        let mut poll = PollLoop::new().unwrap();
+        poll.add(Rc::clone(&server) as Rc<RefCell<dyn Source>>)
+            .unwrap();
+        while !stop.load(Ordering::Acquire) {
+            let mut busy = poll.turn(Time::now());
+            loop {
+                let Some(event) = server.borrow_mut().next_event() else {
+                    break;
+                };
+                busy = true;
+                if let ServerEvent::Call {
+                    conn,
+                    token,
+                    message: call,
+                } = event
+                {
+                    let (xid, words, items) = open(&call);
+                    let reply = Some(message(xid, words, &items));
+                    server.borrow_mut().reply(conn, token, reply, Time::now());
+                }
+            }
+            if !busy {
+                poll.wait(Some(Time::now() + std::time::Duration::from_millis(50)));
+            }
+        }
+        server.borrow().device().counters()
+    });
+    (ready.recv().unwrap(), server)
+}
+
+/// A client that sleeps whenever there is nothing to do.
+struct Sleeper {
+    client: Rc<RefCell<RdmaClient>>,
+    poll: PollLoop,
+    conn: ConnId,
+}
+
+impl Sleeper {
+    fn new(address: SocketAddr) -> Self {
+        let client = RdmaClient::new(device(), RdmaClientOptions::default());
+        let client = Rc::new(RefCell::new(client));
+        let mut poll = PollLoop::new().unwrap();
+        poll.add(Rc::clone(&client) as Rc<RefCell<dyn Source>>)
+            .unwrap();
+        let conn = client.borrow_mut().open(address, Time::now());
+        let mut sleeper = Self { client, poll, conn };
+        assert!(matches!(sleeper.next(), ClientEvent::Up(_)));
+        sleeper
+    }
+
+    fn next(&mut self) -> ClientEvent {
+        loop {
+            if let Some(event) = self.client.borrow_mut().next_event() {
+                return event;
+            }
+            if !self.poll.turn(Time::now()) {
+                self.poll.wait(None);
+            }
+        }
+    }
+
+    fn call(&mut self, xid: u32, items: &[Bytes], lens: &[usize]) -> End {
+        let call = message(xid, 0, items);
+        let mut client = self.client.borrow_mut();
+        client.submit(self.conn, xid, call, &room(0, lens), Time::now());
+        drop(client);
+        match self.next() {
+            ClientEvent::Reply { message, .. } => End::Reply(message),
+            ClientEvent::Failed { error, .. } => End::Failed(error),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// What a call costs when both sides sleep until something arrives.
+#[test]
+fn a_call_takes_one_interrupt_on_each_side_and_a_chunked_one_as_few_as_can_be() {
+    const CALLS: u64 = 50;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (address, server) = serve(&stop);
+    let mut sleeper = Sleeper::new(address);
+    sleeper.call(0, &[], &[]).reply();
+    let interrupts = |sleeper: &Sleeper| sleeper.client.borrow().device().counters().interrupts;
+    let mut xid = 0;
+    let mut cost = |items: &[Bytes], lens: &[usize]| {
+        let before = interrupts(&sleeper);
+        for _ in 0..CALLS {
+            xid += 1;
+            let reply = sleeper.call(xid, items, lens).reply();
+            assert_eq!(open(&reply).0, xid);
+        }
+        interrupts(&sleeper) - before
+    };
+    // Now and then an answer is there before the caller sleeps: that saves one.
+    let null = cost(&[], &[]);
+    let write = cost(&[data(1, 8192)], &[8192]);
+    assert!(
+        null <= CALLS + 1,
+        "{null} interrupts for {CALLS} NULL calls"
+    );
+    assert!(
+        write <= 2 * CALLS + 2,
+        "{write} interrupts for {CALLS} calls with chunks"
+    );
+    stop.store(true, Ordering::Release);
+    let served = server.join().unwrap();
+    assert_eq!(served.sends, 2 * CALLS + 1);
+    assert!(served.interrupts <= 4 * CALLS + 10, "{}", served.interrupts);
+}
