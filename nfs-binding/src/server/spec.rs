@@ -1,8 +1,12 @@
 //! Exports as they are written on a command line.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::{BadNetwork, ExportOptions, Squash};
+use super::{BadNetwork, Export, ExportOptions, Squash};
+use crate::fs::DirectoryFs;
+use crate::fs::directory::DirectoryOptions;
 
 /// Names of options, with the `=` of those that have a value.
 const OPTIONS: [&str; 13] = [
@@ -66,6 +70,21 @@ pub enum SpecError {
 }
 
 impl ExportSpec {
+    /// Opens the directory, for [`super::NfsServer::new`].
+    ///
+    /// # Errors
+    /// As [`DirectoryFs::open`].
+    pub fn open(self) -> io::Result<Export> {
+        let options = DirectoryOptions {
+            sync: self.options.sync,
+        };
+        Ok(Export {
+            backend: Arc::new(DirectoryFs::open(&self.directory, options)?),
+            path: self.path,
+            options: self.options,
+        })
+    }
+
     /// Parses a description. DIR may have colons and equals signs: options begin where all that
     /// follows is options, or else after the last colon unless a slash follows; a name has neither
     /// slash nor colon.
@@ -201,6 +220,16 @@ mod tests {
         assert!(spec.options.allows("10.1.2.3".parse().unwrap()));
         assert!(!spec.options.allows("11.1.2.3".parse().unwrap()));
         assert_eq!(parse("/srv/a:b/c").directory, Path::new("/srv/a:b/c"));
+    }
+
+    #[test]
+    fn what_can_be_opened_can_be_exported() {
+        let host = tempfile::tempdir().unwrap();
+        let text = format!("name={}:ro", host.path().display());
+        let export = parse(&text).open().unwrap();
+        assert_eq!(export.path, "name");
+        assert!(export.options.read_only && export.backend.blocks());
+        assert!(parse("/does/not/exist").open().is_err());
     }
 
     #[test]

@@ -9,7 +9,8 @@ on_both! {
     renaming_directories,
     no_cycles,
     a_moved_object_keeps_its_handle,
-    concurrent_changes,
+    concurrent_changes;
+    as root:
 }
 
 fn rename(rig: &Rig, from_dir: &FileId, from: &[u8], to_dir: &FileId, to: &[u8]) -> FsResult<()> {

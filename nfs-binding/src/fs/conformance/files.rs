@@ -12,8 +12,9 @@ on_both! {
     a_guard_holds_or_not,
     impossible_offsets,
     content_of_other_objects,
-    commit_and_verifier,
-    concurrent_writers,
+    commit_and_verifier;
+    as root:
+    concurrent_writers
 }
 
 fn what_is_written_is_read(rig: &Rig) {

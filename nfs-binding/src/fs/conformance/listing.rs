@@ -8,7 +8,8 @@ on_both! {
     a_long_directory_in_pieces,
     entries_come_with_their_objects,
     a_listing_goes_on_after_changes,
-    bad_cookies,
+    bad_cookies;
+    as root:
 }
 
 /// Lists in pieces of `at_most` entries; `between` is done after each piece.

@@ -141,24 +141,31 @@ fn privileged() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Makes one test of each function for each file system.
+/// Makes one test of each function for each file system. Those after `as root:` need other users than
+/// the one that runs them: on a host's directory only the superuser can try them.
 macro_rules! on_both {
-    ($($test:ident,)*) => {
+    ($($test:ident),*; as root: $($as_root:ident),*) => {
         mod memory {
             $(#[test]
             fn $test() {
                 super::$test(&super::super::Rig::memory());
+            })*
+            $(#[test]
+            fn $as_root() {
+                super::$as_root(&super::super::Rig::memory());
             })*
         }
 
         mod directory {
             $(#[test]
             fn $test() {
-                if !super::super::privileged() {
-                    eprintln!("not the superuser: not tried");
-                    return;
-                }
                 super::$test(&super::super::Rig::directory());
+            })*
+            $(#[test]
+            fn $as_root() {
+                if super::super::privileged() {
+                    super::$as_root(&super::super::Rig::directory());
+                }
             })*
         }
     };

@@ -7,10 +7,11 @@ on_both! {
     refused_names,
     dots,
     creation_modes,
-    exclusive_creation_is_repeatable,
-    kinds_of_objects,
     links_share_an_object,
-    stale_and_foreign_handles,
+    stale_and_foreign_handles;
+    as root:
+    exclusive_creation_is_repeatable,
+    kinds_of_objects
 }
 
 fn odd_names(rig: &Rig) {

@@ -3,6 +3,7 @@
 use super::*;
 
 on_both! {
+    ; as root:
     new_objects_belong_to_the_caller,
     content_needs_permission,
     names_need_permission,
@@ -10,7 +11,7 @@ on_both! {
     set_id_bits_go,
     sticky_directories,
     what_access_says,
-    unreadable_directories,
+    unreadable_directories
 }
 
 fn other() -> Caller {

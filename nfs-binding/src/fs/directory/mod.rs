@@ -42,10 +42,12 @@ use node::Node;
 use scan::Index;
 use table::Table;
 
+mod change;
 mod content;
 mod find;
 mod host;
 mod key;
+mod list;
 mod make;
 mod node;
 mod remove;
@@ -152,138 +154,6 @@ impl DirectoryFs {
     /// For whom an operation is really done.
     fn identity<'a>(&'a self, who: &'a Caller) -> &'a Caller {
         self.identity.as_ref().unwrap_or(who)
-    }
-
-    fn stripe(&self, node: &Node) -> usize {
-        usize::from(key::step_of(node.key.ino)) % STRIPES
-    }
-
-    /// Keeps other operations of this server from changing the object: what is noted of it before
-    /// and after a change is then exact.
-    fn hold(&self, node: &Node) -> MutexGuard<'_, ()> {
-        locked(&self.stripes[self.stripe(node)])
-    }
-
-    /// The same for two objects.
-    fn hold_both(&self, one: &Node, other: &Node) -> impl Sized {
-        let (one, other) = (self.stripe(one), self.stripe(other));
-        let first = locked(&self.stripes[one.min(other)]);
-        let second = (one != other).then(|| locked(&self.stripes[one.max(other)]));
-        (first, second)
-    }
-
-    /// Changes an object, noting its attributes before and after, and then brings to stable
-    /// storage what `change` says.
-    fn change<T>(
-        &self,
-        id: &FileId,
-        change: impl FnOnce(&Handle, &Attributes, &mut Unstable) -> FsResult<T>,
-    ) -> Change<T> {
-        let handle = match self.find(id) {
-            Ok(handle) => handle,
-            Err(error) => return Change::refused(error),
-        };
-        let held = self.hold(&handle.node);
-        let now = match handle.node.attributes() {
-            Ok(now) => now,
-            Err(error) => return Change::refused(error),
-        };
-        let mut unstable = Unstable::new();
-        let result = change(&handle, &now, &mut unstable);
-        let wcc = WccData {
-            before: Some(wcc(&now)),
-            after: handle.node.attributes().ok(),
-        };
-        // Not under the lock: operations on the same directory then share the wait for the disk.
-        drop(held);
-        let result = result.and_then(|value| {
-            self.make_stable(&unstable)?;
-            Ok(value)
-        });
-        Change { wcc, result }
-    }
-
-    /// Sets what is planned of an object that exists.
-    fn apply(&self, node: &Node, plan: &SetAttributes) -> FsResult<()> {
-        // The owner first: that takes set-id bits away, which the mode then has or has not.
-        if plan.uid.is_some() || plan.gid.is_some() {
-            host::chown(node, plan.uid, plan.gid)?;
-        }
-        // A symbolic link has no mode of its own.
-        if let Some(mode) = plan.mode
-            && node.file_type != FileType::Symlink
-        {
-            self.files.chmod(node.as_fd(), mode)?;
-        }
-        if let Some(size) = plan.size {
-            if size > MAX_FILE_SIZE {
-                return Err(FsError::FileTooLarge);
-            }
-            rustix::fs::ftruncate(&node.content(&self.files, true)?.fd, size)?;
-        }
-        if plan.atime != SetTime::Keep || plan.mtime != SetTime::Keep {
-            host::set_times(node, plan.atime, plan.mtime)?;
-        }
-        Ok(())
-    }
-
-    /// Lists a directory; `None` instead of an object where it cannot be had.
-    fn listed_object(&self, dir: &Handle, own: &Attributes, name: &[u8]) -> Option<Object> {
-        if name == b"." {
-            let id = key::encode(dir.node.key, &dir.trail);
-            let attributes = own.clone();
-            return Some(Object { id, attributes });
-        }
-        // The client knows the way it came.
-        if name == b".." {
-            return None;
-        }
-        let stat = host::stat_child(&dir.node, name).ok()?;
-        if stat.stx_mnt_id != self.mount {
-            return None;
-        }
-        let key = Key::of(&stat, self.births);
-        let below = self.trail_below(&dir.node, dir.trail);
-        let trail = locked(&self.table).saw(key, dir.node.key, name, below);
-        Some(Object {
-            id: key::encode(key, &trail),
-            attributes: host::attributes(&stat),
-        })
-    }
-
-    /// The directory above, which is in the export too.
-    fn parent(&self, dir: &Handle) -> FsResult<Object> {
-        if dir.node.key == self.root.key {
-            return Err(FsError::Access);
-        }
-        let path = host::open_parent(&dir.node)?;
-        let stat = host::stat(&path)?;
-        let key = Key::of(&stat, self.births);
-        let mut above = Vec::new();
-        // Up to the root: a directory that was moved out of the export has another.
-        let mut at = (path, stat);
-        while Key::of(&at.1, self.births) != self.root.key {
-            let next = host::open_parent(&at.0)?;
-            let stat = host::stat(&next)?;
-            if stat.stx_ino == at.1.stx_ino {
-                return Err(FsError::Access);
-            }
-            above.push(stat.stx_ino);
-            at = (next, stat);
-        }
-        // The last one pushed is the root, which trails leave out.
-        above.pop();
-        let trail = above
-            .iter()
-            .rev()
-            .fold(Trail::default(), |trail, &ino| trail.below(ino));
-        let trail = locked(&self.table)
-            .place(&key)
-            .map_or(trail, |place| place.trail);
-        Ok(Object {
-            id: key::encode(key, &trail),
-            attributes: host::attributes(&stat),
-        })
     }
 }
 
@@ -448,42 +318,7 @@ impl FileSystem for DirectoryFs {
         objects: bool,
         take: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> FsResult<Listing> {
-        let dir = self.find(dir)?;
-        let attributes = dir.node.attributes()?;
-        permission::require_directory(&attributes)?;
-        permission::require(&attributes, self.identity(who), permission::READ)?;
-        // The host's cookies stay valid, so there is one verifier for all time.
-        if cookie != 0 && verifier != Verifier::default() {
-            return Err(FsError::BadCookie);
-        }
-        let objects =
-            objects && permission::require_search(&attributes, self.identity(who)).is_ok();
-        let opened = self
-            .files
-            .reopen(dir.node.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let at_root = dir.node.key == self.root.key;
-        let eof = host::list(&opened, cookie, |entry| {
-            let object = objects
-                .then(|| self.listed_object(&dir, &attributes, entry.name))
-                .flatten();
-            // What is above the root is nobody's business.
-            let fileid = match (&object, entry.name) {
-                (Some(object), _) => object.attributes.fileid,
-                (None, b"..") if at_root => dir.node.key.ino,
-                (None, _) => entry.ino,
-            };
-            Ok(take(&DirEntry {
-                fileid,
-                name: entry.name,
-                cookie: entry.cookie,
-                object,
-            }))
-        })?;
-        Ok(Listing {
-            verifier: Verifier::default(),
-            eof,
-            attributes,
-        })
+        self.list(self.identity(who), dir, (cookie, verifier), objects, take)
     }
 
     fn space(&self, _: &Caller, file: &FileId) -> FsResult<Space> {

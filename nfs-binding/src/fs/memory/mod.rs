@@ -22,6 +22,7 @@ use node::{Body, Entries, NODE_COST, Node, State};
 
 mod budget;
 mod content;
+mod list;
 mod node;
 mod tree;
 
@@ -218,24 +219,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn lookup(&self, who: &Caller, dir: &FileId, name: &[u8]) -> FsResult<Found> {
-        let dir = self.node(dir)?;
-        let (directory, ino) = {
-            let state = shared(&dir.state);
-            permission::require_search(&state.attributes, who)?;
-            name::check(name)?;
-            let entries = state.entries()?;
-            let ino = match name {
-                b"." => dir.ino,
-                b".." if dir.ino == ROOT => return Err(FsError::Access),
-                b".." => entries.parent,
-                _ => entries.get(name).ok_or(FsError::NotFound)?,
-            };
-            (state.attributes.clone(), ino)
-        };
-        // It may have been taken away since: the directory is not stale then.
-        let node = self.by_ino(ino).map_err(|_| FsError::NotFound)?;
-        let object = self.object(&node);
-        Ok(Found { object, directory })
+        self.find(who, dir, name)
     }
 
     fn access(&self, who: &Caller, id: &FileId, wanted: Access) -> FsResult<(Access, Attributes)> {
@@ -375,44 +359,7 @@ impl FileSystem for MemoryFs {
         objects: bool,
         take: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> FsResult<Listing> {
-        let node = self.node(dir)?;
-        let (attributes, mut batch) = {
-            let state = shared(&node.state);
-            permission::require_directory(&state.attributes)?;
-            permission::require(&state.attributes, who, permission::READ)?;
-            let entries = state.entries()?;
-            // Cookies stay good for as long as the directory lives: the verifier never changes.
-            if cookie != 0 && (verifier != self.verifier || !entries.gave(cookie)) {
-                return Err(FsError::BadCookie);
-            }
-            (state.attributes.clone(), entries.after(node.ino, cookie))
-        };
-        let objects = objects && permission::require_search(&attributes, who).is_ok();
-        let mut eof = true;
-        // The lock is not held while objects are looked at: see the top of this file.
-        'batches: while let Some(last) = batch.last().map(|&(cookie, ..)| cookie) {
-            for (cookie, name, ino) in &batch {
-                let entry = DirEntry {
-                    fileid: *ino,
-                    name,
-                    cookie: *cookie,
-                    object: objects
-                        .then(|| self.by_ino(*ino).ok())
-                        .flatten()
-                        .map(|node| self.object(&node)),
-                };
-                if !take(&entry) {
-                    eof = false;
-                    break 'batches;
-                }
-            }
-            batch = shared(&node.state).entries()?.after(node.ino, last);
-        }
-        Ok(Listing {
-            verifier: self.verifier,
-            eof,
-            attributes,
-        })
+        self.list(who, dir, (cookie, verifier), objects, take)
     }
 
     fn space(&self, _: &Caller, file: &FileId) -> FsResult<Space> {
