@@ -17,7 +17,7 @@ use rpc_transport::rdma::{
     Requester, RequesterAction, RequesterConfig, Responder, ResponderAction, ResponderConfig,
     header_len,
 };
-use rpc_transport::{CallError, ClientPort, ReplyRoom, ServerPort};
+use rpc_transport::{CallError, ReplyRoom, ServerPort};
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header, ReadSegment, Segment, WriteChunk};
 use smallvec::smallvec;
 use verbs::{Pool, Region, RemoteSegment, Stag, Time};

@@ -3,28 +3,21 @@
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use conveyance::Limits;
 use onc_rpc::Message;
 use rpcrdma_v1::{Agreed, PrivateData};
 use verbs::{
-    Completion, ConnectError, ConnectOptions, Device, Disconnect, Event, Poller, QpId, SendWr,
-    Stag, Success, Time, WorkError,
+    Completion, ConnectOptions, Device, Event, Poller, QpId, SendWr, Stag, Success, Time, WorkError,
 };
 
+use super::driver::{LINGER, RETRY, ended, max_segment, not_connected, note};
 use super::link::{Done, EXTRA_RECEIVES, Link};
 use super::options::RdmaClientOptions;
 use super::requester::{RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters};
 use super::wire;
 use crate::{ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
-
-/// How often something that waits for memory is tried again.
-pub(crate) const RETRY: Duration = Duration::from_millis(1);
-/// How long a connection that this side ends may take to end in order. What is registered for its
-/// calls stays so meanwhile, and a peer that is gone would never answer.
-pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// A connection, being made or made.
 struct Connection {
@@ -252,51 +245,6 @@ fn reclaim(device: &mut dyn Device, connection: &mut Connection, id: RegId, stag
             tracing::error!(%stag, %error, "memory not reclaimed, closing the connection");
             device.abort(qp);
         }
-    }
-}
-
-/// The longest segment that the device and the options allow.
-pub(crate) fn max_segment(device: &dyn Device, option: u32) -> u64 {
-    let region = device.attributes().max_region as u64;
-    region.min(u64::from(option)).max(1)
-}
-
-/// Keeps the first failure that is a cause and not a consequence.
-pub(crate) fn note(failure: &mut Option<WorkError>, error: WorkError) {
-    if error != WorkError::Flushed {
-        failure.get_or_insert(error);
-    }
-}
-
-/// Why a connection ended, in words.
-pub(crate) fn end_reason(reason: &Disconnect, failure: Option<WorkError>) -> String {
-    match failure {
-        Some(failure) => format!("{reason} ({failure})"),
-        None => reason.to_string(),
-    }
-}
-
-fn ended(reason: &Disconnect, failure: Option<WorkError>) -> Down {
-    Down {
-        reason: end_reason(reason, failure),
-        retry: true,
-        was_up: true,
-    }
-}
-
-/// Why a connection was not made. `met`: that server was connected to before.
-fn not_connected(error: &ConnectError, met: bool) -> Down {
-    let retry = match error {
-        ConnectError::Rejected { .. } => false,
-        // The peer speaks another protocol; but one that was met before does not, and is more
-        // likely to have been stopped in the middle of the set-up.
-        ConnectError::Protocol(_) => met,
-        _ => true,
-    };
-    Down {
-        reason: error.to_string(),
-        retry,
-        was_up: false,
     }
 }
 

@@ -6,6 +6,7 @@
 //! plans ([`conveyance`]); each one is logged at debug level.
 
 mod client;
+mod driver;
 mod link;
 mod memory;
 mod options;

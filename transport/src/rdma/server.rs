@@ -13,7 +13,7 @@ use verbs::{
     SendWr, Success, Time, WorkError,
 };
 
-use super::client::{LINGER, RETRY, end_reason, max_segment, note};
+use super::driver::{LINGER, RETRY, end_reason, max_segment, note};
 use super::link::{Done, EXTRA_RECEIVES, Link};
 use super::options::RdmaServerOptions;
 use super::responder::{ReadId, Responder, ResponderAction, ResponderConfig, ResponderCounters};

@@ -5,17 +5,19 @@
 //! ended locally, and only then the reply is delivered (RFC 8166, section 4.4.1): nobody looks at
 //! memory that the responder can still reach, and nothing stays registered after its call.
 
+mod action;
 mod call;
 
 use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use conveyance::{Limits, ReplyNeed, Shape, plan_call};
-use onc_rpc::{Message, Segments};
+use onc_rpc::Message;
 use rpcrdma_v1::{ErrorBody, RequesterCredits, Returned};
 use slab::Slab;
-use verbs::{Pool, Region, RemoteSegment, Stag};
+use verbs::{Region, RemoteSegment, Stag};
 
+pub use self::action::{RegId, RequesterAction, RequesterConfig, RequesterCounters};
 use self::call::{Ended, Outstanding, Phase, Prepared, prepare};
 use super::wire::{self, FromResponder};
 use crate::{CallError, ReplyRoom};
@@ -24,81 +26,6 @@ use crate::{CallError, ReplyRoom};
 const REPLY_HEADER: u64 = 24;
 /// The longest reply without results: PROG_MISMATCH and its two numbers.
 const SHORTEST_NEED: u64 = REPLY_HEADER + 8;
-
-/// A registration: which of which call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RegId {
-    pub(super) call: usize,
-    pub(super) index: usize,
-}
-
-/// What the requester's driver must do, in the order given.
-#[derive(Debug)]
-pub enum RequesterAction {
-    /// Register this memory; [`Requester::registered`] answers.
-    Register {
-        /// For the answer.
-        id: RegId,
-        /// The memory.
-        region: Region,
-    },
-    /// Send this message.
-    Send {
-        /// Header and payload.
-        gather: Segments,
-    },
-    /// Invalidate this handle, then take its memory back; [`Requester::reclaimed`] answers.
-    Invalidate {
-        /// For the answer.
-        id: RegId,
-        /// The handle.
-        stag: Stag,
-    },
-    /// Take back the memory of this handle, which the responder invalidated;
-    /// [`Requester::reclaimed`] answers.
-    Reclaim {
-        /// For the answer.
-        id: RegId,
-        /// The handle.
-        stag: Stag,
-    },
-    /// A reply for the upper layer.
-    Deliver {
-        /// Of which call.
-        xid: u32,
-        /// From its XID on, items in order of their write chunks.
-        message: Message,
-    },
-    /// A call ended without a reply.
-    Fail {
-        /// Which.
-        xid: u32,
-        /// Why.
-        error: CallError,
-    },
-}
-
-/// What a requester is made with.
-#[derive(Clone, Debug)]
-pub struct RequesterConfig {
-    /// Most calls outstanding; receives for their replies are posted.
-    pub credits: u32,
-    /// Where memory for results comes from.
-    pub pool: Pool,
-}
-
-/// Things worth counting that end no call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RequesterCounters {
-    /// Replies to calls that are not there (any more).
-    pub unknown_xid: u64,
-    /// Messages that had to be discarded silently (RFC 8166, section 4.5).
-    pub discarded: u64,
-    /// Replies to calls that had been cancelled.
-    pub cancelled_replies: u64,
-    /// Most calls outstanding at the same time.
-    pub most_in_flight: u32,
-}
 
 /// A call that has not been looked at yet.
 #[derive(Debug)]

@@ -1,0 +1,59 @@
+//! What the client's and the server's driver have in common.
+
+use std::time::Duration;
+
+use verbs::{ConnectError, Device, Disconnect, WorkError};
+
+use crate::Down;
+
+/// How often something that waits for memory is tried again.
+pub(crate) const RETRY: Duration = Duration::from_millis(1);
+/// How long a connection that this side ends may take to end in order. What is registered for its
+/// calls stays so meanwhile, and a peer that is gone would never answer.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
+
+/// The longest segment that the device and the options allow.
+pub(crate) fn max_segment(device: &dyn Device, option: u32) -> u64 {
+    let region = device.attributes().max_region as u64;
+    region.min(u64::from(option)).max(1)
+}
+
+/// Keeps the first failure that is a cause and not a consequence.
+pub(crate) fn note(failure: &mut Option<WorkError>, error: WorkError) {
+    if error != WorkError::Flushed {
+        failure.get_or_insert(error);
+    }
+}
+
+/// Why a connection ended, in words.
+pub(crate) fn end_reason(reason: &Disconnect, failure: Option<WorkError>) -> String {
+    match failure {
+        Some(failure) => format!("{reason} ({failure})"),
+        None => reason.to_string(),
+    }
+}
+
+/// Why a connection that was made is gone.
+pub(crate) fn ended(reason: &Disconnect, failure: Option<WorkError>) -> Down {
+    Down {
+        reason: end_reason(reason, failure),
+        retry: true,
+        was_up: true,
+    }
+}
+
+/// Why a connection was not made. `met`: that server was connected to before.
+pub(crate) fn not_connected(error: &ConnectError, met: bool) -> Down {
+    let retry = match error {
+        ConnectError::Rejected { .. } => false,
+        // The peer speaks another protocol; but one that was met before does not, and is more
+        // likely to have been stopped in the middle of the set-up.
+        ConnectError::Protocol(_) => met,
+        _ => true,
+    };
+    Down {
+        reason: error.to_string(),
+        retry,
+        was_up: false,
+    }
+}
