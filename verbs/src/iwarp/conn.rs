@@ -480,9 +480,12 @@ impl Conn {
 
     /// Receives and sends.
     fn stream(&mut self, cx: &mut Cx<'_>) {
+        let before = cx.events.len();
         let result = self.receive(cx).and_then(|()| self.flush_or_listen(cx));
         if self.phase == Phase::AwaitFirst && self.endpoint.is_open() {
             self.establish(Bytes::new(), cx);
+            // Messages that came in the same read are told of after that.
+            cx.events.make_contiguous()[before..].rotate_right(1);
         }
         match result {
             Err(over) => self.over(over, cx),
