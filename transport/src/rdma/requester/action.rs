@@ -15,7 +15,7 @@ pub struct RegId {
 /// What the requester's driver must do, in the order given.
 #[derive(Debug)]
 pub enum RequesterAction {
-    /// Register this memory; [`Requester::registered`] answers.
+    /// Register this memory; [`Requester::registered`](super::Requester::registered) answers.
     Register {
         /// For the answer.
         id: RegId,
@@ -27,7 +27,8 @@ pub enum RequesterAction {
         /// Header and payload.
         gather: Segments,
     },
-    /// Invalidate this handle, then take its memory back; [`Requester::reclaimed`] answers.
+    /// Invalidate this handle, then take its memory back;
+    /// [`Requester::reclaimed`](super::Requester::reclaimed) answers.
     Invalidate {
         /// For the answer.
         id: RegId,
@@ -35,7 +36,7 @@ pub enum RequesterAction {
         stag: Stag,
     },
     /// Take back the memory of this handle, which the responder invalidated;
-    /// [`Requester::reclaimed`] answers.
+    /// [`Requester::reclaimed`](super::Requester::reclaimed) answers.
     Reclaim {
         /// For the answer.
         id: RegId,

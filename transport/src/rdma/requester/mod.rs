@@ -402,7 +402,8 @@ fn ended(returned: Returned, message: Message) -> Ended {
         )),
         Returned::Error(ErrorBody::Version { low, high }) => {
             Ended::Failed(CallError::Protocol(format!(
-                "the server speaks RPC-over-RDMA versions {low} to {high}, this call was version {}",
+                "the server speaks RPC-over-RDMA versions {low} to {high}, \
+                 this call was version {}",
                 wire::VERSION
             )))
         }

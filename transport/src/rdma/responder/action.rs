@@ -15,7 +15,7 @@ pub struct ReadId {
 /// What the responder's driver must do, in the order given.
 #[derive(Debug)]
 pub enum ResponderAction {
-    /// Start an RDMA Read; [`Responder::read_done`] answers.
+    /// Start an RDMA Read; [`Responder::read_done`](super::Responder::read_done) answers.
     Read {
         /// For the answer.
         id: ReadId,
@@ -42,7 +42,7 @@ pub enum ResponderAction {
         /// The requester's handle to invalidate with it.
         invalidate: Option<Stag>,
     },
-    /// A call for the upper layer; [`Responder::reply`] answers.
+    /// A call for the upper layer; [`Responder::reply`](super::Responder::reply) answers.
     Deliver {
         /// For the answer.
         token: u64,
