@@ -85,3 +85,11 @@ impl Capture {
         Ok(())
     }
 }
+
+impl Drop for Capture {
+    /// Nothing is left running when a check ends early.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

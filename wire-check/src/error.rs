@@ -1,4 +1,4 @@
-//! Why a check could not be made. (A check that was made and failed is a [`crate::Verdict`].)
+//! Why a check could not be made. (A check that was made and failed is a [`crate::verdict::Verdict`].)
 
 use std::io;
 
