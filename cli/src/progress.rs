@@ -2,14 +2,11 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal};
-use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often the spinner moves.
-const TICK: Duration = Duration::from_millis(120);
-
-/// One line on standard error that says what is being done; gone when dropped.
+/// One line on standard error that says what is being done; gone when dropped. It moves only when
+/// told to: a thread of its own would take processor time from what is measured.
 pub(crate) struct Status {
     bar: Option<ProgressBar>,
 }
@@ -32,13 +29,6 @@ impl Status {
         if let Some(bar) = &self.bar {
             bar.set_message(what.to_string());
             bar.tick();
-        }
-    }
-
-    /// Moves the spinner by itself. Not while something is measured: it takes processor time.
-    pub(crate) fn spin(&self) {
-        if let Some(bar) = &self.bar {
-            bar.enable_steady_tick(TICK);
         }
     }
 }

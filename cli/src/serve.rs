@@ -42,6 +42,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         ..ServerOptions::default()
     };
     let (exports, key) = (exports(args)?, key(args)?);
+    let describe = |export: &Export| format!("export {} {}", export.path, export.options);
     let lines: Vec<String> = exports.iter().map(describe).collect();
     let service = NfsServer::new(exports, key).map_err(|e| Failure::Usage(e.to_string()))?;
     let mut server = Server::new(Box::new(service), options).context("cannot start the server")?;
@@ -64,7 +65,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 
     let stop = stop_on_signal()?;
     for line in lines {
-        say(format_args!("export {line}"))?;
+        say(format_args!("{line}"))?;
     }
     say(format_args!(
         "listening rdma {rdma_address} {DEFAULT_DEVICE}"
@@ -87,7 +88,8 @@ fn exports(args: &ServeArgs) -> Result<Vec<Export>, Failure> {
         let directory = DirectoryFs::open(&spec.directory, options)
             .context(format_args!("cannot export {}", spec.directory.display()))?;
         exports.push(Export {
-            path: spec.path,
+            // As it appears in URLs, whether it is a directory or a name.
+            path: format!("/{}", spec.path.trim_start_matches('/')),
             backend: Arc::new(directory),
             options: spec.options,
         });
@@ -154,16 +156,6 @@ fn default_key_file() -> Option<PathBuf> {
     let state = absolute("XDG_STATE_HOME")
         .or_else(|| Some(absolute("HOME")?.join(".local").join("state")))?;
     Some(state.join("rpcrdma").join("handle-key"))
-}
-
-/// `PATH OPTIONS`; a path always shows with a slash.
-fn describe(export: &Export) -> String {
-    let slash = if export.path.starts_with('/') {
-        ""
-    } else {
-        "/"
-    };
-    format!("{slash}{} {}", export.path, export.options)
 }
 
 /// Writes a line to standard output. A server does not end because nobody reads that.

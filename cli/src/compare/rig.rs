@@ -160,6 +160,28 @@ impl Rig {
         Ok((self.usage()? - before, calls))
     }
 
+    /// Repeats `op`, one call at a time, after one that is not timed.
+    ///
+    /// # Errors
+    /// An operation failed.
+    pub(crate) fn timed(
+        &mut self,
+        op: Op,
+        count: u32,
+        latency: &mut Latency,
+    ) -> Result<(), Failure> {
+        let target = &self.target;
+        self.mounted.reached.runtime.block_on(async {
+            target.perform(op).await?;
+            for _ in 0..count {
+                let start = Instant::now();
+                target.perform(op).await?;
+                latency.record(start.elapsed());
+            }
+            Ok(())
+        })
+    }
+
     /// Repeats `op` with several calls in flight; returns how often, and how long that took.
     ///
     /// # Errors

@@ -18,14 +18,6 @@ impl Mode {
     pub(crate) fn is_busy(self) -> bool {
         self == Self::Busy
     }
-
-    /// Its name in the tables.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Blocking => "blocking",
-            Self::Busy => "busy",
-        }
-    }
 }
 
 /// Measured costs of one operation. What does not apply is null; nothing is guessed.

@@ -5,18 +5,17 @@ use std::time::Duration;
 
 use crate::compare::latency::Latency;
 use crate::compare::op::Op;
-use crate::compare::rig::Budget;
-use crate::compare::rows::Row;
+use crate::compare::rig::Rig;
+use crate::compare::rows::{Mode, Row};
 use crate::compare::set::{self, Setting};
 use crate::failure::Failure;
 
 /// The shorter link's delay each way, when none was asked for.
 pub(crate) const DELAY: Duration = Duration::from_millis(1);
 /// Calls per operation and link. Their median counts, and the link takes most of their time.
-const COUNT: u32 = 15;
-
-/// Median latencies over a link: operation, conveyance, microseconds.
-type Medians = Vec<(Op, &'static str, f64)>;
+const COUNT: u32 = 21;
+/// Calls over one link before the other has its turn.
+const TURN: u32 = 3;
 
 /// Measures `ops` over links of the setting's delay and of twice that, and enters the slope into `rows`.
 ///
@@ -24,19 +23,46 @@ type Medians = Vec<(Op, &'static str, f64)>;
 /// An operation failed.
 pub(crate) fn measure(setting: Setting<'_>, ops: &[Op], rows: &mut [Row]) -> Result<(), Failure> {
     let delay = setting.delay;
-    let near = medians(&setting, ops)?;
     let twice = Setting {
         delay: delay * 2,
         ..setting
     };
-    let far = medians(&twice, ops)?;
-    for ((op, conveyance, near), (_, _, far)) in near.into_iter().zip(far) {
-        let matching = rows.iter_mut().filter(|row| {
-            (row.op, row.size, row.conveyance) == (op.name(), op.size().map(u64::from), conveyance)
-        });
-        for row in matching {
-            row.round_trips = Some(slope(near, far, delay));
+    let mut near = set::rigs(&setting)?;
+    let mut far = set::rigs(&twice)?;
+    let count = setting.args.count.unwrap_or(COUNT).min(COUNT);
+    for &op in ops {
+        for (near, far) in near.iter_mut().zip(&mut far) {
+            let mut latencies = [Latency::new(), Latency::new()];
+            // In turns, so that what disturbs one disturbs the other.
+            for _ in 0..count.div_ceil(TURN) {
+                for (rig, latency) in [&mut *near, &mut *far].into_iter().zip(&mut latencies) {
+                    turn(rig, op, setting.mode, latency)?;
+                }
+            }
+            let [short, long] = latencies.map(|latency| latency.p50_us());
+            let slope = short
+                .zip(long)
+                .map(|(short, long)| slope(short, long, delay));
+            let size = op.size().map(u64::from);
+            let of_op = rows.iter_mut().filter(|row| {
+                (row.op, row.size, row.conveyance) == (op.name(), size, near.conveyance)
+            });
+            for row in of_op {
+                row.round_trips = slope;
+            }
         }
+    }
+    Ok(())
+}
+
+/// A few calls over one link.
+fn turn(rig: &mut Rig, op: Op, mode: Mode, latency: &mut Latency) -> Result<(), Failure> {
+    if mode.is_busy() {
+        rig.resume()?;
+    }
+    rig.timed(op, TURN, latency)?;
+    if mode.is_busy() {
+        rig.pause()?;
     }
     Ok(())
 }
@@ -44,30 +70,6 @@ pub(crate) fn measure(setting: Setting<'_>, ops: &[Op], rows: &mut [Row]) -> Res
 /// Each way becomes longer by `delay`, a round trip by twice that.
 fn slope(near_us: f64, far_us: f64, delay: Duration) -> f64 {
     (far_us - near_us) / (2.0 * delay.as_secs_f64() * 1e6)
-}
-
-fn medians(setting: &Setting<'_>, ops: &[Op]) -> Result<Medians, Failure> {
-    let (args, mode) = (setting.args, setting.mode);
-    let mut rigs = set::rigs(setting)?;
-    let budget = Budget {
-        time: Duration::ZERO,
-        count: Some(args.count.unwrap_or(COUNT).min(COUNT)),
-    };
-    let mut out = Medians::new();
-    for rig in &mut rigs {
-        if mode.is_busy() {
-            rig.resume()?;
-        }
-        for &op in ops {
-            let mut latency = Latency::new();
-            rig.one_at_a_time(op, budget, &mut latency)?;
-            out.extend(latency.p50_us().map(|p50| (op, rig.conveyance, p50)));
-        }
-        if mode.is_busy() {
-            rig.pause()?;
-        }
-    }
-    Ok(out)
 }
 
 #[cfg(test)]
