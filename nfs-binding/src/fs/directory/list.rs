@@ -1,4 +1,4 @@
-//! READDIR, and the way up.
+//! READDIR, LOOKUP, and the way up.
 
 use super::*;
 
@@ -60,14 +60,19 @@ impl DirectoryFs {
         if name == b".." {
             return None;
         }
-        let stat = host::stat_child(&dir.node, name).ok()?;
+        self.entry(dir, name).ok()
+    }
+
+    /// The entry `name` of a directory. It is looked at, not opened: most are never read.
+    pub(super) fn entry(&self, dir: &Handle, name: &[u8]) -> FsResult<Object> {
+        let stat = host::stat_child(&dir.node, name)?;
         if stat.stx_mnt_id != self.mount {
-            return None;
+            return Err(FsError::Access);
         }
         let key = Key::of(&stat, self.births);
         let below = self.trail_below(&dir.node, dir.trail);
         let trail = locked(&self.table).saw(key, dir.node.key, name, below);
-        Some(Object {
+        Ok(Object {
             id: key::encode(key, &trail),
             attributes: host::attributes(&stat),
         })

@@ -210,7 +210,7 @@ impl FileSystem for DirectoryFs {
         let object = match name {
             b"." => self.object(&dir)?,
             b".." => self.parent(&dir)?,
-            _ => self.object(&self.child(&dir, name)?)?,
+            _ => self.entry(&dir, name)?,
         };
         Ok(Found { object, directory })
     }
