@@ -116,6 +116,8 @@ pub(super) struct Conn {
     pub(super) writable: bool,
     /// The last read was a short one: it took all bytes, but a FIN may be behind them.
     pub(super) may_have_ended: bool,
+    /// It is in the device's list of such connections.
+    pub(super) suspected: bool,
     /// When the phase is given up.
     pub(super) deadline: Option<Time>,
     pub(super) endpoint: Endpoint,
@@ -141,6 +143,7 @@ impl Conn {
             readable: true,
             writable: true,
             may_have_ended: false,
+            suspected: false,
             deadline: None,
             endpoint: Endpoint::new(QpId(id), limits),
             socket: Some(Arc::new(socket)),
@@ -502,7 +505,11 @@ impl Conn {
         while self.readable && turn < RECEIVE_TURN {
             let mut buffers = self.endpoint.buffers()?;
             let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-            let received = (&*socket).read_vectored(&mut buffers);
+            let received = match &mut buffers[..] {
+                // Cheaper than a vector of one.
+                [one] => (&*socket).read(one),
+                several => (&*socket).read_vectored(several),
+            };
             drop(buffers);
             match received {
                 Ok(0) => return Err(Over::Eof),
@@ -536,11 +543,18 @@ impl Conn {
             if gathered == 0 {
                 break;
             }
-            let sent = socket::send(&socket, &slices);
+            let sent = if gathered <= socket::SHORT {
+                socket::send_short(&socket, &slices)
+            } else {
+                socket::send(&socket, &slices)
+            };
             drop(slices);
             match sent {
                 Ok(n) => {
                     cx.counters.wire_bytes_sent += n as u64;
+                    if gathered <= socket::SHORT {
+                        cx.counters.copied_bytes += self.endpoint.framed_payload() as u64;
+                    }
                     self.endpoint.sent(n, &mut cx.out());
                     self.writable = n == gathered;
                 }

@@ -225,6 +225,11 @@ impl Endpoint {
         Ok(self.transmitter.gather(slices))
     }
 
+    /// Payload bytes among what is framed.
+    pub(super) fn framed_payload(&self) -> usize {
+        self.transmitter.payload()
+    }
+
     /// `n` bytes of what was gathered are with TCP.
     pub(super) fn sent(&mut self, n: usize, out: &mut Out<'_>) {
         let Self {

@@ -34,6 +34,10 @@ const TICK: Duration = Duration::from_millis(1);
 /// After this many ticks in which the owner only waited, the thread parks. So an owner that waits
 /// often does not have to unpark it often.
 const QUIET_TICKS: u32 = 100;
+/// In every so many ticks FINs are looked for that a read may have left behind. A read that was
+/// not filled took all bytes, so no other follows it; but if the peer's FIN was there already, the
+/// edge that told of the bytes told of it too and no other comes.
+const TICKS_PER_LOOK: u32 = 5;
 /// The presence's bit that says that the owner waits; the others count its polls and waits.
 const WAITING: u64 = 1;
 
@@ -105,7 +109,7 @@ impl Shared {
 
     /// The background thread.
     pub(super) fn run(&self) {
-        let mut quiet = 0;
+        let (mut quiet, mut ticks) = (0, 0_u32);
         while !self.stop.load(SeqCst) {
             let before = self.presence.load(SeqCst);
             if self.live.load(SeqCst) == 0 || quiet >= QUIET_TICKS {
@@ -118,6 +122,12 @@ impl Shared {
                 continue;
             }
             thread::park_timeout(TICK);
+            ticks = ticks.wrapping_add(1);
+            if ticks.is_multiple_of(TICKS_PER_LOOK) {
+                let mut state = self.state();
+                state.look_for_fins();
+                self.wake_if_armed(&state);
+            }
             if self.presence.load(SeqCst) != before {
                 quiet = 0;
             } else if before & WAITING != 0 {
@@ -136,9 +146,7 @@ impl Shared {
             let sockets = {
                 let mut state = self.state();
                 state.run_live(ready.as_deref());
-                if state.armed && !state.events.is_empty() {
-                    ring(&self.wake);
-                }
+                self.wake_if_armed(&state);
                 self.live.store(state.live(), SeqCst);
                 state.live_sockets()
             };
@@ -163,7 +171,11 @@ impl Shared {
         self.taken.store(false, SeqCst);
         hush(&self.called_off);
         // The owner came while events were made: it sees them, or armed before and is woken here.
-        let state = self.state();
+        self.wake_if_armed(&self.state());
+    }
+
+    /// Tells an owner that waits of events that it did not cause.
+    fn wake_if_armed(&self, state: &State) {
         if state.armed && !state.events.is_empty() {
             ring(&self.wake);
         }

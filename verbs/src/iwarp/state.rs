@@ -29,10 +29,6 @@ use crate::{
 const MAX_HALF_OPEN: usize = 64;
 /// Connections that are over and drain, at most.
 const MAX_DRAINING: usize = 64;
-/// After a read that took all there was, a FIN that came together with those bytes is looked for
-/// this much later. (Edge-triggered readiness told of both at once; looking at once would cost
-/// every message another read.)
-const LOOK_FOR_FIN: Duration = Duration::from_millis(5);
 /// When busy-polling, listeners are looked at once in this many polls.
 const POLLS_PER_ACCEPT: u32 = 64;
 /// When the system cannot give us another socket, accepting is tried again after this.
@@ -64,9 +60,8 @@ pub(super) struct State {
     ready: VecDeque<usize>,
     /// Deadlines by slot.
     timers: BTreeSet<(Time, usize)>,
-    /// Slots whose last read may have hidden a FIN, and when to look.
+    /// Slots whose last read may have hidden a FIN.
     suspects: Vec<usize>,
-    suspects_at: Option<Time>,
     accept_again: Option<Time>,
     half_open: VecDeque<u64>,
     connections: usize,
@@ -103,7 +98,6 @@ impl State {
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
             suspects: Vec::new(),
-            suspects_at: None,
             accept_again: None,
             half_open: VecDeque::new(),
             connections: 0,
@@ -191,24 +185,10 @@ impl State {
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let timer = self.timers.first().map(|(time, _)| *time);
-        [timer, self.suspects_at, self.accept_again]
-            .into_iter()
-            .flatten()
-            .min()
+        timer.into_iter().chain(self.accept_again).min()
     }
 
     fn run_timers(&mut self, now: Time) {
-        if self.suspects_at.is_some_and(|at| at <= now) {
-            self.suspects_at = None;
-            for index in std::mem::take(&mut self.suspects) {
-                if let Some(Slot::Conn(conn)) = self.slots.get_mut(index)
-                    && conn.may_have_ended
-                {
-                    conn.readable = true;
-                    self.ready.push_back(index);
-                }
-            }
-        }
         if self.accept_again.is_some_and(|at| at <= now) {
             self.accept_again = None;
             let listeners = self
@@ -261,6 +241,21 @@ impl State {
                 conn.readable = true;
                 conn.writable = true;
                 self.with(index, now, Conn::progress);
+            }
+        }
+    }
+
+    /// Looks for FINs that came together with the last bytes: one edge told of both, and the read
+    /// that took all bytes did not see it.
+    pub(super) fn look_for_fins(&mut self) {
+        let now = Time::now();
+        for index in std::mem::take(&mut self.suspects) {
+            if let Some(Slot::Conn(conn)) = self.slots.get_mut(index) {
+                conn.suspected = false;
+                if conn.is_live() && conn.may_have_ended {
+                    conn.readable = true;
+                    self.with(index, now, Conn::progress);
+                }
             }
         }
     }
@@ -334,10 +329,8 @@ impl State {
             // It used up its turn.
             self.ready.push_back(index);
         }
-        if live && conn.may_have_ended && self.suspects_at.is_none() {
-            self.suspects_at = Some(self.now + LOOK_FOR_FIN);
-        }
-        if live && conn.may_have_ended && !self.suspects.contains(&index) {
+        if live && conn.may_have_ended && !conn.suspected {
+            conn.suspected = true;
             self.suspects.push(index);
         }
     }

@@ -161,7 +161,7 @@ impl Transmitter {
         self.framed.push_back(fpdu);
     }
 
-    /// The next bytes of the stream, as many as one write should have.
+    /// The next bytes of the stream, as many as one write should have. Returns their number.
     pub(super) fn gather<'a>(&'a self, slices: &mut Slices<'a>) -> usize {
         let mut skip = self.written;
         let mut total = 0;
@@ -179,6 +179,12 @@ impl Transmitter {
             slices.push(IoSlice::new(rest));
         }
         total
+    }
+
+    /// Payload bytes in FPDUs that are not with TCP yet.
+    pub(super) fn payload(&self) -> usize {
+        let payload = |fpdu: &Fpdu| fpdu.payload.iter().map(Bytes::len).sum::<usize>();
+        self.framed.iter().map(payload).sum()
     }
 
     /// `n` bytes of what was gathered are with TCP now.
