@@ -56,7 +56,7 @@ pub struct NoRandomness(getrandom::Error);
 
 impl MemoryFs {
     /// An empty file system that takes at most `limit` bytes, all objects and names counted. Its
-    /// root belongs to root and is open to everybody, as `/tmp` is.
+    /// root belongs to root; everybody may make files in it, and remove their own (mode 1777).
     ///
     /// # Errors
     /// When the system has no random numbers.
