@@ -1,0 +1,94 @@
+# Checks, and what they are made of.
+# shellcheck shell=sh
+
+# Hundredths of a second since power-on.
+now() {
+    read -r _up _ </proc/uptime
+    echo "${_up%.*}${_up#*.}"
+}
+
+# check NAME SECONDS COMMAND...: runs it, says how it went, and goes on in any case. Names are parts
+# with slashes between them; those that begin with `lab/` are about the lab, not the product.
+# $passed is then 1 or 0.
+check() {
+    _name=$1 _limit=$2
+    shift 2
+    _log=$OUT/$(echo "$_name" | tr / -).log
+    _start=$(now)
+    _status=0
+    timeout --kill-after=5 "$_limit" sh /lab/guest/step.sh "$@" >"$_log" 2>&1 </dev/null || _status=$?
+    _took=$(($(now) - _start))
+    _took=$(printf '%d.%02d' $((_took / 100)) $((_took % 100)))
+    if [ $_status = 0 ]; then
+        passed=1
+        echo "ok $_name $_took"
+        return
+    fi
+    passed=0
+    echo "not ok $_name $_took"
+    case $_status in
+    124 | 137) echo "    stopped after $_limit s" ;;
+    *) echo "    status $_status" ;;
+    esac
+    tail -n 40 "$_log" | sed 's/^/    /'
+}
+
+# As check; when it fails, nothing after it makes sense, and the lane ends.
+need() {
+    check "$@"
+    [ $passed = 1 ] || exit 0
+}
+
+# skip NAME REASON...: a check that this guest or this version cannot do.
+skip() {
+    echo "skip $*"
+}
+
+# until_true SECONDS COMMAND...: waits for it to succeed.
+until_true() {
+    _end=$(($(now) + $1 * 100))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        if [ "$(now)" -ge $_end ]; then
+            echo "not in time: $*"
+            "$@"
+            return 1
+        fi
+        sleep 0.1
+    done
+}
+
+# equal WHAT ONE OTHER
+equal() {
+    [ "$2" = "$3" ] || {
+        echo "$1: '$2' is not '$3'"
+        return 1
+    }
+}
+
+# sum FILE: its checksum, without its name.
+sum() {
+    sha256sum <"$1"
+}
+
+# capture INTERFACE NAME: keeps what crosses it, until capture_end NAME.
+capture() {
+    tcpdump -i "$1" -U -w "$OUT/$2.pcap" >/dev/null 2>&1 </dev/null &
+    echo $! >"/run/capture.$2"
+    until_true 10 test -s "$OUT/$2.pcap"
+}
+
+capture_end() {
+    kill "$(cat "/run/capture.$1")"
+}
+
+# What the kernel says when something is broken. Not among it: an NFS client that waits for a server
+# that a lane has killed.
+TROUBLE='BUG:|WARNING:|Oops|Call Trace|general protection|refcount|blocked for more than|svc_rdma.*(fail|error)|rpcrdma:.*(fail|error)'
+
+# kernel_log_clean: the kernel has not complained since the guest was booted.
+kernel_log_clean() {
+    if dmesg | grep -E "$TROUBLE"; then
+        return 1
+    fi
+}

@@ -1,0 +1,205 @@
+//! The steps, in order, and their keys.
+
+use std::path::Path;
+
+use crate::apt::packages::Package;
+use crate::build::pins::Pins;
+use crate::build::{kernel, siw};
+use crate::cache::{self, Cache};
+use crate::error::Error;
+
+/// A part of the guest, or what runs it. A part's results are in a folder of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// QEMU, with its libraries and firmware.
+    Qemu,
+    /// The soft-iWARP driver, which Debian's kernel leaves out.
+    Siw,
+    /// The kernel and the modules of interest, not compressed.
+    Kernel,
+    /// Debian packages, as a tree of files.
+    Root,
+    /// The root file system, as an image.
+    Image,
+    /// What mounts it.
+    Initramfs,
+}
+
+impl Part {
+    /// All, in the order in which they are built.
+    pub const ALL: [Self; 6] = [
+        Self::Qemu,
+        Self::Siw,
+        Self::Kernel,
+        Self::Root,
+        Self::Image,
+        Self::Initramfs,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Qemu => "qemu",
+            Self::Siw => "siw",
+            Self::Kernel => "kernel",
+            Self::Root => "root",
+            Self::Image => "image",
+            Self::Initramfs => "initramfs",
+        }
+    }
+
+    /// To be counted up when the way it is built changes what comes out.
+    fn recipe(self) -> u32 {
+        1
+    }
+}
+
+/// The scripts that are part of the guest. All others reach it through the shared folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scripts {
+    /// First process, of the root file system.
+    pub init: String,
+    /// First process, of the initramfs.
+    pub initramfs: String,
+}
+
+impl Scripts {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn read(folder: &Path) -> Result<Self, Error> {
+        Ok(Self {
+            init: cache::read(&folder.join("init.sh"))?,
+            initramfs: cache::read(&folder.join("initramfs.sh"))?,
+        })
+    }
+}
+
+/// What each part is made from.
+#[derive(Debug)]
+pub struct Plan {
+    keys: [String; Part::ALL.len()],
+}
+
+impl Plan {
+    /// From these packages and scripts.
+    #[must_use]
+    pub fn new(pins: &Pins, scripts: &Scripts) -> Self {
+        let mut plan = Self {
+            keys: Default::default(),
+        };
+        for part in Part::ALL {
+            let made_from = match part {
+                Part::Qemu => list(&pins.qemu),
+                Part::Siw => list(&pins.kernel) + &siw::patches_as_text(),
+                Part::Kernel => {
+                    let modules = kernel::MODULES.join("\n") + &kernel::EARLY.join("\n");
+                    plan.key(Part::Siw).to_owned() + &modules
+                }
+                Part::Root => list(&pins.guest),
+                Part::Image => {
+                    [plan.key(Part::Kernel), plan.key(Part::Root), &scripts.init].concat()
+                }
+                Part::Initramfs => {
+                    let script = &scripts.initramfs;
+                    [plan.key(Part::Kernel), plan.key(Part::Root), script].concat()
+                }
+            };
+            let key = format!("{} {}\n{made_from}\n", part.name(), part.recipe());
+            plan.keys[part as usize] = key;
+        }
+        plan
+    }
+
+    /// The key of a part.
+    #[must_use]
+    pub fn key(&self, part: Part) -> &str {
+        &self.keys[part as usize]
+    }
+
+    /// What has to be built, in order.
+    #[must_use]
+    pub fn stale(&self, cache: &Cache) -> Vec<Part> {
+        let is_stale = |part: &Part| !cache.is_current(part.name(), self.key(*part));
+        Part::ALL.into_iter().filter(is_stale).collect()
+    }
+}
+
+fn list(packages: &[Package]) -> String {
+    let line = |package: &Package| format!("{} {}\n", package.exact(), package.sha256);
+    packages.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, version: &str) -> Package {
+        Package {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            file: format!("{name}_{version}_all.deb"),
+            size: 1,
+            sha256: "00".repeat(32),
+        }
+    }
+
+    fn pins() -> Pins {
+        Pins {
+            release: "6.12.1+deb12-amd64".to_owned(),
+            qemu: vec![package("qemu-system-x86", "10")],
+            kernel: vec![package("linux-source-6.12", "6.12.1")],
+            guest: vec![package("nfs-common", "2.6")],
+        }
+    }
+
+    fn scripts() -> Scripts {
+        Scripts {
+            init: "init".to_owned(),
+            initramfs: "early".to_owned(),
+        }
+    }
+
+    /// A cache in which everything was built from the above.
+    fn built(cache: &Cache) {
+        let plan = Plan::new(&pins(), &scripts());
+        for part in plan.stale(cache) {
+            cache
+                .build(part.name(), plan.key(part), |_| Ok(()))
+                .unwrap();
+        }
+    }
+
+    #[test]
+    fn only_what_depends_on_a_change_is_built_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path()).unwrap();
+        assert_eq!(Plan::new(&pins(), &scripts()).stale(&cache), Part::ALL);
+        built(&cache);
+        let stale = |change: fn(&mut Pins, &mut Scripts)| {
+            let (mut pins, mut scripts) = (pins(), scripts());
+            change(&mut pins, &mut scripts);
+            Plan::new(&pins, &scripts).stale(&cache)
+        };
+        assert_eq!(stale(|_, _| ()), []);
+        assert_eq!(
+            stale(|pins, _| pins.qemu[0].version.push('1')),
+            [Part::Qemu]
+        );
+        assert_eq!(stale(|_, scripts| scripts.init.push(' ')), [Part::Image]);
+        assert_eq!(
+            stale(|_, scripts| scripts.initramfs.push(' ')),
+            [Part::Initramfs]
+        );
+        assert_eq!(
+            stale(|pins, _| pins.guest.push(package("strace", "6"))),
+            [Part::Root, Part::Image, Part::Initramfs]
+        );
+        assert_eq!(
+            stale(|pins, _| pins.kernel[0].sha256.replace_range(0..1, "f")),
+            [Part::Siw, Part::Kernel, Part::Image, Part::Initramfs]
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! Lines with the time since the start, on standard output and in a file.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+
+/// Where progress goes.
+#[derive(Debug)]
+pub struct Log {
+    started: Instant,
+    screen: bool,
+    file: Option<Mutex<File>>,
+}
+
+impl Log {
+    /// To standard output, or nowhere.
+    #[must_use]
+    pub fn new(screen: bool) -> Self {
+        Self {
+            started: Instant::now(),
+            screen,
+            file: None,
+        }
+    }
+
+    /// The same, and to a new file.
+    ///
+    /// # Errors
+    /// [`Error::File`] when it cannot be made.
+    pub fn with_file(screen: bool, path: &Path) -> Result<Self, Error> {
+        let file = File::create(path).map_err(Error::file(path))?;
+        Ok(Self {
+            file: Some(Mutex::new(file)),
+            ..Self::new(screen)
+        })
+    }
+
+    /// Time since the log was opened.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Writes the text, each line of it with the time. A log that cannot be written is no reason to
+    /// end what is being logged.
+    pub fn say(&self, text: impl AsRef<str>) {
+        let at = self.started.elapsed();
+        for line in text.as_ref().lines() {
+            let line = stamped(at, line);
+            if self.screen {
+                let _ = io::stdout().write_all(line.as_bytes());
+            }
+            if let Some(file) = &self.file
+                && let Ok(mut file) = file.lock()
+            {
+                let _ = file.write_all(line.as_bytes());
+            }
+        }
+    }
+}
+
+fn stamped(at: Duration, line: &str) -> String {
+    format!("[{:7.2}] {}\n", at.as_secs_f64(), line.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_has_its_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        Log::with_file(false, &path).unwrap().say("one\r\ntwo");
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines.iter().all(|line| line.starts_with("[   0.")));
+        assert!(lines[0].ends_with("] one") && lines[1].ends_with("] two"));
+        assert_eq!(stamped(Duration::from_millis(12_340), "x"), "[  12.34] x\n");
+    }
+}

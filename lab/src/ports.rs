@@ -1,0 +1,74 @@
+//! TCP ports of the host's loopback interface.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+
+use crate::error::Error;
+
+/// The state of a listening socket in `/proc/net/tcp` (TCP_LISTEN of the kernel's tcp_states.h).
+const LISTEN: &str = "0A";
+
+/// That many ports that nobody uses now. Nothing keeps others from taking them before they are
+/// used; the kernel gives out other ports first.
+///
+/// # Errors
+/// [`Error::System`] when there are none.
+pub fn free(count: usize) -> Result<Vec<u16>, Error> {
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    // All are held until the last is there, so that they differ.
+    let held: Result<Vec<_>, _> = (0..count).map(|_| listen()).collect();
+    let held = held.map_err(Error::system("a free port"))?;
+    held.iter()
+        .map(|listener| Ok(listener.local_addr()?.port()))
+        .collect::<Result<_, _>>()
+        .map_err(Error::system("a free port"))
+}
+
+/// The ports that something listens on. Read from the kernel: to connect would be a connection
+/// that the listener has to account for.
+#[must_use]
+pub fn listening() -> BTreeSet<u16> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let tables = tables
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok());
+    tables.flat_map(|table| parse(&table)).collect()
+}
+
+fn parse(table: &str) -> Vec<u16> {
+    let port = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let (local, _, state) = (words.next()?, words.next()?, words.next()?);
+        let (_, port) = local.rsplit_once(':')?;
+        let port = u16::from_str_radix(port, 16).ok()?;
+        (state == LISTEN).then_some(port)
+    };
+    table.lines().skip(1).filter_map(port).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_listeners_listen() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n\
+             0: 0100007F:4E51 00000000:0000 0A 00000000:00000000 00:00000000\n\
+             1: 0100007F:4E52 0100007F:1F90 01 00000000:00000000 00:00000000\n";
+        assert_eq!(parse(table), [0x4e51]);
+    }
+
+    #[test]
+    fn a_listener_of_this_process_is_seen() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(listening().contains(&port));
+    }
+
+    #[test]
+    fn free_ports_differ() {
+        let ports = free(8).unwrap();
+        assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), 8);
+    }
+}

@@ -1,0 +1,263 @@
+//! What a lane's run came to: for people, for programs, and as an exit status.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::protocol::{Check, Outcome};
+use crate::watch::Ending;
+
+/// Whether the product is right, as far as this run can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Every check passed.
+    Passed,
+    /// A check of the product failed, or the product hung or killed the guest.
+    Failed,
+    /// The lab itself failed, and nothing is known of the product.
+    Lab,
+    /// The lab was told to end.
+    Interrupted,
+}
+
+impl Verdict {
+    /// The exit status of the command.
+    #[must_use]
+    pub fn exit_status(self) -> u8 {
+        match self {
+            Self::Passed => 0,
+            Self::Failed => 1,
+            Self::Lab => 3,
+            // As a shell has it for a command that SIGINT ended.
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+/// The result of a check, as it is written for programs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// `ok`, `not ok` or `skip`.
+    pub result: &'static str,
+    /// How long it took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    /// Why it was skipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl From<&Check> for Row {
+    fn from(check: &Check) -> Self {
+        let (result, seconds, reason) = match &check.result {
+            Outcome::Passed(time) => ("ok", Some(time.as_secs_f64()), None),
+            Outcome::Failed(time) => ("not ok", Some(time.as_secs_f64()), None),
+            Outcome::Skipped(reason) => ("skip", None, Some(reason.clone())),
+        };
+        Self {
+            name: check.name.clone(),
+            result,
+            seconds,
+            reason,
+        }
+    }
+}
+
+/// A lane's run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The lane.
+    pub lane: String,
+    /// What it came to.
+    pub verdict: Verdict,
+    /// Why, in words, unless all passed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+    /// How often the guest was booted.
+    pub boots: u32,
+    /// How long the last boot took to user space.
+    pub boot_seconds: Option<f64>,
+    /// From the first boot to the end.
+    pub seconds: f64,
+    /// Every check, in the order in which they ended.
+    pub checks: Vec<Row>,
+    /// Versions of what it ran on.
+    pub versions: Vec<(String, String)>,
+}
+
+/// Judges a run by how it ended and what was checked. In a control lane nothing of the product
+/// runs, so that whatever fails is the lab's; as are checks whose name starts with `lab/`.
+#[must_use]
+pub fn judge(is_control: bool, ending: Ending, checks: &[Check]) -> (Verdict, Option<String>) {
+    let theirs = if is_control {
+        Verdict::Lab
+    } else {
+        Verdict::Failed
+    };
+    let failed: Vec<_> = checks
+        .iter()
+        .filter(|check| matches!(check.result, Outcome::Failed(_)))
+        .collect();
+    let names = |checks: &[&Check]| {
+        let names: Vec<_> = checks.iter().map(|check| check.name.as_str()).collect();
+        names.join(", ")
+    };
+    let of_lab: Vec<_> = failed
+        .iter()
+        .copied()
+        .filter(|check| check.is_of_lab())
+        .collect();
+    let (verdict, because) = match ending {
+        Ending::Interrupted => (Verdict::Interrupted, "it was interrupted".to_owned()),
+        Ending::NeverUp => (
+            Verdict::Lab,
+            "the guest did not reach user space".to_owned(),
+        ),
+        // What fails after the lab failed says nothing.
+        _ if !of_lab.is_empty() => (Verdict::Lab, format!("{} failed", names(&of_lab))),
+        Ending::TimedOut => (theirs, "the lane took too long".to_owned()),
+        Ending::Died => (theirs, "the guest died".to_owned()),
+        Ending::Finished(_) if !failed.is_empty() => (theirs, format!("{} failed", names(&failed))),
+        Ending::Finished(0) if checks.is_empty() => {
+            (Verdict::Lab, "the lane checked nothing".to_owned())
+        }
+        Ending::Finished(0) => return (Verdict::Passed, None),
+        Ending::Finished(status) => {
+            let because = format!("the lane's script ended with status {status}");
+            (Verdict::Lab, because)
+        }
+    };
+    (verdict, Some(because))
+}
+
+impl Report {
+    /// For people: one line per check that did not pass, and one for the whole.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let mut text = String::new();
+        let mut count = [0; 3];
+        for row in &self.checks {
+            count[match row.result {
+                "ok" => 0,
+                "not ok" => 1,
+                _ => 2,
+            }] += 1;
+            if row.result != "ok" {
+                let reason = row.reason.as_deref().unwrap_or_default();
+                text.push_str(&format!("{:<7} {} {reason}\n", row.result, row.name));
+            }
+        }
+        let boot = match self.boot_seconds {
+            Some(seconds) => format!("{} boot(s), {seconds:.1} s to user space", self.boots),
+            None => format!("{} boot(s)", self.boots),
+        };
+        let [passed, failed, skipped] = count;
+        text.push_str(&format!(
+            "lane {}: {passed} passed, {failed} failed, {skipped} skipped in {:.0} s ({boot})\n",
+            self.lane, self.seconds
+        ));
+        let verdict = match self.verdict {
+            Verdict::Passed => "passed",
+            Verdict::Failed => "FAILED",
+            Verdict::Lab => "LAB FAILURE, which says nothing of the product",
+            Verdict::Interrupted => "interrupted",
+        };
+        text.push_str(&format!("lane {}: {verdict}", self.lane));
+        if let Some(because) = &self.because {
+            text.push_str(&format!(": {because}"));
+        }
+        text
+    }
+}
+
+/// For [`Report::seconds`] and the like: two decimals are all that was measured.
+#[must_use]
+pub fn rounded(time: Duration) -> f64 {
+    (time.as_secs_f64() * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Line;
+
+    fn checks(lines: &[&str]) -> Vec<Check> {
+        let check = |line: &&str| match Line::parse(line) {
+            Line::Check(check) => check,
+            other => panic!("{other:?}"),
+        };
+        lines.iter().map(check).collect()
+    }
+
+    fn verdict(control: bool, ending: Ending, lines: &[&str]) -> Verdict {
+        judge(control, ending, &checks(lines)).0
+    }
+
+    #[test]
+    fn a_failed_check_is_the_products_unless_it_is_the_labs() {
+        let end = Ending::Finished(1);
+        assert_eq!(
+            verdict(false, end, &["ok a 1", "not ok b 1"]),
+            Verdict::Failed
+        );
+        assert_eq!(verdict(true, end, &["ok a 1", "not ok b 1"]), Verdict::Lab);
+        let both = ["not ok b 1", "not ok lab/siw 1"];
+        assert_eq!(verdict(false, end, &both), Verdict::Lab);
+        let (_, because) = judge(false, end, &checks(&both));
+        assert_eq!(because.unwrap(), "lab/siw failed");
+    }
+
+    #[test]
+    fn only_a_whole_run_passes() {
+        let ok = ["ok a 1", "skip b not here"];
+        assert_eq!(verdict(false, Ending::Finished(0), &ok), Verdict::Passed);
+        assert_eq!(verdict(false, Ending::Finished(0), &[]), Verdict::Lab);
+        assert_eq!(verdict(false, Ending::Finished(2), &ok), Verdict::Lab);
+        assert_eq!(verdict(false, Ending::TimedOut, &ok), Verdict::Failed);
+        assert_eq!(verdict(true, Ending::TimedOut, &ok), Verdict::Lab);
+        assert_eq!(verdict(false, Ending::Died, &ok), Verdict::Failed);
+        assert_eq!(verdict(false, Ending::NeverUp, &[]), Verdict::Lab);
+        assert_eq!(
+            verdict(false, Ending::Interrupted, &ok),
+            Verdict::Interrupted
+        );
+    }
+
+    #[test]
+    fn statuses_tell_failures_apart() {
+        let all = [Verdict::Passed, Verdict::Failed, Verdict::Lab];
+        assert_eq!(all.map(Verdict::exit_status), [0, 1, 3]);
+    }
+
+    #[test]
+    fn a_report_for_programs() {
+        let checks = checks(&["ok a 1.5", "not ok b 2", "skip c why not"]);
+        let report = Report {
+            lane: "peers".to_owned(),
+            verdict: Verdict::Failed,
+            because: Some("b failed".to_owned()),
+            boots: 1,
+            boot_seconds: Some(6.5),
+            seconds: 30.0,
+            checks: checks.iter().map(Row::from).collect(),
+            versions: vec![("qemu".to_owned(), "10".to_owned())],
+        };
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["verdict"], "failed");
+        assert_eq!(json["checks"][0]["seconds"], 1.5);
+        assert_eq!(json["checks"][1]["result"], "not ok");
+        assert_eq!(json["checks"][2]["reason"], "why not");
+        let summary = report.summary();
+        assert!(
+            summary.contains("1 passed, 1 failed, 1 skipped in 30 s"),
+            "{summary}"
+        );
+        assert!(
+            summary.ends_with("lane peers: FAILED: b failed"),
+            "{summary}"
+        );
+    }
+}

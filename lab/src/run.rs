@@ -1,0 +1,336 @@
+//! A lane in a guest, from an empty run folder to a report.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use crate::build::Built;
+use crate::build::pins::Pins;
+use crate::cache::{self, Cache};
+use crate::command::{Tool, tail};
+use crate::error::Error;
+use crate::lane::{Lane, Piece};
+use crate::log::Log;
+use crate::machine::{self, Machine, Spec};
+use crate::ports;
+use crate::protocol::{Check, Line};
+use crate::report::{self, Report, Row, Verdict};
+use crate::service::{self, Meaning, Services};
+use crate::stop::Stop;
+use crate::versions;
+use crate::watch::{Ending, Watch};
+
+/// The longest that signals and processes of the host go unnoticed.
+const LOOK: Duration = Duration::from_millis(50);
+/// How much of the console is shown when a guest does not come up, or dies.
+const CONSOLE: usize = 3000;
+
+/// A lane to run.
+#[derive(Debug)]
+pub struct Order<'a> {
+    /// Where the guest is, and logs go.
+    pub cache: &'a Cache,
+    /// What the guest is made of.
+    pub pins: &'a Pins,
+    /// The lane.
+    pub lane: &'a Lane,
+    /// The scripts that the guest gets.
+    pub scripts: &'a Path,
+    /// How long it has, if not as long as it says.
+    pub timeout: Option<Duration>,
+    /// Keep logs of a lane that passed, too.
+    pub keep: bool,
+    /// Programs by name; others are looked for beside this program.
+    pub bins: BTreeMap<String, PathBuf>,
+    /// Whether progress goes to standard output.
+    pub screen: bool,
+    /// What ends it early.
+    pub stop: &'a Stop,
+}
+
+/// Runs a lane. A report is returned however it ends, and is in `results/LANE.json`; logs stay in
+/// `logs/LANE-TIME` unless it passed.
+///
+/// # Errors
+/// What keeps it from being run at all.
+pub fn run(order: &Order<'_>) -> Result<Report, Error> {
+    let started = Tool::new("date")
+        .args(["-u", "+%Y%m%d-%H%M%S"])
+        .run(order.stop)?;
+    let name = format!("{}-{}", order.lane.name, started.trim());
+    let folder = order.cache.path("logs").join(name);
+    let meaning = prepare(order, &folder)?;
+    fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+    let log = Log::with_file(order.screen, &folder.join("lane.log"))?;
+    log.say(format!("lane {}: {}", order.lane.name, order.lane.about));
+    for (name, version) in versions::of(order.pins) {
+        log.say(format!("{name} {version}"));
+    }
+    let report = boots(order, &meaning, &folder, &log)?;
+    let json = serde_json::to_string_pretty(&report).unwrap_or_default() + "\n";
+    let results = order.cache.path("results").join(&report.lane);
+    cache::write(&results.with_extension("json"), &json)?;
+    cache::write(&folder.join("report.json"), &json)?;
+    log.say(report.summary());
+    if report.verdict == Verdict::Passed && !order.keep {
+        cache::remove(&folder)?;
+    } else {
+        // Programs are large, and still where they were copied from.
+        cache::remove(&meaning.share.join("bin"))?;
+        log.say(format!("logs: {}", folder.display()));
+    }
+    Ok(report)
+}
+
+/// Boots the guest with a shell on this terminal instead of the lane's script. The lane's programs
+/// and functions are there; its processes on the host are not.
+///
+/// # Errors
+/// What keeps it from being started.
+pub fn shell(order: &Order<'_>) -> Result<(), Error> {
+    let folder = order.cache.path("logs").join("shell");
+    cache::remove(&folder)?;
+    let meaning = prepare(order, &folder)?;
+    share(order, &meaning, "LAB_SHELL=1\n")?;
+    let spec = Spec {
+        built: &Built::of(order.cache),
+        share: &meaning.share,
+        console: &folder.join("console.log"),
+        forwards: &[],
+        capture: None,
+    };
+    spec.on_terminal()?;
+    if order.keep {
+        Ok(())
+    } else {
+        cache::remove(&folder)
+    }
+}
+
+/// Boots the guest until it comes up, and judges what the lane says.
+fn boots(order: &Order<'_>, meaning: &Meaning, folder: &Path, log: &Log) -> Result<Report, Error> {
+    let built = Built::of(order.cache);
+    let (console, capture) = (folder.join("console.log"), folder.join("guest-net.pcap"));
+    let forwards = meaning.forwards.iter();
+    let forwards: Vec<_> = forwards.map(|(guest, host)| (*host, *guest)).collect();
+    let spec = Spec {
+        built: &built,
+        share: &meaning.share,
+        console: &console,
+        forwards: &forwards,
+        capture: order.lane.capture.then_some(&capture),
+    };
+    let mut boots = 0;
+    let (ending, run) = loop {
+        boots += 1;
+        share(order, meaning, "")?;
+        let machine = spec.start(&folder.join("qemu.log"))?;
+        let (ending, run) = watch(order, meaning, machine, log)?;
+        if matches!(ending, Ending::NeverUp | Ending::Died | Ending::TimedOut) {
+            for name in ["qemu.log", "console.log"] {
+                let text = fs::read(folder.join(name)).unwrap_or_default();
+                let text = String::from_utf8_lossy(&text);
+                log.say(format!("{name} ends:\n{}", tail(&text, CONSOLE)));
+            }
+        }
+        if !ending.boots_again(boots) {
+            break (ending, run);
+        }
+        log.say("the guest did not reach user space; booting again");
+        let kept = folder.join(format!("console-{boots}.log"));
+        fs::rename(&console, &kept).map_err(Error::file(&console))?;
+    };
+    let (verdict, because) = report::judge(order.lane.control, ending, &run.checks);
+    Ok(Report {
+        lane: order.lane.name.clone(),
+        verdict,
+        because,
+        boots,
+        boot_seconds: run.boot.map(report::rounded),
+        seconds: report::rounded(log.elapsed()),
+        checks: run.checks.iter().map(Row::from).collect(),
+        versions: versions::of(order.pins),
+    })
+}
+
+/// What was seen of one boot.
+#[derive(Debug, Default)]
+struct Run {
+    boot: Option<Duration>,
+    checks: Vec<Check>,
+}
+
+/// Listens to a guest until it ends, or its time is up, or the lab is told to end.
+fn watch(
+    order: &Order<'_>,
+    meaning: &Meaning,
+    mut machine: Machine,
+    log: &Log,
+) -> Result<(Ending, Run), Error> {
+    let begun = log.elapsed();
+    let mut watch = Watch::new(begun, order.timeout.unwrap_or(order.lane.timeout));
+    let mut services = Services::new(&order.lane.hosts, meaning);
+    let mut run = Run::default();
+    loop {
+        let now = log.elapsed();
+        if order.stop.is_raised() {
+            return Ok((Ending::Interrupted, run));
+        }
+        if let Some(ending) = watch.expired(now) {
+            machine.kill();
+            return Ok((ending, run));
+        }
+        services.poll(now, log)?;
+        let line = match machine.lines.recv_timeout(LOOK.min(watch.patience(now))) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return Ok((watch.machine_ended(), run)),
+        };
+        let now = log.elapsed();
+        match Line::parse(&line) {
+            Line::Up(_) => {
+                watch.up(now);
+                run.boot = Some(now - begun);
+                log.say("user space is reached");
+            }
+            Line::Check(check) => {
+                log.say(&line);
+                run.checks.push(check);
+            }
+            Line::Ask(ask) => services.ask(now, &ask, log)?,
+            Line::End(status) => watch.script_ended(now, status),
+            Line::Text(text) => log.say(format!("  {text}")),
+        }
+    }
+}
+
+/// Finds programs and ports before anything is started.
+fn prepare(order: &Order<'_>, folder: &Path) -> Result<Meaning, Error> {
+    let lane = order.lane;
+    let lab = std::env::current_exe().map_err(Error::system("this program's path"))?;
+    let mut bins = BTreeMap::new();
+    let named = lane.hosts.iter().flat_map(|host| host.pieces());
+    let named = named.filter_map(|piece| match piece {
+        Piece::Bin(name) => Some(name),
+        _ => None,
+    });
+    for name in named.chain(&lane.copies) {
+        let path = order.bins.get(name).cloned();
+        let path = path.unwrap_or_else(|| lab.with_file_name(name));
+        if !path.is_file() {
+            return Err(Error::NoProgram(path));
+        }
+        bins.insert(name.clone(), path);
+    }
+    let names = lane.ports();
+    let mut free = ports::free(names.len() + lane.forwards.len())?.into_iter();
+    Ok(Meaning {
+        bins,
+        ports: names.into_iter().zip(free.by_ref()).collect(),
+        forwards: lane.forwards.iter().copied().zip(free).collect(),
+        share: folder.join("share"),
+        lab,
+    })
+}
+
+/// Makes the folder that the guest shares afresh: a boot that failed leaves nothing to the next.
+fn share(order: &Order<'_>, meaning: &Meaning, more: &str) -> Result<(), Error> {
+    let share = &meaning.share;
+    cache::remove(share)?;
+    for name in ["bin", "guest", "out", service::ANSWERS] {
+        let folder = share.join(name);
+        fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+    }
+    let copy = |from: &Path, to: &Path| fs::copy(from, to).map_err(Error::file(from)).map(drop);
+    copy(&order.lane.path, &share.join("lane.sh"))?;
+    for entry in fs::read_dir(order.scripts).map_err(Error::file(order.scripts))? {
+        let entry = entry.map_err(Error::file(order.scripts))?;
+        copy(&entry.path(), &share.join("guest").join(entry.file_name()))?;
+    }
+    for name in &order.lane.copies {
+        if let Some(path) = meaning.bins.get(name) {
+            copy(path, &share.join("bin").join(name))?;
+        }
+    }
+    let environment = environment(order.lane, meaning) + more;
+    cache::write(&share.join("env.sh"), &environment)
+}
+
+/// What the guest is told, as assignments of a shell.
+fn environment(lane: &Lane, meaning: &Meaning) -> String {
+    let mut text = format!("LANE={}\nHOST={}\n", lane.name, machine::HOST);
+    for (name, port) in &meaning.ports {
+        text.push_str(&format!("PORT_{name}={port}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::pins::Pins;
+
+    /// An order for a lane with this header, in a folder of its own.
+    fn ordered<T>(header: &str, test: impl FnOnce(&Order<'_>, &Path) -> T) -> T {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(&folder.path().join("cache")).unwrap();
+        let script = folder.path().join("peers.sh");
+        fs::write(&script, header).unwrap();
+        let scripts = folder.path().join("guest");
+        cache::write(&scripts.join("lib.sh"), "# lib").unwrap();
+        let program = folder.path().join("program");
+        fs::write(&program, "binary").unwrap();
+        let pins = Pins {
+            release: "6.12".to_owned(),
+            qemu: Vec::new(),
+            kernel: Vec::new(),
+            guest: Vec::new(),
+        };
+        let order = Order {
+            cache: &cache,
+            pins: &pins,
+            lane: &Lane::read(&script).unwrap(),
+            scripts: &scripts,
+            timeout: None,
+            keep: false,
+            bins: [("rpcrdma".to_owned(), program)].into(),
+            screen: false,
+            stop: &Stop::new(),
+        };
+        test(&order, folder.path())
+    }
+
+    #[test]
+    fn the_guest_gets_scripts_programs_and_ports_and_nothing_of_the_boot_before() {
+        let header = "#: copy rpcrdma\n#: host s = {bin:rpcrdma} {port:serve}\n#: forward 7\n";
+        ordered(header, |order, folder| {
+            let meaning = prepare(order, &folder.join("run")).unwrap();
+            let share = folder.join("run/share");
+            cache::write(&share.join("out/old"), "").unwrap();
+            super::share(order, &meaning, "MORE=1\n").unwrap();
+            assert!(!share.join("out/old").exists() && share.join("out").is_dir());
+            assert_eq!(
+                fs::read_to_string(share.join("bin/rpcrdma")).unwrap(),
+                "binary"
+            );
+            assert!(share.join("lane.sh").exists() && share.join("guest/lib.sh").exists());
+            let environment = fs::read_to_string(share.join("env.sh")).unwrap();
+            let port = meaning.ports["serve"];
+            assert!(environment.contains(&format!("PORT_serve={port}\n")));
+            assert!(environment.contains("LANE=peers\n") && environment.ends_with("MORE=1\n"));
+            assert_ne!(meaning.forwards[&7], port);
+        });
+    }
+
+    #[test]
+    fn a_program_that_was_not_built_is_named() {
+        ordered("#: copy no-such-program\n", |order, folder| {
+            let error = prepare(order, folder).unwrap_err();
+            let is_named =
+                matches!(&error, Error::NoProgram(path) if path.ends_with("no-such-program"));
+            assert!(is_named, "{error}");
+        });
+    }
+}

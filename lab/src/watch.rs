@@ -1,0 +1,163 @@
+//! When to give up on a guest, and whether to boot it again. Takes the time, has no clock.
+
+use std::time::Duration;
+
+/// How often a guest is booted in all.
+pub const BOOTS: u32 = 3;
+/// How long a guest has to reach user space. It takes 6 s on an idle machine.
+pub const BOOT_LIMIT: Duration = Duration::from_secs(90);
+/// How long QEMU has to end after the lane's script has.
+pub const END_LIMIT: Duration = Duration::from_secs(20);
+
+/// How one boot of a guest ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The lane's script ended with this status.
+    Finished(i32),
+    /// The lane took longer than it had.
+    TimedOut,
+    /// The machine ended after user space was reached, and before the script did.
+    Died,
+    /// User space was not reached: in time, or at all.
+    NeverUp,
+    /// The lab was told to end.
+    Interrupted,
+}
+
+impl Ending {
+    /// Whether the guest is worth another boot: nothing of the lane has run.
+    #[must_use]
+    pub fn boots_again(self, boots: u32) -> bool {
+        self == Self::NeverUp && boots < BOOTS
+    }
+}
+
+/// What has been seen of a guest.
+#[derive(Debug)]
+pub struct Watch {
+    lane_limit: Duration,
+    deadline: Duration,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Booting,
+    Running,
+    Ended(i32),
+}
+
+impl Watch {
+    /// A guest that is started now. Times are since any one moment.
+    #[must_use]
+    pub fn new(now: Duration, lane_limit: Duration) -> Self {
+        Self {
+            lane_limit,
+            deadline: now + BOOT_LIMIT,
+            stage: Stage::Booting,
+        }
+    }
+
+    /// User space was reached; the lane's time begins.
+    pub fn up(&mut self, now: Duration) {
+        if self.stage == Stage::Booting {
+            self.stage = Stage::Running;
+            self.deadline = now + self.lane_limit;
+        }
+    }
+
+    /// The lane's script ended with this status.
+    pub fn script_ended(&mut self, now: Duration, status: i32) {
+        if self.stage == Stage::Running {
+            self.stage = Stage::Ended(status);
+            self.deadline = now + END_LIMIT;
+        }
+    }
+
+    /// The machine ended: how.
+    #[must_use]
+    pub fn machine_ended(&self) -> Ending {
+        match self.stage {
+            Stage::Booting => Ending::NeverUp,
+            Stage::Running => Ending::Died,
+            Stage::Ended(status) => Ending::Finished(status),
+        }
+    }
+
+    /// How it ended if time is up, and the machine has to be killed.
+    #[must_use]
+    pub fn expired(&self, now: Duration) -> Option<Ending> {
+        (now >= self.deadline).then(|| match self.stage {
+            Stage::Running => Ending::TimedOut,
+            _ => self.machine_ended(),
+        })
+    }
+
+    /// How long there is nothing to do if nothing is heard.
+    #[must_use]
+    pub fn patience(&self, now: Duration) -> Duration {
+        self.deadline.saturating_sub(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LANE: Duration = Duration::from_secs(600);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_guest_that_never_comes_up_is_booted_again_but_not_for_ever() {
+        let watch = Watch::new(at(10), LANE);
+        assert_eq!(watch.expired(at(10) + BOOT_LIMIT - at(1)), None);
+        assert_eq!(watch.expired(at(10) + BOOT_LIMIT), Some(Ending::NeverUp));
+        assert_eq!(watch.machine_ended(), Ending::NeverUp);
+        assert!(Ending::NeverUp.boots_again(1) && Ending::NeverUp.boots_again(BOOTS - 1));
+        assert!(!Ending::NeverUp.boots_again(BOOTS));
+    }
+
+    #[test]
+    fn a_lane_that_began_is_never_begun_again() {
+        for ending in [
+            Ending::Finished(0),
+            Ending::TimedOut,
+            Ending::Died,
+            Ending::Interrupted,
+        ] {
+            assert!(!ending.boots_again(1), "{ending:?}");
+        }
+    }
+
+    #[test]
+    fn the_lane_has_its_time_from_user_space_on() {
+        let mut watch = Watch::new(at(0), LANE);
+        watch.up(at(80));
+        assert_eq!(watch.patience(at(80)), LANE);
+        assert_eq!(watch.expired(at(100)), None);
+        // A lane that says it again gains nothing.
+        watch.up(at(600));
+        assert_eq!(watch.expired(at(680)), Some(Ending::TimedOut));
+        assert_eq!(watch.machine_ended(), Ending::Died);
+    }
+
+    #[test]
+    fn a_machine_that_does_not_end_loses_no_result() {
+        let mut watch = Watch::new(at(0), LANE);
+        watch.up(at(8));
+        watch.script_ended(at(20), 1);
+        assert_eq!(watch.expired(at(20)), None);
+        assert_eq!(watch.expired(at(20) + END_LIMIT), Some(Ending::Finished(1)));
+        assert_eq!(watch.machine_ended(), Ending::Finished(1));
+    }
+
+    #[test]
+    fn a_script_cannot_end_before_it_began() {
+        let mut watch = Watch::new(at(0), LANE);
+        watch.script_ended(at(1), 0);
+        assert_eq!(watch.machine_ended(), Ending::NeverUp);
+    }
+}
