@@ -9,7 +9,8 @@ use conveyance::Limits;
 use onc_rpc::Message;
 use rpcrdma_v1::{Agreed, PrivateData};
 use verbs::{
-    Completion, ConnectOptions, Device, Event, Poller, QpId, SendWr, Stag, Success, Time, WorkError,
+    Completion, ConnectOptions, Device, DeviceError, Event, Poller, QpId, SendWr, Stag, Success,
+    Time, WorkError,
 };
 
 use super::driver::{LINGER, RETRY, ended, max_segment, not_connected, note};
@@ -190,8 +191,13 @@ impl RdmaClient {
         while let Some(action) = connection.requester.next_action() {
             match action {
                 RequesterAction::Register { id, region } => {
-                    let result = device.register(qp, region);
-                    let result = result.map_err(|(error, _)| error.to_string());
+                    let result = match device.register(qp, region) {
+                        Ok(segment) => Ok(segment),
+                        // The connection has ended, and the event that says so is on its way. It
+                        // ends the call, which is then sent again over another connection.
+                        Err((DeviceError::Unknown(_), _)) => continue,
+                        Err((error, _)) => Err(error.to_string()),
+                    };
                     connection.requester.registered(id, result);
                 }
                 RequesterAction::Send { gather } => {
