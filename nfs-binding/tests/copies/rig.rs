@@ -1,0 +1,202 @@
+//! A server on threads of its own, and clients of it.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nfs_binding::client::{Mount, MountOptions, Proto};
+use nfs_binding::copy::{self, CopyOptions, Report, Totals};
+use nfs_binding::fs::DirectoryFs;
+use nfs_binding::fs::directory::DirectoryOptions;
+use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
+use onc_rpc::{AuthSys, Credential};
+use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
+use rpc_transport::{
+    Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, ServerPort, Stop, TcpClient,
+    TcpOptions, TcpServer,
+};
+use tempfile::TempDir;
+use verbs::Pool;
+use verbs::iwarp::{Iwarp, Options};
+
+/// Memory of each end, bytes.
+const POOL: usize = 512 << 20;
+
+/// Where a server answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    tcp: SocketAddr,
+    rdma: SocketAddr,
+}
+
+/// A directory that is served over TCP and RDMA.
+pub(crate) struct Served {
+    directory: TempDir,
+    addresses: Addresses,
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    pub(crate) fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let anywhere = Addresses {
+            tcp: any,
+            rdma: any,
+        };
+        let (addresses, stop, thread) = serve(directory.path(), anywhere);
+        Self {
+            directory,
+            addresses,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// Ends the server, and starts another one, which knows nothing of the first but the key that
+    /// its file handles are made with, at the same addresses.
+    pub(crate) fn restart(&mut self) {
+        self.stop.stop();
+        self.thread.take().unwrap().join().unwrap();
+        let (addresses, stop, thread) = serve(self.directory.path(), self.addresses);
+        self.addresses = addresses;
+        self.stop = stop;
+        self.thread = Some(thread);
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// Serves `path` as `/data`; gives the addresses once it does.
+fn serve(path: &Path, at: Addresses) -> (Addresses, Stop, JoinHandle<()>) {
+    let (stop, path) = (Stop::new(), path.to_path_buf());
+    let (ready, addresses) = mpsc::channel();
+    let stopped = stop.clone();
+    let thread = std::thread::spawn(move || {
+        let backend = DirectoryFs::open(path, DirectoryOptions { sync: false }).unwrap();
+        let export = Export {
+            path: "/data".into(),
+            backend: Arc::new(backend),
+            options: ExportOptions::default(),
+        };
+        let service = NfsServer::new(vec![export], HandleKey::from_bytes([3; 16])).unwrap();
+        let mut server = Server::new(Box::new(service), ServerOptions::default()).unwrap();
+        let tcp = TcpServer::bind(at.tcp, TcpOptions::default()).unwrap();
+        let tcp_address = tcp.local_addr();
+        server.add_port(Rc::new(RefCell::new(tcp))).unwrap();
+        let device = Iwarp::new(Options::default(), Pool::new(POOL)).unwrap();
+        let mut rdma = RdmaServer::new(Box::new(device), RdmaServerOptions::default());
+        let rdma_address = rdma.listen(at.rdma).unwrap();
+        let rdma: Rc<RefCell<dyn ServerPort>> = Rc::new(RefCell::new(rdma));
+        server.add_port(rdma).unwrap();
+        let addresses = Addresses {
+            tcp: tcp_address,
+            rdma: rdma_address,
+        };
+        ready.send(addresses).unwrap();
+        server.run(&stopped);
+    });
+    (addresses.recv().unwrap(), stop, thread)
+}
+
+/// A client with the export in use.
+pub(crate) struct Session {
+    runtime: Runtime,
+    mount: Mount<Client>,
+    pool: Pool,
+}
+
+impl Session {
+    pub(crate) fn new(served: &Served, options: &str) -> Self {
+        Self::at(served.addresses, options)
+    }
+
+    pub(crate) fn at(addresses: Addresses, options: &str) -> Self {
+        let options = MountOptions::parse(options).unwrap();
+        let runtime = Runtime::new().unwrap();
+        let pool = Pool::new(POOL);
+        let (remote, port): (_, Rc<RefCell<dyn ClientPort>>) = match options.proto {
+            Proto::Tcp => {
+                let tcp = TcpOptions {
+                    pool: pool.clone(),
+                    ..TcpOptions::default()
+                };
+                (addresses.tcp, Rc::new(RefCell::new(TcpClient::new(tcp))))
+            }
+            Proto::Rdma => {
+                let device = Iwarp::new(Options::default(), pool.clone()).unwrap();
+                let client = RdmaClient::new(Box::new(device), RdmaClientOptions::default());
+                (addresses.rdma, Rc::new(RefCell::new(client)))
+            }
+        };
+        let client_options = ClientOptions {
+            credential: Credential::Sys(AuthSys {
+                uid: rustix::process::geteuid().as_raw(),
+                gid: rustix::process::getegid().as_raw(),
+                ..AuthSys::default()
+            }),
+            nconnect: options.nconnect as usize,
+            give_up_after: Duration::from_secs(60),
+            ..ClientOptions::default()
+        };
+        let mount = runtime.block_on(async {
+            let client = Client::connect(&runtime, remote, port, client_options)
+                .await
+                .unwrap();
+            let (mount, rest) = Mount::attach(client.clone(), client, b"/data", &options)
+                .await
+                .unwrap();
+            assert_eq!(rest, b"");
+            mount
+        });
+        Self {
+            runtime,
+            mount,
+            pool,
+        }
+    }
+
+    pub(crate) fn put(
+        &self,
+        local: &Path,
+        remote: &str,
+        progress: &mut dyn FnMut(&Totals),
+    ) -> Report {
+        let options = CopyOptions::default();
+        let (mount, pool, remote) = (&self.mount, &self.pool, remote.as_bytes());
+        let put = copy::put(mount, pool, local, remote, &options, progress);
+        self.runtime.block_on(put)
+    }
+
+    pub(crate) fn get(&self, remote: &str, local: &Path) -> Report {
+        let (options, progress) = (CopyOptions::default(), &mut |_: &_| {});
+        let get = copy::get(&self.mount, remote.as_bytes(), local, &options, progress);
+        self.runtime.block_on(get)
+    }
+
+    pub(crate) fn remove(&self, remote: &str) -> Report {
+        let (options, progress) = (CopyOptions::default(), &mut |_: &_| {});
+        let remove = copy::remove(&self.mount, remote.as_bytes(), &options, progress);
+        self.runtime.block_on(remove)
+    }
+}
