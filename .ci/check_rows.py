@@ -6,6 +6,10 @@ Usage: check_rows.py ROWS.json
 import json
 import sys
 
+# Round trips are measured in time, which other work on the machine takes too. One and two still
+# differ.
+SLACK = 0.4
+
 rows = json.load(open(sys.argv[1], encoding="utf-8"))
 problems = []
 
@@ -39,8 +43,8 @@ for op, size, reads, writes, chunks, trips in [
     near(r, "rdma_writes", writes, 0.1)
     near(r, "registrations", chunks, 0.1)
     near(r, "invalidations", chunks, 0.1)
-    near(r, "round_trips", trips, 0.3)
-    near(row(op, size, "tcp"), "round_trips", 1, 0.3)
+    near(r, "round_trips", trips, SLACK)
+    near(row(op, size, "tcp"), "round_trips", 1, SLACK)
 for r in rows:
     if r["p50_us"] is not None and not 0 < r["p50_us"] <= r["p99_us"]:
         problems.append(f"{r['op']} over {r['conveyance']}: p50 {r['p50_us']}, p99 {r['p99_us']}")
