@@ -528,7 +528,10 @@ pub trait Device {
     ///
     /// # Errors
     /// Gives the request back.
-    #[expect(clippy::result_large_err, reason = "a full queue must not cost the request a box")]
+    #[expect(
+        clippy::result_large_err,
+        reason = "a full queue must not cost the request a box"
+    )]
     fn post_send(
         &mut self,
         qp: QpId,
