@@ -34,7 +34,8 @@ cd /root || off
 setsid --ctty --wait sh /lab/guest/run.sh <$line >$line 2>&1
 status=$?
 dmesg >/lab/out/dmesg.txt
-echo "::lab end $status" >$line
+read -r up _ </proc/uptime
+echo "::lab end $status $up" >$line
 # The line is slow; what is in it when the machine ends is lost.
 stty -F $line -opost
 sleep 0.2

@@ -60,7 +60,7 @@ wire_fast() {
     done
 }
 
-# verbs_up rxe|siw: a device on each end of the wire. Called start_rxe and start_siw below.
+# verbs_up rxe|siw: a device on each end of the wire.
 verbs_up() {
     rdma link add "$1-near" type "$1" netdev va
     rdma link add "$1-far" type "$1" netdev vb
@@ -77,26 +77,35 @@ verbs_down() {
     rdma link delete "$1-far"
 }
 
-start_rxe() {
-    verbs_up rxe
-}
-
-start_siw() {
-    verbs_up siw
-}
-
 # siw_set PARAMETER VALUE: mpa_crc_required, mpa_crc_strict, mpa_version, peer_to_peer. For
 # connections from then on.
 siw_set() {
     echo "$2" >"/sys/module/siw/parameters/$1"
 }
 
-# rping_across: librdmacm's ping with data, checked by both sides.
+# rping_across: librdmacm's ping with data, checked by both sides, and seen to cross the wire.
 rping_across() {
+    _near=$(cat /sys/class/net/va/statistics/tx_packets)
+    _far=$(cat /sys/class/net/vb/statistics/tx_packets)
     rping -s -a $FAR -C 10 -V -v &
     _server=$!
     # It says nothing when it listens.
     sleep 0.5
     rping -c -a $FAR -C 10 -V
     wait $_server
+    # Ten times a Send, an RDMA Read and an RDMA Write.
+    [ $(($(cat /sys/class/net/va/statistics/tx_packets) - _near)) -ge 20 ]
+    [ $(($(cat /sys/class/net/vb/statistics/tx_packets) - _far)) -ge 20 ]
+}
+
+# delay_shows: with 1 ms of delay at both ends, a round trip takes 2 ms and not much more.
+delay_shows() {
+    wire_slow delay 1ms
+    _times=$(ping -q -c 20 -i 0.05 $FAR)
+    wire_fast
+    echo "$_times"
+    # The last line: rtt min/avg/max/mdev = 2.1/...
+    _least=${_times##* = }
+    _least=${_least%%/*}
+    echo "$_least" | awk '{ exit !($1 >= 2 && $1 < 4) }'
 }

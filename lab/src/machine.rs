@@ -63,7 +63,7 @@ impl Spec<'_> {
         let mut add = |words: &[&str]| all.extend(words.iter().map(OsString::from));
         add(&[
             "-machine",
-            "q35",
+            MACHINE,
             "-accel",
             "tcg,thread=multi",
             "-cpu",

@@ -7,7 +7,7 @@
 //! | `skip NAME REASON` | a check that this guest or this version cannot do |
 //! | `::lab up SECONDS` | user space was reached, so long after power-on |
 //! | `::lab ask ID VERB NAME` | the lane wants something of the host: see [`Request`] |
-//! | `::lab end STATUS` | the lane's script ended |
+//! | `::lab end STATUS SECONDS` | the lane's script ended, so long after power-on |
 //! | anything else | text for people |
 
 use std::fmt;
@@ -27,8 +27,8 @@ pub enum Line {
     Check(Check),
     /// The host is to do something.
     Ask(Ask),
-    /// The lane's script ended with this status.
-    End(i32),
+    /// The lane's script ended with this status, at this time of the guest's clock.
+    End(i32, Duration),
     /// Text.
     Text(String),
 }
@@ -93,7 +93,7 @@ impl Line {
         let mut words = text.split_whitespace();
         let line = match words.next()? {
             "up" => Self::Up(seconds(words.next()?)?),
-            "end" => Self::End(words.next()?.parse().ok()?),
+            "end" => Self::End(words.next()?.parse().ok()?, seconds(words.next()?)?),
             "ask" => Self::Ask(Ask {
                 id: words.next().filter(|word| is_name(word))?.to_owned(),
                 request: Request::parse(words.next()?)?,
@@ -265,7 +265,7 @@ mod tests {
     fn marks() {
         let up = Duration::from_millis(6_340);
         assert_eq!(Line::parse("::lab up 6.34"), Line::Up(up));
-        assert_eq!(Line::parse("::lab end 1"), Line::End(1));
+        assert_eq!(Line::parse("::lab end 1 6.34"), Line::End(1, up));
         let ask = Line::parse("::lab ask 12.345 kill serve");
         let wanted = Ask {
             id: "12.345".to_owned(),
@@ -278,6 +278,7 @@ mod tests {
             "::lab ask 1 burn serve",
             "::lab ask 1 kill",
             "::lab end",
+            "::lab end 1",
             "::lab up soon",
             "::lab",
         ] {

@@ -1,11 +1,9 @@
 //! What a lane's run came to: for people, for programs, and as an exit status.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 use crate::protocol::{Check, Outcome};
-use crate::watch::Ending;
+use crate::watch::{Clock, Ending};
 
 /// Whether the product is right, as far as this run can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -80,6 +78,8 @@ pub struct Report {
     pub boots: u32,
     /// How long the last boot took to user space.
     pub boot_seconds: Option<f64>,
+    /// How many seconds of the guest went by in one of the host.
+    pub clock_rate: Option<f64>,
     /// From the first boot to the end.
     pub seconds: f64,
     /// Every check, in the order in which they ended.
@@ -89,9 +89,27 @@ pub struct Report {
 }
 
 /// Judges a run by how it ended and what was checked. In a control lane nothing of the product
-/// runs, so that whatever fails is the lab's; as are checks whose name starts with `lab/`.
+/// runs, so that whatever fails is the lab's; as are checks whose name starts with `lab/`, and
+/// whatever fails in a guest whose clock is wrong.
 #[must_use]
-pub fn judge(is_control: bool, ending: Ending, checks: &[Check]) -> (Verdict, Option<String>) {
+pub fn judge(
+    is_control: bool,
+    ending: Ending,
+    checks: &[Check],
+    clock_rate: Option<f64>,
+) -> (Verdict, Option<String>) {
+    let (verdict, because) = judge_checks(is_control, ending, checks);
+    match (verdict, clock_rate) {
+        (Verdict::Failed, Some(rate)) if !Clock::is_right(rate) => {
+            let because = because.unwrap_or_default();
+            let clock = format!("the guest's clock went {rate:.2} times as fast; {because}");
+            (Verdict::Lab, Some(clock))
+        }
+        _ => (verdict, because),
+    }
+}
+
+fn judge_checks(is_control: bool, ending: Ending, checks: &[Check]) -> (Verdict, Option<String>) {
     let theirs = if is_control {
         Verdict::Lab
     } else {
@@ -175,8 +193,8 @@ impl Report {
 
 /// For [`Report::seconds`] and the like: two decimals are all that was measured.
 #[must_use]
-pub fn rounded(time: Duration) -> f64 {
-    (time.as_secs_f64() * 100.0).round() / 100.0
+pub fn rounded(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
 }
 
 #[cfg(test)]
@@ -193,7 +211,7 @@ mod tests {
     }
 
     fn verdict(control: bool, ending: Ending, lines: &[&str]) -> Verdict {
-        judge(control, ending, &checks(lines)).0
+        judge(control, ending, &checks(lines), Some(1.0)).0
     }
 
     #[test]
@@ -206,8 +224,18 @@ mod tests {
         assert_eq!(verdict(true, end, &["ok a 1", "not ok b 1"]), Verdict::Lab);
         let both = ["not ok b 1", "not ok lab/siw 1"];
         assert_eq!(verdict(false, end, &both), Verdict::Lab);
-        let (_, because) = judge(false, end, &checks(&both));
+        let (_, because) = judge(false, end, &checks(&both), None);
         assert_eq!(because.unwrap(), "lab/siw failed");
+    }
+
+    #[test]
+    fn time_outs_of_a_wrong_clock_say_nothing() {
+        let verdict =
+            |lines: &[&str], rate| judge(false, Ending::Finished(0), &checks(lines), rate).0;
+        assert_eq!(verdict(&["not ok a 1"], Some(2.8)), Verdict::Lab);
+        assert_eq!(verdict(&["not ok a 1"], Some(1.02)), Verdict::Failed);
+        assert_eq!(verdict(&["not ok a 1"], None), Verdict::Failed);
+        assert_eq!(verdict(&["ok a 1"], Some(2.8)), Verdict::Passed);
     }
 
     #[test]
@@ -241,6 +269,7 @@ mod tests {
             because: Some("b failed".to_owned()),
             boots: 1,
             boot_seconds: Some(6.5),
+            clock_rate: None,
             seconds: 30.0,
             checks: checks.iter().map(Row::from).collect(),
             versions: vec![("qemu".to_owned(), "10".to_owned())],

@@ -20,7 +20,7 @@ use crate::report::{self, Report, Row, Verdict};
 use crate::service::{self, Meaning, Services};
 use crate::stop::Stop;
 use crate::versions;
-use crate::watch::{Ending, Watch};
+use crate::watch::{Clock, Ending, Watch};
 
 /// The longest that signals and processes of the host go unnoticed.
 const LOOK: Duration = Duration::from_millis(50);
@@ -142,14 +142,15 @@ fn boots(order: &Order<'_>, meaning: &Meaning, folder: &Path, log: &Log) -> Resu
         let kept = folder.join(format!("console-{boots}.log"));
         fs::rename(&console, &kept).map_err(Error::file(&console))?;
     };
-    let (verdict, because) = report::judge(order.lane.control, ending, &run.checks);
+    let (verdict, because) = report::judge(order.lane.control, ending, &run.checks, run.clock_rate);
     Ok(Report {
         lane: order.lane.name.clone(),
         verdict,
         because,
         boots,
-        boot_seconds: run.boot.map(report::rounded),
-        seconds: report::rounded(log.elapsed()),
+        boot_seconds: run.boot.map(|time| report::rounded(time.as_secs_f64())),
+        clock_rate: run.clock_rate.map(report::rounded),
+        seconds: report::rounded(log.elapsed().as_secs_f64()),
         checks: run.checks.iter().map(Row::from).collect(),
         versions: versions::of(order.pins),
     })
@@ -159,6 +160,8 @@ fn boots(order: &Order<'_>, meaning: &Meaning, folder: &Path, log: &Log) -> Resu
 #[derive(Debug, Default)]
 struct Run {
     boot: Option<Duration>,
+    clock: Option<Clock>,
+    clock_rate: Option<f64>,
     checks: Vec<Check>,
 }
 
@@ -190,9 +193,10 @@ fn watch(
         };
         let now = log.elapsed();
         match Line::parse(&line) {
-            Line::Up(_) => {
+            Line::Up(uptime) => {
                 watch.up(now);
                 run.boot = Some(now - begun);
+                run.clock = Some(Clock::new(uptime, now));
                 log.say("user space is reached");
             }
             Line::Check(check) => {
@@ -200,7 +204,10 @@ fn watch(
                 run.checks.push(check);
             }
             Line::Ask(ask) => services.ask(now, &ask, log)?,
-            Line::End(status) => watch.script_ended(now, status),
+            Line::End(status, uptime) => {
+                watch.script_ended(now, status);
+                run.clock_rate = run.clock.and_then(|clock| clock.rate(uptime, now));
+            }
             Line::Text(text) => log.say(format!("  {text}")),
         }
     }
@@ -270,7 +277,6 @@ fn environment(lane: &Lane, meaning: &Meaning) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::pins::Pins;
 
     /// An order for a lane with this header, in a folder of its own.
     fn ordered<T>(header: &str, test: impl FnOnce(&Order<'_>, &Path) -> T) -> T {

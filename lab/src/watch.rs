@@ -100,6 +100,41 @@ impl Watch {
     }
 }
 
+/// The guest's clock against the host's. A busy host can make the guest's kernel measure its
+/// processor wrongly at boot, and then all its time-outs and delays are wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    guest: Duration,
+    host: Duration,
+}
+
+/// Less time tells nothing of a clock's rate: lines take a while to arrive.
+const CLOCK_SPAN: Duration = Duration::from_secs(5);
+/// How much faster or slower than the host's a clock may be.
+const CLOCK_SLACK: f64 = 0.15;
+
+impl Clock {
+    /// The clocks at one moment, and after that the rate of the guest's.
+    #[must_use]
+    pub fn new(guest: Duration, host: Duration) -> Self {
+        Self { guest, host }
+    }
+
+    /// How many seconds of the guest go by in one of the host; `None` if too little time went by.
+    #[must_use]
+    pub fn rate(&self, guest: Duration, host: Duration) -> Option<f64> {
+        let host = host.saturating_sub(self.host);
+        let guest = guest.saturating_sub(self.guest);
+        (host >= CLOCK_SPAN).then(|| guest.as_secs_f64() / host.as_secs_f64())
+    }
+
+    /// Whether a clock of this rate will do.
+    #[must_use]
+    pub fn is_right(rate: f64) -> bool {
+        (rate - 1.0).abs() <= CLOCK_SLACK
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,5 +194,15 @@ mod tests {
         let mut watch = Watch::new(at(0), LANE);
         watch.script_ended(at(1), 0);
         assert_eq!(watch.machine_ended(), Ending::NeverUp);
+    }
+
+    #[test]
+    fn a_clock_that_runs_too_fast_is_noticed() {
+        let clock = Clock::new(at(6), at(20));
+        assert_eq!(clock.rate(at(8), at(22)), None);
+        assert_eq!(clock.rate(at(16), at(30)), Some(1.0));
+        assert_eq!(clock.rate(at(34), at(30)), Some(2.8));
+        assert!(Clock::is_right(1.1) && Clock::is_right(0.9));
+        assert!(!Clock::is_right(2.8) && !Clock::is_right(0.36));
     }
 }

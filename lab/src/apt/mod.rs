@@ -5,6 +5,7 @@
 pub mod packages;
 pub mod sources;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -145,6 +146,21 @@ impl Apt {
         cache::remove(&partial)
     }
 
+    /// Removes packages that are no longer in use.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn prune<'a>(&self, used: impl Iterator<Item = &'a Package>) -> Result<(), Error> {
+        let used: BTreeSet<_> = used.map(|package| self.file(package)).collect();
+        for entry in fs::read_dir(&self.archives).map_err(Error::file(&self.archives))? {
+            let path = entry.map_err(Error::file(&self.archives))?.path();
+            if path.is_file() && !used.contains(&path) {
+                fs::remove_file(&path).map_err(Error::file(&path))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Where a fetched package is.
     #[must_use]
     pub fn file(&self, package: &Package) -> PathBuf {
@@ -188,6 +204,28 @@ Debug::NoLocking "1";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packages_that_are_in_use_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let apt = Apt {
+            folder: folder.path().to_path_buf(),
+            archives: folder.path().to_path_buf(),
+            stop: Stop::new(),
+        };
+        let package = |version: &str| Package {
+            name: "kmod".to_owned(),
+            version: version.to_owned(),
+            file: format!("kmod_{version}_amd64.deb"),
+            size: 1,
+            sha256: "00".repeat(32),
+        };
+        for version in ["29", "30"] {
+            cache::write(&apt.file(&package(version)), "").unwrap();
+        }
+        apt.prune([package("30")].iter()).unwrap();
+        assert!(apt.file(&package("30")).exists() && !apt.file(&package("29")).exists());
+    }
 
     #[test]
     fn everything_private_is_in_the_folder() {

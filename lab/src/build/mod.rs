@@ -102,6 +102,7 @@ pub fn build(order: &Order<'_>) -> Result<Pins, Error> {
             .log
             .say(format!("{}: built in {took:.1} s", part.name()));
     }
+    apt.prune(pins.all())?;
     Ok(pins)
 }
 

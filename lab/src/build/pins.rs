@@ -110,13 +110,17 @@ impl Pins {
         cache::write(&cache.path(FILE), &text)
     }
 
+    /// All packages.
+    pub fn all(&self) -> impl Iterator<Item = &Package> {
+        [&self.qemu, &self.kernel, &self.guest]
+            .into_iter()
+            .flatten()
+    }
+
     /// The package of this name, wherever it is.
     #[must_use]
     pub fn package(&self, name: &str) -> Option<&Package> {
-        let all = [&self.qemu, &self.kernel, &self.guest];
-        all.into_iter()
-            .flatten()
-            .find(|package| package.name == name)
+        self.all().find(|package| package.name == name)
     }
 
     /// The packages of the kernel whose name starts with this.
