@@ -5,7 +5,6 @@ mod faults;
 pub(super) mod tree;
 mod trees;
 
-use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
