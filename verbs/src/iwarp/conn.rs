@@ -537,6 +537,7 @@ impl Conn {
         let Some(socket) = self.socket.clone() else {
             return Ok(());
         };
+        self.endpoint.invalidate(&mut cx.out())?;
         while self.writable {
             let mut slices = Slices::new();
             let gathered = self.endpoint.gather(&mut slices, &mut cx.out())?;

@@ -300,7 +300,13 @@ impl Endpoint {
                 .memory
                 .regions
                 .readable(request.source_stag, offset, len);
-            payload.push(bytes.map_err(|refused| response.fault(refused))?);
+            let bytes = bytes.map_err(|refused| {
+                // Segments that wait to be sent will not be.
+                let dropped = self.transmitter.would_cut(response.done as usize);
+                response.done -= u32::try_from(dropped).unwrap_or(response.done);
+                response.fault(refused)
+            })?;
+            payload.push(bytes);
         }
         let last = len == left;
         let header = tagged(Opcode::ReadResponse, request.sink_stag, request.sink_offset)
@@ -380,6 +386,22 @@ impl Endpoint {
             }
         }
         Ok(true)
+    }
+
+    /// Does the invalidations at the head of the send queue. They need nothing of the peer, so
+    /// neither a full socket nor a long answer on its way out delays them.
+    pub(super) fn invalidate(&mut self, out: &mut Out<'_>) -> Result<(), Stop> {
+        while matches!(
+            self.work.front(),
+            Some(Work {
+                wr: SendWr::Invalidate { .. },
+                ..
+            })
+        ) && !matches!(self.current, Current::Message(_))
+        {
+            self.start_request(out)?;
+        }
+        Ok(())
     }
 
     /// Whether another RDMA Read can be outstanding. With a peer that answers none at all the

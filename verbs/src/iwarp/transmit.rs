@@ -201,6 +201,20 @@ impl Transmitter {
         }
     }
 
+    /// How much of a message of which `framed` bytes are framed, at the end of the queue,
+    /// [`Transmitter::cut`] would drop.
+    pub(super) fn would_cut(&self, framed: usize) -> usize {
+        let keep = usize::from(self.written > 0);
+        let mut dropped = 0;
+        for fpdu in self.framed.iter().skip(keep).rev() {
+            if dropped == framed {
+                break;
+            }
+            dropped += fpdu.payload.iter().map(Bytes::len).sum::<usize>();
+        }
+        dropped
+    }
+
     /// Drops every FPDU of which nothing was sent, so that a Terminate can follow at the next
     /// FPDU boundary. Tells what they, and the one in the middle of being sent, would have ended.
     pub(super) fn cut(&mut self, mut unfinished: impl FnMut(Finishes)) {
