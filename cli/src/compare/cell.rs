@@ -114,9 +114,12 @@ pub(crate) fn measure(
     if busy {
         first.pause()?;
     }
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS as usize {
+        // Nobody is always the first after the floor, or the last.
+        let order: Vec<usize> = (0..rigs.len()).map(|n| (n + round) % rigs.len()).collect();
         let floor_us = floor_round(floor, &mut floors, sizes, busy, share)?;
-        for (rig, tally) in rigs.iter_mut().zip(&mut tallies) {
+        for &index in &order {
+            let (rig, tally) = (&mut rigs[index], &mut tallies[index]);
             if busy {
                 rig.resume()?;
             }
@@ -136,7 +139,8 @@ pub(crate) fn measure(
             Some(kind) => Some(stream_round(floor, &mut floors, kind, busy, share.time)?),
             None => None,
         };
-        for (rig, tally) in rigs.iter_mut().zip(&mut tallies) {
+        for &index in &order {
+            let (rig, tally) = (&mut rigs[index], &mut tallies[index]);
             if busy {
                 rig.resume()?;
             }
