@@ -9,7 +9,7 @@ use serde_json::Value;
 #[track_caller]
 fn rows(args: &[&str]) -> Vec<Value> {
     let finished = run([&["compare", "--json", "-"], args].concat()).ok();
-    serde_json::from_str(&finished.stdout).unwrap()
+    serde_json::from_str(&finished.stdout).expect("rows as JSON")
 }
 
 #[track_caller]

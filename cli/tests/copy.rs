@@ -10,19 +10,24 @@ use common::{BOTH, Proto, Running, Server, options, rpcrdma, run, tree};
 /// Puts the tree `source` to `name` and gets it back as `back`.
 #[track_caller]
 fn there_and_back(server: &Server, proto: Proto, more: &str, source: &Path, back: &Path) {
-    let name = back.file_name().unwrap().to_str().unwrap();
+    let text = |path: &Path| {
+        path.to_str()
+            .expect("the tests' own paths are text")
+            .to_owned()
+    };
+    let name = text(back.file_name().expect("it has a name").as_ref());
     let url = server.url(proto, &format!("/data/{name}"));
     run([
         &["put".into(), "-r".into()],
         &options(proto, more)[..],
-        &[source.to_str().unwrap().into(), url.clone()],
+        &[text(source), url.clone()],
     ]
     .concat())
     .ok();
     run([
         &["get".into(), "-r".into()],
         &options(proto, more)[..],
-        &[url, back.to_str().unwrap().into()],
+        &[url, text(back)],
     ]
     .concat())
     .ok();
