@@ -16,7 +16,7 @@ check() {
     _log=$OUT/$(echo "$_name" | tr / -).log
     _start=$(now)
     _status=0
-    timeout --kill-after=5 "$_limit" sh /lab/guest/step.sh "$@" >"$_log" 2>&1 </dev/null || _status=$?
+    timeout --kill-after=5 "$_limit" sh "$LAB/guest/step.sh" "$@" >"$_log" 2>&1 </dev/null || _status=$?
     _took=$(($(now) - _start))
     _took=$(printf '%d.%02d' $((_took / 100)) $((_took % 100)))
     if [ $_status = 0 ]; then

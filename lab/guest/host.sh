@@ -9,7 +9,7 @@
 host() {
     _id=$$.$(now)
     echo "::lab ask $_id $1 $2" >&3
-    _answer=/lab/answers/$_id
+    _answer=$LAB/answers/$_id
     until [ -e "$_answer" ]; do
         sleep 0.05
     done

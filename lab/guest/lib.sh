@@ -1,9 +1,10 @@
 # All that lanes can use. POSIX shell; functions only, as every check reads it anew.
 # shellcheck shell=sh
 
-OUT=/lab/out # what is kept on the host
-. /lab/env.sh
-. /lab/guest/checks.sh
-. /lab/guest/host.sh
-. /lab/guest/verbs.sh
-. /lab/guest/nfs.sh
+LAB=${LAB:-/lab} # the folder of the host
+OUT=$LAB/out     # what is kept there
+. "$LAB/env.sh"
+. "$LAB/guest/checks.sh"
+. "$LAB/guest/host.sh"
+. "$LAB/guest/verbs.sh"
+. "$LAB/guest/nfs.sh"

@@ -129,7 +129,7 @@ fn judge_checks(is_control: bool, ending: Ending, checks: &[Check]) -> (Verdict,
         .filter(|check| check.is_of_lab())
         .collect();
     let (verdict, because) = match ending {
-        Ending::Interrupted => (Verdict::Interrupted, "it was interrupted".to_owned()),
+        Ending::Interrupted => return (Verdict::Interrupted, None),
         Ending::NeverUp => (
             Verdict::Lab,
             "the guest did not reach user space".to_owned(),

@@ -132,7 +132,9 @@ fn boots(order: &Order<'_>, meaning: &Meaning, folder: &Path, log: &Log) -> Resu
             for name in ["qemu.log", "console.log"] {
                 let text = fs::read(folder.join(name)).unwrap_or_default();
                 let text = String::from_utf8_lossy(&text);
-                log.say(format!("{name} ends:\n{}", tail(&text, CONSOLE)));
+                if !text.trim().is_empty() {
+                    log.say(format!("{name} ends:\n{}", tail(&text, CONSOLE)));
+                }
             }
         }
         if !ending.boots_again(boots) {

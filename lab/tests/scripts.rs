@@ -1,0 +1,151 @@
+//! The guest's scripts against the host's reading of them, without a guest: checks need nothing of
+//! it but a folder.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rpcrdma_lab::protocol::{Check, Line, Outcome, Request};
+
+fn home() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A folder such as a guest shares with the host, with this lane.
+fn share(lane: &str) -> tempfile::TempDir {
+    let share = tempfile::tempdir().unwrap();
+    let copy = |from: &Path, to: &Path| fs::copy(from, to).map(drop).unwrap();
+    for name in ["out", "answers", "bin", "guest"] {
+        fs::create_dir(share.path().join(name)).unwrap();
+    }
+    for entry in fs::read_dir(home().join("guest")).unwrap() {
+        let entry = entry.unwrap();
+        let to = share.path().join("guest").join(entry.file_name());
+        copy(&entry.path(), &to);
+    }
+    fs::write(share.path().join("lane.sh"), lane).unwrap();
+    fs::write(share.path().join("env.sh"), "LANE=test\nHOST=127.0.0.1\n").unwrap();
+    share
+}
+
+/// The lane's script, to be run.
+fn script(share: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command
+        .arg(share.join("guest/run.sh"))
+        .env("LAB", share)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    command
+}
+
+/// What the lane says, and whether its script ended well.
+fn run(lane: &str) -> (Vec<Line>, bool) {
+    let share = share(lane);
+    let output = script(share.path()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().map(Line::parse).collect();
+    (lines, output.status.success())
+}
+
+fn checks(lines: &[Line]) -> Vec<(&str, &Outcome)> {
+    let checks = lines.iter().filter_map(|line| match line {
+        Line::Check(Check { name, result }) => Some((name.as_str(), result)),
+        _ => None,
+    });
+    checks.collect()
+}
+
+#[test]
+fn checks_pass_fail_and_end_in_time() {
+    let (lines, ended_well) = run("lane() {\n\
+         check one 20 equal numbers 1 1\n\
+         check part/two 20 two 'a b'\n\
+         check three 20 equal numbers 1 2\n\
+         check four 1 sleep 600\n\
+         check five 20 early\n\
+         skip six not here\n\
+         }\n\
+         two() { equal words \"$1\" 'a b'; }\n\
+         early() { false; true; }\n");
+    assert!(ended_well);
+    let checks = checks(&lines);
+    let [one, two, three, four, five, six] = checks[..] else {
+        panic!("{lines:?}");
+    };
+    assert!(matches!(one, ("one", Outcome::Passed(_))));
+    assert!(matches!(two, ("part/two", Outcome::Passed(_))));
+    assert!(matches!(three, ("three", Outcome::Failed(_))));
+    let ("four", Outcome::Failed(time)) = four else {
+        panic!("{four:?}");
+    };
+    assert!((1..60).contains(&time.as_secs()), "{time:?}");
+    // The first command that fails, fails the check.
+    assert!(matches!(five, ("five", Outcome::Failed(_))));
+    assert_eq!(six, ("six", &Outcome::Skipped("not here".to_owned())));
+    // What a check printed is shown when it failed.
+    let shown = Line::Text("    numbers: '1' is not '2'".to_owned());
+    assert!(lines.contains(&shown), "{lines:?}");
+}
+
+#[test]
+fn a_lane_ends_with_what_it_needs() {
+    let (lines, ended_well) = run("lane() { need a 20 false; check b 20 true; }\n");
+    assert!(ended_well);
+    assert!(matches!(checks(&lines)[..], [("a", Outcome::Failed(_))]));
+}
+
+#[test]
+fn a_command_that_fails_outside_of_a_check_is_no_result() {
+    let (lines, ended_well) =
+        run("lane() { check a 20 true; no-such-command; check b 20 true; }\n");
+    assert!(!ended_well);
+    assert!(matches!(checks(&lines)[..], [("a", Outcome::Passed(_))]));
+}
+
+#[test]
+fn the_host_is_asked_and_answers() {
+    let share = share(
+        "lane() { check asked 50 asks; }\n\
+                       asks() { equal said \"$(host run client)\" hello; ! host kill client; }\n",
+    );
+    let mut child = script(share.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let output = std::io::BufReader::new(child.stdout.take().unwrap());
+    let answers = share.path().join("answers");
+    let mut lines = Vec::new();
+    for line in std::io::BufRead::lines(output) {
+        let line = Line::parse(&line.unwrap());
+        if let Line::Ask(ask) = &line {
+            assert_eq!(ask.name, "client");
+            let status = match ask.request {
+                Request::Run => {
+                    fs::write(answers.join(format!("{}.out", ask.id)), "hello\n").unwrap();
+                    "0\n"
+                }
+                _ => "125\n",
+            };
+            let part = answers.join("part");
+            fs::write(&part, status).unwrap();
+            fs::rename(&part, answers.join(&ask.id)).unwrap();
+        }
+        lines.push(line);
+    }
+    assert!(child.wait().unwrap().success());
+    assert!(
+        matches!(checks(&lines)[..], [("asked", Outcome::Passed(_))]),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn every_script_is_one() {
+    for folder in ["guest", "lanes"] {
+        for entry in fs::read_dir(home().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let status = Command::new("sh").arg("-n").arg(&path).status().unwrap();
+            assert!(status.success(), "{}", path.display());
+        }
+    }
+}
