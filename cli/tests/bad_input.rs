@@ -1,5 +1,9 @@
 //! Everything that can be wrong with what the command is given, and with what it talks to: each
 //! gives a clear message and exit status 1, none a hang or a panic.
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy takes helpers of tests for no tests"
+)]
 
 mod common;
 
@@ -111,7 +115,7 @@ fn permission_denied() {
     let data = dir.path().join("data");
     fs::create_dir(&data).unwrap();
     fs::write(data.join("secret"), "x").unwrap();
-    fs::set_permissions(data.join("secret"), Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(data.join("secret"), Permissions::from_mode(0o000)).unwrap();
     fs::set_permissions(&data, Permissions::from_mode(0o555)).unwrap();
     // With root squashed, this holds whoever runs the test.
     let server = Server::start(["--export", &export("data", &data, "rw,root_squash")]);
