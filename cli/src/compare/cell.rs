@@ -18,7 +18,7 @@ const ROUNDS: u32 = 9;
 const FLOOR_COUNT: (u32, u32) = (4, 100_000);
 /// Bytes of a floor stream that find out how fast it is.
 const STREAM_PROBE: u32 = 8 << 20;
-const MIB: f64 = (1 << 20) as f64;
+const MIB: f64 = 1_048_576.0;
 
 /// What is measured, and how.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 use crate::args::units::show_size;
 use crate::compare::rows::{Mode, Row};
 
+const MIB: f64 = 1_048_576.0;
 /// Between two columns.
 const GAP: &str = "  ";
 
@@ -72,7 +73,7 @@ fn count(value: Option<f64>) -> String {
 fn size(row: &Row) -> String {
     match row.size {
         Some(size) if size.trailing_zeros() >= 10 => show_size(size),
-        Some(size) if size >= 1 << 20 => format!("{:.1} MiB", size as f64 / (1 << 20) as f64),
+        Some(size) if size >= 1 << 20 => format!("{:.1} MiB", size as f64 / MIB),
         Some(size) => show_size(size),
         None => String::new(),
     }

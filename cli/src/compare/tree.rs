@@ -17,7 +17,7 @@ use crate::failure::{Context, Failure};
 const ROUNDS: u32 = 3;
 /// The tree's name on the server.
 const NAME: &[u8] = b"tree";
-const MIB: f64 = (1 << 20) as f64;
+const MIB: f64 = 1_048_576.0;
 
 /// One way over one conveyance.
 #[derive(Default)]
