@@ -135,7 +135,7 @@ impl Header {
     /// Writes the header to the start of `out` and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Header::len`].
+    /// When `out` is shorter than [`Header::header_len`].
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let last = if self.last { LAST_FLAG } else { 0 };
         out[1] = self.ulp_control;

@@ -3,7 +3,7 @@
 //! The bytes on the wire are those of RFC 5044, RFC 5041 and RFC 5040, with the set-up of
 //! RFC 6581, so that a Linux host with `siw` or an iWARP card can be the peer. It needs no driver
 //! and no privilege, and no thread switch for a message: the owner's thread does the work when it
-//! polls; [`progress`] tells what happens when it does not.
+//! polls; `progress.rs` tells what happens when it does not.
 //!
 //! From bottom to top, each without I/O: [`mpa`], [`ddp`], [`rdmap`] and [`terminate`] read and
 //! write headers; `receive` and `transmit` turn a byte stream into placed segments and messages
@@ -21,6 +21,8 @@ mod conn;
 pub mod ddp;
 mod endpoint;
 mod fault;
+#[cfg(test)]
+mod fuzz;
 mod memory;
 pub mod mpa;
 mod progress;

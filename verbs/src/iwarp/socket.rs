@@ -72,3 +72,21 @@ pub(super) fn connect_error(error: &io::Error) -> ConnectError {
         _ => ConnectError::Protocol(error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn reasons_are_told_apart() {
+        let of = |errno: Errno| connect_error(&errno.into());
+        assert_eq!(of(Errno::CONNREFUSED), ConnectError::Refused);
+        assert_eq!(of(Errno::TIMEDOUT), ConnectError::TimedOut);
+        for unreachable in [Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::ADDRNOTAVAIL] {
+            assert!(matches!(of(unreachable), ConnectError::Unreachable(_)));
+        }
+        assert!(matches!(of(Errno::CONNRESET), ConnectError::Protocol(_)));
+    }
+}

@@ -26,7 +26,7 @@ use crate::{
 
 /// Connections whose Request Frame is awaited, at most; the oldest makes room (RFC 5044,
 /// section 7.1.2, rule 10 speaks of such peers).
-const MAX_HALF_OPEN: usize = 64;
+const MAX_HALF_OPEN: usize = 256;
 /// Connections that are over and drain, at most.
 const MAX_DRAINING: usize = 64;
 /// When busy-polling, listeners are looked at once in this many polls.

@@ -7,4 +7,7 @@ mod node;
 mod raw;
 
 mod basics;
+mod codec;
 mod hostile;
+mod progress;
+mod setup;

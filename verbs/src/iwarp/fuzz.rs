@@ -1,0 +1,355 @@
+//! Two endpoints without sockets: any work, cut into any pieces, arrives; any bytes do no harm.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use quickcheck::{Arbitrary, Gen, quickcheck};
+use smallvec::SmallVec;
+
+use super::endpoint::{Agreement, Blame, Endpoint, Limits, Out};
+use super::fault::Ending;
+use super::transmit::Slices;
+use crate::{
+    Buf, Counters, Event, Pool, QpId, Region, RemoteSegment, SendWr, Success, WorkError, WrId,
+};
+
+const REGION: usize = 3000;
+const RECEIVE: usize = 1200;
+
+struct Side {
+    endpoint: Endpoint,
+    events: VecDeque<Event>,
+    counters: Counters,
+    pool: Pool,
+    /// Receives posted.
+    receives: usize,
+}
+
+impl Side {
+    fn new(agreement: &Agreement, max_ulpdu: usize) -> Self {
+        let limits = Limits {
+            send_wr: 1 << 10,
+            recv_wr: 1 << 10,
+            gather: 8,
+        };
+        let mut endpoint = Endpoint::new(QpId(1), limits);
+        endpoint.start(agreement, max_ulpdu);
+        Self {
+            endpoint,
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            pool: Pool::new(1 << 26),
+            receives: 0,
+        }
+    }
+
+    fn buf(&self, len: usize, fill: u8) -> Buf {
+        let mut buf = self.pool.alloc(len).unwrap();
+        buf.fill(fill);
+        buf
+    }
+
+    fn receive(&mut self, id: u64) {
+        let buf = self.buf(RECEIVE, 0);
+        let posted = self.endpoint.post_receive(WrId(id), buf);
+        posted.map_err(|(error, _)| error).unwrap();
+        self.receives += 1;
+    }
+
+    fn post(&mut self, id: u64, wr: SendWr) {
+        let posted = self
+            .endpoint
+            .post_send(WrId(id), wr, true, &mut self.counters);
+        posted.map_err(|(error, _)| error).unwrap();
+    }
+
+    /// Bytes to send, at most `most`.
+    fn take(&mut self, most: usize) -> Vec<u8> {
+        let mut out = Out {
+            events: &mut self.events,
+            counters: &mut self.counters,
+        };
+        let mut bytes = Vec::new();
+        {
+            let mut slices = Slices::new();
+            self.endpoint.gather(&mut slices, &mut out).unwrap();
+            for slice in &slices {
+                bytes.extend_from_slice(slice);
+            }
+        }
+        bytes.truncate(most);
+        self.endpoint.sent(bytes.len(), &mut out);
+        bytes
+    }
+
+    /// Receives bytes; false at the end of the stream.
+    fn put(&mut self, mut bytes: &[u8]) -> Result<(), Ending> {
+        let mut out = Out {
+            events: &mut self.events,
+            counters: &mut self.counters,
+        };
+        while !bytes.is_empty() {
+            let mut n = 0;
+            for buffer in &mut self.endpoint.buffers()? {
+                let now = bytes.len().min(buffer.len());
+                buffer[..now].copy_from_slice(&bytes[..now]);
+                bytes = &bytes[now..];
+                n += now;
+            }
+            assert!(n > 0, "no room for more");
+            self.endpoint.received(n, &mut out)?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Vec<WorkError> {
+        let mut out = Out {
+            events: &mut self.events,
+            counters: &mut self.counters,
+        };
+        self.endpoint.end(&Blame::Nobody, &mut out);
+        let errors = self.events.drain(..).filter_map(|event| match event {
+            Event::Completion(completion) => completion.result.err().map(|failed| failed.error),
+            _ => None,
+        });
+        errors.collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Send(usize),
+    Write {
+        at: usize,
+        len: usize,
+    },
+    Read {
+        at: usize,
+        len: usize,
+    },
+    /// Let so many bytes pass.
+    Pass {
+        forth: bool,
+        most: usize,
+    },
+}
+
+impl Arbitrary for Step {
+    fn arbitrary(g: &mut Gen) -> Self {
+        let at = usize::arbitrary(g) % REGION;
+        let len = usize::arbitrary(g) % (REGION - at);
+        match u8::arbitrary(g) % 6 {
+            0 => Self::Send(usize::arbitrary(g) % (RECEIVE + 1)),
+            1 => Self::Write { at, len },
+            2 => Self::Read { at, len },
+            _ => Self::Pass {
+                forth: bool::arbitrary(g),
+                most: 1 + usize::arbitrary(g) % 700,
+            },
+        }
+    }
+}
+
+/// One side works on the other's memory; what it should come to is computed beside it.
+struct Model {
+    one: Side,
+    two: Side,
+    target: RemoteSegment,
+    source: RemoteSegment,
+    written: Vec<u8>,
+    data: Vec<u8>,
+    expected: VecDeque<(WrId, Vec<u8>)>,
+    sent: VecDeque<Vec<u8>>,
+    posted: u64,
+}
+
+impl Model {
+    fn new(crc: bool, reads: usize, max_ulpdu: usize) -> Self {
+        let agreement = |wait_for_peer| Agreement {
+            crc,
+            inbound_reads: reads,
+            outbound_reads: reads,
+            empty_rtr: false,
+            wait_for_peer,
+        };
+        let one = Side::new(&agreement(false), max_ulpdu);
+        let mut two = Side::new(&agreement(true), max_ulpdu);
+        let data: Vec<u8> = (0..REGION).map(|i| (i * 31 + i / 256) as u8).collect();
+        let target = Region::RemoteWrite(two.buf(REGION, 0));
+        let target = two.endpoint.register(target).map_err(|_| ()).unwrap();
+        let mut source = two.buf(REGION, 0);
+        source.copy_from_slice(&data);
+        let source = two
+            .endpoint
+            .register(Region::RemoteRead(source.freeze()))
+            .map_err(|_| ())
+            .unwrap();
+        Self {
+            one,
+            two,
+            target,
+            source,
+            written: vec![0; REGION],
+            data,
+            expected: VecDeque::new(),
+            sent: VecDeque::new(),
+            posted: 0,
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        self.posted += 1;
+        let id = self.posted;
+        match step {
+            Step::Send(len) => {
+                self.two.receive(id);
+                let buf = self.one.buf(len, id as u8);
+                self.sent.push_back(buf.to_vec());
+                let bytes = buf.freeze();
+                let gather = SmallVec::from_iter([bytes.slice(..len / 3), bytes.slice(len / 3..)]);
+                let wr = SendWr::Send {
+                    gather,
+                    invalidate: None,
+                };
+                self.one.post(id, wr);
+            }
+            Step::Write { at, len } => {
+                self.written[at..at + len].fill(id as u8);
+                let bytes: Bytes = self.one.buf(len, id as u8).freeze();
+                let wr = SendWr::Write {
+                    gather: SmallVec::from_iter([bytes]),
+                    stag: self.target.stag,
+                    offset: self.target.offset + at as u64,
+                };
+                self.one.post(id, wr);
+            }
+            Step::Read { at, len } => {
+                self.expected
+                    .push_back((WrId(id), self.data[at..at + len].to_vec()));
+                let wr = SendWr::Read {
+                    sink: self.one.buf(len, 0),
+                    stag: self.source.stag,
+                    offset: self.source.offset + at as u64,
+                };
+                self.one.post(id, wr);
+            }
+            Step::Pass { forth, most } => {
+                let (from, to) = match forth {
+                    true => (&mut self.one, &mut self.two),
+                    false => (&mut self.two, &mut self.one),
+                };
+                let bytes = from.take(most);
+                to.put(&bytes).unwrap();
+            }
+        }
+        self.check();
+    }
+
+    /// Whatever completed is what it should be, in its order.
+    fn check(&mut self) {
+        for event in self.one.events.drain(..) {
+            let Event::Completion(completion) = event else {
+                panic!("{event:?}")
+            };
+            if let Success::Read { sink } = completion.result.unwrap() {
+                let (id, data) = self.expected.pop_front().unwrap();
+                assert_eq!(completion.id, id);
+                assert!(sink[..] == data);
+            }
+        }
+        for event in self.two.events.drain(..) {
+            let Event::Completion(completion) = event else {
+                panic!("{event:?}")
+            };
+            match completion.result.unwrap() {
+                Success::Receive { buf, .. } => {
+                    assert!(buf[..] == self.sent.pop_front().unwrap());
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn finish(mut self) {
+        loop {
+            let forth = self.one.take(usize::MAX);
+            self.two.put(&forth).unwrap();
+            let back = self.two.take(usize::MAX);
+            self.one.put(&back).unwrap();
+            self.check();
+            if forth.is_empty() && back.is_empty() {
+                break;
+            }
+        }
+        assert!(
+            self.expected.is_empty() && self.sent.is_empty(),
+            "something is missing"
+        );
+        assert!(self.one.end().is_empty() && self.two.end().is_empty());
+        match self.two.endpoint.reclaim(self.target.stag) {
+            Ok(Region::RemoteWrite(buf)) => assert!(buf[..] == self.written),
+            _ => panic!("the region is gone"),
+        }
+        let pools = [self.one.pool.clone(), self.two.pool.clone()];
+        drop(self);
+        assert!(pools.iter().all(|pool| pool.in_use() == 0));
+    }
+}
+
+quickcheck! {
+    fn any_work_arrives(steps: Vec<Step>, crc: bool, reads: u8, max: u16) -> bool {
+        let max_ulpdu = 128 + usize::from(max) % 1500;
+        let mut model = Model::new(crc, 1 + usize::from(reads % 5), max_ulpdu);
+        for step in steps {
+            model.step(step);
+        }
+        model.finish();
+        true
+    }
+
+    /// Bytes that are nearly right: a good stream with some bits flipped, in pieces.
+    fn flipped_bits_do_no_harm(
+        steps: Vec<Step>, crc: bool, flips: Vec<(u16, u8)>, piece: u8
+    ) -> bool {
+        let mut model = Model::new(crc, 3, 700);
+        for step in steps.into_iter().filter(|step| !matches!(step, Step::Pass { .. })) {
+            model.step(step);
+        }
+        let mut bytes = model.one.take(usize::MAX);
+        let harmless = flips.is_empty() || bytes.is_empty();
+        for (at, bit) in flips {
+            if !bytes.is_empty() {
+                let at = usize::from(at) % bytes.len();
+                bytes[at] ^= 1 << (bit % 8);
+            }
+        }
+        let mut result = Ok(());
+        for piece in bytes.chunks(1 + usize::from(piece)) {
+            result = result.and_then(|()| model.two.put(piece));
+        }
+        // A CRC finds any single flip (and two flips may undo each other).
+        assert!(!harmless || result.is_ok());
+        accounted(model)
+    }
+
+    fn any_bytes_do_no_harm(pieces: Vec<Vec<u8>>, crc: bool) -> bool {
+        let mut model = Model::new(crc, 3, 700);
+        for id in 0..4 {
+            model.two.receive(id);
+        }
+        let mut result = Ok(());
+        for piece in &pieces {
+            result = result.and_then(|()| model.two.put(piece));
+        }
+        accounted(model)
+    }
+}
+
+/// Every receive ends exactly once, and all memory comes back, whatever happened.
+fn accounted(mut model: Model) -> bool {
+    let failed = model.two.end().len();
+    let ended = model.two.counters.receives as usize + failed == model.two.receives;
+    let pools = [model.one.pool.clone(), model.two.pool.clone()];
+    drop(model);
+    ended && pools.iter().all(|pool| pool.in_use() == 0)
+}

@@ -1,0 +1,539 @@
+//! Whose thread does the work, and who is woken when.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+use verbs::iwarp::Options;
+use verbs::{Device, Disconnect, Event, Region, SendWr, Stag, Success, WrId};
+
+use crate::node::{
+    Node, PATIENCE, Pair, accept_options, connect_options, disconnected, failure, send, success,
+};
+use crate::raw::{Got, READ_RESPONSE, Raw, WRITE, idle, read_request, tagged};
+
+fn read(node: &Node, stag: Stag, offset: u64, len: usize) -> SendWr {
+    SendWr::Read {
+        sink: node.pool.alloc(len).unwrap(),
+        stag,
+        offset,
+    }
+}
+
+#[test]
+fn reads_and_writes_while_the_owner_is_away() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    let data: Vec<u8> = (0..3_000_000_u32).map(|i| (i / 7) as u8).collect();
+    let region = Region::RemoteRead(server.bytes(&data));
+    let source = server.device.register(*s, region).unwrap();
+    let region = Region::RemoteWrite(server.pool.alloc(data.len()).unwrap());
+    let target = server.device.register(*s, region).unwrap();
+    server.receive(*s, 5, 64);
+    // The server's thread does nothing at all from here on.
+    client.post(*c, 1, read(client, source.stag, source.offset, data.len()));
+    match client.next_completion().result.unwrap() {
+        Success::Read { sink } => {
+            assert_eq!(sink[..], data);
+            let write = SendWr::Write {
+                gather: SmallVec::from_iter([sink.freeze()]),
+                stag: target.stag,
+                offset: target.offset,
+            };
+            client.post(*c, 2, write);
+        }
+        other => panic!("{other:?}"),
+    }
+    client.send(*c, 3, b"written");
+    for id in 2..=3 {
+        assert_eq!(client.next_completion().id, WrId(id));
+    }
+    // And again, after the thread has been in charge for a while.
+    thread::sleep(Duration::from_millis(20));
+    client.post(*c, 4, read(client, source.stag, source.offset + 7, 100));
+    assert!(matches!(
+        client.next_completion().result,
+        Ok(Success::Read { .. })
+    ));
+    // The owner comes back: what arrived meanwhile is there.
+    match success(server, client, 5) {
+        Success::Receive { buf, .. } => assert_eq!(buf[..], *b"written"),
+        other => panic!("{other:?}"),
+    }
+    server.post(*s, 6, SendWr::Invalidate { stag: target.stag });
+    assert!(matches!(success(server, client, 6), Success::Invalidate));
+    match server.device.reclaim(*s, target.stag).unwrap() {
+        Region::RemoteWrite(buf) => assert_eq!(buf[..], data),
+        other => panic!("{other:?}"),
+    }
+    // Nothing of it went through a copy but the bytes that came with headers.
+    let copied = server.device.counters().copied_bytes;
+    assert!(copied < data.len() as u64 / 100, "{copied} bytes copied");
+    pair.finish();
+}
+
+#[test]
+fn an_owner_that_waits_is_woken_by_what_the_thread_found() {
+    // The owner goes away, is replaced, comes back and waits at once: over and over, with messages
+    // that arrive at any of these moments. Not one may be left lying.
+    let mut server = Node::new(Options::default());
+    let (_, address) = server.listen();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let client = thread::spawn(move || {
+        let mut client = Node::new(Options::default());
+        let qp = client.device.connect(address, &connect_options()).unwrap();
+        assert!(matches!(client.next(), Event::Established { .. }));
+        let mut rounds = 0_u64;
+        while !stopped.load(Ordering::Relaxed) {
+            client.receive(qp, 1, 64);
+            client
+                .device
+                .post_send(qp, WrId(2), send(Bytes::from_static(b"ping")), false)
+                .unwrap();
+            let start = Instant::now();
+            match client.next() {
+                Event::Completion(completion) => assert!(completion.result.is_ok()),
+                event => panic!("{event:?}"),
+            }
+            assert!(
+                start.elapsed() < Duration::from_secs(5),
+                "a message lay about"
+            );
+            rounds += 1;
+            // Pauses of all lengths around the tick.
+            thread::sleep(Duration::from_micros(rounds * 97 % 2500));
+        }
+        client.device.disconnect(qp);
+        assert!(matches!(client.next(), Event::Disconnected { .. }));
+        rounds
+    });
+    let request = match server.next() {
+        Event::ConnectRequest(request) => request.request,
+        event => panic!("{event:?}"),
+    };
+    let qp = server.device.prepare_accept(request).unwrap();
+    for _ in 0..4 {
+        server.receive(qp, 1, 64);
+    }
+    server.device.accept(qp, &accept_options()).unwrap();
+    let start = Instant::now();
+    let mut pause = 0;
+    loop {
+        match server.next() {
+            Event::Established { .. } => {}
+            Event::Completion(completion) => match completion.result {
+                Ok(Success::Receive { buf, .. }) => {
+                    server.receive(qp, 1, 64);
+                    let wr = send(buf.freeze());
+                    server.device.post_send(qp, WrId(2), wr, false).unwrap();
+                    pause += 1;
+                    // Away for up to 3.5 ms, in the middle of things.
+                    thread::sleep(Duration::from_micros(pause * 131 % 3500));
+                }
+                Ok(other) => panic!("{other:?}"),
+                Err(_) => {}
+            },
+            Event::Disconnected { .. } => break,
+            event => panic!("{event:?}"),
+        }
+        if start.elapsed() > Duration::from_millis(1500) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    }
+    let rounds = client.join().unwrap();
+    assert!(rounds > 50, "{rounds} round trips in 1.5 s");
+}
+
+#[test]
+fn a_fin_that_came_with_the_last_bytes() {
+    // Both are in the socket before the owner looks: one edge tells of both, and the read that
+    // takes the bytes is not filled.
+    let mut node = Node::new(Options::default());
+    let (mut raw, qp) = Raw::set_up(&mut node, false);
+    node.receive(qp, 1, 64);
+    node.receive(qp, 2, 64);
+    raw.say(&crate::raw::send(1, b"bye"));
+    raw.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    assert!(node.next_completion().result.is_ok());
+    assert!(node.next_completion().result.is_err());
+    match node.next() {
+        Event::Disconnected { reason, .. } => assert_eq!(reason, Disconnect::Remote),
+        event => panic!("{event:?}"),
+    }
+}
+
+#[test]
+fn interrupts_are_waits_that_events_ended() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    let before = server.device.counters().interrupts;
+    for round in 1..=10 {
+        server.receive(*s, round, 64);
+        server.step(Duration::ZERO);
+        server.step(Duration::ZERO);
+        client
+            .device
+            .post_send(*c, WrId(0), send(Bytes::from_static(b"x")), false)
+            .unwrap();
+        assert_eq!(server.next_completion().id, WrId(round));
+    }
+    assert_eq!(server.device.counters().interrupts - before, 10);
+    // RDMA Writes are placed without one.
+    let region = Region::RemoteWrite(server.pool.alloc(100).unwrap());
+    let target = server.device.register(*s, region).unwrap();
+    let write = SendWr::Write {
+        gather: SmallVec::from_iter([Bytes::from_static(b"quiet")]),
+        stag: target.stag,
+        offset: target.offset,
+    };
+    client.post(*c, 1, write);
+    assert!(matches!(
+        client.next_completion().result,
+        Ok(Success::Write)
+    ));
+    for _ in 0..20 {
+        server.step(Duration::from_millis(1));
+    }
+    assert_eq!(server.device.counters().interrupts - before, 10);
+    server.post(*s, 11, SendWr::Invalidate { stag: target.stag });
+    server.next_completion();
+    match server.device.reclaim(*s, target.stag).unwrap() {
+        Region::RemoteWrite(buf) => assert_eq!(buf[..5], *b"quiet"),
+        other => panic!("{other:?}"),
+    }
+    pair.finish();
+}
+
+#[test]
+fn busy_polling_needs_no_readiness() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    server.device.set_busy_poll(true);
+    for round in 1..=100 {
+        server.receive(*s, round, 64);
+        client
+            .device
+            .post_send(*c, WrId(0), send(Bytes::from_static(b"x")), false)
+            .unwrap();
+        let start = Instant::now();
+        while server.events.is_empty() {
+            server.device.poll(verbs::Time::now(), &mut server.events);
+            assert!(start.elapsed() < PATIENCE);
+        }
+        assert_eq!(server.next_completion().id, WrId(round));
+    }
+    assert_eq!(server.device.counters().receives, 100);
+    // A new connection is noticed as well, and back without spinning nothing is lost.
+    let (_, address) = server.listen();
+    let mut raw = Raw::connect(address);
+    let private = [0, 4, 0, 4];
+    raw.write(&crate::raw::frame(crate::raw::REQUEST, 0x10, 2, &private));
+    let start = Instant::now();
+    while server.events.is_empty() {
+        server.device.poll(verbs::Time::now(), &mut server.events);
+        assert!(start.elapsed() < PATIENCE);
+    }
+    raw.wait_request(server);
+    server.receive(*s, 7, 64);
+    client.send(*c, 1, b"last");
+    thread::sleep(Duration::from_millis(5));
+    server.device.set_busy_poll(false);
+    assert_eq!(server.next_completion().id, WrId(7));
+    client.events.clear();
+    pair.finish();
+}
+
+#[test]
+fn reads_beyond_the_agreed_number_wait_here() {
+    let mut accept = accept_options();
+    accept.inbound_reads = 2;
+    let (client, server) = (Node::new(Options::default()), Node::new(Options::default()));
+    let mut pair = Pair::connect(client, server, &connect_options(), &accept);
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    let data: Vec<u8> = (0..200_000_u32).map(|i| (i / 3) as u8).collect();
+    let region = Region::RemoteRead(server.bytes(&data));
+    let source = server.device.register(*s, region).unwrap();
+    server.receive(*s, 99, 64);
+    for id in 0..50 {
+        let at = id as usize * 1000;
+        client.post(
+            *c,
+            id,
+            read(client, source.stag, source.offset + at as u64, 150_000),
+        );
+    }
+    // A Send behind them keeps its place.
+    client.send(*c, 50, b"after the reads have started");
+    let mut reads = 0;
+    loop {
+        match crate::node::next_completion(client, server) {
+            completion if completion.id == WrId(50) => break,
+            completion => {
+                assert_eq!(completion.id, WrId(reads), "in order");
+                let at = reads as usize * 1000;
+                match completion.result.unwrap() {
+                    Success::Read { sink } => assert!(sink[..] == data[at..at + 150_000]),
+                    other => panic!("{other:?}"),
+                }
+                reads += 1;
+            }
+        }
+    }
+    assert!(reads >= 48, "the Send overtook {} Reads", 50 - reads);
+    for id in reads..50 {
+        assert!(matches!(success(client, server, id), Success::Read { .. }));
+    }
+    assert!(matches!(
+        success(server, client, 99),
+        Success::Receive { .. }
+    ));
+    pair.finish();
+}
+
+#[test]
+fn a_peer_that_never_reads_costs_no_memory() {
+    let mut node = Node::new(Options::default());
+    let (mut raw, qp) = Raw::set_up(&mut node, false);
+    raw.say(&tagged(WRITE, true, 0, 0, b""));
+    let region = Region::RemoteRead(node.bytes(&vec![1; 1 << 20]));
+    let source = node.device.register(qp, region).unwrap();
+    // As many Reads as it may have, and more Sends than the socket can take.
+    for msn in 1..=4 {
+        raw.say(&read_request(msn, 5, 1 << 20, source.stag.0, source.offset));
+    }
+    let message = node.bytes(&vec![2; 1 << 20]);
+    let limit = node.device.attributes().max_send_wr;
+    let mut posted = 0;
+    let refused = loop {
+        match node
+            .device
+            .post_send(qp, WrId(0), send(message.clone()), false)
+        {
+            Ok(()) => posted += 1,
+            Err((error, _)) => break error,
+        }
+        if posted % 256 == 0 {
+            idle(&mut node);
+        }
+        assert!(posted < 3 * limit, "it takes no end");
+    };
+    assert_eq!(refused, verbs::PostError::QueueFull);
+    assert!(posted >= limit);
+    // The program's memory is all there is: one region and one message.
+    assert!(node.pool.in_use() <= 2 << 20);
+    node.device.disconnect(qp);
+    idle(&mut node);
+    // It cannot be flushed; giving up brings everything back.
+    node.device.abort(qp);
+    let mut flushed = 0;
+    loop {
+        match node.next() {
+            Event::Completion(completion) => {
+                assert!(completion.result.is_err());
+                flushed += 1;
+            }
+            Event::Disconnected { reason, .. } => {
+                assert_eq!(reason, Disconnect::Local);
+                break;
+            }
+            event => panic!("{event:?}"),
+        }
+    }
+    assert_eq!(flushed, limit);
+    drop(message);
+    node.device.destroy(qp);
+    assert_eq!(node.pool.in_use(), 0);
+}
+
+#[test]
+fn an_orderly_close_sends_what_was_posted() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    let big = vec![3; 8 << 20];
+    let region = Region::RemoteWrite(server.pool.alloc(big.len()).unwrap());
+    let target = server.device.register(*s, region).unwrap();
+    server.receive(*s, 1, 64);
+    server.receive(*s, 2, 64);
+    let write = SendWr::Write {
+        gather: SmallVec::from_iter([client.bytes(&big)]),
+        stag: target.stag,
+        offset: target.offset,
+    };
+    client.post(*c, 1, write);
+    client.send(*c, 2, b"all of it");
+    client.device.disconnect(*c);
+    assert!(matches!(success(client, server, 1), Success::Write));
+    assert!(matches!(success(client, server, 2), Success::Send));
+    assert_eq!(disconnected(client, server), Disconnect::Local);
+    assert!(matches!(
+        success(server, client, 1),
+        Success::Receive { .. }
+    ));
+    failure(server, client, 2);
+    assert_eq!(disconnected(server, client), Disconnect::Remote);
+    match server.device.reclaim(*s, target.stag).unwrap() {
+        Region::RemoteWrite(buf) => assert!(buf[..] == big),
+        other => panic!("{other:?}"),
+    }
+    pair.finish();
+}
+
+#[test]
+fn an_abort_is_seen_as_a_loss() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    server.receive(*s, 1, 64);
+    client.device.abort(*c);
+    assert_eq!(disconnected(client, server), Disconnect::Local);
+    failure(server, client, 1);
+    assert!(matches!(disconnected(server, client), Disconnect::Lost(_)));
+    pair.finish();
+}
+
+#[test]
+fn destroyed_queue_pairs_are_silent() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    server.receive(*s, 1, 64);
+    client.receive(*c, 1, 64);
+    server.send(*s, 2, b"too late");
+    client.device.destroy(*c);
+    for _ in 0..10 {
+        idle(client);
+        idle(server);
+    }
+    assert!(client.events.is_empty(), "{:?}", client.events);
+    let is_end = |event: &Event| matches!(event, Event::Disconnected { .. });
+    assert!(server.events.iter().any(is_end), "{:?}", server.events);
+    pair.finish();
+}
+
+#[test]
+fn many_connections() {
+    const MANY: usize = 200;
+    let (mut client, mut server) = (Node::new(Options::default()), Node::new(Options::default()));
+    let (_, address) = server.listen();
+    for _ in 0..MANY {
+        client.device.connect(address, &connect_options()).unwrap();
+    }
+    let mut up = 0;
+    let mut echoed = 0;
+    let start = Instant::now();
+    while echoed < MANY {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{up} connections, {echoed} answers"
+        );
+        server.step(Duration::from_millis(1));
+        for event in std::mem::take(&mut server.events) {
+            match event {
+                Event::ConnectRequest(request) => {
+                    let qp = server.device.prepare_accept(request.request).unwrap();
+                    server.receive(qp, 1, 64);
+                    server.device.accept(qp, &accept_options()).unwrap();
+                }
+                Event::Completion(completion) => {
+                    if let Ok(Success::Receive { buf, .. }) = completion.result {
+                        let wr = send(buf.freeze());
+                        server
+                            .device
+                            .post_send(completion.qp, WrId(2), wr, false)
+                            .unwrap();
+                    }
+                }
+                Event::Established { .. } => {}
+                event => panic!("{event:?}"),
+            }
+        }
+        client.step(Duration::from_millis(1));
+        for event in std::mem::take(&mut client.events) {
+            match event {
+                Event::Established { qp, .. } => {
+                    up += 1;
+                    client.receive(qp, 1, 64);
+                    let own = qp.0.to_be_bytes();
+                    let wr = send(client.bytes(&own));
+                    client.device.post_send(qp, WrId(2), wr, false).unwrap();
+                }
+                Event::Completion(completion) => match completion.result.unwrap() {
+                    Success::Receive { buf, .. } => {
+                        assert_eq!(buf[..], completion.qp.0.to_be_bytes());
+                        echoed += 1;
+                    }
+                    other => panic!("{other:?}"),
+                },
+                event => panic!("{event:?}"),
+            }
+        }
+    }
+    assert_eq!(up, MANY);
+}
+
+#[test]
+fn responses_take_turns_with_requests() {
+    // A peer that reads without end does not keep our own messages back.
+    let mut node = Node::new(Options::default());
+    let (mut raw, qp) = Raw::set_up(&mut node, false);
+    let region = Region::RemoteRead(node.bytes(&vec![1; 8 << 20]));
+    let source = node.device.register(qp, region).unwrap();
+    for msn in 1..=4 {
+        raw.say(&read_request(msn, 5, 8 << 20, source.stag.0, source.offset));
+    }
+    for _ in 0..5 {
+        idle(&mut node);
+    }
+    node.send(qp, 1, b"me too");
+    let mut whole = 0;
+    loop {
+        match raw.hear(&mut node) {
+            Got::Ulpdu(ulpdu) if ulpdu[1] == 0x40 | READ_RESPONSE => {
+                whole += usize::from(ulpdu[0] & 0x40 != 0);
+            }
+            Got::Ulpdu(ulpdu) => {
+                assert_eq!(ulpdu, crate::raw::send(1, b"me too"));
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(whole < 4, "it waited for {whole} responses");
+}
