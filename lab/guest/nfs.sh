@@ -2,6 +2,7 @@
 # shellcheck shell=sh
 
 NFS_RDMA_PORT=20049 # IANA's nfsrdma
+MOUNT_PORT=20048    # where MOUNT is registered, too
 
 # nfsd_up: exports /export, on TCP and on every verbs device that there is or will be.
 nfsd_up() {
@@ -17,7 +18,7 @@ nfsd_up() {
     echo 10 >/proc/fs/nfsd/nfsv4gracetime
     rpc.nfsd --no-udp 4
     echo "rdma $NFS_RDMA_PORT" >/proc/fs/nfsd/portlist
-    rpc.mountd
+    rpc.mountd --port $MOUNT_PORT
     echo Y >/proc/fs/nfsd/v4_end_grace
     cat /proc/fs/nfsd/portlist /proc/fs/nfsd/versions
 }
