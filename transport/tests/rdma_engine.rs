@@ -352,6 +352,124 @@ fn calls_wait_for_memory() {
     assert!(matches!(error, CallError::TooLarge(_)), "{error:?}");
 }
 
+/// Whatever fills the server's memory, the calls that were granted find receives.
+#[test]
+fn receives_do_not_depend_on_free_memory() {
+    let (mut client, mut server) = options();
+    client.common.credits = 32;
+    server.common.credits = 32;
+    let world = World::new();
+    let small = Pool::new(36 * 4096 + 8192);
+    let (a, b) = (
+        FakeDevice::new(&world, attributes(), Pool::new(POOL)),
+        FakeDevice::new(&world, attributes(), small.clone()),
+    );
+    let mut pair = Pair::new(Box::new(a), client, Box::new(b), server, address());
+    let conn = pair.connect();
+    pair.echo();
+    pair.call(conn, message(0, 0, &[]), &room(0, &[])).reply();
+    pair.answer = None;
+    // All of it is taken, so that what arrives cannot be replaced from the pool.
+    let mut taken = Vec::new();
+    while let Ok(buf) = small.alloc(1) {
+        taken.push(buf);
+    }
+    for round in 0..8 {
+        for n in 0..32 {
+            let xid = 1 + 32 * round + n;
+            pair.submit(conn, message(xid, n as usize, &[]), &room(31, &[]));
+        }
+        pair.until(|pair| pair.held.len() == 32 || !pair.down.is_empty());
+        assert!(pair.down.is_empty(), "{:?}", pair.down);
+        let now = pair.now();
+        for (at, token, call) in std::mem::take(&mut pair.held) {
+            let (xid, words, _) = open(&call);
+            pair.server
+                .reply(at, token, Some(message(xid, words, &[])), now);
+        }
+        pair.until(|pair| pair.ended.len() == 32 * (round as usize + 1));
+    }
+    assert_eq!(world.borrow().overruns, 0);
+    let left = world.borrow().fewest_receives;
+    assert_eq!(left, Some(4), "all but those beyond the credits were used");
+}
+
+#[test]
+fn a_client_without_memory_for_receives_does_not_connect() {
+    let (client, server) = options();
+    let world = World::new();
+    let (a, b) = (
+        FakeDevice::new(&world, attributes(), Pool::new(10 * 4096)),
+        FakeDevice::new(&world, attributes(), Pool::new(POOL)),
+    );
+    let mut pair = Pair::new(Box::new(a), client, Box::new(b), server, address());
+    let conn = pair.client.open(pair.address, Time::ZERO);
+    pair.settle();
+    assert_eq!(pair.down.len(), 1);
+    assert!(pair.down[0].0 == conn && pair.down[0].1.retry);
+    assert!(pair.up.is_empty());
+    assert_eq!(pair.client_pool.in_use(), 0);
+}
+
+/// A client that sends and sends, and takes no answers, costs the server its grant in answers and
+/// not more.
+#[test]
+fn answers_that_are_not_taken_do_not_pile_up() {
+    for garbage in [false, true] {
+        let (client, mut server) = options();
+        server.common.credits = 8;
+        let few = Attributes {
+            max_send_wr: 4,
+            ..attributes()
+        };
+        let (world, mut pair) = Pair::fake_with(client, server, few);
+        pair.echo();
+        // The client's device, used without the client.
+        let mut device = FakeDevice::new(&world, attributes(), Pool::new(POOL));
+        let options = ConnectOptions {
+            private_data: Bytes::new(),
+            inbound_reads: 1,
+            outbound_reads: 1,
+            timeout: Duration::from_secs(1),
+        };
+        let qp = device.connect(pair.address, &options).unwrap();
+        pair.until(|pair| {
+            device.poll(Time::ZERO, &mut VecDeque::new());
+            !pair.server_up.is_empty()
+        });
+        world.borrow_mut().stalled = Some(1);
+        let mut sent = 0;
+        while sent < 100 && pair.server_down.is_empty() {
+            let (procedure, payload) = match garbage {
+                false => (0, message(sent, 0, &[]).gather(|_| true).concat()),
+                true => (77, Vec::new()),
+            };
+            let header = [sent, 1, 8, procedure, 0, 0, 0];
+            let mut call: Vec<u8> = header.iter().flat_map(|word| word.to_be_bytes()).collect();
+            call.extend(payload);
+            let send = SendWr::Send {
+                gather: std::iter::once(Bytes::from(call)).collect(),
+                invalidate: None,
+            };
+            let posted = device.post_send(qp, WrId(u64::from(sent)), send, true);
+            assert!(posted.is_ok() || !pair.server_down.is_empty());
+            device.poll(Time::ZERO, &mut VecDeque::new());
+            pair.settle();
+            sent += 1;
+        }
+        assert!(
+            (12..=14).contains(&sent),
+            "stopped after {sent} messages: the grant of 8, and a send queue of 4"
+        );
+        assert!(
+            pair.server_down[0].1.contains("not taken"),
+            "{:?}",
+            pair.server_down
+        );
+        assert_eq!(pair.server_pool.in_use(), 0);
+    }
+}
+
 #[test]
 fn a_cancelled_call_is_fenced_off_and_its_reply_dropped() {
     let (mut client, server) = options();

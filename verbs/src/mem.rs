@@ -245,6 +245,19 @@ impl Buf {
         self.len = self.len.min(len);
     }
 
+    /// Undoes [`Buf::truncate`]: makes it `len` bytes long. False, and no effect, when it is longer
+    /// than that, when another has a part of the same memory, or when there was never so much.
+    #[must_use]
+    pub fn regrow(&mut self, len: usize) -> bool {
+        // The only one to refer to the block: nobody can have the range after this one's end.
+        let alone = Arc::get_mut(&mut self.block).is_some();
+        let fits = (self.len..=self.block.size - self.offset).contains(&len);
+        if alone && fits {
+            self.len = len;
+        }
+        alone && fits
+    }
+
     /// Makes it read-only and shareable, without a copy. The memory goes back to the pool with
     /// the last slice of it.
     #[must_use]
@@ -257,8 +270,8 @@ impl Deref for Buf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `offset + len` is within the block (`alloc`, `split_off` and `unsplit` keep it
-        // so), the block was zeroed when made so every byte is initialised, it lives while
+        // SAFETY: `offset + len` is within the block (`alloc`, `split_off`, `unsplit` and `regrow`
+        // keep it so), the block was zeroed when made so every byte is initialised, it lives while
         // `self.block` does, and no other `Buf` has this range, so nobody writes to it meanwhile.
         unsafe { slice::from_raw_parts(self.block.start.as_ptr().add(self.offset), self.len) }
     }
@@ -302,6 +315,26 @@ mod tests {
         first.unsplit(third).unwrap();
         assert_eq!(first.len(), 10);
         assert_eq!(first[..7], [1, 1, 1, 1, 2, 2, 2]);
+    }
+
+    #[test]
+    fn only_a_sole_owner_grows_again_and_only_within_its_block() {
+        let pool = Pool::new(1 << 20);
+        let mut buf = pool.alloc(5000).unwrap();
+        buf.truncate(10);
+        assert!(!buf.regrow(9), "that would be truncation");
+        assert!(!buf.regrow(8193));
+        assert!(buf.regrow(5000));
+        assert_eq!(buf.len(), 5000);
+        let rest = buf.split_off(100);
+        buf.truncate(10);
+        assert!(!buf.regrow(100), "the rest of the block is somebody's");
+        drop(rest);
+        assert!(buf.regrow(8192));
+        let mut tail = buf.split_off(8000);
+        drop(buf);
+        assert!(!tail.regrow(193));
+        assert!(tail.regrow(192));
     }
 
     #[test]

@@ -128,6 +128,16 @@ impl RdmaClient {
         }
     }
 
+    /// A connection was not even tried to make.
+    fn not_opened(&mut self, conn: ConnId, error: &dyn std::error::Error) {
+        let down = Down {
+            reason: error.to_string(),
+            retry: true,
+            was_up: false,
+        };
+        self.events.push_back(ClientEvent::Down { conn, down });
+    }
+
     fn down(&mut self, gone: &Connection, down: Down) {
         if !gone.closing {
             let conn = gone.id;
@@ -167,8 +177,8 @@ impl RdmaClient {
             // Nobody waits for anything any more, and waiting calls are not sent.
             (Ok(_), _) if connection.closing => return,
             (Ok(Success::Receive { buf, invalidated }), _) => {
-                connection.link.post_receives(&mut *self.device, 1);
-                connection.requester.received(buf.freeze(), invalidated);
+                let message = connection.link.received(&mut *self.device, buf);
+                connection.requester.received(message, invalidated);
             }
             (Ok(Success::Invalidate), Done::Work((id, stag))) => {
                 reclaim(&mut *self.device, connection, id, stag);
@@ -201,6 +211,11 @@ impl RdmaClient {
                     connection.requester.registered(id, result);
                 }
                 RequesterAction::Send { gather } => {
+                    let replies = connection.requester.in_flight();
+                    debug_assert!(
+                        connection.link.can_receive(replies),
+                        "every reply finds a receive"
+                    );
                     if let Err(error) = connection.link.send(device, gather, None) {
                         // The call counts as sent; only the connection's end can end it now.
                         tracing::warn!(%error, "call not sent, closing the connection");
@@ -232,7 +247,6 @@ impl RdmaClient {
         self.retry_at = None;
         for at in 0..self.connections.len() {
             let connection = &mut self.connections[at];
-            connection.link.post_receives(&mut *self.device, 0);
             if connection.requester.starved() {
                 connection.requester.retry();
             }
@@ -316,19 +330,18 @@ impl ClientPort for RdmaClient {
         let qp = match self.device.connect(remote, &options) {
             Ok(qp) => qp,
             Err(error) => {
-                let down = Down {
-                    reason: error.to_string(),
-                    retry: true,
-                    was_up: false,
-                };
-                self.events.push_back(ClientEvent::Down { conn: id, down });
+                self.not_opened(id, &error);
                 return id;
             }
         };
         let credits = self.credits();
         let capacity = self.device.attributes().max_send_wr;
         let mut link = Link::new(qp, capacity, receive_size);
-        link.post_receives(&mut *self.device, credits + EXTRA_RECEIVES);
+        if let Err(error) = link.post_receives(&mut *self.device, credits + EXTRA_RECEIVES) {
+            self.device.destroy(qp);
+            self.not_opened(id, &error);
+            return id;
+        }
         let pool = self.device.pool().clone();
         self.connections.push(Connection {
             id,

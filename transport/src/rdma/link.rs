@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use onc_rpc::Segments;
-use verbs::{Device, PoolExhausted, PostError, QpId, SendWr, Stag, WrId};
+use verbs::{Buf, Device, PoolExhausted, PostError, QpId, SendWr, Stag, WrId};
 
 use super::memory;
 
@@ -50,10 +51,14 @@ pub(crate) struct Link<T> {
     silent: usize,
     /// Waiting for room, in order.
     backlog: VecDeque<(SendWr, Option<T>)>,
+    /// Of those, Sends.
+    backlog_sends: usize,
     capacity: usize,
     receive_size: usize,
-    /// Receives that should be posted and could not be.
-    missing: u32,
+    /// Receives posted that no message has used.
+    receives: u32,
+    /// The device took no receive: the connection is ending.
+    ending: bool,
 }
 
 impl<T> Link<T> {
@@ -66,9 +71,11 @@ impl<T> Link<T> {
             busy: 0,
             silent: 0,
             backlog: VecDeque::new(),
+            backlog_sends: 0,
             capacity: capacity.max(1),
             receive_size,
-            missing: 0,
+            receives: 0,
+            ending: false,
         }
     }
 
@@ -78,6 +85,7 @@ impl<T> Link<T> {
 
     /// Posts a request, now or as soon as there is room. Something in `wanted` makes it signaled.
     pub(crate) fn post(&mut self, device: &mut dyn Device, wr: SendWr, wanted: Option<T>) {
+        self.backlog_sends += usize::from(is_send(&wr));
         self.backlog.push_back((wr, wanted));
         self.flush(device);
     }
@@ -133,9 +141,11 @@ impl<T> Link<T> {
             // completion to wait for when there is no room.
             let signaled = wanted.is_some() || self.silent + 1 >= self.capacity.div_ceil(2);
             let id = WrId(self.first + self.work.len() as u64);
+            let send = usize::from(is_send(&wr));
             match device.post_send(self.qp, id, wr, signaled) {
                 Ok(()) => {
                     self.busy += 1;
+                    self.backlog_sends -= send;
                     self.silent = if signaled { 0 } else { self.silent + 1 };
                     self.work.push_back(match signaled {
                         true => Work::Signaled(wanted),
@@ -150,6 +160,7 @@ impl<T> Link<T> {
                     // The connection is ending, and its end will be reported.
                     tracing::debug!(qp = self.qp.0, %error, "not posted");
                     self.backlog.clear();
+                    self.backlog_sends = 0;
                 }
             }
         }
@@ -192,23 +203,73 @@ impl<T> Link<T> {
         wanted.map_or(Done::Nothing, Done::Work)
     }
 
-    /// Posts `count` more receives, and those that could not be posted earlier.
-    pub(crate) fn post_receives(&mut self, device: &mut dyn Device, count: u32) {
-        self.missing += count;
-        while self.missing > 0 {
-            let Ok(buf) = device.pool().alloc(self.receive_size) else {
-                return;
-            };
-            if let Err((error, _)) = device.post_receive(self.qp, RECEIVE, buf) {
+    /// Posts `count` more receives, or as many of them as there is memory for.
+    ///
+    /// # Errors
+    /// There is not enough for all.
+    pub(crate) fn post_receives(
+        &mut self,
+        device: &mut dyn Device,
+        count: u32,
+    ) -> Result<(), PoolExhausted> {
+        for _ in 0..count {
+            let buf = device.pool().alloc(self.receive_size)?;
+            self.post_receive(device, buf);
+        }
+        Ok(())
+    }
+
+    fn post_receive(&mut self, device: &mut dyn Device, buf: Buf) {
+        match device.post_receive(self.qp, RECEIVE, buf) {
+            Ok(()) => self.receives += 1,
+            Err((error, _)) => {
                 tracing::debug!(qp = self.qp.0, %error, "receive not posted");
-                return;
+                self.ending = true;
             }
-            self.missing -= 1;
         }
     }
 
-    /// Whether something waits for memory, or for room that no completion will announce.
-    pub(crate) fn wants_retry(&self) -> bool {
-        self.missing > 0 || (!self.backlog.is_empty() && self.busy == 0)
+    /// A message arrived: puts another receive in its place, and gives the message.
+    ///
+    /// The peer was promised these receives, so one is posted whatever the pool has to give: when
+    /// that is nothing, the message is copied out of its buffer, and the buffer used again.
+    pub(crate) fn received(&mut self, device: &mut dyn Device, mut buf: Buf) -> Bytes {
+        self.receives = self.receives.saturating_sub(1);
+        match device.pool().alloc(self.receive_size) {
+            Ok(next) => {
+                self.post_receive(device, next);
+                buf.freeze()
+            }
+            Err(_) => {
+                let message = Bytes::copy_from_slice(&buf);
+                if buf.regrow(self.receive_size) {
+                    self.post_receive(device, buf);
+                } else {
+                    // Only a device that does not give back the buffers it is given.
+                    tracing::error!(qp = self.qp.0, "no memory for a receive");
+                    device.abort(self.qp);
+                }
+                message
+            }
+        }
     }
+
+    /// Whether so many messages would each find a receive, as far as that still matters.
+    pub(crate) fn can_receive(&self, messages: u32) -> bool {
+        self.ending || self.receives >= messages
+    }
+
+    /// Sends that wait for room in the send queue.
+    pub(crate) fn queued_sends(&self) -> usize {
+        self.backlog_sends
+    }
+
+    /// Whether something waits for room that no completion will announce.
+    pub(crate) fn wants_retry(&self) -> bool {
+        !self.backlog.is_empty() && self.busy == 0
+    }
+}
+
+fn is_send(wr: &SendWr) -> bool {
+    matches!(wr, SendWr::Send { .. })
 }

@@ -23,6 +23,8 @@ use crate::{ConnId, ServerEvent, ServerPort, Source};
 /// A connection, being accepted or made.
 struct Connection {
     peer: SocketAddr,
+    /// Calls that it may have outstanding, at most.
+    credits: u32,
     link: Link<ReadId>,
     responder: Responder,
     up: bool,
@@ -168,8 +170,8 @@ impl RdmaServer {
         let qp = self.device.prepare_accept(request.request)?;
         let mut link = Link::new(qp, capacity, common.receive_size());
         // Before the client can send anything: it may use its first credit at once.
-        link.post_receives(&mut *self.device, credits + EXTRA_RECEIVES);
-        if link.wants_retry() {
+        let receives = link.post_receives(&mut *self.device, credits + EXTRA_RECEIVES);
+        if receives.is_err() {
             self.device.destroy(qp);
             return Err(DeviceError::Limit("memory for receive buffers"));
         }
@@ -188,6 +190,7 @@ impl RdmaServer {
         });
         let connection = Connection {
             peer: request.peer,
+            credits,
             link,
             responder,
             up: false,
@@ -208,8 +211,16 @@ impl RdmaServer {
             // Nothing more is taken from a peer that is being disconnected.
             (Ok(_), _) if connection.closed.is_some() => return,
             (Ok(Success::Receive { buf, .. }), _) => {
-                connection.link.post_receives(&mut *self.device, 1);
-                connection.responder.received(buf.freeze());
+                let message = connection.link.received(&mut *self.device, buf);
+                // A client that has not got the answer to a call still holds that call's credit.
+                // One that goes on sending all the same is stopped here: answers that wait for it
+                // to take them must not fill the memory of everybody.
+                if connection.link.queued_sends() >= connection.credits as usize {
+                    let reason = "more messages than granted, and their answers are not taken";
+                    close(&mut *self.device, connection, reason.to_owned());
+                } else {
+                    connection.responder.received(message);
+                }
             }
             (Ok(Success::Read { sink }), Done::Work(id)) => {
                 connection.responder.read_done(id, sink);
@@ -249,6 +260,10 @@ impl RdmaServer {
                     offset,
                 } => connection.link.write(device, gather, stag, offset),
                 ResponderAction::Send { gather, invalidate } => {
+                    debug_assert!(
+                        connection.link.can_receive(connection.credits),
+                        "every call that is granted finds a receive"
+                    );
                     if let Err(error) = connection.link.send(device, gather, invalidate) {
                         // The requester must learn that a reply was lost (RFC 8166, 4.5.4).
                         close(device, connection, format!("reply not sent: {error}"));
@@ -278,7 +293,6 @@ impl RdmaServer {
         for qp in std::mem::take(&mut self.retry) {
             if let Some(connection) = self.connections.get_mut(&qp) {
                 connection.retrying = false;
-                connection.link.post_receives(&mut *self.device, 0);
                 connection.responder.retry();
                 self.run(qp);
             }

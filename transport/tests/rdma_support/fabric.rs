@@ -89,6 +89,8 @@ pub struct World {
     pub fail_invalidate: bool,
     /// Send-queue entries are carried out only while this holds.
     pub running: bool,
+    /// This device's are not: its peers take nothing.
+    pub stalled: Option<usize>,
     /// Private data that `connect` and `accept` sent, in order.
     pub private_data: Vec<Bytes>,
     /// The fewest receives that were left on a queue pair when a message had arrived.
@@ -219,6 +221,9 @@ impl World {
 
     /// Carries out everything that a device has posted.
     fn run(&mut self, node: usize) {
+        if self.stalled == Some(node) {
+            return;
+        }
         let mut qps: Vec<QpId> = self.nodes[node].qps.keys().copied().collect();
         qps.sort();
         for qp in qps {
