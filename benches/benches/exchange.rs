@@ -74,7 +74,7 @@ impl End {
             let timeout = deadline.map(|deadline| deadline.since(now));
             self.poll.poll(&mut self.wakes, timeout)?;
             for wake in &self.wakes {
-                self.device.ready(wake.token().0);
+                self.device.ready(wake.token().0, wake.is_read_closed());
             }
         }
     }

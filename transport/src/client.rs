@@ -232,9 +232,9 @@ impl Source for Driver {
         }
     }
 
-    fn ready(&mut self, local: usize) {
+    fn ready(&mut self, local: usize, closed: bool) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.core.borrow().port.borrow_mut().ready(local);
+            shared.core.borrow().port.borrow_mut().ready(local, closed);
         }
     }
 

@@ -218,7 +218,8 @@ impl PollLoop {
             // Entries are in ascending order of id: new ones go to the end.
             if let Ok(at) = self.entries.binary_search_by_key(&id.0, |entry| entry.id.0) {
                 let local = token & 0xffff_ffff;
-                self.entries[at].source.borrow_mut().ready(local);
+                let closed = event.is_read_closed() || event.is_error();
+                self.entries[at].source.borrow_mut().ready(local, closed);
             }
         }
     }

@@ -18,8 +18,9 @@ pub trait Source {
     /// What the operating system refused.
     fn attach(&mut self, poller: Poller) -> io::Result<()>;
 
-    /// A readiness event whose token is `first_token + local`.
-    fn ready(&mut self, local: usize);
+    /// A readiness event whose token is `first_token + local`; `closed` as for
+    /// [`verbs::Device::ready`].
+    fn ready(&mut self, local: usize, closed: bool);
 
     /// Makes progress. Returns whether anything happened that its user may want to look at.
     fn poll(&mut self, now: Time) -> bool;

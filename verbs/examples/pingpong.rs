@@ -75,7 +75,7 @@ impl Node {
             let wait = due.map(|due| due - Time::now());
             self.poll.poll(&mut self.found, wait).unwrap();
             for event in &self.found {
-                self.device.ready(event.token().0);
+                self.device.ready(event.token().0, event.is_read_closed());
             }
         }
     }

@@ -426,8 +426,11 @@ pub trait Device {
     /// What the operating system refused.
     fn attach(&mut self, poller: Poller) -> io::Result<()>;
 
-    /// A readiness event whose token is `first_token + local`.
-    fn ready(&mut self, local: usize);
+    /// A readiness event whose token is `first_token + local`; `closed` when it says that the peer
+    /// closed its side or that the descriptor is in error. Events tell of changes only, and one may
+    /// tell of bytes and of the end behind them: a read that took all the bytes there are is then
+    /// not the last.
+    fn ready(&mut self, local: usize, closed: bool);
 
     /// Whether [`Device::poll`] should look for arrivals by itself, without waiting for
     /// [`Device::ready`].

@@ -122,7 +122,7 @@ impl Raw {
             let polled = self.poll.poll(&mut self.wakes, Some(next.since(now)));
             polled.map_err(Error::ours("waiting for the server"))?;
             for wake in &self.wakes {
-                self.device.ready(wake.token().0);
+                self.device.ready(wake.token().0, wake.is_read_closed());
             }
         }
     }

@@ -273,8 +273,8 @@ impl Source for RdmaClient {
         self.device.attach(poller)
     }
 
-    fn ready(&mut self, local: usize) {
-        self.device.ready(local);
+    fn ready(&mut self, local: usize, closed: bool) {
+        self.device.ready(local, closed);
     }
 
     fn poll(&mut self, now: Time) -> bool {

@@ -65,7 +65,7 @@ impl TcpClient {
                 Ok(false) => return,
                 Ok(true) => {
                     member.extra.connected = true;
-                    member.stream.set_ready();
+                    member.stream.set_ready(false);
                     self.events.push_back(ClientEvent::Up(conn));
                 }
                 Err(error) => {
@@ -141,8 +141,8 @@ impl Source for TcpClient {
         Ok(())
     }
 
-    fn ready(&mut self, local: usize) {
-        self.set.ready(local);
+    fn ready(&mut self, local: usize, closed: bool) {
+        self.set.ready(local, closed);
     }
 
     fn poll(&mut self, now: Time) -> bool {

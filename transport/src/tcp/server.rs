@@ -117,7 +117,7 @@ impl TcpServer {
         match inserted {
             Ok(conn) => {
                 if let Some((index, member)) = self.set.find(conn) {
-                    member.stream.set_ready();
+                    member.stream.set_ready(false);
                     self.set.mark(index);
                 }
                 self.events.push_back(ServerEvent::Up { conn, peer });
@@ -168,12 +168,12 @@ impl Source for TcpServer {
         Ok(())
     }
 
-    fn ready(&mut self, local: usize) {
+    fn ready(&mut self, local: usize, closed: bool) {
         if local == LISTENER {
             self.set.interrupted();
             self.acceptable = true;
         } else {
-            self.set.ready(local - LISTENER - 1);
+            self.set.ready(local - LISTENER - 1, closed);
         }
     }
 

@@ -15,8 +15,6 @@ use super::{TcpCounters, TcpOptions};
 use crate::ConnId;
 use crate::poll_loop::earlier;
 
-/// How soon to look for ends of streams that came together with data.
-const SWEEP: Duration = Duration::from_secs(1);
 /// How soon to ask an exhausted pool again.
 const STARVED: Duration = Duration::from_millis(1);
 
@@ -41,7 +39,6 @@ pub(super) struct StreamSet<X> {
     hot: Vec<usize>,
     busy: bool,
     armed: bool,
-    sweep_at: Option<Time>,
     starved_at: Option<Time>,
     /// When the last visit was.
     visited: Time,
@@ -59,7 +56,6 @@ impl<X> StreamSet<X> {
             hot: Vec::new(),
             busy: false,
             armed: false,
-            sweep_at: None,
             starved_at: None,
             visited: Time::ZERO,
         }
@@ -135,10 +131,10 @@ impl<X> StreamSet<X> {
     }
 
     /// A wake-up that was asked for, and what it was about.
-    pub(super) fn ready(&mut self, index: usize) {
+    pub(super) fn ready(&mut self, index: usize, closed: bool) {
         self.interrupted();
         if let Some(member) = self.members.get_mut(index) {
-            member.stream.set_ready();
+            member.stream.set_ready(closed);
             mark(index, member, &mut self.hot);
         }
     }
@@ -164,7 +160,7 @@ impl<X> StreamSet<X> {
             Some(_) => releases().filter(|release| *release > self.visited).min(),
             None => None,
         };
-        earlier(release, earlier(self.sweep_at, self.starved_at))
+        earlier(release, self.starved_at)
     }
 
     /// Starts a round of visits: puts the members to visit into `visits`.
@@ -172,19 +168,13 @@ impl<X> StreamSet<X> {
         self.armed = false;
         self.visited = now;
         let due = |at: &mut Option<Time>| at.take_if(|at| *at <= now).is_some();
-        let (sweep, starved) = (due(&mut self.sweep_at), due(&mut self.starved_at));
+        let starved = due(&mut self.starved_at);
         let shaped = self.options.link.is_some();
-        if sweep || starved || shaped || self.busy {
+        if starved || shaped || self.busy {
             for (index, member) in &mut self.members {
-                let stream = &mut member.stream;
-                if sweep {
-                    stream.verify();
-                }
+                let stream = &member.stream;
                 let released = || stream.next_release().is_some_and(|at| at <= now);
-                let visit = self.busy
-                    || (sweep && stream.readable())
-                    || (starved && stream.starved())
-                    || (shaped && released());
+                let visit = self.busy || (starved && stream.starved()) || (shaped && released());
                 if visit {
                     mark(index, member, &mut self.hot);
                 }
@@ -246,8 +236,6 @@ impl<X> StreamSet<X> {
             self.starved_at.get_or_insert(now + STARVED);
         } else if more && stream.readable() {
             mark(index, member, &mut self.hot);
-        } else if stream.unverified() {
-            self.sweep_at.get_or_insert(now + SWEEP);
         }
         Ok(())
     }

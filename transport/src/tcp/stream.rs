@@ -56,9 +56,8 @@ pub(super) struct Stream {
     /// There may be something to receive: readiness is edge-triggered.
     readable: bool,
     writable: bool,
-    /// The last receive got less than it asked for, which means that there was no more. But the
-    /// end of the stream may have come with it, and would not be reported again.
-    unverified: bool,
+    /// The end of the stream is there, behind what bytes there are.
+    closed: bool,
     reader: RecordReader,
     staging: Box<[u8]>,
     /// What of `staging` was received and not used.
@@ -79,7 +78,7 @@ impl Stream {
             socket,
             readable: false,
             writable: false,
-            unverified: false,
+            closed: false,
             reader: RecordReader::new(max_record),
             staging: vec![0; STAGING].into_boxed_slice(),
             staged: 0..0,
@@ -91,19 +90,10 @@ impl Stream {
         }
     }
 
-    /// Something became possible.
-    pub(super) fn set_ready(&mut self) {
+    /// Something became possible; `closed` when the end of the stream is there.
+    pub(super) fn set_ready(&mut self, closed: bool) {
         (self.readable, self.writable) = (true, true);
-    }
-
-    /// Has the next receive look for the end of the stream, if it was not looked for.
-    pub(super) fn verify(&mut self) {
-        self.readable |= self.unverified;
-    }
-
-    /// Whether [`Stream::verify`] has something to do.
-    pub(super) fn unverified(&self) -> bool {
-        self.unverified
+        self.closed |= closed;
     }
 
     /// Whether there may be something to do for [`Stream::receive`].
@@ -150,7 +140,7 @@ impl Stream {
             match self.fill(counters) {
                 Ok(()) => {}
                 Err(Ended::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                    (self.readable, self.unverified) = (false, false);
+                    self.readable = false;
                 }
                 Err(Ended::Io(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -222,8 +212,9 @@ impl Stream {
             return Err(Ended::Eof);
         }
         counters.wire_bytes_received += n as u64;
-        self.unverified = n < wanted;
-        self.readable = n == wanted;
+        // A short read took all there was, and what comes later is reported anew; but the end of
+        // the stream was reported together with what came before it.
+        self.readable = n == wanted || self.closed;
         let mut staged = n;
         if let Some((buf, filled)) = &mut self.body {
             let direct = n.min(buf.len() - *filled);

@@ -403,7 +403,7 @@ impl Device for FakeDevice {
         Ok(())
     }
 
-    fn ready(&mut self, _local: usize) {}
+    fn ready(&mut self, _local: usize, _closed: bool) {}
 
     fn set_busy_poll(&mut self, _on: bool) {}
 

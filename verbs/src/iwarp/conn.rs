@@ -25,6 +25,8 @@ use crate::{
 
 /// Bytes received from one connection before others get their turn.
 const RECEIVE_TURN: usize = 4 << 20;
+/// A write of so many bytes is worth another look at the path's MSS.
+const LONG_WRITE: usize = 64 << 10;
 /// How long a closed connection is kept to hand its last bytes over and to see the peer's FIN.
 /// Closing at once could make TCP reset it, and a Terminate would be lost with that (RFC 5040,
 /// section 6.2.2 wants a graceful close after one).
@@ -114,10 +116,8 @@ pub(super) struct Conn {
     /// The socket may have bytes, or room for bytes, that nobody has looked for since.
     pub(super) readable: bool,
     pub(super) writable: bool,
-    /// The last read was a short one: it took all bytes, but a FIN may be behind them.
-    pub(super) may_have_ended: bool,
-    /// It is in the device's list of such connections.
-    pub(super) suspected: bool,
+    /// The peer's FIN is there, behind what bytes there are.
+    pub(super) peer_closed: bool,
     /// When the phase is given up.
     pub(super) deadline: Option<Time>,
     pub(super) endpoint: Endpoint,
@@ -142,8 +142,7 @@ impl Conn {
             owned: false,
             readable: true,
             writable: true,
-            may_have_ended: false,
-            suspected: false,
+            peer_closed: false,
             deadline: None,
             endpoint: Endpoint::new(QpId(id), limits),
             socket: Some(Arc::new(socket)),
@@ -517,14 +516,12 @@ impl Conn {
                     cx.counters.wire_bytes_received += n as u64;
                     turn += n;
                     // A read that did not fill its buffers took all there was; what comes later
-                    // is announced anew.
-                    self.readable = n == room;
-                    self.may_have_ended = n < room;
+                    // is announced anew; but a FIN was announced together with what came before it.
+                    self.readable = n == room || self.peer_closed;
                     self.endpoint.received(n, &mut cx.out())?;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.readable = false;
-                    self.may_have_ended = false;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(Over::Lost(error.to_string())),
@@ -558,6 +555,11 @@ impl Conn {
                     }
                     self.endpoint.sent(n, &mut cx.out());
                     self.writable = n == gathered;
+                    if n >= LONG_WRITE {
+                        // The MSS grows with the window (RFC 5044, section 4.5: so does MULPDU).
+                        let max_ulpdu = socket::max_ulpdu(&socket, cx.options.mss_limit);
+                        self.endpoint.set_max_ulpdu(max_ulpdu);
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -208,11 +208,11 @@ impl Device for Iwarp {
         self.shared.state().attach(poller)
     }
 
-    fn ready(&mut self, local: usize) {
+    fn ready(&mut self, local: usize, closed: bool) {
         if local == WAKE_TOKEN {
             progress::hush(&self.woken);
         } else {
-            self.shared.state().ready(local);
+            self.shared.state().ready(local, closed);
         }
     }
 

@@ -9,7 +9,8 @@
 //! No wake-up is lost:
 //! - *The owner waits while bytes are in the socket.* Whatever arrives after the last read that
 //!   found nothing more makes a new edge, which stays in the owner's `epoll` until harvested. That
-//!   holds for whichever thread did the read.
+//!   holds for whichever thread did the read. An edge that tells of a FIN behind the bytes says so
+//!   to the owner, who then reads to the end; `poll(2)` tells the thread of it again and again.
 //! - *The thread takes bytes whose edge the owner has not harvested yet.* Their events are queued
 //!   under the lock. Either [`State::arm`] finds them there and the owner does not wait, or the
 //!   owner is armed already, which the thread sees under the same lock, and wakes it.
@@ -34,10 +35,6 @@ const TICK: Duration = Duration::from_millis(1);
 /// After this many ticks in which the owner only waited, the thread parks. So an owner that waits
 /// often does not have to unpark it often.
 const QUIET_TICKS: u32 = 100;
-/// In every so many ticks FINs are looked for that a read may have left behind. A read that was
-/// not filled took all bytes, so no other follows it; but if the peer's FIN was there already, the
-/// edge that told of the bytes told of it too and no other comes.
-const TICKS_PER_LOOK: u32 = 5;
 /// The presence's bit that says that the owner waits; the others count its polls and waits.
 const WAITING: u64 = 1;
 
@@ -109,7 +106,7 @@ impl Shared {
 
     /// The background thread.
     pub(super) fn run(&self) {
-        let (mut quiet, mut ticks) = (0, 0_u32);
+        let mut quiet = 0;
         while !self.stop.load(SeqCst) {
             let before = self.presence.load(SeqCst);
             if self.live.load(SeqCst) == 0 || quiet >= QUIET_TICKS {
@@ -122,12 +119,6 @@ impl Shared {
                 continue;
             }
             thread::park_timeout(TICK);
-            ticks = ticks.wrapping_add(1);
-            if ticks.is_multiple_of(TICKS_PER_LOOK) {
-                let mut state = self.state();
-                state.look_for_fins();
-                self.wake_if_armed(&state);
-            }
             if self.presence.load(SeqCst) != before {
                 quiet = 0;
             } else if before & WAITING != 0 {

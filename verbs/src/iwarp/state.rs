@@ -60,8 +60,6 @@ pub(super) struct State {
     ready: VecDeque<usize>,
     /// Deadlines by slot.
     timers: BTreeSet<(Time, usize)>,
-    /// Slots whose last read may have hidden a FIN.
-    suspects: Vec<usize>,
     accept_again: Option<Time>,
     half_open: VecDeque<u64>,
     connections: usize,
@@ -97,7 +95,6 @@ impl State {
             counters: Counters::default(),
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
-            suspects: Vec::new(),
             accept_again: None,
             half_open: VecDeque::new(),
             connections: 0,
@@ -136,13 +133,14 @@ impl State {
     }
 
     /// The owner's loop found the slot of a token ready.
-    pub(super) fn ready(&mut self, local: usize) {
+    pub(super) fn ready(&mut self, local: usize, closed: bool) {
         let Some(index) = local.checked_sub(1) else {
             return;
         };
         if let Some(Slot::Conn(conn)) = self.slots.get_mut(index) {
             conn.readable = true;
             conn.writable = true;
+            conn.peer_closed |= closed;
         }
         self.ready.push_back(index);
     }
@@ -245,21 +243,6 @@ impl State {
         }
     }
 
-    /// Looks for FINs that came together with the last bytes: one edge told of both, and the read
-    /// that took all bytes did not see it.
-    pub(super) fn look_for_fins(&mut self) {
-        let now = Time::now();
-        for index in std::mem::take(&mut self.suspects) {
-            if let Some(Slot::Conn(conn)) = self.slots.get_mut(index) {
-                conn.suspected = false;
-                if conn.is_live() && conn.may_have_ended {
-                    conn.readable = true;
-                    self.with(index, now, Conn::progress);
-                }
-            }
-        }
-    }
-
     /// The sockets of live connections, and what to wait for on each.
     pub(super) fn live_sockets(&self) -> Vec<(usize, Arc<TcpStream>, rustix::event::PollFlags)> {
         let socket = |(index, slot): (usize, &Slot)| match slot {
@@ -328,10 +311,6 @@ impl State {
         if live && conn.readable {
             // It used up its turn.
             self.ready.push_back(index);
-        }
-        if live && conn.may_have_ended && !conn.suspected {
-            conn.suspected = true;
-            self.suspects.push(index);
         }
     }
 

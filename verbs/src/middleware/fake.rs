@@ -169,7 +169,7 @@ impl Device for Fake {
         Ok(())
     }
 
-    fn ready(&mut self, _: usize) {}
+    fn ready(&mut self, _: usize, _: bool) {}
 
     fn set_busy_poll(&mut self, _: bool) {}
 

@@ -27,8 +27,8 @@ macro_rules! forward {
         }
     };
     (@ ready $self:ident $inner:expr) => {
-        fn ready(&mut $self, local: usize) {
-            $inner.ready(local);
+        fn ready(&mut $self, local: usize, closed: bool) {
+            $inner.ready(local, closed);
         }
     };
     (@ set_busy_poll $self:ident $inner:expr) => {

@@ -55,7 +55,8 @@ impl Node {
         let wait = due.map_or(timeout, |due| (due - Time::now()).min(timeout));
         self.poll.poll(&mut self.found, Some(wait)).unwrap();
         for event in &self.found {
-            self.device.ready(event.token().0 - FIRST_TOKEN);
+            self.device
+                .ready(event.token().0 - FIRST_TOKEN, event.is_read_closed());
         }
         self.device.poll(Time::now(), &mut self.events);
     }
