@@ -2,12 +2,12 @@
 //!
 //! It holds RPC messages and nothing of a transport, so a call that arrived over one connection is
 //! answered over another, of another transport even. Retransmissions come over new connections,
-//! from another port often: the client is known by its address.
+//! from another port often: the client is known by its address and by whom it calls for.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use onc_rpc::{CallHeader, Message};
+use onc_rpc::{CallHeader, Credential, Message};
 
 /// How much of the arguments goes into the checksum, bytes: tells different calls with the same
 /// XID apart (a client that started anew) without reading a whole WRITE.
@@ -32,7 +32,8 @@ impl CallKey {
     pub(crate) fn new(peer: IpAddr, header: &CallHeader, message: &Message, args: u64) -> Self {
         // In stream order with all bulk spliced in, so that the same call has the same key
         // whichever way its bytes were conveyed.
-        let (mut skip, mut left, mut checksum) = (args as usize, CHECKED, 0);
+        let (mut skip, mut left) = (args as usize, CHECKED);
+        let mut checksum = identity(&header.cred);
         for part in message.gather(|_| true) {
             let from = skip.min(part.len());
             skip -= from;
@@ -53,6 +54,22 @@ impl CallKey {
             checksum,
         }
     }
+}
+
+/// A checksum of who calls: users of one machine are clients of their own, who may come to choose
+/// the same XID. Without the stamp, which some clients set anew with each transmission.
+fn identity(cred: &Credential) -> u32 {
+    let checksum = crc32c::crc32c(&cred.flavor().to_be_bytes());
+    let Credential::Sys(sys) = cred else {
+        return checksum;
+    };
+    let ids = [sys.uid, sys.gid]
+        .into_iter()
+        .chain(sys.gids.iter().copied());
+    ids.fold(
+        crc32c::crc32c_append(checksum, &sys.machine_name),
+        |checksum, id| crc32c::crc32c_append(checksum, &id.to_be_bytes()),
+    )
 }
 
 /// What the cache knows of a call.
@@ -147,17 +164,21 @@ impl ReplyCache {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use onc_rpc::{Credential, Decoder, Encoder, Verifier};
+    use onc_rpc::{AuthSys, Decoder, Encoder, Verifier};
 
     use super::*;
 
     fn call(xid: u32, args: Message) -> (CallHeader, Message, u64) {
+        call_by(Credential::None, xid, args)
+    }
+
+    fn call_by(cred: Credential, xid: u32, args: Message) -> (CallHeader, Message, u64) {
         let header = CallHeader {
             xid,
             prog: 1,
             vers: 1,
             proc: 1,
-            cred: Credential::None,
+            cred,
             verf: Verifier::default(),
         };
         let mut message = args;
@@ -202,6 +223,51 @@ mod tests {
             key(1, &late),
             "only the beginning is read"
         );
+    }
+
+    #[test]
+    fn users_of_one_machine_do_not_get_each_others_replies() {
+        let key = |cred| {
+            let mut args = Encoder::new();
+            args.opaque(b"the same");
+            let (header, message, at) = call_by(cred, 1, args.finish());
+            CallKey::new(IpAddr::from([127, 0, 0, 1]), &header, &message, at)
+        };
+        let sys = AuthSys {
+            stamp: 1,
+            machine_name: "one".into(),
+            uid: 10,
+            gid: 20,
+            gids: [30].into_iter().collect(),
+        };
+        let again = AuthSys {
+            stamp: 2,
+            ..sys.clone()
+        };
+        let same = key(Credential::Sys(sys.clone()));
+        assert_eq!(same, key(Credential::Sys(again)));
+        let others = [
+            AuthSys {
+                uid: 11,
+                ..sys.clone()
+            },
+            AuthSys {
+                gid: 21,
+                ..sys.clone()
+            },
+            AuthSys {
+                gids: [31].into_iter().collect(),
+                ..sys.clone()
+            },
+            AuthSys {
+                machine_name: "two".into(),
+                ..sys
+            },
+        ];
+        for other in others {
+            assert_ne!(same, key(Credential::Sys(other)));
+        }
+        assert_ne!(same, key(Credential::None));
     }
 
     #[test]
