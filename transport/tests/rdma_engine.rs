@@ -705,6 +705,33 @@ fn closing_does_not_wait_for_a_peer_that_is_gone() {
     );
 }
 
+/// What a plan cannot do without copies is counted, for connections that have ended as well.
+#[test]
+fn copies_are_counted() {
+    let (_, mut pair) = Pair::fake();
+    pair.echo();
+    let conn = pair.connect();
+    // In one piece already, or apart: nothing to copy.
+    pair.call(conn, message(1, 2000, &[]), &room(2000, &[]))
+        .reply();
+    let apart = [data(2, 9000)];
+    pair.call(conn, message(2, 0, &apart), &room(0, &[9000]))
+        .reply();
+    assert_eq!(
+        (pair.client.copied_bytes(), pair.server.copied_bytes()),
+        (0, 0)
+    );
+    // A Long Call whose item is not worth a chunk of its own: put together from pieces.
+    let call = message(3, 2000, &[data(3, 1000)]);
+    let len = call.stream_len();
+    pair.call(conn, call, &room(2000, &[1000])).reply();
+    assert_eq!(pair.client.copied_bytes(), len);
+    pair.client.close(conn);
+    pair.settle();
+    assert_eq!(pair.client.copied_bytes(), len);
+    assert_eq!(pair.server.copied_bytes(), 0);
+}
+
 /// Another protocol is not worth a second try, unless the server has spoken the right one before:
 /// then it was stopped while it answered.
 #[test]

@@ -33,6 +33,12 @@ struct Connection {
     failure: Option<WorkError>,
 }
 
+impl Connection {
+    fn copied(&self) -> u64 {
+        self.link.copied() + self.requester.counters().copied_bytes
+    }
+}
+
 /// Connections to RPC-over-RDMA servers, all over one device.
 pub struct RdmaClient {
     device: Box<dyn Device>,
@@ -48,6 +54,8 @@ pub struct RdmaClient {
     retry_at: Option<Time>,
     /// Connections that are ending, and when to end them without the peer.
     ending: VecDeque<(Time, QpId)>,
+    /// Bytes copied for connections that have ended.
+    copied: u64,
     now: Time,
 }
 
@@ -65,6 +73,7 @@ impl RdmaClient {
             events: VecDeque::new(),
             retry_at: None,
             ending: VecDeque::new(),
+            copied: 0,
             now: Time::ZERO,
         }
     }
@@ -73,6 +82,14 @@ impl RdmaClient {
     #[must_use]
     pub fn device(&self) -> &dyn Device {
         &*self.device
+    }
+
+    /// Bytes that were copied on the way to and from the device, beside those that the device counts
+    /// ([`verbs::Counters::copied_bytes`]). Only grows.
+    #[must_use]
+    pub fn copied_bytes(&self) -> u64 {
+        let connections = self.connections.iter().map(Connection::copied);
+        self.copied + connections.sum::<u64>()
     }
 
     /// Counts of a connection's requester.
@@ -95,6 +112,12 @@ impl RdmaClient {
         connections.position(|connection| connection.id == id)
     }
 
+    fn remove(&mut self, at: usize) -> Connection {
+        let gone = self.connections.swap_remove(at);
+        self.copied += gone.copied();
+        gone
+    }
+
     fn find_qp(&self, qp: QpId) -> Option<usize> {
         let mut connections = self.connections.iter();
         connections.position(|connection| connection.link.qp() == qp)
@@ -106,14 +129,14 @@ impl RdmaClient {
             Event::Established { qp, private_data } => self.established(qp, &private_data),
             Event::ConnectFailed { qp, error } => {
                 if let Some(at) = self.find_qp(qp) {
-                    let gone = self.connections.swap_remove(at);
+                    let gone = self.remove(at);
                     let met = self.met.contains(&gone.remote);
                     self.down(&gone, not_connected(&error, met));
                 }
             }
             Event::Disconnected { qp, reason } => {
                 if let Some(at) = self.find_qp(qp) {
-                    let gone = self.connections.swap_remove(at);
+                    let gone = self.remove(at);
                     // All memory registered for its calls goes back to the pool with it.
                     self.device.destroy(qp);
                     self.down(&gone, ended(&reason, gone.failure));
@@ -384,7 +407,7 @@ impl ClientPort for RdmaClient {
             self.device.disconnect(qp);
             self.ending.push_back((self.now + LINGER, qp));
         } else {
-            self.connections.swap_remove(at);
+            self.remove(at);
             self.device.destroy(qp);
         }
     }

@@ -59,6 +59,8 @@ pub(crate) struct Link<T> {
     receives: u32,
     /// The device took no receive: the connection is ending.
     ending: bool,
+    /// Bytes copied here.
+    copied: u64,
 }
 
 impl<T> Link<T> {
@@ -76,6 +78,7 @@ impl<T> Link<T> {
             receive_size,
             receives: 0,
             ending: false,
+            copied: 0,
         }
     }
 
@@ -100,7 +103,8 @@ impl<T> Link<T> {
         gather: Segments,
         invalidate: Option<Stag>,
     ) -> Result<(), PoolExhausted> {
-        let gather = memory::shorten(gather, device.attributes().max_gather, device.pool())?;
+        let max = device.attributes().max_gather;
+        let gather = memory::shorten(gather, max, device.pool(), &mut self.copied)?;
         self.post(device, SendWr::Send { gather, invalidate }, None);
         Ok(())
     }
@@ -242,6 +246,7 @@ impl<T> Link<T> {
             }
             Err(_) => {
                 let message = Bytes::copy_from_slice(&buf);
+                self.copied += buf.len() as u64;
                 if buf.regrow(self.receive_size) {
                     self.post_receive(device, buf);
                 } else {
@@ -257,6 +262,12 @@ impl<T> Link<T> {
     /// Whether so many messages would each find a receive, as far as that still matters.
     pub(crate) fn can_receive(&self, messages: u32) -> bool {
         self.ending || self.receives >= messages
+    }
+
+    /// Bytes copied here: gather lists too long for the device, messages whose receives were
+    /// needed again at once.
+    pub(crate) fn copied(&self) -> u64 {
+        self.copied
     }
 
     /// Sends that wait for room in the send queue.

@@ -1,5 +1,5 @@
 //! Cutting memory into segments and putting it together again, without copies where there is a
-//! way without.
+//! way without. What is copied all the same is added to a count.
 
 use bytes::{Bytes, BytesMut};
 use onc_rpc::Segments;
@@ -28,7 +28,7 @@ pub(crate) fn slices(bytes: &Bytes, max: u64) -> impl Iterator<Item = Bytes> {
 
 /// The content of pieces of which the first `len` bytes, in order, are in use. A slice of the
 /// memory they were cut from; only pieces that never belonged together are copied.
-pub(crate) fn join(pieces: impl IntoIterator<Item = Buf>, len: u64) -> Bytes {
+pub(crate) fn join(pieces: impl IntoIterator<Item = Buf>, len: u64, copied: &mut u64) -> Bytes {
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     let mut pieces = pieces.into_iter();
     let Some(mut whole) = pieces.next() else {
@@ -44,6 +44,7 @@ pub(crate) fn join(pieces: impl IntoIterator<Item = Buf>, len: u64) -> Bytes {
             for piece in pieces {
                 copy.extend_from_slice(&piece);
             }
+            *copied += copy.len() as u64;
             copy.truncate(len);
             return copy.freeze();
         }
@@ -56,7 +57,11 @@ pub(crate) fn join(pieces: impl IntoIterator<Item = Buf>, len: u64) -> Bytes {
 }
 
 /// The gather list as one piece: itself if it is one, a copy in memory of the device otherwise.
-pub(crate) fn flatten(gather: &Segments, pool: &Pool) -> Result<Bytes, PoolExhausted> {
+pub(crate) fn flatten(
+    gather: &Segments,
+    pool: &Pool,
+    copied: &mut u64,
+) -> Result<Bytes, PoolExhausted> {
     if let [only] = &gather[..] {
         return Ok(only.clone());
     }
@@ -67,6 +72,7 @@ pub(crate) fn flatten(gather: &Segments, pool: &Pool) -> Result<Bytes, PoolExhau
         buf[at..at + piece.len()].copy_from_slice(piece);
         at += piece.len();
     }
+    *copied += len as u64;
     Ok(buf.freeze())
 }
 
@@ -75,11 +81,12 @@ pub(crate) fn shorten(
     mut gather: Segments,
     max: usize,
     pool: &Pool,
+    copied: &mut u64,
 ) -> Result<Segments, PoolExhausted> {
     let max = max.max(1);
     if gather.len() > max {
         let tail: Segments = gather.drain(max - 1..).collect();
-        gather.push(flatten(&tail, pool)?);
+        gather.push(flatten(&tail, pool, copied)?);
     }
     Ok(gather)
 }
@@ -126,9 +133,10 @@ mod tests {
             let pieces = pieces(&pool, len, max);
             let start = pieces[0].as_ptr();
             let short = pieces.iter().all(|piece| piece.len() as u64 <= max);
-            let joined = join(pieces, used as u64);
+            let mut copied = 0;
+            let joined = join(pieces, used as u64, &mut copied);
             let content = joined.iter().enumerate().all(|(n, &byte)| byte == n as u8);
-            let in_place = used == 0 || joined.as_ptr() == start;
+            let in_place = copied == 0 && (used == 0 || joined.as_ptr() == start);
             drop(joined);
             short && content && in_place && pool.in_use() == 0
         }
@@ -150,8 +158,14 @@ mod tests {
             let head_ok = head.concat() == whole[..at];
             let pool = Pool::new(1 << 20);
             let max = usize::from(max % 8) + 1;
-            let Ok(short) = shorten(rest, max, &pool) else { return false };
-            head_ok && short.len() <= max && short.concat() == whole[at..]
+            let before: Vec<_> = rest.iter().map(|piece| (piece.as_ptr(), piece.len())).collect();
+            let mut copied = 0;
+            let Ok(short) = shorten(rest, max, &pool, &mut copied) else { return false };
+            let moved = short.iter().filter(|piece| {
+                !piece.is_empty() && !before.contains(&(piece.as_ptr(), piece.len()))
+            });
+            let moved: usize = moved.map(Bytes::len).sum();
+            head_ok && copied == moved as u64 && short.len() <= max && short.concat() == whole[at..]
         }
     }
 
@@ -161,6 +175,9 @@ mod tests {
         let (mut first, mut second) = (pool.alloc(3).unwrap(), pool.alloc(5).unwrap());
         first.fill(1);
         second.fill(2);
-        assert_eq!(join([first, second], 7)[..], [1, 1, 1, 2, 2, 2, 2]);
+        let mut copied = 0;
+        let joined = join([first, second], 7, &mut copied);
+        assert_eq!(joined[..], [1, 1, 1, 2, 2, 2, 2]);
+        assert_eq!(copied, 8);
     }
 }

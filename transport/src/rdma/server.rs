@@ -36,6 +36,12 @@ struct Connection {
     closed: Option<String>,
 }
 
+impl Connection {
+    fn copied(&self) -> u64 {
+        self.link.copied() + self.responder.counters().copied_bytes
+    }
+}
+
 /// Listeners and connections of an RPC-over-RDMA server, all over one device.
 pub struct RdmaServer {
     device: Box<dyn Device>,
@@ -48,6 +54,8 @@ pub struct RdmaServer {
     retry_at: Option<Time>,
     /// Connections that are ending, and when to end them without the peer.
     ending: VecDeque<(Time, QpId)>,
+    /// Bytes copied for connections that have ended.
+    copied: u64,
     now: Time,
 }
 
@@ -73,6 +81,7 @@ impl RdmaServer {
             retry: Vec::new(),
             retry_at: None,
             ending: VecDeque::new(),
+            copied: 0,
             now: Time::ZERO,
         }
     }
@@ -91,6 +100,14 @@ impl RdmaServer {
     #[must_use]
     pub fn device(&self) -> &dyn Device {
         &*self.device
+    }
+
+    /// Bytes that were copied on the way to and from the device, beside those that the device counts
+    /// ([`verbs::Counters::copied_bytes`]). Only grows.
+    #[must_use]
+    pub fn copied_bytes(&self) -> u64 {
+        let connections = self.connections.values().map(Connection::copied);
+        self.copied + connections.sum::<u64>()
     }
 
     /// Counts of a connection's responder.
@@ -125,6 +142,7 @@ impl RdmaServer {
                 let Some(gone) = self.connections.remove(&qp) else {
                     return;
                 };
+                self.copied += gone.copied();
                 self.device.destroy(qp);
                 if gone.up {
                     let conn = conn_of(qp);

@@ -79,4 +79,7 @@ pub struct RequesterCounters {
     pub cancelled_replies: u64,
     /// Most calls outstanding at the same time.
     pub most_in_flight: u32,
+    /// Bytes of calls and results copied to bring them into one piece: the payload of a Long Call
+    /// that is in several.
+    pub copied_bytes: u64,
 }

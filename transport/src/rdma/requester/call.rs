@@ -144,6 +144,7 @@ pub(super) fn prepare(
     plan: &CallPlan,
     max_segment: u64,
     pool: &Pool,
+    copied: &mut u64,
 ) -> Result<Prepared, PoolExhausted> {
     let mut regions: SmallVec<[(Role, Region); 2]> = SmallVec::new();
     let mut read = |position: u32, bytes: &Bytes| {
@@ -153,7 +154,7 @@ pub(super) fn prepare(
     };
     let mut gather = message.gather(|index| plan.items[index].1 == CallItem::InPayload);
     if plan.payload == CallPayload::PositionZero {
-        read(0, &memory::flatten(&gather, pool)?);
+        read(0, &memory::flatten(&gather, pool, copied)?);
         gather.clear();
     }
     for ((item, how), bulk) in plan.items.iter().zip(message.items()) {
@@ -253,7 +254,7 @@ impl Outstanding {
     }
 
     /// What to tell the upper layer, if it waits: all memory is back.
-    pub(super) fn finish(mut self) -> Option<Result<Message, CallError>> {
+    pub(super) fn finish(mut self, copied: &mut u64) -> Option<Result<Message, CallError>> {
         let ended = match std::mem::replace(&mut self.phase, Phase::Ended(Ended::Dropped)) {
             Phase::Ended(ended) => ended,
             _ => return None,
@@ -272,11 +273,11 @@ impl Outstanding {
         }
         let payload = match long {
             None => message.payload().clone(),
-            Some(len) => SmallVec::from_iter([self.placed(Role::Reply, len)]),
+            Some(len) => SmallVec::from_iter([self.placed(Role::Reply, len, copied)]),
         };
         let items = writes.iter().enumerate().map(|(chunk, &len)| BulkItem {
             position: Position::InOrder,
-            data: self.placed(Role::Write(chunk), len),
+            data: self.placed(Role::Write(chunk), len, copied),
         });
         let message = Message::new(payload, items.collect::<SmallVec<[_; 1]>>());
         // What came inline was checked on arrival; a reply chunk can be looked into only now.
@@ -288,7 +289,7 @@ impl Outstanding {
     }
 
     /// The `len` bytes that the responder wrote to a chunk.
-    fn placed(&mut self, role: Role, len: u64) -> Bytes {
+    fn placed(&mut self, role: Role, len: u64, copied: &mut u64) -> Bytes {
         let pieces = self.registrations.iter_mut().filter_map(|registration| {
             if registration.role != role {
                 return None;
@@ -301,6 +302,6 @@ impl Outstanding {
                 _ => None,
             }
         });
-        memory::join(pieces, len)
+        memory::join(pieces, len, copied)
     }
 }

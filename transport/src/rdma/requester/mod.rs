@@ -300,7 +300,7 @@ impl Requester {
         if self.by_xid.get(&xid) == Some(&key) {
             self.by_xid.remove(&xid);
         }
-        match call.finish() {
+        match call.finish(&mut self.counters.copied_bytes) {
             None => {}
             Some(Ok(message)) => {
                 self.actions
@@ -347,7 +347,9 @@ impl Requester {
             Ok(plan) => plan,
             Err(error) => return fail(error.to_string()),
         };
-        let prepared = match prepare(&message, &plan, limits.max_segment, &self.config.pool) {
+        let (max, pool) = (limits.max_segment, &self.config.pool);
+        let copied = &mut self.counters.copied_bytes;
+        let prepared = match prepare(&message, &plan, max, pool, copied) {
             Ok(prepared) => prepared,
             Err(error) if error.wanted > error.limit => return fail(error.to_string()),
             Err(error) => {

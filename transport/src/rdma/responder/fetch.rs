@@ -118,12 +118,13 @@ impl Fetch {
     }
 
     /// The call.
-    pub(super) fn finish(self) -> Message {
+    pub(super) fn finish(self, copied: &mut u64) -> Message {
         let joined = |fetched: Fetched| BulkItem {
             position: Position::At(fetched.chunk.position),
             data: memory::join(
                 fetched.pieces.into_iter().flatten(),
                 u64::from(fetched.chunk.length),
+                copied,
             ),
         };
         let mut items = self.chunks.into_iter().map(joined);

@@ -279,7 +279,7 @@ impl Responder {
             return;
         };
         let xid = call.xid;
-        let message = fetch.finish();
+        let message = fetch.finish(&mut self.counters.copied_bytes);
         if let Err(error) = wire::same_xid(xid, &message) {
             self.remove(key);
             let credits = self.credits.answered();
