@@ -682,13 +682,9 @@ fn defaults_are_those_of_linux_peers() {
 fn closing_does_not_wait_for_a_peer_that_is_gone() {
     let (world, mut pair) = Pair::fake();
     let conn = pair.connect();
-    pair.submit(conn, message(1, 0, &[data(1, 9000)]), &room(0, &[9000]));
-    pair.until(|pair| !pair.held.is_empty());
     world.borrow_mut().deaf = true;
     pair.client.close(conn);
-    let (at, token, _) = pair.held.remove(0);
-    pair.server.reply(at, token, None, Time::ZERO);
-    pair.server.close(at);
+    pair.server.close(pair.server_up[0]);
     let deadlines = (pair.client.next_deadline(), pair.server.next_deadline());
     pair.settle();
     assert_ne!(pair.client_pool.in_use(), 0, "it may still end in order");
@@ -702,6 +698,23 @@ fn closing_does_not_wait_for_a_peer_that_is_gone() {
     assert_eq!(
         (pair.client_pool.in_use(), pair.server_pool.in_use()),
         (0, 0)
+    );
+}
+
+/// Closing ends the calls, and nothing of theirs stays within the peer's reach after that.
+#[test]
+fn closing_with_calls_under_way_takes_their_memory_back_at_once() {
+    let (world, mut pair) = Pair::fake();
+    let conn = pair.connect();
+    pair.submit(conn, message(1, 0, &[data(1, 9000)]), &room(0, &[9000]));
+    pair.until(|pair| !pair.held.is_empty());
+    world.borrow_mut().deaf = true;
+    pair.client.close(conn);
+    pair.settle();
+    assert_eq!(pair.client_pool.in_use(), 0);
+    assert!(
+        pair.down.is_empty() && pair.ended.is_empty(),
+        "no event follows"
     );
 }
 

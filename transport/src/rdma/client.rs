@@ -404,8 +404,13 @@ impl ClientPort for RdmaClient {
         let qp = connection.link.qp();
         if connection.up {
             connection.closing = true;
-            self.device.disconnect(qp);
-            self.ending.push_back((self.now + LINGER, qp));
+            if connection.requester.unfinished() > 0 {
+                // Calls end with this, and the peer must not reach their memory any longer.
+                self.device.abort(qp);
+            } else {
+                self.device.disconnect(qp);
+                self.ending.push_back((self.now + LINGER, qp));
+            }
         } else {
             self.remove(at);
             self.device.destroy(qp);
