@@ -1,5 +1,6 @@
 //! What the iwarp device costs over the TCP it runs on: latency of a small request and reply, and
-//! throughput of 1 MiB Writes and Reads, each beside the same over a raw socket in the same run.
+//! throughput of 1 MiB transfers by RDMA Write and by RDMA Read, request, registration, reply and
+//! invalidation included, each beside the same bytes over a raw socket in the same run.
 //!
 //! `cargo run --release -p verbs --example pingpong [round trips]`
 #![allow(
@@ -18,17 +19,17 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use verbs::iwarp::{Iwarp, Options};
 use verbs::{
-    AcceptOptions, ConnectOptions, Device, Event, Poller, Pool, QpId, Region, RemoteSegment,
-    SendWr, Stag, Success, Time, WrId,
+    AcceptOptions, ConnectOptions, Device, Event, Poller, Pool, QpId, Region, SendWr, Stag,
+    Success, Time, WrId,
 };
 
 /// Bytes of a request and of a reply.
 const MESSAGE: usize = 100;
-/// Bytes of a Write or Read.
+/// Bytes of a transfer.
 const BULK: usize = 1 << 20;
-/// Writes or Reads in flight.
+/// Transfers in flight.
 const DEPTH: usize = 4;
-/// Writes or Reads in one round.
+/// Transfers in one round.
 const BULKS: usize = 200;
 /// Each figure is the median of this many rounds, in turn with the ones it is compared with, so
 /// that whatever else the machine does falls on all alike.
@@ -100,6 +101,14 @@ impl Node {
         let wr = SendWr::Send {
             gather,
             invalidate: None,
+        };
+        self.device.post_send(qp, WrId(1), wr, false).unwrap();
+    }
+
+    fn answer(&mut self, qp: QpId, stag: u32) {
+        let wr = SendWr::Send {
+            gather: SmallVec::from_iter([Bytes::from_static(&[1; MESSAGE])]),
+            invalidate: Some(Stag(stag)),
         };
         self.device.post_send(qp, WrId(1), wr, false).unwrap();
     }
@@ -226,76 +235,90 @@ fn tcp_latency(busy: bool, count: usize) -> f64 {
     median(samples)
 }
 
-/// Offers memory for writing and for reading, then serves it until the peer is done.
-fn memory_server(node: &mut Node) {
+/// Answers requests as a file server does. A request names memory: written with one RDMA Write,
+/// or read with one RDMA Read, then answered with a Send With Invalidate.
+fn bulk_server(node: &mut Node) {
     let qp = node.accept();
-    while !matches!(node.next(), Event::Established { .. }) {}
-    let mut offer = Vec::new();
-    let mut put = |segment: RemoteSegment| {
-        offer.extend_from_slice(&segment.stag.0.to_be_bytes());
-        offer.extend_from_slice(&segment.offset.to_be_bytes());
-    };
-    let buf = node.device.pool().alloc(BULK).unwrap();
-    put(node.device.register(qp, Region::RemoteWrite(buf)).unwrap());
-    let bytes = node.device.pool().alloc(BULK).unwrap().freeze();
-    put(node.device.register(qp, Region::RemoteRead(bytes)).unwrap());
-    node.send(qp, Bytes::from(offer));
+    let source = node.device.pool().alloc(BULK).unwrap().freeze();
+    let mut sinks: Vec<_> = (0..DEPTH)
+        .map(|_| node.device.pool().alloc(BULK).unwrap())
+        .collect();
     loop {
         match node.next() {
             Event::Disconnected { .. } => return,
-            // One message after the last Write, answered to say that all is placed.
-            Event::Completion(completion) if completion.result.is_ok() => {
-                node.send(qp, Bytes::from_static(b"placed"));
-            }
+            Event::Completion(completion) => match completion.result {
+                Ok(Success::Receive { buf, .. }) => {
+                    let stag = u32::from_be_bytes(buf[..4].try_into().unwrap());
+                    let offset = u64::from_be_bytes(buf[4..12].try_into().unwrap());
+                    let read = buf[12] == 1;
+                    drop(buf);
+                    node.receive(qp);
+                    let wr = if read {
+                        SendWr::Read {
+                            sink: sinks.pop().unwrap(),
+                            stag: Stag(stag),
+                            offset,
+                        }
+                    } else {
+                        SendWr::Write {
+                            gather: SmallVec::from_iter([source.clone()]),
+                            stag: Stag(stag),
+                            offset,
+                        }
+                    };
+                    let id = WrId(stag.into());
+                    node.device.post_send(qp, id, wr, read).unwrap();
+                    if !read {
+                        node.answer(qp, stag);
+                    }
+                }
+                Ok(Success::Read { sink }) => {
+                    sinks.push(sink);
+                    node.answer(qp, completion.id.0 as u32);
+                }
+                _ => {}
+            },
             _ => {}
         }
     }
 }
 
+/// MiB/s, and the bytes that the client's device copied for each MiB.
 fn device_throughput(read: bool) -> (f64, u64) {
-    beside(false, memory_server, |address| {
+    beside(false, bulk_server, |address| {
         let mut node = Node::new(false);
         let qp = node.connect(address);
-        node.receive(qp);
-        let Success::Receive { buf, .. } = node.completion() else {
-            panic!("no offer")
-        };
-        let at = if read { 12 } else { 0 };
-        let stag = Stag(u32::from_be_bytes(buf[at..at + 4].try_into().unwrap()));
-        let offset = u64::from_be_bytes(buf[at + 4..at + 12].try_into().unwrap());
         let pool = node.device.pool().clone();
-        let mut sinks: Vec<_> = (0..DEPTH).map(|_| pool.alloc(BULK).unwrap()).collect();
+        let mut free: Vec<_> = (0..DEPTH).map(|_| pool.alloc(BULK).unwrap()).collect();
         let source = pool.alloc(BULK).unwrap().freeze();
         let start = Instant::now();
         let (mut posted, mut done) = (0, 0);
         while done < BULKS {
             while posted < BULKS && posted - done < DEPTH {
-                let wr = if read {
-                    SendWr::Read {
-                        sink: sinks.pop().unwrap(),
-                        stag,
-                        offset,
-                    }
+                let region = if read {
+                    Region::RemoteRead(source.clone())
                 } else {
-                    SendWr::Write {
-                        gather: SmallVec::from_iter([source.clone()]),
-                        stag,
-                        offset,
-                    }
+                    Region::RemoteWrite(free.pop().unwrap())
                 };
-                node.device.post_send(qp, WrId(0), wr, true).unwrap();
+                let segment = node.device.register(qp, region).unwrap();
+                let mut request = segment.stag.0.to_be_bytes().to_vec();
+                request.extend(segment.offset.to_be_bytes());
+                request.push(u8::from(read));
+                node.receive(qp);
+                node.send(qp, Bytes::from(request));
                 posted += 1;
             }
             match node.completion() {
-                Success::Read { sink } => sinks.push(sink),
-                Success::Write => {}
+                Success::Receive { invalidated, .. } => {
+                    match node.device.reclaim(qp, invalidated.unwrap()).unwrap() {
+                        Region::RemoteWrite(buf) => free.push(buf),
+                        Region::RemoteRead(_) => {}
+                    }
+                }
                 other => panic!("{other:?}"),
             }
             done += 1;
         }
-        node.receive(qp);
-        node.send(qp, Bytes::from_static(b"done?"));
-        assert!(matches!(node.completion(), Success::Receive { .. }));
         let rate = (BULKS * BULK) as f64 / f64::from(1 << 20) / start.elapsed().as_secs_f64();
         let copied = node.device.counters().copied_bytes;
         node.device.disconnect(qp);

@@ -497,7 +497,7 @@ impl Conn {
     }
 
     fn receive(&mut self, cx: &mut Cx<'_>) -> Result<(), Over> {
-        let Some(socket) = self.socket.clone() else {
+        let Some(socket) = &self.socket else {
             return Ok(());
         };
         let mut turn = 0;
@@ -506,8 +506,8 @@ impl Conn {
             let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
             let received = match &mut buffers[..] {
                 // Cheaper than a vector of one.
-                [one] => (&*socket).read(one),
-                several => (&*socket).read_vectored(several),
+                [one] => (&**socket).read(one),
+                several => (&**socket).read_vectored(several),
             };
             drop(buffers);
             match received {
@@ -531,7 +531,7 @@ impl Conn {
     }
 
     fn flush(&mut self, cx: &mut Cx<'_>) -> Result<(), Over> {
-        let Some(socket) = self.socket.clone() else {
+        let Some(socket) = &self.socket else {
             return Ok(());
         };
         self.endpoint.invalidate(&mut cx.out())?;
@@ -542,9 +542,9 @@ impl Conn {
                 break;
             }
             let sent = if gathered <= socket::SHORT {
-                socket::send_short(&socket, &slices)
+                socket::send_short(socket, &slices)
             } else {
-                socket::send(&socket, &slices)
+                socket::send(socket, &slices)
             };
             drop(slices);
             match sent {
@@ -557,7 +557,7 @@ impl Conn {
                     self.writable = n == gathered;
                     if n >= LONG_WRITE {
                         // The MSS grows with the window (RFC 5044, section 4.5: so does MULPDU).
-                        let max_ulpdu = socket::max_ulpdu(&socket, cx.options.mss_limit);
+                        let max_ulpdu = socket::max_ulpdu(socket, cx.options.mss_limit);
                         self.endpoint.set_max_ulpdu(max_ulpdu);
                     }
                 }

@@ -2,7 +2,7 @@
 //! Reads in both directions. Bytes in, bytes out, completions; no I/O and no clock.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSliceMut};
+use std::io;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -12,7 +12,7 @@ use super::fault::{Ending, Fault};
 use super::memory::{Memory, OutboundRead, Receive, Target};
 use super::random::Random;
 use super::rdmap::{self, Opcode, ReadRequest};
-use super::receive::{Receiver, Segment, Step};
+use super::receive::{Buffers, Receiver, Segment, Step};
 use super::regions::{NotReclaimed, Refused};
 use super::terminate::{Code, Culprit, Terminate};
 use super::transmit::{Finishes, Outgoing, Slices, Transmitter};
@@ -121,6 +121,11 @@ impl Endpoint {
         self.memory.empty_rtr = agreement.empty_rtr;
         self.outbound_reads = agreement.outbound_reads;
         self.open = !agreement.wait_for_peer;
+    }
+
+    /// The path's MULPDU changed.
+    pub(super) fn set_max_ulpdu(&mut self, max: usize) {
+        self.transmitter.set_max_ulpdu(max);
     }
 
     /// Whether the peer's first FPDU, if it had to come first, has come.
@@ -477,7 +482,7 @@ impl Endpoint {
     // ---- receiving ----
 
     /// Where the next bytes of the stream are to be put.
-    pub(super) fn buffers(&mut self) -> Result<SmallVec<[IoSliceMut<'_>; 2]>, Fault> {
+    pub(super) fn buffers(&mut self) -> Result<Buffers<'_>, Fault> {
         self.receiver.buffers(&mut self.memory)
     }
 

@@ -40,6 +40,21 @@ pub(super) enum Target {
     Nowhere,
 }
 
+impl Target {
+    /// The place `by` bytes further on.
+    pub(super) fn shifted(self, by: usize) -> Self {
+        match self {
+            Self::Receive { at } => Self::Receive { at: at + by },
+            Self::Read { at } => Self::Read { at: at + by },
+            Self::Region { stag, offset } => Self::Region {
+                stag,
+                offset: offset.wrapping_add(by as u64),
+            },
+            Self::Control | Self::Nowhere => self,
+        }
+    }
+}
+
 /// What one connection's peer can place payload into, and what it may send next.
 pub(super) struct Memory {
     pub(super) regions: Regions,
@@ -182,6 +197,29 @@ impl Memory {
             return Err(Code::TOO_LONG);
         }
         Ok(Target::Receive { at: offset })
+    }
+
+    /// Bytes from a place on whose content does not matter yet.
+    pub(super) fn room_at(&self, target: Target) -> usize {
+        match target {
+            Target::Receive { at } => {
+                let receive = self.receives.front();
+                receive.map_or(0, |receive| receive.buf.len().saturating_sub(at))
+            }
+            Target::Read { at } => {
+                let read = self.reads.front();
+                read.map_or(0, |read| read.sink.len().saturating_sub(at))
+            }
+            Target::Region { stag, offset } => self.regions.untouched_at(stag, offset),
+            Target::Control | Target::Nowhere => 0,
+        }
+    }
+
+    /// A segment of `len` bytes was accepted for a place.
+    pub(super) fn touch(&mut self, target: Target, len: usize) {
+        if let Target::Region { stag, offset } = target {
+            self.regions.touch(stag, offset, len as u64);
+        }
     }
 
     /// The memory of a target, from `skip` bytes into the segment's payload on. Looked up for

@@ -17,6 +17,7 @@
 //! Registered memory starts at a random tagged offset, and its handle is 32 random bits. A handle
 //! is valid on its own queue pair only.
 
+mod ahead;
 mod conn;
 pub mod ddp;
 mod endpoint;

@@ -3,7 +3,8 @@
 //!
 //! Payload is received where it belongs. Only headers, trailers and what arrives in one go with
 //! them pass through a small staging buffer, and what payload is among that is copied out:
-//! - while payload is expected, the socket is read into [target memory][staging];
+//! - while payload is expected, the socket is read into [target memory][staging], or, in the
+//!   middle of a message, into the places of several segments ([`super::ahead`]);
 //! - between segments it is read into staging alone, so a short message costs one read and a
 //!   short copy, and a long one the copy of its first bytes.
 
@@ -11,6 +12,7 @@ use std::io::IoSliceMut;
 
 use smallvec::SmallVec;
 
+use super::ahead::{Ahead, Piece};
 use super::ddp::{self, Header, HeaderView};
 use super::fault::Fault;
 use super::memory::{Memory, Target};
@@ -20,9 +22,8 @@ use super::terminate::{Code, Culprit, HeaderBytes, Terminate};
 
 /// Staging between messages: a short message arrives whole, and the copy stays short.
 const BETWEEN_MESSAGES: usize = 2048;
-/// Staging between the segments of one message: the longest trailer (pad and CRC) and the next
-/// header, so that hardly any payload falls in there.
-const BETWEEN_SEGMENTS: usize = 3 + mpa::CRC_FIELD + mpa::LENGTH_FIELD + ddp::UNTAGGED;
+/// Buffers of one read.
+pub(super) type Buffers<'a> = SmallVec<[IoSliceMut<'a>; 18]>;
 
 /// A segment that has arrived, been checked and been placed.
 pub(super) struct Segment {
@@ -60,6 +61,11 @@ pub(super) struct Receiver {
     /// The part of `staging` that holds bytes.
     start: usize,
     end: usize,
+    /// What was read beyond the segment at hand.
+    ahead: Ahead,
+    /// Bytes read ahead into wrong places, from `spilled` on.
+    spill: Vec<u8>,
+    spilled: usize,
     /// Whether CRCs are checked.
     check_crc: bool,
     crc: u32,
@@ -79,6 +85,9 @@ impl Receiver {
             staging: Box::new([0; BETWEEN_MESSAGES]),
             start: 0,
             end: 0,
+            ahead: Ahead::new(),
+            spill: Vec::new(),
+            spilled: 0,
             check_crc: false,
             crc: 0,
             ulpdu: 0,
@@ -110,47 +119,118 @@ impl Receiver {
     }
 
     /// Where the next bytes go, in this order. Never empty.
-    pub(super) fn buffers<'a>(
-        &'a mut self,
-        memory: &'a mut Memory,
-    ) -> Result<SmallVec<[IoSliceMut<'a>; 2]>, Fault> {
-        let mut buffers = SmallVec::new();
-        let mut room = BETWEEN_MESSAGES;
-        if let Some((target, skip, left)) = self.direct() {
-            let slice = memory
-                .slice(target, skip, left)
-                .map_err(|code| self.fault(code))?;
-            buffers.push(IoSliceMut::new(slice));
-            if !self
-                .segment
-                .as_ref()
-                .is_some_and(|segment| segment.header.last)
-            {
-                room = BETWEEN_SEGMENTS;
-            }
+    pub(super) fn buffers<'a>(&'a mut self, memory: &'a mut Memory) -> Result<Buffers<'a>, Fault> {
+        let mut buffers = Buffers::new();
+        let Some((target, skip, left)) = self.direct() else {
+            buffers.push(IoSliceMut::new(&mut self.staging[self.end..]));
+            return Ok(buffers);
+        };
+        let foreseen = match self.is_last() {
+            true => 0,
+            false => self.ahead.plan(memory, target, skip + left),
+        };
+        let slice = memory
+            .slice(target, skip, left + foreseen)
+            .map_err(|code| self.fault(code))?;
+        let (now, later) = slice.split_at_mut(left);
+        buffers.push(IoSliceMut::new(now));
+        if self.is_last() {
+            buffers.push(IoSliceMut::new(&mut self.staging[..]));
+        } else {
+            self.ahead
+                .push(later, |bytes| buffers.push(IoSliceMut::new(bytes)));
         }
-        buffers.push(IoSliceMut::new(&mut self.staging[self.end..room]));
         Ok(buffers)
+    }
+
+    /// Whether the segment at hand is the last of its message.
+    fn is_last(&self) -> bool {
+        self.segment
+            .as_ref()
+            .is_some_and(|segment| segment.header.last)
     }
 
     /// `n` bytes were received into [`Receiver::buffers`].
     pub(super) fn filled(&mut self, n: usize, memory: &mut Memory) -> Result<(), Fault> {
-        let mut staged = n;
-        if let Some((target, skip, left)) = self.direct() {
-            let placed = n.min(left);
-            if self.check_crc {
-                let bytes = memory
-                    .slice(target, skip, placed)
-                    .map_err(|code| self.fault(code))?;
-                self.crc = crc32c::crc32c_append(self.crc, bytes);
-            }
-            self.stage = Stage::Body {
-                left: left - placed,
-            };
-            staged -= placed;
+        let Some((target, _, left)) = self.direct() else {
+            self.end += n;
+            return Ok(());
+        };
+        let placed = n.min(left);
+        self.placed(target, placed, memory)?;
+        if self.is_last() {
+            self.end += n - placed;
+        } else {
+            self.ahead.filled(n - placed);
         }
-        self.end += staged;
         Ok(())
+    }
+
+    /// The next `len` bytes of the payload are where they belong.
+    fn placed(&mut self, target: Target, len: usize, memory: &mut Memory) -> Result<(), Fault> {
+        let Some((_, skip, left)) = self.direct() else {
+            return Ok(());
+        };
+        if self.check_crc {
+            let bytes = memory
+                .slice(target, skip, len)
+                .map_err(|code| self.fault(code))?;
+            self.crc = crc32c::crc32c_append(self.crc, bytes);
+        }
+        self.stage = Stage::Body { left: left - len };
+        Ok(())
+    }
+
+    /// Staged bytes are used up, but for a part of a header or trailer: goes on with what was read
+    /// ahead. False: there is nothing of that.
+    fn refill(&mut self, memory: &mut Memory) -> Result<bool, Fault> {
+        self.compact();
+        if self.spilled < self.spill.len() {
+            let rest = &self.spill[self.spilled..];
+            let n = rest.len().min(self.staging.len() - self.end);
+            self.staging[self.end..self.end + n].copy_from_slice(&rest[..n]);
+            (self.spilled, self.end) = (self.spilled + n, self.end + n);
+            return Ok(true);
+        }
+        self.spill = Vec::new();
+        self.spilled = 0;
+        match self.ahead.next() {
+            None => return Ok(false),
+            Some(Piece::Look(bytes)) => {
+                self.staging[self.end..self.end + bytes.len()].copy_from_slice(&bytes);
+                self.end += bytes.len();
+            }
+            Some(Piece::Rest) => {
+                self.end += self.ahead.take_rest(&mut self.staging[self.end..]);
+            }
+            Some(Piece::Placed {
+                target,
+                segment,
+                len,
+            }) => {
+                if self.is_foreseen(target, segment) {
+                    self.placed(target, len, memory)?;
+                    // Behind the end of a message nothing is where it was foreseen; and its memory
+                    // may leave with it.
+                    if self.is_last() && self.ahead.has_payload() {
+                        self.spill = self.ahead.spill(memory).map_err(|code| self.fault(code))?;
+                    }
+                } else {
+                    let bytes = memory.slice(target, 0, len).map(|bytes| bytes.to_vec());
+                    let mut bytes = bytes.map_err(|code| self.fault(code))?;
+                    let rest = self.ahead.spill(memory);
+                    bytes.extend(rest.map_err(|code| self.fault(code))?);
+                    self.spill = bytes;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether the segment at hand, of which only the header has been seen, goes to that place and
+    /// has that length.
+    fn is_foreseen(&self, target: Target, len: usize) -> bool {
+        self.start == self.end && self.direct() == Some((target, 0, len))
     }
 
     /// Takes staged bytes apart, up to the end of the next FPDU. `copied` grows by the payload
@@ -171,8 +251,7 @@ impl Receiver {
                     false
                 }
             };
-            if !advanced {
-                self.compact();
+            if !advanced && !self.refill(memory)? {
                 return Ok(Step::More);
             }
         }
@@ -187,7 +266,7 @@ impl Receiver {
         }
     }
 
-    fn head(&mut self, memory: &Memory) -> Result<Head, Fault> {
+    fn head(&mut self, memory: &mut Memory) -> Result<Head, Fault> {
         let staged = &self.staging[self.start..self.end];
         let Some((length, rest)) = staged.split_first_chunk::<{ mpa::LENGTH_FIELD }>() else {
             return Ok(Head::Partial);
@@ -239,6 +318,7 @@ impl Receiver {
                 return Err(Fault { code, culprit });
             }
         };
+        memory.touch(target, payload);
         self.ulpdu = ulpdu;
         self.start += mpa::LENGTH_FIELD + header_len;
         self.segment = Some(Segment {

@@ -49,6 +49,8 @@ struct Entry {
     region: Region,
     /// Tagged offset of the region's first byte.
     base: u64,
+    /// Tagged offset above which the peer has written nothing.
+    touched: u64,
     /// False between invalidation and reclaim.
     valid: bool,
 }
@@ -103,6 +105,7 @@ impl Regions {
             Entry {
                 region,
                 base,
+                touched: base,
                 valid,
             },
         );
@@ -164,6 +167,24 @@ impl Regions {
             return Err(Refused::Rights);
         };
         Ok(&mut buf[range])
+    }
+
+    /// Bytes from `offset` to the region's end, if the peer has written none of them.
+    pub(super) fn untouched_at(&self, stag: u32, offset: u64) -> usize {
+        let Ok(entry) = self.valid(stag) else {
+            return 0;
+        };
+        match entry.locate(offset, 0) {
+            Ok(range) if offset >= entry.touched => entry.region.len() - range.start,
+            _ => 0,
+        }
+    }
+
+    /// The peer writes there.
+    pub(super) fn touch(&mut self, stag: u32, offset: u64, length: u64) {
+        if let Some(entry) = self.0.get_mut(&stag) {
+            entry.touched = entry.touched.max(offset.saturating_add(length));
+        }
     }
 
     /// Ends a handle's validity. Doing it twice is not an error: peer and program may both do it.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use mio::net::TcpStream;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use smallvec::SmallVec;
 
 use super::mpa;
 use crate::ConnectError;
@@ -35,14 +36,12 @@ pub(super) fn max_ulpdu(socket: &TcpStream, limit: Option<u16>) -> usize {
 /// A write of at most [`SHORT`] bytes. Their copy into one piece costs less than having the system
 /// walk through several; real RNICs take short messages "inline" for the same reason.
 pub(super) fn send_short(socket: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    let mut bytes = [0; SHORT];
-    let mut len = 0;
+    let mut bytes = SmallVec::<[u8; SHORT]>::new();
     for slice in slices {
-        bytes[len..len + slice.len()].copy_from_slice(slice);
-        len += slice.len();
+        bytes.extend_from_slice(slice);
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    Ok(rustix::net::send(socket, &bytes[..len], flags)?)
+    Ok(rustix::net::send(socket, &bytes, flags)?)
 }
 
 /// One gathered write, without a signal when the peer is gone.
