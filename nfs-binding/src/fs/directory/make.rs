@@ -1,5 +1,7 @@
 //! Operations that make objects and names.
 
+use std::os::fd::OwnedFd;
+
 use rustix::fs::makedev;
 
 use super::*;
@@ -27,6 +29,17 @@ fn verifier_times(verifier: Verifier) -> SetAttributes {
         atime: time(verifier as u32),
         ..SetAttributes::default()
     }
+}
+
+/// Opens what was just made as the entry `name`.
+///
+/// Nothing when somebody on the host has put another object there meanwhile, which must neither be
+/// given to the caller nor taken away. What was made belongs to us, and is of the right type.
+fn open_made(dir: &Handle, name: &[u8], file_type: FileType) -> FsResult<Option<OwnedFd>> {
+    let path = host::open_child(&dir.node, name)?;
+    let stat = host::stat(&path)?;
+    let ours = stat.stx_uid == rustix::process::geteuid().as_raw();
+    Ok((ours && host::file_type(&stat) == file_type).then_some(path))
 }
 
 impl DirectoryFs {
@@ -77,7 +90,11 @@ impl DirectoryFs {
                 plan.mode = plan.mode.map(|mode| mode | inherited);
             }
             make(&dir.node)?;
-            let result = self.adopt(dir, name, file_type, &plan, unstable);
+            let result = match open_made(dir, name, file_type) {
+                Ok(Some(path)) => self.adopt(dir, name, path, &plan, unstable),
+                Ok(None) => return Err(FsError::Later),
+                Err(error) => Err(error),
+            };
             if result.is_err() {
                 let flags = match file_type {
                     FileType::Directory => rustix::fs::AtFlags::REMOVEDIR,
@@ -89,26 +106,18 @@ impl DirectoryFs {
         })
     }
 
-    /// Opens and completes what was just made.
+    /// Completes what was just made, and opened as `path`.
     fn adopt(
         &self,
         dir: &Handle,
         name: &[u8],
-        file_type: FileType,
+        path: OwnedFd,
         plan: &SetAttributes,
         unstable: &mut Unstable,
     ) -> FsResult<Object> {
-        let path = host::open_child(&dir.node, name)?;
-        let stat = host::stat(&path)?;
-        // Between making and opening, somebody on the host may have put another object there: that
-        // must not be given to the caller. What was made belongs to us, and is of the right type.
-        let ours = stat.stx_uid == rustix::process::geteuid().as_raw();
-        if !ours || host::file_type(&stat) != file_type {
-            return Err(FsError::Later);
-        }
         let handle = self.keep(&dir.node, dir.trail, name, path)?;
         self.apply(&handle.node, plan)?;
-        if file_type == FileType::Directory {
+        if handle.node.file_type == FileType::Directory {
             unstable.push(Arc::clone(&handle.node));
         }
         unstable.push(Arc::clone(&dir.node));
@@ -282,5 +291,26 @@ impl DirectoryFs {
             unstable.push(Arc::clone(&dir.node));
             target.attributes()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_else_put_in_the_new_ones_place_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let served = DirectoryFs::open(dir.path(), DirectoryOptions::default()).unwrap();
+        let (who, path) = (Caller::root(), dir.path().join("name"));
+        let set = SetAttributes::default();
+        let what = (&set, 0o600, FileType::Fifo);
+        let who = served.identity(&who);
+        let made = served.make(who, &served.root(), b"name", what, |_| {
+            std::fs::write(&path, "another's").unwrap();
+            Ok(())
+        });
+        assert!(matches!(made.result, Err(FsError::Later)), "{made:?}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"another's");
     }
 }
