@@ -4,7 +4,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::siphash;
+use siphasher::sip::SipHasher24;
+
 use crate::fs::FileId;
 use crate::proto::FileHandle;
 
@@ -107,7 +108,7 @@ impl std::fmt::Debug for HandleKey {
 /// The number of an export in handles: a hash of its path, so that it does not depend on what else
 /// is exported.
 pub(super) fn export_number(path: &[u8]) -> u32 {
-    siphash::hash([0; 16], path) as u32
+    SipHasher24::new().hash(path) as u32
 }
 
 /// Makes and checks handles.
@@ -128,7 +129,9 @@ impl HandleCodec {
         let len = handle.len() - (ID - PROOF);
         data[..PROOF].copy_from_slice(&handle[..PROOF]);
         data[PROOF..len].copy_from_slice(&handle[ID..]);
-        siphash::hash(self.key.0, &data[..len]).to_be_bytes()
+        SipHasher24::new_with_key(&self.key.0)
+            .hash(&data[..len])
+            .to_be_bytes()
     }
 
     /// The handle of an object.

@@ -34,7 +34,6 @@ mod make;
 mod mount;
 mod network;
 mod session;
-mod siphash;
 mod spec;
 #[cfg(test)]
 mod tests;
