@@ -51,6 +51,9 @@ pub(super) struct Ahead {
     sizes: SmallVec<[usize; MOST]>,
     gap: usize,
     last_room: usize,
+    /// Segments to foresee at present: doubled by success, back to one by failure, so that a peer
+    /// whose messages are not what they seem costs little.
+    depth: usize,
     /// Bytes that were received and not handed out.
     left: usize,
     /// The next piece: even numbers are gaps, odd ones payloads.
@@ -65,6 +68,7 @@ impl Ahead {
             sizes: SmallVec::new(),
             gap: 0,
             last_room: 0,
+            depth: 1,
             left: 0,
             next: 0,
         }
@@ -81,7 +85,7 @@ impl Ahead {
         self.gap = mpa::padding(header + payload) + mpa::CRC_FIELD + mpa::LENGTH_FIELD + header;
         self.sizes.clear();
         let mut room = memory.room_at(self.target);
-        while room > 0 && self.sizes.len() < MOST {
+        while room > 0 && self.sizes.len() < self.depth {
             let size = payload.min(room);
             self.sizes.push(size);
             room -= size;
@@ -136,6 +140,10 @@ impl Ahead {
             });
         }
         if index == self.sizes.len() {
+            // Everything was where it was foreseen.
+            if index == self.depth {
+                self.depth = MOST.min(self.depth * 2);
+            }
             return Some(Piece::Rest);
         }
         let len = self.gap.min(self.left);
@@ -180,6 +188,7 @@ impl Ahead {
                 }
             }
         }
+        self.depth = 1;
         Ok(bytes)
     }
 }

@@ -60,10 +60,13 @@ struct Work {
 struct Response {
     request: ReadRequest,
     done: u32,
+    /// Payload of one segment, from when it starts; as in [`Outgoing`].
+    most: u32,
     culprit: Culprit,
 }
 
 /// What is being cut into segments.
+#[expect(clippy::large_enum_variant, reason = "each connection has one, and moves it seldom")]
 enum Current {
     Nothing,
     Message(Outgoing),
@@ -295,8 +298,11 @@ impl Endpoint {
         };
         let request = response.request;
         let left = request.length - response.done;
-        let most = self.transmitter.max_payload(ddp::TAGGED);
-        let len = left.min(u32::try_from(most).unwrap_or(u32::MAX));
+        if response.done == 0 {
+            let most = self.transmitter.max_payload(ddp::TAGGED);
+            response.most = u32::try_from(most).unwrap_or(u32::MAX);
+        }
+        let len = left.min(response.most);
         let mut payload = SmallVec::new();
         if len > 0 {
             // Looked up again for each segment: the program may have invalidated it since.
@@ -440,6 +446,7 @@ impl Endpoint {
         let mut message = Outgoing {
             header,
             payload,
+            most: self.transmitter.max_payload(header.header_len()),
             left,
             done: 0,
             finishes,
@@ -555,6 +562,7 @@ impl Endpoint {
         let response = Response {
             request,
             done: 0,
+            most: 0,
             culprit: segment.culprit,
         };
         // The source of a Read of nothing is not looked at (RFC 5040, section 5.2.1).

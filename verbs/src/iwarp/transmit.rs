@@ -233,6 +233,9 @@ pub(super) struct Outgoing {
     /// The first segment's header; `last` and offsets are set for each.
     pub(super) header: Header,
     pub(super) payload: SmallVec<[Bytes; 4]>,
+    /// Payload of one segment, at most: the same for all of them, which lets a receiver foresee
+    /// where they go. The path's MSS may change meanwhile; the next message will do.
+    pub(super) most: usize,
     /// Payload bytes not yet in a segment.
     pub(super) left: usize,
     /// Payload bytes in segments.
@@ -243,9 +246,7 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// Frames the next segment. True: it was the last.
     pub(super) fn frame_next(&mut self, transmitter: &mut Transmitter) -> bool {
-        let len = self
-            .left
-            .min(transmitter.max_payload(self.header.header_len()));
+        let len = self.left.min(self.most);
         let payload = take(&mut self.payload, len);
         self.left -= len;
         let last = self.left == 0;
