@@ -34,8 +34,9 @@ pub fn against<Y, S>(
     });
     group.bench_function(subject_name, |b| b.iter(&mut subject));
     group.finish();
-    // Neither left out by a filter, nor run once to see that it works.
-    if wanted && std::env::args().all(|arg| arg != "--test") {
+    // Neither left out by a filter, nor run once to see that it works (`cargo test --benches`).
+    let given = |flag: &str| std::env::args().any(|arg| arg == flag);
+    if wanted && given("--bench") && !given("--test") {
         let ratio = ratio(&mut yardstick, &mut subject);
         announce(subject_name, ratio, yardstick_name);
     }
