@@ -352,6 +352,46 @@ fn calls_wait_for_memory() {
     assert!(matches!(error, CallError::TooLarge(_)), "{error:?}");
 }
 
+/// What the calls of one connection hold in fetched chunks is bounded; what is over it waits, and is
+/// served when others are answered. A call that is over it by itself is served alone.
+#[test]
+fn fetched_chunks_stay_within_their_limit() {
+    let (client, mut server) = options();
+    server.max_fetched = 250_000;
+    let (_, mut pair) = Pair::fake_with(client, server, attributes());
+    let conn = pair.connect();
+    pair.echo();
+    pair.call(conn, message(0, 0, &[]), &room(0, &[])).reply();
+    pair.answer = None;
+    let lens = [
+        100_000, 100_000, 100_000, 100_000, 300_000, 100_000, 0, 100_000,
+    ];
+    for (xid, len) in (1..).zip(lens) {
+        let items = [data(xid, len)];
+        pair.submit(conn, message(xid, 0, &items), &room(0, &[len]));
+    }
+    let mut together = Vec::new();
+    let mut served = Vec::new();
+    while served.len() < lens.len() {
+        pair.settle();
+        together.push(pair.held.len());
+        let now = pair.now();
+        for (at, token, call) in std::mem::take(&mut pair.held) {
+            let (xid, words, items) = open(&call);
+            served.push(xid);
+            pair.server
+                .reply(at, token, Some(message(xid, words, &items)), now);
+        }
+    }
+    // The call without chunks passes the others.
+    assert_eq!(together, [3, 2, 1, 2]);
+    assert_eq!(served, [7, 1, 2, 3, 4, 5, 6, 8]);
+    pair.until(|pair| pair.ended.len() == lens.len());
+    for ((_, xid), end) in pair.ended.drain() {
+        assert_eq!(open(&end.reply()).2, [data(xid, lens[xid as usize - 1])]);
+    }
+}
+
 /// Whatever fills the server's memory, the calls that were granted find receives.
 #[test]
 fn receives_do_not_depend_on_free_memory() {
@@ -638,6 +678,29 @@ fn a_dropped_call_does_not_stop_the_server() {
         pair.submit(conn, message(xid, 0, &[]), &room(0, &[]));
     }
     pair.until(|pair| pair.ended.len() == 30);
+}
+
+/// An answer that is given twice is not taken for that of a later call in the same place.
+#[test]
+fn an_answer_is_for_one_call_only() {
+    let (_, mut pair) = Pair::fake();
+    let conn = pair.connect();
+    let mut tokens = Vec::new();
+    for xid in 1..=2 {
+        pair.submit(conn, message(xid, 0, &[]), &room(0, &[]));
+        pair.until(|pair| !pair.held.is_empty());
+        let (at, token, _) = pair.held.remove(0);
+        for earlier in &tokens {
+            assert_ne!(*earlier, token);
+            let again = message(1, 0, &[]);
+            pair.server.reply(at, *earlier, Some(again), Time::ZERO);
+        }
+        tokens.push(token);
+        let answer = message(xid, 0, &[]);
+        pair.server.reply(at, token, Some(answer), Time::ZERO);
+        pair.until(|pair| pair.ended.contains_key(&(conn, xid)));
+    }
+    assert_eq!(pair.client.device().counters().receives, 2);
 }
 
 /// Nothing sleeps through what is already there.

@@ -555,6 +555,36 @@ fn s4_4_1_memory_is_fenced_before_it_is_looked_at() {
     );
 }
 
+/// Section 4.2.1, for a payload that can be looked at only when it is fenced.
+#[test]
+fn s4_2_1_a_long_reply_with_the_xid_of_another_call_is_not_delivered() {
+    for inside in [1, 2] {
+        let mut alone = Alone::new(4);
+        alone.submit(1, plain(1), &room(5000, &[]));
+        let offered = alone.offered();
+        let payload = bytes(&message(inside, 5000, &[]));
+        let Region::RemoteWrite(memory) = &mut alone.registered[0].1 else {
+            panic!("no reply chunk")
+        };
+        memory[..payload.len()].copy_from_slice(&payload);
+        let mut chunks = unused(&offered);
+        chunks.reply.as_mut().unwrap()[0].length = payload.len() as u32;
+        let body = Body::NoMsg(chunks);
+        let header = Header {
+            xid: 1,
+            credits: 4,
+            body,
+        };
+        alone.receive(&header, &[]);
+        let (xid, end) = alone.ended.remove(0);
+        assert_eq!(xid, 1);
+        match end {
+            Ok(reply) => assert_eq!((inside, open(&reply).1), (1, 5000)),
+            Err(error) => assert!(inside == 2 && matches!(error, CallError::Protocol(_))),
+        }
+    }
+}
+
 fn unused(offered: &Chunks) -> Chunks {
     Chunks {
         reads: smallvec![],

@@ -138,3 +138,41 @@ fn a_client_that_leaves_right_after_its_call_is_noticed() {
     let null = another.call(call(NULL, Message::default()));
     assert!(runtime.block_on(null).is_ok(), "its place is free");
 }
+
+/// A retransmission over the same connection takes the first one's place, in every account.
+#[test]
+fn a_call_that_is_sent_twice_is_done_and_counted_once() {
+    let tcp = TcpOptions {
+        max_calls: 2,
+        ..TcpOptions::default()
+    };
+    let server = Running::with(
+        ([127, 0, 0, 1], 0).into(),
+        Default::default(),
+        tcp,
+        ServerOptions::default(),
+    );
+    let mut socket = raw(server.address);
+    for round in 1..=3_u32 {
+        let header = CallHeader {
+            xid: round,
+            prog: PROG,
+            vers: VERS,
+            proc: COUNT,
+            cred: Credential::None,
+            verf: Verifier::default(),
+        };
+        let mut call = header.encode().to_vec();
+        call.extend(50_u32.to_be_bytes());
+        socket.write_all(&framed(&call).repeat(2)).unwrap();
+        let mut reply = [0; 32];
+        socket.read_exact(&mut reply).unwrap();
+        let words: Vec<u32> = reply
+            .chunks_exact(4)
+            .map(|word| u32::from_be_bytes(word.try_into().unwrap()))
+            .collect();
+        assert_eq!((words[1], words[7]), (round, round), "XID and count");
+    }
+    let stats = server.stop();
+    assert_eq!((stats.jobs, stats.joined), (3, 3));
+}
