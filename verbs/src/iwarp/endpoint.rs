@@ -5,17 +5,15 @@ use std::collections::VecDeque;
 use std::io;
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
-use super::ddp::{self, Header, Placement};
-use super::fault::{Ending, Fault};
-use super::memory::{Memory, OutboundRead, Receive, Target};
+use super::fault::Fault;
+use super::memory::{Memory, Receive};
 use super::random::Random;
-use super::rdmap::{self, Opcode, ReadRequest};
-use super::receive::{Buffers, Receiver, Segment, Step};
-use super::regions::{NotReclaimed, Refused};
-use super::terminate::{Code, Culprit, Terminate};
-use super::transmit::{Finishes, Outgoing, Slices, Transmitter};
+use super::rdmap::ReadRequest;
+use super::receive::Receiver;
+use super::regions::NotReclaimed;
+use super::terminate::{Culprit, Terminate};
+use super::transmit::{Finishes, Outgoing, Transmitter};
 use crate::{
     Buf, Completion, Counters, Event, Failed, PostError, QpId, Region, RemoteSegment, SendWr, Stag,
     Success, WorkError, WrId,
@@ -50,24 +48,27 @@ pub(super) struct Agreement {
 }
 
 /// A request in the send queue that has not started.
-struct Work {
-    id: WrId,
-    wr: SendWr,
-    signaled: bool,
+pub(super) struct Work {
+    pub(super) id: WrId,
+    pub(super) wr: SendWr,
+    pub(super) signaled: bool,
 }
 
 /// A Read Request of the peer's that is not answered yet.
-struct Response {
-    request: ReadRequest,
-    done: u32,
+pub(super) struct Response {
+    pub(super) request: ReadRequest,
+    pub(super) done: u32,
     /// Payload of one segment, from when it starts; as in [`Outgoing`].
-    most: u32,
-    culprit: Culprit,
+    pub(super) most: u32,
+    pub(super) culprit: Culprit,
 }
 
 /// What is being cut into segments.
-#[expect(clippy::large_enum_variant, reason = "each connection has one, and moves it seldom")]
-enum Current {
+#[expect(
+    clippy::large_enum_variant,
+    reason = "each connection has one, and moves it seldom"
+)]
+pub(super) enum Current {
     Nothing,
     Message(Outgoing),
     Response,
@@ -75,24 +76,24 @@ enum Current {
 
 /// One stream.
 pub(super) struct Endpoint {
-    qp: QpId,
-    limits: Limits,
-    memory: Memory,
-    receiver: Receiver,
-    transmitter: Transmitter,
-    work: VecDeque<Work>,
+    pub(super) qp: QpId,
+    pub(super) limits: Limits,
+    pub(super) memory: Memory,
+    pub(super) receiver: Receiver,
+    pub(super) transmitter: Transmitter,
+    pub(super) work: VecDeque<Work>,
     /// Requests in the send queue: waiting, being sent, or Reads without their answer.
-    outstanding: usize,
-    current: Current,
-    responses: VecDeque<Response>,
+    pub(super) outstanding: usize,
+    pub(super) current: Current,
+    pub(super) responses: VecDeque<Response>,
     /// The last message was a response, so a request is next if there is one.
-    request_next: bool,
+    pub(super) request_next: bool,
     /// Next MSN by queue.
-    msn: [u32; 3],
-    outbound_reads: usize,
+    pub(super) msn: [u32; 3],
+    pub(super) outbound_reads: usize,
     /// False while the peer must send first.
-    open: bool,
-    random: Random,
+    pub(super) open: bool,
+    pub(super) random: Random,
 }
 
 impl Endpoint {
@@ -139,13 +140,6 @@ impl Endpoint {
     /// Queues a set-up frame.
     pub(super) fn send_setup_frame(&mut self, frame: Bytes) {
         self.transmitter.raw(frame);
-    }
-
-    /// Queues an RDMA Write of nothing: our ready-to-receive message (RFC 6581, section 5).
-    pub(super) fn send_ready_to_receive(&mut self) {
-        let header = tagged(Opcode::Write, 0, 0);
-        self.transmitter
-            .frame(&header, &[], SmallVec::new(), Finishes::Nothing);
     }
 
     // ---- registration ----
@@ -198,416 +192,6 @@ impl Endpoint {
         }
         self.outstanding += 1;
         self.work.push_back(Work { id, wr, signaled });
-        Ok(())
-    }
-
-    // ---- sending ----
-
-    /// Whether everything posted has gone out, as far as it can without the peer.
-    pub(super) fn is_flushed(&self) -> bool {
-        self.transmitter.is_empty()
-            && self.work.is_empty()
-            && self.responses.is_empty()
-            && matches!(self.current, Current::Nothing)
-    }
-
-    /// Whether everything framed has gone out.
-    pub(super) fn is_sent(&self) -> bool {
-        self.transmitter.is_empty()
-    }
-
-    /// Frames what can be framed now and gathers it for a write. Returns its length.
-    ///
-    /// # Errors
-    /// A Read in the middle of being answered lost its memory.
-    pub(super) fn gather<'a>(
-        &'a mut self,
-        slices: &mut Slices<'a>,
-        out: &mut Out<'_>,
-    ) -> Result<usize, Stop> {
-        while self.open && self.transmitter.has_room() {
-            if !self.frame_next(out)? {
-                break;
-            }
-        }
-        Ok(self.transmitter.gather(slices))
-    }
-
-    /// Payload bytes among what is framed.
-    pub(super) fn framed_payload(&self) -> usize {
-        self.transmitter.payload()
-    }
-
-    /// `n` bytes of what was gathered are with TCP.
-    pub(super) fn sent(&mut self, n: usize, out: &mut Out<'_>) {
-        let Self {
-            qp,
-            transmitter,
-            outstanding,
-            memory,
-            ..
-        } = self;
-        transmitter.sent(n, |finishes| match finishes {
-            Finishes::Work {
-                id,
-                signaled,
-                write,
-            } => {
-                *outstanding -= 1;
-                if signaled {
-                    let success = if write { Success::Write } else { Success::Send };
-                    out.complete(*qp, id, Ok(success));
-                }
-            }
-            Finishes::Response => memory.inbound_reads -= 1,
-            Finishes::Nothing => {}
-        });
-    }
-
-    /// Frames one segment, or does one request that needs none. False: nothing can go on.
-    fn frame_next(&mut self, out: &mut Out<'_>) -> Result<bool, Stop> {
-        match &mut self.current {
-            Current::Message(message) => {
-                if message.frame_next(&mut self.transmitter) {
-                    self.current = Current::Nothing;
-                }
-                Ok(true)
-            }
-            Current::Response => {
-                self.frame_response()?;
-                Ok(true)
-            }
-            // Requests and responses take turns, whole messages each: a peer may not accept
-            // segments of two tagged messages mixed.
-            Current::Nothing if !self.responses.is_empty() && !self.request_next => {
-                self.current = Current::Response;
-                self.request_next = true;
-                Ok(true)
-            }
-            Current::Nothing => {
-                self.request_next = false;
-                Ok(self.start_request(out)? || !self.responses.is_empty())
-            }
-        }
-    }
-
-    fn frame_response(&mut self) -> Result<(), Fault> {
-        let Some(response) = self.responses.front_mut() else {
-            self.current = Current::Nothing;
-            return Ok(());
-        };
-        let request = response.request;
-        let left = request.length - response.done;
-        if response.done == 0 {
-            let most = self.transmitter.max_payload(ddp::TAGGED);
-            response.most = u32::try_from(most).unwrap_or(u32::MAX);
-        }
-        let len = left.min(response.most);
-        let mut payload = SmallVec::new();
-        if len > 0 {
-            // Looked up again for each segment: the program may have invalidated it since.
-            let offset = request.source_offset + u64::from(response.done);
-            let bytes = self
-                .memory
-                .regions
-                .readable(request.source_stag, offset, len);
-            let bytes = bytes.map_err(|refused| {
-                // Segments that wait to be sent will not be.
-                let dropped = self.transmitter.would_cut(response.done as usize);
-                response.done -= u32::try_from(dropped).unwrap_or(response.done);
-                response.fault(refused)
-            })?;
-            payload.push(bytes);
-        }
-        let last = len == left;
-        let header = tagged(Opcode::ReadResponse, request.sink_stag, request.sink_offset)
-            .at(response.done as usize, last);
-        let finishes = if last {
-            Finishes::Response
-        } else {
-            Finishes::Nothing
-        };
-        self.transmitter.frame(&header, &[], payload, finishes);
-        response.done += len;
-        if last {
-            self.responses.pop_front();
-            self.current = Current::Nothing;
-        }
-        Ok(())
-    }
-
-    /// Starts the request at the head of the send queue, unless it must wait. One that is
-    /// impossible stays there, for [`Endpoint::end`] to complete.
-    fn start_request(&mut self, out: &mut Out<'_>) -> Result<bool, Stop> {
-        match self.work.front() {
-            None => return Ok(false),
-            Some(work) => {
-                if matches!(work.wr, SendWr::Read { .. }) && !self.may_read() {
-                    return Ok(false);
-                }
-                self.check_request(&work.wr).map_err(Stop::Local)?;
-            }
-        }
-        let Some(Work { id, wr, signaled }) = self.work.pop_front() else {
-            return Ok(false);
-        };
-        match wr {
-            SendWr::Send { gather, invalidate } => {
-                let opcode = match invalidate {
-                    Some(_) => Opcode::SendInvalidate,
-                    None => Opcode::Send,
-                };
-                let word = invalidate.map_or(0, |stag| stag.0);
-                let header = self.untagged(opcode, word);
-                self.start_message(header, gather, finishes(id, signaled, false));
-            }
-            SendWr::Write {
-                gather,
-                stag,
-                offset,
-            } => {
-                let header = tagged(Opcode::Write, stag.0, offset);
-                self.start_message(header, gather, finishes(id, signaled, true));
-            }
-            SendWr::Read { sink, stag, offset } => {
-                // Not a secret: a response is matched with its request, not looked up by handle.
-                let sink_stag = self.msn[rdmap::READ_QUEUE as usize];
-                let request = ReadRequest {
-                    sink_stag,
-                    sink_offset: 0,
-                    length: sink.len() as u32,
-                    source_stag: stag.0,
-                    source_offset: offset,
-                };
-                self.memory.reads.push_back(OutboundRead {
-                    id,
-                    sink,
-                    stag: sink_stag,
-                    done: 0,
-                });
-                let header = self.untagged(Opcode::ReadRequest, 0);
-                let nothing = SmallVec::new();
-                self.transmitter
-                    .frame(&header, &request.to_bytes(), nothing, Finishes::Nothing);
-            }
-            SendWr::Invalidate { stag } => {
-                self.memory.regions.invalidate(stag.0);
-                self.outstanding -= 1;
-                out.complete(self.qp, id, Ok(Success::Invalidate));
-            }
-        }
-        Ok(true)
-    }
-
-    /// Does the invalidations at the head of the send queue. They need nothing of the peer, so
-    /// neither a full socket nor a long answer on its way out delays them.
-    pub(super) fn invalidate(&mut self, out: &mut Out<'_>) -> Result<(), Stop> {
-        while matches!(
-            self.work.front(),
-            Some(Work {
-                wr: SendWr::Invalidate { .. },
-                ..
-            })
-        ) && !matches!(self.current, Current::Message(_))
-        {
-            self.start_request(out)?;
-        }
-        Ok(())
-    }
-
-    /// Whether another RDMA Read can be outstanding. With a peer that answers none at all the
-    /// Read goes on to fail.
-    fn may_read(&self) -> bool {
-        self.outbound_reads == 0 || self.memory.reads.len() < self.outbound_reads
-    }
-
-    /// Whether a request is possible at all.
-    fn check_request(&self, wr: &SendWr) -> Result<(), WorkError> {
-        // A ULP message is shorter than 2^32 (RFC 5041, section 5.2).
-        let fits = |len: usize| match u32::try_from(len) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(WorkError::LocalLength),
-        };
-        match wr {
-            SendWr::Send { gather, .. } | SendWr::Write { gather, .. } => {
-                fits(gather.iter().map(Bytes::len).sum())
-            }
-            SendWr::Read { .. } if self.outbound_reads == 0 => Err(WorkError::RemoteOperation),
-            SendWr::Read { sink, .. } => fits(sink.len()),
-            SendWr::Invalidate { stag } if !self.memory.regions.is_known(stag.0) => {
-                Err(WorkError::LocalProtection)
-            }
-            SendWr::Invalidate { .. } => Ok(()),
-        }
-    }
-
-    fn start_message(&mut self, header: Header, payload: SmallVec<[Bytes; 4]>, finishes: Finishes) {
-        let left = payload.iter().map(Bytes::len).sum();
-        let mut message = Outgoing {
-            header,
-            payload,
-            most: self.transmitter.max_payload(header.header_len()),
-            left,
-            done: 0,
-            finishes,
-        };
-        if !message.frame_next(&mut self.transmitter) {
-            self.current = Current::Message(message);
-        }
-    }
-
-    /// The header of the next message of a queue.
-    fn untagged(&mut self, opcode: Opcode, ulp_word: u32) -> Header {
-        let queue = opcode.queue().unwrap_or(rdmap::SEND_QUEUE);
-        let msn = &mut self.msn[queue as usize];
-        let header = Header {
-            last: true,
-            ulp_control: opcode.control(),
-            placement: Placement::Untagged {
-                ulp_word,
-                queue,
-                msn: *msn,
-                offset: 0,
-            },
-        };
-        *msn = msn.wrapping_add(1);
-        header
-    }
-
-    /// Queues a Terminate at the next FPDU boundary, and nothing after it.
-    pub(super) fn send_terminate(&mut self, terminate: &Terminate) {
-        self.transmitter.cut(|_| {});
-        let header = self.untagged(Opcode::Terminate, 0);
-        self.transmitter.frame(
-            &header,
-            &terminate.to_bytes(),
-            SmallVec::new(),
-            Finishes::Nothing,
-        );
-    }
-
-    // ---- receiving ----
-
-    /// Where the next bytes of the stream are to be put.
-    pub(super) fn buffers(&mut self) -> Result<Buffers<'_>, Fault> {
-        self.receiver.buffers(&mut self.memory)
-    }
-
-    /// Whether the stream may end here.
-    pub(super) fn is_between_segments(&self) -> bool {
-        self.receiver.is_between()
-    }
-
-    /// `n` bytes of the stream were put into [`Endpoint::buffers`].
-    pub(super) fn received(&mut self, n: usize, out: &mut Out<'_>) -> Result<(), Ending> {
-        self.receiver.filled(n, &mut self.memory)?;
-        loop {
-            let copied = &mut out.counters.copied_bytes;
-            match self.receiver.step(&mut self.memory, copied)? {
-                Step::More => return Ok(()),
-                Step::Empty => {}
-                Step::Segment(segment) => self.deliver(segment, out)?,
-            }
-            // Whatever it was, it was the peer's first.
-            self.open = true;
-            self.memory.empty_rtr = false;
-        }
-    }
-
-    fn deliver(&mut self, segment: Segment, out: &mut Out<'_>) -> Result<(), Ending> {
-        if let Placement::Untagged { queue, .. } = segment.header.placement
-            && segment.header.last
-        {
-            let msn = &mut self.memory.msn[queue as usize];
-            *msn = msn.wrapping_add(1);
-        }
-        match segment.opcode {
-            Opcode::Write => Ok(()),
-            Opcode::ReadResponse => {
-                self.deliver_read(&segment, out);
-                Ok(())
-            }
-            Opcode::ReadRequest => Ok(self.deliver_request(segment)?),
-            Opcode::Terminate => {
-                let terminate = self.receiver.terminate();
-                Err(terminate.map_or(
-                    Ending::Fault(Fault::bare(Code::STREAM_CATASTROPHIC)),
-                    Ending::Terminated,
-                ))
-            }
-            Opcode::Send
-            | Opcode::SendInvalidate
-            | Opcode::SendSolicited
-            | Opcode::SendSolicitedInvalidate => Ok(self.deliver_send(&segment, out)?),
-        }
-    }
-
-    fn deliver_read(&mut self, segment: &Segment, out: &mut Out<'_>) {
-        let Some(read) = self.memory.reads.front_mut() else {
-            return;
-        };
-        read.done += segment.payload;
-        if segment.header.last
-            && let Some(OutboundRead { id, sink, .. }) = self.memory.reads.pop_front()
-        {
-            self.outstanding -= 1;
-            out.complete(self.qp, id, Ok(Success::Read { sink }));
-        }
-    }
-
-    fn deliver_request(&mut self, segment: Segment) -> Result<(), Fault> {
-        let Some(request) = self.receiver.read_request() else {
-            return Err(Fault::bare(Code::STREAM_CATASTROPHIC));
-        };
-        let response = Response {
-            request,
-            done: 0,
-            most: 0,
-            culprit: segment.culprit,
-        };
-        // The source of a Read of nothing is not looked at (RFC 5040, section 5.2.1).
-        if request.length > 0 {
-            self.memory
-                .regions
-                .readable(request.source_stag, request.source_offset, request.length)
-                .map_err(|refused| response.fault(refused))?;
-        }
-        self.memory.inbound_reads += 1;
-        self.responses.push_back(response);
-        Ok(())
-    }
-
-    fn deliver_send(&mut self, segment: &Segment, out: &mut Out<'_>) -> Result<(), Fault> {
-        if segment.target == Target::Nowhere {
-            return Ok(());
-        }
-        self.memory.received += segment.payload;
-        self.memory.receiving = Some(segment.opcode);
-        if !segment.header.last {
-            return Ok(());
-        }
-        let mut invalidated = None;
-        if segment.opcode.invalidates()
-            && let Placement::Untagged { ulp_word, .. } = segment.header.placement
-        {
-            // The handle must be one of this stream's and valid (RFC 5040, section 7.2).
-            if !self.memory.regions.is_valid(ulp_word) {
-                return Err(Fault {
-                    code: Code::CANNOT_INVALIDATE,
-                    culprit: Some(segment.culprit.clone()),
-                });
-            }
-            self.memory.regions.invalidate(ulp_word);
-            out.counters.remote_invalidations += 1;
-            invalidated = Some(Stag(ulp_word));
-        }
-        if let Some(Receive { id, mut buf }) = self.memory.receives.pop_front() {
-            buf.truncate(self.memory.received);
-            out.counters.receives += 1;
-            out.complete(self.qp, id, Ok(Success::Receive { buf, invalidated }));
-        }
-        self.memory.received = 0;
-        self.memory.receiving = None;
         Ok(())
     }
 
@@ -716,47 +300,13 @@ impl From<Fault> for Stop {
     }
 }
 
-impl Response {
-    /// The Terminate's header shows how far the Read got (RFC 5040, section 4.8).
-    fn fault(&self, refused: Refused) -> Fault {
-        let done = u64::from(self.done);
-        let mut culprit = self.culprit.clone();
-        culprit.read = Some(ReadRequest {
-            sink_offset: self.request.sink_offset.wrapping_add(done),
-            length: self.request.length - self.done,
-            source_offset: self.request.source_offset.wrapping_add(done),
-            ..self.request
-        });
-        Fault {
-            code: refused.for_read(),
-            culprit: Some(culprit),
-        }
-    }
-}
-
 impl Out<'_> {
-    fn complete(&mut self, qp: QpId, id: WrId, result: Result<Success, Failed>) {
+    pub(super) fn complete(&mut self, qp: QpId, id: WrId, result: Result<Success, Failed>) {
         let completion = Completion { qp, id, result };
         self.events.push_back(Event::Completion(completion));
     }
 
-    fn fail(&mut self, qp: QpId, id: WrId, error: WorkError, buf: Option<Buf>) {
+    pub(super) fn fail(&mut self, qp: QpId, id: WrId, error: WorkError, buf: Option<Buf>) {
         self.complete(qp, id, Err(Failed { error, buf }));
-    }
-}
-
-fn finishes(id: WrId, signaled: bool, write: bool) -> Finishes {
-    Finishes::Work {
-        id,
-        signaled,
-        write,
-    }
-}
-
-fn tagged(opcode: Opcode, stag: u32, offset: u64) -> Header {
-    Header {
-        last: true,
-        ulp_control: opcode.control(),
-        placement: Placement::Tagged { stag, offset },
     }
 }

@@ -7,15 +7,19 @@
 //!
 //! From bottom to top, each without I/O: [`mpa`], [`ddp`], [`rdmap`] and [`terminate`] read and
 //! write headers; `receive` and `transmit` turn a byte stream into placed segments and messages
-//! into a byte stream; `memory` and `regions` check every placement; `endpoint` is one stream's
-//! RDMAP state. Above them, `conn` is a connection with its socket and `state` the device.
+//! into a byte stream; `memory` and `regions` check every placement; `endpoint`, with `outbound`
+//! and `inbound`, is one stream's RDMAP state; `setup` says what set-up frames agree on. Above
+//! them, `conn` is a connection with its socket (`handshake`, `stream`), and `state` with
+//! `manager` is the device.
 //!
 //! Payload is not copied: it is received into the memory it is for and sent from where it is. Only
 //! what arrives in one read with the headers around it is copied, and counted
 //! ([`Counters::copied_bytes`]).
 //!
 //! Registered memory starts at a random tagged offset, and its handle is 32 random bits. A handle
-//! is valid on its own queue pair only.
+//! is valid on its own queue pair only. What the peer did not write of memory that was offered for
+//! writing means nothing afterwards: the device receives into it what it expects to belong there
+//! (`ahead`).
 
 mod ahead;
 mod conn;
@@ -24,8 +28,12 @@ mod endpoint;
 mod fault;
 #[cfg(test)]
 mod fuzz;
+mod handshake;
+mod inbound;
+mod manager;
 mod memory;
 pub mod mpa;
+mod outbound;
 mod progress;
 mod random;
 pub mod rdmap;
@@ -34,6 +42,7 @@ mod regions;
 mod setup;
 mod socket;
 mod state;
+mod stream;
 pub mod terminate;
 mod transmit;
 
@@ -54,9 +63,10 @@ use crate::{
     Time, WrId,
 };
 use endpoint::Limits;
+use manager::system;
 use progress::Shared;
 use regions::NotReclaimed;
-use state::{State, WAKE_TOKEN, system};
+use state::{State, WAKE_TOKEN};
 
 /// Outstanding requests of one send queue.
 const MAX_SEND_WR: usize = 4096;
@@ -121,7 +131,8 @@ fn depth(reads: u32) -> u16 {
 /// for Writes and Reads, it is the next `poll` or [`Device::arm`] that hands everything over, in
 /// one system call for each connection.
 ///
-/// Dropping the device closes its sockets and ends its background thread.
+/// Dropping the device closes its sockets, whatever is queued on them, and ends its background
+/// thread.
 pub struct Iwarp {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,

@@ -31,8 +31,6 @@ pub(super) struct Segment {
     pub(super) opcode: Opcode,
     pub(super) target: Target,
     pub(super) payload: usize,
-    /// For a Terminate about it.
-    pub(super) culprit: Culprit,
 }
 
 /// What one step found.
@@ -70,6 +68,9 @@ pub(super) struct Receiver {
     check_crc: bool,
     crc: u32,
     ulpdu: usize,
+    /// Its length field and DDP header as they came.
+    raw: [u8; mpa::LENGTH_FIELD + ddp::UNTAGGED],
+    raw_len: usize,
     /// The segment at hand, from its header on.
     segment: Option<Segment>,
     /// What is wrong with it, when that is reported only if its CRC is right.
@@ -91,6 +92,8 @@ impl Receiver {
             check_crc: false,
             crc: 0,
             ulpdu: 0,
+            raw: [0; mpa::LENGTH_FIELD + ddp::UNTAGGED],
+            raw_len: 0,
             segment: None,
             suspicion: None,
             control: HeaderBytes::new(),
@@ -287,11 +290,8 @@ impl Receiver {
         };
         let header_len = view.bytes().len();
         let payload = ulpdu - header_len;
-        let culprit = Culprit {
-            segment_len: u16::from_be_bytes(*length),
-            ddp: SmallVec::from_slice(view.bytes()),
-            read: None,
-        };
+        self.raw_len = mpa::LENGTH_FIELD + header_len;
+        self.raw[..self.raw_len].copy_from_slice(&staged[..self.raw_len]);
         let checked = view
             .to_header()
             .map_err(|error| {
@@ -313,10 +313,7 @@ impl Receiver {
                 self.suspicion = Some(code);
                 (SUSPECT, Opcode::Write, Target::Nowhere)
             }
-            Err(code) => {
-                let culprit = Some(culprit);
-                return Err(Fault { code, culprit });
-            }
+            Err(code) => return Err(self.fault(code)),
         };
         memory.touch(target, payload);
         self.ulpdu = ulpdu;
@@ -326,7 +323,6 @@ impl Receiver {
             opcode,
             target,
             payload,
-            culprit,
         });
         self.control.clear();
         self.stage = Stage::Body { left: payload };
@@ -415,8 +411,18 @@ impl Receiver {
 
     /// An error about the segment at hand.
     fn fault(&self, code: Code) -> Fault {
-        let culprit = self.segment.as_ref().map(|segment| segment.culprit.clone());
+        let culprit = Some(self.culprit());
         Fault { code, culprit }
+    }
+
+    /// The last segment whose header was seen, for a Terminate about it.
+    pub(super) fn culprit(&self) -> Culprit {
+        let (length, ddp) = self.raw[..self.raw_len].split_at(mpa::LENGTH_FIELD.min(self.raw_len));
+        Culprit {
+            segment_len: length.try_into().map_or(0, u16::from_be_bytes),
+            ddp: SmallVec::from_slice(ddp),
+            read: None,
+        }
     }
 }
 

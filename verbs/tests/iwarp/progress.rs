@@ -408,6 +408,55 @@ fn an_orderly_close_sends_what_was_posted() {
 }
 
 #[test]
+fn requests_that_are_impossible_end_the_connection() {
+    let mut pair = Pair::default();
+    let Pair {
+        client, server, c, ..
+    } = &mut pair;
+    client.receive(*c, 1, 64);
+    client.post(*c, 2, SendWr::Invalidate { stag: Stag(7) });
+    assert_eq!(
+        failure(client, server, 2).error,
+        verbs::WorkError::LocalProtection
+    );
+    assert_eq!(failure(client, server, 1).error, verbs::WorkError::Flushed);
+    assert_eq!(disconnected(client, server), Disconnect::Local);
+    match disconnected(server, client) {
+        Disconnect::Terminated(text) => assert_eq!(text, "local catastrophic error"),
+        other => panic!("{other:?}"),
+    }
+    pair.finish();
+}
+
+#[test]
+fn invalidating_twice_is_no_error() {
+    // The peer's Send With Invalidate and our own invalidation may cross.
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    let region = Region::RemoteWrite(client.pool.alloc(10).unwrap());
+    let segment = client.device.register(*c, region).unwrap();
+    client.receive(*c, 1, 64);
+    let gather = SmallVec::from_iter([Bytes::from_static(b"done")]);
+    let invalidate = Some(segment.stag);
+    server.post(*s, 2, SendWr::Send { gather, invalidate });
+    assert!(matches!(
+        success(client, server, 1),
+        Success::Receive { .. }
+    ));
+    client.post(*c, 3, SendWr::Invalidate { stag: segment.stag });
+    assert!(matches!(success(client, server, 3), Success::Invalidate));
+    assert!(client.device.reclaim(*c, segment.stag).is_ok());
+    assert!(client.device.reclaim(*c, segment.stag).is_err());
+    assert!(matches!(success(server, client, 2), Success::Send));
+    pair.finish();
+}
+
+#[test]
 fn an_abort_is_seen_as_a_loss() {
     let mut pair = Pair::default();
     let Pair {
