@@ -163,7 +163,9 @@ impl Server {
         self.poll_loop.turn(now);
         let mut progress = false;
         if self.wake.take() {
-            progress |= self.finish_jobs(now);
+            // Even if no job ended: it may have been a Stop, which must be looked at before sleeping.
+            progress = true;
+            self.finish_jobs(now);
         }
         for port in 0..self.ports.len() {
             while !self.is_full()
@@ -306,17 +308,15 @@ impl Server {
         }
     }
 
-    fn finish_jobs(&mut self, now: Time) -> bool {
+    fn finish_jobs(&mut self, now: Time) {
         let mut done = std::mem::take(&mut self.done);
         self.workers.take_done(&mut done);
-        let any = !done.is_empty();
         for (id, reply) in done.drain(..) {
             if let Some(Running { origin, xid, key }) = self.running.try_remove(id) {
                 self.finish(origin, xid, key, reply, now);
             }
         }
         self.done = done;
-        any
     }
 
     fn finish(
@@ -346,5 +346,40 @@ impl fmt::Debug for Server {
             .field("ports", &self.ports.len())
             .field("stats", &self.stats)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Outcome, Programs, Request};
+
+    struct Nothing;
+
+    impl Service for Nothing {
+        fn programs(&self) -> &[Programs] {
+            &[]
+        }
+
+        fn call(&mut self, _: Request) -> Outcome {
+            Outcome::Done(Ok(Message::default()))
+        }
+
+        fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
+            false
+        }
+    }
+
+    /// A stop that comes during a step wakes the loop, and the step takes the wake-up. Falling
+    /// asleep after that, without a look at the stop, would be for ever.
+    #[test]
+    fn a_stop_during_a_step_is_looked_at_before_sleeping() {
+        let mut server = Server::new(Box::new(Nothing), ServerOptions::default()).unwrap();
+        let stop = Stop::new();
+        stop.register(&server.wake);
+        assert!(!server.step());
+        stop.stop();
+        assert!(server.step());
+        assert!(!server.step());
     }
 }
