@@ -120,7 +120,7 @@ impl Reached {
     pub(crate) fn counters(&self) -> Counters {
         match &self.port {
             Port::Tcp(port) => tcp_counters(&port.borrow().counters()),
-            Port::Rdma(port) => port.borrow().device().counters(),
+            Port::Rdma(port) => port.borrow().counters(),
         }
     }
 }

@@ -244,7 +244,8 @@ pub enum Disconnect {
 pub enum Event {
     /// A peer wants to connect.
     ConnectRequest(ConnectRequest),
-    /// [`Device::connect`] or [`Device::accept`] succeeded.
+    /// [`Device::connect`] or [`Device::accept`] succeeded. Comes before every completion of what
+    /// arrives over the connection.
     Established {
         /// The queue pair.
         qp: QpId,

@@ -27,8 +27,11 @@ pub(crate) struct Cell {
     pub(crate) op: Op,
     /// Sleeping or spinning.
     pub(crate) mode: Mode,
-    /// The link's delay: the floor has none, so that no ratio to it is taken on such a link.
+    /// The link's delay.
     pub(crate) delay: Duration,
+    /// Whether a delay or a rate was added to the link. The floor has neither, so that no ratio to
+    /// it is taken then.
+    pub(crate) slowed: bool,
 }
 
 /// What one conveyance did so far.
@@ -221,7 +224,6 @@ fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
     let device = |count: u64| per_call(count).filter(|_| rdma);
     let total = tally.did.total();
     let size = cell.op.size().map(f64::from);
-    let near = cell.delay.is_zero();
     let floor_rate = floors.stream_bytes as f64 / floors.stream_time.as_secs_f64() / MIB;
     Row {
         op: cell.op.name(),
@@ -250,9 +252,9 @@ fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
         copied_bytes: per_call(total.copied_bytes),
         wire_bytes: per_call(total.wire_bytes_sent),
         floor_p50_us: floors.latency.p50_us(),
-        floor_ratio: weighted_median(tally.ratios).filter(|_| near),
+        floor_ratio: weighted_median(tally.ratios).filter(|_| !cell.slowed),
         floor_mib_per_s: (floors.stream_bytes > 0).then_some(floor_rate),
-        stream_ratio: median(tally.stream_ratios).filter(|_| near),
+        stream_ratio: median(tally.stream_ratios).filter(|_| !cell.slowed),
     }
 }
 

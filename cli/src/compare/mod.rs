@@ -23,7 +23,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use nfs_binding::proto::MAX_DATA;
+use nfs_binding::server::MAX_TRANSFER;
 
 use crate::args::{CompareArgs, OpName};
 use crate::failure::{Context, Failure};
@@ -90,9 +90,9 @@ fn ops(args: &CompareArgs) -> Result<Vec<Op>, Failure> {
     let mut sizes = Vec::new();
     for &size in &args.sizes {
         match u32::try_from(size) {
-            Ok(size) if (1..=MAX_DATA).contains(&size) => sizes.push(size),
+            Ok(size) if (1..=MAX_TRANSFER).contains(&size) => sizes.push(size),
             _ => {
-                let text = format!("--sizes: {size} is not from 1 to {MAX_DATA} bytes");
+                let text = format!("--sizes: {size} is not from 1 to {MAX_TRANSFER} bytes");
                 return Err(Failure::Usage(text));
             }
         }
@@ -121,12 +121,18 @@ fn measure(setting: &Setting<'_>, ops: &[Op], status: &Status) -> Result<Vec<Row
     let (_floor_process, port) = set::floor(setting.processor)?;
     let mut floor = Floor::connect(port).context("cannot connect to the floor process")?;
 
+    let cell = |op, mode| Cell {
+        op,
+        mode,
+        delay,
+        slowed: !delay.is_zero() || args.rate.is_some(),
+    };
     let mut rows = Vec::new();
     let mut rigs = set::rigs(setting)?;
     for &op in ops {
         status.show(format_args!("measuring {op}"));
         rows.extend(cell::measure(
-            Cell { op, mode, delay },
+            cell(op, mode),
             &mut floor,
             &mut rigs,
             budget,
@@ -146,7 +152,7 @@ fn measure(setting: &Setting<'_>, ops: &[Op], status: &Status) -> Result<Vec<Row
         let (op, mode) = (Op::Null, Mode::Busy);
         status.show(format_args!("measuring {op}, spinning"));
         let mut rigs = set::rigs(&Setting { mode, ..*setting })?;
-        let busy = cell::measure(Cell { op, mode, delay }, &mut floor, &mut rigs, budget)?;
+        let busy = cell::measure(cell(op, mode), &mut floor, &mut rigs, budget)?;
         let after = rows
             .iter()
             .take_while(|row: &&Row| row.op == op.name())

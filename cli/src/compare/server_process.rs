@@ -108,7 +108,7 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
             server
                 .add_port(Rc::clone(&port) as Rc<RefCell<_>>)
                 .context("cannot listen")?;
-            (address, Box::new(move || port.borrow().device().counters()))
+            (address, Box::new(move || port.borrow().counters()))
         }
         Serves::Tcp | Serves::Floor => {
             let port = TcpServer::bind(loopback, link.tcp()).context("cannot listen")?;

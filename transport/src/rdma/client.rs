@@ -9,8 +9,8 @@ use conveyance::Limits;
 use onc_rpc::Message;
 use rpcrdma_v1::{Agreed, PrivateData};
 use verbs::{
-    Completion, ConnectOptions, Device, DeviceError, Event, Poller, QpId, SendWr, Stag, Success,
-    Time, WorkError,
+    Completion, ConnectOptions, Counters, Device, DeviceError, Event, Poller, QpId, SendWr, Stag,
+    Success, Time, WorkError,
 };
 
 use super::driver::{LINGER, RETRY, ended, max_segment, not_connected, note};
@@ -82,6 +82,14 @@ impl RdmaClient {
     #[must_use]
     pub fn device(&self) -> &dyn Device {
         &*self.device
+    }
+
+    /// Counts of the device, with the bytes that were copied on the way to and from it added.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.device.counters();
+        counters.copied_bytes += self.copied_bytes();
+        counters
     }
 
     /// Bytes that were copied on the way to and from the device, beside those that the device counts

@@ -9,8 +9,8 @@ use conveyance::Limits;
 use onc_rpc::Message;
 use rpcrdma_v1::{Agreed, PrivateData};
 use verbs::{
-    AcceptOptions, Completion, ConnectRequest, Device, DeviceError, Event, Poller, Pool, QpId,
-    SendWr, Success, Time, WorkError,
+    AcceptOptions, Completion, ConnectRequest, Counters, Device, DeviceError, Event, Poller, Pool,
+    QpId, SendWr, Success, Time, WorkError,
 };
 
 use super::driver::{LINGER, RETRY, end_reason, max_segment, note};
@@ -100,6 +100,14 @@ impl RdmaServer {
     #[must_use]
     pub fn device(&self) -> &dyn Device {
         &*self.device
+    }
+
+    /// Counts of the device, with the bytes that were copied on the way to and from it added.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.device.counters();
+        counters.copied_bytes += self.copied_bytes();
+        counters
     }
 
     /// Bytes that were copied on the way to and from the device, beside those that the device counts

@@ -110,6 +110,11 @@ impl Lane {
         }
     }
 
+    /// Whether calls wait for a connection.
+    pub(crate) fn in_outage(&self) -> bool {
+        self.outage.is_some()
+    }
+
     /// Ends a pause early: the same server just answered on another connection.
     pub(crate) fn hurry(&mut self, now: Time) {
         if let State::Down { retry_at } = &mut self.state {

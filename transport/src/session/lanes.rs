@@ -94,8 +94,14 @@ impl Session {
             retry,
             was_up,
         } = down;
-        tracing::info!(server = %self.remote, lane, reason, was_up, "no connection");
+        let known = self.lanes[lane].in_outage();
         self.lanes[lane].lost(reason.clone(), &self.options, now);
+        if retry && !known && self.lanes[lane].in_outage() && self.founded.is_some() {
+            // What a hard mount says, so that nobody wonders why nothing happens.
+            tracing::warn!(server = %self.remote, reason, "no connection, still trying");
+        } else {
+            tracing::info!(server = %self.remote, lane, reason, was_up, "no connection");
+        }
         if self.founded.is_none() {
             self.founded = Some(Err(self.connect_error(&reason)));
         } else if !retry && was_up {
