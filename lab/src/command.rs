@@ -235,9 +235,13 @@ mod tests {
         assert!(matches!(error, Error::TimedOut { .. }), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(60));
         let pid = std::fs::read_to_string(file).unwrap();
-        // Killed with its parent: gone, or a zombie nobody has reaped yet.
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-        assert!(stat.map_or(true, |stat| stat.contains(") Z ")));
+        // Killed with its parent, which takes effect in its own time: gone, or a zombie that nobody
+        // has reaped yet.
+        let stat = format!("/proc/{}/stat", pid.trim());
+        while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it lives on");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     #[test]
