@@ -73,11 +73,7 @@ impl Client {
             server: remote.to_string(),
             reason: error.to_string(),
         };
-        let mut random = [0; 4];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| system(error.into()))?;
-        let first_xid = u32::from_ne_bytes(random);
-
+        let first_xid = runtime.random().map_err(system)?;
         let shared = Rc::new(Shared {
             runtime: runtime.clone(),
             source: RefCell::new(None),
@@ -100,7 +96,7 @@ impl Client {
             options,
             first_xid,
             &mut *port.borrow_mut(),
-            Time::now(),
+            runtime.now(),
         );
         shared.core.borrow_mut().session = Some(session);
         let client = Self { shared };
@@ -125,6 +121,7 @@ impl Client {
     /// # Errors
     /// See [`CallError`].
     pub fn call(&self, call: Call) -> CallFuture {
+        let now = self.shared.runtime.now();
         let mut core = self.shared.core.borrow_mut();
         let Core {
             port,
@@ -135,7 +132,7 @@ impl Client {
         let key = calls.insert(Slot::default());
         match session {
             Some(session) => {
-                let xid = session.start(call, key, &mut *port.borrow_mut(), Time::now());
+                let xid = session.start(call, key, &mut *port.borrow_mut(), now);
                 calls[key].xid = xid;
             }
             None => calls[key].result = Some(Err(CallError::Closed)),
@@ -180,9 +177,10 @@ impl fmt::Debug for Client {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        let now = self.runtime.now();
         let core = self.core.get_mut();
         if let Some(session) = &mut core.session {
-            session.close(&mut *core.port.borrow_mut(), Time::now());
+            session.close(&mut *core.port.borrow_mut(), now);
         }
         if let Some(source) = self.source.get_mut().take() {
             self.runtime.detach(source);

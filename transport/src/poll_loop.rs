@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mio::{Events, Poll, Token};
-use verbs::{Poller, Time};
+use verbs::{Clock, Poller, Time};
 
 use crate::Source;
 use crate::timer::Timer;
@@ -28,7 +28,8 @@ const TURNS_WITHOUT_LOOK: u32 = 64;
 pub struct Wake {
     woken: AtomicBool,
     sleeping: AtomicBool,
-    waker: mio::Waker,
+    /// Nothing for a loop that never sleeps ([`PollLoop::simulated`]).
+    waker: Option<mio::Waker>,
 }
 
 impl Wake {
@@ -38,10 +39,16 @@ impl Wake {
         // sleep, or the loop sees, after saying so, that it was woken. No wake-up is lost.
         self.woken.store(true, Ordering::SeqCst);
         if self.sleeping.swap(false, Ordering::SeqCst)
-            && let Err(error) = self.waker.wake()
+            && let Some(waker) = &self.waker
+            && let Err(error) = waker.wake()
         {
             tracing::error!(%error, "cannot wake a poll loop");
         }
+    }
+
+    /// Whether it was woken since the last time [`Wake::take`] was asked.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::SeqCst)
     }
 
     /// Whether it was woken since the last time this was asked.
@@ -69,15 +76,31 @@ struct Entry {
     source: Rc<RefCell<dyn Source>>,
 }
 
+/// What a loop sleeps in.
+struct System {
+    poll: Poll,
+    events: Events,
+    timer: Timer,
+}
+
+/// What a loop's owner may do when every source is armed ([`PollLoop::arm`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Armed {
+    /// There is something to do already: take another turn.
+    Awake,
+    /// Nothing to do until a source becomes ready, the loop is woken, or this time, if any, comes.
+    Until(Option<Time>),
+}
+
 /// Steps sources, and sleeps in `mio` when none has anything to do.
 ///
 /// One turn of a loop: [`PollLoop::turn`]; when that made no progress and the loop's owner has
 /// nothing to do either, [`PollLoop::wait`].
 pub struct PollLoop {
-    poll: Poll,
-    events: Events,
+    /// Nothing when a simulation decides when the next turn is.
+    system: Option<System>,
+    clock: Clock,
     wake: Arc<Wake>,
-    timer: Timer,
     entries: Vec<Entry>,
     next_id: usize,
     busy_poll: bool,
@@ -91,22 +114,45 @@ impl PollLoop {
     /// What the operating system refused.
     pub fn new() -> io::Result<Self> {
         let poll = Poll::new()?;
-        let wake = Arc::new(Wake {
-            woken: AtomicBool::new(false),
-            sleeping: AtomicBool::new(false),
-            waker: mio::Waker::new(poll.registry(), WAKER)?,
-        });
+        let waker = mio::Waker::new(poll.registry(), WAKER)?;
         let timer = Timer::new(poll.registry(), TIMER)?;
-        Ok(Self {
+        let events = Events::with_capacity(EVENTS);
+        let system = System {
             poll,
-            events: Events::with_capacity(EVENTS),
-            wake,
+            events,
             timer,
+        };
+        Ok(Self::with(Some(system), Some(waker), Clock::monotonic()))
+    }
+
+    /// A loop that touches no operating system: whoever owns `clock` decides when its turns are,
+    /// and uses [`PollLoop::arm`] where [`PollLoop::wait`] would sleep. Its sources become ready by
+    /// themselves and are not attached to anything.
+    #[must_use]
+    pub fn simulated(clock: Clock) -> Self {
+        Self::with(None, None, clock)
+    }
+
+    fn with(system: Option<System>, waker: Option<mio::Waker>, clock: Clock) -> Self {
+        Self {
+            system,
+            clock,
+            wake: Arc::new(Wake {
+                woken: AtomicBool::new(false),
+                sleeping: AtomicBool::new(false),
+                waker,
+            }),
             entries: Vec::new(),
             next_id: FIRST_SOURCE,
             busy_poll: false,
             turns: 0,
-        })
+        }
+    }
+
+    /// The clock that sources are to be given the time of.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// What wakes it from other threads.
@@ -121,13 +167,13 @@ impl PollLoop {
     /// What [`Source::attach`] says.
     pub fn add(&mut self, source: Rc<RefCell<dyn Source>>) -> io::Result<SourceId> {
         let id = SourceId(self.next_id);
-        let registry = self.poll.registry().try_clone()?;
-        let first_token = id.0 << 32;
-        let poller = Poller {
-            registry,
-            first_token,
-        };
-        source.borrow_mut().attach(poller)?;
+        if let Some(system) = &self.system {
+            let poller = Poller {
+                registry: system.poll.registry().try_clone()?,
+                first_token: id.0 << 32,
+            };
+            source.borrow_mut().attach(poller)?;
+        }
         source.borrow_mut().set_busy_poll(self.busy_poll);
         self.next_id += 1;
         self.entries.push(Entry { id, source });
@@ -164,38 +210,55 @@ impl PollLoop {
     /// reached, or the loop is woken. Returns at once when that is the case already, and always
     /// when busy-polling.
     pub fn wait(&mut self, deadline: Option<Time>) {
+        if let Armed::Until(deadline) = self.arm(deadline) {
+            self.sleep(deadline);
+        }
+    }
+
+    /// Has every source wake the loop at its next event, and says how long there is nothing to do
+    /// otherwise: at most until `deadline`.
+    pub fn arm(&mut self, deadline: Option<Time>) -> Armed {
         if self.busy_poll {
-            return;
+            return Armed::Awake;
         }
         let mut deadline = deadline;
         for entry in &self.entries {
             let mut source = entry.source.borrow_mut();
             if !source.arm() {
-                return;
+                return Armed::Awake;
             }
             deadline = earlier(deadline, source.next_deadline());
         }
-        self.sleep(deadline);
+        match self.wake.is_woken() {
+            true => Armed::Awake,
+            false => Armed::Until(deadline),
+        }
     }
 
     /// As [`PollLoop::wait`], but sleeps on although sources have something to tell: for an owner
     /// that cannot take anything more until it is woken.
     pub fn wait_for_wake(&mut self) {
-        let deadline = self
-            .entries
-            .iter()
-            .filter_map(|entry| entry.source.borrow().next_deadline())
-            .min();
+        let deadline = self.next_deadline();
         self.sleep(deadline);
     }
 
+    /// The earliest deadline of a source.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        let sources = self.entries.iter().map(|entry| entry.source.borrow());
+        sources.filter_map(|source| source.next_deadline()).min()
+    }
+
     fn sleep(&mut self, deadline: Option<Time>) {
+        let Some(system) = &mut self.system else {
+            return;
+        };
         self.wake.sleeping.store(true, Ordering::SeqCst);
-        if self.wake.woken.load(Ordering::SeqCst) {
+        if self.wake.is_woken() {
             self.wake.sleeping.store(false, Ordering::SeqCst);
             return;
         }
-        let timeout = deadline.and_then(|deadline| self.timer.timeout(deadline, Time::now()));
+        let now = self.clock.now();
+        let timeout = deadline.and_then(|deadline| system.timer.timeout(deadline, now));
         self.look(timeout);
         self.wake.sleeping.store(false, Ordering::SeqCst);
     }
@@ -203,7 +266,10 @@ impl PollLoop {
     /// Takes readiness events from the operating system and hands them to their sources.
     fn look(&mut self, timeout: Option<Duration>) {
         self.turns = 0;
-        if let Err(error) = self.poll.poll(&mut self.events, timeout) {
+        let Some(System { poll, events, .. }) = &mut self.system else {
+            return;
+        };
+        if let Err(error) = poll.poll(events, timeout) {
             if error.kind() != io::ErrorKind::Interrupted {
                 // Not a thing that happens to a valid epoll descriptor. Going on slowly is better
                 // than ending calls that may still be answered.
@@ -212,7 +278,7 @@ impl PollLoop {
             }
             return;
         }
-        for event in &self.events {
+        for event in &*events {
             let Token(token) = event.token();
             let id = SourceId(token >> 32);
             // Entries are in ascending order of id: new ones go to the end.

@@ -11,10 +11,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use verbs::Time;
+use verbs::{Clock, Time};
 
 use crate::Source;
-use crate::poll_loop::{PollLoop, SourceId, Wake};
+use crate::poll_loop::{Armed, PollLoop, SourceId, Wake};
 
 /// A single-threaded runtime: [`Runtime::block_on`] drives one future, and every source that takes
 /// part, on the calling thread. Cloning gives another handle to the same one.
@@ -30,6 +30,9 @@ struct Inner {
     poll_loop: RefCell<PollLoop>,
     wake: Arc<Wake>,
     waker: Waker,
+    clock: Clock,
+    /// What first XIDs are drawn from in a simulation; nothing: the operating system.
+    seed: Option<Cell<u64>>,
     timers: Timers,
     /// Sources to let go of once nothing steps them.
     leaving: RefCell<Vec<SourceId>>,
@@ -41,23 +44,48 @@ impl Runtime {
     /// # Errors
     /// What the operating system refused.
     pub fn new() -> io::Result<Self> {
-        let poll_loop = PollLoop::new()?;
+        Ok(Self::with(PollLoop::new()?, None))
+    }
+
+    /// A runtime in a simulation: it never sleeps, takes the time from `clock` and what has to be
+    /// random from `seed`. Whoever sets the clock calls [`Runtime::step`].
+    #[must_use]
+    pub fn simulated(clock: Clock, seed: u64) -> Self {
+        Self::with(PollLoop::simulated(clock), Some(Cell::new(seed)))
+    }
+
+    fn with(poll_loop: PollLoop, seed: Option<Cell<u64>>) -> Self {
         let wake = Arc::clone(poll_loop.wake());
-        Ok(Self {
+        Self {
             inner: Rc::new(Inner {
+                clock: poll_loop.clock().clone(),
                 poll_loop: RefCell::new(poll_loop),
                 waker: Waker::from(Arc::clone(&wake)),
                 wake,
+                seed,
                 timers: Timers::default(),
                 leaving: RefCell::new(Vec::new()),
             }),
-        })
+        }
     }
 
     /// The time now, on the clock that sources are given.
     #[must_use]
     pub fn now(&self) -> Time {
-        Time::now()
+        self.inner.clock.now()
+    }
+
+    /// A number that a peer does not expect, for a client's first XID.
+    pub(crate) fn random(&self) -> io::Result<u32> {
+        if let Some(seed) = &self.inner.seed {
+            // The high half of a step of Knuth's MMIX generator.
+            let next = seed.get().wrapping_mul(6_364_136_223_846_793_005);
+            seed.set(next.wrapping_add(1_442_695_040_888_963_407));
+            return Ok((seed.get() >> 32) as u32);
+        }
+        let mut random = [0; 4];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+        Ok(u32::from_ne_bytes(random))
     }
 
     /// Whether [`Runtime::block_on`] looks for arrivals all the time instead of sleeping: lower
@@ -89,26 +117,64 @@ impl Runtime {
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let inner = &*self.inner;
         let mut future = pin!(future);
-        let mut context = Context::from_waker(&inner.waker);
         inner.wake.wake();
         loop {
-            if inner.wake.take()
-                && let Poll::Ready(output) = future.as_mut().poll(&mut context)
-            {
-                // An outer `block_on` shares the flag, and may have been woken meanwhile.
-                inner.wake.wake();
-                return output;
-            }
-            let now = self.now();
-            let progress = inner.poll_loop.borrow_mut().turn(now);
-            for id in inner.leaving.take() {
-                inner.poll_loop.borrow_mut().remove(id);
-            }
-            inner.timers.fire(now);
-            if !progress {
+            match self.turn(future.as_mut()) {
+                Turn::Done(output) => {
+                    // An outer `block_on` shares the flag, and may have been woken meanwhile.
+                    inner.wake.wake();
+                    return output;
+                }
+                Turn::Progress => {}
                 // Returns at once when the waker was used since.
-                inner.poll_loop.borrow_mut().wait(inner.timers.next());
+                Turn::Idle => inner.poll_loop.borrow_mut().wait(inner.timers.next()),
             }
+        }
+    }
+
+    /// What [`Runtime::block_on`] does between two sleeps, for a simulation: polls the future if it
+    /// was woken, and steps every source, until there is nothing left to do now. The first call for
+    /// a future must come after [`Runtime::wake`].
+    ///
+    /// Stops after `turns` turns in any case, so that the caller can look at what happened.
+    pub fn step<F: Future>(&self, mut future: Pin<&mut F>, turns: u32) -> Stepped<F::Output> {
+        for _ in 0..turns {
+            match self.turn(future.as_mut()) {
+                Turn::Done(output) => return Stepped::Done(output),
+                Turn::Progress => {}
+                Turn::Idle => {
+                    let next = self.inner.timers.next();
+                    let armed = self.inner.poll_loop.borrow_mut().arm(next);
+                    if let Armed::Until(deadline) = armed {
+                        return Stepped::Idle(deadline);
+                    }
+                }
+            }
+        }
+        Stepped::Busy
+    }
+
+    /// Has the future polled in the next turn.
+    pub fn wake(&self) {
+        self.inner.wake.wake();
+    }
+
+    fn turn<F: Future>(&self, future: Pin<&mut F>) -> Turn<F::Output> {
+        let inner = &*self.inner;
+        if inner.wake.take()
+            && let Poll::Ready(output) = future.poll(&mut Context::from_waker(&inner.waker))
+        {
+            return Turn::Done(output);
+        }
+        let now = self.now();
+        let progress = inner.poll_loop.borrow_mut().turn(now);
+        for id in inner.leaving.take() {
+            inner.poll_loop.borrow_mut().remove(id);
+        }
+        inner.timers.fire(now);
+        match progress {
+            true => Turn::Progress,
+            false => Turn::Idle,
         }
     }
 
@@ -146,6 +212,27 @@ impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runtime").finish_non_exhaustive()
     }
+}
+
+/// What one turn of [`Runtime::block_on`] did.
+enum Turn<T> {
+    /// The future ended.
+    Done(T),
+    /// A source made progress.
+    Progress,
+    /// No source had anything to do; but the future may have been woken.
+    Idle,
+}
+
+/// What [`Runtime::step`] did.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stepped<T> {
+    /// The future ended.
+    Done(T),
+    /// There is more to do now.
+    Busy,
+    /// There is nothing to do until a source has an event or, if one is given, this time comes.
+    Idle(Option<Time>),
 }
 
 /// A future did not end in time.
@@ -191,7 +278,7 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if Time::now() >= self.deadline {
+        if self.inner.clock.now() >= self.deadline {
             return Poll::Ready(());
         }
         let timers = &self.inner.timers;
@@ -250,6 +337,34 @@ mod tests {
         late.sort();
         // A whole millisecond is what epoll_wait would make of it; other processes may delay some.
         assert!(late[0] < Duration::from_micros(900), "{late:?}");
+    }
+
+    /// The same futures, and no time passes but the simulation's.
+    #[test]
+    fn a_simulated_clock_decides_when_a_sleep_ends() {
+        let clock = Clock::simulated();
+        let runtime = Runtime::simulated(clock.clone(), 1);
+        let mut sleep = pin!(runtime.sleep(Duration::from_secs(3600)));
+        runtime.wake();
+        let until = Time::ZERO + Duration::from_secs(3600);
+        assert_eq!(runtime.step(sleep.as_mut(), 10), Stepped::Idle(Some(until)));
+        clock.advance_to(Time::from_nanos(until.as_nanos() - 1));
+        assert_eq!(runtime.step(sleep.as_mut(), 10), Stepped::Idle(Some(until)));
+        clock.advance_to(until);
+        assert_eq!(runtime.step(sleep.as_mut(), 10), Stepped::Done(()));
+        clock.advance_to(Time::ZERO);
+        assert_eq!(runtime.now(), until, "a clock is not put back");
+    }
+
+    #[test]
+    fn a_simulated_runtime_draws_from_its_seed_alone() {
+        let draw = |seed| {
+            let runtime = Runtime::simulated(Clock::simulated(), seed);
+            [runtime.random().unwrap(), runtime.random().unwrap()]
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+        assert_ne!(draw(7)[0], draw(7)[1]);
     }
 
     #[test]

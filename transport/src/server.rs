@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use onc_rpc::{CallHeader, Cursor, Message};
 use slab::Slab;
-use verbs::{Pool, Time};
+use verbs::{Clock, Pool, Time};
 
 use crate::dispatch::{Verdict, answer, judge};
-use crate::poll_loop::{PollLoop, Wake};
+use crate::poll_loop::{Armed, PollLoop, Wake};
 use crate::reply_cache::{CallKey, Known, ReplyCache};
 use crate::workers::{Workers, catch};
 use crate::{ConnId, Outcome, Request, ServerEvent, ServerPort, Service, ServiceReply, Stop};
@@ -107,11 +107,30 @@ impl Server {
     /// # Errors
     /// What the operating system refused.
     pub fn new(service: Box<dyn Service>, options: ServerOptions) -> io::Result<Self> {
-        let mut poll_loop = PollLoop::new()?;
+        let poll_loop = PollLoop::new()?;
+        let workers = Workers::new(options.workers, Arc::clone(poll_loop.wake()))?;
+        Ok(Self::with(service, options, poll_loop, workers))
+    }
+
+    /// A server in a simulation: it has no threads and never sleeps. Whoever sets `clock` calls
+    /// [`Server::step`], [`Server::arm`] and [`Server::run_job`].
+    #[must_use]
+    pub fn simulated(service: Box<dyn Service>, options: ServerOptions, clock: Clock) -> Self {
+        let poll_loop = PollLoop::simulated(clock);
+        let workers = Workers::without_threads(Arc::clone(poll_loop.wake()));
+        Self::with(service, options, poll_loop, workers)
+    }
+
+    fn with(
+        service: Box<dyn Service>,
+        options: ServerOptions,
+        mut poll_loop: PollLoop,
+        workers: Workers,
+    ) -> Self {
         poll_loop.set_busy_poll(options.busy_poll);
         let wake = Arc::clone(poll_loop.wake());
-        Ok(Self {
-            workers: Workers::new(options.workers, Arc::clone(&wake))?,
+        Self {
+            workers,
             cache: ReplyCache::new(options.reply_cache_entries, options.reply_cache_bytes),
             service,
             options,
@@ -121,7 +140,7 @@ impl Server {
             running: Slab::new(),
             stats: ServerStats::default(),
             done: VecDeque::new(),
-        })
+        }
     }
 
     /// Takes a port in. The caller may keep a handle to it, for its counters.
@@ -159,7 +178,7 @@ impl Server {
 
     /// Does what can be done without waiting. Returns whether there was anything.
     pub fn step(&mut self) -> bool {
-        let now = Time::now();
+        let now = self.poll_loop.clock().now();
         self.poll_loop.turn(now);
         let mut progress = false;
         if self.wake.take() {
@@ -176,6 +195,21 @@ impl Server {
             }
         }
         progress
+    }
+
+    /// What there is to wait for when [`Server::step`] had nothing to do.
+    pub fn arm(&mut self) -> Armed {
+        match self.is_full() && !self.wake.is_woken() {
+            // Whatever the ports have to tell waits until a job is done.
+            true => Armed::Until(self.poll_loop.next_deadline()),
+            false => self.poll_loop.arm(None),
+        }
+    }
+
+    /// Runs the oldest job that waits for a worker, on this thread: for a server without threads.
+    /// Its reply goes out in the next step. False when no job waits.
+    pub fn run_job(&mut self) -> bool {
+        self.workers.run_one()
     }
 
     fn is_full(&self) -> bool {

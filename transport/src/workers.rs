@@ -36,19 +36,25 @@ struct State {
 }
 
 impl Workers {
-    /// Starts `count` threads, at least one.
-    pub(crate) fn new(count: usize, wake: Arc<Wake>) -> io::Result<Self> {
+    /// No threads: the owner runs the jobs itself ([`Workers::run_one`]).
+    pub(crate) fn without_threads(wake: Arc<Wake>) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             work: Condvar::new(),
             wake,
         });
-        let mut workers = Self {
+        Self {
             shared,
             threads: Vec::new(),
-        };
+        }
+    }
+
+    /// Starts `count` threads, at least one.
+    pub(crate) fn new(count: usize, wake: Arc<Wake>) -> io::Result<Self> {
+        let mut workers = Self::without_threads(wake);
+        let shared = &workers.shared;
         for n in 0..count.max(1) {
-            let shared = Arc::clone(&workers.shared);
+            let shared = Arc::clone(shared);
             let builder = std::thread::Builder::new().name(format!("rpc-worker-{n}"));
             workers.threads.push(builder.spawn(move || shared.work())?);
         }
@@ -65,6 +71,18 @@ impl Workers {
         if somebody_sleeps {
             self.shared.work.notify_one();
         }
+    }
+
+    /// Runs the oldest job that waits, on this thread. False when there is none.
+    pub(crate) fn run_one(&self) -> bool {
+        let job = self.shared.state().queue.pop_front();
+        let Some((id, job)) = job else {
+            return false;
+        };
+        let reply = catch(job);
+        self.shared.state().done.push_back((id, reply));
+        self.shared.wake.wake();
+        true
     }
 
     /// Moves the replies that are there to the end of `done`.
@@ -129,4 +147,30 @@ pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T, Denial>) -> Result<T, De
         tracing::error!("a service panicked: the call is answered with SYSTEM_ERR");
         Err(Denial::Accepted(AcceptStatus::SystemErr))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use onc_rpc::Message;
+
+    use super::*;
+    use crate::PollLoop;
+
+    #[test]
+    fn without_threads_jobs_run_when_and_in_the_order_they_are_told_to() {
+        let wake = Arc::clone(PollLoop::simulated(verbs::Clock::simulated()).wake());
+        let workers = Workers::without_threads(Arc::clone(&wake));
+        for id in [4, 2] {
+            workers.submit(id, Box::new(|| Ok(Message::default())));
+        }
+        let mut done = VecDeque::new();
+        workers.take_done(&mut done);
+        assert!(done.is_empty() && !wake.take());
+        assert!(workers.run_one() && wake.take());
+        assert!(workers.run_one());
+        assert!(!workers.run_one());
+        workers.take_done(&mut done);
+        let ids: Vec<usize> = done.iter().map(|(id, _)| *id).collect();
+        assert_eq!(ids, [4, 2]);
+    }
 }

@@ -22,4 +22,4 @@ pub use device::{
     RemoteSegment, RequestId, SendWr, Stag, Success, WorkError, WrId,
 };
 pub use mem::{Buf, Pool, PoolExhausted};
-pub use time::Time;
+pub use time::{Clock, Time};

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::ops::{Add, Sub};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Nanoseconds since some fixed moment: the process's first look at the clock, or a simulation's
@@ -68,5 +69,52 @@ impl fmt::Display for Time {
             self.0 / 1_000_000_000,
             self.0 % 1_000_000_000
         )
+    }
+}
+
+/// Where drivers of state machines get the time from. Cloning gives another handle to the same
+/// clock.
+#[derive(Clone, Debug, Default)]
+pub struct Clock {
+    /// Nothing: the monotonic clock.
+    simulated: Option<Arc<AtomicU64>>,
+}
+
+impl Clock {
+    /// The monotonic clock: [`Time::now`].
+    #[must_use]
+    pub const fn monotonic() -> Self {
+        Self { simulated: None }
+    }
+
+    /// A clock that stands at [`Time::ZERO`] until it is set.
+    #[must_use]
+    pub fn simulated() -> Self {
+        Self {
+            simulated: Some(Arc::default()),
+        }
+    }
+
+    /// Whether it is one that is set, and not one that runs.
+    #[must_use]
+    pub const fn is_simulated(&self) -> bool {
+        self.simulated.is_some()
+    }
+
+    /// The time now.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        match &self.simulated {
+            None => Time::now(),
+            Some(nanos) => Time(nanos.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Moves a simulated clock on. No effect when that would put it back, or on a clock that runs
+    /// by itself.
+    pub fn advance_to(&self, to: Time) {
+        if let Some(nanos) = &self.simulated {
+            nanos.fetch_max(to.0, Ordering::Relaxed);
+        }
     }
 }
