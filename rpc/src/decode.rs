@@ -73,7 +73,14 @@ pub struct Cursor {
 #[derive(Clone, Debug)]
 pub struct Decoder<'m> {
     message: &'m Message,
-    cursor: Cursor,
+    /// What is left of the segment it is in. Empty at the end only.
+    current: &'m [u8],
+    /// That segment.
+    segment: usize,
+    /// Offset in the whole stream.
+    position: u64,
+    /// The next item.
+    item: usize,
 }
 
 impl<'m> Decoder<'m> {
@@ -86,54 +93,61 @@ impl<'m> Decoder<'m> {
     /// From `cursor`, which an earlier decoder of the same message gave.
     #[must_use]
     pub fn at(message: &'m Message, cursor: Cursor) -> Self {
-        let mut decoder = Self { message, cursor };
-        // The first segments may be empty: from here on, the cursor is in one that is not.
-        decoder.advance(0);
+        let segment = message.payload().get(cursor.segment);
+        let current = segment.and_then(|segment| segment.get(cursor.offset..));
+        let mut decoder = Self {
+            message,
+            current: current.unwrap_or(&[]),
+            segment: cursor.segment,
+            position: cursor.position,
+            item: cursor.item,
+        };
+        // The first segments may be empty: from here on, it is in one that is not.
+        decoder.skip_empty();
         decoder
     }
 
     /// Where it is now.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
-        self.cursor
+        let segment = self.message.payload().get(self.segment);
+        Cursor {
+            segment: self.segment,
+            offset: segment.map_or(0, |segment| segment.len() - self.current.len()),
+            position: self.position,
+            item: self.item,
+        }
     }
 
     /// Offset in the whole stream.
     #[must_use]
     pub fn position(&self) -> u64 {
-        self.cursor.position
+        self.position
     }
 
     /// Payload bytes not yet read. Items held apart are not counted.
     #[must_use]
     pub fn remaining(&self) -> u64 {
-        let later = self.message.payload().iter().skip(self.cursor.segment + 1);
+        let later = self.message.payload().iter().skip(self.segment + 1);
         let later: u64 = later.map(|segment| segment.len() as u64).sum();
-        self.current().len() as u64 + later
-    }
-
-    /// What is left of the segment that the cursor is in. Empty at the end only.
-    fn current(&self) -> &'m [u8] {
-        let segment = self.message.payload().get(self.cursor.segment);
-        segment.map_or(&[], |segment| {
-            segment.get(self.cursor.offset..).unwrap_or(&[])
-        })
+        self.current.len() as u64 + later
     }
 
     /// Looks at as many segments as `wanted` bytes lie in, not at all of them: a peer may have
     /// sent very many.
     fn need(&self, wanted: u64) -> Result<(), DecodeError> {
-        let mut left = self.current().len() as u64;
-        let mut later = self.message.payload().iter().skip(self.cursor.segment + 1);
+        let mut left = self.current.len() as u64;
+        let mut segment = self.segment;
         while left < wanted {
-            let Some(segment) = later.next() else {
+            segment += 1;
+            let Some(later) = self.message.payload().get(segment) else {
                 return Err(DecodeError::Truncated {
-                    at: self.cursor.position,
+                    at: self.position,
                     wanted,
                     left,
                 });
             };
-            left += segment.len() as u64;
+            left += later.len() as u64;
         }
         Ok(())
     }
@@ -141,9 +155,8 @@ impl<'m> Decoder<'m> {
     /// Fills `out`; the caller has checked that enough is left.
     fn fill(&mut self, mut out: &mut [u8]) {
         while !out.is_empty() {
-            let from = self.current();
-            let n = from.len().min(out.len());
-            out[..n].copy_from_slice(&from[..n]);
+            let n = self.current.len().min(out.len());
+            out[..n].copy_from_slice(&self.current[..n]);
             out = &mut out[n..];
             self.advance(n);
         }
@@ -151,17 +164,26 @@ impl<'m> Decoder<'m> {
 
     /// Moves on by `n` bytes that lie in the current segment.
     fn advance(&mut self, n: usize) {
-        self.cursor.offset += n;
-        self.cursor.position += n as u64;
-        while let Some(segment) = self.message.payload().get(self.cursor.segment)
-            && self.cursor.offset >= segment.len()
-        {
-            self.cursor.offset = 0;
-            self.cursor.segment += 1;
+        self.current = &self.current[n..];
+        self.position += n as u64;
+        self.skip_empty();
+    }
+
+    /// Moves on to a segment that is not empty, if there is one.
+    fn skip_empty(&mut self) {
+        while self.current.is_empty() && self.segment < self.message.payload().len() {
+            self.segment += 1;
+            let segment = self.message.payload().get(self.segment);
+            self.current = segment.map_or(&[], |segment| segment);
         }
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        // Nearly always the value lies in one segment.
+        if let Some(&out) = self.current.first_chunk() {
+            self.advance(N);
+            return Ok(out);
+        }
         self.need(N as u64)?;
         let mut out = [0; N];
         self.fill(&mut out);
@@ -199,11 +221,12 @@ impl<'m> Decoder<'m> {
     /// where the bytes lie in one segment, a copy otherwise.
     pub fn opaque_fixed(&mut self, len: usize) -> Result<Bytes, DecodeError> {
         self.need(padded(len as u64))?;
-        let out = if self.current().len() >= len {
-            let payload = self.message.payload();
-            let segment = payload.get(self.cursor.segment);
-            let from = self.cursor.offset;
-            let out = segment.map_or_else(Bytes::new, |segment| segment.slice(from..from + len));
+        let out = if self.current.len() >= len {
+            let segment = self.message.payload().get(self.segment);
+            let out = segment.map_or_else(Bytes::new, |segment| {
+                let from = segment.len() - self.current.len();
+                segment.slice(from..from + len)
+            });
             self.advance(len);
             out
         } else {
@@ -218,14 +241,14 @@ impl<'m> Decoder<'m> {
 
     /// The next item, and whether it belongs here. One whose place is behind belongs nowhere.
     fn item_here(&self) -> Result<Option<&'m BulkItem>, DecodeError> {
-        let Some(item) = self.message.items().get(self.cursor.item) else {
+        let Some(item) = self.message.items().get(self.item) else {
             return Ok(None);
         };
         match item.position {
-            Position::At(position) if u64::from(position) < self.cursor.position => {
+            Position::At(position) if u64::from(position) < self.position => {
                 Err(DecodeError::StrayBulk(position))
             }
-            Position::At(position) if u64::from(position) == self.cursor.position => Ok(Some(item)),
+            Position::At(position) if u64::from(position) == self.position => Ok(Some(item)),
             _ => Ok(None),
         }
     }
@@ -255,14 +278,14 @@ impl<'m> Decoder<'m> {
     /// Variable-length opaque data that the upper-layer binding calls DDP-eligible: like
     /// [`Decoder::opaque`], and it also takes the next [`Position::InOrder`] item.
     pub fn bulk(&mut self, max: u32) -> Result<Bytes, DecodeError> {
-        let Some(item) = self.message.items().get(self.cursor.item) else {
+        let Some(item) = self.message.items().get(self.item) else {
             return self.opaque(max);
         };
         if item.position != Position::InOrder {
             return self.opaque(max);
         }
         if item.data.is_empty() {
-            self.cursor.item += 1;
+            self.item += 1;
             return self.opaque(max);
         }
         match self.length(max)? {
@@ -280,8 +303,8 @@ impl<'m> Decoder<'m> {
             return Err(DecodeError::BulkLength { expected, got });
         }
         data.truncate(expected as usize);
-        self.cursor.item += 1;
-        self.cursor.position += padded(expected);
+        self.item += 1;
+        self.position += padded(expected);
         Ok(data)
     }
 
@@ -301,7 +324,7 @@ impl<'m> Decoder<'m> {
     /// # Errors
     /// The first item that was not taken.
     pub fn items_used(&self) -> Result<(), DecodeError> {
-        for item in self.message.items().iter().skip(self.cursor.item) {
+        for item in self.message.items().iter().skip(self.item) {
             match item.position {
                 Position::At(position) => return Err(DecodeError::StrayBulk(position)),
                 Position::InOrder if item.data.is_empty() => {}
@@ -317,7 +340,7 @@ impl<'m> Decoder<'m> {
 impl io::Read for Decoder<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         // One segment at a time: that is cheap, and callers who need more ask again.
-        let n = self.current().len().min(out.len());
+        let n = self.current.len().min(out.len());
         self.fill(&mut out[..n]);
         Ok(n)
     }
