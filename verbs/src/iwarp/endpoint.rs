@@ -139,7 +139,7 @@ impl Endpoint {
 
     /// Queues a set-up frame.
     pub(super) fn send_setup_frame(&mut self, frame: Bytes) {
-        self.transmitter.raw(frame);
+        self.transmitter.raw(frame, 0, Finishes::Nothing);
     }
 
     // ---- registration ----

@@ -40,6 +40,7 @@ pub mod rdmap;
 mod receive;
 mod regions;
 mod setup;
+mod short;
 mod socket;
 mod state;
 mod stream;
@@ -341,16 +342,6 @@ impl Device for Iwarp {
         wr: SendWr,
         signaled: bool,
     ) -> Result<(), (PostError, SendWr)> {
-        let mut state = self.shared.state();
-        let Some((conn, counters)) = state.qp_mut(qp) else {
-            return Err((PostError::Unknown, wr));
-        };
-        if !conn.can_send() {
-            return Err((PostError::NotConnected, wr));
-        }
-        let ends_batch = matches!(wr, SendWr::Send { .. });
-        conn.endpoint.post_send(id, wr, signaled, counters)?;
-        state.posted(qp, ends_batch);
-        Ok(())
+        self.shared.state().post_send(qp, id, wr, signaled)
     }
 }

@@ -34,14 +34,19 @@ pub(super) fn max_ulpdu(socket: &TcpStream, limit: Option<u16>) -> usize {
 }
 
 /// A write of at most [`SHORT`] bytes. Their copy into one piece costs less than having the system
-/// walk through several; real RNICs take short messages "inline" for the same reason.
+/// walk through several.
 pub(super) fn send_short(socket: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let mut bytes = SmallVec::<[u8; SHORT]>::new();
     for slice in slices {
         bytes.extend_from_slice(slice);
     }
+    send_one(socket, &bytes)
+}
+
+/// One write, without a signal when the peer is gone.
+pub(super) fn send_one(socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    Ok(rustix::net::send(socket, &bytes, flags)?)
+    Ok(rustix::net::send(socket, bytes, flags)?)
 }
 
 /// One gathered write, without a signal when the peer is gone.

@@ -13,7 +13,8 @@ use slab::Slab;
 use super::Options;
 use super::conn::{Conn, Cx, Phase};
 use super::endpoint::Limits;
-use crate::{Counters, Event, ListenerId, Poller, QpId, Time};
+use super::short::Short;
+use crate::{Counters, Event, ListenerId, Poller, PostError, QpId, SendWr, Time, WrId};
 
 /// Connections that are over and drain, at most.
 const MAX_DRAINING: usize = 64;
@@ -369,16 +370,44 @@ impl State {
         }
     }
 
-    /// Something was posted to a send queue. What ends a batch goes out now.
-    pub(super) fn posted(&mut self, qp: QpId, ends_batch: bool) {
+    /// Posts to a queue pair's send queue. What ends a batch goes out now.
+    #[expect(clippy::result_large_err, reason = "as in the trait")]
+    pub(super) fn post_send(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        wr: SendWr,
+        signaled: bool,
+    ) -> Result<(), (PostError, SendWr)> {
         let Some(index) = self.owned(qp) else {
-            return;
+            return Err((PostError::Unknown, wr));
         };
-        if ends_batch && !self.batching {
+        let Some(Slot::Conn(conn)) = self.slots.get_mut(index) else {
+            return Err((PostError::Unknown, wr));
+        };
+        if !conn.can_send() {
+            return Err((PostError::NotConnected, wr));
+        }
+        let now = !self.batching && matches!(wr, SendWr::Send { .. });
+        let mut cx = Cx {
+            options: &self.options,
+            events: &mut self.events,
+            counters: &mut self.counters,
+            now: self.now,
+        };
+        match now.then(|| conn.send_short(id, &wr, signaled, &mut cx)) {
+            Some(Short::Sent) => return Ok(()),
+            Some(Short::Queued) => {}
+            Some(Short::Not) | None => {
+                conn.endpoint.post_send(id, wr, signaled, cx.counters)?;
+            }
+        }
+        if now {
             self.with(index, self.now, Conn::flush_posted);
         } else {
             self.enqueue(index);
         }
+        Ok(())
     }
 }
 

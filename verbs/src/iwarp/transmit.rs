@@ -83,6 +83,10 @@ impl Transmitter {
         self.crc = on;
     }
 
+    pub(super) fn has_crc(&self) -> bool {
+        self.crc
+    }
+
     pub(super) fn set_max_ulpdu(&mut self, max: usize) {
         self.max_ulpdu = max;
     }
@@ -140,8 +144,10 @@ impl Transmitter {
         });
     }
 
-    /// Queues bytes that are not an FPDU: a set-up frame.
-    pub(super) fn raw(&mut self, bytes: Bytes) {
+    /// Queues bytes that are framed already: a set-up frame, or an FPDU of which `written` bytes
+    /// are with TCP, before which nothing may be queued then.
+    pub(super) fn raw(&mut self, bytes: Bytes, written: usize, finishes: Finishes) {
+        debug_assert!(written == 0 || self.is_empty(), "what is begun comes first");
         let len = bytes.len();
         let mut payload = SmallVec::new();
         payload.push(bytes);
@@ -152,8 +158,10 @@ impl Transmitter {
             tail: [0; 3 + mpa::CRC_FIELD],
             tail_len: 0,
             len,
-            finishes: Finishes::Nothing,
+            finishes,
         });
+        self.written += written;
+        self.framed_bytes -= written;
     }
 
     fn push(&mut self, fpdu: Fpdu) {
