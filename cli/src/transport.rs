@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
 use std::time::Duration;
 
-use nfs_binding::client::{Mount, MountOptions, NfsUrl, Proto};
+use nfs_binding::client::{Mount, MountOptions, NfsError, NfsUrl, Proto};
 use onc_rpc::{AuthSys, Credential};
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
 use rpc_transport::{
@@ -270,7 +270,10 @@ impl Access {
                 &self.mount,
             ))
         };
-        let (mount, path) = attached.context(url)?;
+        let (mount, path) = attached.map_err(|error| {
+            let advice = advice(&error, self.mount.proto);
+            Failure::Work(format!("{url}: {error}{advice}"))
+        })?;
         Ok(Mounted {
             reached,
             mount,
@@ -298,6 +301,22 @@ fn explain(error: &CallError, proto: Proto) -> Failure {
     match error {
         CallError::Connect { .. } => Failure::Work(format!("{error} ({other})")),
         other => Failure::work(other),
+    }
+}
+
+/// What to try when whoever listens there is no server of this transport.
+fn advice(error: &NfsError, proto: Proto) -> &'static str {
+    let NfsError::Call { source, .. } = error else {
+        return "";
+    };
+    match (source, proto) {
+        (CallError::Unanswered { .. }, Proto::Tcp) => {
+            "; if this is the port for NFS over RDMA, use -o proto=rdma"
+        }
+        (CallError::Unanswered { .. }, Proto::Rdma) => {
+            "; if this is the port for NFS over TCP, use -o proto=tcp"
+        }
+        _ => "",
     }
 }
 

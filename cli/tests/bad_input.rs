@@ -63,6 +63,22 @@ fn a_port_where_something_else_answers() {
     }
 }
 
+/// The other transport's port takes the connection and then closes it: whoever confuses the two
+/// learns so in seconds, and is told what to try.
+#[test]
+fn the_port_of_the_other_transport() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::of(dir.path());
+    for (proto, listening, advice) in [
+        (Proto::Tcp, Proto::Rdma, "-o proto=rdma"),
+        (Proto::Rdma, Proto::Tcp, "-o proto=tcp"),
+    ] {
+        let start = Instant::now();
+        with(proto, &["ls", &server.url(listening, "/data")]).fails_with(&["127.0.0.1", advice]);
+        assert!(start.elapsed() < Duration::from_secs(20), "{proto:?}");
+    }
+}
+
 #[test]
 fn not_an_export() {
     let dir = tempfile::tempdir().unwrap();

@@ -85,6 +85,17 @@ pub enum CallError {
         /// Why, for the user.
         reason: String,
     },
+    /// The server takes connections, but has not answered one call since this client was made.
+    #[error(
+        "{server} takes connections but answers no calls ({reason}): \
+         the port may be another protocol's or another transport's"
+    )]
+    Unanswered {
+        /// The server.
+        server: String,
+        /// How the connections ended, for the user.
+        reason: String,
+    },
     /// The server's RPC layer answered, but not with results (RFC 5531, section 9).
     #[error("the server refused the call: {0}")]
     Refused(Denial),

@@ -41,6 +41,11 @@ pub struct ClientOptions {
     /// nothing was pending then, from the next call. All its calls end after that. A connection
     /// works when replies come.
     pub give_up_after: Duration,
+    /// How long the first reply of all may take, counted from sending the first call. A server
+    /// that takes connections and then says nothing, or closes them, is likely none at all: the
+    /// port is another protocol's. One that has ever answered is waited for as long as the other
+    /// limits say.
+    pub first_reply_within: Duration,
     /// How long making a connection may take.
     pub connect_timeout: Duration,
     /// Pause before the second attempt to connect again. (The first is made at once.) Each
@@ -58,6 +63,7 @@ impl Default for ClientOptions {
             timeout: Duration::from_secs(60),
             retry: Retry::Hard,
             give_up_after: Duration::from_secs(180),
+            first_reply_within: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(3),

@@ -25,9 +25,11 @@ mod lane;
 mod lanes;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 use lane::{Lane, State};
 use lanes::no_answer;
+use trust::Trust;
 
 /// Offset of the credential in a call's header, after XID, type, RPC version, program, version and
 /// procedure (RFC 5531, section 9).
@@ -91,6 +93,8 @@ pub(crate) struct Session {
     next_lane: usize,
     /// How the first attempt to connect ended.
     founded: Option<Result<(), CallError>>,
+    /// Whether there is an RPC server at all.
+    trust: Trust,
     ended: VecDeque<Ended>,
     stats: ClientStats,
 }
@@ -124,6 +128,7 @@ impl Session {
             next_xid: first_xid,
             next_lane: 0,
             founded: None,
+            trust: Trust::default(),
             ended: VecDeque::new(),
             stats: ClientStats::default(),
         };
@@ -196,7 +201,7 @@ impl Session {
             ClientEvent::Failed { xid, error, .. } => self.end(xid, Err(error)),
             ClientEvent::Down { conn, down } => {
                 if let Some(lane) = self.lane_of(conn) {
-                    self.lost(lane, down, now);
+                    self.broken(lane, down, port, now);
                 }
             }
         }
@@ -215,6 +220,14 @@ impl Session {
                 self.overdue(xid, port, now);
             }
         }
+        if self
+            .trust
+            .deadline(&self.options)
+            .is_some_and(|at| at <= now)
+        {
+            let reason = format!("silent for {:?}", self.options.first_reply_within);
+            self.unanswered(&reason, port, now);
+        }
         self.poll_lanes(port, now);
     }
 
@@ -222,7 +235,11 @@ impl Session {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let lanes = self.lanes.iter();
         let lanes = lanes.filter_map(|lane| lane.next_deadline(&self.options));
-        earlier(lanes.min(), self.tries.front().map(|(due, _)| *due))
+        let tries = self.tries.front().map(|(due, _)| *due);
+        earlier(
+            earlier(lanes.min(), tries),
+            self.trust.deadline(&self.options),
+        )
     }
 
     /// Ends everything.
@@ -279,6 +296,7 @@ impl Session {
                 self.stats.retransmissions += 1;
             }
             self.stats.bytes_sent += pending.message.stream_len();
+            self.trust.asked(now);
             port.submit(conn, xid, pending.message.clone(), &pending.room, now);
         }
     }
@@ -292,6 +310,7 @@ impl Session {
             return;
         };
         let (lane, round_trip) = (pending.lane, now - pending.started);
+        self.trust.answered();
         if self.lanes[lane].answered() {
             // The server is back: no reason for other lanes to wait.
             for other in &mut self.lanes {
@@ -333,7 +352,7 @@ impl Session {
             self.stats.overdue += 1;
             port.close(conn);
             let reason = format!("no reply in {:?}", self.options.timeout);
-            self.lost(lane, no_answer(reason, true), now);
+            self.broken(lane, no_answer(reason, true), port, now);
         }
     }
 
@@ -347,6 +366,9 @@ impl Session {
     fn remove(&mut self, xid: u32) -> Option<Pending> {
         let pending = self.pending.remove(&xid)?;
         self.lanes[pending.lane].release();
+        if self.pending.is_empty() {
+            self.trust.nothing_asked();
+        }
         // Keep the front current, so that no wake-up is asked for on behalf of an ended call.
         while let Some(&(due, xid)) = self.tries.front()
             && !self.is_current(due, xid)

@@ -104,7 +104,10 @@ impl NfsError {
         matches!(
             self,
             Self::Call {
-                source: CallError::TimedOut { .. } | CallError::Connect { .. } | CallError::Closed,
+                source: CallError::TimedOut { .. }
+                    | CallError::Connect { .. }
+                    | CallError::Unanswered { .. }
+                    | CallError::Closed,
                 ..
             }
         )

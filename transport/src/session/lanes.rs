@@ -14,7 +14,7 @@ impl Session {
                 State::Connecting { conn, until } if until <= now => {
                     port.close(conn);
                     let reason = format!("no answer in {:?}", self.options.connect_timeout);
-                    self.lost(lane, no_answer(reason, false), now);
+                    self.broken(lane, no_answer(reason, false), port, now);
                 }
                 State::Up { .. } => continue,
                 _ => {}
@@ -87,7 +87,34 @@ impl Session {
         }
     }
 
-    /// A connection or attempt is over.
+    /// A connection or attempt is over, for a reason that was not this side's choice.
+    pub(super) fn broken(&mut self, lane: usize, down: Down, port: &mut dyn ClientPort, now: Time) {
+        let no_server = down.retry && self.trust.ended(down.was_up);
+        let reason = no_server.then(|| down.reason.clone());
+        self.lost(lane, down, now);
+        if let Some(reason) = reason {
+            self.unanswered(&reason, port, now);
+        }
+    }
+
+    /// Gives up a peer that takes connections and answers nothing: all calls end. A call that
+    /// comes later is tried on connections of its own.
+    pub(super) fn unanswered(&mut self, reason: &str, port: &mut dyn ClientPort, now: Time) {
+        tracing::info!(server = %self.remote, reason, "connections, but no answers: calls end");
+        let error = CallError::Unanswered {
+            server: self.remote.to_string(),
+            reason: reason.to_owned(),
+        };
+        for lane in 0..self.lanes.len() {
+            if let Some(conn) = self.lanes[lane].conn() {
+                port.close(conn);
+                self.lost(lane, no_answer(reason.to_owned(), true), now);
+            }
+            self.fail(lane, &error);
+        }
+    }
+
+    /// Notes that a connection or attempt is over.
     pub(super) fn lost(&mut self, lane: usize, down: Down, now: Time) {
         let Down {
             reason,
