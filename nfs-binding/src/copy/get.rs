@@ -38,16 +38,16 @@ pub async fn get<C: RpcClient>(
         links: Links::default(),
         ledger: &ledger,
     };
-    match get.start(remote, local).await {
-        Ok(first) => {
-            run_all(first, options.files_in_flight, &ledger, |task| {
-                get.run(task)
-            })
-            .await;
+    let work = async {
+        match get.start(remote, local).await {
+            Ok(first) => {
+                let limit = options.files_in_flight;
+                run_all(first, limit, &ledger, |task| get.run(task)).await;
+            }
+            Err(error) => ledger.problem(error.into()),
         }
-        Err(error) => ledger.problem(error.into()),
-    }
-
+    };
+    ledger.run(&options.interrupt, work).await;
     ledger.report()
 }
 
@@ -86,6 +86,11 @@ pub(super) struct Item {
 impl Item {
     pub(super) fn local(&self) -> &[u8] {
         self.local.as_deref().unwrap_or(&self.name)
+    }
+
+    /// Whether it is what the user named, and not found below that.
+    pub(super) fn is_root(&self) -> bool {
+        self.local.is_some()
     }
 
     pub(super) fn at(&self) -> At<'_, Sides> {
@@ -282,7 +287,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
     }
 
     /// Removes what has the local name, unless that is a directory.
-    pub(super) fn make_way(&self, item: &Item) -> Result<(), CopyError> {
+    fn make_way(&self, item: &Item) -> Result<(), CopyError> {
         let (local, name) = (&item.dir.info.local, item.local());
         match local.stat(name) {
             Err(Errno::NOENT) => return Ok(()),

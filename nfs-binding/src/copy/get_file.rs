@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -21,9 +22,64 @@ const READS: usize = 16;
 const BLOCK: usize = 4096;
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
 
-/// A file under way.
-struct Target<'i> {
+/// Longest name that every file system here takes, bytes.
+const NAME_MAX: usize = 255;
+/// How often another temporary name is tried.
+const NAME_ATTEMPTS: u32 = 100;
+
+/// A file under way, under a temporary name; removed when dropped, unless it was put in its place.
+struct Partial<'i> {
     fd: OwnedFd,
+    item: &'i Item,
+    /// None when it is in its place.
+    temporary: Option<Vec<u8>>,
+}
+
+impl Partial<'_> {
+    /// Gives it its name, in place of what had that.
+    fn put_in_place(mut self) -> Result<(), CopyError> {
+        let item = self.item;
+        if let Some(temporary) = &self.temporary {
+            let renamed = item.dir.info.local.rename(temporary, item.local());
+            renamed.map_err(|error| match error {
+                // Somebody made it meanwhile.
+                Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST => in_the_way(item, true),
+                error => item.failed("naming")(error),
+            })?;
+        }
+        self.temporary = None;
+        Ok(())
+    }
+}
+
+impl Drop for Partial<'_> {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary
+            && let Err(error) = self.item.dir.info.local.remove(temporary)
+        {
+            let path = self.item.dir.info.local.path(temporary);
+            tracing::warn!(path = %path.display(), %error, "cannot remove half a file");
+        }
+    }
+}
+
+/// A name beside `name` for the file until it is complete: hidden, and like it, so that whoever
+/// finds one after a power cut sees what it was. None when `name` ends in a slash.
+fn temporary_name(name: &[u8], random: u32) -> Option<Vec<u8>> {
+    let base = name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+    let (directory, base) = name.split_at(base);
+    let suffix = format!(".{random:08x}");
+    let room = NAME_MAX - 1 - suffix.len();
+    let base = match base.len() {
+        0 => return None,
+        len => &base[..len.min(room)],
+    };
+    Some([directory, b".", base, suffix.as_bytes()].concat())
+}
+
+/// What is read into a file under way.
+struct Target<'i> {
+    partial: Partial<'i>,
     item: &'i Item,
     object: &'i Object,
     /// Whether zeroes become holes.
@@ -37,7 +93,7 @@ impl<C: RpcClient> Get<'_, C> {
     pub(super) async fn file(&self, item: &Item, object: &Object) -> Result<(), CopyError> {
         let attributes = &object.attributes;
         let target = Target {
-            fd: self.open(item)?,
+            partial: self.open(item)?,
             item,
             object,
             sparse: match self.options.sparse {
@@ -51,37 +107,56 @@ impl<C: RpcClient> Get<'_, C> {
         let path = || item.dir.info.local.path(item.local());
         if target.sparse || target.changed.get() {
             // Holes at the end are nothing that was written.
-            set_len(&target.fd, attributes.size)
+            set_len(&target.partial.fd, attributes.size)
                 .map_err(|error| file_error("writing", path(), error))?;
         }
-        let kept = finish_file(&target.fd, &self.keep(attributes))
+        let kept = finish_file(&target.partial.fd, &self.keep(attributes))
             .map_err(|error| file_error("setting attributes of", path(), error))?;
+        let changed = target.changed.get();
+        target.partial.put_in_place()?;
         self.note_owner(kept);
         self.ledger.count(|totals| totals.files += 1);
-        if target.changed.get() {
+        if changed {
             let path = item.at().display();
             self.ledger.problem(CopyError::Changed { path });
         }
         Ok(())
     }
 
-    /// An empty file, its owner's alone until it is done. One that is there is emptied; anything
-    /// else but a directory is replaced.
-    fn open(&self, item: &Item) -> Result<OwnedFd, CopyError> {
+    /// An empty file under a temporary name, its owner's alone until it is done. That it can have
+    /// its own name then is seen before anything is read.
+    fn open<'i>(&self, item: &'i Item) -> Result<Partial<'i>, CopyError> {
         let (local, name) = (&item.dir.info.local, item.local());
-        match local.create_file(name) {
-            Err(Errno::EXIST) => {}
-            outcome => return outcome.map_err(item.failed("creating")),
+        match local.stat(name).map(|stat| stat.kind) {
+            Ok(Kind::Directory) => return Err(in_the_way(item, true)),
+            // `get … /dev/null` must not take that away from everybody.
+            Ok(Kind::CharacterDevice | Kind::BlockDevice) if item.is_root() => {
+                let path = local.path(name);
+                let path = path.as_os_str().as_bytes().into();
+                return Err(CopyError::Device { path });
+            }
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(item.failed("reading")(error)),
         }
-        let stat = local.stat(name).map_err(item.failed("reading"))?;
-        match stat.kind {
-            Kind::RegularFile => local.empty_file(name).map_err(item.failed("writing")),
-            Kind::Directory => Err(in_the_way(item, true)),
-            _ => {
-                self.make_way(item)?;
-                local.create_file(name).map_err(item.failed("creating"))
+        for _ in 0..NAME_ATTEMPTS {
+            let random = getrandom::u32().map_err(|_| item.failed("naming")(Errno::IO))?;
+            let Some(temporary) = temporary_name(name, random) else {
+                return Err(item.failed("creating")(Errno::NOTDIR));
+            };
+            match local.create_file(&temporary) {
+                Ok(fd) => {
+                    let temporary = Some(temporary);
+                    return Ok(Partial {
+                        fd,
+                        item,
+                        temporary,
+                    });
+                }
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(item.failed("creating")(error)),
             }
         }
+        Err(item.failed("creating")(Errno::EXIST))
     }
 
     async fn read_pieces(&self, target: &Target<'_>) -> Result<(), CopyError> {
@@ -142,9 +217,9 @@ impl Target<'_> {
     fn write(&self, data: &[u8], offset: u64) -> Result<(), CopyError> {
         let written = match self.sparse {
             true => write_sparse(data, offset, |data, offset| {
-                write_at(&self.fd, data, offset)
+                write_at(&self.partial.fd, data, offset)
             }),
-            false => write_at(&self.fd, data, offset),
+            false => write_at(&self.partial.fd, data, offset),
         };
         let item = self.item;
         let path = || item.dir.info.local.path(item.local());
@@ -208,6 +283,17 @@ mod tests {
             .unwrap();
             file[offset as usize..] == data && (written <= data.len())
         }
+    }
+
+    #[test]
+    fn temporary_names_are_beside_the_file_hidden_and_never_too_long() {
+        let name = |name: &[u8]| temporary_name(name, 0xbeef);
+        assert_eq!(name(b"file").as_deref(), Some(&b".file.0000beef"[..]));
+        assert_eq!(name(b"/a/b/c").as_deref(), Some(&b"/a/b/.c.0000beef"[..]));
+        assert_eq!(name(b"a/"), None);
+        let long = name(&[b"dir/".to_vec(), vec![b'x'; 255]].concat()).unwrap();
+        assert_eq!(long.len(), b"dir/".len() + NAME_MAX);
+        assert!(long.ends_with(b"x.0000beef"));
     }
 
     #[test]

@@ -1,14 +1,20 @@
 //! What a copy has done, and what went wrong.
 
 use std::cell::{Cell, RefCell};
+use std::pin::pin;
 
-use super::{CopyError, MAX_PROBLEMS, Report, Totals};
+use futures_util::future::{Either, select};
+
+use super::{CopyError, Interrupt, MAX_PROBLEMS, Report, Totals};
+use crate::client::DisplayPath;
 
 /// Kept while a copy runs; all its tasks write to it.
 pub(super) struct Ledger<'p> {
     totals: Cell<Totals>,
     problems: RefCell<Vec<CopyError>>,
+    unfinished: RefCell<Vec<DisplayPath>>,
     stopped: Cell<bool>,
+    interrupted: Cell<bool>,
     progress: RefCell<&'p mut dyn FnMut(&Totals)>,
 }
 
@@ -17,7 +23,9 @@ impl<'p> Ledger<'p> {
         Self {
             totals: Cell::default(),
             problems: RefCell::default(),
+            unfinished: RefCell::default(),
             stopped: Cell::new(false),
+            interrupted: Cell::new(false),
             progress: RefCell::new(progress),
         }
     }
@@ -46,17 +54,35 @@ impl<'p> Ledger<'p> {
         self.count(|totals| totals.problems += 1);
     }
 
+    /// Does `work` to its end, or until it is interrupted. Dropping it then cancels its calls, and
+    /// what guards half-done files acts.
+    pub(super) async fn run(&self, interrupt: &Interrupt, work: impl Future<Output = ()>) {
+        if let Either::Right(((), _)) = select(pin!(work), pin!(interrupt.wait())).await {
+            self.interrupted.set(true);
+        }
+    }
+
+    /// Notes a file on the server that is not what it was to be.
+    pub(super) fn unfinished(&self, path: DisplayPath) {
+        let mut unfinished = self.unfinished.borrow_mut();
+        if unfinished.len() < MAX_PROBLEMS {
+            unfinished.push(path);
+        }
+    }
+
     /// Whether there is no point in going on.
     pub(super) fn stopped(&self) -> bool {
         self.stopped.get()
     }
 
-    /// The end of it: takes the problems out.
+    /// The end of it: takes the lists out.
     pub(super) fn report(&self) -> Report {
         Report {
             totals: self.totals.get(),
             problems: self.problems.take(),
+            unfinished: self.unfinished.take(),
             stopped: self.stopped.get(),
+            interrupted: self.interrupted.get(),
         }
     }
 }

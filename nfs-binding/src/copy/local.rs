@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use rustix::fs::{
     Advice, AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps,
     Uid, fadvise, fchmod, fchown, fstat, ftruncate, futimens, linkat, mkdirat, mknodat, openat,
-    readlinkat, seek, statat, symlinkat, unlinkat, utimensat,
+    readlinkat, renameat, seek, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -88,10 +88,9 @@ impl LocalDir {
         openat(self.fd(), name, flags, Mode::RUSR | Mode::WUSR)
     }
 
-    /// Opens a file that is there, and empties it.
-    pub(super) fn empty_file(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
-        let flags = OPEN | OFlags::WRONLY | OFlags::TRUNC;
-        openat(self.fd(), name, flags, Mode::empty())
+    /// Gives what is named `from` the name `to`, in place of what had that.
+    pub(super) fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+        renameat(self.fd(), from, self.fd(), to)
     }
 
     pub(super) fn make_dir(&self, name: &[u8]) -> Result<(), Errno> {

@@ -10,11 +10,15 @@
 //! them. What happens where something has the name already is what `cp -a` does:
 //!
 //! * a directory onto a directory: their contents are merged;
-//! * a file onto a file: it is emptied and written in place, under its own name from the start
-//!   (so an interrupted copy leaves a shorter file; copying again completes it);
-//! * anything else onto something that is no directory: the old one is removed first. So a file is
+//! * a file onto a file on the server: it is emptied and written in place, under its own name from
+//!   the start. A copy that ends early says which files it left shorter; copying again completes
+//!   them. A file onto a file here: it is written beside it, under a temporary name, and takes its
+//!   place when it is complete, as rsync does. So whatever ends a `get`, no name ever stands for
+//!   half a file;
+//! * anything else onto something that is no directory: it takes the old one's place. So a file is
 //!   never written *through* a symbolic link, on either side;
-//! * a directory onto something else, or the reverse: an error.
+//! * a directory onto something else, or the reverse: an error. So is a file in the place of a
+//!   device that the user named as the target.
 //!
 //! What fails is noted with its path, and the other files go on, except when the server cannot be
 //! reached any more. Directories get their modes and times when all in them is done.
@@ -25,6 +29,7 @@
 mod budget;
 mod get;
 mod get_file;
+mod interrupt;
 mod ledger;
 mod links;
 mod local;
@@ -41,6 +46,7 @@ use std::io;
 use std::path::PathBuf;
 
 pub use get::get;
+pub use interrupt::Interrupt;
 pub use put::put;
 pub use remove::remove;
 
@@ -60,6 +66,8 @@ pub struct CopyOptions {
     pub owner: Owner,
     /// Whether holes are made where files hold zeroes.
     pub sparse: Sparse,
+    /// What can end it early.
+    pub interrupt: Interrupt,
 }
 
 impl Default for CopyOptions {
@@ -70,6 +78,7 @@ impl Default for CopyOptions {
             bytes_in_flight: 32 << 20,
             owner: Owner::IfRoot,
             sparse: Sparse::Auto,
+            interrupt: Interrupt::new(),
         }
     }
 }
@@ -125,8 +134,13 @@ pub struct Report {
     pub totals: Totals,
     /// What went wrong, in the order in which it did; the first [`MAX_PROBLEMS`].
     pub problems: Vec<CopyError>,
+    /// Files on the server that were being written when something went wrong, and are shorter than
+    /// they were to be; the first [`MAX_PROBLEMS`].
+    pub unfinished: Vec<DisplayPath>,
     /// Whether the rest was given up, since the server could not be reached any more.
     pub stopped: bool,
+    /// Whether [`CopyOptions::interrupt`] ended it.
+    pub interrupted: bool,
 }
 
 /// Problems that are kept; all are counted.
@@ -136,7 +150,7 @@ impl Report {
     /// Whether everything went well.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.totals.problems == 0 && !self.stopped
+        self.totals.problems == 0 && !self.stopped && !self.interrupted
     }
 }
 
@@ -174,6 +188,12 @@ pub enum CopyError {
         path: DisplayPath,
         /// Whether that is a directory.
         is_directory: bool,
+    },
+    /// A device was named as the target of a copy.
+    #[error("{path} is a device: it is not replaced by a file")]
+    Device {
+        /// The device.
+        path: DisplayPath,
     },
     /// The source was written to while it was copied: the copy may be a mixture.
     #[error("{path} changed while it was copied")]

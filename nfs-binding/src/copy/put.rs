@@ -42,16 +42,16 @@ pub async fn put<C: RpcClient>(
         links: Links::default(),
         ledger: &ledger,
     };
-    match put.start(local, remote).await {
-        Ok(first) => {
-            run_all(first, options.files_in_flight, &ledger, |task| {
-                put.run(task)
-            })
-            .await;
+    let work = async {
+        match put.start(local, remote).await {
+            Ok(first) => {
+                let limit = options.files_in_flight;
+                run_all(first, limit, &ledger, |task| put.run(task)).await;
+            }
+            Err(error) => ledger.problem(error),
         }
-        Err(error) => ledger.problem(error),
-    }
-
+    };
+    ledger.run(&options.interrupt, work).await;
     ledger.report()
 }
 

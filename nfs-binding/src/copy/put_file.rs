@@ -10,6 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use rustix::fs::FileType as Kind;
 
 use super::CopyError;
+use super::ledger::Ledger;
 use super::local::{Meta, file_error, next_data, read_ahead, read_at, stat_file};
 use super::put::{Item, Put};
 use crate::client::{NfsError, Object, Place, RpcClient};
@@ -33,10 +34,32 @@ struct Source<'i> {
     short: Cell<bool>,
 }
 
+/// Notes its file as unfinished when dropped, unless it is told that it is done. So that is noted
+/// whatever ends the copy.
+struct Unfinished<'i, 'l> {
+    ledger: &'l Ledger<'l>,
+    item: &'i Item,
+    done: bool,
+}
+
+impl Drop for Unfinished<'_, '_> {
+    fn drop(&mut self) {
+        if !self.done {
+            let at = self.item.dir.at(self.item.name());
+            self.ledger.unfinished(at.display());
+        }
+    }
+}
+
 impl<C: RpcClient> Put<'_, C> {
     /// Copies a regular file.
     pub(super) async fn file(&self, item: &Item) -> Result<FileHandle, CopyError> {
         let (source, meta) = self.open(item).await?;
+        let mut unfinished = Unfinished {
+            ledger: self.ledger,
+            item,
+            done: false,
+        };
         let at = item.dir.at(item.name());
         let mut end = 0;
         let mut next = next_data(&source.fd, 0, source.size);
@@ -57,6 +80,7 @@ impl<C: RpcClient> Put<'_, C> {
         let path = || item.dir.info.local.path(&item.local);
         let now = stat_file(&source.fd).map_err(|e| file_error("reading", path(), e))?;
         self.finish(source.remote, &meta, &at).await?;
+        unfinished.done = true;
         self.ledger.count(|totals| totals.files += 1);
         if source.short.get() || !now.is_same_version(&meta) {
             let path = at.display();

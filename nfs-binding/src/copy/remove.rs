@@ -25,13 +25,16 @@ pub async fn remove<C: RpcClient>(
         options,
         ledger: &ledger,
     };
-    match remove.start(remote).await {
-        Ok(first) => {
-            let limit = options.files_in_flight;
-            run_all(first, limit, &ledger, |task| remove.run(task)).await;
+    let work = async {
+        match remove.start(remote).await {
+            Ok(first) => {
+                let limit = options.files_in_flight;
+                run_all(first, limit, &ledger, |task| remove.run(task)).await;
+            }
+            Err(error) => ledger.problem(error),
         }
-        Err(error) => ledger.problem(error),
-    }
+    };
+    ledger.run(&options.interrupt, work).await;
     ledger.report()
 }
 

@@ -70,7 +70,7 @@ fn directories_are_merged_and_files_replaced_here() {
 }
 
 #[test]
-fn a_file_is_written_in_place() {
+fn a_file_on_the_server_is_written_in_place() {
     use std::os::unix::fs::MetadataExt;
     let rig = Rig::directory("");
     fs::write(rig.local("file"), "new").unwrap();
@@ -116,4 +116,38 @@ fn directories_and_others_do_not_replace_each_other() {
     // The root of the copy is what the user named, link or not.
     complete(&rig.get("tree/c", "c"));
     assert!(rig.local("elsewhere/trap").exists());
+}
+
+#[test]
+fn a_file_takes_the_place_of_another_here_at_once() {
+    use std::os::unix::fs::MetadataExt;
+    let rig = Rig::directory("");
+    fs::write(rig.exported("file"), "new").unwrap();
+    fs::write(rig.local("file"), "old and longer").unwrap();
+    fs::hard_link(rig.local("file"), rig.local("other name")).unwrap();
+    complete(&rig.get("file", "file"));
+    assert_eq!(fs::read(rig.local("file")).unwrap(), b"new");
+    assert_eq!(fs::metadata(rig.local("file")).unwrap().nlink(), 1);
+    assert_eq!(
+        fs::read(rig.local("other name")).unwrap(),
+        b"old and longer"
+    );
+    assert_eq!(fs::read_dir(rig.work.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn a_device_that_is_named_as_the_target_stays() {
+    let rig = Rig::directory("");
+    fs::write(rig.exported("file"), "new").unwrap();
+    let target = Path::new("/dev/null");
+    let progress = &mut |_: &_| {};
+    let get = get(&rig.mount, b"file", target, &rig.options, progress);
+    let report = rig.runtime.block_on(get);
+    let text = "/dev/null is a device: it is not replaced by a file";
+    assert_eq!(texts(&report), [text]);
+    let text = texts(&rig.get("file", "new/")).remove(0);
+    assert!(
+        text.ends_with("new/: Not a directory (os error 20)"),
+        "{text}"
+    );
 }

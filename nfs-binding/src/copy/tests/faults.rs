@@ -266,3 +266,99 @@ fn a_pool_that_is_too_small_is_an_error() {
         texts(&report)
     );
 }
+
+/// Names in a directory, sorted.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Interrupts at the `count`th call of `procedure`.
+fn interrupt_at(rig: &Rig, procedure: u32, count: u64) {
+    let interrupt = rig.options.interrupt.clone();
+    rig.server.plan(move |proc, made| {
+        if proc == procedure && made == count {
+            interrupt.interrupt();
+        }
+        Fault::None
+    });
+}
+
+#[test]
+fn what_ends_a_get_leaves_no_half_file_and_the_old_one() {
+    let mut rig = Rig::directory("rsize=4096");
+    fs::create_dir(rig.exported("tree")).unwrap();
+    fs::write(rig.exported("tree/file"), pattern(500_000)).unwrap();
+    fs::create_dir(rig.local("tree")).unwrap();
+    fs::write(rig.local("tree/file"), "old").unwrap();
+
+    interrupt_at(&rig, nfs::Read::NUMBER, 20);
+    let report = rig.get("tree", "tree");
+    assert!(report.interrupted && !report.is_complete());
+    assert!(report.totals.bytes > 0, "something had arrived");
+    assert_eq!((report.totals.files, report.problems.len()), (0, 0));
+    assert_eq!(names(&rig.local("tree")), ["file"]);
+    assert_eq!(fs::read(rig.local("tree/file")).unwrap(), b"old");
+
+    rig.options.interrupt = crate::copy::Interrupt::new();
+    let failed = Cell::new(false);
+    rig.server.plan(move |proc, _| match proc {
+        nfs::Read::NUMBER if !failed.replace(true) => Fault::Status(Status::IO),
+        _ => Fault::None,
+    });
+    assert_eq!(rig.get("tree", "tree").totals.problems, 1);
+    assert_eq!(names(&rig.local("tree")), ["file"]);
+    assert_eq!(fs::read(rig.local("tree/file")).unwrap(), b"old");
+
+    rig.server.plan(|_, _| Fault::None);
+    complete(&rig.get("tree", "tree"));
+    same_trees(&rig.exported("tree"), &rig.local("tree"));
+}
+
+#[test]
+fn what_ends_a_put_tells_which_files_are_unfinished() {
+    let mut rig = Rig::directory("wsize=4096");
+    fs::create_dir(rig.local("tree")).unwrap();
+    fs::write(rig.local("tree/big"), pattern(500_000)).unwrap();
+    fs::write(rig.local("tree/empty"), "").unwrap();
+    interrupt_at(&rig, nfs::Write::NUMBER, 20);
+    let report = rig.put("tree", "copy");
+    assert!(report.interrupted && !report.is_complete());
+    let left: Vec<String> = report.unfinished.iter().map(ToString::to_string).collect();
+    assert_eq!(left, ["copy/big"]);
+    assert!(fs::metadata(rig.exported("copy/big")).unwrap().len() < 500_000);
+
+    rig.options.interrupt = crate::copy::Interrupt::new();
+    let failed = Cell::new(false);
+    rig.server.plan(move |proc, _| match proc {
+        nfs::Write::NUMBER if !failed.replace(true) => Fault::Status(Status::NOSPC),
+        _ => Fault::None,
+    });
+    let report = rig.put("tree", "copy");
+    assert_eq!(report.unfinished.len(), 1, "{:?}", texts(&report));
+
+    rig.server.plan(|_, _| Fault::None);
+    let report = rig.put("tree", "copy");
+    complete(&report);
+    assert!(report.unfinished.is_empty());
+    same_trees(&rig.local("tree"), &rig.exported("copy"));
+    assert_eq!(rig.server.pool.in_use(), 0);
+}
+
+#[test]
+fn a_removal_can_be_interrupted() {
+    let rig = Rig::directory("");
+    fs::create_dir(rig.exported("tree")).unwrap();
+    for n in 0..200 {
+        fs::write(rig.exported("tree").join(n.to_string()), "").unwrap();
+    }
+    interrupt_at(&rig, nfs::Remove::NUMBER, 30);
+    let report = rig.remove("tree");
+    assert!(report.interrupted);
+    let left = names(&rig.exported("tree")).len() as u64;
+    assert!(left > 0 && left <= 200 - report.totals.files, "{left}");
+}
