@@ -136,9 +136,19 @@ fn size(size: u64) -> SetAttributes {
 }
 
 /// Whether the process can give files away: without that, half of this cannot be tried on a host's
-/// directory.
+/// directory. What is left out then is said, past the test harness, which keeps what passing tests
+/// print to itself.
 fn privileged() -> bool {
-    rustix::process::geteuid().is_root()
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or("a test").to_owned();
+        let _ = std::io::Write::write_all(
+            &mut std::io::stderr(),
+            format!("left out, for it needs root: {test}\n").as_bytes(),
+        );
+    }
+    root
 }
 
 /// Makes one test of each function for each file system. Those after `as root:` need other users than

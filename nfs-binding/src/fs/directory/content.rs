@@ -54,25 +54,32 @@ impl DirectoryFs {
         let mut change = self.change(file, |handle, now, _| {
             permission::require_io(now, who, permission::WRITE)?;
             let content = handle.node.content(&self.files, true)?;
+            let failures = handle.node.failures();
             let end = offset.checked_add(data.len() as u64);
             if end.is_none_or(|end| end > MAX_FILE_SIZE) {
                 return Err(FsError::FileTooLarge);
             }
             let count = write_all(&content.fd, offset, data)?;
+            handle.node.written();
             let mode = permission::without_set_id(now.mode);
             // The host takes them away itself unless the writer is privileged, as we are.
             if mode != now.mode && !who.is_root() && count > 0 {
                 self.files.chmod(handle.node.as_fd(), mode)?;
             }
-            written = Some((Arc::clone(&handle.node), content));
+            written = Some((Arc::clone(&handle.node), content, failures));
             Ok(count)
         });
         // Synchronised without holding the file: other writes can go on, and share the wait.
-        if let Some((node, content)) = written
+        if let Some((node, content, failures)) = written
             && stable != Stable::Unstable
         {
-            if let Err(error) = self.synchronise(&content.fd, stable) {
+            let synchronised = self.synchronise(&node, &content.fd, stable);
+            // A client that asked for stable storage does not look at the verifier afterwards, so
+            // what another call was told of may have been this one's data.
+            if let Err(error) = synchronised {
                 change.result = Err(error);
+            } else if node.failures() != failures {
+                change.result = Err(Errno::IO.into());
             }
             node.close_writable();
         }
@@ -108,44 +115,6 @@ impl DirectoryFs {
             wcc: change.wcc,
             result,
         }
-    }
-
-    /// Brings a file's data, and as much of its attributes as asked for, to stable storage.
-    fn synchronise(&self, fd: &OwnedFd, stable: Stable) -> FsResult<()> {
-        let result = match stable {
-            _ if !self.options.sync => Ok(()),
-            Stable::Unstable => Ok(()),
-            Stable::DataSync => rustix::fs::fdatasync(fd),
-            Stable::FileSync => rustix::fs::fsync(fd),
-        };
-        result.map_err(|error| self.lost_writes(error))
-    }
-
-    /// Unstable writes may be lost: clients have to send them again, which another verifier tells
-    /// them.
-    fn lost_writes(&self, error: Errno) -> FsError {
-        let changed =
-            getrandom::u64().unwrap_or_else(|_| self.verifier.load(Ordering::Acquire) + 1);
-        self.verifier.store(changed, Ordering::Release);
-        tracing::error!(%error, "synchronising failed: unstable writes may be lost");
-        error.into()
-    }
-
-    /// Brings files and their attributes, and the entries of directories, to stable storage.
-    pub(super) fn make_stable(&self, nodes: &[Arc<Node>]) -> FsResult<()> {
-        for node in nodes {
-            if self.options.sync {
-                let result = match node.file_type {
-                    FileType::Regular | FileType::Directory => {
-                        rustix::fs::fsync(&node.content(&self.files, false)?.fd)
-                    }
-                    // Nothing else can be opened without effects: the whole file system instead.
-                    _ => rustix::fs::syncfs(&self.root.content(&self.files, false)?.fd),
-                };
-                result.map_err(|error| self.lost_writes(error))?;
-            }
-        }
-        Ok(())
     }
 }
 

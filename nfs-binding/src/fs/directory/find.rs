@@ -75,7 +75,7 @@ impl DirectoryFs {
         let (node, closed) = table.keep_open(node);
         drop(table);
         // Closing can take time: not under the lock.
-        drop(closed);
+        self.let_go(closed);
         Ok(Handle { node, trail })
     }
 
@@ -149,7 +149,7 @@ impl DirectoryFs {
         table.saw(key, dir.key, name, trail);
         let (node, closed) = table.keep_open(node);
         drop(table);
-        drop(closed);
+        self.let_go(closed);
         Ok(Some(node))
     }
 

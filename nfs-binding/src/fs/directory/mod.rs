@@ -52,6 +52,7 @@ mod make;
 mod node;
 mod remove;
 mod scan;
+mod sync;
 mod table;
 
 /// Longest file, bytes: what file offsets can say.
@@ -95,6 +96,7 @@ pub struct DirectoryFs {
     index: Mutex<Option<Index>>,
     stripes: [Mutex<()>; STRIPES],
     verifier: AtomicU64,
+    synchronise: Box<sync::Synchronise>,
     /// As whom everything is done, where that is not up to us.
     identity: Option<Caller>,
     options: DirectoryOptions,
@@ -146,6 +148,7 @@ impl DirectoryFs {
             index: Mutex::default(),
             stripes: [const { Mutex::new(()) }; STRIPES],
             verifier: AtomicU64::new(getrandom::u64().map_err(io::Error::other)?),
+            synchronise: Box::new(sync::by_kernel),
             identity,
             options,
         })

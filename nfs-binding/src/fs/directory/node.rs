@@ -1,7 +1,8 @@
 //! An object of the host's directory that is open here.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::fs::{OFlags, Statx};
 
@@ -19,6 +20,12 @@ pub(super) struct Node {
     path: OwnedFd,
     /// Opened for its content; files and directories only.
     content: Mutex<Option<Arc<Content>>>,
+    /// Held by who brings its content to stable storage.
+    synchronising: Mutex<()>,
+    /// How often that failed.
+    failures: AtomicU64,
+    /// Whether it was written to and has not been brought to stable storage since.
+    unstable: AtomicBool,
 }
 
 /// A descriptor that reads, and maybe writes, content.
@@ -35,7 +42,36 @@ impl Node {
             file_type: host::file_type(stat),
             path,
             content: Mutex::default(),
+            synchronising: Mutex::default(),
+            failures: AtomicU64::new(0),
+            unstable: AtomicBool::new(false),
         }
+    }
+
+    /// Waits for everybody who brings its content to stable storage, and keeps others from it.
+    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+        locked(&self.synchronising)
+    }
+
+    /// How often bringing its content to stable storage has failed.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Acquire)
+    }
+
+    /// It failed once more.
+    pub(super) fn failed(&self) {
+        self.failures.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It was written to.
+    pub(super) fn written(&self) {
+        self.unstable.store(true, Ordering::Release);
+    }
+
+    /// What was written to it so far is about to be brought to stable storage. Whether there is
+    /// any.
+    pub(super) fn written_no_more(&self) -> bool {
+        self.unstable.swap(false, Ordering::AcqRel)
     }
 
     /// What it is now; stale when its last name was taken away.

@@ -1,0 +1,222 @@
+//! Bringing what was written to stable storage, so that no failure is lost.
+//!
+//! The kernel tells of a failed write-back once for each open file description. Calls here share
+//! one, so of two that synchronise a file at once only one is told, while the data of both may be
+//! gone. Therefore calls take turns at a file, and a failure has changed the write verifier before
+//! the next one's turn (RFC 1813, section 3.3.7). It costs no throughput: the turn after a long
+//! wait finds the data of all who waited.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::io::Errno;
+
+use super::*;
+
+/// What synchronises an open file or directory. Tests put themselves between us and the kernel.
+pub(super) type Synchronise = dyn Fn(BorrowedFd<'_>, Stable) -> Result<(), Errno> + Send + Sync;
+
+/// Has the kernel do it.
+pub(super) fn by_kernel(fd: BorrowedFd<'_>, stable: Stable) -> Result<(), Errno> {
+    match stable {
+        Stable::Unstable => Ok(()),
+        Stable::DataSync => rustix::fs::fdatasync(fd),
+        Stable::FileSync => rustix::fs::fsync(fd),
+    }
+}
+
+impl DirectoryFs {
+    /// Brings a file's data, and as much of its attributes as asked for, to stable storage.
+    pub(super) fn synchronise(&self, node: &Node, fd: impl AsFd, stable: Stable) -> FsResult<()> {
+        if !self.options.sync || stable == Stable::Unstable {
+            return Ok(());
+        }
+        let _turn = node.turn();
+        (self.synchronise)(fd.as_fd(), stable).map_err(|error| {
+            node.failed();
+            self.lost_writes(error)
+        })
+    }
+
+    /// Unstable writes may be lost: clients have to send them again, which another verifier tells
+    /// them.
+    fn lost_writes(&self, error: Errno) -> FsError {
+        let changed =
+            getrandom::u64().unwrap_or_else(|_| self.verifier.load(Ordering::Acquire) + 1);
+        self.verifier.store(changed, Ordering::Release);
+        tracing::error!(%error, "synchronising failed: unstable writes may be lost");
+        error.into()
+    }
+
+    /// Brings files and their attributes, and the entries of directories, to stable storage.
+    pub(super) fn make_stable(&self, nodes: &[Arc<Node>]) -> FsResult<()> {
+        for node in nodes {
+            match node.file_type {
+                FileType::Regular | FileType::Directory => {
+                    let content = node.content(&self.files, false)?;
+                    node.written_no_more();
+                    self.synchronise(node, &content.fd, Stable::FileSync)?;
+                }
+                // Nothing else can be opened without effects: the whole file system instead.
+                _ if self.options.sync => {
+                    let content = self.root.content(&self.files, false)?;
+                    rustix::fs::syncfs(&content.fd).map_err(|error| self.lost_writes(error))?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of an object that makes room for another. The kernel forgets a failed write-back
+    /// with a file that nobody has open, so that a later COMMIT would not hear of it.
+    pub(super) fn let_go(&self, closed: Option<Arc<Node>>) {
+        if let Some(node) = closed.filter(|node| node.written_no_more()) {
+            // A failure has changed the verifier, which is whom it has to tell.
+            let _ = self.make_stable(&[node]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A file system whose files are synchronised by `synchronise`, and a file in it.
+    fn served(
+        synchronise: impl Fn(BorrowedFd<'_>, Stable) -> Result<(), Errno> + Send + Sync + 'static,
+    ) -> (tempfile::TempDir, DirectoryFs, FileId) {
+        let host = tempfile::tempdir().unwrap();
+        let mut fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
+        let how = HowToCreate::Guarded(SetAttributes::default());
+        let made = fs.create(&Caller::root(), &fs.root(), b"f", &how);
+        fs.synchronise = Box::new(synchronise);
+        (host, fs, made.result.unwrap().id)
+    }
+
+    fn write_data(
+        fs: &DirectoryFs,
+        file: &FileId,
+        stable: Stable,
+        data: &[u8],
+    ) -> FsResult<Stable> {
+        let change = fs.write(&Caller::root(), file, 0, data, stable);
+        change.result.map(|written| written.committed)
+    }
+
+    fn write(fs: &DirectoryFs, file: &FileId, stable: Stable) -> FsResult<Stable> {
+        write_data(fs, file, stable, b"data")
+    }
+
+    /// RFC 1813, sections 3.3.7 and 3.3.21: what is promised is done before the reply, no less and
+    /// no more, and the verifier stays.
+    #[test]
+    fn each_kind_of_write_is_as_stable_as_it_says() {
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let note = Arc::clone(&done);
+        let (_host, fs, file) = served(move |fd, stable| {
+            note.lock().unwrap().push(stable);
+            by_kernel(fd, stable)
+        });
+        let verifier = fs.write_verifier();
+        for (stable, synchronised) in [
+            (Stable::Unstable, &[][..]),
+            (Stable::DataSync, &[Stable::DataSync]),
+            (Stable::FileSync, &[Stable::FileSync]),
+        ] {
+            assert_eq!(write(&fs, &file, stable), Ok(stable));
+            assert_eq!(std::mem::take(&mut *done.lock().unwrap()), synchronised);
+        }
+        assert_eq!(fs.commit(&Caller::root(), &file, 0, 0).result, Ok(()));
+        assert_eq!(*done.lock().unwrap(), [Stable::FileSync]);
+        assert_eq!(fs.write_verifier(), verifier);
+    }
+
+    /// Runs `first` and `second` at once. The first to synchronise is told of a failure, which
+    /// uses it up, and passes that on only after `wait`; the second finds nothing amiss.
+    fn at_once<A: Send, B: Send>(
+        wait: impl Fn(BorrowedFd<'_>) + Send + Sync + 'static,
+        first: impl FnOnce(&DirectoryFs, &FileId) -> A + Send,
+        second: impl FnOnce(&DirectoryFs, &FileId) -> B + Send,
+    ) -> (A, B) {
+        let (failing, failed) = mpsc::channel();
+        let calls = AtomicUsize::new(0);
+        let (_host, fs, file) = served(move |fd, _| {
+            if calls.fetch_add(1, Ordering::SeqCst) > 0 {
+                return Ok(());
+            }
+            failing.send(()).unwrap();
+            wait(fd);
+            Err(Errno::IO)
+        });
+        thread::scope(|scope| {
+            let slow = scope.spawn(|| first(&fs, &file));
+            failed.recv().unwrap();
+            let second = second(&fs, &file);
+            (slow.join().unwrap(), second)
+        })
+    }
+
+    fn commit(fs: &DirectoryFs, file: &FileId) -> (FsResult<()>, Verifier) {
+        let committed = fs.commit(&Caller::root(), file, 0, 0);
+        (committed.result, fs.write_verifier())
+    }
+
+    #[test]
+    fn of_two_commits_at_once_neither_misses_the_failure() {
+        let before = Mutex::new([0; 8]);
+        // Long enough for the second to end, if nothing holds it up.
+        let (first, second) = at_once(
+            |_| thread::sleep(Duration::from_millis(200)),
+            |fs, file| {
+                *before.lock().unwrap() = fs.write_verifier();
+                commit(fs, file)
+            },
+            commit,
+        );
+        let before = *before.lock().unwrap();
+        assert_eq!(first.0, Err(Errno::IO.into()));
+        assert!(
+            second.0.is_err() || second.1 != before,
+            "a client would take its data for stable"
+        );
+    }
+
+    #[test]
+    fn a_stable_write_does_not_succeed_on_another_ones_failure() {
+        let until_written = |fd: BorrowedFd<'_>| {
+            let mut now = [0; 4];
+            while now != *b"late" {
+                rustix::io::pread(fd, &mut now, 0).unwrap();
+                thread::yield_now();
+            }
+        };
+        let (first, second) = at_once(
+            until_written,
+            |fs, file| write_data(fs, file, Stable::FileSync, b"data"),
+            |fs, file| write_data(fs, file, Stable::DataSync, b"late"),
+        );
+        assert_eq!(first, Err(Errno::IO.into()));
+        assert_eq!(
+            second,
+            Err(Errno::IO.into()),
+            "its data may be what was lost"
+        );
+    }
+
+    #[test]
+    fn an_object_that_makes_room_is_not_forgotten_with_its_unstable_writes() {
+        let (_host, fs, file) = served(|_, _| Err(Errno::IO));
+        let before = fs.write_verifier();
+        let node = fs.find(&file).unwrap().node;
+        fs.let_go(Some(Arc::clone(&node)));
+        assert_eq!(fs.write_verifier(), before, "nothing was written");
+        assert_eq!(write(&fs, &file, Stable::Unstable), Ok(Stable::Unstable));
+        fs.let_go(Some(node));
+        assert_ne!(fs.write_verifier(), before);
+    }
+}
