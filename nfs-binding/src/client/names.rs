@@ -1,11 +1,13 @@
 //! An export in use: procedures on names in directories.
 
+use rpc_transport::CallError;
+
 use super::error::{NfsError, Op, Place};
 use super::mount::{Mount, Object};
 use super::rpc::RpcClient;
 use crate::proto::{
     Attributes, CreateArgs, CreateHow, CreateOk, DirOp, DirOpArgs, FileHandle, LinkArgs, LinkText,
-    MkdirArgs, MknodArgs, MknodWhat, Name, RenameArgs, SetAttributes, SymlinkArgs,
+    MkdirArgs, MknodArgs, MknodWhat, Name, NfsResult, RenameArgs, SetAttributes, SymlinkArgs,
 };
 
 fn dir_op(dir: FileHandle, name: &[u8]) -> DirOp {
@@ -49,15 +51,12 @@ impl<C: RpcClient> Mount<C> {
         attributes: SetAttributes,
         at: &(impl Place + ?Sized),
     ) -> Result<Object, NfsError> {
-        self.writable(Op::Create, at)?;
         let args = CreateArgs {
             place: dir_op(dir, name),
             how: CreateHow::Unchecked(attributes),
         };
-        let ok = self
-            .patiently(Op::Create, at, || self.nfs.create(&args))
-            .await?;
-        self.made(dir, name, ok, at).await
+        let call = || self.nfs.create(&args);
+        self.make(Op::Create, (dir, name), at, call).await
     }
 
     /// Makes a directory.
@@ -71,15 +70,12 @@ impl<C: RpcClient> Mount<C> {
         attributes: SetAttributes,
         at: &(impl Place + ?Sized),
     ) -> Result<Object, NfsError> {
-        self.writable(Op::MakeDirectory, at)?;
         let args = MkdirArgs {
             place: dir_op(dir, name),
             attributes,
         };
-        let ok = self
-            .patiently(Op::MakeDirectory, at, || self.nfs.mkdir(&args))
-            .await?;
-        self.made(dir, name, ok, at).await
+        let call = || self.nfs.mkdir(&args);
+        self.make(Op::MakeDirectory, (dir, name), at, call).await
     }
 
     /// Makes a symbolic link that says `text`.
@@ -93,16 +89,13 @@ impl<C: RpcClient> Mount<C> {
         text: LinkText,
         at: &(impl Place + ?Sized),
     ) -> Result<Object, NfsError> {
-        self.writable(Op::MakeLink, at)?;
         let args = SymlinkArgs {
             place: dir_op(dir, name),
             attributes: SetAttributes::default(),
             text,
         };
-        let ok = self
-            .patiently(Op::MakeLink, at, || self.nfs.symlink(&args))
-            .await?;
-        self.made(dir, name, ok, at).await
+        let call = || self.nfs.symlink(&args);
+        self.make(Op::MakeLink, (dir, name), at, call).await
     }
 
     /// Makes a named pipe, a socket or a device.
@@ -116,15 +109,12 @@ impl<C: RpcClient> Mount<C> {
         what: MknodWhat,
         at: &(impl Place + ?Sized),
     ) -> Result<Object, NfsError> {
-        self.writable(Op::Create, at)?;
         let args = MknodArgs {
             place: dir_op(dir, name),
             what,
         };
-        let ok = self
-            .patiently(Op::Create, at, || self.nfs.mknod(&args))
-            .await?;
-        self.made(dir, name, ok, at).await
+        let call = || self.nfs.mknod(&args);
+        self.make(Op::Create, (dir, name), at, call).await
     }
 
     /// Gives an object a further name.
@@ -138,13 +128,11 @@ impl<C: RpcClient> Mount<C> {
         name: &[u8],
         at: &(impl Place + ?Sized),
     ) -> Result<(), NfsError> {
-        self.writable(Op::Create, at)?;
         let args = LinkArgs {
             object,
             link: dir_op(dir, name),
         };
-        let call = || self.nfs.link(&args);
-        self.patiently(Op::Create, at, call).await.map(drop)
+        self.change(Op::Create, at, || self.nfs.link(&args)).await
     }
 
     /// Removes a name that is no directory's.
@@ -157,12 +145,10 @@ impl<C: RpcClient> Mount<C> {
         name: &[u8],
         at: &(impl Place + ?Sized),
     ) -> Result<(), NfsError> {
-        self.writable(Op::Remove, at)?;
         let args = DirOpArgs {
             what: dir_op(dir, name),
         };
-        let call = || self.nfs.remove(&args);
-        self.patiently(Op::Remove, at, call).await.map(drop)
+        self.change(Op::Remove, at, || self.nfs.remove(&args)).await
     }
 
     /// Removes an empty directory.
@@ -175,12 +161,10 @@ impl<C: RpcClient> Mount<C> {
         name: &[u8],
         at: &(impl Place + ?Sized),
     ) -> Result<(), NfsError> {
-        self.writable(Op::Remove, at)?;
         let args = DirOpArgs {
             what: dir_op(dir, name),
         };
-        let call = || self.nfs.rmdir(&args);
-        self.patiently(Op::Remove, at, call).await.map(drop)
+        self.change(Op::Remove, at, || self.nfs.rmdir(&args)).await
     }
 
     /// Gives an object another name, in place of what had that name.
@@ -193,27 +177,45 @@ impl<C: RpcClient> Mount<C> {
         to: (FileHandle, &[u8]),
         at: &(impl Place + ?Sized),
     ) -> Result<(), NfsError> {
-        self.writable(Op::Rename, at)?;
         let args = RenameArgs {
             from: dir_op(from.0, from.1),
             to: dir_op(to.0, to.1),
         };
-        let call = || self.nfs.rename(&args);
-        self.patiently(Op::Rename, at, call).await.map(drop)
+        self.change(Op::Rename, at, || self.nfs.rename(&args)).await
     }
 
-    /// RFC 1813 lets a server leave out the new object's handle and attributes.
-    async fn made(
+    /// Makes an entry with `call`. RFC 1813 lets a server leave out the new object's handle and
+    /// attributes.
+    async fn make<E, F>(
         &self,
-        dir: FileHandle,
-        name: &[u8],
-        ok: CreateOk,
+        op: Op,
+        (dir, name): (FileHandle, &[u8]),
         at: &(impl Place + ?Sized),
-    ) -> Result<Object, NfsError> {
+        call: impl Fn() -> F,
+    ) -> Result<Object, NfsError>
+    where
+        F: Future<Output = Result<NfsResult<CreateOk, E>, CallError>>,
+    {
+        self.writable(op, at)?;
+        let ok = self.patiently(op, at, call).await?;
         match ok.object {
             Some(handle) => self.object(handle, ok.attributes, at).await,
             None => self.lookup(dir, name, at).await,
         }
+    }
+
+    /// Changes directories with `call`, whose result says nothing more.
+    async fn change<T, E, F>(
+        &self,
+        op: Op,
+        at: &(impl Place + ?Sized),
+        call: impl Fn() -> F,
+    ) -> Result<(), NfsError>
+    where
+        F: Future<Output = Result<NfsResult<T, E>, CallError>>,
+    {
+        self.writable(op, at)?;
+        self.patiently(op, at, call).await.map(drop)
     }
 
     pub(crate) async fn object(
