@@ -15,6 +15,8 @@ mod time;
 
 pub mod iwarp;
 pub mod middleware;
+pub mod rdma_core;
+pub mod sim;
 
 pub use device::{
     AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
