@@ -73,7 +73,7 @@ sum() {
 
 # capture INTERFACE NAME: keeps what crosses it, until capture_end NAME.
 capture() {
-    tcpdump -i "$1" -U -w "$OUT/$2.pcap" >/dev/null 2>&1 </dev/null &
+    tcpdump -B 65536 -i "$1" -U -w "$OUT/$2.pcap" >/dev/null 2>&1 </dev/null &
     echo $! >"/run/capture.$2"
     until_true 10 test -s "$OUT/$2.pcap"
 }

@@ -1,32 +1,37 @@
 #!/bin/sh
 # shellcheck shell=sh
 #: about    this project on the host against the guest's kernel, through siw
-#: timeout  600
-#: capture
+#: timeout  900
+#: copy     exercise
+#: copy     rpcrdma
 #: forward  20049
 #: forward  20048
-#: host     serve-crc = {bin:rpcrdma} serve --export export={share}/export --handle-key {share}/key --port {port:rdma_crc} --tcp-port {port:tcp_crc}
-#: host     serve = {bin:rpcrdma} serve --export export={share}/export --handle-key {share}/key --crc off --port {port:rdma} --tcp-port {port:tcp}
-#: host     put = {bin:rpcrdma} put -r -o mountproto=tcp,mountport={forward:20048} {share}/tree nfs://127.0.0.1:{forward:20049}/export/
-#: host     get = {bin:rpcrdma} get -r -o mountproto=tcp,mountport={forward:20048} nfs://127.0.0.1:{forward:20049}/export/tree {share}/back
+#: host     serve = {bin:rpcrdma} serve --export export={share}/export --handle-key {share}/key --port {port:rdma} --tcp-port {port:tcp} --crc {args}
+#: host     list = {bin:exercise} list-tree {share}/export/tree
+#: host     sum = {bin:exercise} sum {share}/export/fsx
+#: host     check-written = {bin:exercise} check-written {share}/export/writers
+#: host     check-ledger = {bin:exercise} check-ledger {share}/export/ledger {share}/ledger
+#: host     make-tree = {bin:exercise} make-tree {share}/tree
+#: host     list-back = {bin:exercise} list-tree {share}/back
+#: host     rm-back = rm -r {share}/back
+#: host     put = {bin:rpcrdma} put -r -o {args} -o mountproto=tcp,mountport={forward:20048} {share}/tree nfs://127.0.0.1:{forward:20049}/export/
+#: host     get = {bin:rpcrdma} get -r -o {args} -o mountproto=tcp,mountport={forward:20048} nfs://127.0.0.1:{forward:20049}/export/tree {share}/back
+#: host     decode = tshark -r {share}/out/wire.pcap -T fields -e tcp.srcport -e iwarp_rdma.opcode
 
 lane() {
     need lab/modules 60 load_modules verbs nfs
     need lab/device 20 device_to_host
-    need lab/tree 60 make_tree /tmp/tree
+    need lab/tree 60 make_tree
     mkdir -p "$LAB/export"
-    for crc in crc no-crc; do
-        case $crc in
-        crc) server=serve-crc rdma=$PORT_rdma_crc tcp=$PORT_tcp_crc ;;
-        no-crc) server=serve rdma=$PORT_rdma tcp=$PORT_tcp ;;
-        esac
-        need "kernel-client/$crc/serve" 40 host start $server
-        check "kernel-client/$crc/tree" 120 tree_on_our_server "$rdma" "$tcp"
-        check "kernel-client/$crc/end" 40 host stop $server
+    for crc in on off; do
+        kernel_client "kernel-client/crc-$crc" $crc
     done
     need lab/nfsd 60 nfsd_up
-    check knfsd/put 120 put_to_knfsd
-    check knfsd/get 120 get_from_knfsd
+    for connections in 1 4; do
+        check "knfsd/nconnect-$connections/put" 120 put_to_knfsd $connections
+        check "knfsd/nconnect-$connections/get" 120 get_from_knfsd $connections
+    done
+    check knfsd/send-with-invalidate 60 knfsd_invalidates
     check kernel-log 10 kernel_log_clean
 }
 
@@ -36,54 +41,161 @@ device_to_host() {
     until_true 10 verbs_active siw-host
 }
 
-# make_tree FOLDER: files of sizes around all limits, folders, a link, a name with a blank.
+# The same tree here and on the host, made from one seed.
 make_tree() {
-    mkdir -p "$1/empty" "$1/a b/c"
-    head -c 3000011 /dev/urandom >"$1/large"
-    for file in $(seq 60); do
-        head -c $((file * file * 37)) "$1/large" >"$1/a b/c/$file"
-    done
-    ln -s large "$1/link"
+    exercise make-tree /tmp/tree
+    exercise list-tree /tmp/tree >/tmp/tree.list
+    wc -l /tmp/tree.list
+    host run make-tree
 }
 
-# tree_sum FOLDER: every name, kind and content.
-tree_sum() {
-    (
-        cd "$1"
-        find . -type f -exec sha256sum {} + | sort -k 2
-        find . -type d | sort
-        find . -type l -exec readlink {} +
-    ) | sha256sum
+# kernel_client NAME on|off: Linux's client on our server, with CRC or without.
+kernel_client() {
+    need "$1/serve" 40 host start serve "$2"
+    need "$1/mount" 60 mount_ours
+    check "$1/send-with-invalidate" 60 ours_invalidates
+    check "$1/tree" 180 copy_tree
+    check "$1/fsx" 300 random_work
+    check "$1/names" 120 exercise names /mnt/names
+    check "$1/writers" 120 eight_writers
+    check "$1/restart" 180 restart_under_work "$2"
+    check "$1/sync" 120 restart_after_sync "$2"
+    check "$1/unmount" 60 unmount_ours
+    check "$1/end" 40 host stop serve
+    check "$1/kernel-log" 10 kernel_log_clean
 }
 
-# tree_on_our_server RDMA-PORT TCP-PORT
-tree_on_our_server() {
-    mount -t nfs -o "vers=3,proto=rdma,port=$1,mountport=$2,mountproto=tcp,nolock" \
+# Under a capture that shows the connection from its beginning.
+mount_ours() {
+    capture eth0 wire
+    mount -t nfs -o "vers=3,proto=rdma,port=$PORT_rdma,mountport=$PORT_tcp,mountproto=tcp,nolock,hard" \
         "$HOST:/export" /mnt
-    trap 'umount --lazy /mnt' EXIT
     grep ' /mnt nfs.*proto=rdma' /proc/mounts
-    cp -a /tmp/tree /mnt/tree
+    head -c 1000003 /dev/urandom >/tmp/source
+    cp /tmp/source /mnt/first
+    forget
+    equal 'first file' "$(sum /mnt/first)" "$(sum /tmp/source)"
+    rm /mnt/first
+    capture_end wire
+}
+
+unmount_ours() {
+    umount /mnt
+    equal 'left on the server' "$(ls -A "$LAB/export")" ''
+}
+
+# What is cached is written, and given up.
+forget() {
     sync
     echo 3 >/proc/sys/vm/drop_caches
-    echo "copied at $(now)"
-    equal 'tree on the server' "$(tree_sum "$LAB/export/tree")" "$(tree_sum /tmp/tree)"
-    cp -a /mnt/tree /tmp/back
-    echo "copied back at $(now)"
-    equal 'tree copied back' "$(tree_sum /tmp/back)" "$(tree_sum /tmp/tree)"
-    rm -r /mnt/tree /tmp/back
-    equal 'left on the server' "$(ls -A "$LAB/export")" ''
-    trap - EXIT
-    umount /mnt
 }
 
-# The host's own client on the guest's server.
+# invalidations PORT: how many messages that were sent from this port invalidate what the peer has
+# registered: Send with Invalidate, and the same with Solicited Event.
+invalidations() {
+    host run decode >/tmp/opcodes
+    # One line for each segment of TCP, with the opcodes of all messages that end in it.
+    awk -v port="$1" '
+        $1 == port { sends += gsub(/0x03|0x05/, "&", $2); ours += gsub(/0x04|0x06/, "&", $2) }
+        END { print ours + 0; print sends + 0 " other Sends" >"/dev/stderr" }' /tmp/opcodes
+}
+
+ours_invalidates() {
+    [ "$(invalidations "$PORT_rdma")" -ge 2 ]
+}
+
+copy_tree() {
+    cp -a /tmp/tree /mnt/tree
+    forget
+    echo "copied at $(now)"
+    host run list >/tmp/list
+    diff /tmp/tree.list /tmp/list
+    cp -a /mnt/tree /tmp/back
+    echo "copied back at $(now)"
+    exercise list-tree /tmp/back >/tmp/list
+    diff /tmp/tree.list /tmp/list
+    rm -r /mnt/tree /tmp/back
+    echo "removed at $(now)"
+}
+
+random_work() {
+    _wanted=$(exercise fsx /mnt/fsx --direct)
+    sync
+    equal 'on the server' "$(host run sum)" "$_wanted"
+    rm /mnt/fsx
+}
+
+eight_writers() {
+    exercise write /mnt/writers
+    exercise check-written /mnt/writers
+    host run check-written
+    forget
+    exercise check-written /mnt/writers
+    rm -r /mnt/writers
+}
+
+# restart_under_work CRC: the server dies twice under a writer. What was promised then is on its disk,
+# and in the end everything is.
+restart_under_work() {
+    mkdir /mnt/ledger
+    exercise ledger /mnt/ledger /tmp/ledger --count 300 --pause 20 &
+    _writer=$!
+    for _lines in 100 300; do
+        until_true 60 has_lines /tmp/ledger $_lines
+        host kill serve
+        promised_on_server
+        host start serve "$1"
+        echo "restarted at $(now)"
+    done
+    wait $_writer
+    forget
+    exercise check-ledger /mnt/ledger /tmp/ledger
+    promised_on_server
+    rm -r /mnt/ledger
+}
+
+has_lines() {
+    [ "$(wc -l <"$1")" -ge "$2" ]
+}
+
+promised_on_server() {
+    cp /tmp/ledger "$LAB/ledger"
+    host run check-ledger
+}
+
+# restart_after_sync CRC: what sync(1) has returned from is on the disk of a server that dies then.
+restart_after_sync() {
+    cp -a /tmp/tree /mnt/tree
+    sync
+    host kill serve
+    host run list >/tmp/list
+    diff /tmp/tree.list /tmp/list
+    host start serve "$1"
+    echo 3 >/proc/sys/vm/drop_caches
+    exercise list-tree /mnt/tree >/tmp/list
+    diff /tmp/tree.list /tmp/list
+    rm -r /mnt/tree
+}
+
+# put_to_knfsd CONNECTIONS: the host's own client on the guest's server.
 put_to_knfsd() {
-    cp -a /tmp/tree "$LAB/tree"
-    host run put
-    equal 'tree on the server' "$(tree_sum /export/tree)" "$(tree_sum /tmp/tree)"
+    rm -rf /export/tree
+    host run put "nconnect=$1"
+    exercise list-tree /export/tree >/tmp/list
+    diff /tmp/tree.list /tmp/list
 }
 
 get_from_knfsd() {
-    host run get
-    equal 'tree copied back' "$(tree_sum "$LAB/back")" "$(tree_sum /tmp/tree)"
+    host run get "nconnect=$1"
+    host run list-back >/tmp/list
+    host run rm-back
+    diff /tmp/tree.list /tmp/list
+}
+
+knfsd_invalidates() {
+    capture eth0 wire
+    host run get nconnect=1
+    host run rm-back
+    capture_end wire
+    [ "$(invalidations $NFS_RDMA_PORT)" -ge 2 ]
 }

@@ -20,7 +20,7 @@
 //!
 //! A command is cut at blanks. `{bin:NAME}` is a built program, `{lab}` this one, `{port:NAME}` a
 //! free port of the host that the guest knows as `$PORT_NAME`, `{share}` the shared folder, which
-//! is `/lab` in the guest.
+//! is `/lab` in the guest, and the word `{args}` what the lane gives with its request, word by word.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -82,6 +82,8 @@ pub enum Piece {
     Share,
     /// This program.
     Lab,
+    /// What the request gives, none or more words: a word of its own.
+    Args,
 }
 
 impl Host {
@@ -225,6 +227,7 @@ fn pieces(word: &str) -> Result<Vec<Piece>, String> {
         pieces.push(match inside.split_once(':') {
             None if inside == "share" => Piece::Share,
             None if inside == "lab" => Piece::Lab,
+            None if word == "{args}" => Piece::Args,
             Some(("bin", name)) if is_name(name) => Piece::Bin(name.to_owned()),
             Some(("port", name)) if is_variable(name) => Piece::Port(name.to_owned()),
             Some(("forward", port)) => Piece::Forward(port.parse().map_err(|_| odd())?),
@@ -287,7 +290,7 @@ mod tests {
             "#!/bin/sh\n#: about  two words\n#: timeout 90\n#: copy rpcrdma\n#: capture\n\
              #: forward 20049\n# a comment\n\
              #: host serve = {bin:rpcrdma} serve --listen=127.0.0.1:{port:serve} {share}/x\n\
-             #: host ask = {lab} {forward:20049}\n\
+             #: host ask = {lab} {forward:20049} {args}\n\
              lane() { :; }\n",
         )
         .unwrap();
@@ -306,6 +309,7 @@ mod tests {
         assert_eq!(serve.words[2], [listen, Piece::Port("serve".to_owned())]);
         assert_eq!(serve.words[3], [Piece::Share, Piece::Text("/x".to_owned())]);
         assert_eq!(lane.hosts[1].words[1], [Piece::Forward(20049)]);
+        assert_eq!(lane.hosts[1].words[2], [Piece::Args]);
     }
 
     #[test]
@@ -320,6 +324,7 @@ mod tests {
             ("#: host serve =", "command"),
             ("#: host a = {what}", "{what}"),
             ("#: host a = {port:a", "brace"),
+            ("#: host a = b={args}", "{args}"),
             ("#: host a = {port:a-b}", "{port:a-b}"),
         ] {
             let error = parse(&format!("#!/bin/sh\n{header}\n")).unwrap_err();

@@ -6,7 +6,7 @@
 //! | `not ok NAME SECONDS` | a check failed |
 //! | `skip NAME REASON` | a check that this guest or this version cannot do |
 //! | `::lab up SECONDS` | user space was reached, so long after power-on |
-//! | `::lab ask ID VERB NAME` | the lane wants something of the host: see [`Request`] |
+//! | `::lab ask ID VERB NAME WORD…` | the lane wants something of the host: see [`Request`] |
 //! | `::lab end STATUS SECONDS` | the lane's script ended, so long after power-on |
 //! | anything else | text for people |
 
@@ -62,6 +62,8 @@ pub struct Ask {
     pub request: Request,
     /// With which of the processes that the lane declares.
     pub name: String,
+    /// What stands for `{args}` in its command.
+    pub words: Vec<String>,
 }
 
 /// What a lane can ask of the host, about a process that it declares.
@@ -98,6 +100,7 @@ impl Line {
                 id: words.next().filter(|word| is_name(word))?.to_owned(),
                 request: Request::parse(words.next()?)?,
                 name: words.next().filter(|word| is_name(word))?.to_owned(),
+                words: words.by_ref().map(str::to_owned).collect(),
             }),
             _ => return None,
         };
@@ -271,8 +274,13 @@ mod tests {
             id: "12.345".to_owned(),
             request: Request::Kill,
             name: "serve".to_owned(),
+            words: Vec::new(),
         };
         assert_eq!(ask, Line::Ask(wanted));
+        let Line::Ask(ask) = Line::parse("::lab ask 1 run get -o rsize=4096") else {
+            panic!("no question");
+        };
+        assert_eq!(ask.words, ["-o", "rsize=4096"]);
         for line in [
             "::lab ask ../x kill serve",
             "::lab ask 1 burn serve",

@@ -44,11 +44,22 @@ pub struct Meaning {
 }
 
 impl Meaning {
-    /// A process's program and arguments. `None` when something in it has no meaning, which a lane
-    /// that was read and prepared does not have.
+    /// A process's program and arguments, with these words for `{args}`. `None` when something in
+    /// it has no meaning, which a lane that was read and prepared does not have, or when there is no
+    /// place for the words.
     #[must_use]
-    pub fn command(&self, host: &Host) -> Option<Vec<OsString>> {
-        host.words.iter().map(|word| self.word(word)).collect()
+    pub fn command(&self, host: &Host, args: &[String]) -> Option<Vec<OsString>> {
+        let mut words = Vec::new();
+        let mut has_place = args.is_empty();
+        for word in &host.words {
+            if *word == [Piece::Args] {
+                has_place = true;
+                words.extend(args.iter().map(OsString::from));
+            } else {
+                words.push(self.word(word)?);
+            }
+        }
+        has_place.then_some(words)
     }
 
     fn word(&self, pieces: &[Piece]) -> Option<OsString> {
@@ -61,6 +72,7 @@ impl Meaning {
                 Piece::Forward(port) => word.push(self.forwards.get(port)?.to_string()),
                 Piece::Share => word.push(&self.share),
                 Piece::Lab => word.push(&self.lab),
+                Piece::Args => return None,
             }
         }
         Some(word)
@@ -213,8 +225,8 @@ impl<'a> Services<'a> {
         let host = host.ok_or("the lane declares no such process")?;
         let words = self
             .meaning
-            .command(host)
-            .ok_or("a part of its command has no meaning")?;
+            .command(host, &ask.words)
+            .ok_or("a part of its command has no meaning, or there is no place for words")?;
         let said = |error: std::io::Error| error.to_string();
         let errors = OpenOptions::new()
             .create(true)
@@ -310,6 +322,7 @@ mod tests {
             id: id.to_owned(),
             request,
             name: name.to_owned(),
+            words: Vec::new(),
         }
     }
 
@@ -368,11 +381,17 @@ mod tests {
             vec![Piece::Forward(20049)],
         ];
         assert_eq!(
-            meaning.command(&host).unwrap(),
+            meaning.command(&host, &[]).unwrap(),
             ["/b/rpcrdma", "--port=4000", "4001"]
         );
+        let args = ["-o".to_owned(), "rsize=4096".to_owned()];
+        assert_eq!(meaning.command(&host, &args), None, "no place for words");
+        host.words.insert(1, vec![Piece::Args]);
+        let wanted = ["/b/rpcrdma", "-o", "rsize=4096", "--port=4000", "4001"];
+        assert_eq!(meaning.command(&host, &args).unwrap(), wanted);
+        assert_eq!(meaning.command(&host, &[]).unwrap().len(), 3);
         host.words.push(vec![Piece::Forward(1)]);
-        assert_eq!(meaning.command(&host), None);
+        assert_eq!(meaning.command(&host, &[]), None);
     }
 
     #[test]

@@ -1,0 +1,229 @@
+//! A tree of files of all sorts to copy, and a text that says all that a copy has to keep.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, chmod, chownat};
+use rustix::fs::{mknodat, utimensat};
+
+use crate::Failure;
+use crate::content::{bytes, sum, sum_of_file};
+
+/// Sizes at and around limits: nothing, less than a word, inline thresholds, pages, segments, rsize.
+const SIZES: [usize; 16] = [
+    0, 1, 3, 4, 700, 1000, 3900, 4095, 4096, 4097, 8192, 10_001, 65_536, 65_537, 131_072, 300_007,
+];
+/// One file in so many is of a random size up to this.
+const LARGE: (usize, usize) = (100, 3 << 20);
+/// Files per folder, so that a thousand need a tree.
+const PER_FOLDER: usize = 40;
+/// Modes; also such as nobody but root may read.
+const MODES: [u32; 7] = [0o644, 0o600, 0o755, 0o444, 0o000, 0o4755, 0o2710];
+/// Times of modification are spread over so many seconds from [`OLDEST`] on.
+const YEARS: u64 = 1_500_000_000;
+/// 1985.
+const OLDEST: u64 = 473_385_600;
+
+/// Makes a tree of `count` files and what else there is in trees: folders in folders, an empty one,
+/// names that are odd or long, symbolic and hard links, a pipe. Owners are set if root makes it.
+///
+/// # Errors
+/// The folder exists, or something cannot be made.
+pub fn make(folder: &Path, count: usize, seed: u64) -> Result<(), Failure> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut folders = vec![folder.to_path_buf()];
+    fs::create_dir(folder).map_err(Failure::at("make", folder))?;
+    for number in 0..count {
+        if number % PER_FOLDER == 0 && number > 0 {
+            let parent = &folders[rng.usize(..folders.len())];
+            let path = parent.join(format!("folder {number}"));
+            fs::create_dir(&path).map_err(Failure::at("make", &path))?;
+            folders.push(path);
+        }
+        let parent = folders.last().map_or(folder, PathBuf::as_path);
+        let path = parent.join(name(number));
+        let size = match number % LARGE.0 {
+            LAST if LAST + 1 == LARGE.0 => rng.usize(..LARGE.1),
+            _ => SIZES[number % SIZES.len()],
+        };
+        file(&path, size, &mut rng)?;
+        links(parent, &path, number)?;
+    }
+    let (empty, pipe) = (folder.join("empty"), folder.join("pipe"));
+    fs::create_dir(&empty).map_err(Failure::at("make", &empty))?;
+    stamp(&empty, &mut rng, 0o1777)?;
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o640), 0)
+        .map_err(Failure::at("make", &pipe))?;
+    stamp(&pipe, &mut rng, 0o640)?;
+    // From the inside out: what is made in a folder changes its time.
+    for path in folders.iter().rev() {
+        stamp(path, &mut rng, 0o755)?;
+    }
+    Ok(())
+}
+
+/// The last of [`LARGE`]'s hundred.
+const LAST: usize = LARGE.0 - 1;
+
+fn name(number: usize) -> String {
+    match number % 97 {
+        5 => format!("with blanks and 'quotes' {number}"),
+        6 => format!("ünïcödé-{number}"),
+        7 => format!("{}{number}", "long".repeat(60)),
+        8 => format!("-{number}"),
+        9 => format!(".hidden {number}"),
+        _ => format!("file{number}"),
+    }
+}
+
+fn file(path: &Path, size: usize, rng: &mut fastrand::Rng) -> Result<(), Failure> {
+    let mut file = File::create(path).map_err(Failure::at("make", path))?;
+    file.write_all(&bytes(rng.u64(..), size))
+        .map_err(Failure::at("write", path))?;
+    let mode = MODES[rng.usize(..MODES.len())];
+    stamp(path, rng, mode)
+}
+
+/// Owner, mode and time.
+fn stamp(path: &Path, rng: &mut fastrand::Rng, mode: u32) -> Result<(), Failure> {
+    let (uid, gid) = (rng.u32(0..3) * 1000, rng.u32(0..3) * 100);
+    if rustix::process::geteuid().is_root() {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        chownat(CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(Failure::at("give away", path))?;
+    }
+    chmod(path, Mode::from_raw_mode(mode)).map_err(Failure::at("set the mode of", path))?;
+    set_time(path, OLDEST + rng.u64(..YEARS), rng.u32(..1_000_000_000))
+}
+
+fn set_time(path: &Path, seconds: u64, nanoseconds: u32) -> Result<(), Failure> {
+    let time = Timespec {
+        tv_sec: seconds.try_into().unwrap_or_default(),
+        tv_nsec: nanoseconds.into(),
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(Failure::at("set the time of", path))
+}
+
+/// A link of either kind to some files.
+fn links(parent: &Path, path: &Path, number: usize) -> Result<(), Failure> {
+    match number % 50 {
+        10 => {
+            let link = parent.join(format!("link{number}"));
+            let target = path.file_name().map(PathBuf::from).unwrap_or_default();
+            symlink(target, &link).map_err(Failure::at("link", &link))?;
+            set_time(&link, OLDEST, 123_456_789)
+        }
+        20 => {
+            let link = parent.join(format!("dangling{number}"));
+            symlink("no/such/file", &link).map_err(Failure::at("link", &link))?;
+            set_time(&link, OLDEST + 1, 1)
+        }
+        30 => {
+            let link = parent.join(format!("hard{number}"));
+            fs::hard_link(path, &link).map_err(Failure::at("link", &link))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// All that a copy keeps of a tree, one line for each entry, sorted by name: kind, mode, owner, size,
+/// links, time of modification to the nanosecond, and the content's sum or the link's text.
+///
+/// # Errors
+/// Something cannot be read.
+pub fn list(folder: &Path) -> Result<Vec<String>, Failure> {
+    let mut lines = Vec::new();
+    let mut left = vec![folder.to_path_buf()];
+    while let Some(path) = left.pop() {
+        let meta = fs::symlink_metadata(&path).map_err(Failure::at("look at", &path))?;
+        let kind = meta.file_type();
+        let (what, content) = if kind.is_dir() {
+            for entry in fs::read_dir(&path).map_err(Failure::at("list", &path))? {
+                left.push(entry.map_err(Failure::at("list", &path))?.path());
+            }
+            ("folder", String::new())
+        } else if kind.is_symlink() {
+            let target = fs::read_link(&path).map_err(Failure::at("read", &path))?;
+            ("link", target.to_string_lossy().into_owned())
+        } else if kind.is_file() {
+            ("file", sum_of_file(&path)?)
+        } else {
+            ("other", String::new())
+        };
+        let name = path.strip_prefix(folder).unwrap_or(&path);
+        // File systems count a folder's links and size as they like.
+        let (size, links) = match what {
+            "folder" => (0, 0),
+            _ => (meta.size(), meta.nlink()),
+        };
+        let time = format!("{}.{:09}", meta.mtime(), meta.mtime_nsec());
+        lines.push(format!(
+            "{} {what} {:o} {}:{} {size} {links} {time} {content}",
+            name.as_os_str().as_bytes().escape_ascii(),
+            meta.mode() & 0o7777,
+            meta.uid(),
+            meta.gid(),
+        ));
+    }
+    lines.sort();
+    Ok(lines)
+}
+
+/// The checksum of such a list.
+#[must_use]
+pub fn sum_of_list(lines: &[String]) -> String {
+    sum(lines.join("\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn sum_of(folder: &Path) -> String {
+        sum_of_list(&list(folder).unwrap())
+    }
+
+    #[test]
+    fn a_copy_is_the_same_and_any_change_shows() {
+        let folder = tempfile::tempdir().unwrap();
+        let (tree, copy) = (folder.path().join("tree"), folder.path().join("copy"));
+        make(&tree, 120, 3).unwrap();
+        let status = Command::new("cp").arg("-a").args([&tree, &copy]).status();
+        assert!(status.unwrap().success());
+        let wanted = sum_of(&tree);
+        assert_eq!(sum_of(&copy), wanted);
+        let path = copy.join("file1");
+        let meta = fs::metadata(&path).unwrap();
+        set_time(&path, OLDEST, 1).unwrap();
+        assert_ne!(sum_of(&copy), wanted, "time");
+        let time = (
+            meta.mtime().try_into().unwrap(),
+            meta.mtime_nsec().try_into().unwrap(),
+        );
+        set_time(&path, time.0, time.1).unwrap();
+        assert_eq!(sum_of(&copy), wanted);
+        chmod(&path, Mode::from_raw_mode(0o611)).unwrap();
+        assert_ne!(sum_of(&copy), wanted, "mode");
+    }
+
+    #[test]
+    fn a_seed_makes_the_same_tree() {
+        let folder = tempfile::tempdir().unwrap();
+        let trees = ["one", "two", "three"].map(|name| folder.path().join(name));
+        for (tree, seed) in trees.iter().zip([3, 3, 4]) {
+            make(tree, 60, seed).unwrap();
+        }
+        let sums = trees.map(|tree| sum_of(&tree));
+        assert_eq!(sums[0], sums[1]);
+        assert_ne!(sums[0], sums[2]);
+    }
+}
