@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use onc_rpc::{CallHeader, Cursor, Message};
 use slab::Slab;
@@ -17,6 +18,10 @@ use crate::poll_loop::{Armed, PollLoop, Wake};
 use crate::reply_cache::{CallKey, Known, ReplyCache};
 use crate::workers::{Workers, catch};
 use crate::{ConnId, Outcome, Request, ServerEvent, ServerPort, Service, ServiceReply, Stop};
+
+mod idle;
+
+use idle::{DEFAULT_IDLE, Peer};
 
 /// Options of a [`Server`].
 #[derive(Clone, Debug)]
@@ -32,6 +37,9 @@ pub struct ServerOptions {
     pub reply_cache_bytes: usize,
     /// Connections of all ports together, at most. Further ones are closed at once.
     pub max_connections: usize,
+    /// How long a connection may go without a call before it is closed, calls that are being
+    /// worked on not counted. Its client connects again with its next call.
+    pub idle_timeout: Duration,
     /// Whether to look for arrivals all the time instead of sleeping.
     pub busy_poll: bool,
 }
@@ -44,6 +52,7 @@ impl Default for ServerOptions {
             reply_cache_entries: 4096,
             reply_cache_bytes: 16 << 20,
             max_connections: 1024,
+            idle_timeout: DEFAULT_IDLE,
             busy_poll: false,
         }
     }
@@ -64,6 +73,8 @@ pub struct ServerStats {
     pub jobs: u64,
     /// Connections closed because what came over them were no calls.
     pub garbage: u64,
+    /// Connections closed because nothing came over them.
+    pub idle: u64,
 }
 
 /// Where an answer goes.
@@ -83,7 +94,7 @@ struct Running {
 
 struct Port {
     port: Rc<RefCell<dyn ServerPort>>,
-    peers: HashMap<ConnId, SocketAddr>,
+    peers: HashMap<ConnId, Peer>,
 }
 
 /// Answers calls that arrive at its ports from its service.
@@ -97,6 +108,8 @@ pub struct Server {
     running: Slab<Running>,
     cache: ReplyCache,
     stats: ServerStats,
+    /// When to look for idle connections.
+    idle_at: Option<Time>,
     /// Kept for its memory; empty between steps.
     done: VecDeque<(usize, ServiceReply)>,
 }
@@ -139,6 +152,7 @@ impl Server {
             ports: Vec::new(),
             running: Slab::new(),
             stats: ServerStats::default(),
+            idle_at: None,
             done: VecDeque::new(),
         }
     }
@@ -171,7 +185,7 @@ impl Server {
             if self.is_full() {
                 self.poll_loop.wait_for_wake();
             } else {
-                self.poll_loop.wait(None);
+                self.poll_loop.wait(self.idle_at);
             }
         }
     }
@@ -185,6 +199,9 @@ impl Server {
             // Even if no job ended: it may have been a Stop, which must be looked at before sleeping.
             progress = true;
             self.finish_jobs(now);
+        }
+        if self.idle_at.is_some_and(|at| at <= now) {
+            self.close_idle(now);
         }
         for port in 0..self.ports.len() {
             while !self.is_full()
@@ -202,7 +219,7 @@ impl Server {
         match self.is_full() && !self.wake.is_woken() {
             // Whatever the ports have to tell waits until a job is done.
             true => Armed::Until(self.poll_loop.next_deadline()),
-            false => self.poll_loop.arm(None),
+            false => self.poll_loop.arm(self.idle_at),
         }
     }
 
@@ -222,10 +239,10 @@ impl Server {
 
     fn handle(&mut self, port: usize, event: ServerEvent, now: Time) {
         match event {
-            ServerEvent::Up { conn, peer } => self.up(port, conn, peer),
+            ServerEvent::Up { conn, peer } => self.up(port, conn, peer, now),
             ServerEvent::Down { conn, reason } => {
                 if let Some(peer) = self.ports[port].peers.remove(&conn) {
-                    tracing::debug!(%peer, reason, "client gone");
+                    tracing::debug!(peer = %peer.address, reason, "client gone");
                 }
             }
             ServerEvent::Call {
@@ -239,7 +256,7 @@ impl Server {
         }
     }
 
-    fn up(&mut self, port: usize, conn: ConnId, peer: SocketAddr) {
+    fn up(&mut self, port: usize, conn: ConnId, peer: SocketAddr, now: Time) {
         let count: usize = self.ports.iter().map(|port| port.peers.len()).sum();
         if count >= self.options.max_connections {
             tracing::warn!(%peer, "too many connections: one more was closed");
@@ -247,13 +264,20 @@ impl Server {
             return;
         }
         tracing::debug!(%peer, "client connected");
-        self.ports[port].peers.insert(conn, peer);
+        let known = Peer {
+            address: peer,
+            last_call: now,
+        };
+        self.ports[port].peers.insert(conn, known);
+        self.expect_idle(now);
     }
 
     fn call(&mut self, origin: Origin, message: Message, now: Time) {
-        let Some(&peer) = self.ports[origin.port].peers.get(&origin.conn) else {
+        let Some(peer) = self.ports[origin.port].peers.get_mut(&origin.conn) else {
             return;
         };
+        peer.last_call = now;
+        let peer = peer.address;
         self.stats.calls += 1;
         match judge(&message, self.service.programs()) {
             Verdict::Execute {

@@ -10,13 +10,17 @@ use onc_rpc::record::RecordError;
 use slab::Slab;
 use verbs::{Poller, Time};
 
-use super::stream::{Ended, Stream};
+use super::stream::{Credit, Ended, Stream};
 use super::{TcpCounters, TcpOptions};
 use crate::ConnId;
 use crate::poll_loop::earlier;
 
 /// How soon to ask an exhausted pool again.
 const STARVED: Duration = Duration::from_millis(1);
+
+/// The part of the pool that may be promised to peers that have announced long records, and wait
+/// for them: one of so many. What is more comes out of it as they send.
+const PROMISED_PART: usize = 4;
 
 /// A connection.
 pub(super) struct Member<X> {
@@ -40,6 +44,10 @@ pub(super) struct StreamSet<X> {
     busy: bool,
     armed: bool,
     starved_at: Option<Time>,
+    /// Memory of all members that is promised and not filled, bytes.
+    promised: usize,
+    /// When to look for records that do not go on.
+    stalled_at: Option<Time>,
     /// When the last visit was.
     visited: Time,
 }
@@ -57,6 +65,8 @@ impl<X> StreamSet<X> {
             busy: false,
             armed: false,
             starved_at: None,
+            promised: 0,
+            stalled_at: None,
             visited: Time::ZERO,
         }
     }
@@ -115,6 +125,7 @@ impl<X> StreamSet<X> {
     /// Ends a connection.
     pub(super) fn remove(&mut self, index: usize) -> Option<Member<X>> {
         let mut member = self.members.try_remove(index)?;
+        self.promised -= member.stream.promised();
         if let Some(registry) = &self.registry
             && let Err(error) = registry.deregister(&mut member.stream.socket)
         {
@@ -224,20 +235,62 @@ impl<X> StreamSet<X> {
         let Member { stream, extra, .. } = member;
         stream.flush(self.busy, now, &mut self.counters)?;
         if !may_receive(extra, stream.out_bytes()) {
+            stream.note_wait(false, true, now);
             return Ok(());
         }
         let mut more = true;
-        let pool = &self.options.pool;
-        stream.receive(self.busy, pool, &mut self.counters, |message| {
+        let TcpOptions {
+            pool, max_record, ..
+        } = &self.options;
+        let reserve = *max_record as usize;
+        let limit = reserve.max(pool.limit() / PROMISED_PART);
+        let credit = Credit {
+            unfilled: limit.saturating_sub(self.promised),
+            reserve,
+        };
+        let (before, promised) = (self.counters.wire_bytes_received, stream.promised());
+        let result = stream.receive(self.busy, pool, credit, &mut self.counters, |message| {
             more = deliver(extra, message);
             more
-        })?;
+        });
+        self.promised = self.promised - promised + stream.promised();
+        result?;
+        let came = self.counters.wire_bytes_received != before;
+        if stream.note_wait(came, !more, now) {
+            self.stalled_at
+                .get_or_insert(now + self.options.record_timeout);
+        }
         if stream.starved() {
             self.starved_at.get_or_insert(now + STARVED);
         } else if more && stream.readable() {
             mark(index, member, &mut self.hot);
         }
         Ok(())
+    }
+
+    /// When [`StreamSet::stalled`] is due, if its user calls it.
+    pub(super) fn stalled_at(&self) -> Option<Time> {
+        self.stalled_at
+    }
+
+    /// Members that have begun a record, and sent nothing more of it for too long.
+    pub(super) fn stalled(&mut self, now: Time) -> Vec<usize> {
+        let mut stalled = Vec::new();
+        if self.stalled_at.take_if(|at| *at <= now).is_none() {
+            return stalled;
+        }
+        for (index, member) in &self.members {
+            let Some(since) = member.stream.waiting_since() else {
+                continue;
+            };
+            let due = since + self.options.record_timeout;
+            if due <= now {
+                stalled.push(index);
+            } else {
+                self.stalled_at = earlier(self.stalled_at, Some(due));
+            }
+        }
+        stalled
     }
 }
 

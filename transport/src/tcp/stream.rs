@@ -20,6 +20,9 @@ const MAX_IOV: usize = 64;
 /// Sends of up to so many bytes are copied into one piece: dearer than the copy is a system call
 /// that takes several.
 const SMALL_SEND: usize = 512;
+/// The first buffer for a long fragment when there is no credit for all of it. The next is twice
+/// as long as what came.
+const FIRST_GRANT: usize = 32 << 10;
 /// Receives in a row before other connections get their turn, and bytes: what a long record asks
 /// for, such as the next call, should be on its way while the next record is received.
 const BURST: usize = 32;
@@ -37,6 +40,26 @@ pub(super) enum Ended {
     Record(#[from] RecordError),
     #[error("record of {len} bytes, where the pool has {limit}")]
     NoPool { len: usize, limit: usize },
+}
+
+/// A long fragment that is being received.
+struct Body {
+    /// Where to: all of it, or as much as the peer is trusted with for now.
+    buf: Buf,
+    /// How much of it is there.
+    filled: usize,
+    /// The fragment's length.
+    len: usize,
+}
+
+/// What memory a peer gets for a long fragment before its bytes are there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Credit {
+    /// Bytes that are given on the word of a record mark. Without so many left, memory is given as
+    /// it is filled: so a few bytes of many connections cannot take up the pool.
+    pub(super) unfilled: usize,
+    /// What the pool must have left, bytes, when a part of a fragment is given.
+    pub(super) reserve: usize,
 }
 
 /// A record to send.
@@ -62,8 +85,9 @@ pub(super) struct Stream {
     staging: Box<[u8]>,
     /// What of `staging` was received and not used.
     staged: std::ops::Range<usize>,
-    /// A long fragment that is being received, and how much of it is there.
-    body: Option<(Buf, usize)>,
+    body: Option<Body>,
+    /// While a record is incomplete: since when nothing of it has come.
+    waiting_since: Option<Time>,
     /// The pool had no buffer for a fragment.
     starved: bool,
     out: VecDeque<Outbound>,
@@ -83,6 +107,7 @@ impl Stream {
             staging: vec![0; STAGING].into_boxed_slice(),
             staged: 0..0,
             body: None,
+            waiting_since: None,
             starved: false,
             out: VecDeque::new(),
             out_bytes: 0,
@@ -106,6 +131,28 @@ impl Stream {
         self.starved
     }
 
+    /// Memory that the peer has been given and has not filled, bytes.
+    pub(super) fn promised(&self) -> usize {
+        let body = self.body.as_ref();
+        body.map_or(0, |body| body.buf.len() - body.filled)
+    }
+
+    /// Notes whether a record is incomplete for want of bytes: nothing `came`, and `held` is false,
+    /// which says that this side takes none. Returns whether it is.
+    pub(super) fn note_wait(&mut self, came: bool, held: bool, now: Time) -> bool {
+        if held || self.starved || self.reader.at_boundary() {
+            self.waiting_since = None;
+        } else if came || self.waiting_since.is_none() {
+            self.waiting_since = Some(now);
+        }
+        self.waiting_since.is_some()
+    }
+
+    /// While a record is incomplete: since when nothing of it has come.
+    pub(super) fn waiting_since(&self) -> Option<Time> {
+        self.waiting_since
+    }
+
     /// Bytes waiting to be sent.
     pub(super) fn out_bytes(&self) -> usize {
         self.out_bytes
@@ -122,6 +169,7 @@ impl Stream {
         &mut self,
         look: bool,
         pool: &Pool,
+        credit: Credit,
         counters: &mut TcpCounters,
         mut deliver: impl FnMut(Message) -> bool,
     ) -> Result<(), Ended> {
@@ -130,7 +178,7 @@ impl Stream {
         let enough = counters.wire_bytes_received + BURST_BYTES;
         let mut delivered = false;
         for _ in 0..BURST {
-            let more = self.use_staged(pool, counters, &mut |message| {
+            let more = self.use_staged(pool, credit, counters, &mut |message| {
                 delivered = true;
                 deliver(message)
             })?;
@@ -153,6 +201,7 @@ impl Stream {
     fn use_staged(
         &mut self,
         pool: &Pool,
+        credit: Credit,
         counters: &mut TcpCounters,
         deliver: &mut impl FnMut(Message) -> bool,
     ) -> Result<bool, Ended> {
@@ -169,7 +218,9 @@ impl Stream {
                 }
                 Want::Header(_) if staged.is_empty() => return Ok(true),
                 Want::Header(_) => self.staged.start += self.reader.header(staged)?,
-                Want::Body { .. } if self.body.is_some() => return Ok(true),
+                Want::Body { .. } if self.body.is_some() => {
+                    return self.grow(pool, credit, counters);
+                }
                 Want::Body { len, .. } if staged.len() >= len => {
                     let mut body = Bytes::copy_from_slice(&staged[..len]);
                     counters.copied_bytes += len as u64;
@@ -177,22 +228,69 @@ impl Stream {
                     self.staged.start += len;
                 }
                 Want::Body { len, .. } => {
-                    let Ok(mut buf) = pool.alloc(len) else {
-                        let limit = pool.limit();
-                        if len > limit {
-                            return Err(Ended::NoPool { len, limit });
-                        }
-                        self.starved = true;
+                    let filled = staged.len();
+                    let Some(mut buf) = self.body_buf(pool, len, filled, credit)? else {
                         return Ok(false);
                     };
-                    let filled = staged.len();
-                    buf[..filled].copy_from_slice(staged);
+                    buf[..filled].copy_from_slice(&self.staging[self.staged.clone()]);
                     counters.copied_bytes += filled as u64;
                     self.staged = 0..0;
-                    self.body = Some((buf, filled));
+                    self.body = Some(Body { buf, filled, len });
                 }
             }
         }
+    }
+
+    /// A buffer for a fragment of `len` bytes, of which `filled` are there: for all of it, if there
+    /// is credit for the rest. None when it has to wait.
+    fn body_buf(
+        &mut self,
+        pool: &Pool,
+        len: usize,
+        filled: usize,
+        credit: Credit,
+    ) -> Result<Option<Buf>, Ended> {
+        let limit = pool.limit();
+        if len > limit {
+            return Err(Ended::NoPool { len, limit });
+        }
+        let whole = len - filled <= credit.unfilled;
+        let grant = match whole {
+            true => len,
+            false => len.min(FIRST_GRANT.max(filled.saturating_mul(2))),
+        };
+        // Parts that none can complete must not use up the pool among them.
+        let spare = || (limit - pool.in_use()) / 2 >= grant.max(credit.reserve);
+        let buf = (whole || spare()).then(|| pool.alloc(grant));
+        self.starved = !matches!(buf, Some(Ok(_)));
+        Ok(buf.and_then(Result::ok))
+    }
+
+    /// Gives a long fragment more room if it has filled what it had. Returns whether to receive
+    /// more. The copy is paid for in exceptional times only: while many peers have announced much
+    /// and sent little.
+    fn grow(
+        &mut self,
+        pool: &Pool,
+        credit: Credit,
+        counters: &mut TcpCounters,
+    ) -> Result<bool, Ended> {
+        let full = |body: &mut Body| body.filled == body.buf.len();
+        let Some(Body { buf, filled, len }) = self.body.take_if(full) else {
+            return Ok(true);
+        };
+        let larger = self.body_buf(pool, len, filled, credit)?;
+        let more = larger.is_some();
+        let buf = match larger {
+            Some(mut larger) => {
+                larger[..filled].copy_from_slice(&buf);
+                counters.copied_bytes += filled as u64;
+                larger
+            }
+            None => buf,
+        };
+        self.body = Some(Body { buf, filled, len });
+        Ok(more)
     }
 
     /// Receives once: the rest of a long fragment straight into its buffer, and what follows it,
@@ -201,10 +299,16 @@ impl Stream {
         counters.receive_calls += 1;
         let (n, wanted) = match &mut self.body {
             None => (self.socket.read(&mut self.staging)?, self.staging.len()),
-            Some((buf, filled)) => {
+            Some(Body { buf, filled, len }) => {
+                let whole = buf.len() == *len;
                 let rest = &mut buf[*filled..];
-                let wanted = rest.len() + self.staging.len();
-                let mut into = [IoSliceMut::new(rest), IoSliceMut::new(&mut self.staging)];
+                // What follows a part of a fragment is its next part, which belongs into a buffer.
+                let staging = match whole {
+                    true => &mut self.staging[..],
+                    false => &mut [],
+                };
+                let wanted = rest.len() + staging.len();
+                let mut into = [IoSliceMut::new(rest), IoSliceMut::new(staging)];
                 (self.socket.read_vectored(&mut into)?, wanted)
             }
         };
@@ -216,15 +320,13 @@ impl Stream {
         // the stream was reported together with what came before it.
         self.readable = n == wanted || self.closed;
         let mut staged = n;
-        if let Some((buf, filled)) = &mut self.body {
-            let direct = n.min(buf.len() - *filled);
-            *filled += direct;
+        if let Some(body) = &mut self.body {
+            let direct = n.min(body.buf.len() - body.filled);
+            body.filled += direct;
             staged -= direct;
-            if *filled == buf.len()
-                && let Some((buf, _)) = self.body.take()
-            {
-                self.reader.body(&mut buf.freeze());
-            }
+        }
+        if let Some(body) = self.body.take_if(|body| body.filled == body.len) {
+            self.reader.body(&mut body.buf.freeze());
         }
         self.staged = 0..staged;
         Ok(())

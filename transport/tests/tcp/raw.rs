@@ -22,13 +22,13 @@ fn null(xid: u32) -> Vec<u8> {
     header.encode().to_vec()
 }
 
-fn framed(record: &[u8]) -> Vec<u8> {
+pub(crate) fn framed(record: &[u8]) -> Vec<u8> {
     let mut out = record::header(record.len() as u64).unwrap().to_vec();
     out.extend(record);
     out
 }
 
-fn raw(address: SocketAddr) -> TcpStream {
+pub(crate) fn raw(address: SocketAddr) -> TcpStream {
     let socket = TcpStream::connect(address).unwrap();
     let limit = Some(Duration::from_secs(10));
     socket.set_read_timeout(limit).unwrap();
@@ -42,7 +42,7 @@ fn read_reply(socket: &mut TcpStream) -> u32 {
     u32::from_be_bytes(reply[4..8].try_into().unwrap())
 }
 
-fn is_closed(socket: &mut TcpStream) -> bool {
+pub(crate) fn is_closed(socket: &mut TcpStream) -> bool {
     match socket.read(&mut [0; 1]) {
         Ok(n) => n == 0,
         Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use onc_rpc::{AcceptStatus, Encoder, Message};
+use onc_rpc::{AcceptStatus, CallHeader, Credential, Encoder, Message, Verifier};
 use rpc_transport::{
     Call, CallError, Client, ClientOptions, Denial, Outcome, Programs, Reply, Request, Runtime,
     Server, ServerOptions, ServerStats, Service, Stop, TcpClient, TcpOptions, TcpServer,
@@ -186,6 +186,21 @@ pub(crate) fn number(proc: u32, number: u32) -> Call {
     let mut args = Encoder::new();
     args.u32(number);
     call(proc, args.finish())
+}
+
+/// A call as it is sent, record mark not included.
+pub(crate) fn called(xid: u32, call: Call) -> Vec<u8> {
+    let header = CallHeader {
+        xid,
+        prog: call.prog,
+        vers: call.vers,
+        proc: call.proc,
+        cred: Credential::None,
+        verf: Verifier::default(),
+    };
+    let mut message = call.args;
+    message.prepend(header.encode());
+    message.gather(|_| true).concat()
 }
 
 pub(crate) fn echoed(reply: &Reply) -> Bytes {
