@@ -10,6 +10,7 @@
 //! something code above can get wrong.
 
 mod device;
+mod keep_alive;
 mod mem;
 mod time;
 
@@ -23,5 +24,6 @@ pub use device::{
     Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, PostError, QpId, Region,
     RemoteSegment, RequestId, SendWr, Stag, Success, WorkError, WrId,
 };
+pub use keep_alive::keep_alive;
 pub use mem::{Buf, Pool, PoolExhausted};
 pub use time::{Clock, Time};

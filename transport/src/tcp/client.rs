@@ -11,7 +11,7 @@ use verbs::{Poller, Time};
 
 use super::set::StreamSet;
 use super::stream::Ended;
-use super::{TcpCounters, TcpOptions};
+use super::{TcpCounters, TcpOptions, prepare};
 use crate::{CallError, ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
 
 /// A port for calls over TCP.
@@ -117,7 +117,7 @@ fn connected(socket: &TcpStream) -> io::Result<bool> {
     }
     match socket.peer_addr() {
         Ok(_) => {
-            socket.set_nodelay(true)?;
+            prepare(socket)?;
             Ok(true)
         }
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),

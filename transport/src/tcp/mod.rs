@@ -9,6 +9,10 @@ mod stream;
 pub use client::TcpClient;
 pub use server::TcpServer;
 
+use std::io;
+use std::time::Duration;
+
+use mio::net::TcpStream;
 use verbs::Pool;
 use verbs::middleware::Shaper;
 
@@ -17,6 +21,8 @@ use verbs::middleware::Shaper;
 pub const DEFAULT_MAX_RECORD: u32 = (1 << 20) + (1 << 16);
 /// What a port's pool hands out at a time by default, bytes.
 const DEFAULT_POOL: usize = 1 << 30;
+/// How long a record may stand still by default: TCP has sent what was lost many times by then.
+const DEFAULT_RECORD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Calls of one connection that a server works on at a time by default.
 const DEFAULT_MAX_CALLS: usize = 256;
 /// Connections that a server takes at a time by default.
@@ -25,13 +31,18 @@ const DEFAULT_MAX_CONNECTIONS: usize = 1024;
 /// Options of a [`TcpClient`] or [`TcpServer`].
 #[derive(Clone, Debug)]
 pub struct TcpOptions {
-    /// Where long records are received into.
+    /// Where long records are received into. A quarter of it may be promised to peers that have
+    /// announced a record and not sent it; beyond that, they get memory as they send, which costs
+    /// copies.
     pub pool: Pool,
     /// Longest record taken, bytes. A peer that sends a longer one loses its connection.
     pub max_record: u32,
     /// An added link that records go out through, for measurements. All connections of the port
     /// share it.
     pub link: Option<Shaper>,
+    /// Server: how long a record that has begun may go without a further byte, before the
+    /// connection is closed. (A client has its calls' time-outs.)
+    pub record_timeout: Duration,
     /// Server: calls of one connection that are worked on at a time. The connection is not read
     /// from when there are as many.
     pub max_calls: usize,
@@ -45,6 +56,7 @@ impl Default for TcpOptions {
             pool: Pool::new(DEFAULT_POOL),
             max_record: DEFAULT_MAX_RECORD,
             link: None,
+            record_timeout: DEFAULT_RECORD_TIMEOUT,
             max_calls: DEFAULT_MAX_CALLS,
             max_connections: DEFAULT_MAX_CONNECTIONS,
         }
@@ -66,8 +78,16 @@ pub struct TcpCounters {
     pub wire_bytes_sent: u64,
     /// Bytes taken from TCP, likewise.
     pub wire_bytes_received: u64,
-    /// Bytes copied in user space: short records, and the beginnings of long ones.
+    /// Bytes copied in user space: short records, the beginnings of long ones, and what came of
+    /// those that got their memory bit by bit ([`TcpOptions::pool`]).
     pub copied_bytes: u64,
     /// Times a wait for something to happen was ended by something happening.
     pub interrupts: u64,
+}
+
+/// Prepares a connected socket.
+fn prepare(socket: &TcpStream) -> io::Result<()> {
+    // Records are handed over whole: there is nothing to wait for.
+    socket.set_nodelay(true)?;
+    Ok(verbs::keep_alive(socket)?)
 }

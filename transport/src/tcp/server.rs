@@ -12,7 +12,7 @@ use onc_rpc::Message;
 use verbs::{Poller, Pool, Time};
 
 use super::set::StreamSet;
-use super::{TcpCounters, TcpOptions};
+use super::{TcpCounters, TcpOptions, prepare};
 use crate::poll_loop::earlier;
 use crate::{ConnId, ServerEvent, ServerPort, Source};
 
@@ -111,9 +111,7 @@ impl TcpServer {
             outstanding: 0,
             next_token: 0,
         };
-        let inserted = socket
-            .set_nodelay(true)
-            .and_then(|()| self.set.insert(socket, connection));
+        let inserted = prepare(&socket).and_then(|()| self.set.insert(socket, connection));
         match inserted {
             Ok(conn) => {
                 if let Some((index, member)) = self.set.find(conn) {
@@ -188,6 +186,13 @@ impl Source for TcpServer {
             self.visit(index, now);
         }
         self.visits = visits;
+        for index in self.set.stalled(now) {
+            if let Some(member) = self.set.get(index) {
+                let (conn, limit) = (member.id, self.set.options.record_timeout);
+                let reason = format!("a record that stood still for {limit:?}");
+                self.end(index, conn, reason);
+            }
+        }
         !self.events.is_empty()
     }
 
@@ -196,7 +201,8 @@ impl Source for TcpServer {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        earlier(self.accept_at, self.set.next_deadline())
+        let stalled = self.set.stalled_at();
+        earlier(earlier(self.accept_at, stalled), self.set.next_deadline())
     }
 
     fn set_busy_poll(&mut self, on: bool) {

@@ -9,7 +9,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use smallvec::SmallVec;
 
 use super::mpa;
-use crate::ConnectError;
+use crate::{ConnectError, keep_alive};
 
 /// MSS that any path has (RFC 9293, section 3.7.1), for systems that do not tell.
 const DEFAULT_MSS: u32 = 536;
@@ -22,6 +22,9 @@ pub(super) fn prepare(socket: &TcpStream) {
     // Messages go out when they are posted. It can only fail on a socket that is dead already.
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY");
+    }
+    if let Err(error) = keep_alive(socket) {
+        tracing::debug!(%error, "no keep-alive");
     }
 }
 
@@ -82,6 +85,16 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
+
+    #[test]
+    fn a_prepared_socket_sends_at_once_and_notices_that_its_peer_is_gone() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = TcpStream::from_std(socket);
+        prepare(&socket);
+        assert!(socket.nodelay().unwrap());
+        assert_eq!(rustix::net::sockopt::socket_keepalive(&socket), Ok(true));
+    }
 
     #[test]
     fn reasons_are_told_apart() {
