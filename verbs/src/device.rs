@@ -16,7 +16,7 @@ use crate::{Buf, Pool, Time};
 pub struct QpId(pub u64);
 
 /// A listening address of one device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId(pub u64);
 
 /// A connection request that waits for [`Device::accept`] or [`Device::reject`].

@@ -7,6 +7,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use verbs::Clock;
 
 use super::lock::{exclusive, shared};
 use super::{
@@ -47,6 +50,7 @@ pub struct MemoryFs {
     names: Mutex<()>,
     next_ino: AtomicU64,
     budget: Budget,
+    clock: Clock,
 }
 
 /// An empty file system could not be made: no randomness to be had.
@@ -61,13 +65,27 @@ impl MemoryFs {
     /// # Errors
     /// When the system has no random numbers.
     pub fn new(limit: u64) -> Result<Self, NoRandomness> {
+        let instance = getrandom::u64().map_err(NoRandomness)?;
+        let verifier = getrandom::u64().map_err(NoRandomness)?.to_be_bytes();
+        Ok(Self::with(limit, instance, verifier, Clock::monotonic()))
+    }
+
+    /// The same with nothing left to chance: for a simulation, whose `clock` is also the one that
+    /// attributes are dated by (as if its zero were the epoch).
+    #[must_use]
+    pub fn simulated(limit: u64, instance: u64, clock: Clock) -> Self {
+        Self::with(limit, instance, instance.to_be_bytes(), clock)
+    }
+
+    fn with(limit: u64, instance: u64, verifier: Verifier, clock: Clock) -> Self {
         let fs = Self {
-            instance: getrandom::u64().map_err(NoRandomness)?,
-            verifier: getrandom::u64().map_err(NoRandomness)?.to_be_bytes(),
+            instance,
+            verifier,
             nodes: RwLock::default(),
             names: Mutex::default(),
             next_ino: AtomicU64::new(ROOT),
             budget: Budget::new(limit),
+            clock,
         };
         let plan = SetAttributes {
             mode: Some(0o1777),
@@ -82,7 +100,21 @@ impl MemoryFs {
         );
         debug_assert_eq!(root.ino, ROOT);
         exclusive(&fs.nodes).insert(ROOT, root);
-        Ok(fs)
+        fs
+    }
+
+    /// The time, for attributes.
+    fn now(&self) -> NfsTime {
+        let since = match self.clock.is_simulated() {
+            true => self.clock.now().since(verbs::Time::ZERO),
+            false => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default(),
+        };
+        NfsTime {
+            seconds: u32::try_from(since.as_secs()).unwrap_or(u32::MAX),
+            nanos: since.subsec_nanos(),
+        }
     }
 
     /// Bytes in use of the limit.
@@ -135,9 +167,9 @@ impl MemoryFs {
             },
             body,
         };
-        state.touched();
+        state.touched(self.now());
         state.attributes.atime = state.attributes.mtime;
-        state.apply(plan);
+        state.apply(plan, self.now());
         Arc::new(Node {
             ino,
             state: RwLock::new(state),
@@ -207,13 +239,13 @@ impl FileSystem for MemoryFs {
             let plan = permission::plan_setattr(&state.attributes, set, who)?;
             if let Some(size) = plan.size {
                 file(state)?.resize(size, &self.budget)?;
-                state.touched();
+                state.touched(self.now());
             }
             if let Body::File { made_by, .. } = &mut state.body {
                 // The client has its reply to the CREATE: it will not repeat it.
                 *made_by = None;
             }
-            state.apply(&plan);
+            state.apply(&plan, self.now());
             Ok(())
         })
     }
@@ -270,7 +302,7 @@ impl FileSystem for MemoryFs {
                 if !who.is_root() {
                     state.attributes.mode = permission::without_set_id(state.attributes.mode);
                 }
-                state.touched();
+                state.touched(self.now());
             }
             Ok(Written {
                 count: data.len() as u32,

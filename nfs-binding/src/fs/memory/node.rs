@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::content::Content;
 use crate::fs::{FsError, FsResult, permission};
@@ -146,8 +145,7 @@ impl State {
     }
 
     /// Sets the attributes that are planned, sizes excepted.
-    pub(super) fn apply(&mut self, plan: &SetAttributes) {
-        let now = now();
+    pub(super) fn apply(&mut self, plan: &SetAttributes, now: NfsTime) {
         let attributes = &mut self.attributes;
         if let Some(mode) = plan.mode {
             attributes.mode = mode & permission::MODE_BITS;
@@ -168,8 +166,7 @@ impl State {
     }
 
     /// Notes that the content was changed.
-    pub(super) fn touched(&mut self) {
-        let now = now();
+    pub(super) fn touched(&mut self, now: NfsTime) {
         self.attributes.mtime = now;
         self.attributes.ctime = now;
         match &self.body {
@@ -187,16 +184,5 @@ impl State {
             }
             Body::Special => {}
         }
-    }
-}
-
-/// The time, for attributes.
-pub(super) fn now() -> NfsTime {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    NfsTime {
-        seconds: u32::try_from(since.as_secs()).unwrap_or(u32::MAX),
-        nanos: since.subsec_nanos(),
     }
 }

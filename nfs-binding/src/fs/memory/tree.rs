@@ -95,7 +95,7 @@ impl MemoryFs {
             if object.attributes.file_type == FileType::Directory {
                 state.attributes.nlink += 1;
             }
-            state.touched();
+            state.touched(self.now());
             exclusive(&self.nodes).insert(node.ino, node);
             Ok(object)
         })
@@ -218,7 +218,7 @@ impl MemoryFs {
                 _ => {}
             }
             self.drop_entry(state, name, &victim)?;
-            state.touched();
+            state.touched(self.now());
             Ok(victim)
         });
         let result = change.result.map(|victim| self.drop_link(&victim.node));
@@ -246,7 +246,7 @@ impl MemoryFs {
             _ => state.attributes.nlink - 1,
         };
         state.attributes.nlink = left;
-        state.attributes.ctime = node::now();
+        state.attributes.ctime = self.now();
         if left > 0 {
             return;
         }
@@ -286,13 +286,13 @@ impl MemoryFs {
             }
             self.budget.take(Entries::cost(name))?;
             state.entries_mut()?.insert(name, target.ino);
-            state.touched();
+            state.touched(self.now());
             Ok(target)
         });
         let result = change.result.map(|target| {
             let mut state = exclusive(&target.state);
             state.attributes.nlink += 1;
-            state.attributes.ctime = node::now();
+            state.attributes.ctime = self.now();
             state.attributes.clone()
         });
         Change {
@@ -331,7 +331,7 @@ impl MemoryFs {
             if source.is_directory() {
                 state.attributes.nlink += 1;
             }
-            state.touched();
+            state.touched(self.now());
             Ok(state.attributes.fileid)
         });
         let to_wcc = added.wcc;
@@ -344,14 +344,14 @@ impl MemoryFs {
         } else {
             self.change(from_dir, |state| {
                 self.drop_entry(state, from, &source)?;
-                state.touched();
+                state.touched(self.now());
                 Ok(())
             })
             .wcc
         };
         {
             let mut state = exclusive(&source.node.state);
-            state.attributes.ctime = node::now();
+            state.attributes.ctime = self.now();
             if let Body::Directory(entries) = &mut state.body {
                 entries.parent = parent;
             }

@@ -1,0 +1,62 @@
+//! Numbers that follow from a seed.
+
+use std::time::Duration;
+
+/// A generator of numbers that look random and repeat exactly: SplitMix64, which has a period of
+/// 2^64 and passes the usual tests. Not for secrets.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// From a seed. Every seed is as good as any other.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A generator for one purpose: what is drawn from it does not change what is drawn from this
+    /// one later, nor from those for other purposes.
+    #[must_use]
+    pub const fn split(&self, purpose: u64) -> Self {
+        let mut child = Self(self.0 ^ purpose.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        let seed = child.next();
+        Self(seed)
+    }
+
+    /// 64 bits.
+    pub const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`; 0 when that is 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// A number from `low` to `high`, both included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below((high - low).saturating_add(1))
+    }
+
+    /// True `parts` times in a million.
+    pub fn chance(&mut self, parts: u32) -> bool {
+        parts > 0 && self.below(1_000_000) < u64::from(parts)
+    }
+
+    /// A duration shorter than `end`.
+    pub fn duration(&mut self, end: Duration) -> Duration {
+        Duration::from_nanos(self.below(u64::try_from(end.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// One of `options`.
+    ///
+    /// # Panics
+    /// When there are none.
+    pub fn pick<T: Copy>(&mut self, options: &[T]) -> T {
+        options[self.below(options.len() as u64) as usize]
+    }
+}
