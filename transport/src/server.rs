@@ -15,7 +15,7 @@ use verbs::{Clock, Pool, Time};
 
 use crate::dispatch::{Verdict, answer, judge};
 use crate::poll_loop::{Armed, PollLoop, Wake};
-use crate::reply_cache::{CallKey, Known, ReplyCache};
+use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, Known, ReplyCache};
 use crate::workers::{Workers, catch};
 use crate::{ConnId, Outcome, Request, ServerEvent, ServerPort, Service, ServiceReply, Stop};
 
@@ -31,7 +31,9 @@ pub struct ServerOptions {
     /// Calls that wait for a worker or run on one, at most. With as many, no further calls are
     /// taken from the ports, which then hold their clients back.
     pub max_jobs: usize,
-    /// Replies kept for retransmissions, at most.
+    /// Replies kept for retransmissions, at most. By default twice as many as there can be calls
+    /// outstanding with the default connections and credits; when fewer are kept, a client that
+    /// comes back late may have a call executed twice.
     pub reply_cache_entries: usize,
     /// Memory for them, bytes, at most.
     pub reply_cache_bytes: usize,
@@ -49,8 +51,8 @@ impl Default for ServerOptions {
         Self {
             workers: 4,
             max_jobs: 1024,
-            reply_cache_entries: 4096,
-            reply_cache_bytes: 16 << 20,
+            reply_cache_entries: DEFAULT_ENTRIES,
+            reply_cache_bytes: DEFAULT_BYTES,
             max_connections: 1024,
             idle_timeout: DEFAULT_IDLE,
             busy_poll: false,
@@ -314,7 +316,7 @@ impl Server {
     /// call is in progress, takes the earlier transmission's place: it came over a newer
     /// connection, and the earlier one may be dead.
     fn is_new(&mut self, key: CallKey, origin: Origin, now: Time) -> bool {
-        match self.cache.look_up(key, self.running.vacant_key()) {
+        match self.cache.look_up(key, self.running.vacant_key(), now) {
             Known::New => true,
             Known::Done(reply) => {
                 self.stats.replayed += 1;
@@ -387,7 +389,7 @@ impl Server {
     ) {
         let message = answer(xid, reply);
         if let Some(key) = key {
-            self.cache.finish(key, message.clone());
+            self.cache.finish(key, message.clone(), now);
         }
         self.reply(origin, Some(message), now);
     }
