@@ -216,6 +216,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         }
         let key = (attributes.fsid, attributes.fileid);
         let nlink = u64::from(attributes.nlink);
+        let is_file = attributes.file_type == FileType::Regular;
         if nlink < 2 {
             self.object(&item, &object).await.map_err(alone)?;
             return Ok(Outcome::Done);
@@ -225,6 +226,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
             Turn::Wait => Ok(Outcome::Wait),
             Turn::Link(item, place) => {
                 self.link(&item, &place).map_err(alone)?;
+                self.ledger.entry(is_file);
                 Ok(Outcome::Done)
             }
             Turn::Copy(mut item) => {
@@ -253,7 +255,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let local = &item.dir.info.local;
         let kept = local.finish_entry(item.local(), &keep);
         self.note_owner(kept.map_err(item.failed("setting attributes of"))?);
-        self.ledger.count(|totals| totals.others += 1);
+        self.ledger.entry(false);
         Ok(())
     }
 
@@ -315,7 +317,6 @@ impl<'m, C: RpcClient> Get<'m, C> {
         if !same {
             self.make(item, || from.make_link(path, to, name))?;
         }
-        self.ledger.count(|totals| totals.others += 1);
         Ok(())
     }
 

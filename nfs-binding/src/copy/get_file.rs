@@ -115,7 +115,7 @@ impl<C: RpcClient> Get<'_, C> {
         let changed = target.changed.get();
         target.partial.put_in_place()?;
         self.note_owner(kept);
-        self.ledger.count(|totals| totals.files += 1);
+        self.ledger.entry(true);
         if changed {
             let path = item.at().display();
             self.ledger.problem(CopyError::Changed { path });

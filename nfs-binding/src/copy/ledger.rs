@@ -39,6 +39,15 @@ impl<'p> Ledger<'p> {
         (self.progress.borrow_mut())(&totals);
     }
 
+    /// Counts a name that is done and is no directory's. All copies and removals count names, so
+    /// that what they say of one tree agrees.
+    pub(super) fn entry(&self, is_file: bool) {
+        self.count(|totals| match is_file {
+            true => totals.files += 1,
+            false => totals.others += 1,
+        });
+    }
+
     /// Notes what went wrong.
     pub(super) fn problem(&self, error: CopyError) {
         tracing::debug!(%error, "copy");

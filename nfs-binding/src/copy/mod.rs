@@ -110,11 +110,11 @@ pub enum Sparse {
 /// What has been done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Regular files done.
+    /// Regular files done; of one that has several names, each.
     pub files: u64,
     /// Directories done.
     pub directories: u64,
-    /// Symbolic links, hard links and special files done.
+    /// Symbolic links and special files done.
     pub others: u64,
     /// Bytes of file data moved; holes are not.
     pub bytes: u64,

@@ -241,7 +241,7 @@ impl<C: RpcClient> Put<'_, C> {
         match self.links.found(meta.key, meta.nlink, item) {
             Turn::Wait => Ok(Outcome::Wait),
             Turn::Link(item, object) => {
-                self.link(&item, object).await.map_err(alone)?;
+                self.link(&item, object, &meta).await.map_err(alone)?;
                 Ok(Outcome::Done)
             }
             Turn::Copy(item) => match self.object(&item, &meta).await {
@@ -259,7 +259,7 @@ impl<C: RpcClient> Put<'_, C> {
         let object = self.special(item, meta).await?;
         let at = item.dir.at(item.name());
         self.finish(object, meta, &at).await?;
-        self.ledger.count(|totals| totals.others += 1);
+        self.ledger.entry(false);
         Ok(object)
     }
 

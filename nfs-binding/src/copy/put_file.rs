@@ -81,7 +81,7 @@ impl<C: RpcClient> Put<'_, C> {
         let now = stat_file(&source.fd).map_err(|e| file_error("reading", path(), e))?;
         self.finish(source.remote, &meta, &at).await?;
         unfinished.done = true;
-        self.ledger.count(|totals| totals.files += 1);
+        self.ledger.entry(true);
         if source.short.get() || !now.is_same_version(&meta) {
             let path = at.display();
             self.ledger.problem(CopyError::Changed { path });

@@ -95,7 +95,12 @@ impl<C: RpcClient> Put<'_, C> {
     }
 
     /// Gives an object that was copied a further name.
-    pub(super) async fn link(&self, item: &Item, object: FileHandle) -> Result<(), CopyError> {
+    pub(super) async fn link(
+        &self,
+        item: &Item,
+        object: FileHandle,
+        meta: &Meta,
+    ) -> Result<(), CopyError> {
         let (dir, name) = (item.dir.info.remote, item.name());
         let at = item.dir.at(name);
         match self.mount.link(object, dir, name, &at).await {
@@ -110,7 +115,7 @@ impl<C: RpcClient> Put<'_, C> {
             }
             outcome => outcome?,
         }
-        self.ledger.count(|totals| totals.others += 1);
+        self.ledger.entry(meta.kind == Kind::RegularFile);
         Ok(())
     }
 

@@ -116,10 +116,7 @@ impl<C: RpcClient> Remove<'_, C> {
         };
         if file_type != FileType::Directory {
             gone(self.mount.remove(dir, name, &at).await)?;
-            self.ledger.count(|totals| match file_type {
-                FileType::Regular => totals.files += 1,
-                _ => totals.others += 1,
-            });
+            self.ledger.entry(file_type == FileType::Regular);
             return Ok(None);
         }
         if !self.options.recursive {

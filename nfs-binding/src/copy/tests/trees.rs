@@ -36,6 +36,11 @@ fn an_odd_tree_goes_to_a_directory_and_comes_back() {
         assert_eq!(counted, snapshot(&rig.local("tree")).len() as u64);
         assert_eq!(totals.bytes_again, 0);
     }
+    let gone = rig.remove("copy").totals;
+    for totals in [there.totals, back.totals] {
+        let of = |t: &Totals| (t.files, t.directories, t.others);
+        assert_eq!(of(&totals), of(&gone), "all three count alike");
+    }
     assert!(
         rig.server.calls::<nfs::Commit>() > 0,
         "long files are committed"
