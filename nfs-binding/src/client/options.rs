@@ -87,11 +87,13 @@ impl Default for MountOptions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// No such option.
-    #[error("unknown mount option {option:?}; known are {known}")]
+    #[error("unknown mount option {option:?}{}; known are {known}, and those of nfs(5)", meant(.near))]
     Unknown {
         /// As given.
         option: String,
-        /// All that are known.
+        /// One that may have been meant.
+        near: Option<&'static str>,
+        /// All that have an effect.
         known: String,
     },
     /// The option's value is not one of those it can have.
@@ -112,6 +114,10 @@ pub enum OptionError {
         /// What is wrong.
         problem: &'static str,
     },
+}
+
+fn meant(near: &Option<&str>) -> String {
+    near.map_or_else(String::new, |near| format!(": did you mean {near}?"))
 }
 
 /// Options of nfs(5) and mount(8) that say nothing to a client without a cache, locks or a kernel:
@@ -259,10 +265,10 @@ impl MountOptions {
                 given.text()?;
             }
             _ => {
-                let known: Vec<&str> = WITH_EFFECT.iter().chain(WITHOUT_EFFECT).copied().collect();
                 return Err(OptionError::Unknown {
                     option: option.to_owned(),
-                    known: known.join(", "),
+                    near: nearest(name),
+                    known: WITH_EFFECT.join(", "),
                 });
             }
         }
@@ -285,6 +291,20 @@ impl MountOptions {
             || self.mount_host.is_some()
             || self.mount_proto.is_some_and(|proto| proto != self.proto)
     }
+}
+
+/// The known option that `name` is likely a slip of the pen of: one letter in a few is missing,
+/// wrong, too many or swapped with its neighbour.
+fn nearest(name: &str) -> Option<&'static str> {
+    let known = WITH_EFFECT.iter().chain(WITHOUT_EFFECT).copied();
+    let distance = |option: &str| {
+        let known = option.split('=').next().unwrap_or(option);
+        strsim::osa_distance(name, known)
+    };
+    let (near, slips) = known
+        .map(|option| (option, distance(option)))
+        .min_by_key(|&(_, slips)| slips)?;
+    (slips <= 1 + name.len() / 5).then_some(near)
 }
 
 /// One option as given.
@@ -404,6 +424,19 @@ mod tests {
         let unknown = error("hard,rzise=1");
         assert!(unknown.to_string().contains("rzise=1"));
         assert!(unknown.to_string().contains("rsize=, wsize="), "{unknown}");
+        for (slip, meant) in [
+            ("rzise=1", Some("rsize=")),
+            ("nconect=4", Some("nconnect=")),
+            ("prot=tcp", Some("proto=rdma|tcp")),
+            ("nolokc", Some("nolock")),
+            ("frobnicate=1", None),
+            ("x", None),
+        ] {
+            let OptionError::Unknown { near, .. } = error(slip) else {
+                panic!("{slip} is known");
+            };
+            assert_eq!(near, meant, "{slip}");
+        }
         assert_eq!(
             error("vers=4.2").to_string(),
             "mount option vers=4.2: 3, the only version here, is wanted"
