@@ -17,6 +17,14 @@ pub(crate) enum Failure {
     /// The work could not be done.
     #[error("{0}")]
     Work(String),
+    /// A signal ended it.
+    #[error("{what}: interrupted")]
+    Interrupted {
+        /// What was being done.
+        what: String,
+        /// The signal.
+        signal: i32,
+    },
     /// Nobody reads standard output any more (`rpcrdma ls … | head`): no reason to complain.
     #[error("standard output was closed")]
     OutputClosed,
@@ -38,7 +46,7 @@ impl Failure {
         match self {
             Self::Usage(_) => ExitCode::from(USAGE),
             Self::OutputClosed => ExitCode::SUCCESS,
-            Self::Work(_) => ExitCode::FAILURE,
+            Self::Work(_) | Self::Interrupted { .. } => ExitCode::FAILURE,
         }
     }
 }

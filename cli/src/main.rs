@@ -6,6 +6,7 @@ mod args;
 mod compare;
 mod failure;
 mod files;
+mod interrupt;
 mod logging;
 mod output;
 mod ping;
@@ -28,6 +29,9 @@ fn main() -> ExitCode {
         Err(failure) => {
             if !matches!(failure, Failure::OutputClosed) {
                 output::complain(&failure);
+            }
+            if let Failure::Interrupted { signal, .. } = failure {
+                interrupt::die(signal);
             }
             failure.exit_code()
         }

@@ -1,15 +1,17 @@
 //! `ping`: one call after the other, timed.
 
-use std::thread;
+use std::pin::pin;
 use std::time::Instant;
 
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use nfs_binding::client::{Follow, NfsUrl};
 use nfs_binding::proto::{FileHandle, SetAttributes};
 
 use crate::args::{PingArgs, PingOp};
 use crate::compare::{Latency, Op, Target};
 use crate::failure::{Context, Failure};
+use crate::interrupt::Interruptible;
 use crate::output;
 use crate::transport::{Access, Mounted, Reached};
 
@@ -100,17 +102,35 @@ fn size(asked: u64, mounted: &Mounted, op: PingOp) -> Result<u32, Failure> {
 
 fn measure(args: &PingArgs, reached: &Reached, target: &Target, op: Op) -> Result<(), Failure> {
     let runtime = &reached.runtime;
-    for _ in 0..args.count.min(WARM_UP) {
-        runtime.block_on(target.perform(op))?;
-    }
+    let interruptible = Interruptible::new()?;
+    let interrupt = interruptible.interrupt();
     let mut latency = Latency::new();
-    for _ in 0..args.count {
-        if !args.interval.0.is_zero() {
-            thread::sleep(args.interval.0);
+    let interrupted = {
+        let calls = pin!(async {
+            for _ in 0..args.count.min(WARM_UP) {
+                target.perform(op).await?;
+            }
+            for _ in 0..args.count {
+                if !args.interval.0.is_zero() {
+                    runtime.sleep(args.interval.0).await;
+                }
+                let start = Instant::now();
+                target.perform(op).await?;
+                latency.record(start.elapsed());
+            }
+            Ok::<_, Failure>(())
+        });
+        match runtime.block_on(select(calls, pin!(interrupt.wait()))) {
+            Either::Left((result, _)) => {
+                result?;
+                false
+            }
+            Either::Right(_) => true,
         }
-        let start = Instant::now();
-        runtime.block_on(target.perform(op))?;
-        latency.record(start.elapsed());
+    };
+    // As ping(8): interrupted, it says what it has so far, and fails only if that is nothing.
+    if interrupted && latency.count() == 0 {
+        return Err(interruptible.failure(&args.target));
     }
     report(args, op, &latency)
 }

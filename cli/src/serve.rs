@@ -3,22 +3,23 @@
 use std::cell::RefCell;
 use std::env;
 use std::fs;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread;
 
+use nfs_binding::client::Proto;
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::fs::{DirectoryFs, MemoryFs};
 use nfs_binding::server::{Export, ExportOptions, ExportSpec, HandleKey, NfsServer};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
-use rpc_transport::{Server, ServerOptions, Service, Stop, TcpServer};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use rpc_transport::{Server, ServerOptions, ServerPort, Service, Stop, TcpServer};
+use verbs::DeviceError;
 
 use crate::args::ServeArgs;
 use crate::failure::{Context, Failure};
+use crate::interrupt;
 use crate::output;
 use crate::transport::{DEFAULT_DEVICE, LinkOptions};
 
@@ -43,37 +44,77 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     };
     let (exports, key) = (exports(args)?, key(args)?);
     let describe = |export: &Export| format!("export {} {}", export.path, export.options);
-    let lines: Vec<String> = exports.iter().map(describe).collect();
+    let exported: Vec<String> = exports.iter().map(describe).collect();
     let service = NfsServer::new(exports, key).map_err(|e| Failure::Usage(e.to_string()))?;
     let mut server = Server::new(Box::new(service), options).context("cannot start the server")?;
 
-    let address = SocketAddr::new(args.listen, args.port);
+    let mut listening = Vec::new();
     let mut rdma = RdmaServer::new(link.device(DEFAULT_DEVICE)?, RdmaServerOptions::default());
-    let rdma_address = rdma
-        .listen(address)
-        .context(format_args!("cannot listen on {address} for RDMA"))?;
-    let address = SocketAddr::new(args.listen, args.tcp_port);
-    let tcp = TcpServer::bind(address, link.tcp())
-        .context(format_args!("cannot listen on {address} for TCP"))?;
-    let tcp_address = tcp.local_addr();
-    for port in [
-        Rc::new(RefCell::new(rdma)) as Rc<RefCell<dyn rpc_transport::ServerPort>>,
-        Rc::new(RefCell::new(tcp)),
-    ] {
+    let addresses = addresses(&args.listen)?;
+    for &ip in &addresses {
+        let address = SocketAddr::new(ip, args.port);
+        let heard = rdma
+            .listen(address)
+            .map_err(|error| cannot_listen(address, Proto::Rdma, listen_error(error)))?;
+        listening.push(format!("listening rdma {heard} {DEFAULT_DEVICE}"));
+    }
+    let mut ports: Vec<Rc<RefCell<dyn ServerPort>>> = vec![Rc::new(RefCell::new(rdma))];
+    for &ip in &addresses {
+        let address = SocketAddr::new(ip, args.tcp_port);
+        let tcp = TcpServer::bind(address, link.tcp())
+            .map_err(|error| cannot_listen(address, Proto::Tcp, error))?;
+        listening.push(format!("listening tcp {}", tcp.local_addr()));
+        ports.push(Rc::new(RefCell::new(tcp)));
+    }
+    for port in ports {
         server.add_port(port).context("cannot set up polling")?;
     }
 
     let stop = stop_on_signal()?;
-    for line in lines {
+    for line in exported.iter().chain(&listening) {
         say(format_args!("{line}"))?;
     }
-    say(format_args!(
-        "listening rdma {rdma_address} {DEFAULT_DEVICE}"
-    ))?;
-    say(format_args!("listening tcp {tcp_address}"))?;
     server.run(&stop);
     tracing::info!("ended by a signal");
     Ok(())
+}
+
+/// The addresses that `--listen` means.
+fn addresses(listen: &str) -> Result<Vec<IpAddr>, Failure> {
+    if let Ok(ip) = listen.parse() {
+        return Ok(vec![ip]);
+    }
+    let what = format!("--listen {listen}: neither an address nor a name of one");
+    let found = (listen, 0).to_socket_addrs().context(what)?;
+    let mut addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+    addresses.sort();
+    addresses.dedup();
+    Ok(addresses)
+}
+
+/// What the operating system said, without what the device tried: that is known here.
+fn listen_error(error: DeviceError) -> io::Error {
+    match error {
+        DeviceError::System { source, .. } => source,
+        other => io::Error::other(other),
+    }
+}
+
+/// Says what to do about the usual reasons.
+fn cannot_listen(address: SocketAddr, proto: Proto, error: io::Error) -> Failure {
+    let (name, option) = match proto {
+        Proto::Rdma => ("RDMA", "--port"),
+        Proto::Tcp => ("TCP", "--tcp-port"),
+    };
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => format!("; another server has that port: use {option} PORT"),
+        io::ErrorKind::AddrNotAvailable => "; this machine does not have that address".to_owned(),
+        io::ErrorKind::PermissionDenied => format!("; use {option} with 1024 or more"),
+        _ => String::new(),
+    };
+    Failure::Work(format!(
+        "cannot listen on {address} for {name}: {error}{advice}"
+    ))
 }
 
 /// The exports that are asked for.
@@ -166,17 +207,13 @@ fn say(text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Ends what runs with it when SIGINT or SIGTERM arrives.
+/// Ends what runs with it when SIGINT or SIGTERM arrives; a second one ends the process at once.
 fn stop_on_signal() -> Result<Stop, Failure> {
     let stop = Stop::new();
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle signals")?;
     let on_signal = stop.clone();
-    let wait = move || {
-        if signals.forever().next().is_some() {
-            on_signal.stop();
-        }
-    };
-    let thread = thread::Builder::new().name("signals".into());
-    thread.spawn(wait).context("cannot handle signals")?;
+    interrupt::on_signals(move |signal| match on_signal.is_stopped() {
+        false => on_signal.stop(),
+        true => interrupt::die(signal),
+    })?;
     Ok(stop)
 }

@@ -188,6 +188,7 @@ fn usage_errors_have_exit_status_2() {
         &["serve"],
         &["serve", "--export", "data=/nonexistent:frobnicate"],
         &["serve", "--memory=lots"],
+        &["serve", "--memory", "lots"],
         &["ping", "-s", "4k", "localhost"],
         &["compare", "--ops", "sing"],
         &["frobnicate"],
@@ -210,7 +211,114 @@ fn serving_what_cannot_be_served() {
         } else {
             "--port"
         };
-        run(["serve", "--memory", flag, &port, other, "0"]).fails_with(&[&port, "in use"]);
+        let message = run(["serve", "--memory", flag, &port, other, "0"])
+            .fails_with(&[&port, "in use", flag])
+            .stderr;
+        let said = message.matches("cannot listen").count();
+        assert_eq!(said, 1, "{message}");
+    }
+    let nowhere = ["serve", "--memory", "--listen", "no-such-host.invalid"];
+    run(nowhere).fails_with(&["--listen", "no-such-host.invalid"]);
+    let elsewhere = ["serve", "--memory", "--listen", "192.0.2.1"];
+    run(elsewhere).fails_with(&["192.0.2.1", "this machine does not have that address"]);
+}
+
+#[test]
+fn a_slash_at_the_end_means_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, file) = (dir.path().join("data"), dir.path().join("file"));
+    let tree = dir.path().join("tree");
+    fs::create_dir_all(data.join("there")).unwrap();
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("leaf"), "y").unwrap();
+    fs::write(&file, "x").unwrap();
+    let server = Server::of(&data);
+    let file = file.to_str().unwrap();
+    for proto in BOTH {
+        let url = |path: &str| server.url(proto, path);
+        with(proto, &["put", file, &url("/data/none/")])
+            .fails_with(&["none/", "no such directory"]);
+        assert!(!data.join("none").exists());
+        with(proto, &["put", file, &url("/data/there/")]).ok();
+        assert!(data.join("there/file").exists());
+        let none = format!("{}/none/", dir.path().display());
+        with(proto, &["get", &url("/data/there/file"), &none])
+            .fails_with(&["none/", "not a directory"]);
+        let new = format!("/data/new-{}/", proto.name());
+        with(proto, &["put", "-r", tree.to_str().unwrap(), &url(&new)]).ok();
+        let made = dir.path().join(&new[1..]);
+        assert!(made.join("leaf").exists(), "a directory can be made so");
+    }
+}
+
+#[test]
+fn a_slip_in_an_option_is_understood() {
+    let finished = run(["ls", "-o", "nconect=4", "nfs://server/export"]);
+    assert_eq!(finished.status.code(), Some(2));
+    assert!(
+        finished.stderr.contains("did you mean nconnect="),
+        "{finished:#?}"
+    );
+}
+
+/// Waits until `done` holds while `client` runs.
+#[track_caller]
+fn while_running(client: &mut Running, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(client.is_running(), "it ended too early");
+        assert!(start.elapsed() < PATIENCE, "nothing happens");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[track_caller]
+fn died_of_interrupt(finished: common::Finished) -> common::Finished {
+    let signal = std::os::unix::process::ExitStatusExt::signal(&finished.status);
+    assert_eq!(signal, Some(2), "{finished:#?}");
+    assert!(finished.stderr.contains(": interrupted"), "{finished:#?}");
+    finished
+}
+
+#[test]
+fn copies_that_are_interrupted_leave_nothing_unsaid() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, big) = (dir.path().join("data"), dir.path().join("big"));
+    fs::create_dir(&data).unwrap();
+    fs::write(&big, tree::noise(64 << 20, 3)).unwrap();
+    fs::copy(&big, data.join("there")).unwrap();
+    let server = Server::start([
+        "--export",
+        &export("data", &data, "no_root_squash"),
+        "--rate",
+        "160m",
+    ]);
+    for proto in BOTH {
+        let name = proto.name();
+        let url = server.url(proto, &format!("/data/{name}"));
+        let mut put = rpcrdma();
+        put.args(["put", "--rate", "160m"]).args(options(proto, ""));
+        let mut put = Running::start(put.arg(&big).arg(&url));
+        let sent = data.join(name);
+        while_running(&mut put, || fs::metadata(&sent).is_ok_and(|m| m.len() > 0));
+        put.interrupt();
+        let finished = died_of_interrupt(put.finish());
+        let told = format!("not complete on the server: {name} ");
+        assert!(finished.stderr.contains(&told), "{finished:#?}");
+
+        let back = dir.path().join(format!("back-{name}"));
+        fs::create_dir(&back).unwrap();
+        let mut get = rpcrdma();
+        get.arg("get").args(options(proto, ""));
+        let mut get = Running::start(get.arg(server.url(proto, "/data/there")).arg(&back));
+        while_running(&mut get, || fs::read_dir(&back).unwrap().count() > 0);
+        get.interrupt();
+        died_of_interrupt(get.finish());
+        assert_eq!(
+            fs::read_dir(&back).unwrap().count(),
+            0,
+            "half a file is left"
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Read;
 use std::process::Stdio;
 
-use common::{BOTH, Proto, Server, export, options, rpcrdma, run, tree};
+use common::{BOTH, Proto, Running, Server, export, options, rpcrdma, run, tree};
 
 #[test]
 fn help_shows_the_usual_examples_and_every_command() {
@@ -147,6 +147,40 @@ fn a_reader_that_stops_early_is_no_error() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn serve_takes_a_name_for_its_address_and_a_size_as_a_word() {
+    let server = Server::start(["--listen", "localhost", "--memory", "64m"]);
+    assert!(server.rdma.ip().is_loopback());
+    let listening = server
+        .lines
+        .iter()
+        .filter(|line| line.starts_with("listening rdma"));
+    assert!(listening.count() >= 1);
+    let space = server.url(Proto::Tcp, "/memory");
+    run(["ls", "-o", "proto=tcp", &space]).ok();
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn ping_says_what_it_has_when_it_is_interrupted() {
+    let server = Server::start(["--memory=16M"]);
+    let address = server.url(Proto::Rdma, "");
+    let address = address.trim_start_matches("nfs://");
+    let mut command = rpcrdma();
+    command.args(["ping", "-c", "1000000", "-D", "1ms", address]);
+    let ping = Running::start(&mut command);
+    // It says nothing while it runs; the server's processor time is not worth a look either.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    ping.interrupt();
+    let finished = ping.finish().ok();
+    let counted = finished.stdout.lines().next().unwrap_or_default();
+    assert!(
+        counted.contains(" x null") && !counted.contains("1000000 x"),
+        "{finished:#?}"
+    );
+    assert!(finished.stdout.contains("median"), "{finished:#?}");
 }
 
 #[test]

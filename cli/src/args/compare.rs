@@ -55,16 +55,22 @@ floor and the transports take turns, so that other work on the machine hits all 
 client has one processor and the servers another, as on two machines.
 
   p50, p99     latency, one call at a time
-  x floor      p50 over the median of a raw TCP ping-pong of as many bytes each way;
-               throughput over that of a raw TCP stream in messages of the same size
+  floor        a raw TCP ping-pong of as many bytes each way, and a raw TCP stream in
+               messages of the same size
+  x p50        p50 over the floor's, taken in each round by itself: the median of the
+               rounds' ratios, so it need not be p50 divided by floor
   ops/s MiB/s  with several calls in flight
+  x MiB/s      throughput over the floor's, likewise the median of the rounds' ratios
   CPU          processor time of client and server together, per operation
   trips        round trips: (p50 at delay 2d - p50 at delay d) / 2d, from time alone
   Sends, Reads, Writes, reg, inval
                work the devices of both sides did per operation (Reads and Writes are RDMA)
   intr cl/srv  times the client or the server slept and had to be woken
   copied B     bytes copied in user space, both sides
-  wire B       bytes on the wire, both directions, the device's own framing included")]
+  wire B       bytes on the wire, both directions, the device's own framing included
+
+When the floor itself moves from round to round, the machine did other work as well; a line
+below the tables then says by how much.")]
 pub(crate) struct CompareArgs {
     /// Device under RPC-over-RDMA
     #[arg(long, value_name = "NAME", default_value = "iwarp")]

@@ -19,7 +19,12 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "TIME", default_value = "0")]
     pub(crate) delay: Delay,
 
-    /// Limit what this side sends to this many bits per second
+    /// Limit the link to this many bits per second, as far as this side drives it
+    ///
+    /// Over TCP that is all this side sends. Over RDMA it is what this side posts: Sends, RDMA
+    /// Writes, and the answers to its own RDMA Reads. Data of a long READ comes by RDMA Writes of
+    /// the server, and data of a long WRITE is fetched by RDMA Reads of the server, so neither is
+    /// limited here: use `serve --rate` as well.
     #[arg(long, value_name = "BITS")]
     pub(crate) rate: Option<Rate>,
 

@@ -30,7 +30,8 @@ pub(crate) struct PingArgs {
     #[arg(long, value_enum, default_value_t = PingOp::Null)]
     pub(crate) op: PingOp,
 
-    /// How many calls to time; as many again, at most 100, warm up first
+    /// How many calls to time; as many again, at most 100, warm up first. Ctrl-C ends it early,
+    /// with what was timed so far
     #[arg(short, long, value_name = "N", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: u32,

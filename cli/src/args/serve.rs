@@ -1,6 +1,5 @@
 //! Options of `serve`.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -32,8 +31,8 @@ pub(crate) struct ServeArgs {
     pub(crate) exports: Vec<String>,
 
     /// Also export an empty file system in memory, as /memory, of at most SIZE bytes
-    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true,
-          default_missing_value = "1G", value_parser = units::size)]
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, default_missing_value = "1G",
+          value_parser = units::size)]
     pub(crate) memory: Option<u64>,
 
     /// File with the key that file handles are made with, made if need be; handles outlive the
@@ -41,9 +40,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) handle_key: Option<PathBuf>,
 
-    /// Address to listen on
+    /// Address to listen on, or a name of it; of a name with several addresses, on each
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
-    pub(crate) listen: IpAddr,
+    pub(crate) listen: String,
 
     /// Port for RDMA; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 20049)]
@@ -61,7 +60,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME", default_value = "0")]
     pub(crate) delay: Delay,
 
-    /// Limit what this side sends to this many bits per second
+    /// Limit what this side sends to this many bits per second; over RDMA that includes the RDMA
+    /// Reads that fetch what clients write (see `rpcrdma put --help`)
     #[arg(long, value_name = "BITS")]
     pub(crate) rate: Option<Rate>,
 

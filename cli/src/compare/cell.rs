@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::compare::floor::{Floor, Kind};
-use crate::compare::latency::{Latency, median, weighted_median};
+use crate::compare::latency::{Latency, median, spread, weighted_median};
 use crate::compare::op::Op;
 use crate::compare::rig::{Budget, Rig, WARM_UP};
 use crate::compare::rows::{Mode, Row};
@@ -68,6 +68,8 @@ impl Tally {
 struct FloorTally {
     latency: Latency,
     count: u32,
+    /// Each round's median, microseconds.
+    rounds: Vec<f64>,
     stream_count: u32,
     stream_bytes: u64,
     stream_time: Duration,
@@ -104,6 +106,7 @@ pub(crate) fn measure(
     let mut floors = FloorTally {
         latency: Latency::new(),
         count: WARM_UP,
+        rounds: Vec::new(),
         stream_count: 0,
         stream_bytes: 0,
         stream_time: Duration::ZERO,
@@ -188,10 +191,10 @@ fn floor_round(
         .ping_pong(sizes, busy, floors.count, &mut latency)
         .context(what)?;
     floors.latency.merge(&latency);
-    latency
-        .p50_us()
-        .filter(|&p50| p50 > 0.0)
-        .ok_or_else(|| Failure::Work(format!("{what} measured nothing")))
+    let p50 = latency.p50_us().filter(|&p50| p50 > 0.0);
+    let p50 = p50.ok_or_else(|| Failure::Work(format!("{what} measured nothing")))?;
+    floors.rounds.push(p50);
+    Ok(p50)
 }
 
 /// One round of the stream; bytes per second.
@@ -252,6 +255,7 @@ fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
         copied_bytes: per_call(total.copied_bytes),
         wire_bytes: per_call(total.wire_bytes_sent),
         floor_p50_us: floors.latency.p50_us(),
+        floor_spread: spread(floors.rounds.clone()),
         floor_ratio: weighted_median(tally.ratios).filter(|_| !cell.slowed),
         floor_mib_per_s: (floors.stream_bytes > 0).then_some(floor_rate),
         stream_ratio: median(tally.stream_ratios).filter(|_| !cell.slowed),

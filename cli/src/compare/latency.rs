@@ -99,6 +99,20 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     })
 }
 
+/// The width of the range that holds the middle half of the values, over their median. None for
+/// fewer than four.
+pub(crate) fn spread(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let quarter = values.len() / 4;
+    if quarter == 0 {
+        return None;
+    }
+    let range = values[values.len() - 1 - quarter] - values[quarter];
+    median(values)
+        .filter(|&median| median > 0.0)
+        .map(|median| range / median)
+}
+
 /// The middle value where each counts as often as its weight says: half of all weight is on values
 /// that are not greater.
 pub(crate) fn weighted_median(mut values: Vec<(f64, u64)>) -> Option<f64> {
@@ -157,6 +171,18 @@ mod tests {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(Vec::new()), None);
+    }
+
+    #[test]
+    fn spread_is_that_of_the_middle_half() {
+        let quiet = vec![10.0, 10.0, 10.1, 9.9, 10.0, 900.0, 10.0, 0.1, 10.0];
+        assert!(
+            spread(quiet).unwrap() < 0.02,
+            "two wild rounds are no matter"
+        );
+        let busy = (1..=9).map(f64::from).collect();
+        assert_eq!(spread(busy), Some(4.0 / 5.0));
+        assert_eq!(spread(vec![1.0, 2.0, 3.0]), None);
     }
 
     #[test]

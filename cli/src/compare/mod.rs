@@ -203,7 +203,8 @@ fn print(setting: &Setting<'_>, rows: &[Row]) -> Result<(), Failure> {
     };
     output::line(format_args!(
         "{trips}`rpcrdma compare --help` explains the columns."
-    ))
+    ))?;
+    table::noise(rows).map_or(Ok(()), output::line)
 }
 
 /// Where the rows go.

@@ -69,6 +69,10 @@ pub(crate) struct Row {
     pub(crate) wire_bytes: Option<f64>,
     /// Median of a raw TCP ping-pong with as many bytes each way.
     pub(crate) floor_p50_us: Option<f64>,
+    /// How much that moved from round to round: the range that the middle half of the rounds'
+    /// medians lie in, over their median. More than a few percent tell of other work on the
+    /// machine.
+    pub(crate) floor_spread: Option<f64>,
     /// The operation's median over the floor's, in the same round: the median of rounds, which
     /// weigh what they had of calls. (A round that other work cut short has few.)
     pub(crate) floor_ratio: Option<f64>,
@@ -107,6 +111,7 @@ pub(crate) mod tests {
             copied_bytes: Some(0.0),
             wire_bytes: Some(1_050_000.0),
             floor_p50_us: Some(400.0),
+            floor_spread: Some(0.02),
             floor_ratio: Some(1.28),
             floor_mib_per_s: None,
             stream_ratio: None,

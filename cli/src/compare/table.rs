@@ -97,11 +97,11 @@ pub(crate) fn speed(rows: &[Row]) -> String {
             "p50 µs",
             "p99 µs",
             "floor µs",
-            "x floor",
+            "x p50",
             "ops/s",
             "MiB/s",
             "floor MiB/s",
-            "x floor",
+            "x MiB/s",
             "CPU µs",
         ],
     );
@@ -153,6 +153,25 @@ pub(crate) fn costs(rows: &[Row]) -> String {
     table.render()
 }
 
+/// How much the floor may move from round to round before that is said.
+const QUIET: f64 = 0.1;
+
+/// Says how much the figures move, when that is more than on a quiet machine.
+pub(crate) fn noise(rows: &[Row]) -> Option<String> {
+    let spreads = rows.iter().filter_map(|row| Some((row.floor_spread?, row)));
+    let noisy: Vec<_> = spreads.filter(|(spread, _)| *spread > QUIET).collect();
+    let (worst, row) = noisy.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let size = match row.size {
+        Some(_) => format!(" {}", size(row)),
+        None => String::new(),
+    };
+    let (op, percent) = (op(row), worst * 100.0);
+    Some(format!(
+        "This machine was busy: beside {op}{size}, the floor itself moved by {percent:.0} % from \
+         round to round.\nTake no figure for more exact than that, or measure again when it is quiet."
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +200,20 @@ mod tests {
             );
             assert!(end <= 120, "{text}");
         }
+    }
+
+    #[test]
+    fn a_busy_machine_is_told_of_with_its_worst_figure() {
+        assert_eq!(noise(&[sample()]), None);
+        let (mut some, mut more) = (sample(), sample());
+        some.floor_spread = Some(0.15);
+        more.floor_spread = Some(0.42);
+        (more.op, more.size) = ("null", None);
+        let said = noise(&[sample(), some, more]).unwrap();
+        assert!(
+            said.contains("beside null, the floor itself moved by 42 %"),
+            "{said}"
+        );
     }
 
     #[test]

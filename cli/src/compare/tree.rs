@@ -148,6 +148,7 @@ fn row(
         copied_bytes: per_copy(did.copied_bytes),
         wire_bytes: per_copy(did.wire_bytes_sent),
         floor_p50_us: None,
+        floor_spread: None,
         floor_ratio: None,
         floor_mib_per_s: None,
         stream_ratio: None,

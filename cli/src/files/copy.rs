@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use nfs_binding::client::{Follow, NfsError, NfsUrl, Object};
-use nfs_binding::copy::{self, CopyOptions, Totals};
+use nfs_binding::copy::{self, Totals};
 
 use super::report::Watch;
 use super::{each, url};
@@ -28,8 +28,8 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     let source = url(&args.source)?;
     let mounted = access.mount(&source)?;
     let target = local_target(&args.target, &source);
-    let options = options(args.recursive);
-    let mut watch = Watch::start("copied");
+    let mut watch = Watch::start("copied")?;
+    let options = watch.options(args.recursive);
     let mut progress = |totals: &Totals| watch.show(totals);
     let copying = copy::get(
         &mounted.mount,
@@ -61,9 +61,10 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
     let url = url(&args.target)?;
     // Asked first: a slip of the pen should not wait for a server.
     let source = &args.source;
-    source
+    let kind = source
         .symlink_metadata()
-        .context(format_args!("cannot read {}", source.display()))?;
+        .context(format_args!("cannot read {}", source.display()))?
+        .file_type();
     let mounted = access.mount(&url)?;
     let runtime = &mounted.reached.runtime;
     let target = match source.file_name() {
@@ -73,8 +74,13 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
         }
         None => mounted.path.clone(),
     };
-    let options = options(args.recursive);
-    let mut watch = Watch::start("copied");
+    // As cp(1): a slash at the end says that it is a directory, and none is made for a file.
+    if url.path.ends_with(b"/") && target == mounted.path && !kind.is_dir() {
+        let text = format!("{url}: no such directory, and a file has no slash at its end");
+        return Err(Failure::Work(text));
+    }
+    let mut watch = Watch::start("copied")?;
+    let options = watch.options(args.recursive);
     let mut progress = |totals: &Totals| watch.show(totals);
     let copying = copy::put(
         &mounted.mount,
@@ -86,13 +92,6 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
     );
     let report = runtime.block_on(copying);
     watch.finish(&url, report)
-}
-
-fn options(recursive: bool) -> CopyOptions {
-    CopyOptions {
-        recursive,
-        ..CopyOptions::default()
-    }
 }
 
 /// Writes files to standard output.

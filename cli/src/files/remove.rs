@@ -1,7 +1,7 @@
 //! `rm`.
 
 use nfs_binding::client::{Follow, components};
-use nfs_binding::copy::{self, CopyOptions, Totals};
+use nfs_binding::copy::{self, Totals};
 use nfs_binding::proto::Status;
 
 use super::each;
@@ -16,10 +16,6 @@ use crate::transport::Access;
 /// One of them could not be removed.
 pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
     let access = Access::new(&args.mount)?;
-    let options = CopyOptions {
-        recursive: args.recursive,
-        ..CopyOptions::default()
-    };
     each(&args.urls, |url| {
         let mounted = access.mount(url)?;
         if components(&mounted.path).next().is_none() {
@@ -34,7 +30,8 @@ pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
             }
             return Err(error).context(url);
         }
-        let mut watch = Watch::start("removed");
+        let mut watch = Watch::start("removed")?;
+        let options = watch.options(args.recursive);
         let mut progress = |totals: &Totals| watch.show(totals);
         let removing = copy::remove(&mounted.mount, &mounted.path, &options, &mut progress);
         let report = runtime.block_on(removing);

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use nfs_binding::copy::{Report, Totals};
+use nfs_binding::client::DisplayPath;
+use nfs_binding::copy::{CopyOptions, Report, Totals};
 
 use crate::args::units::show_amount;
 use crate::failure::Failure;
+use crate::interrupt::Interruptible;
 use crate::output;
 use crate::progress::Status;
 
@@ -16,6 +18,7 @@ const EVERY: Duration = Duration::from_millis(100);
 /// Watches a copy.
 pub(super) struct Watch {
     what: &'static str,
+    interruptible: Interruptible,
     status: Status,
     start: Instant,
     shown: Instant,
@@ -23,13 +26,26 @@ pub(super) struct Watch {
 
 impl Watch {
     /// From now on. `what` is what is done to files: `copied`.
-    pub(super) fn start(what: &'static str) -> Self {
+    ///
+    /// # Errors
+    /// Signals cannot be handled.
+    pub(super) fn start(what: &'static str) -> Result<Self, Failure> {
         let now = Instant::now();
-        Self {
+        Ok(Self {
             what,
+            interruptible: Interruptible::new()?,
             status: Status::new(),
             start: now,
             shown: now,
+        })
+    }
+
+    /// The usual options, and what Ctrl-C sets.
+    pub(super) fn options(&self, recursive: bool) -> CopyOptions {
+        CopyOptions {
+            recursive,
+            interrupt: self.interruptible.interrupt(),
+            ..CopyOptions::default()
         }
     }
 
@@ -49,6 +65,7 @@ impl Watch {
     pub(super) fn finish(self, at: &impl fmt::Display, report: Report) -> Result<(), Failure> {
         let Self {
             what,
+            interruptible,
             status,
             start,
             ..
@@ -65,13 +82,20 @@ impl Watch {
             ));
         }
         if totals.owners_lost > 0 {
-            let count = totals.owners_lost;
+            let owners = count(totals.owners_lost, "owner", "owners");
             output::note(format_args!(
-                "{count} owners could not be kept: the server refuses"
+                "{owners} could not be kept: that is not permitted"
             ));
+        }
+        if !report.unfinished.is_empty() {
+            output::note(Unfinished(&report.unfinished));
         }
         if report.is_complete() {
             return Ok(());
+        }
+        if report.interrupted {
+            report.problems.iter().for_each(output::complain);
+            return Err(interruptible.failure(at));
         }
         if let ([problem], false) = (&report.problems[..], report.stopped) {
             return Err(Failure::Work(format!("{at}: {problem}")));
@@ -79,12 +103,41 @@ impl Watch {
         for problem in &report.problems {
             output::complain(problem);
         }
-        let count = totals.problems;
+        let problems = count(totals.problems, "problem", "problems");
         let reason = match report.stopped {
             true => "given up, since the server cannot be reached any more",
             false => "not complete",
         };
-        Err(Failure::Work(format!("{at}: {reason} ({count} problems)")))
+        Err(Failure::Work(format!("{at}: {reason} ({problems})")))
+    }
+}
+
+/// Most names that are said of files left unfinished.
+const NAMED: usize = 10;
+
+/// Which files on the server are not complete.
+struct Unfinished<'a>(&'a [DisplayPath]);
+
+impl fmt::Display for Unfinished<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(paths) = self;
+        f.write_str("not complete on the server: ")?;
+        for (n, path) in paths.iter().take(NAMED).enumerate() {
+            let comma = if n > 0 { ", " } else { "" };
+            write!(f, "{comma}{path}")?;
+        }
+        if paths.len() > NAMED {
+            write!(f, " and {} more", paths.len() - NAMED)?;
+        }
+        f.write_str(" (copying again completes them)")
+    }
+}
+
+/// `1 file`, `2 files`.
+fn count(number: u64, one: &str, many: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        _ => format!("{number} {many}"),
     }
 }
 
@@ -94,12 +147,13 @@ struct Summary<'a>(&'static str, &'a Totals, Duration);
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(what, totals, elapsed) = self;
-        write!(f, "{what} {} files", totals.files)?;
+        write!(f, "{what} {}", count(totals.files, "file", "files"))?;
         if totals.directories > 0 {
-            write!(f, ", {} directories", totals.directories)?;
+            let directories = count(totals.directories, "directory", "directories");
+            write!(f, ", {directories}")?;
         }
         if totals.others > 0 {
-            write!(f, ", {} others", totals.others)?;
+            write!(f, ", {}", count(totals.others, "other", "others"))?;
         }
         let seconds = elapsed.as_secs_f64();
         if totals.bytes > 0 {
@@ -130,6 +184,16 @@ mod tests {
         assert_eq!(text, "copied 2 files, 3.0 MiB in 1.00 s (3.0 MiB/s)");
         (totals.bytes, totals.directories) = (0, 1);
         let text = Summary("removed", &totals, second).to_string();
-        assert_eq!(text, "removed 2 files, 1 directories in 1.00 s");
+        assert_eq!(text, "removed 2 files, 1 directory in 1.00 s");
+    }
+
+    #[test]
+    fn unfinished_files_are_named_as_far_as_that_helps() {
+        let paths: Vec<DisplayPath> = (0..12u8).map(|n| [b'a' + n].as_slice().into()).collect();
+        assert_eq!(
+            Unfinished(&paths[..2]).to_string(),
+            "not complete on the server: a, b (copying again completes them)"
+        );
+        assert!(Unfinished(&paths).to_string().contains("i, j and 2 more"));
     }
 }

@@ -104,6 +104,12 @@ impl Running {
         self.child.try_wait().unwrap().is_none()
     }
 
+    /// What Ctrl-C does.
+    pub fn interrupt(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    }
+
     /// Ends it as no process can prevent.
     pub fn kill(mut self) {
         self.child.kill().unwrap();

@@ -1,0 +1,91 @@
+//! Ctrl-C: ends what is under way in order, and then the process as the signal would have.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+
+use nfs_binding::copy::Interrupt;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+
+use crate::failure::{Context, Failure};
+
+/// What the next signal ends.
+static CURRENT: Mutex<Option<Interrupt>> = Mutex::new(None);
+/// The signal that ended something.
+static CAUGHT: AtomicI32 = AtomicI32::new(SIGINT);
+/// Whether signals are taken.
+static TAKEN: OnceLock<()> = OnceLock::new();
+
+/// While it lives, the first SIGINT or SIGTERM interrupts it; a second one, and one when there is
+/// none, ends the process at once.
+#[derive(Debug)]
+pub(crate) struct Interruptible {
+    interrupt: Interrupt,
+}
+
+impl Interruptible {
+    /// Takes signals from now on. The last one that was made gets them.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        if TAKEN.set(()).is_ok() {
+            on_signals(|signal| {
+                CAUGHT.store(signal, Ordering::SeqCst);
+                match current().take() {
+                    Some(interrupt) => interrupt.interrupt(),
+                    None => die(signal),
+                }
+            })?;
+        }
+        let interrupt = Interrupt::new();
+        *current() = Some(interrupt.clone());
+        Ok(Self { interrupt })
+    }
+
+    /// What a signal sets.
+    pub(crate) fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
+    }
+
+    /// The failure that tells that a signal ended `what`.
+    pub(crate) fn failure(&self, what: impl std::fmt::Display) -> Failure {
+        Failure::Interrupted {
+            what: what.to_string(),
+            signal: CAUGHT.load(Ordering::SeqCst),
+        }
+    }
+}
+
+impl Drop for Interruptible {
+    fn drop(&mut self) {
+        *current() = None;
+    }
+}
+
+fn current() -> std::sync::MutexGuard<'static, Option<Interrupt>> {
+    CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls `act` for every SIGINT and SIGTERM, on a thread of its own.
+///
+/// # Errors
+/// What the operating system refused.
+pub(crate) fn on_signals(mut act: impl FnMut(i32) + Send + 'static) -> Result<(), Failure> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle signals")?;
+    let thread = thread::Builder::new().name("signals".into());
+    let wait = move || signals.forever().for_each(&mut act);
+    thread.spawn(wait).context("cannot handle signals")?;
+    Ok(())
+}
+
+/// Ends the process as the signal does when nobody handles it, so that whoever started it (a shell
+/// in a loop) sees that it was the signal.
+pub(crate) fn die(signal: i32) {
+    // It cannot fail for signals that there are; then the exit status has to tell.
+    if emulate_default_handler(signal).is_err() {
+        std::process::exit(128 + signal);
+    }
+}
