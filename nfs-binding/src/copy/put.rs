@@ -18,6 +18,8 @@ use crate::proto::{FileHandle, FileType, SetAttributes, SetTime, Status};
 
 /// Entries that are taken from a local directory at a time.
 const BATCH: usize = 512;
+/// The set-user-id and set-group-id bits of a mode.
+const SET_ID: u32 = 0o6000;
 
 /// Copies the file or directory `local` to `remote`, a path from the export's root on, whose
 /// parent exists. (Whether a copy onto a directory goes into it is for
@@ -354,10 +356,19 @@ impl<C: RpcClient> Put<'_, C> {
                     && error.status() == Some(Status::PERM) =>
             {
                 (attributes.uid, attributes.gid) = (None, None);
-                self.mount.setattr(object, attributes, at).await?;
+                self.mount.setattr(object, attributes.clone(), at).await?;
                 self.ledger.count(|totals| totals.owners_lost += 1);
             }
             outcome => outcome?,
+        }
+        // A server may take set-id bits away with a change of owner, even where the same call sets
+        // the mode: Linux's does, as chown(2) and chmod(2) in this order would not.
+        if attributes.uid.is_some() && !is_link && meta.mode & SET_ID != 0 {
+            let attributes = SetAttributes {
+                mode: Some(meta.mode),
+                ..SetAttributes::default()
+            };
+            self.mount.setattr(object, attributes, at).await?;
         }
         if !(a && m) {
             let path = at.display();
