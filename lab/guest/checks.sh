@@ -71,15 +71,25 @@ sum() {
     sha256sum <"$1"
 }
 
-# capture INTERFACE NAME: keeps what crosses it, until capture_end NAME.
+# capture INTERFACE NAME: keeps what crosses it in $OUT/NAME.pcap, until capture_end NAME.
 capture() {
-    tcpdump -B 65536 -i "$1" -U -w "$OUT/$2.pcap" >/dev/null 2>&1 </dev/null &
+    rm -f "$OUT/$2.pcap"
+    tcpdump -i "$1" -B 65536 --immediate-mode -U -w "$OUT/$2.pcap" >/dev/null 2>&1 </dev/null &
     echo $! >"/run/capture.$2"
     until_true 10 test -s "$OUT/$2.pcap"
 }
 
 capture_end() {
-    kill "$(cat "/run/capture.$1")"
+    read -r _pid <"/run/capture.$1"
+    # It ends without what it has not read yet.
+    sleep 1
+    kill "$_pid"
+    until_true 10 ended "$_pid"
+}
+
+# ended PID: nobody but this check's own shell could wait for it.
+ended() {
+    ! kill -0 "$1" 2>/dev/null
 }
 
 # What the kernel says when something is broken. Not among it: an NFS client that waits for a server

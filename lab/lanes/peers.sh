@@ -16,6 +16,7 @@
 #: host     rm-back = rm -r {share}/back
 #: host     put = {bin:rpcrdma} put -r -o {args} -o mountproto=tcp,mountport={forward:20048} {share}/tree nfs://127.0.0.1:{forward:20049}/export/
 #: host     get = {bin:rpcrdma} get -r -o {args} -o mountproto=tcp,mountport={forward:20048} nfs://127.0.0.1:{forward:20049}/export/tree {share}/back
+#: host     cat = {bin:rpcrdma} cat -o mountproto=tcp,mountport={forward:20048} nfs://127.0.0.1:{forward:20049}/export/tree/file15
 #: host     decode = tshark -r {share}/out/wire.pcap -T fields -e tcp.srcport -e iwarp_rdma.opcode
 
 lane() {
@@ -23,9 +24,9 @@ lane() {
     need lab/device 20 device_to_host
     need lab/tree 60 make_tree
     mkdir -p "$LAB/export"
-    for crc in on off; do
-        kernel_client "kernel-client/crc-$crc" $crc
-    done
+    # CRC in software, on an emulated processor, is slow.
+    kernel_client kernel-client/crc-on on 5000
+    kernel_client kernel-client/crc-off off 20000
     need lab/nfsd 60 nfsd_up
     for connections in 1 4; do
         check "knfsd/nconnect-$connections/put" 120 put_to_knfsd $connections
@@ -49,13 +50,14 @@ make_tree() {
     host run make-tree
 }
 
-# kernel_client NAME on|off: Linux's client on our server, with CRC or without.
+# kernel_client NAME on|off OPERATIONS: Linux's client on our server, with CRC or without; fsx does so
+# many operations.
 kernel_client() {
     need "$1/serve" 40 host start serve "$2"
     need "$1/mount" 60 mount_ours
     check "$1/send-with-invalidate" 60 ours_invalidates
     check "$1/tree" 180 copy_tree
-    check "$1/fsx" 300 random_work
+    check "$1/fsx" 400 random_work "$3"
     check "$1/names" 120 exercise names /mnt/names
     check "$1/writers" 120 eight_writers
     check "$1/restart" 180 restart_under_work "$2"
@@ -118,8 +120,9 @@ copy_tree() {
     echo "removed at $(now)"
 }
 
+# random_work OPERATIONS
 random_work() {
-    _wanted=$(exercise fsx /mnt/fsx --direct)
+    _wanted=$(exercise fsx /mnt/fsx --direct --count "$1")
     sync
     equal 'on the server' "$(host run sum)" "$_wanted"
     rm /mnt/fsx
@@ -165,15 +168,16 @@ promised_on_server() {
 
 # restart_after_sync CRC: what sync(1) has returned from is on the disk of a server that dies then.
 restart_after_sync() {
-    cp -a /tmp/tree /mnt/tree
+    exercise make-tree /mnt/tree --count 100
     sync
+    exercise list-tree /mnt/tree >/tmp/small.list
     host kill serve
     host run list >/tmp/list
-    diff /tmp/tree.list /tmp/list
+    diff /tmp/small.list /tmp/list
     host start serve "$1"
     echo 3 >/proc/sys/vm/drop_caches
     exercise list-tree /mnt/tree >/tmp/list
-    diff /tmp/tree.list /tmp/list
+    diff /tmp/small.list /tmp/list
     rm -r /mnt/tree
 }
 
@@ -194,8 +198,8 @@ get_from_knfsd() {
 
 knfsd_invalidates() {
     capture eth0 wire
-    host run get nconnect=1
-    host run rm-back
+    equal 'as the host read it' "$(host run cat | sha256sum)" "$(sum /tmp/tree/file15)"
     capture_end wire
-    [ "$(invalidations $NFS_RDMA_PORT)" -ge 2 ]
+    # One READ, one reply.
+    [ "$(invalidations $NFS_RDMA_PORT)" -ge 1 ]
 }

@@ -104,6 +104,9 @@ pub enum Error {
         .0.display()
     )]
     NoProgram(PathBuf),
+    /// A lane wants tests of a package that has none.
+    #[error("package {0} has no integration tests")]
+    NoTests(String),
 }
 
 impl Error {

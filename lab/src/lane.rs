@@ -14,6 +14,7 @@
 //! | `control` | nothing of the product runs in it: whatever fails is the lab |
 //! | `timeout` | seconds from user space to the end |
 //! | `copy` | a program built on the host, to be in the guest's path |
+//! | `tests` | a package whose integration tests are built, to be run in the guest |
 //! | `host` | a process on the host that the guest can start, stop, kill or run, by name |
 //! | `forward` | a TCP port of the guest that the host reaches as `127.0.0.1:{forward:N}` |
 //! | `capture` | keep what crosses the network device between guest and host |
@@ -50,6 +51,8 @@ pub struct Lane {
     pub timeout: Duration,
     /// Programs that are copied into the guest.
     pub copies: Vec<String>,
+    /// Packages whose integration tests are built and copied into the guest.
+    pub tests: Vec<String>,
     /// Processes on the host.
     pub hosts: Vec<Host>,
     /// Ports of the guest that the host reaches.
@@ -120,6 +123,7 @@ impl Lane {
             control: false,
             timeout: TIMEOUT,
             copies: Vec::new(),
+            tests: Vec::new(),
             hosts: Vec::new(),
             forwards: Vec::new(),
             capture: false,
@@ -157,6 +161,12 @@ impl Lane {
                     return Err(format!("`{value}` names no program"));
                 }
                 self.copies.push(value.to_owned());
+            }
+            "tests" => {
+                if !is_name(value) {
+                    return Err(format!("`{value}` names no package"));
+                }
+                self.tests.push(value.to_owned());
             }
             "forward" => {
                 let port = value.parse().map_err(|_| format!("`{value}` is no port"))?;
@@ -287,7 +297,7 @@ mod tests {
     #[test]
     fn a_header() {
         let lane = parse(
-            "#!/bin/sh\n#: about  two words\n#: timeout 90\n#: copy rpcrdma\n#: capture\n\
+            "#!/bin/sh\n#: about  two words\n#: timeout 90\n#: copy rpcrdma\n#: tests verbs\n#: capture\n\
              #: forward 20049\n# a comment\n\
              #: host serve = {bin:rpcrdma} serve --listen=127.0.0.1:{port:serve} {share}/x\n\
              #: host ask = {lab} {forward:20049} {args}\n\
@@ -301,6 +311,7 @@ mod tests {
         assert_eq!(lane.timeout, Duration::from_secs(90));
         assert!(lane.capture && !lane.control);
         assert_eq!(lane.copies, ["rpcrdma"]);
+        assert_eq!(lane.tests, ["verbs"]);
         assert_eq!(lane.ports().into_iter().collect::<Vec<_>>(), ["serve"]);
         let serve = &lane.hosts[0];
         assert_eq!(serve.words.len(), 4);
@@ -319,6 +330,7 @@ mod tests {
             ("#: timeout 0", "seconds"),
             ("#: timeout soon", "seconds"),
             ("#: copy ../x", "../x"),
+            ("#: tests ../x", "../x"),
             ("#: forward 70000", "70000"),
             ("#: host serve", "COMMAND"),
             ("#: host serve =", "command"),

@@ -23,6 +23,7 @@ pub mod report;
 pub mod run;
 pub mod service;
 pub mod stop;
+pub mod suite;
 pub mod versions;
 pub mod watch;
 

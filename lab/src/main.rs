@@ -166,6 +166,7 @@ fn in_guest<T>(
         pins: &pins,
         lane,
         scripts: &home.join("guest"),
+        workspace: home.parent().unwrap_or(home),
         timeout: args
             .timeout
             .map(|seconds| Duration::from_secs(seconds.into())),

@@ -19,6 +19,7 @@ use crate::protocol::{Check, Line};
 use crate::report::{self, Report, Row, Verdict};
 use crate::service::{self, Meaning, Services};
 use crate::stop::Stop;
+use crate::suite::{self, Suite};
 use crate::versions;
 use crate::watch::{Clock, Ending, Watch};
 
@@ -38,6 +39,8 @@ pub struct Order<'a> {
     pub lane: &'a Lane,
     /// The scripts that the guest gets.
     pub scripts: &'a Path,
+    /// Where packages are whose tests a lane wants.
+    pub workspace: &'a Path,
     /// How long it has, if not as long as it says.
     pub timeout: Option<Duration>,
     /// Keep logs of a lane that passed, too.
@@ -63,12 +66,13 @@ pub fn run(order: &Order<'_>) -> Result<Report, Error> {
     let folder = order.cache.path("logs").join(name);
     let meaning = prepare(order, &folder)?;
     fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+    let suites = suites(order)?;
     let log = Log::with_file(order.screen, &folder.join("lane.log"))?;
     log.say(format!("lane {}: {}", order.lane.name, order.lane.about));
     for (name, version) in versions::of(order.pins) {
         log.say(format!("{name} {version}"));
     }
-    let report = boots(order, &meaning, &folder, &log)?;
+    let report = boots(order, &meaning, &suites, &folder, &log)?;
     let json = serde_json::to_string_pretty(&report).unwrap_or_default() + "\n";
     let results = order.cache.path("results").join(&report.lane);
     cache::write(&results.with_extension("json"), &json)?;
@@ -78,7 +82,9 @@ pub fn run(order: &Order<'_>) -> Result<Report, Error> {
         cache::remove(&folder)?;
     } else {
         // Programs are large, and still where they were copied from.
-        cache::remove(&meaning.share.join("bin"))?;
+        for name in ["bin", suite::FOLDER] {
+            cache::remove(&meaning.share.join(name))?;
+        }
         log.say(format!("logs: {}", folder.display()));
     }
     Ok(report)
@@ -93,7 +99,7 @@ pub fn shell(order: &Order<'_>) -> Result<(), Error> {
     let folder = order.cache.path("logs").join("shell");
     cache::remove(&folder)?;
     let meaning = prepare(order, &folder)?;
-    share(order, &meaning, "LAB_SHELL=1\n")?;
+    share(order, &meaning, &suites(order)?, "LAB_SHELL=1\n")?;
     let spec = Spec {
         built: &Built::of(order.cache),
         share: &meaning.share,
@@ -110,7 +116,13 @@ pub fn shell(order: &Order<'_>) -> Result<(), Error> {
 }
 
 /// Boots the guest until it comes up, and judges what the lane says.
-fn boots(order: &Order<'_>, meaning: &Meaning, folder: &Path, log: &Log) -> Result<Report, Error> {
+fn boots(
+    order: &Order<'_>,
+    meaning: &Meaning,
+    suites: &BTreeMap<String, Suite>,
+    folder: &Path,
+    log: &Log,
+) -> Result<Report, Error> {
     let built = Built::of(order.cache);
     let (console, capture) = (folder.join("console.log"), folder.join("guest-net.pcap"));
     let forwards = meaning.forwards.iter();
@@ -125,7 +137,7 @@ fn boots(order: &Order<'_>, meaning: &Meaning, folder: &Path, log: &Log) -> Resu
     let mut boots = 0;
     let (ending, run) = loop {
         boots += 1;
-        share(order, meaning, "")?;
+        share(order, meaning, suites, "")?;
         let machine = spec.start(&folder.join("qemu.log"))?;
         let (ending, run) = watch(order, meaning, machine, log)?;
         if matches!(ending, Ending::NeverUp | Ending::Died | Ending::TimedOut) {
@@ -244,8 +256,23 @@ fn prepare(order: &Order<'_>, folder: &Path) -> Result<Meaning, Error> {
     })
 }
 
+/// Builds the tests that the lane wants, by package.
+fn suites(order: &Order<'_>) -> Result<BTreeMap<String, Suite>, Error> {
+    let packages = order.lane.tests.iter();
+    let built = packages.map(|package| {
+        let suite = Suite::build(order.workspace, package, order.stop)?;
+        Ok((package.clone(), suite))
+    });
+    built.collect()
+}
+
 /// Makes the folder that the guest shares afresh: a boot that failed leaves nothing to the next.
-fn share(order: &Order<'_>, meaning: &Meaning, more: &str) -> Result<(), Error> {
+fn share(
+    order: &Order<'_>,
+    meaning: &Meaning,
+    suites: &BTreeMap<String, Suite>,
+    more: &str,
+) -> Result<(), Error> {
     let share = &meaning.share;
     cache::remove(share)?;
     for name in ["bin", "guest", "out", service::ANSWERS] {
@@ -262,6 +289,9 @@ fn share(order: &Order<'_>, meaning: &Meaning, more: &str) -> Result<(), Error> 
         if let Some(path) = meaning.bins.get(name) {
             copy(path, &share.join("bin").join(name))?;
         }
+    }
+    for (package, suite) in suites {
+        suite.copy(&share.join(suite::FOLDER).join(package), order.stop)?;
     }
     let environment = environment(order.lane, meaning) + more;
     cache::write(&share.join("env.sh"), &environment)
@@ -301,6 +331,7 @@ mod tests {
             pins: &pins,
             lane: &Lane::read(&script).unwrap(),
             scripts: &scripts,
+            workspace: folder.path(),
             timeout: None,
             keep: false,
             bins: [("rpcrdma".to_owned(), program)].into(),
@@ -317,7 +348,7 @@ mod tests {
             let meaning = prepare(order, &folder.join("run")).unwrap();
             let share = folder.join("run/share");
             cache::write(&share.join("out/old"), "").unwrap();
-            super::share(order, &meaning, "MORE=1\n").unwrap();
+            super::share(order, &meaning, &BTreeMap::new(), "MORE=1\n").unwrap();
             assert!(!share.join("out/old").exists() && share.join("out").is_dir());
             assert_eq!(
                 fs::read_to_string(share.join("bin/rpcrdma")).unwrap(),

@@ -32,10 +32,10 @@ enum Command {
         #[arg(long)]
         seed: Option<u64>,
         /// The longest that the file gets, bytes
-        #[arg(long, default_value_t = 1 << 20, value_parser = size)]
+        #[arg(long, default_value_t = 256 << 10, value_parser = size)]
         max_size: usize,
         /// The longest read or write, bytes
-        #[arg(long, default_value_t = 128 << 10, value_parser = size)]
+        #[arg(long, default_value_t = 64 << 10, value_parser = size)]
         max_len: usize,
         /// Some reads and writes with O_DIRECT
         #[arg(long)]
