@@ -137,7 +137,7 @@ impl Runtime {
     /// a future must come after [`Runtime::wake`].
     ///
     /// Stops after `turns` turns in any case, so that the caller can look at what happened.
-    pub fn step<F: Future>(&self, mut future: Pin<&mut F>, turns: u32) -> Stepped<F::Output> {
+    pub fn step<F: Future + ?Sized>(&self, mut future: Pin<&mut F>, turns: u32) -> Stepped<F::Output> {
         for _ in 0..turns {
             match self.turn(future.as_mut()) {
                 Turn::Done(output) => return Stepped::Done(output),
@@ -159,7 +159,7 @@ impl Runtime {
         self.inner.wake.wake();
     }
 
-    fn turn<F: Future>(&self, future: Pin<&mut F>) -> Turn<F::Output> {
+    fn turn<F: Future + ?Sized>(&self, future: Pin<&mut F>) -> Turn<F::Output> {
         let inner = &*self.inner;
         if inner.wake.take()
             && let Poll::Ready(output) = future.poll(&mut Context::from_waker(&inner.waker))

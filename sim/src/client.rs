@@ -1,0 +1,168 @@
+//! A simulated client host.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use nfs_binding::client::RpcClient;
+use onc_rpc::{AuthSys, Credential};
+use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
+use rpc_transport::{Call, CallError, Client, Reply, Runtime, Stepped};
+use verbs::sim::{Fabric, Host, NodeId};
+use verbs::{Device, DeviceError, Pool, Time};
+
+/// Turns of its loop before others may go on.
+const TURNS: u32 = 10_000;
+
+/// Who calls: root, so that no permission is in the way.
+pub(crate) fn credential() -> Credential {
+    Credential::Sys(AuthSys {
+        machine_name: "sim".into(),
+        ..AuthSys::default()
+    })
+}
+
+/// Calls that were begun and ended, over all clients of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) ended: Cell<u64>,
+    pub(crate) failed: Cell<u64>,
+}
+
+/// A client that knows how many of its calls are under way.
+#[derive(Clone)]
+pub(crate) struct Counted {
+    client: Client,
+    under_way: Rc<Cell<usize>>,
+    tally: Rc<Tally>,
+}
+
+impl Counted {
+    pub(crate) fn new(client: Client, under_way: Rc<Cell<usize>>, tally: Rc<Tally>) -> Self {
+        Self {
+            client,
+            under_way,
+            tally,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.client.runtime().now()
+    }
+}
+
+impl RpcClient for Counted {
+    async fn call(&self, call: Call) -> Result<Reply, CallError> {
+        self.under_way.set(self.under_way.get() + 1);
+        let result = self.client.call(call).await;
+        self.under_way.set(self.under_way.get() - 1);
+        self.tally.ended.set(self.tally.ended.get() + 1);
+        if result.is_err() {
+            self.tally.failed.set(self.tally.failed.get() + 1);
+        }
+        result
+    }
+
+    fn sleep(&self, duration: Duration) -> impl Future<Output = ()> {
+        self.client.runtime().sleep(duration)
+    }
+}
+
+/// What a client's work is given.
+pub(crate) struct Desk {
+    pub(crate) runtime: Runtime,
+    pub(crate) port: Rc<RefCell<RdmaClient>>,
+    pub(crate) under_way: Rc<Cell<usize>>,
+}
+
+type Work = Pin<Box<dyn Future<Output = ()>>>;
+
+/// One life of a client.
+pub(crate) struct ClientHost {
+    pub(crate) node: NodeId,
+    pub(crate) pool: Pool,
+    runtime: Runtime,
+    /// Nothing once it is done.
+    work: Option<Work>,
+    pub(crate) under_way: Rc<Cell<usize>>,
+    port: Rc<RefCell<RdmaClient>>,
+}
+
+impl ClientHost {
+    pub(crate) fn start(
+        fabric: &Fabric,
+        host: Host,
+        options: RdmaClientOptions,
+        seed: u64,
+        work: impl FnOnce(Desk) -> Work,
+    ) -> Result<Self, DeviceError> {
+        let pool = host.pool.clone();
+        let device = fabric.host(host)?;
+        let node = device.node();
+        let device: Box<dyn Device> = Box::new(device);
+        let port = Rc::new(RefCell::new(RdmaClient::new(device, options)));
+        let runtime = Runtime::simulated(fabric.clock(), seed);
+        let under_way = Rc::new(Cell::new(0));
+        let desk = Desk {
+            runtime: runtime.clone(),
+            port: Rc::clone(&port),
+            under_way: Rc::clone(&under_way),
+        };
+        let work = work(desk);
+        runtime.wake();
+        fabric.turn_at(node, fabric.now());
+        Ok(Self {
+            node,
+            pool,
+            runtime,
+            work: Some(work),
+            under_way,
+            port,
+        })
+    }
+
+    /// Its turn.
+    pub(crate) fn turn(&mut self, fabric: &Fabric) {
+        let stepped = match &mut self.work {
+            Some(work) => self.runtime.step(work.as_mut(), TURNS),
+            None => {
+                self.linger(fabric);
+                return;
+            }
+        };
+        match stepped {
+            Stepped::Done(()) => {
+                self.work = None;
+                fabric.turn_at(self.node, fabric.now());
+            }
+            Stepped::Busy => fabric.turn_at(self.node, fabric.now()),
+            Stepped::Idle(deadline) => {
+                if let Some(at) = deadline {
+                    fabric.turn_at(self.node, at);
+                }
+            }
+        }
+    }
+
+    /// What a port does when its client is gone: its connections end.
+    fn linger(&self, fabric: &Fabric) {
+        use rpc_transport::Source;
+        let mut port = self.port.borrow_mut();
+        for _ in 0..TURNS {
+            let progress = port.poll(fabric.now());
+            if !progress && port.arm() {
+                if let Some(at) = port.next_deadline() {
+                    fabric.turn_at(self.node, at);
+                }
+                return;
+            }
+        }
+        fabric.turn_at(self.node, fabric.now());
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.work.is_none()
+    }
+}

@@ -1,0 +1,104 @@
+//! The log of a run, and the checks of every single thing that happens.
+
+use std::fmt::{self, Write};
+
+use verbs::sim::{Happening, NodeId, Observer};
+use verbs::{Event, Time};
+
+use crate::credits::Credits;
+use crate::report::Violation;
+
+/// Violations kept; a run that went wrong goes wrong again and again.
+const KEEP: usize = 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    /// The log, if somebody wants it.
+    text: Option<String>,
+    server: NodeId,
+    credits: Credits,
+    pub(crate) violations: Vec<Violation>,
+    pub(crate) happenings: u64,
+    pub(crate) faults: u64,
+    /// Nothing was planned that can end a connection before its owner does.
+    pub(crate) calm: bool,
+    pub(crate) now: Time,
+}
+
+impl Journal {
+    pub(crate) fn new(explain: bool, server: NodeId, calm: bool) -> Self {
+        Self {
+            text: explain.then(String::new),
+            server,
+            credits: Credits::default(),
+            violations: Vec::new(),
+            happenings: 0,
+            faults: 0,
+            calm,
+            now: Time::ZERO,
+        }
+    }
+
+    /// A line of the log.
+    pub(crate) fn line(&mut self, at: Time, what: fmt::Arguments<'_>) {
+        if let Some(text) = &mut self.text {
+            // Writing to a String does not fail.
+            let _ = writeln!(text, "{at} {what}");
+        }
+    }
+
+    /// Something must not have happened.
+    pub(crate) fn violation(&mut self, at: Time, what: String) {
+        self.line(at, format_args!("VIOLATION: {what}"));
+        if self.violations.len() < KEEP {
+            self.violations.push(Violation { at, what });
+        }
+    }
+
+    pub(crate) fn take_text(&mut self) -> String {
+        self.text.take().unwrap_or_default()
+    }
+
+    fn check(&mut self, what: &Happening<'_>) -> Option<String> {
+        match what {
+            Happening::Overrun(end) => Some(format!("{end} was overrun: no receive was left")),
+            Happening::Refused(end, access) => {
+                Some(format!("{end} had to refuse the peer's {access}"))
+            }
+            Happening::Aborted(end) if self.calm => Some(format!(
+                "{end} dropped a connection although nothing had failed"
+            )),
+            Happening::Taken(end, Event::Disconnected { reason, .. })
+                if self.calm
+                    && !matches!(reason, verbs::Disconnect::Local | verbs::Disconnect::Remote) =>
+            {
+                Some(format!(
+                    "{end} lost its connection although nothing had failed: {reason}"
+                ))
+            }
+            Happening::Registered(end, ..) if end.node == self.server => {
+                Some(format!("{end} of the server offers memory to a client"))
+            }
+            Happening::Posted(end, _) | Happening::Taken(end, _) if end.node != self.server => {
+                self.credits.requester(what)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Observer for Journal {
+    fn happened(&mut self, at: Time, what: &Happening<'_>) {
+        self.now = at;
+        self.happenings += 1;
+        self.faults += u64::from(matches!(
+            what,
+            Happening::Lost(_) | Happening::Crashed(_) | Happening::NotRegistered(_)
+        ));
+        self.line(at, format_args!("{what}"));
+        if let Some(violation) = self.check(what) {
+            self.violation(at, violation);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Whole clients and servers, NFS binding and memory backend included, in one thread on a virtual
+//! clock: the same code that runs over real devices, over [`verbs::sim`].
+//!
+//! [`simulate`] runs one seed: the seed chooses hosts, options, work and faults ([`Plan`]), and
+//! every step is watched by checkers. [`measure`] runs single calls without faults, and says what
+//! each had to wait for.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod credits;
+mod disk;
+mod history;
+mod journal;
+mod measure;
+mod pattern;
+mod plan;
+mod probe;
+mod report;
+mod server;
+mod work;
+mod world;
+
+pub use plan::{Crash, Plan, Victim};
+pub use report::{Report, Violation};
+pub use world::simulate;

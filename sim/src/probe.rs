@@ -1,0 +1,121 @@
+//! The simulated server's service: NFS, and beside it a program of this simulator's own that is
+//! asked for calls and replies of any length.
+
+use bytes::Bytes;
+use nfs_binding::server::NfsServer;
+use onc_rpc::{AcceptStatus, Encoder, Message};
+use rpc_transport::{Call, Denial, Outcome, Programs, ReplyRoom, Request, Service, ServiceReply};
+
+use crate::pattern;
+
+/// Of the numbers that are there to be used without being assigned (RFC 5531, section 8.3).
+const PROGRAM: u32 = 0x2000_5166;
+const VERSION: u32 = 1;
+const ECHO: u32 = 1;
+/// Longest part of a call or reply, bytes.
+const MOST: u32 = 1 << 20;
+
+/// A call of the probe: how long it is, and how long its reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Echo {
+    /// Bytes of the call that are not DDP-eligible.
+    pub(crate) call: u32,
+    /// Bytes of the reply that are not.
+    pub(crate) payload: u32,
+    /// Bytes of the reply that are.
+    pub(crate) item: u32,
+    /// Bytes less of room than the reply needs, of either kind.
+    pub(crate) short_payload: u32,
+    pub(crate) short_item: u32,
+}
+
+impl Echo {
+    /// The call.
+    pub(crate) fn call(self) -> Call {
+        let mut args = Encoder::new();
+        args.u32(self.payload).u32(self.item);
+        args.opaque(&pattern::content(1, self.call as usize));
+        let payload = 4 + self.payload.next_multiple_of(4) + 4;
+        Call {
+            prog: PROGRAM,
+            vers: VERSION,
+            proc: ECHO,
+            args: args.finish(),
+            reply: ReplyRoom {
+                payload: payload.saturating_sub(self.short_payload),
+                items: [self.item.saturating_sub(self.short_item)]
+                    .into_iter()
+                    .collect(),
+            },
+        }
+    }
+
+    /// Whether the room was understated.
+    pub(crate) fn is_short(self) -> bool {
+        self.short_payload + self.short_item > 0
+    }
+
+    /// Whether a reply is what was asked for.
+    pub(crate) fn is_answered(self, reply: &rpc_transport::Reply) -> bool {
+        let mut results = reply.results();
+        let payload = results.opaque(MOST);
+        let item = results.bulk(MOST);
+        let right = |got: Result<Bytes, onc_rpc::DecodeError>, number, len: u32| {
+            got.is_ok_and(|got| got[..] == pattern::content(number, len as usize))
+        };
+        right(payload, 2, self.payload) && right(item, 3, self.item) && results.finish().is_ok()
+    }
+}
+
+/// See the module.
+pub(crate) struct Probe {
+    nfs: NfsServer,
+    programs: Vec<Programs>,
+}
+
+impl Probe {
+    pub(crate) fn new(nfs: NfsServer) -> Self {
+        let mut programs = nfs.programs().to_vec();
+        programs.push(Programs {
+            prog: PROGRAM,
+            low: VERSION,
+            high: VERSION,
+        });
+        Self { nfs, programs }
+    }
+}
+
+fn echo(request: &Request) -> ServiceReply {
+    let garbage = |_| Denial::Accepted(AcceptStatus::GarbageArgs);
+    let mut args = request.args();
+    let payload = args.u32().map_err(garbage)?.min(MOST);
+    let item = args.u32().map_err(garbage)?.min(MOST);
+    let ballast = args.opaque(MOST).map_err(garbage)?;
+    args.finish().map_err(garbage)?;
+    if ballast[..] != pattern::content(1, ballast.len()) {
+        return Err(Denial::Accepted(AcceptStatus::GarbageArgs));
+    }
+    let mut out = Encoder::new();
+    out.opaque(&pattern::content(2, payload as usize));
+    out.bulk(Bytes::from(pattern::content(3, item as usize)));
+    Ok(out.finish())
+}
+
+impl Service for Probe {
+    fn programs(&self) -> &[Programs] {
+        &self.programs
+    }
+
+    fn call(&mut self, request: Request) -> Outcome {
+        match (request.prog, request.proc) {
+            (PROGRAM, 0) => Outcome::Done(Ok(Message::default())),
+            (PROGRAM, ECHO) => Outcome::Done(echo(&request)),
+            (PROGRAM, _) => Outcome::Done(Err(Denial::Accepted(AcceptStatus::ProcUnavail))),
+            _ => self.nfs.call(request),
+        }
+    }
+
+    fn remember_reply(&self, prog: u32, vers: u32, proc: u32) -> bool {
+        prog != PROGRAM && self.nfs.remember_reply(prog, vers, proc)
+    }
+}

@@ -1,0 +1,112 @@
+//! The simulated server host.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use nfs_binding::fs::FileSystem;
+use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
+use rpc_transport::{Armed, Server, ServerOptions};
+use verbs::sim::{Fabric, Host, NodeId, Path};
+use verbs::{Device, Pool};
+
+use crate::probe::Probe;
+
+/// Turns of its loop before others may go on.
+const TURNS: usize = 10_000;
+/// The export's path.
+pub(crate) const EXPORT: &str = "/sim";
+
+/// One life of the server.
+pub(crate) struct ServerHost {
+    server: Server,
+    node: NodeId,
+    pub(crate) pool: Pool,
+    /// What had led to each job that waits, in order.
+    jobs: VecDeque<Path>,
+    /// Jobs that were handed to workers.
+    taken: u64,
+}
+
+/// A server could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("no server: {0}")]
+pub(crate) struct NoServer(String);
+
+impl ServerHost {
+    pub(crate) fn start(
+        fabric: &Fabric,
+        host: Host,
+        listen: SocketAddr,
+        options: RdmaServerOptions,
+        disk: Arc<dyn FileSystem>,
+    ) -> Result<Self, NoServer> {
+        let failed = |error: &dyn std::error::Error| NoServer(error.to_string());
+        let pool = host.pool.clone();
+        let device = fabric.host(host).map_err(|error| failed(&error))?;
+        let node = device.node();
+        let export = Export {
+            path: EXPORT.to_owned(),
+            backend: disk,
+            options: ExportOptions::default(),
+        };
+        // The same in every life, so that handles outlive the server.
+        let key = HandleKey::from_bytes([0x5a; 16]);
+        let nfs = NfsServer::new(vec![export], key).map_err(|error| failed(&error))?;
+        let device: Box<dyn Device> = Box::new(device);
+        let mut port = RdmaServer::new(device, options);
+        port.listen(listen).map_err(|error| failed(&error))?;
+        let service = Box::new(Probe::new(nfs));
+        let mut server = Server::simulated(service, ServerOptions::default(), fabric.clock());
+        server
+            .add_port(Rc::new(RefCell::new(port)))
+            .map_err(|error| failed(&error))?;
+        fabric.turn_at(node, fabric.now());
+        Ok(Self {
+            server,
+            node,
+            pool,
+            jobs: VecDeque::new(),
+            taken: 0,
+        })
+    }
+
+    /// Its turn. Returns how many jobs were handed to workers.
+    pub(crate) fn turn(&mut self, fabric: &Fabric) -> usize {
+        let before = self.jobs.len();
+        for _ in 0..TURNS {
+            let progress = self.server.step();
+            while self.taken < self.server.stats().jobs {
+                self.taken += 1;
+                self.jobs.push_back(fabric.path(self.node));
+            }
+            if progress {
+                continue;
+            }
+            match self.server.arm() {
+                Armed::Awake => {}
+                Armed::Until(deadline) => {
+                    if let Some(at) = deadline {
+                        fabric.turn_at(self.node, at);
+                    }
+                    return self.jobs.len() - before;
+                }
+            }
+        }
+        fabric.turn_at(self.node, fabric.now());
+        self.jobs.len() - before
+    }
+
+    /// The disk is done with the oldest job.
+    pub(crate) fn finish_job(&mut self, fabric: &Fabric) {
+        if let Some(path) = self.jobs.pop_front() {
+            fabric.set_path(self.node, path);
+        }
+        if self.server.run_job() {
+            fabric.turn_at(self.node, fabric.now());
+        }
+    }
+}

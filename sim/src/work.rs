@@ -1,0 +1,484 @@
+//! What a simulated client does: it mounts, makes files, and keeps several workers busy with
+//! calls whose results can be checked.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use nfs_binding::client::{Mount3, Nfs3, RpcClient};
+use nfs_binding::proto::{
+    CommitArgs, CreateArgs, CreateHow, Data, DirOp, DirOpArgs, FileHandle, HandleArgs, MkdirArgs,
+    MountArgs, MountPath, Name, NfsResult, ReadArgs, ReaddirplusArgs, RenameArgs, SetAttributes,
+    Stable, Status, WriteArgs,
+};
+use rpc_transport::{CallError, Client, ClientOptions, ClientPort};
+use verbs::sim::Random;
+
+use crate::client::{Counted, Desk, Tally, credential};
+use crate::history::{History, SlotId};
+use crate::journal::Journal;
+use crate::pattern;
+use crate::plan::Plan;
+use crate::probe::Echo;
+use crate::server::EXPORT;
+
+/// Files of each client.
+const FILES: usize = 2;
+/// Slots of a file for each worker.
+const SLOTS: usize = 3;
+/// How long a client waits before it tries again what it cannot do without.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How often it does so, at most.
+const TRIES: usize = 1_000;
+/// No client gives up a server that is out of reach while anything can go wrong.
+const FOR_EVER: Duration = Duration::from_secs(100_000);
+
+/// What all clients of a run share.
+pub(crate) struct Shared {
+    pub(crate) plan: Plan,
+    pub(crate) server: std::net::SocketAddr,
+    pub(crate) history: Rc<RefCell<History>>,
+    pub(crate) journal: Rc<RefCell<Journal>>,
+    pub(crate) tally: Rc<Tally>,
+    /// Every file that was made, by its number: for the last look.
+    pub(crate) files: Rc<RefCell<Vec<File>>>,
+}
+
+/// A file that a client made.
+pub(crate) struct File {
+    pub(crate) number: u64,
+    /// Of its directory.
+    pub(crate) dir: u64,
+}
+
+/// A client at work.
+struct Worker<'a> {
+    shared: &'a Shared,
+    nfs: &'a Nfs3<Counted>,
+    dir: FileHandle,
+    files: &'a [(u64, FileHandle)],
+    number: usize,
+    random: Random,
+}
+
+/// All a client does in one life.
+pub(crate) async fn life(shared: Rc<Shared>, desk: Desk, mut random: Random) {
+    let Some(client) = connect(&shared, &desk).await else {
+        let now = desk.runtime.now();
+        let text = "a client cannot connect although nothing is wrong any more".to_owned();
+        return shared.journal.borrow_mut().violation(now, text);
+    };
+    let rpc = Counted::new(client, desk.under_way, Rc::clone(&shared.tally));
+    let nfs = Nfs3::new(rpc.clone());
+    let Some((dir, files)) = prepare(&shared, &rpc, &nfs).await else {
+        let now = desk.runtime.now();
+        let text = "a client cannot make its files although nothing is wrong any more".to_owned();
+        return shared.journal.borrow_mut().violation(now, text);
+    };
+    let workers = (0..shared.plan.workers).map(|number| {
+        let worker = Worker {
+            shared: &shared,
+            nfs: &nfs,
+            dir,
+            files: &files,
+            number,
+            random: random.split(number as u64 + 1),
+        };
+        worker.work()
+    });
+    join_all(workers).await;
+    random.next();
+}
+
+async fn connect(shared: &Shared, desk: &Desk) -> Option<Client> {
+    let plan = &shared.plan;
+    let options = ClientOptions {
+        credential: credential(),
+        nconnect: plan.nconnect,
+        timeout: plan.timeout,
+        retry: plan.retry,
+        give_up_after: FOR_EVER,
+        first_reply_within: FOR_EVER,
+        ..ClientOptions::default()
+    };
+    for _ in 0..TRIES {
+        let port = Rc::clone(&desk.port) as Rc<RefCell<dyn ClientPort>>;
+        match Client::connect(&desk.runtime, shared.server, port, options.clone()).await {
+            Ok(client) => return Some(client),
+            Err(_) => desk.runtime.sleep(PAUSE).await,
+        }
+    }
+    None
+}
+
+/// Mounts, and makes a directory and files that nobody else uses.
+async fn prepare(
+    shared: &Shared,
+    rpc: &Counted,
+    nfs: &Nfs3<Counted>,
+) -> Option<(FileHandle, Vec<(u64, FileHandle)>)> {
+    let mountd = Mount3::new(rpc.clone());
+    let args = MountArgs {
+        path: MountPath::from(EXPORT.as_bytes()),
+    };
+    let root = insist(rpc, || mountd.mount(&args)).await?.handle;
+    let name = shared.history.borrow_mut().number();
+    let mkdir = MkdirArgs {
+        place: place(root, &format!("dir{name}")),
+        attributes: SetAttributes::default(),
+    };
+    let looked_up = DirOpArgs {
+        what: mkdir.place.clone(),
+    };
+    // A second try may find what the first one made.
+    let dir = insist(rpc, async || match nfs.mkdir(&mkdir).await? {
+        Ok(made) if made.object.is_some() => Ok(Ok(made.object)),
+        _ => Ok(nfs
+            .lookup(&looked_up)
+            .await?
+            .map(|found| Some(found.object))),
+    })
+    .await??;
+    let mut files = Vec::new();
+    for _ in 0..FILES {
+        let number = shared.history.borrow_mut().number();
+        let create = CreateArgs {
+            place: place(dir, &format!("file{number}")),
+            how: CreateHow::Unchecked(SetAttributes::default()),
+        };
+        let made = insist(rpc, || nfs.create(&create)).await?;
+        let file = made.object?;
+        files.push((number, file));
+        shared.files.borrow_mut().push(File { number, dir: name });
+    }
+    Some((dir, files))
+}
+
+/// Makes a call until it succeeds; nothing if it never does.
+async fn insist<T, F, R>(rpc: &Counted, call: impl Fn() -> R) -> Option<T>
+where
+    R: Future<Output = Result<NfsResult<T, F>, CallError>>,
+{
+    for _ in 0..TRIES {
+        if let Ok(Ok(done)) = call().await {
+            return Some(done);
+        }
+        rpc.sleep(PAUSE).await;
+    }
+    None
+}
+
+fn place(dir: FileHandle, name: &str) -> DirOp {
+    DirOp {
+        dir,
+        name: Name::from(name.as_bytes()),
+    }
+}
+
+impl Worker<'_> {
+    async fn work(mut self) {
+        for _ in 0..self.shared.plan.calls {
+            match self.random.below(16) {
+                0..=4 => self.write().await,
+                5..=7 => self.read().await,
+                8 => self.commit().await,
+                9 => self.getattr().await,
+                10 | 11 => self.echo().await,
+                12 => self.names().await,
+                13 => self.list().await,
+                _ => self.rest().await,
+            }
+        }
+        self.settle().await;
+    }
+
+    fn violation(&self, what: String) {
+        let now = self.nfs.rpc().now();
+        self.shared.journal.borrow_mut().violation(now, what);
+    }
+
+    fn note(&self, what: std::fmt::Arguments<'_>) {
+        let now = self.nfs.rpc().now();
+        let line = format_args!("worker {}: {what}", self.number);
+        self.shared.journal.borrow_mut().line(now, line);
+    }
+
+    /// One of this worker's own slots, that is in no doubt: its file, and itself.
+    fn slot(&mut self) -> Option<(FileHandle, SlotId, u64)> {
+        let (number, file) = self.files[self.random.below(FILES as u64) as usize];
+        let own = self.random.below(SLOTS as u64) as usize;
+        let slot = own * self.shared.plan.workers + self.number;
+        let id = (number, slot);
+        let offset = slot as u64 * self.shared.plan.slot as u64;
+        (!self.shared.history.borrow().is_doubtful(id)).then_some((file, id, offset))
+    }
+
+    async fn write(&mut self) {
+        let stable = match self.random.below(3) {
+            0 => Stable::FileSync,
+            1 => Stable::DataSync,
+            _ => Stable::Unstable,
+        };
+        if let Some((file, id, offset)) = self.slot() {
+            self.write_slot(file, id, offset, stable).await;
+        }
+    }
+
+    async fn write_slot(&self, file: FileHandle, id: SlotId, offset: u64, stable: Stable) {
+        let len = self.shared.plan.slot;
+        let (number, losses) = {
+            let mut history = self.shared.history.borrow_mut();
+            (history.write(id), history.losses)
+        };
+        self.note(format_args!("WRITE {number} to {id:?}, {stable:?}"));
+        let args = WriteArgs {
+            file,
+            offset,
+            count: len as u32,
+            stable,
+            data: Data(Bytes::from(pattern::content(number, len))),
+        };
+        let result = self.nfs.write(&args).await;
+        self.note(format_args!("WRITE {number}: {}", outcome(&result)));
+        match result {
+            Ok(Ok(ok)) => {
+                if ok.count as usize != len {
+                    self.violation(format!("WRITE {number} wrote {} of {len} bytes", ok.count));
+                }
+                if (ok.committed as u32) < stable as u32 {
+                    self.violation(format!(
+                        "WRITE {number} asked for {stable:?}, and was {:?}",
+                        ok.committed
+                    ));
+                }
+                let mut history = self.shared.history.borrow_mut();
+                history.written(id, ok.committed, ok.verifier, losses);
+            }
+            Ok(Err(failed)) => self.refused("WRITE", failed.status),
+            // The slot stays in doubt: the call may be executed yet.
+            Err(_) => {}
+        }
+    }
+
+    /// A server that is short of memory says JUKEBOX, and nothing else is wrong with any call here.
+    fn refused(&self, what: &str, status: Status) {
+        if status != Status::JUKEBOX {
+            self.violation(format!("{what} failed with {status}"));
+        }
+    }
+
+    async fn read(&mut self) {
+        let Some((file, id, offset)) = self.slot() else {
+            return;
+        };
+        let len = self.shared.plan.slot;
+        let losses = self.shared.history.borrow().losses;
+        let args = ReadArgs {
+            file,
+            offset,
+            count: len as u32,
+        };
+        let result = self.nfs.read(&args).await;
+        self.note(format_args!("READ of {id:?}: {}", outcome(&result)));
+        match result {
+            Ok(Ok(ok)) => {
+                let got = pattern::number(&ok.data.0, len);
+                let checked = self.shared.history.borrow_mut().read(id, got, losses);
+                if let Err(what) = checked {
+                    self.violation(what);
+                }
+            }
+            Ok(Err(failed)) => self.refused("READ", failed.status),
+            Err(_) => {}
+        }
+    }
+
+    async fn commit(&mut self) {
+        let (number, file) = self.files[self.random.below(FILES as u64) as usize];
+        self.commit_file(number, file).await;
+    }
+
+    async fn commit_file(&self, number: u64, file: FileHandle) {
+        let began = self.shared.history.borrow().told();
+        let args = CommitArgs {
+            file,
+            offset: 0,
+            count: 0,
+        };
+        let result = self.nfs.commit(&args).await;
+        self.note(format_args!("COMMIT of {number}: {}", outcome(&result)));
+        match result {
+            Ok(Ok(ok)) => {
+                let mut history = self.shared.history.borrow_mut();
+                history.committed(number, ok.verifier, began);
+            }
+            Ok(Err(failed)) => self.refused("COMMIT", failed.status),
+            Err(_) => {}
+        }
+    }
+
+    async fn getattr(&mut self) {
+        let (number, object) = self.files[self.random.below(FILES as u64) as usize];
+        let result = self.nfs.getattr(&HandleArgs { object }).await;
+        self.note(format_args!("GETATTR of {number}: {}", outcome(&result)));
+        if let Ok(Err(failed)) = result {
+            self.refused("GETATTR", failed.status);
+        }
+    }
+
+    async fn echo(&mut self) {
+        let short = |random: &mut Random| match random.below(4) {
+            0 => random.pick(&[1, 4, 8, 100]),
+            _ => 0,
+        };
+        let lengths = [0, 1, 60, 500, 900, 3000, 4000, 10_000];
+        let echo = Echo {
+            call: self.random.pick(&lengths),
+            payload: self.random.pick(&lengths),
+            item: self.random.pick(&[0, 0, 7, 900, 5000, 30_000]),
+            short_payload: short(&mut self.random),
+            short_item: short(&mut self.random),
+        };
+        let result = self.nfs.rpc().call(echo.call()).await;
+        let how = match &result {
+            Ok(_) => "answered".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.note(format_args!("{echo:?}: {how}"));
+        match result {
+            Ok(reply) if echo.is_answered(&reply) => {}
+            Ok(_) => self.violation(format!("{echo:?} was answered with something else")),
+            Err(CallError::Refused(denial)) => {
+                self.violation(format!("{echo:?} was refused: {denial}"));
+            }
+            Err(CallError::Chunk(_)) if !echo.is_short() && self.shared.plan.is_calm() => {
+                self.violation(format!(
+                    "{echo:?} has room enough, and its reply did not fit"
+                ));
+            }
+            Err(CallError::Protocol(error)) => {
+                self.violation(format!("{echo:?} ended with a protocol error: {error}"));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Makes a name, gives it another and takes it away. None of it can be done twice, so a call
+    /// that was executed twice shows, unless the server lost its memory in between.
+    async fn names(&mut self) {
+        let number = self.shared.history.borrow_mut().number();
+        let old = place(self.dir, &format!("name{number}"));
+        let new = place(self.dir, &format!("name{number}b"));
+        let args = CreateArgs {
+            place: old.clone(),
+            how: CreateHow::Guarded(SetAttributes::default()),
+        };
+        let lives = self.shared.history.borrow().lives;
+        let created = self.nfs.create(&args).await;
+        if !self.once("CREATE", number, created, Status::EXIST, lives) {
+            return;
+        }
+        let args = RenameArgs {
+            from: old,
+            to: new.clone(),
+        };
+        let lives = self.shared.history.borrow().lives;
+        let renamed = self.nfs.rename(&args).await;
+        if !self.once("RENAME", number, renamed, Status::NOENT, lives) {
+            return;
+        }
+        let lives = self.shared.history.borrow().lives;
+        let removed = self.nfs.remove(&DirOpArgs { what: new }).await;
+        self.once("REMOVE", number, removed, Status::NOENT, lives);
+    }
+
+    /// Checks a call that cannot be executed twice. `again` is what the second execution would say.
+    fn once<T, F>(
+        &self,
+        what: &str,
+        number: u64,
+        result: Result<NfsResult<T, F>, CallError>,
+        again: Status,
+        lives: u64,
+    ) -> bool {
+        self.note(format_args!(
+            "{what} of name {number}: {}",
+            outcome(&result)
+        ));
+        match result {
+            Ok(Ok(_)) => true,
+            Ok(Err(failed)) if failed.status == again => {
+                if self.shared.history.borrow().lives == lives {
+                    self.violation(format!("{what} of name {number} was executed twice"));
+                }
+                true
+            }
+            Ok(Err(failed)) => {
+                self.refused(what, failed.status);
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    async fn list(&mut self) {
+        let args = ReaddirplusArgs {
+            dir: self.dir,
+            cookie: 0,
+            verifier: [0; 8],
+            dir_count: 4096,
+            max_count: self.random.pick(&[2048, 8192, 32_768]),
+        };
+        let result = self.nfs.readdirplus(&args).await;
+        self.note(format_args!("READDIRPLUS: {}", outcome(&result)));
+        match result {
+            Ok(Ok(ok)) => {
+                let listed = |number: &u64| {
+                    let name = Name::from(format!("file{number}").as_bytes());
+                    ok.entries.iter().any(|entry| entry.name == name)
+                };
+                if ok.eof && !self.files.iter().all(|(number, _)| listed(number)) {
+                    self.violation("READDIRPLUS does not list a file that is there".to_owned());
+                }
+            }
+            Ok(Err(failed)) => self.refused("READDIRPLUS", failed.status),
+            Err(_) => {}
+        }
+    }
+
+    async fn rest(&mut self) {
+        let rest = self.random.duration(Duration::from_millis(2));
+        self.nfs.rpc().sleep(rest).await;
+    }
+
+    /// Leaves nothing behind that is not on stable storage, as a client does before it says so.
+    async fn settle(&self) {
+        for &(number, file) in self.files {
+            self.commit_file(number, file).await;
+        }
+        for &(number, file) in self.files {
+            for own in 0..SLOTS {
+                let slot = own * self.shared.plan.workers + self.number;
+                let id = (number, slot);
+                let offset = slot as u64 * self.shared.plan.slot as u64;
+                let again = {
+                    let history = self.shared.history.borrow();
+                    !history.is_stable(id) && !history.is_doubtful(id)
+                };
+                if again {
+                    self.write_slot(file, id, offset, Stable::FileSync).await;
+                }
+            }
+        }
+    }
+}
+
+fn outcome<T, F>(result: &Result<NfsResult<T, F>, CallError>) -> String {
+    match result {
+        Ok(Ok(_)) => "done".to_owned(),
+        Ok(Err(failed)) => failed.status.to_string(),
+        Err(error) => error.to_string(),
+    }
+}

@@ -1,0 +1,421 @@
+//! One run: hosts, whose turn it is, what goes wrong when, and what is checked at the end.
+
+use std::cell::RefCell;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nfs_binding::fs::FileSystem;
+use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
+use verbs::sim::{Fabric, Faults, Host, NodeId, Random, Turn};
+use verbs::{Buf, Pool, Time};
+
+use crate::client::{ClientHost, Tally};
+use crate::disk::Disk;
+use crate::history::{History, SlotId};
+use crate::journal::Journal;
+use crate::pattern;
+use crate::plan::{Plan, Victim};
+use crate::report::Report;
+use crate::server::ServerHost;
+use crate::work::{Shared, life};
+
+/// Where the server listens.
+const PORT: u16 = 20049;
+/// The server's host; it joins first.
+const SERVER: NodeId = NodeId(0);
+/// Turns in one run; more are taken for a loop that gets nowhere.
+const MOST_TURNS: u64 = 3_000_000;
+/// How long everything may take once nothing goes wrong any more.
+const PATIENCE: Duration = Duration::from_secs(3_000);
+/// How long connections may take to end after the clients are done.
+const SETTLE: Duration = Duration::from_secs(30);
+/// Messages that receives are posted for beyond the credits.
+const EXTRA: usize = 8;
+/// Blocks in which a server's memory is taken away.
+const GREED: [usize; 3] = [1 << 20, 1 << 16, 4096];
+
+/// Something that was put off.
+#[derive(Clone, Copy, Debug)]
+enum Alarm {
+    /// The server's disk is done with a job; in which life of the server.
+    Job(u64),
+    /// Number of a [`crate::Crash`] in the plan.
+    Crash(usize),
+    /// Its end.
+    Over(usize),
+    /// Nothing goes wrong from here on.
+    Heal,
+}
+
+struct World {
+    fabric: Fabric,
+    plan: Plan,
+    random: Random,
+    journal: Rc<RefCell<Journal>>,
+    history: Rc<RefCell<History>>,
+    shared: Rc<Shared>,
+    disk: Arc<Disk>,
+    server: Option<ServerHost>,
+    clients: Vec<Option<ClientHost>>,
+    alarms: Vec<Alarm>,
+    /// Until when hosts stand still: the server's, and each client's.
+    paused: Vec<Time>,
+    /// Memory that somebody else has.
+    greedy: Vec<Buf>,
+    turns: u64,
+}
+
+/// Runs a seed; with `explain`, the report has a log.
+#[must_use]
+pub fn simulate(seed: u64, explain: bool) -> Report {
+    let plan = Plan::new(seed);
+    let mut world = World::new(plan, explain);
+    world.run();
+    world.finish()
+}
+
+fn address(host: usize) -> SocketAddr {
+    let ip = Ipv4Addr::new(10, 0, 0, host as u8 + 1);
+    (ip, if host == 0 { PORT } else { 1000 }).into()
+}
+
+/// Memory that the receives of so many connections take, bytes.
+fn receives(options: &RdmaOptions, connections: usize) -> usize {
+    let size = (options.inline_receive as usize)
+        .next_power_of_two()
+        .max(4096);
+    connections * (options.credits as usize + EXTRA) * size
+}
+
+impl World {
+    fn new(plan: Plan, explain: bool) -> Self {
+        let fabric = Fabric::new(plan.seed, plan.costs.clone(), plan.faults.clone());
+        let calm = plan.is_calm();
+        let journal = Rc::new(RefCell::new(Journal::new(explain, SERVER, calm)));
+        let history = Rc::new(RefCell::new(History::default()));
+        fabric.watch(Rc::clone(&journal) as Rc<RefCell<_>>);
+        if explain {
+            let header = plan.to_string();
+            journal
+                .borrow_mut()
+                .line(Time::ZERO, format_args!("{header}"));
+        }
+        let shared = Rc::new(Shared {
+            plan: plan.clone(),
+            server: address(0),
+            history: Rc::clone(&history),
+            journal: Rc::clone(&journal),
+            tally: Rc::new(Tally::default()),
+            files: Rc::default(),
+        });
+        let blocks = plan.disk.is_some();
+        let disk = Disk::new(plan.seed, fabric.clock(), blocks, plan.write_back);
+        let mut world = Self {
+            random: Random::new(plan.seed).split(3),
+            paused: vec![Time::ZERO; plan.clients + 1],
+            clients: (0..plan.clients).map(|_| None).collect(),
+            fabric,
+            journal,
+            history,
+            shared,
+            disk: Arc::new(disk),
+            server: None,
+            alarms: Vec::new(),
+            greedy: Vec::new(),
+            turns: 0,
+            plan,
+        };
+        world.start_server();
+        for client in 0..world.plan.clients {
+            world.start_client(client);
+        }
+        for crash in 0..world.plan.crashes.len() {
+            let at = Time::ZERO + world.plan.crashes[crash].at;
+            world.alarm(at, Alarm::Crash(crash));
+        }
+        world.alarm(Time::ZERO + world.plan.heal_at, Alarm::Heal);
+        world
+    }
+
+    fn alarm(&mut self, at: Time, alarm: Alarm) {
+        self.fabric.alarm(at, self.alarms.len() as u64);
+        self.alarms.push(alarm);
+    }
+
+    fn violation(&self, what: String) {
+        let now = self.fabric.now();
+        self.journal.borrow_mut().violation(now, what);
+    }
+
+    fn start_server(&mut self) {
+        let connections = 2 * self.plan.clients * self.plan.nconnect;
+        let memory = receives(&self.plan.responder, connections) + self.plan.server_memory;
+        let host = Host {
+            address: address(0),
+            attributes: self.plan.attributes.clone(),
+            pool: Pool::new(memory),
+            interrupt: self.plan.interrupt,
+        };
+        let options = RdmaServerOptions {
+            common: self.plan.responder.clone(),
+            ..RdmaServerOptions::default()
+        };
+        let disk = Arc::clone(&self.disk) as Arc<dyn FileSystem>;
+        self.history.borrow_mut().lives += 1;
+        match ServerHost::start(&self.fabric, host, address(0), options, disk) {
+            Ok(server) => self.server = Some(server),
+            Err(error) => self.violation(error.to_string()),
+        }
+    }
+
+    fn start_client(&mut self, client: usize) {
+        let memory = receives(&self.plan.requester, self.plan.nconnect) + self.plan.client_memory;
+        let host = Host {
+            address: address(client + 1),
+            attributes: self.plan.attributes.clone(),
+            pool: Pool::new(memory),
+            interrupt: self.plan.interrupt,
+        };
+        let options = RdmaClientOptions {
+            common: self.plan.requester.clone(),
+            connect_timeout: Duration::from_secs(5),
+        };
+        let shared = Rc::clone(&self.shared);
+        let random = Random::new(self.random.next());
+        let seed = self.random.next();
+        let started = ClientHost::start(&self.fabric, host, options, seed, |desk| {
+            Box::pin(life(shared, desk, random))
+        });
+        match started {
+            Ok(host) => self.clients[client] = Some(host),
+            Err(error) => self.violation(format!("no client: {error}")),
+        }
+    }
+
+    fn run(&mut self) {
+        let until = Time::ZERO + self.plan.heal_at + PATIENCE;
+        while !self.is_done() {
+            let Some(turn) = self.fabric.next(until) else {
+                let waiting: Vec<usize> = (0..self.clients.len())
+                    .filter(|&client| !self.client_done(client))
+                    .collect();
+                return self.violation(format!("clients {waiting:?} wait for ever"));
+            };
+            self.turns += 1;
+            if self.turns > MOST_TURNS {
+                return self.violation("everybody is busy, and nothing gets done".to_owned());
+            }
+            self.take(turn);
+        }
+    }
+
+    fn client_done(&self, client: usize) -> bool {
+        self.clients[client]
+            .as_ref()
+            .is_some_and(ClientHost::is_done)
+    }
+
+    fn is_done(&self) -> bool {
+        let healed = self.fabric.now() >= Time::ZERO + self.plan.heal_at;
+        healed && (0..self.clients.len()).all(|client| self.client_done(client))
+    }
+
+    fn take(&mut self, turn: Turn) {
+        match turn {
+            Turn::Host(node) if self.paused[node.0] > self.fabric.now() => {
+                self.fabric.turn_at(node, self.paused[node.0]);
+            }
+            Turn::Host(SERVER) => self.server_turn(),
+            Turn::Host(node) => self.client_turn(node),
+            Turn::Alarm(mark) => {
+                if let Some(&alarm) = self.alarms.get(mark as usize) {
+                    self.ring(alarm);
+                }
+            }
+        }
+    }
+
+    fn server_turn(&mut self) {
+        let Some(server) = &mut self.server else {
+            return;
+        };
+        let jobs = server.turn(&self.fabric);
+        let lives = self.history.borrow().lives;
+        for _ in 0..jobs {
+            let longest = self.plan.disk.unwrap_or_default();
+            let at = self.fabric.now() + self.random.duration(longest);
+            self.alarm(at, Alarm::Job(lives));
+        }
+        for number in self.disk.take_repeated() {
+            self.violation(format!("WRITE {number} was executed twice"));
+        }
+    }
+
+    fn client_turn(&mut self, node: NodeId) {
+        let mut clients = self.clients.iter_mut().flatten();
+        let Some(client) = clients.find(|client| client.node == node) else {
+            return;
+        };
+        client.turn(&self.fabric);
+        if client.under_way.get() == 0 {
+            let reachable = self.fabric.reachable(node);
+            if reachable > 0 {
+                let text = format!("{node} has no call under way, and {reachable} regions exposed");
+                self.violation(text);
+            }
+        }
+    }
+
+    fn ring(&mut self, alarm: Alarm) {
+        match alarm {
+            Alarm::Job(life) => {
+                let current = self.history.borrow().lives == life;
+                if let Some(server) = self.server.as_mut().filter(|_| current) {
+                    server.finish_job(&self.fabric);
+                }
+            }
+            Alarm::Crash(crash) => self.crash(crash),
+            Alarm::Over(crash) => self.recover(crash),
+            Alarm::Heal => {
+                self.greedy.clear();
+                self.fabric.set_faults(Faults::default());
+            }
+        }
+    }
+
+    fn crash(&mut self, number: usize) {
+        let crash = self.plan.crashes[number];
+        let now = self.fabric.now();
+        let line = format_args!("fault: {:?} for {:?}", crash.victim, crash.lasts);
+        self.journal.borrow_mut().line(now, line);
+        let until = now + crash.lasts;
+        match crash.victim {
+            Victim::ServerProcess | Victim::ServerPower => {
+                if self.server.is_none() {
+                    return;
+                }
+                self.fabric.crash(SERVER);
+                self.server = None;
+                self.greedy.clear();
+                if crash.victim == Victim::ServerPower {
+                    self.disk.power_failed(&mut self.random);
+                    self.history.borrow_mut().power_failed();
+                }
+                self.disk.restarted();
+            }
+            Victim::Client(client) => {
+                let Some(gone) = self.clients[client].take() else {
+                    return;
+                };
+                self.fabric.crash(gone.node);
+            }
+            Victim::ClientPause(client) => {
+                self.paused[client + 1] = self.paused[client + 1].max(until);
+                return;
+            }
+            Victim::ServerPause => {
+                self.paused[0] = self.paused[0].max(until);
+                return;
+            }
+            Victim::ServerMemory => {
+                let Some(server) = &self.server else { return };
+                for block in GREED {
+                    while let Ok(buf) = server.pool.alloc(block) {
+                        self.greedy.push(buf);
+                    }
+                }
+            }
+            Victim::Connection => return self.fabric.lose_one(),
+        }
+        self.alarm(until, Alarm::Over(number));
+    }
+
+    fn recover(&mut self, number: usize) {
+        match self.plan.crashes[number].victim {
+            Victim::ServerProcess | Victim::ServerPower if self.server.is_none() => {
+                self.start_server();
+            }
+            Victim::Client(client) if self.clients[client].is_none() => self.start_client(client),
+            Victim::ServerMemory => self.greedy.clear(),
+            _ => {}
+        }
+    }
+
+    /// All is over: what is left, and what is on the disk.
+    fn finish(mut self) -> Report {
+        let done = self.is_done();
+        let until = self.fabric.now() + SETTLE;
+        while let Some(turn) = self.fabric.next(until) {
+            self.turns += 1;
+            if self.turns > MOST_TURNS {
+                break;
+            }
+            self.take(turn);
+        }
+        if done {
+            self.check_resources();
+            self.check_disk();
+        }
+        let took = self.fabric.now();
+        let mut journal = self.journal.borrow_mut();
+        Report {
+            seed: self.plan.seed,
+            violations: std::mem::take(&mut journal.violations),
+            happenings: journal.happenings,
+            calls: self.shared.tally.ended.get(),
+            failures: self.shared.tally.failed.get(),
+            faults: journal.faults,
+            took,
+            log: journal.take_text(),
+        }
+    }
+
+    fn check_resources(&self) {
+        let server = self.server.iter().map(|server| (SERVER, &server.pool));
+        let clients = self.clients.iter().flatten();
+        let clients = clients.map(|client| (client.node, &client.pool));
+        for (node, pool) in server.chain(clients) {
+            let (pairs, bytes) = (self.fabric.queue_pairs(node), pool.in_use());
+            if pairs > 0 || bytes > 0 {
+                let text = format!("{node} is left with {pairs} queue pairs and {bytes} bytes");
+                self.violation(text);
+            }
+        }
+    }
+
+    /// The power fails once more; then every slot holds what its clients rely upon.
+    fn check_disk(&mut self) {
+        self.disk.power_failed(&mut self.random);
+        let (slots, losses) = {
+            let mut history = self.history.borrow_mut();
+            history.power_failed();
+            (history.slots(), history.losses)
+        };
+        for id in slots {
+            let got = self.read_slot(id);
+            let checked = self.history.borrow_mut().read(id, got, losses);
+            if let Err(what) = checked {
+                self.violation(format!("at the end, {what}"));
+            }
+        }
+    }
+
+    /// What the disk holds; nothing if that is not what one write wrote.
+    fn read_slot(&self, (number, slot): SlotId) -> Option<u64> {
+        let len = self.plan.slot;
+        let files = self.shared.files.borrow();
+        let file = files.iter().find(|file| file.number == number)?;
+        let mut data = vec![0; len];
+        let offset = slot as u64 * len as u64;
+        let count = self.disk.read_file(file.dir, number, offset, &mut data);
+        match count {
+            Ok(count) => pattern::number(&data[..count], len),
+            Err(error) => {
+                self.violation(format!("file {number} cannot be read: {error}"));
+                None
+            }
+        }
+    }
+}
