@@ -7,6 +7,27 @@
 //!   middle of a message, into the places of several segments ([`super::ahead`]);
 //! - between segments it is read into staging alone, so a short message costs one read and a
 //!   short copy, and a long one the copy of its first bytes.
+//!
+//! # Placement before the CRC
+//!
+//! RFC 5044, section 6 has MPA verify an FPDU before DDP gets it; DDP then places it (RFC 5041,
+//! section 5.3), and delivers the message later. With CRCs on, a header here chooses the place of
+//! its payload before the CRC at the FPDU's end has come: the alternative is a copy of everything.
+//! What the rule protects is kept by other means:
+//! - *Nothing is delivered* that was not verified: a segment leaves [`Receiver::step`] after its
+//!   CRC, and only then completes, invalidates, is answered or counts for the next one's order. The
+//!   first wrong CRC ends the stream, with a Terminate that says so and no headers.
+//! - *Nobody sees what was placed*: a posted receive, the sink of a Read and a registered region
+//!   belong to the device until it gives them back. A receive or sink comes back as failed; a
+//!   region's content means something only through a message that says so, which is behind the
+//!   wrong CRC in the stream.
+//! - *No other memory is touched*: the place is checked against what the peer may write, whatever
+//!   damage made of the header. An error found there is held back until the CRC is known, as it may
+//!   be the damage's.
+//!
+//! What remains: damage that TCP's checksum misses, and that turns one valid handle into another,
+//! could change a region whose message was delivered and that was not reclaimed yet. A handle is 32
+//! random bits.
 
 use std::io::IoSliceMut;
 
@@ -307,8 +328,7 @@ impl Receiver {
         }
         let (header, opcode, target) = match checked {
             Ok((header, (opcode, target))) => (header, opcode, target),
-            // With a CRC, first see whether the header is what the peer sent (RFC 5044,
-            // section 6: the FPDU is verified before DDP sees it).
+            // With a CRC, first see whether the header is what the peer sent (see the module).
             Err(code) if self.check_crc => {
                 self.suspicion = Some(code);
                 (SUSPECT, Opcode::Write, Target::Nowhere)

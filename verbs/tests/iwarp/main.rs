@@ -8,6 +8,7 @@ mod raw;
 
 mod basics;
 mod codec;
+mod crc;
 mod hostile;
 mod progress;
 mod setup;
