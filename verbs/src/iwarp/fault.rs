@@ -1,5 +1,7 @@
 //! How a stream ends by an error.
 
+use super::ddp::{HeaderView, Placement};
+use super::rdmap::SEND_QUEUE;
 use super::terminate::{Code, Culprit, Terminate};
 
 /// An error of the peer's that this side found. It is answered with a Terminate.
@@ -19,6 +21,18 @@ impl Fault {
             code,
             culprit: None,
         }
+    }
+
+    /// Whether a Send was too long for the receive it was for.
+    #[must_use]
+    pub(super) fn overran_receive(&self) -> bool {
+        let header = self.culprit.as_ref();
+        let header = header.and_then(|culprit| HeaderView::new(&culprit.ddp)?.to_header().ok());
+        let queue = match header.map(|header| header.placement) {
+            Some(Placement::Untagged { queue, .. }) => Some(queue),
+            _ => None,
+        };
+        self.code == Code::TOO_LONG && queue == Some(SEND_QUEUE)
     }
 
     /// The Terminate to send. Layers and types that do not carry headers drop them (RFC 5040,

@@ -127,9 +127,9 @@ impl Conn {
     pub(super) fn over(&mut self, over: Over, cx: &mut Cx<'_>) {
         let (blame, mut reason, terminate) = match over {
             Over::Fault(fault) => {
-                let blame = match fault.code {
-                    Code::TOO_LONG => Blame::Receive,
-                    _ => Blame::Nobody,
+                let blame = match fault.overran_receive() {
+                    true => Blame::Receive,
+                    false => Blame::Nobody,
                 };
                 let reason = Disconnect::PeerError(fault.code.to_string());
                 (blame, reason, Some(fault.terminate()))

@@ -427,6 +427,11 @@ fn lengths_that_no_header_fits() {
     victim.raw.say(&long);
     let heard = victim.raw.hear_terminate(&mut victim.node);
     assert_eq!((heard.0, heard.1), (0x12, 0x05), "{text}");
+    // It was too long for its queue, not for the receive that waits for a Send.
+    for _ in 1..=2 {
+        let failed = victim.node.next_completion().result.unwrap_err();
+        assert_eq!(failed.error, WorkError::Flushed);
+    }
 }
 
 impl Victim {
