@@ -20,6 +20,8 @@ use crate::{
 /// Connections whose Request Frame is awaited, at most; the oldest makes room (RFC 5044,
 /// section 7.1.2, rule 10 speaks of such peers).
 const MAX_HALF_OPEN: usize = 256;
+/// Connections accepted in a row, before other connections get their turn.
+const ACCEPT_TURN: usize = 64;
 /// When the system cannot give us another socket, accepting is tried again after this.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
@@ -59,7 +61,10 @@ impl State {
     }
 
     pub(super) fn accept_all(&mut self, index: usize, now: Time) {
-        while let Some(Slot::Listener(listener)) = self.slots.get(index) {
+        for _ in 0..ACCEPT_TURN {
+            let Some(Slot::Listener(listener)) = self.slots.get(index) else {
+                return;
+            };
             let id = listener.id;
             match listener.socket.accept() {
                 Ok((stream, peer)) => self.accepted(id, stream, peer, now),
@@ -78,6 +83,7 @@ impl State {
                 }
             }
         }
+        self.enqueue(index);
     }
 
     pub(super) fn accepted(

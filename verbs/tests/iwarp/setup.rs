@@ -12,7 +12,8 @@ use verbs::{
 
 use crate::node::{Node, Pair, accept_options, connect_options, next, request, send, success};
 use crate::raw::{
-    Got, READ_REQUEST, REPLY, REQUEST, Raw, WRITE, frame, idle, read_request, tagged, untagged,
+    Got, READ_REQUEST, REPLY, REQUEST, Raw, WRITE, fpdu, frame, idle, read_request, tagged,
+    untagged,
 };
 
 /// A node that connects to a raw listener.
@@ -98,7 +99,7 @@ fn initiator_with_a_hasty_responder() {
     // The reply comes in pieces, and a first FPDU right behind it.
     let mut caller = Caller::new(Options::default());
     let mut bytes = frame(REPLY, 0x50, 2, &[0, 16, 0, 16, b'o', b'k']);
-    bytes.extend(crate::raw::fpdu(&crate::raw::send(1, b"already"), true));
+    bytes.extend(fpdu(&crate::raw::send(1, b"already"), true));
     caller.answer(&bytes[..7]);
     idle(&mut caller.node);
     caller.raw.write(&bytes[7..21]);
@@ -374,6 +375,58 @@ fn responder_takes_every_ready_to_receive_message() {
     }
 }
 
+/// What comes with the ready-to-receive message, in one read, is told after the connection: before
+/// it, the program knows of none that a message could belong to.
+#[test]
+fn a_connection_is_told_of_before_what_came_with_its_first_message() {
+    let rtr = fpdu(&tagged(WRITE, true, 0, 0, b""), false);
+    let call = |msn, text| fpdu(&crate::raw::send(msn, text), false);
+    let bad = fpdu(&crate::raw::send(7, b"out of order"), false);
+    // All that comes in one piece; how many calls are in it; whether the connection lives on.
+    let cases = [
+        (call(1, b"one"), 1, true),
+        ([&rtr[..], &call(1, b"one")].concat(), 1, true),
+        (
+            [&rtr[..], &call(1, b"one"), &call(2, b"two")].concat(),
+            2,
+            true,
+        ),
+        ([&rtr[..], &call(1, b"one"), &bad].concat(), 1, false),
+        ([&rtr[..], &bad].concat(), 0, false),
+    ];
+    for (bytes, calls, lives) in cases {
+        let (mut node, mut raw, qp, _) = accepted(&[0x80, 4, 0x80, 4], 0x10, 2);
+        for id in 0..3 {
+            node.receive(qp, id, 64);
+        }
+        // Below any MSS: one segment, and so one read.
+        assert!(bytes.len() < 536);
+        raw.write(&bytes);
+        let first = node.next();
+        assert!(
+            matches!(first, Event::Established { qp: of, .. } if of == qp),
+            "{first:?}"
+        );
+        for id in 0..calls {
+            let completion = node.next_completion();
+            assert_eq!(completion.id, WrId(id));
+            let result = completion.result.unwrap();
+            assert!(matches!(result, Success::Receive { .. }), "{result:?}");
+        }
+        if lives {
+            idle(&mut node);
+            assert!(node.events.is_empty());
+        } else {
+            for id in calls..3 {
+                let completion = node.next_completion();
+                assert_eq!(completion.id, WrId(id));
+                assert!(completion.result.is_err());
+            }
+            assert!(matches!(node.next(), Event::Disconnected { .. }));
+        }
+    }
+}
+
 #[test]
 fn responder_never_hears_the_ready_to_receive_message() {
     let mut node = Node::new(Options {
@@ -445,6 +498,29 @@ fn half_open_peers_are_few_and_short_lived() {
     raw.wait_request(&mut node);
     // The others have had their time.
     assert_eq!(silent[259].hear(&mut node), Got::End);
+}
+
+/// More than are accepted in one turn, all of them there before the device looks.
+#[test]
+fn a_crowd_of_initiators_is_served_to_the_last() {
+    const CROWD: usize = 100;
+    let mut node = Node::new(Options::default());
+    let (_, address) = node.listen();
+    let crowd: Vec<_> = (0..CROWD)
+        .map(|_| {
+            let mut raw = Raw::connect(address);
+            raw.write(&frame(REQUEST, 0x10, 2, &[0, 4, 0, 4]));
+            raw
+        })
+        .collect();
+    let mut requests = std::collections::HashSet::new();
+    while requests.len() < CROWD {
+        match node.next() {
+            Event::ConnectRequest(request) => assert!(requests.insert(request.request)),
+            event => panic!("{event:?}"),
+        }
+    }
+    drop(crowd);
 }
 
 #[test]
