@@ -8,6 +8,7 @@
 mod call;
 mod client;
 mod dispatch;
+mod id_map;
 mod options;
 mod poll_loop;
 mod port;

@@ -1,7 +1,7 @@
 //! A server: one poll loop, its ports, its service, and workers.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -14,6 +14,7 @@ use slab::Slab;
 use verbs::{Clock, Pool, Time};
 
 use crate::dispatch::{Verdict, answer, judge};
+use crate::id_map::IdMap;
 use crate::poll_loop::{Armed, PollLoop, Wake};
 use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, Known, ReplyCache};
 use crate::workers::{Workers, catch};
@@ -96,7 +97,7 @@ struct Running {
 
 struct Port {
     port: Rc<RefCell<dyn ServerPort>>,
-    peers: HashMap<ConnId, Peer>,
+    peers: IdMap<ConnId, Peer>,
 }
 
 /// Answers calls that arrive at its ports from its service.
@@ -165,7 +166,7 @@ impl Server {
     /// What the operating system refused.
     pub fn add_port(&mut self, port: Rc<RefCell<dyn ServerPort>>) -> io::Result<()> {
         self.poll_loop.add(Rc::clone(&port) as Rc<RefCell<_>>)?;
-        let peers = HashMap::new();
+        let peers = IdMap::default();
         self.ports.push(Port { port, peers });
         Ok(())
     }

@@ -3,8 +3,7 @@
 //! The session decides what is sent where and when, and how each call ends. It is told the time
 //! and what happened, acts through a [`ClientPort`], and leaves ended calls in a queue.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use onc_rpc::{
 };
 use verbs::Time;
 
+use crate::id_map::IdMap;
 use crate::options::MAX_NCONNECT;
 use crate::poll_loop::earlier;
 use crate::{
@@ -37,27 +37,6 @@ const CREDENTIAL_AT: usize = 24;
 /// The queue of tries is cleared of ended calls when it has this many entries beyond twice the
 /// pending calls.
 const SLACK: usize = 64;
-
-/// XIDs are this side's own and sequential: they need no hashing against a hostile choice.
-#[derive(Default)]
-struct XidHasher(u64);
-
-impl Hasher for XidHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, xid: u32) {
-        // Fibonacci hashing: spreads neighbours over the high bits, which pick the group.
-        self.0 = (self.0 ^ u64::from(xid)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
 
 /// A call that has not ended.
 struct Pending {
@@ -85,7 +64,7 @@ pub(crate) struct Session {
     /// A call's header from the credential on: the same in every call.
     credentials: Bytes,
     lanes: Vec<Lane>,
-    pending: HashMap<u32, Pending, BuildHasherDefault<XidHasher>>,
+    pending: IdMap<u32, Pending>,
     /// When each call's present try is over, in that order, for all tries take equally long.
     /// Entries of calls that ended stay until they come to the front, or are too many.
     tries: VecDeque<(Time, u32)>,
@@ -123,7 +102,7 @@ impl Session {
             credentials: header.encode().slice(CREDENTIAL_AT..),
             lanes: (0..lanes).map(|_| Lane::new(now)).collect(),
             options,
-            pending: HashMap::default(),
+            pending: IdMap::default(),
             tries: VecDeque::new(),
             next_xid: first_xid,
             next_lane: 0,

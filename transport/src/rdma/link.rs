@@ -88,9 +88,14 @@ impl<T> Link<T> {
 
     /// Posts a request, now or as soon as there is room. Something in `wanted` makes it signaled.
     pub(crate) fn post(&mut self, device: &mut dyn Device, wr: SendWr, wanted: Option<T>) {
-        self.backlog_sends += usize::from(is_send(&wr));
-        self.backlog.push_back((wr, wanted));
-        self.flush(device);
+        let waits = match self.backlog.is_empty() && self.busy < self.capacity {
+            true => self.try_post(device, wr, wanted).err(),
+            false => Some((wr, wanted)),
+        };
+        if let Some((wr, wanted)) = waits {
+            self.backlog_sends += usize::from(is_send(&wr));
+            self.backlog.push_back((wr, wanted));
+        }
     }
 
     /// Posts a Send whose completion nobody waits for.
@@ -104,7 +109,10 @@ impl<T> Link<T> {
         invalidate: Option<Stag>,
     ) -> Result<(), PoolExhausted> {
         let max = device.attributes().max_gather;
-        let gather = memory::shorten(gather, max, device.pool(), &mut self.copied)?;
+        let gather = match gather.len() > max {
+            true => memory::shorten(gather, max, device.pool(), &mut self.copied)?,
+            false => gather,
+        };
         self.post(device, SendWr::Send { gather, invalidate }, None);
         Ok(())
     }
@@ -141,31 +149,48 @@ impl<T> Link<T> {
         while self.busy < self.capacity
             && let Some((wr, wanted)) = self.backlog.pop_front()
         {
-            // At least one of any queue-full of requests is signaled, so there always is a
-            // completion to wait for when there is no room.
-            let signaled = wanted.is_some() || self.silent + 1 >= self.capacity.div_ceil(2);
-            let id = WrId(self.first + self.work.len() as u64);
             let send = usize::from(is_send(&wr));
-            match device.post_send(self.qp, id, wr, signaled) {
-                Ok(()) => {
-                    self.busy += 1;
-                    self.backlog_sends -= send;
-                    self.silent = if signaled { 0 } else { self.silent + 1 };
-                    self.work.push_back(match signaled {
-                        true => Work::Signaled(wanted),
-                        false => Work::Silent,
-                    });
-                }
-                Err((PostError::QueueFull, wr)) => {
-                    self.backlog.push_front((wr, wanted));
-                    return;
-                }
-                Err((error, _)) => {
-                    // The connection is ending, and its end will be reported.
-                    tracing::debug!(qp = self.qp.0, %error, "not posted");
-                    self.backlog.clear();
-                    self.backlog_sends = 0;
-                }
+            self.backlog_sends -= send;
+            if let Err(waits) = self.try_post(device, wr, wanted) {
+                self.backlog_sends += send;
+                self.backlog.push_front(waits);
+                return;
+            }
+        }
+    }
+
+    /// Posts a request.
+    ///
+    /// # Errors
+    /// The device has no room. Gives the request back.
+    #[expect(clippy::result_large_err, reason = "as in the device's own")]
+    fn try_post(
+        &mut self,
+        device: &mut dyn Device,
+        wr: SendWr,
+        wanted: Option<T>,
+    ) -> Result<(), (SendWr, Option<T>)> {
+        // At least one of any queue-full of requests is signaled, so there always is a completion
+        // to wait for when there is no room.
+        let signaled = wanted.is_some() || self.silent + 1 >= self.capacity.div_ceil(2);
+        let id = WrId(self.first + self.work.len() as u64);
+        match device.post_send(self.qp, id, wr, signaled) {
+            Ok(()) => {
+                self.busy += 1;
+                self.silent = if signaled { 0 } else { self.silent + 1 };
+                self.work.push_back(match signaled {
+                    true => Work::Signaled(wanted),
+                    false => Work::Silent,
+                });
+                Ok(())
+            }
+            Err((PostError::QueueFull, wr)) => Err((wr, wanted)),
+            Err((error, _)) => {
+                // The connection is ending, and its end will be reported.
+                tracing::debug!(qp = self.qp.0, %error, "not posted");
+                self.backlog.clear();
+                self.backlog_sends = 0;
+                Ok(())
             }
         }
     }

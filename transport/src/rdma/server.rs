@@ -1,6 +1,6 @@
 //! The server's port: responders, driven by a device.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 
@@ -18,6 +18,7 @@ use super::link::{Done, EXTRA_RECEIVES, Link};
 use super::options::RdmaServerOptions;
 use super::responder::{ReadId, Responder, ResponderAction, ResponderConfig, ResponderCounters};
 use super::wire;
+use crate::id_map::IdMap;
 use crate::{ConnId, ServerEvent, ServerPort, Source};
 
 /// A connection, being accepted or made.
@@ -46,7 +47,7 @@ impl Connection {
 pub struct RdmaServer {
     device: Box<dyn Device>,
     options: RdmaServerOptions,
-    connections: HashMap<QpId, Connection>,
+    connections: IdMap<QpId, Connection>,
     inbox: VecDeque<Event>,
     events: VecDeque<ServerEvent>,
     /// Connections on which something waits for memory, and when to try again.
@@ -75,7 +76,7 @@ impl RdmaServer {
         Self {
             device,
             options,
-            connections: HashMap::new(),
+            connections: IdMap::default(),
             inbox: VecDeque::new(),
             events: VecDeque::new(),
             retry: Vec::new(),

@@ -11,7 +11,6 @@ use rpcrdma_v1::{
     Answer, Body, CallChunks, Chunks, Header, HeaderError, ReplyViolation, Returned, Role,
     WriteChunk, check_reply, check_xid, limits,
 };
-use smallvec::SmallVec;
 
 /// Bytes of a version 1 header with these chunks (RFC 8166, section 4.7): what
 /// [`conveyance::Limits::header_len`] asks for.
@@ -50,11 +49,11 @@ pub(crate) fn encode_reply(
     xid: u32,
     credits: u32,
     payload: ReplyPayload,
-    writes: SmallVec<[WriteChunk; 1]>,
+    writes: Vec<WriteChunk>,
     reply: Option<WriteChunk>,
 ) -> Bytes {
     let chunks = Chunks {
-        reads: SmallVec::new(),
+        reads: Vec::new(),
         writes,
         reply,
     };

@@ -127,7 +127,7 @@ pub(super) enum Phase {
 pub(super) struct Outstanding {
     pub(super) xid: u32,
     pub(super) phase: Phase,
-    pub(super) registrations: SmallVec<[Registration; 2]>,
+    pub(super) registrations: Vec<Registration>,
     pub(super) cancelled: bool,
 }
 
@@ -135,7 +135,7 @@ pub(super) struct Outstanding {
 pub(super) struct Prepared {
     payload: CallPayload,
     gather: Segments,
-    regions: SmallVec<[(Role, Region); 2]>,
+    regions: Vec<(Role, Region)>,
 }
 
 /// Takes apart a message as planned, and takes memory for its results.
@@ -146,7 +146,7 @@ pub(super) fn prepare(
     pool: &Pool,
     copied: &mut u64,
 ) -> Result<Prepared, PoolExhausted> {
-    let mut regions: SmallVec<[(Role, Region); 2]> = SmallVec::new();
+    let mut regions: Vec<(Role, Region)> = Vec::new();
     let mut read = |position: u32, bytes: &Bytes| {
         for slice in memory::slices(bytes, max_segment) {
             regions.push((Role::Read(position), Region::RemoteRead(slice)));
@@ -184,22 +184,26 @@ pub(super) fn prepare(
 
 impl Outstanding {
     /// The call, and the memory to register for it.
-    pub(super) fn new(xid: u32, prepared: Prepared) -> (Self, SmallVec<[Region; 2]>) {
+    pub(super) fn new(xid: u32, prepared: Prepared) -> (Self, Vec<(Role, Region)>) {
         let roles = prepared.regions.iter();
-        let registrations = roles.map(|(role, _)| Registration::new(*role)).collect();
+        let registrations: Vec<_> = roles.map(|(role, _)| Registration::new(*role)).collect();
+        let registering = Registering {
+            payload: prepared.payload,
+            gather: prepared.gather,
+            left: registrations.len(),
+            failed: None,
+        };
+        let phase = match registrations.is_empty() {
+            true => Phase::Ready(registering),
+            false => Phase::Registering(registering),
+        };
         let call = Self {
             xid,
-            phase: Phase::Registering(Registering {
-                payload: prepared.payload,
-                gather: prepared.gather,
-                left: prepared.regions.len(),
-                failed: None,
-            }),
+            phase,
             registrations,
             cancelled: false,
         };
-        let regions = prepared.regions.into_iter();
-        (call, regions.map(|(_, region)| region).collect())
+        (call, prepared.regions)
     }
 
     /// The registration with this handle, if the peer could reach it so far.
@@ -254,11 +258,11 @@ impl Outstanding {
     }
 
     /// What to tell the upper layer, if it waits: all memory is back.
-    pub(super) fn finish(mut self, copied: &mut u64) -> Option<Result<Message, CallError>> {
-        let ended = match std::mem::replace(&mut self.phase, Phase::Ended(Ended::Dropped)) {
-            Phase::Ended(ended) => ended,
-            _ => return None,
-        };
+    pub(super) fn finish(
+        &mut self,
+        ended: Ended,
+        copied: &mut u64,
+    ) -> Option<Result<Message, CallError>> {
         let (message, writes, long) = match ended {
             Ended::Dropped => return None,
             Ended::Failed(error) => return Some(Err(error)),

@@ -8,7 +8,7 @@
 mod action;
 mod call;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use conveyance::{Limits, ReplyNeed, Shape, plan_call};
@@ -18,8 +18,9 @@ use slab::Slab;
 use verbs::{Region, RemoteSegment, Stag};
 
 pub use self::action::{RegId, RequesterAction, RequesterConfig, RequesterCounters};
-use self::call::{Ended, Outstanding, Phase, Prepared, prepare};
+use self::call::{Ended, Outstanding, Phase, Prepared, Registration, prepare};
 use super::wire::{self, FromResponder};
+use crate::id_map::IdMap;
 use crate::{CallError, ReplyRoom};
 
 /// XID, message type, reply status, an empty verifier, accept status (RFC 5531, section 9).
@@ -45,7 +46,7 @@ pub struct Requester {
     /// Every call that has a registration, or a credit.
     calls: Slab<Outstanding>,
     /// Those of them that somebody waits for.
-    by_xid: HashMap<u32, usize>,
+    by_xid: IdMap<u32, usize>,
     /// Those that were sent and then cancelled, until their replies come.
     cancelled: Vec<usize>,
     waiting: VecDeque<Waiting>,
@@ -68,7 +69,7 @@ impl Requester {
             config,
             limits: None,
             calls: Slab::new(),
-            by_xid: HashMap::new(),
+            by_xid: IdMap::default(),
             cancelled: Vec::new(),
             waiting: VecDeque::new(),
             ready: VecDeque::new(),
@@ -127,7 +128,16 @@ impl Requester {
             payload: (REPLY_HEADER + u64::from(room.payload)).max(SHORTEST_NEED),
             items: room.items.iter().map(|&len| u64::from(len)).collect(),
         };
-        self.waiting.push_back(Waiting { xid, message, need });
+        let call = Waiting { xid, message, need };
+        match self.limits {
+            // Nothing is before it: past the queues.
+            Some(limits)
+                if self.waiting.is_empty() && self.ready.is_empty() && self.may_prepare() =>
+            {
+                self.admit(call, &limits);
+            }
+            _ => self.waiting.push_back(call),
+        }
         self.pump();
     }
 
@@ -271,6 +281,9 @@ impl Requester {
 
     /// The call's outcome is known: fence off its memory, then tell.
     fn end(&mut self, key: usize, ended: Ended) {
+        if self.calls[key].registrations.is_empty() {
+            return self.tell(key, ended);
+        }
         self.calls[key].phase = Phase::Ended(ended);
         self.invalidate_all(key);
         self.settle(key);
@@ -290,17 +303,24 @@ impl Requester {
 
     /// Tells a call's outcome if it has one and all its memory is back.
     fn settle(&mut self, key: usize) {
-        let call = &self.calls[key];
-        if !matches!(call.phase, Phase::Ended(_)) || !call.registrations.iter().all(|r| r.is_gone())
-        {
+        let call = &mut self.calls[key];
+        let Phase::Ended(ended) = &mut call.phase else {
             return;
+        };
+        if call.registrations.iter().all(Registration::is_gone) {
+            let ended = std::mem::replace(ended, Ended::Dropped);
+            self.tell(key, ended);
         }
-        let call = self.calls.remove(key);
+    }
+
+    /// Lets go of a call, and tells its outcome.
+    fn tell(&mut self, key: usize, ended: Ended) {
+        let mut call = self.calls.remove(key);
         let xid = call.xid;
         if self.by_xid.get(&xid) == Some(&key) {
             self.by_xid.remove(&xid);
         }
-        match call.finish(&mut self.counters.copied_bytes) {
+        match call.finish(ended, &mut self.counters.copied_bytes) {
             None => {}
             Some(Ok(message)) => {
                 self.actions
@@ -308,6 +328,12 @@ impl Requester {
             }
             Some(Err(error)) => self.actions.push_back(RequesterAction::Fail { xid, error }),
         }
+    }
+
+    /// Whether a credit will be left for one more call.
+    fn may_prepare(&self) -> bool {
+        let preparing = self.registering + self.ready.len() as u32;
+        !self.starved && self.credits.available() > preparing
     }
 
     /// Sends what is ready and prepares what waits, in order, as far as credits go.
@@ -321,8 +347,7 @@ impl Requester {
             {
                 self.send(key);
             }
-            let preparing = self.registering + self.ready.len() as u32;
-            if self.starved || self.credits.available() <= preparing {
+            if !self.may_prepare() {
                 return;
             }
             let Some(call) = self.waiting.pop_front() else {
@@ -367,11 +392,11 @@ impl Requester {
         let key = self.calls.insert(call);
         self.by_xid.insert(xid, key);
         if regions.is_empty() {
-            self.calls[key].ready();
-            return self.ready.push_back(key);
+            // Its credit was looked for before it was taken, and nothing is ready before it.
+            return self.send(key);
         }
         self.registering += 1;
-        for (index, region) in regions.into_iter().enumerate() {
+        for (index, (_, region)) in regions.into_iter().enumerate() {
             let id = RegId { call: key, index };
             self.actions
                 .push_back(RequesterAction::Register { id, region });

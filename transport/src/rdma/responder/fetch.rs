@@ -45,11 +45,7 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    pub(super) fn new(
-        payload: Bytes,
-        long: Option<ReadChunk>,
-        items: SmallVec<[ReadChunk; 1]>,
-    ) -> Self {
+    pub(super) fn new(payload: Bytes, long: Option<ReadChunk>, items: Vec<ReadChunk>) -> Self {
         let fetched = |chunk: ReadChunk| Fetched {
             chunk,
             pieces: SmallVec::new(),

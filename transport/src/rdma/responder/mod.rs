@@ -15,7 +15,6 @@ use conveyance::{Offer, Offers, Shape, plan_reply};
 use onc_rpc::{Message, Segments};
 use rpcrdma_v1::{ResponderCredits, WriteChunk};
 use slab::Slab;
-use smallvec::SmallVec;
 use verbs::{Buf, Stag};
 
 pub use self::action::{ReadId, ResponderAction, ResponderConfig, ResponderCounters};
@@ -28,7 +27,7 @@ struct InCall {
     xid: u32,
     /// Tells it from earlier calls at the same place.
     generation: u32,
-    writes: SmallVec<[WriteChunk; 1]>,
+    writes: Vec<WriteChunk>,
     reply: Option<WriteChunk>,
     handle: Option<Stag>,
     /// Bytes of fetched chunks that it holds.

@@ -14,7 +14,7 @@ pub(super) struct Placed {
     /// The RDMA Writes, which come before the Send.
     pub(super) writes: SmallVec<[ResponderAction; 2]>,
     /// The write list to return.
-    pub(super) list: SmallVec<[WriteChunk; 1]>,
+    pub(super) list: Vec<WriteChunk>,
     /// The reply chunk to return, if one was offered.
     pub(super) reply: Option<WriteChunk>,
     /// The payload to send after the header.
@@ -31,7 +31,7 @@ pub(super) fn place(
 ) -> Result<Placed, ChunkTooSmall> {
     let mut placed = Placed {
         writes: SmallVec::new(),
-        list: SmallVec::with_capacity(writes.len()),
+        list: Vec::with_capacity(writes.len()),
         reply: None,
         payload: message.gather(|index| plan.items[index].1 == ReplyItem::InPayload),
     };
