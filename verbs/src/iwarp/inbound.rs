@@ -10,6 +10,12 @@ use super::terminate::Code;
 use crate::{Stag, Success};
 
 impl Endpoint {
+    /// Where the next bytes of the stream are to be put, when no payload is expected: a shorter
+    /// way to the same as [`Endpoint::buffers`].
+    pub(super) fn between_segments(&mut self) -> Option<&mut [u8]> {
+        self.receiver.between_segments()
+    }
+
     /// Where the next bytes of the stream are to be put.
     pub(super) fn buffers(&mut self) -> Result<Buffers<'_>, Fault> {
         self.receiver.buffers(&mut self.memory)

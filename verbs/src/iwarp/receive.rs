@@ -142,6 +142,14 @@ impl Receiver {
         }
     }
 
+    /// Where the next bytes go when no payload is expected.
+    pub(super) fn between_segments(&mut self) -> Option<&mut [u8]> {
+        match self.direct() {
+            None => Some(&mut self.staging[self.end..]),
+            Some(_) => None,
+        }
+    }
+
     /// Where the next bytes go, in this order. Never empty.
     pub(super) fn buffers<'a>(&'a mut self, memory: &'a mut Memory) -> Result<Buffers<'a>, Fault> {
         let mut buffers = Buffers::new();

@@ -173,7 +173,11 @@ impl State {
             self.counters.interrupts += u64::from(!self.events.is_empty());
         }
         self.batching = self.events.len() > 1;
-        events.append(&mut self.events);
+        if events.is_empty() {
+            std::mem::swap(events, &mut self.events);
+        } else {
+            events.append(&mut self.events);
+        }
     }
 
     /// Hands what was posted to TCP. True: nothing is left to do or to tell, the owner may sleep.

@@ -38,14 +38,14 @@ impl Conn {
         };
         let mut turn = 0;
         while self.readable && turn < RECEIVE_TURN {
-            let mut buffers = self.endpoint.buffers()?;
-            let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-            let received = match &mut buffers[..] {
-                // Cheaper than a vector of one.
-                [one] => (&**socket).read(one),
-                several => (&**socket).read_vectored(several),
+            let (received, room) = match self.endpoint.between_segments() {
+                Some(staging) => ((&**socket).read(staging), staging.len()),
+                None => {
+                    let mut buffers = self.endpoint.buffers()?;
+                    let room = buffers.iter().map(|buffer| buffer.len()).sum();
+                    ((&**socket).read_vectored(&mut buffers), room)
+                }
             };
-            drop(buffers);
             match received {
                 Ok(0) => return Err(Over::Eof),
                 Ok(n) => {
