@@ -43,11 +43,11 @@ fn header() -> Header {
         offset: 0,
     };
     let chunks = Chunks {
-        reads: smallvec![ReadSegment {
+        reads: vec![ReadSegment {
             position: 172,
-            segment
+            segment,
         }],
-        writes: smallvec![smallvec![segment]],
+        writes: vec![smallvec![segment]],
         reply: Some(smallvec![segment]),
     };
     Header {

@@ -14,7 +14,7 @@ use crate::{pad, padded};
 #[derive(Debug, Default)]
 pub struct Encoder {
     payload: BytesMut,
-    items: SmallVec<[BulkItem; 1]>,
+    items: Vec<BulkItem>,
     /// Bytes of the stream that are in `items`, round-up included.
     reduced: u64,
 }
@@ -31,7 +31,7 @@ impl Encoder {
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
             payload: BytesMut::with_capacity(capacity),
-            items: SmallVec::new(),
+            items: Vec::new(),
             reduced: 0,
         }
     }

@@ -1,12 +1,15 @@
 //! An RPC message, or a part of one, with its bulk items held apart.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 
 use crate::{pad, padded};
 
 /// A byte string in pieces, in order: what a gather list is made from.
-pub type Segments = SmallVec<[Bytes; 4]>;
+pub type Segments = SmallVec<[Bytes; 2]>;
+
+/// Bytes of a piece that are copied rather than kept apart.
+const SHORT: usize = 256;
 
 static ZEROES: [u8; 4] = [0; 4];
 
@@ -39,7 +42,7 @@ pub struct BulkItem {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     payload: Segments,
-    items: SmallVec<[BulkItem; 1]>,
+    items: Vec<BulkItem>,
 }
 
 impl Message {
@@ -57,7 +60,7 @@ impl Message {
     pub fn from_payload(payload: Bytes) -> Self {
         Self {
             payload: SmallVec::from_iter([payload]),
-            items: SmallVec::new(),
+            items: Vec::new(),
         }
     }
 
@@ -93,7 +96,8 @@ impl Message {
                 .sum::<u64>()
     }
 
-    /// Puts `header` before the stream; the items move with it.
+    /// Puts `header` before the stream; the items move with it. A short piece that follows it is
+    /// joined to it: each piece less makes a message cheaper to pass on and to send.
     ///
     /// # Panics
     /// When `header` is not a multiple of four bytes, or an item would come to lie beyond 4 GiB:
@@ -106,7 +110,16 @@ impl Message {
                 *position = u32::try_from(moved).expect("XDR stream under 4 GiB");
             }
         }
-        self.payload.insert(0, header);
+        match self.payload.first_mut() {
+            Some(first) if first.is_empty() => *first = header,
+            Some(first) if first.len() <= SHORT => {
+                let mut joined = BytesMut::with_capacity(header.len() + first.len());
+                joined.extend_from_slice(&header);
+                joined.extend_from_slice(first);
+                *first = joined.freeze();
+            }
+            _ => self.payload.insert(0, header),
+        }
     }
 
     /// The stream as a gather list, with those items spliced in (and rounded up) for which
@@ -117,6 +130,12 @@ impl Message {
     #[must_use]
     pub fn gather(&self, mut inline: impl FnMut(usize) -> bool) -> Segments {
         let mut out = Segments::new();
+        if self.items.is_empty() {
+            for segment in self.payload.iter().filter(|segment| !segment.is_empty()) {
+                out.push(segment.clone());
+            }
+            return out;
+        }
         // Offsets in the payload; `reduced` is what the items so far have taken out before them.
         let (mut at, mut reduced) = (0u64, 0u64);
         let mut segments = self.payload.iter().cloned();

@@ -19,7 +19,6 @@ use rpc_transport::rdma::{
 };
 use rpc_transport::{CallError, ReplyRoom, ServerPort};
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header, ReadSegment, Segment, WriteChunk};
-use smallvec::smallvec;
 use verbs::{Pool, Region, RemoteSegment, Stag, Time};
 
 const CLIENT: usize = 0;
@@ -541,7 +540,7 @@ fn s4_4_1_memory_is_fenced_before_it_is_looked_at() {
             1,
             4,
             Chunks {
-                reads: smallvec![],
+                reads: vec![],
                 ..unused(&offered)
             },
         ),
@@ -587,7 +586,7 @@ fn s4_2_1_a_long_reply_with_the_xid_of_another_call_is_not_delivered() {
 
 fn unused(offered: &Chunks) -> Chunks {
     Chunks {
-        reads: smallvec![],
+        reads: vec![],
         writes: offered
             .writes
             .iter()

@@ -73,7 +73,7 @@ pub struct ReadChunk {
     /// Bytes of all its segments, the item's round-up included if the requester sent that.
     pub length: u32,
     /// Its segments. Empty ones are left out: there is nothing to read from them.
-    pub segments: SmallVec<[Segment; 2]>,
+    pub segments: SmallVec<[Segment; 1]>,
 }
 
 /// A call's chunks, checked against every rule that can be checked before the first RDMA Read.
@@ -82,9 +82,9 @@ pub struct CallChunks {
     /// The position-zero read chunk: the payload of an RDMA_NOMSG call.
     pub payload: Option<ReadChunk>,
     /// Read chunks that hold items, by ascending position.
-    pub items: SmallVec<[ReadChunk; 1]>,
+    pub items: Vec<ReadChunk>,
     /// Write chunks, for the results' items in order.
-    pub writes: SmallVec<[WriteChunk; 1]>,
+    pub writes: Vec<WriteChunk>,
     /// Reply chunk.
     pub reply: Option<WriteChunk>,
 }
@@ -139,10 +139,10 @@ impl CallChunks {
 
 /// Groups segments by position into chunks. Segments of one chunk are joined in list order
 /// (section 3.4.5); the order of different chunks in the list has no meaning.
-fn group(mut reads: SmallVec<[ReadSegment; 2]>) -> Result<SmallVec<[ReadChunk; 1]>, Violation> {
+fn group(mut reads: Vec<ReadSegment>) -> Result<Vec<ReadChunk>, Violation> {
     // Stable: segments with the same position keep their order.
     reads.sort_by_key(|read| read.position);
-    let mut chunks: SmallVec<[ReadChunk; 1]> = SmallVec::new();
+    let mut chunks: Vec<ReadChunk> = Vec::new();
     for ReadSegment { position, segment } in reads {
         if position % 4 != 0 {
             return Err(Violation::UnalignedPosition(position));

@@ -1,7 +1,6 @@
 //! Headers to bytes and back (RFC 8166, sections 4.1.2 and 4.7).
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use smallvec::SmallVec;
 
 use crate::error::{HeaderError, Malformed};
 use crate::limits::{
@@ -237,7 +236,7 @@ impl Words<'_> {
     }
 
     fn chunks(&mut self) -> Result<Chunks, Malformed> {
-        let mut reads = SmallVec::new();
+        let mut reads = Vec::new();
         while self.follows()? {
             if reads.len() == MAX_READ_SEGMENTS {
                 return Err(Malformed::TooMany("segments in the read list"));
@@ -247,7 +246,7 @@ impl Words<'_> {
                 segment: self.segment()?,
             });
         }
-        let mut writes = SmallVec::new();
+        let mut writes = Vec::new();
         while self.follows()? {
             if writes.len() == MAX_WRITE_CHUNKS {
                 return Err(Malformed::TooMany("chunks in the write list"));

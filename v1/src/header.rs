@@ -23,15 +23,15 @@ pub struct ReadSegment {
 }
 
 /// `xdr_write_chunk`: memory that the responder writes one result item, or a whole reply, into.
-pub type WriteChunk = SmallVec<[Segment; 2]>;
+pub type WriteChunk = SmallVec<[Segment; 1]>;
 
 /// The three chunk lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunks {
     /// Read list.
-    pub reads: SmallVec<[ReadSegment; 2]>,
+    pub reads: Vec<ReadSegment>,
     /// Write list.
-    pub writes: SmallVec<[WriteChunk; 1]>,
+    pub writes: Vec<WriteChunk>,
     /// Reply chunk.
     pub reply: Option<WriteChunk>,
 }

@@ -75,6 +75,10 @@ impl Region {
     }
 }
 
+/// Bytes of a message, in order. Two pieces are the usual number, a transport header and what
+/// it carries; each one more inline would make every request longer that is passed on by value.
+pub type Gather = SmallVec<[Bytes; 2]>;
+
 /// A request for a queue pair's send queue.
 ///
 /// Local memory is not checked for membership in the device's pool by the model; a device that
@@ -84,7 +88,7 @@ pub enum SendWr {
     /// A message into the peer's next posted receive buffer.
     Send {
         /// Its bytes.
-        gather: SmallVec<[Bytes; 4]>,
+        gather: Gather,
         /// Handle of the peer's that the peer's device invalidates on arrival (Send With
         /// Invalidate).
         invalidate: Option<Stag>,
@@ -92,7 +96,7 @@ pub enum SendWr {
     /// Puts bytes into the peer's memory.
     Write {
         /// The bytes.
-        gather: SmallVec<[Bytes; 4]>,
+        gather: Gather,
         /// The memory's handle.
         stag: Stag,
         /// Tagged offset of the first byte.

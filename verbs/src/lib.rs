@@ -21,8 +21,8 @@ pub mod sim;
 
 pub use device::{
     AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
-    Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, PostError, QpId, Region,
-    RemoteSegment, RequestId, SendWr, Stag, Success, WorkError, WrId,
+    Device, DeviceError, Disconnect, Event, Failed, Gather, ListenerId, Poller, PostError, QpId,
+    Region, RemoteSegment, RequestId, SendWr, Stag, Success, WorkError, WrId,
 };
 pub use keep_alive::keep_alive;
 pub use mem::{Buf, Pool, PoolExhausted};

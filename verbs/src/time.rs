@@ -20,7 +20,9 @@ impl Time {
     pub fn now() -> Self {
         static START: OnceLock<Instant> = OnceLock::new();
         let start = START.get_or_init(Instant::now);
-        Self(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        let elapsed = start.elapsed();
+        // In 64 bits, which last for 500 years.
+        Self(elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos()))
     }
 
     /// From nanoseconds since the fixed moment.

@@ -11,7 +11,7 @@ use super::rdmap::{self, Opcode, ReadRequest};
 use super::regions::Refused;
 use super::terminate::Terminate;
 use super::transmit::{Finishes, Outgoing, Slices};
-use crate::{SendWr, Success, WorkError, WrId};
+use crate::{Gather, SendWr, Success, WorkError, WrId};
 
 impl Endpoint {
     /// Queues an RDMA Write of nothing: our ready-to-receive message (RFC 6581, section 5).
@@ -259,12 +259,7 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn start_message(
-        &mut self,
-        header: Header,
-        payload: SmallVec<[Bytes; 4]>,
-        finishes: Finishes,
-    ) {
+    pub(super) fn start_message(&mut self, header: Header, payload: Gather, finishes: Finishes) {
         let left = payload.iter().map(Bytes::len).sum();
         let mut message = Outgoing {
             header,

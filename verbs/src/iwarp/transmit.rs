@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::ddp::{self, Header};
 use super::mpa;
 use super::rdmap;
-use crate::WrId;
+use crate::{Gather, WrId};
 
 /// FPDUs framed ahead of the socket, at most: enough for one large gathered write on a path with
 /// small segments.
@@ -240,7 +240,7 @@ impl Transmitter {
 pub(super) struct Outgoing {
     /// The first segment's header; `last` and offsets are set for each.
     pub(super) header: Header,
-    pub(super) payload: SmallVec<[Bytes; 4]>,
+    pub(super) payload: Gather,
     /// Payload of one segment, at most: the same for all of them, which lets a receiver foresee
     /// where they go. The path's MSS may change meanwhile; the next message will do.
     pub(super) most: usize,
@@ -283,7 +283,7 @@ impl Header {
 }
 
 /// Takes `len` bytes off the front of a gather list.
-fn take(from: &mut SmallVec<[Bytes; 4]>, mut len: usize) -> SmallVec<[Bytes; 2]> {
+fn take(from: &mut Gather, mut len: usize) -> SmallVec<[Bytes; 2]> {
     let mut taken = SmallVec::new();
     let mut whole = 0;
     for bytes in from.iter_mut() {

@@ -2,11 +2,8 @@
 
 use std::fmt;
 
-use bytes::Bytes;
-use smallvec::SmallVec;
-
 use super::forward::forward;
-use crate::{Device, PostError, QpId, SendWr, Stag, WrId};
+use crate::{Device, Gather, PostError, QpId, SendWr, Stag, WrId};
 
 /// A send queue request that a device took. Like [`SendWr`], but it shares the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,14 +11,14 @@ pub enum Posted {
     /// A Send.
     Send {
         /// Its bytes.
-        gather: SmallVec<[Bytes; 4]>,
+        gather: Gather,
         /// The handle that it invalidates.
         invalidate: Option<Stag>,
     },
     /// An RDMA Write.
     Write {
         /// Its bytes.
-        gather: SmallVec<[Bytes; 4]>,
+        gather: Gather,
         /// The memory's handle.
         stag: Stag,
         /// Tagged offset of the first byte.
@@ -112,6 +109,7 @@ impl<D: Device, F: FnMut(QpId, Posted)> Device for Tapped<D, F> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use smallvec::smallvec;
 
     use super::*;
@@ -123,7 +121,7 @@ mod tests {
         let script = client.script();
         let mut seen = Vec::new();
         let mut client = Tapped::new(client, |at, posted| seen.push((at, posted)));
-        let gather: SmallVec<[Bytes; 4]> = smallvec![Bytes::from_static(b"x")];
+        let gather: Gather = smallvec![Bytes::from_static(b"x")];
         let (stag, offset) = (Stag(3), 9);
         let sink = client.pool().alloc(5).unwrap();
         for wr in [
