@@ -506,6 +506,8 @@ fn a_crowd_of_initiators_is_served_to_the_last() {
     const CROWD: usize = 100;
     let mut node = Node::new(Options::default());
     let (_, address) = node.listen();
+    // From here on the listener is looked at when an event tells of it, and there is one for all.
+    node.step(Duration::ZERO);
     let crowd: Vec<_> = (0..CROWD)
         .map(|_| {
             let mut raw = Raw::connect(address);
