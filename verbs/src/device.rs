@@ -344,6 +344,9 @@ pub struct Attributes {
     pub max_outbound_reads: u32,
     /// Private data bytes it can carry.
     pub max_private_data: usize,
+    /// Whether a peer's Send With Invalidate can end what is registered here, and is told of. If
+    /// not, it must not be asked for: some devices end the connection instead.
+    pub remote_invalidation: bool,
 }
 
 /// How to connect.

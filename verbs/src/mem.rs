@@ -7,6 +7,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
@@ -20,6 +21,9 @@ const MIN_BLOCK: usize = 4096;
 const CLASSES: usize = 11;
 /// Free bytes of one class that are kept for reuse.
 const KEEP_PER_CLASS: usize = 64 << 20;
+/// A pool with a [`Registrar`] takes smaller blocks from the system by this much at once, and never
+/// gives them back: one registration covers many.
+const ARENA: usize = 2 << 20;
 
 /// The pool's limit is reached, or the length is not one a pool can give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +35,16 @@ pub struct PoolExhausted {
     pub in_use: usize,
     /// The pool's limit, bytes.
     pub limit: usize,
+}
+
+/// A device that has to know the memory of its pool.
+pub(crate) trait Registrar: Send + Sync {
+    /// The pool has taken `len` bytes from the system. False when it must not use them.
+    fn obtained(&self, start: NonNull<u8>, len: usize) -> bool;
+
+    /// The pool gives this memory, all that was obtained at once, back to the system. False when
+    /// the device may still use it: it is then never freed.
+    fn released(&self, start: NonNull<u8>) -> bool;
 }
 
 /// A page-aligned heap allocation.
@@ -59,12 +73,15 @@ unsafe impl Send for Free {}
 
 struct State {
     free: [Vec<Free>; CLASSES],
+    /// What was obtained from the system to be parted.
+    arenas: Vec<Free>,
     in_use: usize,
 }
 
 struct Shared {
     limit: usize,
     state: Mutex<State>,
+    registrar: Option<Arc<dyn Registrar>>,
 }
 
 fn layout(size: usize) -> Layout {
@@ -85,26 +102,76 @@ impl Shared {
         let mut state = self.state();
         state.in_use -= size;
         if let Some(class) = class(size)
-            && (state.free[class].len() + 1) * size <= KEEP_PER_CLASS.max(size)
+            && ((state.free[class].len() + 1) * size <= KEEP_PER_CLASS.max(size)
+                || self.is_parted(size))
         {
             state.free[class].push(Free(start));
             return;
         }
         drop(state);
-        // SAFETY: `start` came from `alloc_zeroed` with this layout, and the block that had it is
-        // being dropped, so nothing refers to it.
-        unsafe { dealloc(start.as_ptr(), layout(size)) };
+        if self.may_free(start) {
+            // SAFETY: `start` came from `alloc_zeroed` with this layout, it is not a part of an
+            // arena, and the block that had it is being dropped, so nothing refers to it.
+            unsafe { dealloc(start.as_ptr(), layout(size)) };
+        }
+    }
+
+    /// Whether blocks of this size are parts of arenas.
+    fn is_parted(&self, size: usize) -> bool {
+        self.registrar.is_some() && size < ARENA && size.is_power_of_two()
+    }
+
+    fn may_free(&self, start: NonNull<u8>) -> bool {
+        let registrar = self.registrar.as_ref();
+        registrar.is_none_or(|registrar| registrar.released(start))
+    }
+
+    /// A block from the system; nothing when the registrar does not want it.
+    #[cold]
+    fn obtain(&self, size: usize) -> Option<NonNull<u8>> {
+        let parted = self.is_parted(size);
+        let whole = if parted { ARENA } else { size };
+        // SAFETY: `size` is at least `MIN_BLOCK`, so the layout's size is not zero.
+        let start = unsafe { alloc_zeroed(layout(whole)) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout(whole)));
+        if let Some(registrar) = &self.registrar
+            && !registrar.obtained(start, whole)
+        {
+            // SAFETY: it was allocated above with this layout, and nothing refers to it.
+            unsafe { dealloc(start.as_ptr(), layout(whole)) };
+            return None;
+        }
+        if parted && let Some(class) = class(size) {
+            let mut state = self.state();
+            state.arenas.push(Free(start));
+            // SAFETY: offsets below `whole` are within the allocation.
+            let part = |offset| Free(unsafe { start.add(offset) });
+            state.free[class].extend((size..whole).step_by(size).map(part));
+        }
+        Some(start)
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for (class, free) in state.free.iter_mut().enumerate() {
-            for block in free.drain(..) {
-                // SAFETY: the free list holds addresses from `alloc_zeroed` with the layout of
-                // their class, and has just given up this one.
-                unsafe { dealloc(block.0.as_ptr(), layout(MIN_BLOCK << class)) };
+        let (free, arenas) = (mem::take(&mut state.free), mem::take(&mut state.arenas));
+        for (class, free) in free.into_iter().enumerate() {
+            let size = MIN_BLOCK << class;
+            for block in free {
+                if !self.is_parted(size) && self.may_free(block.0) {
+                    // SAFETY: the free list holds addresses from `alloc_zeroed` with the layout of
+                    // their class, unless they are parts of arenas, and has given up this one.
+                    unsafe { dealloc(block.0.as_ptr(), layout(size)) };
+                }
+            }
+        }
+        for arena in arenas {
+            if self.may_free(arena.0) {
+                // SAFETY: arenas come from `alloc_zeroed` with this layout. All blocks that are
+                // parts of one are gone: each that was handed out had an `Arc` of this, and the
+                // free lists, which had the others, are gone.
+                unsafe { dealloc(arena.0.as_ptr(), layout(ARENA)) };
             }
         }
     }
@@ -121,14 +188,25 @@ impl Pool {
     /// A pool that hands out at most `limit` bytes at a time.
     #[must_use]
     pub fn new(limit: usize) -> Self {
+        Self::of(limit, None)
+    }
+
+    /// A pool whose memory a device is told of.
+    pub(crate) fn with_registrar(limit: usize, registrar: Arc<dyn Registrar>) -> Self {
+        Self::of(limit, Some(registrar))
+    }
+
+    fn of(limit: usize, registrar: Option<Arc<dyn Registrar>>) -> Self {
         let state = State {
             free: [const { Vec::new() }; CLASSES],
+            arenas: Vec::new(),
             in_use: 0,
         };
         Self {
             shared: Arc::new(Shared {
                 limit,
                 state: Mutex::new(state),
+                registrar,
             }),
         }
     }
@@ -137,7 +215,8 @@ impl Pool {
     /// left).
     ///
     /// # Errors
-    /// [`PoolExhausted`] when the pool's limit would be passed.
+    /// [`PoolExhausted`] when the pool's limit would be passed, or when the device that the pool
+    /// belongs to cannot register more memory.
     pub fn alloc(&self, len: usize) -> Result<Buf, PoolExhausted> {
         let size = if len <= MIN_BLOCK << (CLASSES - 1) {
             len.next_power_of_two().max(MIN_BLOCK)
@@ -159,11 +238,18 @@ impl Pool {
         drop(state);
         let start = match reused {
             Some(Free(start)) => start,
-            None => {
-                // SAFETY: `size` is at least `MIN_BLOCK`, so the layout's size is not zero.
-                let start = unsafe { alloc_zeroed(layout(size)) };
-                NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout(size)))
-            }
+            None => match self.shared.obtain(size) {
+                Some(start) => start,
+                None => {
+                    let mut state = self.shared.state();
+                    state.in_use -= size;
+                    return Err(PoolExhausted {
+                        wanted: len,
+                        in_use: state.in_use,
+                        limit: self.shared.limit,
+                    });
+                }
+            },
         };
         let block = Arc::new(Block {
             start,
@@ -350,6 +436,70 @@ mod tests {
         assert_eq!(pool.in_use(), 8192);
         drop(tail);
         assert_eq!(pool.in_use(), 0);
+    }
+
+    /// Notes what it is told, and refuses what is longer than `most`.
+    #[derive(Default)]
+    struct Notes {
+        most: usize,
+        known: Mutex<Vec<(usize, usize)>>,
+    }
+
+    impl Registrar for Notes {
+        fn obtained(&self, start: NonNull<u8>, len: usize) -> bool {
+            let mut known = self.known.lock().unwrap();
+            known.push((start.as_ptr() as usize, len));
+            len <= self.most || known.pop().is_none()
+        }
+
+        fn released(&self, start: NonNull<u8>) -> bool {
+            let mut known = self.known.lock().unwrap();
+            let start = start.as_ptr() as usize;
+            let at = known.iter().position(|&(known, _)| known == start);
+            at.map(|at| known.remove(at)).is_some()
+        }
+    }
+
+    #[test]
+    fn a_registrar_knows_all_memory_and_small_blocks_together() {
+        let notes = Arc::new(Notes {
+            most: 16 << 20,
+            ..Notes::default()
+        });
+        let pool = Pool::with_registrar(usize::MAX, notes.clone());
+        let lens = [1, 4096, 5000, 1 << 20, ARENA, (9 << 20) + 1];
+        let bufs: Vec<Buf> = lens.map(|len| pool.alloc(len).unwrap()).into();
+        for buf in &bufs {
+            let known = notes.known.lock().unwrap();
+            let (start, end) = (buf.as_ptr() as usize, buf.as_ptr() as usize + buf.len());
+            let covers = |&(from, len): &(usize, usize)| from <= start && end <= from + len;
+            assert_eq!(known.iter().filter(|one| covers(one)).count(), 1);
+        }
+        let mut starts: Vec<usize> = bufs.iter().map(|buf| buf.as_ptr() as usize).collect();
+        starts.dedup();
+        assert_eq!(starts.len(), lens.len());
+        // 4 KiB twice, 8 KiB, 1 MiB: an arena for each size; the rest by themselves.
+        assert_eq!(notes.known.lock().unwrap().len(), 5);
+        drop(bufs);
+        assert_eq!(
+            notes.known.lock().unwrap().len(),
+            4,
+            "the odd one is not kept"
+        );
+        drop(pool);
+        assert!(notes.known.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn memory_that_the_registrar_refuses_is_not_handed_out() {
+        let notes = Arc::new(Notes {
+            most: ARENA,
+            ..Notes::default()
+        });
+        let pool = Pool::with_registrar(usize::MAX, notes);
+        assert_eq!(pool.alloc(8 << 20).unwrap_err().in_use, 0);
+        assert_eq!(pool.in_use(), 0);
+        assert!(pool.alloc(100).is_ok());
     }
 
     #[test]

@@ -162,6 +162,7 @@ impl Iwarp {
             max_inbound_reads: u32::from(depth(options.inbound_reads)),
             max_outbound_reads: u32::from(depth(options.outbound_reads)),
             max_private_data: mpa::MAX_PRIVATE_DATA - mpa::ENHANCED,
+            remote_invalidation: true,
         };
         let (wake, woken) = pipe::new()?;
         let shared = Arc::new(Shared::new(State::new(options, limits), wake)?);

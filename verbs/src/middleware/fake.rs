@@ -93,6 +93,7 @@ pub(crate) fn pair() -> (Fake, Fake) {
             max_inbound_reads: 4,
             max_outbound_reads: 4,
             max_private_data: 16,
+            remote_invalidation: true,
         },
         pool: Pool::new(1 << 20),
         counters: Counters::default(),

@@ -19,10 +19,10 @@ pub enum Registration {
     /// bounds, one right, and no other connection can use it. Registering and invalidating are
     /// system calls, and on most devices the peer cannot invalidate it.
     PerCall,
-    /// The one registration that the device's own memory has anyway, offered to the peer with both
-    /// rights. **Not safe**: while the connection lives, its peer can read and write all memory of
-    /// the pool whose address it guesses, whatever was offered to it. For comparison on machines
-    /// that trust each other.
+    /// A memory registration for each piece of memory that was ever offered, kept for the next time
+    /// that it is. **Not safe**: as long as the connection lives, its peer can go on reading and
+    /// writing what was once offered to it, whatever the memory is used for by then. For comparison
+    /// among machines that trust each other.
     PersistentUnsafe,
 }
 

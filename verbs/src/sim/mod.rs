@@ -78,5 +78,6 @@ pub fn attributes() -> Attributes {
         max_inbound_reads: 32,
         max_outbound_reads: 32,
         max_private_data: 56,
+        remote_invalidation: true,
     }
 }

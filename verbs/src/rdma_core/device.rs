@@ -1,0 +1,371 @@
+//! The device: its state, and the model's calls.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Token};
+
+use super::caps::Capabilities;
+use super::cm::{Depths, EventChannel, Id, IdKey};
+use super::conn::Conn;
+use super::context::{Context, set_nonblocking};
+use super::memory::Domain;
+use super::objects::Channel;
+use super::queue::Batch;
+use super::regions::Policy;
+use super::{Options, Registration};
+use crate::{
+    AcceptOptions, Attributes, Buf, ConnectOptions, Counters, Device, DeviceError, Event,
+    ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, SendWr, Stag,
+    Time, WrId,
+};
+
+/// Tokens of the three descriptors.
+const CM_TOKEN: usize = 0;
+const COMPLETION_TOKEN: usize = 1;
+const ASYNC_TOKEN: usize = 2;
+
+/// What an identifier of the connection manager is here.
+pub(super) enum Target {
+    Listener(ListenerId),
+    Request(RequestId),
+    Conn(QpId),
+    /// Its connection is over, and the peer is being told.
+    Parting(Id),
+}
+
+/// A connection request that waits for an answer.
+pub(super) struct Waiting {
+    pub(super) id: Id,
+    pub(super) depths: Depths,
+}
+
+/// Which descriptors have something.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ready {
+    pub(super) cm: bool,
+    pub(super) completion: bool,
+    pub(super) asynchronous: bool,
+}
+
+/// A real device. See the [module](super).
+///
+/// Dropping it ends its connections, whatever is posted on them.
+pub struct Verbs {
+    // Fields are dropped in this order: what uses comes before what is used.
+    pub(super) conns: HashMap<u64, Conn>,
+    pub(super) requests: HashMap<u64, Waiting>,
+    pub(super) listeners: HashMap<u64, Id>,
+    pub(super) targets: HashMap<IdKey, Target>,
+    pub(super) policy: Policy,
+    /// Of all connections, unless they have their own.
+    pub(super) domain: Option<Arc<Domain>>,
+    pub(super) channel: Arc<Channel>,
+    pub(super) cm: Arc<EventChannel>,
+    pub(super) context: Arc<Context>,
+    pub(super) capabilities: Capabilities,
+    pub(super) attributes: Attributes,
+    /// Requests that a send queue has room for.
+    pub(super) send_queue: u32,
+    pub(super) options: Options,
+    pub(super) counters: Counters,
+    pub(super) events: VecDeque<Event>,
+    pub(super) batch: Batch,
+    /// Connections whose queues are to be looked at.
+    pub(super) hot: Vec<QpId>,
+    /// When something has to be given up.
+    pub(super) timers: BTreeSet<(Time, u64)>,
+    pub(super) parting: VecDeque<(Time, IdKey)>,
+    /// When to look after memory of requests that nobody waits for.
+    pub(super) reap_at: Option<Time>,
+    pub(super) look_at_all: Time,
+    pub(super) ready: Ready,
+    pub(super) busy: bool,
+    /// [`Device::arm`] promised to wake the owner.
+    pub(super) asleep: bool,
+    /// A completion channel did.
+    pub(super) woken: bool,
+    /// The device is gone.
+    pub(super) gone: bool,
+    pub(super) next: u64,
+    pub(super) now: Time,
+}
+
+/// What [`super::open`] has put together.
+pub(super) struct Parts {
+    pub(super) options: Options,
+    pub(super) context: Arc<Context>,
+    pub(super) cm: Arc<EventChannel>,
+    pub(super) channel: Arc<Channel>,
+    pub(super) domain: Option<Arc<Domain>>,
+    pub(super) policy: Policy,
+    pub(super) capabilities: Capabilities,
+    pub(super) attributes: Attributes,
+    pub(super) send_queue: u32,
+}
+
+impl Verbs {
+    pub(super) fn new(parts: Parts) -> Self {
+        Self {
+            conns: HashMap::new(),
+            requests: HashMap::new(),
+            listeners: HashMap::new(),
+            targets: HashMap::new(),
+            policy: parts.policy,
+            domain: parts.domain,
+            channel: parts.channel,
+            cm: parts.cm,
+            context: parts.context,
+            capabilities: parts.capabilities,
+            attributes: parts.attributes,
+            send_queue: parts.send_queue,
+            options: parts.options,
+            counters: Counters::default(),
+            events: VecDeque::new(),
+            batch: Batch::default(),
+            hot: Vec::new(),
+            timers: BTreeSet::new(),
+            parting: VecDeque::new(),
+            reap_at: None,
+            look_at_all: Time::ZERO,
+            ready: Ready::default(),
+            busy: false,
+            asleep: false,
+            woken: false,
+            gone: false,
+            next: 0,
+            now: Time::ZERO,
+        }
+    }
+
+    /// Its name, as `rdma link` shows it.
+    #[must_use]
+    pub fn device_name(&self) -> String {
+        self.context.name()
+    }
+
+    /// What it can do.
+    #[must_use]
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// How it offers memory to peers.
+    #[must_use]
+    pub fn registration(&self) -> Registration {
+        self.policy.registration
+    }
+
+    /// Windows and registrations that it holds for connections, beside those of its pool.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.conns.values().map(|conn| conn.regions.held()).sum()
+    }
+
+    /// Ends the validity of windows by work requests, or else by freeing them. The first is what
+    /// the specification has for it and needs no system call. It is not what is done on rxe: the
+    /// kernel there follows a null pointer when a handle is invalidated that already is, which a
+    /// peer's late Send With Invalidate of a handle that this side gave up would do.
+    pub fn set_invalidate_by_request(&mut self, on: bool) {
+        self.policy.invalidate_by_request = on;
+    }
+
+    pub(super) fn serial(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Has the connection's queues looked at.
+    pub(super) fn look_at(&mut self, qp: QpId) {
+        if let Some(conn) = self.conns.get_mut(&qp.0)
+            && !std::mem::replace(&mut conn.hot, true)
+        {
+            self.hot.push(qp);
+        }
+    }
+
+    /// Notes a connection's deadline.
+    pub(super) fn timer(&mut self, qp: QpId) {
+        let conn = self.conns.get(&qp.0);
+        if let Some(at) = conn.and_then(|conn| conn.deadline) {
+            self.timers.insert((at, qp.0));
+        }
+        // One that is ending is in need of a look, too.
+        self.look_at(qp);
+    }
+}
+
+impl fmt::Debug for Verbs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verbs")
+            .field("name", &self.attributes.name)
+            .field("connections", &self.conns.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Device for Verbs {
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.policy.pool
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn attach(&mut self, poller: Poller) -> io::Result<()> {
+        let asynchronous = self.context.async_fd();
+        // SAFETY: the context is open.
+        unsafe { set_nonblocking(asynchronous) }?;
+        for (token, fd) in [
+            (CM_TOKEN, self.cm.fd()),
+            (COMPLETION_TOKEN, self.channel.fd()),
+            (ASYNC_TOKEN, asynchronous),
+        ] {
+            let token = Token(poller.first_token + token);
+            let mut source = SourceFd(&fd);
+            poller
+                .registry
+                .register(&mut source, token, Interest::READABLE)?;
+        }
+        // What has happened before is not told of.
+        self.ready = Ready {
+            cm: true,
+            completion: true,
+            asynchronous: true,
+        };
+        Ok(())
+    }
+
+    fn ready(&mut self, local: usize, _closed: bool) {
+        match local {
+            CM_TOKEN => self.ready.cm = true,
+            COMPLETION_TOKEN => {
+                self.ready.completion = true;
+                self.woken |= self.asleep;
+            }
+            ASYNC_TOKEN => self.ready.asynchronous = true,
+            _ => {}
+        }
+        self.asleep = false;
+    }
+
+    fn set_busy_poll(&mut self, on: bool) {
+        self.busy = on;
+    }
+
+    fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
+        self.now = now;
+        self.asleep = false;
+        self.progress();
+        events.append(&mut self.events);
+    }
+
+    fn arm(&mut self) -> bool {
+        let armed = self.arm_all();
+        self.asleep = armed;
+        armed
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let timer = self.timers.first().map(|(at, _)| *at);
+        let parting = self.parting.front().map(|(at, _)| *at);
+        [timer, parting, self.reap_at].into_iter().flatten().min()
+    }
+
+    fn listen(&mut self, address: SocketAddr) -> Result<ListenerId, DeviceError> {
+        self.make_listener(address)
+    }
+
+    fn local_address(&self, listener: ListenerId) -> Result<SocketAddr, DeviceError> {
+        let id = self.listeners.get(&listener.0);
+        let id = id.ok_or(DeviceError::Unknown("listener"))?;
+        id.local_address().ok_or(DeviceError::Unknown("address"))
+    }
+
+    fn close_listener(&mut self, listener: ListenerId) {
+        if let Some(id) = self.listeners.remove(&listener.0) {
+            self.targets.remove(&id.key());
+        }
+    }
+
+    fn connect(
+        &mut self,
+        remote: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<QpId, DeviceError> {
+        self.start_connecting(remote, options)
+    }
+
+    fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
+        self.prepare(request)
+    }
+
+    fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
+        self.answer(qp, options)
+    }
+
+    fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), DeviceError> {
+        self.refuse(request, private_data)
+    }
+
+    fn disconnect(&mut self, qp: QpId) {
+        self.start_disconnecting(qp);
+    }
+
+    fn abort(&mut self, qp: QpId) {
+        self.end_now(qp);
+    }
+
+    fn destroy(&mut self, qp: QpId) {
+        self.remove(qp);
+    }
+
+    fn register(
+        &mut self,
+        qp: QpId,
+        region: Region,
+    ) -> Result<RemoteSegment, (DeviceError, Region)> {
+        let Some(conn) = self.conns.get_mut(&qp.0).filter(|conn| !conn.is_ending()) else {
+            return Err((DeviceError::Unknown("queue pair"), region));
+        };
+        let next = conn.sends.next();
+        let copied = &mut self.counters.copied_bytes;
+        let registered =
+            conn.regions
+                .register(&mut self.policy, &conn.domain, next, region, copied)?;
+        self.counters.registrations += 1;
+        self.look_at(qp);
+        Ok(registered)
+    }
+
+    fn reclaim(&mut self, qp: QpId, stag: Stag) -> Result<Region, DeviceError> {
+        let conn = self.conns.get_mut(&qp.0);
+        let conn = conn.ok_or(DeviceError::Unknown("queue pair"))?;
+        let copied = &mut self.counters.copied_bytes;
+        conn.regions
+            .reclaim(&self.policy.arenas, &conn.domain, stag, copied)
+    }
+
+    fn post_receive(&mut self, qp: QpId, id: WrId, buf: Buf) -> Result<(), (PostError, Buf)> {
+        self.receive(qp, id, buf)
+    }
+
+    fn post_send(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        wr: SendWr,
+        signaled: bool,
+    ) -> Result<(), (PostError, SendWr)> {
+        self.send(qp, id, wr, signaled)
+    }
+}

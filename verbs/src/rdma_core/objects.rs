@@ -1,0 +1,301 @@
+//! Owners of a device's plain objects: protection domains, registrations, windows, completion
+//! queues. Each keeps alive what it was made from, so they can be dropped in any order but this:
+//! what the device uses on behalf of another object (a queue pair its queues, a window its
+//! registration) has to outlive that, which `conn.rs` sees to.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::context::{Context, errno, set_nonblocking};
+use super::sys;
+
+fn made<T>(raw: *mut T) -> io::Result<NonNull<T>> {
+    NonNull::new(raw).ok_or_else(io::Error::last_os_error)
+}
+
+/// A protection domain.
+pub(super) struct Pd {
+    context: Arc<Context>,
+    raw: NonNull<sys::ibv_pd>,
+}
+
+// SAFETY: calls on a protection domain can be made from any thread.
+unsafe impl Send for Pd {}
+// SAFETY: as above.
+unsafe impl Sync for Pd {}
+
+impl Pd {
+    pub(super) fn new(context: &Arc<Context>) -> io::Result<Self> {
+        // SAFETY: the context is open, and `context` keeps it so.
+        let raw = unsafe { (context.libraries().verbs.ibv_alloc_pd)(context.raw()) };
+        Ok(Self {
+            context: Arc::clone(context),
+            raw: made(raw)?,
+        })
+    }
+
+    pub(super) fn raw(&self) -> *mut sys::ibv_pd {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, and nothing made from it is left: such things hold an `Arc`.
+        let status = unsafe { (self.context.libraries().verbs.ibv_dealloc_pd)(self.raw()) };
+        if let Err(error) = errno(status) {
+            tracing::warn!(%error, "protection domain not freed");
+        }
+    }
+}
+
+/// Registered memory.
+pub(super) struct Mr {
+    pd: Arc<Pd>,
+    raw: NonNull<sys::ibv_mr>,
+}
+
+// SAFETY: as for `Pd`. What the registration lets the device do with the memory does not depend on
+// the thread that holds it.
+unsafe impl Send for Mr {}
+
+impl Mr {
+    /// Registers memory.
+    ///
+    /// # Safety
+    /// Until it was deregistered the memory is not freed, and while it is registered:
+    /// - with a right to write, nobody has a reference to what a peer or a posted request was told
+    ///   of (that it has a registration by itself lets nobody write);
+    /// - with a right to read, nobody writes to what a peer was told of.
+    pub(super) unsafe fn new(
+        pd: &Arc<Pd>,
+        start: *mut u8,
+        len: usize,
+        access: c_uint,
+    ) -> io::Result<Self> {
+        let reg = pd.context.libraries().verbs.ibv_reg_mr;
+        // SAFETY: the domain is valid; the caller promises the rest.
+        let raw = unsafe { reg(pd.raw(), start.cast::<c_void>(), len, access as c_int) };
+        Ok(Self {
+            pd: Arc::clone(pd),
+            raw: made(raw)?,
+        })
+    }
+
+    pub(super) fn raw(&self) -> *mut sys::ibv_mr {
+        self.raw.as_ptr()
+    }
+
+    pub(super) fn lkey(&self) -> u32 {
+        // SAFETY: valid until `deregister`.
+        unsafe { self.raw.as_ref().lkey }
+    }
+
+    pub(super) fn rkey(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { self.raw.as_ref().rkey }
+    }
+
+    /// Ends the registration: afterwards the device cannot reach the memory by it.
+    ///
+    /// # Errors
+    /// It goes on: the memory must never be freed.
+    pub(super) fn deregister(self) -> io::Result<()> {
+        // SAFETY: made in `new`, and given up here: `self` is consumed.
+        let status = unsafe { (self.pd.context.libraries().verbs.ibv_dereg_mr)(self.raw()) };
+        errno(status)
+    }
+}
+
+/// A memory window of type 2.
+pub(super) struct Mw {
+    pd: Arc<Pd>,
+    raw: NonNull<sys::ibv_mw>,
+}
+
+impl Mw {
+    pub(super) fn new(pd: &Arc<Pd>) -> io::Result<Self> {
+        let alloc = pd.context.ops().alloc_mw.ok_or_else(unsupported)?;
+        // SAFETY: the domain is valid.
+        let raw = unsafe { alloc(pd.raw(), sys::IBV_MW_TYPE_2) };
+        Ok(Self {
+            pd: Arc::clone(pd),
+            raw: made(raw)?,
+        })
+    }
+
+    pub(super) fn raw(&self) -> *mut sys::ibv_mw {
+        self.raw.as_ptr()
+    }
+
+    pub(super) fn rkey(&self) -> u32 {
+        // SAFETY: valid until dropped.
+        unsafe { self.raw.as_ref().rkey }
+    }
+
+    /// Frees the window, bound or not: afterwards the peer cannot use it.
+    ///
+    /// # Errors
+    /// It goes on.
+    pub(super) fn free(self) -> io::Result<()> {
+        let dealloc = self.pd.context.ops().dealloc_mw.ok_or_else(unsupported)?;
+        // SAFETY: made in `new`, and given up here: `self` is consumed.
+        errno(unsafe { dealloc(self.raw()) })
+    }
+}
+
+pub(super) fn unsupported() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "the provider lacks it")
+}
+
+/// A completion channel: a descriptor that tells which armed queues got something.
+pub(super) struct Channel {
+    context: Arc<Context>,
+    raw: NonNull<sys::ibv_comp_channel>,
+}
+
+impl Channel {
+    /// One whose descriptor does not block.
+    pub(super) fn new(context: &Arc<Context>) -> io::Result<Self> {
+        let create = context.libraries().verbs.ibv_create_comp_channel;
+        // SAFETY: the context is open, and `context` keeps it so.
+        let raw = made(unsafe { create(context.raw()) })?;
+        let channel = Self {
+            context: Arc::clone(context),
+            raw,
+        };
+        // SAFETY: the channel, and so its descriptor, is open.
+        unsafe { set_nonblocking(channel.fd()) }?;
+        Ok(channel)
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        // SAFETY: valid until dropped.
+        unsafe { self.raw.as_ref().fd }
+    }
+
+    /// The mark of the next queue that fired, if one did. Its event has to be acknowledged.
+    pub(super) fn next(&self) -> Option<usize> {
+        let (mut cq, mut mark) = (ptr::null_mut(), ptr::null_mut());
+        let get = self.context.libraries().verbs.ibv_get_cq_event;
+        // SAFETY: the channel is valid and there is room for both answers.
+        let status = unsafe { get(self.raw.as_ptr(), &mut cq, &mut mark) };
+        (status == 0).then(|| mark.addr())
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`; its queues, which hold an `Arc` of it, are gone.
+        unsafe { (self.context.libraries().verbs.ibv_destroy_comp_channel)(self.raw.as_ptr()) };
+    }
+}
+
+/// Events of a queue are acknowledged by this many: each time takes a lock.
+const ACK_EVERY: c_uint = 64;
+
+/// A completion queue.
+pub(super) struct Cq {
+    channel: Arc<Channel>,
+    raw: NonNull<sys::ibv_cq>,
+    unacknowledged: c_uint,
+    /// The next completion makes an event.
+    armed: bool,
+    /// There were completions since it was armed, so that there may be an event already.
+    fired: bool,
+}
+
+impl Cq {
+    /// With room for `entries`; `mark` is what [`Channel::next`] gives when it fires.
+    pub(super) fn new(channel: &Arc<Channel>, entries: u32, mark: usize) -> io::Result<Self> {
+        let context = &channel.context;
+        let entries = c_int::try_from(entries).unwrap_or(c_int::MAX);
+        let mark = ptr::without_provenance_mut(mark);
+        let create = context.libraries().verbs.ibv_create_cq;
+        // SAFETY: context and channel are valid, and kept so by `channel`. The mark is only ever
+        // handed back.
+        let raw = unsafe { create(context.raw(), entries, mark, channel.raw.as_ptr(), 0) };
+        Ok(Self {
+            channel: Arc::clone(channel),
+            raw: made(raw)?,
+            unacknowledged: 0,
+            armed: false,
+            fired: false,
+        })
+    }
+
+    pub(super) fn raw(&self) -> *mut sys::ibv_cq {
+        self.raw.as_ptr()
+    }
+
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed
+    }
+
+    /// Armed, and there may be an event in the channel that was not taken.
+    pub(super) fn may_have_fired(&self) -> bool {
+        self.armed && self.fired
+    }
+
+    /// Takes completions, as many as there is room for.
+    pub(super) fn poll<'a>(&mut self, room: &'a mut [sys::ibv_wc]) -> &'a [sys::ibv_wc] {
+        let Some(poll) = self.channel.context.ops().poll_cq else {
+            return &[];
+        };
+        let most = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
+        // SAFETY: the queue is valid, and there is room for `most` completions.
+        let count = unsafe { poll(self.raw(), most, room.as_mut_ptr()) };
+        let Ok(count) = usize::try_from(count) else {
+            tracing::error!(count, "polling a completion queue failed");
+            return &[];
+        };
+        self.fired |= count > 0;
+        &room[..count.min(room.len())]
+    }
+
+    /// Asks for an event at the next completion. Completions that came before make none: poll
+    /// once more.
+    pub(super) fn arm(&mut self) {
+        let Some(notify) = self.channel.context.ops().req_notify_cq else {
+            return;
+        };
+        // SAFETY: the queue is valid.
+        let status = unsafe { notify(self.raw(), 0) };
+        match errno(status) {
+            Ok(()) => (self.armed, self.fired) = (true, false),
+            Err(error) => tracing::error!(%error, "a completion queue cannot be armed"),
+        }
+    }
+
+    /// An event of it was taken from the channel.
+    pub(super) fn told(&mut self) {
+        self.armed = false;
+        self.unacknowledged += 1;
+        if self.unacknowledged >= ACK_EVERY {
+            self.acknowledge();
+        }
+    }
+
+    fn acknowledge(&mut self) {
+        let ack = self.channel.context.libraries().verbs.ibv_ack_cq_events;
+        // SAFETY: the queue is valid; so many of its events were taken.
+        unsafe { ack(self.raw(), self.unacknowledged) };
+        self.unacknowledged = 0;
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // Destroying it waits for this; an event of it that is still in the channel goes with it.
+        self.acknowledge();
+        let verbs = &self.channel.context.libraries().verbs;
+        // SAFETY: made in `new`; the queue pair that used it is gone (`conn.rs`).
+        let status = unsafe { (verbs.ibv_destroy_cq)(self.raw()) };
+        if let Err(error) = errno(status) {
+            tracing::warn!(%error, "completion queue not destroyed");
+        }
+    }
+}

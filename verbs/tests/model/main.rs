@@ -1,0 +1,16 @@
+//! What the model says of devices, held against devices: the iwarp device in every `cargo test`,
+//! and a real one where there is one:
+//!
+//! ```sh
+//! VERBS_MODEL=10.8.0.1,10.8.0.2 model-… --test-threads=1
+//! ```
+//!
+//! with the addresses of two verbs devices, the connecting one first, that have a way to each
+//! other. `VERBS_MODEL_REGISTRATION=per-call` asks for a way of registering memory.
+
+mod connecting;
+mod ending;
+mod moving;
+mod reaching;
+mod waking;
+mod world;

@@ -1,0 +1,372 @@
+//! Two devices, the one of a client and the one of a server, in one poll loop.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use verbs::iwarp::{self, Iwarp};
+use verbs::rdma_core::{self, Registration};
+use verbs::{
+    AcceptOptions, Buf, Completion, ConnectOptions, ConnectRequest, Counters, Device, Disconnect,
+    Event, Failed, ListenerId, Poller, Pool, QpId, Region, RemoteSegment, SendWr, Stag, Success,
+    Time, WorkError, WrId,
+};
+
+/// Nothing here takes this long, unless a wake-up was lost.
+pub const PATIENCE: Duration = Duration::from_secs(8);
+/// Tokens of one device.
+const TOKENS: usize = 1 << 20;
+pub const CLIENT: usize = 0;
+pub const SERVER: usize = 1;
+
+/// A device and what it has said.
+pub struct Side {
+    pub device: Box<dyn Device>,
+    pub events: VecDeque<Event>,
+}
+
+pub struct World {
+    pub sides: [Side; 2],
+    pub listener: ListenerId,
+    pub address: SocketAddr,
+    poll: mio::Poll,
+    /// Busy-polling instead of sleeping.
+    pub busy: bool,
+}
+
+fn registration() -> Option<Registration> {
+    let name = std::env::var("VERBS_MODEL_REGISTRATION").ok()?;
+    Some(name.parse().unwrap())
+}
+
+/// The devices that are asked for, and the server's address.
+fn devices() -> ([Box<dyn Device>; 2], IpAddr) {
+    let Ok(addresses) = std::env::var("VERBS_MODEL") else {
+        let one = || {
+            let device = Iwarp::new(iwarp::Options::default(), Pool::new(256 << 20));
+            Box::new(device.unwrap()) as Box<dyn Device>
+        };
+        return ([one(), one()], IpAddr::from([127, 0, 0, 1]));
+    };
+    let (near, far) = addresses.split_once(',').unwrap();
+    let open = |address: &str| {
+        let options = rdma_core::Options {
+            address: Some(address.parse().unwrap()),
+            registration: registration(),
+            ..rdma_core::Options::default()
+        };
+        Box::new(rdma_core::open(&options).unwrap()) as Box<dyn Device>
+    };
+    ([open(near), open(far)], far.parse().unwrap())
+}
+
+pub fn connect_options(private_data: &[u8]) -> ConnectOptions {
+    ConnectOptions {
+        private_data: Bytes::copy_from_slice(private_data),
+        inbound_reads: 16,
+        outbound_reads: 16,
+        timeout: PATIENCE / 2,
+    }
+}
+
+pub fn accept_options(private_data: &[u8]) -> AcceptOptions {
+    AcceptOptions {
+        private_data: Bytes::copy_from_slice(private_data),
+        inbound_reads: 16,
+        outbound_reads: 16,
+    }
+}
+
+impl World {
+    pub fn new() -> Self {
+        let (devices, ip) = devices();
+        let poll = mio::Poll::new().unwrap();
+        let mut first_token = 0;
+        let sides = devices.map(|mut device| {
+            let registry = poll.registry().try_clone().unwrap();
+            device
+                .attach(Poller {
+                    registry,
+                    first_token,
+                })
+                .unwrap();
+            first_token += TOKENS;
+            Side {
+                device,
+                events: VecDeque::new(),
+            }
+        });
+        let [client, mut server] = sides;
+        let listener = server.device.listen(SocketAddr::new(ip, 0)).unwrap();
+        let address = server.device.local_address(listener).unwrap();
+        Self {
+            sides: [client, server],
+            listener,
+            address,
+            poll,
+            busy: false,
+        }
+    }
+
+    pub fn device(&mut self, side: usize) -> &mut dyn Device {
+        &mut *self.sides[side].device
+    }
+
+    pub fn counters(&self, side: usize) -> Counters {
+        self.sides[side].device.counters()
+    }
+
+    /// Lets both devices do what they can.
+    pub fn step(&mut self) {
+        for Side { device, events } in &mut self.sides {
+            device.poll(Time::now(), events);
+        }
+    }
+
+    /// Sleeps until something happens, or until `deadline`.
+    pub fn sleep(&mut self, deadline: Instant) {
+        let mut until = deadline.saturating_duration_since(Instant::now());
+        for side in &mut self.sides {
+            if self.busy || !side.device.arm() {
+                return;
+            }
+            if let Some(at) = side.device.next_deadline() {
+                until = until.min(at.since(Time::now()) + Duration::from_millis(1));
+            }
+        }
+        let mut ready = mio::Events::with_capacity(64);
+        self.poll.poll(&mut ready, Some(until)).unwrap();
+        for event in &ready {
+            let token = event.token().0;
+            let closed = event.is_read_closed() || event.is_error();
+            let device = &mut self.sides[token / TOKENS].device;
+            device.ready(token % TOKENS, closed);
+        }
+    }
+
+    /// Waits for the first event of a side that `take` makes something of; those before it stay.
+    pub fn wait<T>(&mut self, side: usize, mut take: impl FnMut(&mut Event) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.step();
+            let events = &mut self.sides[side].events;
+            let mut found = None;
+            for (at, event) in events.iter_mut().enumerate() {
+                if let Some(taken) = take(event) {
+                    found = Some((at, taken));
+                    break;
+                }
+            }
+            if let Some((at, taken)) = found {
+                events.remove(at);
+                return taken;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "nothing came; there is {events:?}"
+            );
+            self.sleep(deadline);
+        }
+    }
+
+    pub fn requested(&mut self) -> ConnectRequest {
+        let anything = |event: &mut Event| match event {
+            Event::ConnectRequest(request) => Some(ConnectRequest {
+                private_data: request.private_data.clone(),
+                ..*request
+            }),
+            _ => None,
+        };
+        self.wait(SERVER, anything)
+    }
+
+    pub fn established(&mut self, side: usize, qp: QpId) -> Bytes {
+        self.wait(side, |event| match event {
+            Event::Established {
+                qp: one,
+                private_data,
+            } if *one == qp => Some(private_data.clone()),
+            _ => None,
+        })
+    }
+
+    pub fn disconnected(&mut self, side: usize, qp: QpId) -> Disconnect {
+        self.wait(side, |event| match event {
+            Event::Disconnected { qp: one, reason } if *one == qp => Some(reason.clone()),
+            _ => None,
+        })
+    }
+
+    /// The next completion of a queue pair.
+    pub fn completed(&mut self, side: usize, qp: QpId) -> (WrId, Result<Success, Failed>) {
+        self.wait(side, |event| match event {
+            Event::Completion(done) if done.qp == qp => {
+                let nothing = Failed {
+                    error: WorkError::Flushed,
+                    buf: None,
+                };
+                Some((done.id, std::mem::replace(&mut done.result, Err(nothing))))
+            }
+            _ => None,
+        })
+    }
+
+    /// The completion of one request; those before it stay.
+    pub fn done(&mut self, side: usize, qp: QpId, id: u64) -> Result<Success, Failed> {
+        self.wait(side, |event| match event {
+            Event::Completion(Completion {
+                qp: one,
+                id: of,
+                result,
+            }) if (*one, *of) == (qp, WrId(id)) => {
+                let nothing = Failed {
+                    error: WorkError::Flushed,
+                    buf: None,
+                };
+                Some(std::mem::replace(result, Err(nothing)))
+            }
+            _ => None,
+        })
+    }
+
+    /// A connected pair of queue pairs, the client's first, whose sides have `receives` buffers of
+    /// `len` bytes posted with the marks from 1000 on.
+    pub fn connected(&mut self, receives: u64, len: usize) -> [QpId; 2] {
+        let address = self.address;
+        let client = self
+            .device(CLIENT)
+            .connect(address, &connect_options(b""))
+            .unwrap();
+        self.post_receives(CLIENT, client, receives, len);
+        let request = self.requested().request;
+        let server = self.device(SERVER).prepare_accept(request).unwrap();
+        self.post_receives(SERVER, server, receives, len);
+        self.device(SERVER)
+            .accept(server, &accept_options(b""))
+            .unwrap();
+        self.established(CLIENT, client);
+        self.established(SERVER, server);
+        [client, server]
+    }
+
+    pub fn post_receives(&mut self, side: usize, qp: QpId, count: u64, len: usize) {
+        for id in 0..count {
+            let buf = self.device(side).pool().alloc(len).unwrap();
+            self.device(side)
+                .post_receive(qp, WrId(1000 + id), buf)
+                .unwrap();
+        }
+    }
+
+    /// Memory of a side's pool with content that depends on `seed`.
+    pub fn filled(&mut self, side: usize, len: usize, seed: u8) -> Buf {
+        let mut buf = self.device(side).pool().alloc(len).unwrap();
+        for (n, byte) in buf.iter_mut().enumerate() {
+            *byte = pattern(n, seed);
+        }
+        buf
+    }
+
+    pub fn send(&mut self, side: usize, qp: QpId, id: u64, gather: &[Bytes]) {
+        let wr = SendWr::Send {
+            gather: gather.iter().cloned().collect(),
+            invalidate: None,
+        };
+        self.device(side).post_send(qp, WrId(id), wr, true).unwrap();
+    }
+
+    pub fn send_invalidating(&mut self, side: usize, qp: QpId, stag: Stag) {
+        let wr = SendWr::Send {
+            gather: std::iter::once(Bytes::from_static(b"done with it")).collect(),
+            invalidate: Some(stag),
+        };
+        self.device(side).post_send(qp, WrId(1), wr, false).unwrap();
+    }
+
+    pub fn read(&mut self, side: usize, qp: QpId, id: u64, from: RemoteSegment) {
+        let sink = self
+            .device(side)
+            .pool()
+            .alloc(from.length as usize)
+            .unwrap();
+        let wr = SendWr::Read {
+            sink,
+            stag: from.stag,
+            offset: from.offset,
+        };
+        self.device(side).post_send(qp, WrId(id), wr, true).unwrap();
+    }
+
+    pub fn write(&mut self, side: usize, qp: QpId, id: u64, data: Bytes, to: RemoteSegment) {
+        let wr = SendWr::Write {
+            gather: std::iter::once(data).collect(),
+            stag: to.stag,
+            offset: to.offset,
+        };
+        self.device(side).post_send(qp, WrId(id), wr, true).unwrap();
+    }
+
+    pub fn register(&mut self, side: usize, qp: QpId, region: Region) -> RemoteSegment {
+        let registered = self.device(side).register(qp, region);
+        registered.map_err(|(error, _)| error).unwrap()
+    }
+
+    /// A message from one side to the other and back, so that all before it has arrived.
+    pub fn message(&mut self, from: usize, qps: [QpId; 2], text: &'static [u8]) {
+        self.send(from, qps[from], 77, &[Bytes::from_static(text)]);
+        let got = self.receive(1 - from, qps[1 - from]);
+        assert_eq!(got, text);
+    }
+
+    /// The next message.
+    pub fn receive(&mut self, side: usize, qp: QpId) -> Bytes {
+        self.receive_with(side, qp).0
+    }
+
+    pub fn receive_with(&mut self, side: usize, qp: QpId) -> (Bytes, Option<Stag>) {
+        self.wait(side, |event| match event {
+            Event::Completion(done) if done.qp == qp && done.id.0 >= 1000 => {
+                let nothing = Failed {
+                    error: WorkError::Flushed,
+                    buf: None,
+                };
+                match std::mem::replace(&mut done.result, Err(nothing)) {
+                    Ok(Success::Receive { buf, invalidated }) => Some((buf.freeze(), invalidated)),
+                    other => panic!("no message: {other:?}"),
+                }
+            }
+            _ => None,
+        })
+    }
+
+    /// Ends a connection from the client's side and frees both ends.
+    pub fn close(&mut self, [client, server]: [QpId; 2]) {
+        self.device(CLIENT).disconnect(client);
+        assert_eq!(self.disconnected(CLIENT, client), Disconnect::Local);
+        self.disconnected(SERVER, server);
+        self.device(CLIENT).destroy(client);
+        self.device(SERVER).destroy(server);
+    }
+
+    /// Nothing of the pools is in use: no request and no registration holds memory any more.
+    pub fn assert_nothing_held(&mut self) {
+        for side in &mut self.sides {
+            side.events.clear();
+            assert_eq!(side.device.pool().in_use(), 0);
+        }
+    }
+}
+
+pub fn pattern(n: usize, seed: u8) -> u8 {
+    (n as u8).wrapping_mul(31).wrapping_add((n >> 8) as u8) ^ seed
+}
+
+/// A part of what the peer offered.
+pub fn part(of: RemoteSegment, from: u64, length: u32) -> RemoteSegment {
+    RemoteSegment {
+        offset: of.offset + from,
+        length,
+        ..of
+    }
+}
