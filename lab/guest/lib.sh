@@ -8,3 +8,4 @@ OUT=$LAB/out     # what is kept there
 . "$LAB/guest/host.sh"
 . "$LAB/guest/verbs.sh"
 . "$LAB/guest/nfs.sh"
+. "$LAB/guest/ours.sh"

@@ -31,20 +31,30 @@ wire_up() {
     done
     ip address add $NEAR/24 dev va
     ip address add $FAR/24 dev vb
-    ip link set va up
-    ip link set vb up
     ip rule add pref 1 iif va lookup local
     ip rule add pref 2 iif vb lookup local
-    ip route add $FAR/32 dev va src $NEAR table 100
-    ip route add $NEAR/32 dev vb src $FAR table 101
     ip rule add pref 3 to $FAR iif lo lookup 100
     ip rule add pref 4 to $NEAR iif lo lookup 101
     # Everything local comes after that.
     ip rule add pref 10 lookup local
     ip rule del pref 0
-    ip neighbour add $FAR lladdr "$(cat /sys/class/net/vb/address)" dev va nud permanent
-    ip neighbour add $NEAR lladdr "$(cat /sys/class/net/va/address)" dev vb nud permanent
-    ping -c 1 -W 2 $FAR
+    wire_mend
+}
+
+# wire_cut: pulls the cable. wire_mend plugs it in, with the routes and neighbours that went with it.
+wire_cut() {
+    ip link set va down
+    ip link set vb down
+}
+
+wire_mend() {
+    ip link set va up
+    ip link set vb up
+    ip route replace $FAR/32 dev va src $NEAR table 100
+    ip route replace $NEAR/32 dev vb src $FAR table 101
+    ip neighbour replace $FAR lladdr "$(cat /sys/class/net/vb/address)" dev va nud permanent
+    ip neighbour replace $NEAR lladdr "$(cat /sys/class/net/va/address)" dev vb nud permanent
+    until_true 10 ping -c 1 -W 1 $FAR
 }
 
 # wire_slow ARGUMENTS...: netem on both ends, for example `delay 1ms`. wire_fast ends it.
@@ -75,6 +85,11 @@ verbs_active() {
 verbs_down() {
     rdma link delete "$1-near"
     rdma link delete "$1-far"
+}
+
+# verbs_resources: what is allocated on the devices, one line each.
+verbs_resources() {
+    rdma resource show | sed 's/^[0-9]*: //' | sort
 }
 
 # siw_set PARAMETER VALUE: mpa_crc_required, mpa_crc_strict, mpa_version, peer_to_peer. For

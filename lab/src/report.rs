@@ -64,6 +64,16 @@ impl From<&Check> for Row {
     }
 }
 
+impl Row {
+    /// Seconds; none for what was skipped.
+    fn time(&self) -> f64 {
+        self.seconds.unwrap_or_default()
+    }
+}
+
+/// How many of the slowest checks are shown.
+const SLOWEST: usize = 5;
+
 /// A lane's run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -152,7 +162,8 @@ fn judge_checks(is_control: bool, ending: Ending, checks: &[Check]) -> (Verdict,
 }
 
 impl Report {
-    /// For people: one line per check that did not pass, and one for the whole.
+    /// For people: one line per check that did not pass, the slowest checks, and one line for the
+    /// whole.
     #[must_use]
     pub fn summary(&self) -> String {
         let mut text = String::new();
@@ -167,6 +178,16 @@ impl Report {
                 let reason = row.reason.as_deref().unwrap_or_default();
                 text.push_str(&format!("{:<7} {} {reason}\n", row.result, row.name));
             }
+        }
+        let mut slow: Vec<_> = self
+            .checks
+            .iter()
+            .filter(|row| row.seconds > Some(1.0))
+            .collect();
+        slow.sort_by(|one, other| f64::total_cmp(&other.time(), &one.time()));
+        slow.truncate(SLOWEST);
+        for row in slow {
+            text.push_str(&format!("{:>7.1} s {}\n", row.time(), row.name));
         }
         let boot = match self.boot_seconds {
             Some(seconds) => format!("{} boot(s), {seconds:.1} s to user space", self.boots),
@@ -284,6 +305,9 @@ mod tests {
             summary.contains("1 passed, 1 failed, 1 skipped in 30 s"),
             "{summary}"
         );
+        // The slowest first.
+        let times = [summary.find("2.0 s b"), summary.find("1.5 s a")];
+        assert!(times[0].is_some() && times[0] < times[1], "{summary}");
         assert!(
             summary.ends_with("lane peers: FAILED: b failed"),
             "{summary}"

@@ -1,7 +1,6 @@
-//! Test programs of a package of this workspace, built on the host to be run in the guest.
-//!
-//! They come as cargo makes them, without debugging information. A test that runs its package's own
-//! command looks for it where cargo put it, so the guest is told that place: [`Suite::programs`].
+//! Test programs of a package of this workspace, built on the host to be run in the guest: as cargo
+//! makes them, without debugging information. Where devices and commands are is told to them in
+//! variables by the lane.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,6 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::cache;
 use crate::command::Tool;
 use crate::error::Error;
 use crate::stop::Stop;
@@ -19,14 +17,9 @@ const LIMIT: Duration = Duration::from_secs(1200);
 /// Where they are in the shared folder, package by package.
 pub const FOLDER: &str = "tests";
 
-/// What was built of a package.
+/// The integration tests of a package: their names in `tests/`, and the programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Suite {
-    /// Integration tests: their names in `tests/`, and the programs.
-    pub tests: Vec<(String, PathBuf)>,
-    /// The package's own programs, which tests run.
-    pub programs: Vec<PathBuf>,
-}
+pub struct Suite(Vec<(String, PathBuf)>);
 
 /// A line of what cargo says.
 #[derive(Debug, Deserialize)]
@@ -63,7 +56,7 @@ impl Suite {
             .limit(LIMIT)
             .run(stop)?;
         let suite = Self::read(&said);
-        if suite.tests.is_empty() {
+        if suite.0.is_empty() {
             return Err(Error::NoTests(package.to_owned()));
         }
         Ok(suite)
@@ -81,38 +74,22 @@ impl Suite {
             if message.reason != "compiler-artifact" {
                 continue;
             }
-            let is = |kind: &str| target.kind.iter().any(|word| word == kind);
-            if is("test") {
-                suite.tests.push((target.name, path));
-            } else if is("bin") && path.file_name().is_some_and(|name| name == &*target.name) {
-                // The tests of a program have its name and a hash.
-                suite.programs.push(path);
+            if target.kind == ["test"] {
+                suite.0.push((target.name, path));
             }
         }
         suite
     }
 
-    /// Puts it into this folder: tests by their names, programs in `programs/` with a file `places`
-    /// of their paths on the host.
+    /// Puts the programs into this folder, by their names.
     ///
     /// # Errors
     /// Something cannot be copied.
     pub fn copy(&self, folder: &Path, stop: &Stop) -> Result<(), Error> {
-        let programs = folder.join("programs");
-        fs::create_dir_all(&programs).map_err(Error::file(&programs))?;
-        for (name, path) in &self.tests {
-            strip(path, &folder.join(name), stop)?;
-        }
-        let mut places = String::new();
-        for path in &self.programs {
-            strip(
-                path,
-                &programs.join(path.file_name().unwrap_or_default()),
-                stop,
-            )?;
-            places.push_str(&format!("{}\n", path.display()));
-        }
-        cache::write(&programs.join("places"), &places)
+        fs::create_dir_all(folder).map_err(Error::file(folder))?;
+        self.0
+            .iter()
+            .try_for_each(|(name, path)| strip(path, &folder.join(name), stop))
     }
 }
 
@@ -126,35 +103,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_and_programs_are_told_apart() {
+    fn only_integration_tests_are_taken() {
         let said = r#"
 {"reason":"compiler-artifact","target":{"kind":["lib"],"name":"other"},"executable":null}
-{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"verbs"},"executable":"/t/deps/verbs-1"}
-{"reason":"compiler-artifact","target":{"kind":["test"],"name":"copy"},"executable":"/t/deps/copy-2"}
+{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"verbs"},"executable":"/t/verbs-1"}
+{"reason":"compiler-artifact","target":{"kind":["test"],"name":"copy"},"executable":"/t/copy-2"}
 {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"rpcrdma"},"executable":"/t/rpcrdma"}
-{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"rpcrdma"},"executable":"/t/deps/rpcrdma-3"}
 {"reason":"build-finished","success":true}
 "#;
-        let wanted = Suite {
-            tests: vec![("copy".to_owned(), "/t/deps/copy-2".into())],
-            programs: vec!["/t/rpcrdma".into()],
-        };
+        let wanted = Suite(vec![("copy".to_owned(), "/t/copy-2".into())]);
         assert_eq!(Suite::read(said), wanted);
     }
 
     #[test]
-    fn what_is_copied_says_where_it_was() {
+    fn programs_are_copied_by_the_names_of_their_tests() {
         let folder = tempfile::tempdir().unwrap();
         let program = std::env::current_exe().unwrap();
-        let suite = Suite {
-            tests: vec![("copy".to_owned(), program.clone())],
-            programs: vec![program.clone()],
-        };
+        let suite = Suite(vec![("copy".to_owned(), program.clone())]);
         suite.copy(folder.path(), &Stop::new()).unwrap();
-        assert!(folder.path().join("copy").is_file());
-        let places = fs::read_to_string(folder.path().join("programs/places")).unwrap();
-        assert_eq!(places, format!("{}\n", program.display()));
-        let name = program.file_name().unwrap();
-        assert!(folder.path().join("programs").join(name).is_file());
+        let copied = fs::metadata(folder.path().join("copy")).unwrap().len();
+        let len = fs::metadata(program).unwrap().len();
+        assert!(copied > 0 && copied < len, "{copied} of {len}");
     }
 }

@@ -1,0 +1,305 @@
+#!/bin/sh
+# shellcheck shell=sh
+#: about    this project on verbs devices, rxe and then siw, with Linux's peers and with itself
+#: timeout  1200
+#: copy     exercise
+#: copy     rpcrdma
+#: tests    rpcrdma
+#: tests    verbs
+#: host     decode = tshark -r {share}/out/wire.pcap -T fields -e ip.src -e infiniband.bth.opcode -e iwarp_rdma.opcode
+
+lane() {
+    need lab/modules 60 load_modules verbs nfs netem
+    need lab/wire 20 wire_up
+    need lab/tree 60 make_tree
+    need lab/nfsd 60 nfsd_up
+    for device in rxe siw; do
+        need lab/$device 60 device_up $device
+        check $device/devices 20 devices_are_listed $device
+        on_device $device
+        check $device/conformance 300 device_tests $device
+        check $device/leaks-nothing 60 resources_are idle
+        for suite in commands copy bad_input compare; do
+            check $device/end-to-end/$suite 300 end_to_end $device $suite
+        done
+        check $device/end-to-end/leaks-nothing 60 resources_are idle
+        if [ $device = rxe ]; then
+            check $device/round-trips 120 round_trips
+        fi
+        check $device/device-removed 90 removed_under_work $device
+        check $device/kernel-log 10 kernel_log_clean
+        need lab/$device/again 60 device_up $device
+        need lab/$device/down 60 verbs_down $device
+    done
+}
+
+# The peers of one device.
+on_device() {
+    check "$1/knfsd/tree" 180 tree_on_knfsd
+    check "$1/knfsd/send-with-invalidate" 60 knfsd_invalidates
+    need "$1/serve" 40 serve_up
+    verbs_resources >/tmp/serving
+    check "$1/kernel-client/mount" 60 mount_ours
+    check "$1/kernel-client/tree" 180 copy_tree
+    check "$1/kernel-client/fsx" 180 random_work
+    check "$1/kernel-client/names" 120 exercise names /mnt/names
+    check "$1/kernel-client/writers" 120 eight_writers
+    check "$1/kernel-client/unmount" 60 unmount_ours
+    for registration in $(registrations "$1-near"); do
+        for version in $(our_values rpcrdma); do
+            check "$1/ours/$registration/rpcrdma-$version" 120 \
+                tree_on_ours "registration=$registration,rpcrdma=$version"
+        done
+    done
+    check "$1/ours/send-with-invalidate" 60 ours_invalidates
+    check "$1/clients-killed" 120 clients_killed
+    check "$1/clients-killed/leak-nothing" 60 resources_are serving
+    check "$1/link-cut" 180 link_cut
+    check "$1/link-cut/leaks-nothing" 60 resources_are serving
+    check "$1/server-killed" 120 server_killed
+    check "$1/server-killed/leaks-nothing" 60 resources_are idle
+    check "$1/server-ends" 60 server_ends
+    check "$1/server-ends/leaks-nothing" 60 resources_are idle
+}
+
+device_up() {
+    wire_mend
+    rdma link show "$1-near/1" >/dev/null 2>&1 && rdma link delete "$1-near"
+    rdma link show "$1-far/1" >/dev/null 2>&1 && rdma link delete "$1-far"
+    verbs_up "$1"
+    # The kernel's own server takes what it needs of a new device.
+    sleep 1
+    verbs_resources >/tmp/idle
+    cat /tmp/idle
+}
+
+devices_are_listed() {
+    rpcrdma devices
+    rpcrdma devices | grep -E "verbs:$1-near .*ACTIVE.*ready"
+    rpcrdma devices | grep -E "verbs:$1-far .*ACTIVE.*ready"
+}
+
+# registrations DEVICE: the ways to offer memory that the command says it has.
+registrations() {
+    rpcrdma devices | awk -F '  +' -v device="verbs:$1" '$1 == device { gsub(",", " ", $6); print $6 }'
+}
+
+make_tree() {
+    exercise make-tree /tmp/tree --count 300
+    exercise list-tree /tmp/tree >/tmp/tree.list
+    head -c 100000000 /dev/zero >/tmp/large
+}
+
+# same_tree FOLDER: as the one that was made.
+same_tree() {
+    exercise list-tree "$1" >/tmp/list
+    diff /tmp/tree.list /tmp/list
+}
+
+# resources_are idle|serving: what the devices hold is what they held then. The kernel frees some of
+# it a while after it was let go.
+resources_are() {
+    until_true 40 same_resources "$1"
+}
+
+same_resources() {
+    verbs_resources | diff "/tmp/$1" -
+}
+
+tree_on_knfsd() {
+    _url=nfs://$FAR:$NFS_RDMA_PORT/export
+    for _connections in 1 4; do
+        _options=nconnect=$_connections,mountproto=tcp,mountport=$MOUNT_PORT
+        ours 'put -r' $_options /tmp/tree "$_url/"
+        same_tree /export/tree
+        ours 'get -r' $_options "$_url/tree" /tmp/back
+        same_tree /tmp/back
+        rm -r /export/tree /tmp/back
+    done
+}
+
+# invalidations ADDRESS: how many messages from there invalidate what the peer has registered. RoCE
+# (InfiniBand specification, table 38): SEND Last, SEND Only with Invalidate; RDMAP: Send with
+# Invalidate, and with Solicited Event.
+invalidations() {
+    host run decode >/tmp/opcodes
+    awk -F '\t' -v from="$1" '
+        $1 == from {
+            for (field = 2; field <= 3; field++) {
+                count = split($field, codes, ",")
+                for (at = 1; at <= count; at++) {
+                    seen[codes[at]]++
+                    if (field == 2 && (codes[at] == 22 || codes[at] == 23)) sum++
+                    if (field == 3 && (codes[at] == "0x04" || codes[at] == "0x06")) sum++
+                }
+            }
+        }
+        END {
+            for (code in seen) print "opcode " code ": " seen[code] >"/dev/stderr"
+            print sum + 0
+        }' /tmp/opcodes
+}
+
+knfsd_invalidates() {
+    cp /tmp/tree/file11 /export/
+    capture va wire
+    equal 'as it was read' "$(ours cat mountproto=tcp,mountport=$MOUNT_PORT \
+        nfs://$FAR:$NFS_RDMA_PORT/export/file11 | sha256sum)" "$(sum /tmp/tree/file11)"
+    capture_end wire
+    rm /export/file11
+    [ "$(invalidations $FAR)" -ge 1 ]
+}
+
+# A peer's memory can be invalidated by us where the kernel registered it, and by a device that can.
+ours_invalidates() {
+    cp /tmp/tree/file11 /tmp/served/
+    capture va wire
+    mount_ours
+    equal 'as it was read' "$(sum /mnt/file11)" "$(sum /tmp/tree/file11)"
+    capture_end wire
+    rm /mnt/file11
+    unmount_ours
+    [ "$(invalidations $FAR)" -ge 1 ]
+}
+
+mount_ours() {
+    mount -t nfs -o "vers=3,proto=rdma,port=$OUR_PORT,mountport=$((OUR_PORT + 1)),mountproto=tcp,nolock" \
+        $FAR:/served /mnt
+    grep ' /mnt nfs.*proto=rdma' /proc/mounts
+}
+
+unmount_ours() {
+    umount /mnt
+    equal 'left on the server' "$(ls -A /tmp/served)" ''
+}
+
+copy_tree() {
+    cp -a /tmp/tree /mnt/tree
+    sync
+    same_tree /tmp/served/tree
+    echo 3 >/proc/sys/vm/drop_caches
+    cp -a /mnt/tree /tmp/back
+    same_tree /tmp/back
+    rm -r /mnt/tree /tmp/back
+}
+
+random_work() {
+    _wanted=$(exercise fsx /mnt/fsx --direct --count 3000)
+    sync
+    equal 'on the server' "$(exercise sum /tmp/served/fsx)" "$_wanted"
+    rm /mnt/fsx
+}
+
+eight_writers() {
+    exercise write /mnt/writers
+    exercise check-written /tmp/served/writers
+    echo 3 >/proc/sys/vm/drop_caches
+    exercise check-written /mnt/writers
+    rm -r /mnt/writers
+}
+
+# tree_on_ours OPTIONS: our client on our server.
+tree_on_ours() {
+    ours 'put -r' "$1" /tmp/tree "$OUR_URL/"
+    same_tree /tmp/served/tree
+    ours 'get -r' "$1" "$OUR_URL/tree" /tmp/back
+    same_tree /tmp/back
+    rm -r /tmp/served/tree /tmp/back
+}
+
+# put_under_way: a client at work on a large file, that has begun; $_client is its process.
+put_under_way() {
+    rm -f /tmp/served/large
+    ours put '' /tmp/large "$OUR_URL/large" >/tmp/put.log 2>&1 &
+    _client=$!
+    until_true 20 test -s /tmp/served/large
+}
+
+clients_killed() {
+    for _ in 1 2 3; do
+        put_under_way
+        kill -9 $_client
+        until_true 10 ended $_client
+    done
+    rm /tmp/served/large
+    tree_on_ours
+}
+
+# A client that cannot go on says so, or goes on when it can; the server serves others then.
+link_cut() {
+    put_under_way
+    wire_cut
+    sleep 5
+    wire_mend
+    _end=$(($(now) + 9000))
+    while ! ended $_client && [ "$(now)" -lt $_end ]; do
+        sleep 0.5
+    done
+    ended $_client
+    cat /tmp/put.log
+    rm -f /tmp/served/large
+    tree_on_ours
+}
+
+server_killed() {
+    put_under_way
+    serve_end KILL
+    sleep 1
+    # It may wait for the server to come back.
+    kill $_client 2>/dev/null || cat /tmp/put.log
+    until_true 20 ended $_client
+}
+
+# SIGTERM with a client at work: both end, and the server in order.
+server_ends() {
+    serve_up
+    put_under_way
+    serve_end TERM
+    kill $_client 2>/dev/null || cat /tmp/put.log
+    until_true 20 ended $_client
+    cat "$OUT/serve.log"
+    ! grep -iE 'panic|error' "$OUT/serve.log"
+}
+
+# removed_under_work DEVICE: its link is deleted, with a client and a server at work on it. The kernel
+# waits for them to let go of it.
+removed_under_work() {
+    serve_up
+    put_under_way
+    rdma link delete "$1-far" &
+    _deletion=$!
+    until_true 30 ended $_deletion
+    kill $_client 2>/dev/null || cat /tmp/put.log
+    until_true 20 ended $_client
+    serve_end TERM || true
+    cat "$OUT/serve.log"
+    ! grep -i panic "$OUT/serve.log"
+    rdma link delete "$1-near"
+    equal 'devices left' "$(rdma link)" ''
+}
+
+# in_tests DEVICE PACKAGE TEST: a test program of this project, on these devices.
+in_tests() {
+    _places="RPCRDMA_TEST_BIN=$(command -v rpcrdma) RPCRDMA_TEST_SERVER=$FAR"
+    _places="$_places RPCRDMA_TEST_DEVICE=verbs:$1-near RPCRDMA_TEST_SERVER_DEVICE=verbs:$1-far"
+    _places="$_places RPCRDMA_TEST_CLIENT=$NEAR RPCRDMA_TEST_PATIENCE=240"
+    # shellcheck disable=SC2086  # one word each
+    env $_places "$LAB/tests/$2/$3" --test-threads 2
+}
+
+device_tests() {
+    in_tests "$1" verbs rdma_core
+}
+
+end_to_end() {
+    in_tests "$1" rpcrdma "$2"
+}
+
+# Round trips of 1 ms each way, counted from time alone.
+round_trips() {
+    wire_slow delay 1ms
+    rpcrdma compare --device verbs --address $FAR --ops null,read,write --sizes 64k \
+        --json /tmp/rows.json
+    wire_fast
+    cat /tmp/rows.json
+}
