@@ -137,7 +137,11 @@ impl Runtime {
     /// a future must come after [`Runtime::wake`].
     ///
     /// Stops after `turns` turns in any case, so that the caller can look at what happened.
-    pub fn step<F: Future + ?Sized>(&self, mut future: Pin<&mut F>, turns: u32) -> Stepped<F::Output> {
+    pub fn step<F: Future + ?Sized>(
+        &self,
+        mut future: Pin<&mut F>,
+        turns: u32,
+    ) -> Stepped<F::Output> {
         for _ in 0..turns {
             match self.turn(future.as_mut()) {
                 Turn::Done(output) => return Stepped::Done(output),

@@ -193,7 +193,7 @@ fn lists_are_limited() {
         Malformed::TooMany("segments in the read list")
     );
     let writes = |n| Chunks {
-        writes: vec![chunk(&[1]); n].into(),
+        writes: vec![chunk(&[1]); n],
         ..Chunks::default()
     };
     assert_eq!(decode(writes(MAX_WRITE_CHUNKS)), Ok(()));

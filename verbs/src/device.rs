@@ -539,10 +539,6 @@ pub trait Device {
     ///
     /// # Errors
     /// Gives the request back.
-    #[expect(
-        clippy::result_large_err,
-        reason = "a full queue must not cost the request a box"
-    )]
     fn post_send(
         &mut self,
         qp: QpId,

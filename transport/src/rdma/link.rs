@@ -163,7 +163,6 @@ impl<T> Link<T> {
     ///
     /// # Errors
     /// The device has no room. Gives the request back.
-    #[expect(clippy::result_large_err, reason = "as in the device's own")]
     fn try_post(
         &mut self,
         device: &mut dyn Device,

@@ -32,8 +32,8 @@ fn any_chunks(g: &mut Gen) -> Chunks {
         segment: any_segment(g),
     };
     Chunks {
-        reads: few(g, 5, read).into(),
-        writes: few(g, 3, any_chunk).into(),
+        reads: few(g, 5, read),
+        writes: few(g, 3, any_chunk),
         reply: bool::arbitrary(g).then(|| any_chunk(g)),
     }
 }
@@ -110,7 +110,7 @@ pub(crate) fn chunk(lengths: &[u32]) -> WriteChunk {
 
 pub(crate) fn reads(list: &[ReadSegment]) -> Chunks {
     Chunks {
-        reads: list.iter().copied().collect(),
+        reads: list.to_vec(),
         ..Chunks::default()
     }
 }

@@ -64,10 +64,6 @@ pub(super) struct Response {
 }
 
 /// What is being cut into segments.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "each connection has one, and moves it seldom"
-)]
 pub(super) enum Current {
     Nothing,
     Message(Outgoing),
@@ -165,7 +161,6 @@ impl Endpoint {
         Ok(())
     }
 
-    #[expect(clippy::result_large_err, reason = "as in the trait")]
     pub(super) fn post_send(
         &mut self,
         id: WrId,

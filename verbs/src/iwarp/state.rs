@@ -375,7 +375,6 @@ impl State {
     }
 
     /// Posts to a queue pair's send queue. What ends a batch goes out now.
-    #[expect(clippy::result_large_err, reason = "as in the trait")]
     pub(super) fn post_send(
         &mut self,
         qp: QpId,
