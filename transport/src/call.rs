@@ -88,7 +88,7 @@ pub enum CallError {
     /// The server takes connections, but has not answered one call since this client was made.
     #[error(
         "{server} takes connections but answers no calls ({reason}): \
-         the port may be another protocol's or another transport's"
+         the port may be another protocol's or transport's, or the server has no room for a client"
     )]
     Unanswered {
         /// The server.
