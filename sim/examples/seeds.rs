@@ -1,4 +1,5 @@
 //! Runs seeds, and says which found something: `seeds FIRST..END`, or `seeds SEED` for its log.
+//! What the libraries trace goes to standard error as `RUST_LOG` says.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -7,6 +8,11 @@ use rpcrdma_sim::simulate;
 
 #[expect(clippy::print_stdout, reason = "this is a program")]
 fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .without_time()
+        .init();
     let argument = std::env::args()
         .nth(1)
         .unwrap_or_else(|| "0..1000".to_owned());

@@ -2,10 +2,12 @@
 
 use std::fmt::{self, Write};
 
+use rpc_transport::Retry;
 use verbs::sim::{Happening, NodeId, Observer};
 use verbs::{Event, Time};
 
 use crate::credits::Credits;
+use crate::plan::Plan;
 use crate::report::Violation;
 
 /// Violations kept; a run that went wrong goes wrong again and again.
@@ -21,13 +23,15 @@ pub(crate) struct Journal {
     pub(crate) violations: Vec<Violation>,
     pub(crate) happenings: u64,
     pub(crate) faults: u64,
-    /// Nothing was planned that can end a connection before its owner does.
-    pub(crate) calm: bool,
-    pub(crate) now: Time,
+    /// Nothing is planned that can end a connection before its owner does.
+    calm: bool,
+    /// Calls are given up while the server may work on them: it then reaches for memory that is
+    /// not there any more.
+    impatient: bool,
 }
 
 impl Journal {
-    pub(crate) fn new(explain: bool, server: NodeId, calm: bool) -> Self {
+    pub(crate) fn new(explain: bool, server: NodeId, plan: &Plan) -> Self {
         Self {
             text: explain.then(String::new),
             server,
@@ -35,8 +39,8 @@ impl Journal {
             violations: Vec::new(),
             happenings: 0,
             faults: 0,
-            calm,
-            now: Time::ZERO,
+            calm: plan.is_calm(),
+            impatient: plan.retry != Retry::Hard,
         }
     }
 
@@ -63,7 +67,7 @@ impl Journal {
     fn check(&mut self, what: &Happening<'_>) -> Option<String> {
         match what {
             Happening::Overrun(end) => Some(format!("{end} was overrun: no receive was left")),
-            Happening::Refused(end, access) => {
+            Happening::Refused(end, access) if !self.impatient => {
                 Some(format!("{end} had to refuse the peer's {access}"))
             }
             Happening::Aborted(end) if self.calm => Some(format!(
@@ -90,7 +94,6 @@ impl Journal {
 
 impl Observer for Journal {
     fn happened(&mut self, at: Time, what: &Happening<'_>) {
-        self.now = at;
         self.happenings += 1;
         self.faults += u64::from(matches!(
             what,

@@ -21,6 +21,7 @@ mod server;
 mod work;
 mod world;
 
+pub use measure::{CannotMeasure, Measured, Operation, Setting, measure};
 pub use plan::{Crash, Plan, Victim};
 pub use report::{Report, Violation};
 pub use world::simulate;

@@ -1,1 +1,280 @@
-//! x
+//! What a call costs when nothing goes wrong: counted on the way of its own reply.
+
+use std::cell::RefCell;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use nfs_binding::client::{Mount3, Nfs3, RpcClient};
+use nfs_binding::fs::FileSystem;
+use nfs_binding::proto::{
+    CreateArgs, CreateHow, Data, DirOp, FileHandle, MountArgs, MountPath, Name, ReadArgs,
+    SetAttributes, Stable, WriteArgs,
+};
+use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
+use rpc_transport::{Client, ClientOptions, ClientPort};
+use verbs::sim::{Costs, Fabric, Faults, Host, NodeId, Path, Turn, attributes};
+use verbs::{Counters, Pool, Time};
+
+use crate::client::{ClientHost, Counted, Desk, Tally, credential};
+use crate::disk::Disk;
+use crate::server::{EXPORT, ServerHost};
+
+const SERVER: NodeId = NodeId(0);
+const CLIENT: NodeId = NodeId(1);
+/// Memory of each device, bytes.
+const MEMORY: usize = 64 << 20;
+/// Long enough for whatever an earlier call left to do.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Virtual time that everything together may take.
+const LIMIT: Time = Time::from_nanos(1_000_000_000_000);
+
+/// A call to be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// NULL.
+    Null,
+    /// READ of so many bytes.
+    Read(u32),
+    /// WRITE of so many bytes, FILE_SYNC.
+    Write(u32),
+}
+
+/// Where it is measured.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// What things cost.
+    pub costs: Costs,
+    /// From an interrupt to its host's turn.
+    pub interrupt: Duration,
+    /// The client's side.
+    pub requester: RdmaOptions,
+    /// The server's.
+    pub responder: RdmaOptions,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self {
+            costs: Costs::default(),
+            interrupt: Duration::from_micros(2),
+            requester: RdmaClientOptions::default().common,
+            responder: RdmaServerOptions::default().common,
+        }
+    }
+}
+
+/// What one call cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// From the call to its results.
+    pub latency: Duration,
+    /// Round trips that its results had to wait for.
+    pub round_trips: f64,
+    /// Interrupts of the client that they had to wait for.
+    pub requester_interrupts: u32,
+    /// Interrupts of the server, likewise.
+    pub responder_interrupts: u32,
+    /// Regions that were registered before its results were there.
+    pub registrations: u32,
+    /// Local invalidations that they had to wait for.
+    pub invalidations: u32,
+    /// What the client's device did for it, waited for or not.
+    pub requester: Counters,
+    /// What the server's device did, likewise.
+    pub responder: Counters,
+}
+
+/// A call could not be measured.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot simulate {what}: {why}")]
+pub struct CannotMeasure {
+    what: &'static str,
+    why: String,
+}
+
+/// What the client's host found.
+#[derive(Default)]
+struct Found {
+    result: Option<Result<Measured, CannotMeasure>>,
+}
+
+/// Makes a call in a simulation of its own, and says what it cost.
+///
+/// # Errors
+/// The options do not allow the call.
+pub fn measure(setting: &Setting, operation: Operation) -> Result<Measured, CannotMeasure> {
+    let fabric = Fabric::new(1, setting.costs.clone(), Faults::default());
+    let address = |host: u8| -> SocketAddr { (Ipv4Addr::new(10, 0, 0, host), 20049).into() };
+    let host = |number| Host {
+        address: address(number),
+        attributes: attributes(),
+        pool: Pool::new(MEMORY),
+        interrupt: setting.interrupt,
+    };
+    let disk = Disk::new(1, fabric.clock(), false, false);
+    let disk = Arc::new(disk) as Arc<dyn FileSystem>;
+    let options = RdmaServerOptions {
+        common: setting.responder.clone(),
+        ..RdmaServerOptions::default()
+    };
+    let server = ServerHost::start(&fabric, host(1), address(1), options, disk);
+    let mut server = server.map_err(failed("a server"))?;
+    let options = RdmaClientOptions {
+        common: setting.requester.clone(),
+        ..RdmaClientOptions::default()
+    };
+    let found = Rc::new(RefCell::new(Found::default()));
+    let (result, view) = (Rc::clone(&found), fabric.clone());
+    let client = ClientHost::start(&fabric, host(2), options, 1, |desk| {
+        Box::pin(async move {
+            let measured = run(desk, &view, address(1), operation).await;
+            result.borrow_mut().result = Some(measured);
+        })
+    });
+    let mut client = client.map_err(failed("a client"))?;
+    while !client.is_done()
+        && let Some(turn) = fabric.next(LIMIT)
+    {
+        match turn {
+            Turn::Host(SERVER) => {
+                server.turn(&fabric);
+            }
+            Turn::Host(_) => client.turn(&fabric),
+            Turn::Alarm(_) => {}
+        }
+    }
+    let found = found.borrow_mut().result.take();
+    found.unwrap_or_else(|| Err(failed("the call")("it did not end")))
+}
+
+fn failed<E: ToString>(what: &'static str) -> impl Fn(E) -> CannotMeasure {
+    move |error| CannotMeasure {
+        what,
+        why: error.to_string(),
+    }
+}
+
+async fn run(
+    desk: Desk,
+    fabric: &Fabric,
+    server: SocketAddr,
+    operation: Operation,
+) -> Result<Measured, CannotMeasure> {
+    let port = Rc::clone(&desk.port) as Rc<RefCell<dyn ClientPort>>;
+    let options = ClientOptions {
+        credential: credential(),
+        ..ClientOptions::default()
+    };
+    let client = Client::connect(&desk.runtime, server, port, options).await;
+    let client = client.map_err(failed("a connection"))?;
+    let rpc = Counted::new(client, desk.under_way, Rc::new(Tally::default()));
+    let nfs = Nfs3::new(rpc.clone());
+    let file = prepare(&rpc, &nfs, operation).await?;
+    // Once for what only a first call does, such as finding memory for the first time.
+    make(&nfs, file, operation).await?;
+    rpc.sleep(PAUSE).await;
+    let before = (fabric.counters(CLIENT), fabric.counters(SERVER));
+    fabric.set_path(CLIENT, Path::default());
+    let start = fabric.now();
+    make(&nfs, file, operation).await?;
+    let path = fabric.path(CLIENT);
+    let latency = fabric.now() - start;
+    // What nobody waited for is done then, too.
+    rpc.sleep(PAUSE).await;
+    let sum = |counts: [u32; verbs::sim::MAX_NODES]| counts.iter().sum();
+    Ok(Measured {
+        latency,
+        round_trips: path.round_trips(),
+        requester_interrupts: path.interrupts[CLIENT.0],
+        responder_interrupts: path.interrupts[SERVER.0],
+        registrations: sum(path.registrations),
+        invalidations: sum(path.invalidations),
+        requester: since(before.0, fabric.counters(CLIENT)),
+        responder: since(before.1, fabric.counters(SERVER)),
+    })
+}
+
+/// A file to read from or write to.
+async fn prepare(
+    rpc: &Counted,
+    nfs: &Nfs3<Counted>,
+    operation: Operation,
+) -> Result<FileHandle, CannotMeasure> {
+    let path = MountPath::from(EXPORT.as_bytes());
+    let mounted = Mount3::new(rpc.clone()).mount(&MountArgs { path }).await;
+    let mounted = mounted.map_err(failed("MNT"))?;
+    let root = mounted.map_err(|no| failed("MNT")(no.status))?.handle;
+    let create = CreateArgs {
+        place: DirOp {
+            dir: root,
+            name: Name::from(&b"file"[..]),
+        },
+        how: CreateHow::Unchecked(SetAttributes::default()),
+    };
+    let made = nfs.create(&create).await.map_err(failed("CREATE"))?;
+    let made = made.map_err(|no| failed("CREATE")(no.status))?.object;
+    let file = made.ok_or_else(|| failed("CREATE")("no handle"))?;
+    if let Operation::Read(len) = operation {
+        make(nfs, file, Operation::Write(len)).await?;
+    }
+    Ok(file)
+}
+
+async fn make(
+    nfs: &Nfs3<Counted>,
+    file: FileHandle,
+    operation: Operation,
+) -> Result<(), CannotMeasure> {
+    let offset = 0;
+    match operation {
+        Operation::Null => nfs.null(&()).await.map_err(failed("NULL")),
+        Operation::Read(count) => {
+            let args = ReadArgs {
+                file,
+                offset,
+                count,
+            };
+            let read = nfs.read(&args).await.map_err(failed("READ"))?;
+            let read = read.map_err(|no| failed("READ")(no.status))?;
+            match read.data.0.len() == count as usize {
+                true => Ok(()),
+                false => Err(failed("READ")("fewer bytes than were asked for")),
+            }
+        }
+        Operation::Write(count) => {
+            let args = WriteArgs {
+                file,
+                offset,
+                count,
+                stable: Stable::FileSync,
+                data: Data(Bytes::from(vec![0x77; count as usize])),
+            };
+            let written = nfs.write(&args).await.map_err(failed("WRITE"))?;
+            let written = written.map_err(|no| failed("WRITE")(no.status))?;
+            match written.count == count {
+                true => Ok(()),
+                false => Err(failed("WRITE")("fewer bytes than were sent")),
+            }
+        }
+    }
+}
+
+fn since(before: Counters, after: Counters) -> Counters {
+    Counters {
+        sends: after.sends - before.sends,
+        sends_with_invalidate: after.sends_with_invalidate - before.sends_with_invalidate,
+        rdma_reads: after.rdma_reads - before.rdma_reads,
+        rdma_writes: after.rdma_writes - before.rdma_writes,
+        receives: after.receives - before.receives,
+        registrations: after.registrations - before.registrations,
+        local_invalidations: after.local_invalidations - before.local_invalidations,
+        remote_invalidations: after.remote_invalidations - before.remote_invalidations,
+        interrupts: after.interrupts - before.interrupts,
+        copied_bytes: after.copied_bytes - before.copied_bytes,
+        wire_bytes_sent: after.wire_bytes_sent - before.wire_bytes_sent,
+        wire_bytes_received: after.wire_bytes_received - before.wire_bytes_received,
+    }
+}

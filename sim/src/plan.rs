@@ -87,6 +87,9 @@ pub struct Plan {
 const CALM: u64 = 8;
 /// A time-out that nothing reaches unless something is wrong.
 const PATIENT: Duration = Duration::from_secs(60);
+/// Longest chunk of a call or reply, and shortest segment of one, bytes.
+const LONGEST_ITEM: u32 = 30_000;
+const SHORTEST_SEGMENT: u32 = 512;
 /// Memory that nobody runs out of, bytes.
 const AMPLE: usize = 4 << 20;
 
@@ -196,6 +199,20 @@ fn lateness(plan: &mut Plan, random: &mut Random) {
     plan.faults.late_wake = late(1_000_000);
 }
 
+/// How long a call can take without anything being wrong: a time-out shorter than that would be
+/// for ever.
+fn slowest(plan: &Plan) -> Duration {
+    let late = &plan.faults;
+    let step = (plan.costs.delay + late.late_arrival + late.late_completion) * 2
+        + late.late_read
+        + late.late_wake
+        + plan.interrupt
+        + plan.disk.unwrap_or_default();
+    // One RDMA Read after the other, in the shortest segments there are, for each call before.
+    let reads = LONGEST_ITEM.div_ceil(SHORTEST_SEGMENT);
+    step * reads * plan.workers as u32
+}
+
 fn failures(plan: &mut Plan, random: &mut Random) {
     let mut rate = |of: &[u32]| match random.below(2) {
         0 => 0,
@@ -205,16 +222,15 @@ fn failures(plan: &mut Plan, random: &mut Random) {
     plan.faults.ignore_request = rate(&[10_000, 300_000]);
     plan.faults.fail_registration = rate(&[1_000, 50_000]);
     if random.below(3) == 0 {
-        // Just enough for the receives of a connection or two.
-        plan.client_memory = random.between(16, 128) as usize * 1024;
+        // Enough for the longest call, and not for many.
+        plan.client_memory = random.between(160, 512) as usize * 1024;
     }
     if random.below(3) == 0 {
         plan.server_memory = random.between(64, 512) as usize * 1024;
     }
     if random.below(3) == 0 {
         plan.timeout = Duration::from_millis(random.between(2, 400));
-        // Time for what takes long without anything being wrong.
-        plan.timeout += plan.costs.delay * 20 + plan.disk.unwrap_or_default() * 20;
+        plan.timeout += slowest(plan);
         if random.below(3) == 0 {
             let retransmissions = random.between(0, 4) as u32;
             plan.retry = Retry::Soft { retransmissions };
@@ -239,7 +255,7 @@ fn failures(plan: &mut Plan, random: &mut Random) {
             plan.crashes.push(Crash {
                 at: random.duration(Duration::from_nanos(span).min(plan.heal_at)),
                 victim,
-                lasts: Duration::from_micros(random.between(10, 300_000)),
+                lasts: Duration::from_micros(random.pick(&[100, 10_000, 300_000, 10_000_000])),
             });
         }
     }

@@ -92,8 +92,7 @@ fn receives(options: &RdmaOptions, connections: usize) -> usize {
 impl World {
     fn new(plan: Plan, explain: bool) -> Self {
         let fabric = Fabric::new(plan.seed, plan.costs.clone(), plan.faults.clone());
-        let calm = plan.is_calm();
-        let journal = Rc::new(RefCell::new(Journal::new(explain, SERVER, calm)));
+        let journal = Rc::new(RefCell::new(Journal::new(explain, SERVER, &plan)));
         let history = Rc::new(RefCell::new(History::default()));
         fabric.watch(Rc::clone(&journal) as Rc<RefCell<_>>);
         if explain {

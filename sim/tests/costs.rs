@@ -1,0 +1,88 @@
+//! What calls cost, counted from what happened to them. The figures of version 1 are those of the
+//! round-trip issues document, section 2.2.
+
+use std::time::Duration;
+
+use rpcrdma_sim::{Measured, Operation, Setting, measure};
+
+fn version_1(operation: Operation) -> Measured {
+    measure(&Setting::default(), operation).unwrap()
+}
+
+#[test]
+fn null_is_one_round_trip_and_one_interrupt_on_each_side() {
+    let null = version_1(Operation::Null);
+    assert_eq!(null.round_trips, 1.0);
+    assert_eq!(null.requester_interrupts, 1);
+    assert_eq!(null.responder_interrupts, 1);
+    assert_eq!(null.registrations, 0);
+    assert_eq!((null.requester.sends, null.responder.sends), (1, 1));
+}
+
+#[test]
+fn a_read_is_the_same_and_one_registration() {
+    let read = version_1(Operation::Read(8192));
+    assert_eq!(read.round_trips, 1.0);
+    assert_eq!(read.requester_interrupts, 1);
+    assert_eq!(read.responder_interrupts, 1);
+    assert_eq!(read.registrations, 1);
+    assert_eq!(read.invalidations, 0, "the reply invalidates");
+    assert_eq!(read.responder.rdma_writes, 1);
+}
+
+#[test]
+fn a_write_by_read_chunk_is_two_round_trips_and_two_responder_interrupts() {
+    let write = version_1(Operation::Write(8192));
+    assert_eq!(write.round_trips, 2.0);
+    assert_eq!(write.requester_interrupts, 1);
+    assert_eq!(write.responder_interrupts, 2);
+    assert_eq!(write.registrations, 1);
+    assert_eq!(write.responder.rdma_reads, 1);
+}
+
+#[test]
+fn a_short_write_goes_inline() {
+    let write = version_1(Operation::Write(100));
+    assert_eq!(write.round_trips, 1.0);
+    assert_eq!((write.registrations, write.responder.rdma_reads), (0, 0));
+}
+
+#[test]
+fn without_remote_invalidation_the_requester_waits_once_more() {
+    let mut setting = Setting::default();
+    setting.responder.remote_invalidation = false;
+    let read = measure(&setting, Operation::Read(8192)).unwrap();
+    assert_eq!(read.round_trips, 1.0);
+    assert_eq!((read.invalidations, read.requester_interrupts), (1, 2));
+}
+
+/// What is counted is what it costs: with everything else free, the delay tells the traversals,
+/// and the interrupts' latency the interrupts.
+#[test]
+fn time_agrees_with_what_was_counted() {
+    let mut setting = Setting::default();
+    let costs = &mut setting.costs;
+    costs.post = Duration::ZERO;
+    costs.completion = Duration::ZERO;
+    costs.register = Duration::ZERO;
+    costs.register_page = Duration::ZERO;
+    costs.read_response = Duration::ZERO;
+    costs.rate = u64::MAX;
+    costs.delay = Duration::from_micros(100);
+    setting.interrupt = Duration::from_micros(7);
+    for operation in [
+        Operation::Null,
+        Operation::Read(8192),
+        Operation::Write(8192),
+        Operation::Write(1 << 20),
+    ] {
+        let measured = measure(&setting, operation).unwrap();
+        let interrupts = measured.requester_interrupts + measured.responder_interrupts;
+        let expected = measured.round_trips * 200.0 + f64::from(interrupts) * 7.0;
+        let took = measured.latency.as_nanos() as f64 / 1000.0;
+        assert!(
+            (took - expected).abs() < 0.01,
+            "{operation:?}: {measured:?}"
+        );
+    }
+}
