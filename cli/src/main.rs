@@ -3,7 +3,10 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod columns;
 mod compare;
+mod device;
+mod devices;
 mod failure;
 mod files;
 mod interrupt;
@@ -42,6 +45,7 @@ fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Compare(args) => compare::run(args),
         Command::Serve(args) => serve::run(args),
+        Command::Devices(args) => devices::run(args),
         Command::Ping(args) => ping::run(args),
         Command::Exports(args) => files::exports(args),
         Command::Ls(args) => files::ls(args),

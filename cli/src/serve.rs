@@ -18,10 +18,11 @@ use rpc_transport::{Server, ServerOptions, ServerPort, Service, Stop, TcpServer}
 use verbs::DeviceError;
 
 use crate::args::ServeArgs;
+use crate::device::DeviceChoice;
 use crate::failure::{Context, Failure};
 use crate::interrupt;
 use crate::output;
-use crate::transport::{DEFAULT_DEVICE, LinkOptions};
+use crate::transport::LinkOptions;
 
 /// Path of the export in memory.
 const MEMORY_PATH: &str = "/memory";
@@ -49,14 +50,21 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let mut server = Server::new(Box::new(service), options).context("cannot start the server")?;
 
     let mut listening = Vec::new();
-    let mut rdma = RdmaServer::new(link.device(DEFAULT_DEVICE)?, RdmaServerOptions::default());
     let addresses = addresses(&args.listen)?;
+    let device = link.device(&DeviceChoice {
+        name: args.device.clone(),
+        registration: args.registration,
+        // Any address leaves the choice of a verbs device open.
+        address: addresses.first().copied().filter(|ip| !ip.is_unspecified()),
+    })?;
+    let device_name = device.attributes().name.clone();
+    let mut rdma = RdmaServer::new(device, RdmaServerOptions::default());
     for &ip in &addresses {
         let address = SocketAddr::new(ip, args.port);
         let heard = rdma
             .listen(address)
             .map_err(|error| cannot_listen(address, Proto::Rdma, listen_error(error)))?;
-        listening.push(format!("listening rdma {heard} {DEFAULT_DEVICE}"));
+        listening.push(format!("listening rdma {heard} {device_name}"));
     }
     let mut ports: Vec<Rc<RefCell<dyn ServerPort>>> = vec![Rc::new(RefCell::new(rdma))];
     for &ip in &addresses {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
+use std::str::FromStr;
 use std::time::Duration;
 
 use nfs_binding::client::{Mount, MountOptions, NfsError, NfsUrl, Proto};
@@ -12,24 +13,17 @@ use rpc_transport::{
     CallError, Client, ClientOptions, ClientPort, Retry, Runtime, TcpClient, TcpCounters,
     TcpOptions,
 };
-use verbs::iwarp::{CrcPolicy, Iwarp, Options};
-use verbs::middleware::{Counting, Linked, Shaper};
-use verbs::{Counters, Device, Pool};
+use verbs::middleware::Shaper;
+use verbs::{Counters, Pool};
 
 use crate::args::MountArgs;
+use crate::device::{AnyDevice, DeviceChoice};
 use crate::failure::{Context, Failure};
 
-/// The device that is used when none is named.
-pub(crate) const DEFAULT_DEVICE: &str = "iwarp";
 /// Most groups in AUTH_SYS credentials (RFC 5531, appendix A).
 const MAX_GROUPS: usize = 16;
-/// Bytes that a device hands out at a time, at most.
-const POOL: usize = 1 << 30;
 /// The only RPC-over-RDMA version here.
 const RPCRDMA_VERSION: u32 = 1;
-
-/// A device under RPC-over-RDMA.
-pub(crate) type AnyDevice = Box<dyn Device>;
 
 /// What is added to a side's link, and how the side waits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,28 +52,12 @@ impl LinkOptions {
         }
     }
 
-    /// Opens a device by its name.
+    /// Opens a device behind the link.
     ///
     /// # Errors
-    /// There is no such device.
-    pub(crate) fn device(&self, name: &str) -> Result<AnyDevice, Failure> {
-        if name != DEFAULT_DEVICE {
-            let text = format!("no device `{name}`: the only one here is `{DEFAULT_DEVICE}`");
-            return Err(Failure::Usage(text));
-        }
-        let options = Options {
-            crc: if self.crc {
-                CrcPolicy::Request
-            } else {
-                CrcPolicy::IfAsked
-            },
-            ..Options::default()
-        };
-        let device = Iwarp::new(options, Pool::new(POOL)).context("cannot open device iwarp")?;
-        Ok(match self.shaper() {
-            Some(link) => Box::new(Counting::new(Linked::new(device, link))),
-            None => Box::new(Counting::new(device)),
-        })
+    /// See [`DeviceChoice::open`].
+    pub(crate) fn device(&self, choice: &DeviceChoice) -> Result<AnyDevice, Failure> {
+        choice.open(self.shaper(), self.crc)
     }
 }
 
@@ -116,6 +94,14 @@ impl Reached {
         &self.pool
     }
 
+    /// The device under it, as it calls itself; none for TCP.
+    pub(crate) fn device_name(&self) -> Option<String> {
+        match &self.port {
+            Port::Tcp(_) => None,
+            Port::Rdma(port) => Some(port.borrow().device().attributes().name.clone()),
+        }
+    }
+
     /// What the client's port, or the device under it, has done so far.
     pub(crate) fn counters(&self) -> Counters {
         match &self.port {
@@ -130,6 +116,8 @@ impl Reached {
 pub(crate) struct Access {
     /// Mount options.
     pub(crate) mount: MountOptions,
+    /// The device under RPC-over-RDMA.
+    pub(crate) device: DeviceChoice,
     /// This side's link.
     pub(crate) link: LinkOptions,
 }
@@ -148,8 +136,15 @@ impl Access {
             let text = format!("rpcrdma={version}: the only version here is {RPCRDMA_VERSION}");
             return Err(Failure::Usage(text));
         }
+        let wrong = |error: String| Failure::Usage(format!("mount option {error}"));
+        let device = DeviceChoice {
+            name: option("device", mount.device.as_deref()).map_err(wrong)?,
+            registration: option("registration", mount.registration.as_deref()).map_err(wrong)?,
+            address: mount.client_address,
+        };
         Ok(Self {
             mount,
+            device,
             link: LinkOptions {
                 delay: args.delay.0,
                 rate: args.rate.map(|rate| rate.0),
@@ -206,8 +201,7 @@ impl Access {
                 (Port::Tcp(Rc::clone(&port)), port, pool)
             }
             Proto::Rdma => {
-                let name = self.mount.device.as_deref().unwrap_or(DEFAULT_DEVICE);
-                let device = self.link.device(name)?;
+                let device = self.link.device(&self.device.towards(address))?;
                 let pool = device.pool().clone();
                 let client = RdmaClient::new(device, RdmaClientOptions::default());
                 let port = Rc::new(RefCell::new(client));
@@ -290,6 +284,15 @@ pub(crate) struct Mounted {
     pub(crate) mount: Mount<Client>,
     /// The rest of the URL's path, below the export's root.
     pub(crate) path: Vec<u8>,
+}
+
+/// An option's value; the default when it is not given.
+fn option<T>(name: &str, value: Option<&str>) -> Result<T, String>
+where
+    T: Default + FromStr<Err = String>,
+{
+    let parsed = value.map_or_else(|| Ok(T::default()), str::parse);
+    parsed.map_err(|error| format!("{name}: {error}"))
 }
 
 /// Adds what to try when a server is not there.

@@ -5,8 +5,14 @@ mod common;
 use std::fs;
 use std::io::Read;
 use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use common::{BOTH, Proto, Running, Server, export, options, rpcrdma, run, tree};
+use serde_json::Value;
+
+use common::{
+    BOTH, Proto, Running, Server, export, is_iwarp, options, patience, rpcrdma, run, tree,
+};
 
 #[test]
 fn help_shows_the_usual_examples_and_every_command() {
@@ -151,13 +157,12 @@ fn a_reader_that_stops_early_is_no_error() {
 
 #[test]
 fn serve_takes_a_name_for_its_address_and_a_size_as_a_word() {
+    if !is_iwarp() {
+        // No verbs device has that address.
+        return;
+    }
     let server = Server::start(["--listen", "localhost", "--memory", "64m"]);
     assert!(server.rdma.ip().is_loopback());
-    let listening = server
-        .lines
-        .iter()
-        .filter(|line| line.starts_with("listening rdma"));
-    assert!(listening.count() >= 1);
     let space = server.url(Proto::Tcp, "/memory");
     run(["ls", "-o", "proto=tcp", &space]).ok();
     assert!(server.terminate().success());
@@ -165,22 +170,30 @@ fn serve_takes_a_name_for_its_address_and_a_size_as_a_word() {
 
 #[test]
 fn ping_says_what_it_has_when_it_is_interrupted() {
-    let server = Server::start(["--memory=16M"]);
-    let address = server.url(Proto::Rdma, "");
-    let address = address.trim_start_matches("nfs://");
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::of(dir.path());
     let mut command = rpcrdma();
-    command.args(["ping", "-c", "1000000", "-D", "1ms", address]);
-    let ping = Running::start(&mut command);
-    // It says nothing while it runs; the server's processor time is not worth a look either.
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    command
+        .args(["ping", "--op", "write", "-c", "1000000", "-D", "1ms"])
+        .args(options(Proto::Rdma, ""));
+    let mut ping = Running::start(command.arg(server.url(Proto::Rdma, "/data")));
+    let files = || fs::read_dir(dir.path()).unwrap().count();
+    let start = Instant::now();
+    while files() == 0 {
+        assert!(ping.is_running() && start.elapsed() < patience());
+        thread::sleep(Duration::from_millis(5));
+    }
+    // Warming up takes the first hundred calls.
+    thread::sleep(Duration::from_secs(1));
     ping.interrupt();
     let finished = ping.finish().ok();
     let counted = finished.stdout.lines().next().unwrap_or_default();
     assert!(
-        counted.contains(" x null") && !counted.contains("1000000 x"),
+        counted.contains(" x write") && !counted.contains("1000000 x"),
         "{finished:#?}"
     );
     assert!(finished.stdout.contains("median"), "{finished:#?}");
+    assert_eq!(files(), 0, "the scratch file is gone");
 }
 
 #[test]
@@ -211,5 +224,56 @@ fn ping_prints_statistics_and_a_histogram_that_adds_up() {
         }
         let listed = [&["ls".to_owned(), url][..], &options(proto, "")].concat();
         assert_eq!(run(listed).ok().stdout, "", "the scratch file is gone");
+    }
+}
+
+#[test]
+fn devices_are_listed_with_what_is_missing() {
+    let text = run(["devices"]).ok().stdout;
+    let own = text.lines().find(|line| line.starts_with("iwarp "));
+    assert!(own.is_some_and(|line| line.ends_with("ready")), "{text}");
+    let json = run(["devices", "--json"]).ok().stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["devices"][0]["device"], "iwarp");
+    assert_eq!(json["devices"][0]["usable"], true);
+    for problem in json["problems"].as_array().unwrap() {
+        let problem = problem.as_str().unwrap();
+        assert!(text.contains(problem), "{problem} is not in\n{text}");
+    }
+    // Whether a verbs device can be had or not, the two agree.
+    let devices = json["devices"].as_array().unwrap();
+    let usable = |device: &&Value| device["usable"] == true;
+    if devices.iter().filter(usable).count() == 1 {
+        assert!(text.contains("No verbs device can be used here"), "{text}");
+        let args = [
+            "serve",
+            "--memory",
+            "--device",
+            "verbs",
+            "--port",
+            "0",
+            "--tcp-port",
+            "0",
+        ];
+        let refused = run(args).fails_with(&["device verbs", "rpcrdma devices"]);
+        if let Some(library) = json["libraries"]["problem"].as_str() {
+            assert!(library.contains(".so"), "{library}");
+            assert!(refused.stderr.contains(library), "{refused:#?}");
+        }
+    }
+}
+
+#[test]
+fn devices_that_are_not_there_are_usage_errors() {
+    for args in [
+        &["serve", "--memory", "--device", "rxe0"][..],
+        &["serve", "--memory", "--registration", "windows"],
+        &["serve", "--memory", "--registration", "often"],
+        &["ls", "-o", "device=sim", "nfs://server/export"],
+        &["ping", "-o", "registration=windows", "127.0.0.1"],
+        &["compare", "--device", "verbs:"],
+    ] {
+        let finished = run(args);
+        assert_eq!(finished.status.code(), Some(2), "{args:?}: {finished:#?}");
     }
 }

@@ -2,13 +2,21 @@
 
 mod common;
 
-use common::run;
+use common::{Finished, Running, compare_device, compare_place, rpcrdma};
 use serde_json::Value;
+
+/// Runs `compare`.
+#[track_caller]
+fn compare(args: &[&str]) -> Finished {
+    let mut command = rpcrdma();
+    command.arg("compare").args(compare_place()).args(args);
+    Running::start(&mut command).finish()
+}
 
 /// Runs `compare` with `args` and gives its rows.
 #[track_caller]
 fn rows(args: &[&str]) -> Vec<Value> {
-    let finished = run([&["compare", "--json", "-"], args].concat()).ok();
+    let finished = compare(&[&["--json", "-"], args].concat()).ok();
     serde_json::from_str(&finished.stdout).expect("rows as JSON")
 }
 
@@ -75,7 +83,7 @@ fn device_work_is_what_rfc_8166_prescribes() {
         near(row, "registrations", 1.0, 0.1);
         near(row, "invalidations", 1.0, 0.1);
         assert!(row["wire_bytes"].as_f64().unwrap() > 65536.0);
-        assert_eq!(row["device"], "iwarp");
+        assert_eq!(row["device"], compare_device());
     }
     for row in &rows {
         assert_eq!(
@@ -143,8 +151,7 @@ fn round_trips_show_in_time_alone() {
 
 #[test]
 fn tables_fit_the_terminal_and_plans_are_explained() {
-    let finished = run([
-        "compare",
+    let finished = compare(&[
         "--ops",
         "null,write",
         "--sizes",
@@ -177,7 +184,6 @@ fn json_goes_to_a_file_that_is_tried_before_anything_is_measured() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rows.json");
     let args = [
-        "compare",
         "--ops",
         "null",
         "--count",
@@ -187,10 +193,34 @@ fn json_goes_to_a_file_that_is_tried_before_anything_is_measured() {
         "--no-trips",
         "--json",
     ];
-    let finished = run(args.into_iter().chain([file.to_str().unwrap()])).ok();
+    let finished = compare(&[&args[..], &[file.to_str().unwrap()]].concat()).ok();
     assert!(finished.stdout.contains("p50"), "{}", finished.stdout);
     let rows: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert!(rows.iter().any(|row| row["conveyance"] == "v1"));
-    run(args.into_iter().chain(["/no/such/directory/rows.json"]))
+    compare(&[&args[..], &["/no/such/directory/rows.json"]].concat())
         .fails_with(&["/no/such/directory"]);
+}
+
+/// The command is told each delay; since it delays nothing, no round trips show in the time.
+#[test]
+fn the_network_is_told_what_to_delay() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = dir.path().join("told");
+    let command = format!("echo $1 >> {}", told.display());
+    let args = [
+        "--ops", "null", "--count", "9", "--time", "5ms", "--delay", "50ms",
+    ];
+    let rows = rows(&[&args[..], &["--set-delay", &command]].concat());
+    let told = std::fs::read_to_string(&told).unwrap();
+    let told: Vec<&str> = told.lines().collect();
+    assert_eq!(told.first(), Some(&"50ms"), "{told:?}");
+    assert_eq!(told.last(), Some(&"0ms"), "{told:?}");
+    let rounds = told.windows(2).filter(|pair| *pair == ["50ms", "100ms"]);
+    assert_eq!(rounds.count(), 3, "{told:?}");
+    for conveyance in ["tcp", "v1"] {
+        let row = row(&rows, "null", None, conveyance);
+        near(row, "round_trips", 0.0, 0.1);
+        near(row, "delay_us", 50_000.0, 0.0);
+    }
+    compare(&[&args[..], &["--set-delay", "exit 3"]].concat()).fails_with(&["--set-delay", "3"]);
 }

@@ -109,7 +109,12 @@ fn a_tree_fits_through_a_memory_export() {
     tree::make(&source);
     let server = Server::start(["--memory"]);
     let url = server.url(Proto::Rdma, "/memory/tree");
-    run(["put", "-r", source.to_str().unwrap(), &url]).ok();
-    run(["get", "-r", &url, back.to_str().unwrap()]).ok();
+    let copy = |words: &[&str]| {
+        let mut command = rpcrdma();
+        command.args(words).args(options(Proto::Rdma, ""));
+        Running::start(&mut command).finish().ok()
+    };
+    copy(&["put", "-r", source.to_str().unwrap(), &url]);
+    copy(&["get", "-r", &url, back.to_str().unwrap()]);
     tree::assert_same(&source, &back);
 }

@@ -1,11 +1,13 @@
 //! Options of `compare`, and of the processes that it starts.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use verbs::middleware::{Delay, Rate};
 
 use super::units;
+use crate::device::{DeviceName, Policy};
 
 /// Checksums in iWARP frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -72,9 +74,19 @@ client has one processor and the servers another, as on two machines.
 When the floor itself moves from round to round, the machine did other work as well; a line
 below the tables then says by how much.")]
 pub(crate) struct CompareArgs {
-    /// Device under RPC-over-RDMA
-    #[arg(long, value_name = "NAME", default_value = "iwarp")]
-    pub(crate) device: String,
+    /// Device under RPC-over-RDMA: iwarp, verbs or verbs:NAME (see `rpcrdma devices`)
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Iwarp)]
+    pub(crate) device: DeviceName,
+
+    /// How a verbs device offers memory to its peer: auto (the best it can do), windows, per-call
+    /// or persistent-unsafe
+    #[arg(long, value_name = "WAY", default_value_t = Policy(None))]
+    pub(crate) registration: Policy,
+
+    /// Address of this machine that the servers listen on, the floor's included. A verbs device
+    /// needs its own: RDMA does not do 127.0.0.1
+    #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub(crate) address: IpAddr,
 
     /// What to measure, separated by commas
     #[arg(
@@ -103,6 +115,12 @@ pub(crate) struct CompareArgs {
     /// without delay
     #[arg(long, value_name = "TIME", default_value = "0")]
     pub(crate) delay: Delay,
+
+    /// Have the network delay, instead of this program: COMMAND is run by the shell, with a time
+    /// as $1 that is to be added each way from then on (`0ms` for none, and at the end). For
+    /// instance 'tc qdisc replace dev eth0 root netem delay $1'
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) set_delay: Option<String>,
 
     /// Rate of the link, bits per second, each way
     #[arg(long, value_name = "BITS")]
@@ -153,8 +171,16 @@ pub(crate) struct ChildArgs {
     pub(crate) serves: Serves,
 
     /// Device under RPC-over-RDMA
-    #[arg(long, default_value = "iwarp")]
-    pub(crate) device: String,
+    #[arg(long, default_value_t = DeviceName::Iwarp)]
+    pub(crate) device: DeviceName,
+
+    /// How it offers memory to its peer
+    #[arg(long, default_value_t = Policy(None))]
+    pub(crate) registration: Policy,
+
+    /// Address to listen on
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub(crate) listen: IpAddr,
 
     /// Delay of what this side sends
     #[arg(long, default_value = "0")]

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod compare;
+mod devices;
 mod files;
 mod ping;
 mod serve;
@@ -9,6 +10,7 @@ pub(crate) mod units;
 use clap::{Parser, Subcommand};
 
 pub(crate) use compare::{ChildArgs, CompareArgs, Crc, OpName, Serves};
+pub(crate) use devices::DevicesArgs;
 pub(crate) use files::{
     CatArgs, ExportsArgs, GetArgs, LsArgs, MkdirArgs, MountArgs, PutArgs, RmArgs, StatArgs,
 };
@@ -20,6 +22,7 @@ Examples:
   rpcrdma compare                                   what NFS costs over TCP and over RDMA, here
   rpcrdma compare --delay 1ms --json rows.json      the same over a link of 1 ms each way
   rpcrdma serve --export /srv/data --export pub=/srv/pub:ro
+  rpcrdma devices                                   RDMA devices, and what is missing
   rpcrdma exports localhost                         what a server exports
   rpcrdma ping -c 1000 -H localhost                 latency of NULL, with a histogram
   rpcrdma put -r src/ nfs://localhost/srv/data/src  copy a tree to the server, and back:
@@ -27,7 +30,8 @@ Examples:
   rpcrdma ls -l -o proto=tcp nfs://localhost/pub
 
 The server is reached over RDMA by a software iWARP device, which needs no driver and no
-privilege; `-o proto=tcp` uses ONC RPC over TCP instead.
+privilege; `-o device=verbs` takes an RDMA device of this machine (`rpcrdma devices`), and
+`-o proto=tcp` uses ONC RPC over TCP instead.
 ";
 
 /// NFS over RPC-over-RDMA, on any machine.
@@ -50,6 +54,8 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Export directories over RDMA and TCP, until interrupted
     Serve(ServeArgs),
+    /// List RDMA devices, what each can do, and what is missing for those of this machine
+    Devices(DevicesArgs),
     /// Call a server again and again, and print how long it took
     Ping(PingArgs),
     /// List what a server exports
@@ -88,5 +94,62 @@ mod tests {
                 assert!(arg.get_help().is_some(), "{name:?} has no help");
             }
         }
+    }
+
+    /// Files whose commands are to be true, from the workspace's root.
+    const DOCUMENTS: [&str; 8] = [
+        "README.md",
+        "docs/no-hardware.md",
+        "docs/soft-rdma.md",
+        "docs/cards.md",
+        "docs/mount.md",
+        "docs/systemd.md",
+        "packaging/rpcrdma.service",
+        "CONTRIBUTING.md",
+    ];
+
+    /// Words as a shell makes them, as far as the documents use that.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = vec![String::new()];
+        let mut quoted = false;
+        for letter in line.chars() {
+            match letter {
+                '\'' => quoted = !quoted,
+                // What follows is a remark, another command, or where the output goes.
+                '#' | '|' | '&' | '>' | ';' if !quoted => break,
+                ' ' if !quoted => words.push(String::new()),
+                other => words.last_mut().unwrap().push(other),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        words
+    }
+
+    #[test]
+    fn documents_only_show_commands_that_there_are() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+        let mut seen = 0;
+        for document in DOCUMENTS {
+            let path = root.unwrap().join(document);
+            let text = std::fs::read_to_string(&path).unwrap().replace("\\\n", " ");
+            for line in text.lines() {
+                let line = line.strip_prefix("ExecStart=").unwrap_or(line);
+                let line = line.strip_prefix("cargo run --release -- ").map_or_else(
+                    || {
+                        line.strip_prefix("/usr/local/bin/")
+                            .unwrap_or(line)
+                            .to_owned()
+                    },
+                    |rest| format!("rpcrdma {rest}"),
+                );
+                if line.starts_with("rpcrdma ") {
+                    seen += 1;
+                    if let Err(error) = Cli::try_parse_from(words(&line)) {
+                        panic!("{document}: {line}\n{error}");
+                    }
+                }
+            }
+        }
+        assert!(seen >= 25, "only {seen} commands were found");
     }
 }

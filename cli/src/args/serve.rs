@@ -7,6 +7,7 @@ use verbs::middleware::{Delay, Rate};
 
 use super::compare::Crc;
 use super::units;
+use crate::device::{DeviceName, Policy};
 
 /// Export directories over RDMA and TCP, until interrupted.
 ///
@@ -43,6 +44,15 @@ pub(crate) struct ServeArgs {
     /// Address to listen on, or a name of it; of a name with several addresses, on each
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
     pub(crate) listen: String,
+
+    /// Device under RPC-over-RDMA: iwarp, verbs or verbs:NAME (see `rpcrdma devices`)
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Iwarp)]
+    pub(crate) device: DeviceName,
+
+    /// How a verbs device offers memory to clients: auto (the best it can do), windows, per-call
+    /// or persistent-unsafe (where clients are trusted with more than they are offered)
+    #[arg(long, value_name = "WAY", default_value_t = Policy(None))]
+    pub(crate) registration: Policy,
 
     /// Port for RDMA; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 20049)]

@@ -3,7 +3,7 @@
 
 use std::hint;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::compare::latency::Latency;
@@ -192,12 +192,11 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    /// Connects to a floor server on this machine.
+    /// Connects to a floor server.
     ///
     /// # Errors
     /// What the operating system refused.
-    pub(crate) fn connect(port: u16) -> io::Result<Self> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
         Ok(Self {
             link: Link::new(TcpStream::connect(address)?)?,
         })
@@ -282,13 +281,14 @@ impl Floor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
     use std::thread;
 
     fn floor() -> Floor {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let address = listener.local_addr().unwrap();
         thread::spawn(move || serve(&listener));
-        Floor::connect(port).unwrap()
+        Floor::connect(address).unwrap()
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod child;
 mod explain;
 mod floor;
 mod latency;
+mod network;
 mod op;
 mod processor;
 mod rig;
@@ -26,12 +27,14 @@ use std::time::Duration;
 use nfs_binding::server::MAX_TRANSFER;
 
 use crate::args::{CompareArgs, OpName};
+use crate::device::DeviceName;
 use crate::failure::{Context, Failure};
 use crate::output;
 use crate::progress::Status;
 use cell::Cell;
 use floor::Floor;
 pub(crate) use latency::Latency;
+use network::Network;
 pub(crate) use op::{Op, Target};
 use rig::Budget;
 use rows::{Mode, Row};
@@ -46,9 +49,12 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let ops = ops(args)?;
     // Before anything is measured: a file that cannot be written would waste it all.
     let json = args.json.as_deref().map(Json::open).transpose()?;
-    let setting = setting(args, &ops)?;
+    let network = args.set_delay.as_deref();
+    let network = network.map(|command| Network::new(command, args.delay.0));
+    let network = network.transpose()?;
+    let setting = setting(args, &ops, network.as_ref())?;
     let status = Status::new();
-    let rows = measure(&setting, &ops, &status)?;
+    let Measured { rows, device } = measure(&setting, &ops, &status)?;
     drop(status);
     if let Some(json) = json {
         let to_stdout = matches!(json, Json::Stdout);
@@ -57,7 +63,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    print(&setting, &rows)?;
+    print(&setting, &device, &rows)?;
     if args.explain {
         for line in explain::plans(&setting, &ops)? {
             output::line(line)?;
@@ -67,7 +73,11 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
 }
 
 /// How everything is measured that is not said otherwise. This process gets its processor here.
-fn setting<'a>(args: &'a CompareArgs, ops: &[Op]) -> Result<Setting<'a>, Failure> {
+fn setting<'a>(
+    args: &'a CompareArgs,
+    ops: &[Op],
+    network: Option<&'a Network>,
+) -> Result<Setting<'a>, Failure> {
     let pair = if args.no_pin { None } else { processor::pair() };
     if let Some((client, _)) = pair {
         processor::pin(client)?;
@@ -79,7 +89,11 @@ fn setting<'a>(args: &'a CompareArgs, ops: &[Op]) -> Result<Setting<'a>, Failure
         } else {
             Mode::Blocking
         },
-        delay: args.delay.0,
+        delay: match network {
+            Some(_) => Duration::ZERO,
+            None => args.delay.0,
+        },
+        network,
         largest: ops.iter().filter_map(|op| op.size()).max().unwrap_or(1),
         processor: pair.map(|(_, server)| server),
     })
@@ -110,25 +124,34 @@ fn ops(args: &CompareArgs) -> Result<Vec<Op>, Failure> {
     Ok(ops)
 }
 
-fn measure(setting: &Setting<'_>, ops: &[Op], status: &Status) -> Result<Vec<Row>, Failure> {
-    let &Setting {
-        args, mode, delay, ..
-    } = setting;
+/// What came of it.
+struct Measured {
+    rows: Vec<Row>,
+    /// What the device calls itself.
+    device: String,
+}
+
+fn measure(setting: &Setting<'_>, ops: &[Op], status: &Status) -> Result<Measured, Failure> {
+    let &Setting { args, mode, .. } = setting;
+    let delay = args.delay.0;
     let budget = Budget {
         time: args.time.0,
         count: args.count,
     };
-    let (_floor_process, port) = set::floor(setting.processor)?;
-    let mut floor = Floor::connect(port).context("cannot connect to the floor process")?;
+    let (_floor_process, address) = set::floor(setting)?;
+    let mut floor = Floor::connect(address).context("cannot connect to the floor process")?;
 
     let cell = |op, mode| Cell {
         op,
         mode,
         delay,
-        slowed: !delay.is_zero() || args.rate.is_some(),
+        slowed: !setting.delay.is_zero() || args.rate.is_some(),
     };
     let mut rows = Vec::new();
     let mut rigs = set::rigs(setting)?;
+    let device = rigs
+        .iter()
+        .find_map(|rig| rig.mounted().reached.device_name());
     for &op in ops {
         status.show(format_args!("measuring {op}"));
         rows.extend(cell::measure(
@@ -162,42 +185,47 @@ fn measure(setting: &Setting<'_>, ops: &[Op], status: &Status) -> Result<Vec<Row
 
     if !args.no_trips {
         status.show("measuring round trips");
-        let delay = trips_delay(setting);
-        trips::measure(Setting { delay, ..*setting }, ops, &mut rows)?;
+        trips::measure(setting, trips_delay(args), ops, &mut rows)?;
     }
-    Ok(rows)
+    let device = device.unwrap_or_default();
+    Ok(Measured { rows, device })
 }
 
 /// The delay that round trips are measured with.
-fn trips_delay(setting: &Setting<'_>) -> Duration {
-    if setting.delay.is_zero() {
-        trips::DELAY
-    } else {
-        setting.delay
+fn trips_delay(args: &CompareArgs) -> Duration {
+    match args.delay.0 {
+        Duration::ZERO => trips::DELAY,
+        delay => delay,
     }
 }
 
-fn print(setting: &Setting<'_>, rows: &[Row]) -> Result<(), Failure> {
+fn print(setting: &Setting<'_>, device: &str, rows: &[Row]) -> Result<(), Failure> {
     let args = setting.args;
-    let delay = match setting.delay {
+    let by = match setting.network {
+        Some(_) => " by the network",
+        None => "",
+    };
+    let delay = match args.delay.0 {
         Duration::ZERO => "no added delay".to_owned(),
-        _ => format!("{} added each way", args.delay),
+        _ => format!("{} added each way{by}", args.delay),
     };
     let rate = args
         .rate
         .map_or(String::new(), |rate| format!(", {rate}bit/s each way"));
-    let crc = args.crc.name();
+    let crc = match args.device {
+        DeviceName::Iwarp => format!(", CRC {}", args.crc.name()),
+        DeviceName::Verbs(_) => String::new(),
+    };
     output::line(format_args!(
-        "NFS over TCP and over RPC-over-RDMA version 1 (device {}, CRC {crc}), {delay}{rate}.\n",
-        args.device
+        "NFS over TCP and over RPC-over-RDMA version 1 (device {device}{crc}), {delay}{rate}.\n"
     ))?;
     output::line(table::speed(rows))?;
     output::line(table::costs(rows))?;
-    let delay = trips_delay(setting);
+    let delay = trips_delay(args);
     let trips = match args.no_trips {
         true => String::new(),
         false => format!(
-            "trips: measured with {delay:?} and {:?} added each way. ",
+            "trips: measured with {delay:?} and {:?} added each way{by}. ",
             delay * 2
         ),
     };

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io::{self, BufRead};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::process;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +17,7 @@ use crate::args::{ChildArgs, Serves};
 use crate::compare::floor;
 use crate::compare::processor;
 use crate::compare::usage::Usage;
+use crate::device::DeviceChoice;
 use crate::failure::{Context, Failure};
 use crate::output;
 use crate::serve;
@@ -72,9 +73,10 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
     if let Some(number) = args.processor {
         processor::pin(number)?;
     }
-    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let any_port = SocketAddr::new(args.listen, 0);
+    let what = format_args!("cannot listen on {}", args.listen);
     if args.serves == Serves::Floor {
-        let listener = TcpListener::bind(loopback).context("cannot listen")?;
+        let listener = TcpListener::bind(any_port).context(what)?;
         let address = listener.local_addr().context("cannot listen")?;
         thread::spawn(|| {
             read_orders(|order| {
@@ -101,9 +103,13 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
     let mut server = Server::new(service, options).context("cannot start the server")?;
     let (address, counters): (SocketAddr, Box<dyn Fn() -> Counters>) = match args.serves {
         Serves::V1 => {
-            let device = link.device(&args.device)?;
+            let device = link.device(&DeviceChoice {
+                name: args.device.clone(),
+                registration: args.registration,
+                address: Some(args.listen),
+            })?;
             let mut port = RdmaServer::new(device, RdmaServerOptions::default());
-            let address = port.listen(loopback).context("cannot listen")?;
+            let address = port.listen(any_port).context(what)?;
             let port = Rc::new(RefCell::new(port));
             server
                 .add_port(Rc::clone(&port) as Rc<RefCell<_>>)
@@ -111,7 +117,7 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
             (address, Box::new(move || port.borrow().counters()))
         }
         Serves::Tcp | Serves::Floor => {
-            let port = TcpServer::bind(loopback, link.tcp()).context("cannot listen")?;
+            let port = TcpServer::bind(any_port, link.tcp()).context(what)?;
             let address = port.local_addr();
             let port = Rc::new(RefCell::new(port));
             server

@@ -1,14 +1,17 @@
 //! Processes and connections that are measured together: one rig for each conveyance.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use nfs_binding::client::{MountOptions, NfsUrl, Proto};
 
 use crate::args::{CompareArgs, Crc, Serves};
 use crate::compare::child::ChildProcess;
+use crate::compare::network::Network;
 use crate::compare::rig::Rig;
 use crate::compare::rows::Mode;
 use crate::compare::server_process::Listening;
+use crate::device::DeviceChoice;
 use crate::failure::Failure;
 use crate::transport::{Access, LinkOptions};
 
@@ -17,16 +20,21 @@ const EXPORT: &[u8] = b"/memory";
 /// Hidden subcommand that children run.
 const CHILD: &str = "compare-child";
 
-/// Starts the floor's server; returns it and its port.
+/// Starts the floor's server; returns it and its address.
 ///
 /// # Errors
 /// It does not start.
-pub(crate) fn floor(processor: Option<usize>) -> Result<(ChildProcess, u16), Failure> {
+pub(crate) fn floor(setting: &Setting<'_>) -> Result<(ChildProcess, SocketAddr), Failure> {
     let mut words = vec![CHILD.to_owned(), "floor".to_owned()];
-    words.extend(processor.map(|number| format!("--processor={number}")));
+    words.push(format!("--listen={}", setting.args.address));
+    words.extend(
+        setting
+            .processor
+            .map(|number| format!("--processor={number}")),
+    );
     let mut child = ChildProcess::start("floor", &words)?;
     let listening: Listening = child.answer()?;
-    Ok((child, listening.address.port()))
+    Ok((child, listening.address))
 }
 
 /// What a set of rigs has in common.
@@ -36,8 +44,10 @@ pub(crate) struct Setting<'a> {
     pub(crate) args: &'a CompareArgs,
     /// Sleeping or spinning.
     pub(crate) mode: Mode,
-    /// Delay of the link, each way.
+    /// Delay of the link, each way, that this program adds.
     pub(crate) delay: Duration,
+    /// What makes the delay, if that is not this program.
+    pub(crate) network: Option<&'a Network>,
     /// Most bytes that a READ or WRITE will move.
     pub(crate) largest: u32,
     /// The servers' processor.
@@ -69,6 +79,7 @@ fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
         delay,
         largest,
         processor,
+        ..
     } = setting;
     let (name, proto) = match serves {
         Serves::V1 => ("v1", Proto::Rdma),
@@ -76,7 +87,9 @@ fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
     };
     let mut words = vec![CHILD.to_owned(), name.to_owned()];
     let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
-    option("--device", args.device.clone());
+    option("--device", args.device.to_string());
+    option("--registration", args.registration.to_string());
+    option("--listen", args.address.to_string());
     option("--delay", format!("{}ns", delay.as_nanos()));
     option("--crc", args.crc.name().to_owned());
     if let Some(rate) = args.rate {
@@ -91,8 +104,12 @@ fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
     let access = Access {
         mount: MountOptions {
             proto,
-            device: Some(args.device.clone()),
             ..MountOptions::default()
+        },
+        device: DeviceChoice {
+            name: args.device.clone(),
+            registration: args.registration,
+            address: None,
         },
         link: LinkOptions {
             delay,
@@ -107,5 +124,11 @@ fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
         port: Some(address.port()),
         path: EXPORT.to_vec(),
     };
-    Rig::new(serves, &args.device, child, access.mount(&url)?, largest)
+    Rig::new(
+        serves,
+        &args.device.to_string(),
+        child,
+        access.mount(&url)?,
+        largest,
+    )
 }

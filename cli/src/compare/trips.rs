@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::compare::latency::Latency;
+use crate::compare::network::Network;
 use crate::compare::op::Op;
 use crate::compare::rig::Rig;
 use crate::compare::rows::{Mode, Row};
@@ -17,36 +18,77 @@ const COUNT: u32 = 21;
 /// Calls over one link before the other has its turn.
 const TURN: u32 = 3;
 
-/// Measures `ops` over links of the setting's delay and of twice that, and enters the slope into `rows`.
+/// A short link and a long one. This program makes them of device middleware, each under rigs of
+/// its own; or the network is both in turn, under the same rigs.
+struct Links<'a> {
+    /// Delays each way.
+    delays: [Duration; 2],
+    network: Option<&'a Network>,
+    rigs: Vec<Vec<Rig>>,
+}
+
+impl<'a> Links<'a> {
+    fn new(setting: &Setting<'a>, delay: Duration) -> Result<Self, Failure> {
+        let delays = [delay, delay * 2];
+        let rigs = match setting.network {
+            Some(_) => vec![set::rigs(setting)?],
+            None => delays
+                .map(|delay| set::rigs(&Setting { delay, ..*setting }))
+                .into_iter()
+                .collect::<Result<_, _>>()?,
+        };
+        Ok(Self {
+            delays,
+            network: setting.network,
+            rigs,
+        })
+    }
+
+    /// The rigs over the short link (0) or the long one (1).
+    fn over(&mut self, link: usize) -> Result<&mut [Rig], Failure> {
+        match self.network {
+            Some(network) => {
+                network.set(self.delays[link])?;
+                Ok(&mut self.rigs[0])
+            }
+            None => Ok(&mut self.rigs[link]),
+        }
+    }
+}
+
+/// Measures `ops` over links of `delay` and of twice that, and enters the slope into `rows`.
 ///
 /// # Errors
 /// An operation failed.
-pub(crate) fn measure(setting: Setting<'_>, ops: &[Op], rows: &mut [Row]) -> Result<(), Failure> {
-    let delay = setting.delay;
-    let twice = Setting {
-        delay: delay * 2,
-        ..setting
-    };
-    let mut near = set::rigs(&setting)?;
-    let mut far = set::rigs(&twice)?;
+pub(crate) fn measure(
+    setting: &Setting<'_>,
+    delay: Duration,
+    ops: &[Op],
+    rows: &mut [Row],
+) -> Result<(), Failure> {
+    let mut links = Links::new(setting, delay)?;
+    let conveyances: Vec<&str> = links.rigs[0].iter().map(|rig| rig.conveyance).collect();
     let count = setting.args.count.unwrap_or(COUNT).min(COUNT);
     for &op in ops {
-        for (near, far) in near.iter_mut().zip(&mut far) {
-            let mut latencies = [Latency::new(), Latency::new()];
-            // In turns, so that what disturbs one disturbs the other.
-            for _ in 0..count.div_ceil(TURN) {
-                for (rig, latency) in [&mut *near, &mut *far].into_iter().zip(&mut latencies) {
-                    turn(rig, op, setting.mode, latency)?;
+        let none = || [Latency::new(), Latency::new()];
+        let mut latencies: Vec<[Latency; 2]> = conveyances.iter().map(|_| none()).collect();
+        // In turns, so that what disturbs one disturbs the other.
+        for _ in 0..count.div_ceil(TURN) {
+            for link in [0, 1] {
+                for (rig, latencies) in links.over(link)?.iter_mut().zip(&mut latencies) {
+                    turn(rig, op, setting.mode, &mut latencies[link])?;
                 }
             }
-            let [short, long] = latencies.map(|latency| latency.p50_us());
+        }
+        for (&conveyance, [short, long]) in conveyances.iter().zip(latencies) {
             let slope = short
-                .zip(long)
+                .p50_us()
+                .zip(long.p50_us())
                 .map(|(short, long)| slope(short, long, delay));
             let size = op.size().map(u64::from);
-            let of_op = rows.iter_mut().filter(|row| {
-                (row.op, row.size, row.conveyance) == (op.name(), size, near.conveyance)
-            });
+            let of_op = rows
+                .iter_mut()
+                .filter(|row| (row.op, row.size, row.conveyance) == (op.name(), size, conveyance));
             for row in of_op {
                 row.round_trips = slope;
             }

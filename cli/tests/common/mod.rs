@@ -9,7 +9,7 @@
 pub mod tree;
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -17,15 +17,71 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// No single command of these tests takes this long unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub fn patience() -> Duration {
+    let seconds = variable("PATIENCE").map(|text| text.parse().unwrap());
+    Duration::from_secs(seconds.unwrap_or(60))
+}
+
+/// A variable that takes the tests elsewhere (README.md).
+fn variable(name: &str) -> Option<String> {
+    std::env::var(format!("RPCRDMA_TEST_{name}")).ok()
+}
 
 /// The built command.
 pub fn rpcrdma() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rpcrdma"));
+    let built = env!("CARGO_BIN_EXE_rpcrdma");
+    let mut command = Command::new(variable("BIN").unwrap_or_else(|| built.to_owned()));
     command.env_remove("RUST_LOG").stdin(Stdio::null());
     // Nothing is left in the home of whoever runs the tests.
-    command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let state = match built.is_dir() {
+        true => built.to_owned(),
+        false => std::env::temp_dir().join("rpcrdma-tests"),
+    };
+    command.env("XDG_STATE_HOME", state);
     command
+}
+
+/// The device of clients.
+pub fn device() -> String {
+    variable("DEVICE").unwrap_or_else(|| "iwarp".to_owned())
+}
+
+/// Whether the default device is under test, about which more is known than about others.
+pub fn is_iwarp() -> bool {
+    device() == "iwarp" && variable("SERVER_DEVICE").is_none()
+}
+
+/// The address that servers listen on.
+pub fn address() -> Ipv4Addr {
+    variable("SERVER").map_or(Ipv4Addr::LOCALHOST, |text| text.parse().unwrap())
+}
+
+/// The device of servers.
+fn server_device() -> String {
+    variable("SERVER_DEVICE").unwrap_or_else(device)
+}
+
+/// The device of both sides of `compare`: of two with names, each side finds its own.
+pub fn compare_device() -> String {
+    match (device(), server_device()) {
+        (client, server) if client == server => client,
+        (client, _) => client.split(':').take(1).collect(),
+    }
+}
+
+/// `--device` and what belongs to it.
+fn device_words(device: String) -> Vec<String> {
+    let mut words = vec!["--device".to_owned(), device];
+    words.extend(variable("REGISTRATION").map(|how| format!("--registration={how}")));
+    words
+}
+
+/// Where and on what `compare` is to run.
+pub fn compare_place() -> Vec<String> {
+    let mut words = device_words(compare_device());
+    words.extend(["--address".to_owned(), address().to_string()]);
+    words
 }
 
 /// What a finished command left.
@@ -124,7 +180,7 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > patience() {
                 self.child.kill().ok();
                 let output = self.output.map(|output| output.join().unwrap());
                 panic!("hangs: {}\n{output:#?}", self.what);
@@ -192,14 +248,20 @@ impl Server {
         tcp: u16,
         args: impl IntoIterator<Item = S>,
     ) -> Self {
+        let args: Vec<_> = args
+            .into_iter()
+            .map(|arg| arg.as_ref().to_owned())
+            .collect();
+        let listen = match args.iter().any(|arg| arg == "--listen") {
+            true => Vec::new(),
+            false => vec!["--listen".to_owned(), address().to_string()],
+        };
         let mut child = rpcrdma()
-            .args([
-                "serve",
-                "--port",
-                &rdma.to_string(),
-                "--tcp-port",
-                &tcp.to_string(),
-            ])
+            .arg("serve")
+            .args(listen)
+            .args(["--port", &rdma.to_string()])
+            .args(["--tcp-port", &tcp.to_string()])
+            .args(device_words(server_device()))
             .args(args)
             .stdout(Stdio::piped())
             .spawn()
@@ -221,7 +283,7 @@ impl Server {
         };
         while server.rdma.port() == 0 || server.tcp.port() == 0 {
             let line = lines
-                .recv_timeout(PATIENCE)
+                .recv_timeout(patience())
                 .expect("the server says that it listens");
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
@@ -263,7 +325,7 @@ impl Server {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < patience() {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
@@ -287,6 +349,12 @@ pub fn export(name: &str, dir: &Path, options: &str) -> String {
 
 /// `-o` and its value for `proto` and more options.
 pub fn options(proto: Proto, more: &str) -> [String; 2] {
-    let comma = if more.is_empty() { "" } else { "," };
-    ["-o".into(), format!("proto={}{comma}{more}", proto.name())]
+    let mut options = vec![format!("proto={}", proto.name())];
+    if proto == Proto::Rdma {
+        options.push(format!("device={}", device()));
+        options.extend(variable("REGISTRATION").map(|how| format!("registration={how}")));
+        options.extend(variable("CLIENT").map(|address| format!("clientaddr={address}")));
+    }
+    options.extend([more.to_owned()]);
+    ["-o".into(), options.join(",")]
 }

@@ -1,5 +1,6 @@
 //! Mount options, as `mount -o` and nfs(5) have them.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::proto::MAX_DATA;
@@ -42,6 +43,10 @@ pub struct MountOptions {
     pub rpcrdma: Option<u32>,
     /// `device=`: which RDMA device.
     pub device: Option<String>,
+    /// `registration=`: how that offers memory to the server.
+    pub registration: Option<String>,
+    /// `clientaddr=`: address of this host, and so which RDMA device, to connect from.
+    pub client_address: Option<IpAddr>,
     /// `rsize=`: longest READ, bytes.
     pub rsize: Option<u32>,
     /// `wsize=`: longest WRITE, bytes.
@@ -71,6 +76,8 @@ impl Default for MountOptions {
             mount_host: None,
             rpcrdma: None,
             device: None,
+            registration: None,
+            client_address: None,
             rsize: None,
             wsize: None,
             nconnect: 1,
@@ -187,6 +194,8 @@ const WITH_EFFECT: &[&str] = &[
     "nfsvers=3",
     "rpcrdma=",
     "device=",
+    "registration=",
+    "clientaddr=",
     "rsize=",
     "wsize=",
     "nconnect=",
@@ -237,6 +246,11 @@ impl MountOptions {
             }
             "rpcrdma" => self.rpcrdma = Some(given.number("a version from 1", 1, 255)?),
             "device" => self.device = Some(given.text()?.to_owned()),
+            "registration" => self.registration = Some(given.text()?.to_owned()),
+            "clientaddr" => {
+                let address = given.text()?.parse();
+                self.client_address = Some(address.map_err(|_| given.wrong("an address"))?);
+            }
             "rsize" => self.rsize = Some(given.size()?),
             "wsize" => self.wsize = Some(given.size()?),
             "nconnect" => self.nconnect = given.number("1 to 16", 1, MAX_NCONNECT)?,
@@ -383,7 +397,8 @@ mod tests {
     fn options_are_read_over_the_defaults() {
         assert_eq!(MountOptions::parse("").unwrap(), MountOptions::default());
         let options = MountOptions::parse(
-            "proto=tcp,port=2050,mountport=2051,rpcrdma=1,device=iwarp,rsize=65536,wsize=70000,\
+            "proto=tcp,port=2050,mountport=2051,rpcrdma=1,device=iwarp,\
+             registration=windows,clientaddr=10.8.0.1,rsize=65536,wsize=70000,\
              nconnect=4,timeo=25,retrans=5,soft,nordirplus,ro,vers=3,sec=sys",
         )
         .unwrap();
@@ -393,6 +408,8 @@ mod tests {
             mount_port: Some(2051),
             rpcrdma: Some(1),
             device: Some("iwarp".into()),
+            registration: Some("windows".into()),
+            client_address: Some([10, 8, 0, 1].into()),
             rsize: Some(65536),
             wsize: Some(69632),
             nconnect: 4,
@@ -456,6 +473,7 @@ mod tests {
             "sec=krb5",
             "rpcrdma=0",
             "retrans=-1",
+            "clientaddr=here",
         ] {
             assert!(matches!(error(text), OptionError::Value { .. }), "{text}");
         }

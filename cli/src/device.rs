@@ -1,0 +1,217 @@
+//! The devices under RPC-over-RDMA: which there are to choose from, and opening one.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::str::FromStr;
+
+use verbs::iwarp::{CrcPolicy, Iwarp};
+use verbs::middleware::{Counting, Linked, Shaper};
+use verbs::rdma_core::{self, Registration};
+use verbs::{Device, Pool};
+
+use crate::failure::{Context, Failure};
+
+/// Bytes that a device hands out at a time.
+const POOL: usize = 1 << 30;
+
+/// A device under RPC-over-RDMA.
+pub(crate) type AnyDevice = Box<dyn Device>;
+
+/// A device as it is named in options.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum DeviceName {
+    /// `iwarp`: the software RNIC in this program.
+    #[default]
+    Iwarp,
+    /// `verbs` or `verbs:NAME`: an RDMA device of this machine.
+    Verbs(Option<String>),
+}
+
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "iwarp" => Ok(Self::Iwarp),
+            None if text == "verbs" => Ok(Self::Verbs(None)),
+            Some(("verbs", name)) if !name.is_empty() => Ok(Self::Verbs(Some(name.to_owned()))),
+            _ => Err(format!(
+                "no device `{text}`: write iwarp, verbs or verbs:NAME (`rpcrdma devices` lists them)"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Iwarp => f.write_str("iwarp"),
+            Self::Verbs(None) => f.write_str("verbs"),
+            Self::Verbs(Some(name)) => write!(f, "verbs:{name}"),
+        }
+    }
+}
+
+/// How a verbs device is to offer memory to its peers; none leaves it to the device's abilities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Policy(pub(crate) Option<Registration>);
+
+/// What [`Policy`] calls none.
+const AUTO: &str = "auto";
+
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == AUTO {
+            return Ok(Self(None));
+        }
+        let unknown = |_| {
+            let names = Registration::ALL.map(Registration::name).join(", ");
+            format!("`{text}` is no way to register memory: {AUTO}, {names}")
+        };
+        text.parse().map(|way| Self(Some(way))).map_err(unknown)
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.map_or(AUTO, Registration::name))
+    }
+}
+
+/// Which device, and how it is to be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeviceChoice {
+    /// Its name.
+    pub(crate) name: DeviceName,
+    /// How it is to register memory.
+    pub(crate) registration: Policy,
+    /// This machine's address that it is to have, if that is known.
+    pub(crate) address: Option<IpAddr>,
+}
+
+impl DeviceChoice {
+    /// Opens it, counting, behind `link` if there is one. `crc`: whether to ask for CRC32c in the
+    /// frames of the iwarp device.
+    ///
+    /// # Errors
+    /// It is not there, or cannot do what is asked.
+    pub(crate) fn open(&self, link: Option<Shaper>, crc: bool) -> Result<AnyDevice, Failure> {
+        match &self.name {
+            DeviceName::Iwarp => {
+                if let Policy(Some(way)) = self.registration {
+                    let text = format!("registration {way}: only verbs devices have a choice");
+                    return Err(Failure::Usage(text));
+                }
+                let options = verbs::iwarp::Options {
+                    crc: if crc {
+                        CrcPolicy::Request
+                    } else {
+                        CrcPolicy::IfAsked
+                    },
+                    ..verbs::iwarp::Options::default()
+                };
+                let device = Iwarp::new(options, Pool::new(POOL));
+                Ok(wrap(device.context("cannot open device iwarp")?, link))
+            }
+            DeviceName::Verbs(device) => {
+                let options = rdma_core::Options {
+                    device: device.clone(),
+                    address: self.address,
+                    registration: self.registration.0,
+                    memory: POOL,
+                    ..rdma_core::Options::default()
+                };
+                let opened = rdma_core::open(&options).map_err(|error| {
+                    let name = &self.name;
+                    Failure::Work(format!(
+                        "cannot open device {name}: {error} (see `rpcrdma devices`)"
+                    ))
+                });
+                Ok(wrap(opened?, link))
+            }
+        }
+    }
+
+    /// The same, with the address that leads to `remote`, if none was chosen: so that of several
+    /// verbs devices the one on the way is taken.
+    pub(crate) fn towards(&self, remote: SocketAddr) -> Self {
+        let mut choice = self.clone();
+        if choice.name == DeviceName::Verbs(None) {
+            choice.address = choice.address.or_else(|| address_towards(remote));
+        }
+        choice
+    }
+}
+
+fn wrap(device: impl Device + 'static, link: Option<Shaper>) -> AnyDevice {
+    match link {
+        Some(link) => Box::new(Counting::new(Linked::new(device, link))),
+        None => Box::new(Counting::new(device)),
+    }
+}
+
+/// The address of this machine that packets to `remote` leave from. Asks the routing table alone:
+/// connecting such a socket sends nothing.
+fn address_towards(remote: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr = match remote {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(remote).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_and_policies_are_named_as_they_are_shown() {
+        for name in ["iwarp", "verbs", "verbs:rxe0"] {
+            assert_eq!(name.parse::<DeviceName>().unwrap().to_string(), name);
+        }
+        for wrong in ["", "rxe0", "verbs:", "iwarp:x", "sim"] {
+            assert!(wrong.parse::<DeviceName>().is_err(), "{wrong}");
+        }
+        for policy in ["auto", "windows", "per-call", "persistent-unsafe"] {
+            assert_eq!(policy.parse::<Policy>().unwrap().to_string(), policy);
+        }
+        assert!(
+            "persistent"
+                .parse::<Policy>()
+                .unwrap_err()
+                .contains("persistent-unsafe")
+        );
+    }
+
+    #[test]
+    fn the_way_to_this_machine_starts_here() {
+        let remote = SocketAddr::from((Ipv4Addr::LOCALHOST, 20049));
+        assert_eq!(address_towards(remote), Some(Ipv4Addr::LOCALHOST.into()));
+        let iwarp = DeviceChoice::default();
+        assert_eq!(iwarp.towards(remote).address, None, "it needs none");
+        let verbs = DeviceChoice {
+            name: DeviceName::Verbs(None),
+            ..iwarp
+        };
+        assert_eq!(
+            verbs.towards(remote).address,
+            Some(Ipv4Addr::LOCALHOST.into())
+        );
+    }
+
+    #[test]
+    fn a_policy_for_a_device_without_one_is_a_slip() {
+        let choice = DeviceChoice {
+            registration: Policy(Some(Registration::Windows)),
+            ..DeviceChoice::default()
+        };
+        let Err(failure) = choice.open(None, false) else {
+            panic!("it was ignored");
+        };
+        assert!(matches!(failure, Failure::Usage(_)), "{failure}");
+    }
+}
