@@ -1,46 +1,62 @@
-//! Runs seeds, and says which found something: `seeds FIRST..END`, or `seeds SEED` for its log.
-//! What the libraries trace goes to standard error as `RUST_LOG` says.
+//! Runs seeds, and says which found something: `seeds FIRST..END`, with `--stop` only until the
+//! first does; or `seeds SEED` for its log. What the libraries trace goes to standard error as
+//! `RUST_LOG` says.
+#![expect(clippy::print_stdout, reason = "this is a program")]
 
 use std::process::ExitCode;
-use std::time::Instant;
 
-use rpcrdma_sim::simulate;
+use rpcrdma_sim::{run, sweep};
 
-#[expect(clippy::print_stdout, reason = "this is a program")]
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(std::io::stderr)
         .without_time()
         .init();
-    let argument = std::env::args()
-        .nth(1)
-        .unwrap_or_else(|| "0..1000".to_owned());
-    let range = argument.split_once("..");
-    let parse = |text: &str| text.parse::<u64>().unwrap_or(0);
-    let Some((first, end)) = range.map(|(first, end)| (parse(first), parse(end))) else {
-        let report = simulate(parse(&argument), true);
-        println!("{}", report.log);
-        return ExitCode::from(u8::from(!report.violations.is_empty()));
-    };
-    let start = Instant::now();
-    let mut failed = 0;
-    let (mut calls, mut failures, mut faults) = (0, 0, 0);
-    for seed in first..end {
-        let report = simulate(seed, false);
-        calls += report.calls;
-        failures += report.failures;
-        faults += report.faults;
-        if let Some(violation) = report.violations.first() {
-            failed += 1;
-            println!("seed {seed}: {violation}");
+    let mut stop = false;
+    let mut range = (0, 1000);
+    for argument in std::env::args().skip(1) {
+        let number = |text: &str| text.parse::<u64>().ok();
+        let numbers = argument.split_once("..");
+        let numbers = numbers.and_then(|(first, end)| number(first).zip(number(end)));
+        match (argument.as_str(), numbers, number(&argument)) {
+            ("--stop", ..) => stop = true,
+            (_, Some(numbers), _) => range = numbers,
+            (_, _, Some(seed)) => return one(seed),
+            _ => {
+                println!("usage: seeds [--stop] FIRST..END, or seeds SEED");
+                return ExitCode::from(2);
+            }
         }
     }
-    let rate = (end - first) as f64 / start.elapsed().as_secs_f64();
+    many(range.0..range.1, stop)
+}
+
+fn one(seed: u64) -> ExitCode {
+    let report = run(seed, true);
+    print!("{}", report.log);
+    for violation in &report.violations {
+        println!("seed {seed}: {violation}");
+    }
+    ExitCode::from(u8::from(!report.violations.is_empty()))
+}
+
+fn many(seeds: std::ops::Range<u64>, stop: bool) -> ExitCode {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let summary = sweep(seeds, threads, |report| {
+        if let Some(violation) = report.violations.first() {
+            println!("seed {}: {violation}", report.seed);
+        }
+        !stop || report.violations.is_empty()
+    });
     println!(
-        "{} seeds, {failed} failed; {calls} calls, {failures} without results, {faults} faults; \
-         {rate:.0} seeds a second",
-        end - first
+        "{} seeds, {} failed; {} calls, {} without results, {} faults; {:.0} seeds a second",
+        summary.seeds,
+        summary.failed,
+        summary.calls,
+        summary.failures,
+        summary.faults,
+        summary.rate()
     );
-    ExitCode::from(u8::from(failed > 0))
+    ExitCode::from(u8::from(summary.failed > 0))
 }

@@ -67,6 +67,9 @@ impl Journal {
     fn check(&mut self, what: &Happening<'_>) -> Option<String> {
         match what {
             Happening::Overrun(end) => Some(format!("{end} was overrun: no receive was left")),
+            Happening::TooLong(end, len) => {
+                Some(format!("{end} got {len} bytes, longer than its receive"))
+            }
             Happening::Refused(end, access) if !self.impatient => {
                 Some(format!("{end} had to refuse the peer's {access}"))
             }

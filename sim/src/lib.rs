@@ -18,10 +18,12 @@ mod plan;
 mod probe;
 mod report;
 mod server;
+mod sweep;
 mod work;
 mod world;
 
 pub use measure::{CannotMeasure, Measured, Operation, Setting, measure};
 pub use plan::{Crash, Plan, Victim};
 pub use report::{Report, Violation};
+pub use sweep::{Summary, run, sweep};
 pub use world::simulate;

@@ -87,6 +87,7 @@ impl State {
         };
         let left = self.qp(to).map_or(0, |qp| qp.receives.len());
         let result = if buf.len() < bytes.len() {
+            self.note(&Happening::TooLong(to, bytes.len()));
             Err(Failed {
                 error: WorkError::LocalLength,
                 buf: Some(buf),

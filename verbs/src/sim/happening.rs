@@ -15,6 +15,8 @@ pub enum Happening<'a> {
     Posted(End, &'a SendWr),
     /// A message arrived in a receive buffer, of which so many are left.
     Arrived(End, usize, usize),
+    /// A message arrived, so long, that the receive it fell into could not hold.
+    TooLong(End, usize),
     /// A message arrived and there was no receive for it.
     Overrun(End),
     /// A tagged access of the peer's was carried out: bytes placed or taken.
@@ -83,6 +85,7 @@ impl fmt::Display for Happening<'_> {
             Self::Arrived(end, len, left) => {
                 write!(f, "{end} receives {len} bytes, {left} receives left")
             }
+            Self::TooLong(end, len) => write!(f, "{end} {len} bytes are TOO LONG for a receive"),
             Self::Overrun(end) => write!(f, "{end} OVERRUN: a message found no receive"),
             Self::Accessed(end, access) => write!(f, "{end} serves a {access}"),
             Self::Refused(end, access) => write!(f, "{end} REFUSES a {access}"),

@@ -1,0 +1,94 @@
+//! Many seeds, on all processors.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use verbs::Time;
+
+use crate::{Report, Violation, simulate};
+
+/// What many seeds did and found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Seeds that were run.
+    pub seeds: u64,
+    /// Of those, that found something.
+    pub failed: u64,
+    /// Calls that ended.
+    pub calls: u64,
+    /// Of those, without results.
+    pub failures: u64,
+    /// Faults that took place.
+    pub faults: u64,
+    /// Things that happened in fabrics.
+    pub happenings: u64,
+    /// Real time it took.
+    pub took: Duration,
+}
+
+impl Summary {
+    /// Seeds a second, of real time.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.seeds as f64 / self.took.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Runs seeds on `threads` threads, hands each report to `each` as it comes, in no order, and ends
+/// early when that returns false.
+pub fn sweep(seeds: Range<u64>, threads: usize, mut each: impl FnMut(Report) -> bool) -> Summary {
+    let start = Instant::now();
+    let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+    let mut summary = Summary::default();
+    thread::scope(|scope| {
+        let (sender, reports) = mpsc::channel();
+        for _ in 0..threads.max(1) {
+            let (sender, next, stop) = (sender.clone(), &next, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end || sender.send(run(seed, false)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for report in reports {
+            summary.seeds += 1;
+            summary.failed += u64::from(!report.violations.is_empty());
+            summary.calls += report.calls;
+            summary.failures += report.failures;
+            summary.faults += report.faults;
+            summary.happenings += report.happenings;
+            if !each(report) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+    summary.took = start.elapsed();
+    summary
+}
+
+/// Runs one seed; a panic is something found as well.
+#[must_use]
+pub fn run(seed: u64, explain: bool) -> Report {
+    let caught = catch_unwind(AssertUnwindSafe(|| simulate(seed, explain)));
+    caught.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        let violation = Violation {
+            at: Time::ZERO,
+            what: format!("panicked: {}", text.unwrap_or("for no reason given")),
+        };
+        Report {
+            seed,
+            violations: vec![violation],
+            ..Report::default()
+        }
+    })
+}
