@@ -62,7 +62,9 @@ pub struct RdmaClient {
 impl RdmaClient {
     /// A client without connections.
     #[must_use]
-    pub fn new(device: Box<dyn Device>, options: RdmaClientOptions) -> Self {
+    pub fn new(device: Box<dyn Device>, mut options: RdmaClientOptions) -> Self {
+        // It is the device that a responder's Send With Invalidate would do it to.
+        options.common.remote_invalidation &= device.attributes().remote_invalidation;
         Self {
             device,
             options,
