@@ -160,10 +160,6 @@ impl Conn {
         }
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Over)
-    }
-
     pub(super) fn is_ending(&self) -> bool {
         matches!(self.phase, Phase::Ending(_) | Phase::Over)
     }
@@ -386,10 +382,7 @@ impl Conn {
             }
         }
         self.do_deferred(out, &mut cause);
-        loop {
-            let Some(queues) = self.queues.as_mut() else {
-                break;
-            };
+        while let Some(queues) = self.queues.as_mut() {
             let done = queues.receive.poll(&mut room);
             let more = done.len() == AT_ONCE;
             for wc in done {
@@ -498,8 +491,13 @@ impl Conn {
         self.posted_receives -= 1;
         if wc.status != sys::IBV_WC_SUCCESS {
             self.in_error = true;
-            let error = work_error(wc.status);
-            note(cause, self.why(wc.status));
+            // What rxe calls a message longer than the buffer: an operation error of the receive.
+            let status = match wc.status {
+                sys::IBV_WC_LOC_QP_OP_ERR => sys::IBV_WC_LOC_LEN_ERR,
+                status => status,
+            };
+            let error = work_error(status);
+            note(cause, self.why(status));
             let buf = Some(receive.landing.give_back());
             return self.complete(out, receive.id, Err(Failed { error, buf }));
         }
@@ -508,7 +506,10 @@ impl Conn {
         let buf = receive.landing.finish(len, &mut counters.copied_bytes);
         counters.receives += 1;
         counters.wire_bytes_received += u64::from(wc.byte_len);
-        let named = (wc.wc_flags & sys::IBV_WC_WITH_INV != 0).then_some(Stag(wc.invalidated_rkey));
+        // rxe has the kernel's number for the flag, which is another one's in the library: that one
+        // tells of checksums of datagrams, which do not come here.
+        let flags = sys::IBV_WC_WITH_INV | sys::IBV_WC_IP_CSUM_OK;
+        let named = (wc.wc_flags & flags != 0).then_some(Stag(wc.invalidated_rkey));
         let invalidated = named.filter(|&stag| self.regions.ended(stag));
         counters.remote_invalidations += u64::from(invalidated.is_some());
         let success = Success::Receive { buf, invalidated };

@@ -35,7 +35,7 @@ pub(super) enum Target {
     Request(RequestId),
     Conn(QpId),
     /// Its connection is over, and the peer is being told.
-    Parting(Id),
+    Parting,
 }
 
 /// A connection request that waits for an answer.
@@ -79,7 +79,8 @@ pub struct Verbs {
     pub(super) hot: Vec<QpId>,
     /// When something has to be given up.
     pub(super) timers: BTreeSet<(Time, u64)>,
-    pub(super) parting: VecDeque<(Time, IdKey)>,
+    /// Identifiers whose connections are over, and when their peers have to have confirmed that.
+    pub(super) parting: VecDeque<(Time, Id)>,
     /// When to look after memory of requests that nobody waits for.
     pub(super) reap_at: Option<Time>,
     pub(super) look_at_all: Time,

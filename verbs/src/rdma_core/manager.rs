@@ -261,18 +261,18 @@ impl Verbs {
             match self.targets.get(&event.id) {
                 None => {}
                 Some(&Target::Conn(qp)) => self.conn_event(qp, event),
-                Some(Target::Listener(_)) => {
-                    if event.kind == CmEventKind::DeviceRemoved {
-                        self.device_gone();
-                    }
+                Some(Target::Listener(_)) if event.kind == CmEventKind::DeviceRemoved => {
+                    self.device_gone();
                 }
+                Some(Target::Listener(_)) => {}
                 // The peer has gone, or the time is up in which it could be confused.
                 Some(&Target::Request(request)) => {
                     self.requests.remove(&request.0);
                     self.targets.remove(&event.id);
                 }
-                Some(Target::Parting(_)) => {
+                Some(Target::Parting) => {
                     self.targets.remove(&event.id);
+                    self.parting.retain(|(_, id)| id.key() != event.id);
                 }
             }
         }

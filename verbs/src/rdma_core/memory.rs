@@ -65,16 +65,20 @@ impl Arena {
     fn deregister(self) -> bool {
         let parts = self.parts.into_iter().map(|part| part.mr);
         let all = parts.chain(self.registrations.into_iter().map(|(_, mr)| mr));
-        all.fold(true, |all, mr| deregister(mr) && all)
+        deregister_all(all)
     }
 }
 
-fn deregister(mr: Mr) -> bool {
-    let result = mr.deregister();
-    if let Err(error) = &result {
-        tracing::error!(%error, "memory is not deregistered, and so never freed");
+/// Ends registrations. False when one goes on.
+fn deregister_all(all: impl Iterator<Item = Mr>) -> bool {
+    let mut done = true;
+    for mr in all {
+        if let Err(error) = mr.deregister() {
+            tracing::error!(%error, "memory is not deregistered, and so never freed");
+            done = false;
+        }
     }
-    result.is_ok()
+    done
 }
 
 #[derive(Default)]
@@ -210,7 +214,7 @@ impl Arenas {
             let wholes = &mut arena.registrations;
             let wholes = wholes.extract_if(.., |(number, _)| *number == domain.number);
             let all = parts.into_iter().chain(wholes.map(|(_, mr)| mr));
-            if !all.fold(true, |all, mr| deregister(mr) && all) {
+            if !deregister_all(all) {
                 // It stays in the map, and `released` never lets go of it.
                 arena.len = 0;
             }

@@ -116,6 +116,9 @@ pub(super) struct Mw {
     raw: NonNull<sys::ibv_mw>,
 }
 
+// SAFETY: as for `Mr`.
+unsafe impl Send for Mw {}
+
 impl Mw {
     pub(super) fn new(pd: &Arc<Pd>) -> io::Result<Self> {
         let alloc = pd.context.ops().alloc_mw.ok_or_else(unsupported)?;
@@ -156,6 +159,11 @@ pub(super) struct Channel {
     context: Arc<Context>,
     raw: NonNull<sys::ibv_comp_channel>,
 }
+
+// SAFETY: calls on a channel can be made from any thread.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
 
 impl Channel {
     /// One whose descriptor does not block.
@@ -207,6 +215,9 @@ pub(super) struct Cq {
     /// There were completions since it was armed, so that there may be an event already.
     fired: bool,
 }
+
+// SAFETY: calls on a queue can be made from any thread.
+unsafe impl Send for Cq {}
 
 impl Cq {
     /// With room for `entries`; `mark` is what [`Channel::next`] gives when it fires.

@@ -98,6 +98,7 @@ pub fn open(options: &Options) -> Result<Verbs, OpenError> {
         policy: Policy {
             registration,
             invalidate_by_request: capabilities.kind != Kind::Rxe,
+            exact_windows: capabilities.kind == Kind::Rxe,
             arenas,
             pool,
             keys: Keys::new(),

@@ -1,5 +1,6 @@
 //! Posting: from a request of the model to one of the device.
 
+use std::ffi::c_uint;
 use std::io;
 use std::time::Duration;
 
@@ -112,7 +113,6 @@ impl Verbs {
     }
 
     /// See [`crate::Device::post_send`].
-    #[expect(clippy::result_large_err, reason = "as in the model")]
     pub(super) fn send(
         &mut self,
         qp: QpId,
@@ -174,7 +174,6 @@ impl Verbs {
         }
     }
 
-    #[expect(clippy::result_large_err, reason = "as in the model")]
     fn build(
         &mut self,
         qp: QpId,
@@ -199,7 +198,8 @@ impl Verbs {
             (request.rkey, request.offset) = (Some(stag), offset);
             let again = |sink| SendWr::Read { sink, stag, offset };
             let built = match self.capabilities.kind {
-                Kind::Iwarp => exposed_sink(conn, sink),
+                Kind::Iwarp => exposed_sink(conn, sink, sys::IBV_ACCESS_REMOTE_WRITE),
+                Kind::Siw => exposed_sink(conn, sink, 0),
                 _ => Landing::new(sink, &policy.arenas, &conn.domain, &policy.pool)
                     .map(|(landing, sge)| (landing, sge, None)),
             };
@@ -342,19 +342,20 @@ impl Verbs {
     }
 }
 
-/// A sink that the peer writes by a handle of its own: an RDMA NIC that speaks iWARP takes the
-/// sink's handle for one that the peer may write (RFC 5040, section 5.2.1: the Read Request carries
-/// it), so it must cover the sink and nothing else.
+/// A sink with a handle of its own. On iWARP the Read Request carries it to the peer (RFC 5040,
+/// section 4.4), so it must cover the sink and nothing else: an RDMA NIC wants it to be one that the
+/// peer may write, and siw, which needs no such right, lets the peer read by any handle.
 fn exposed_sink(
     conn: &Conn,
     mut sink: Buf,
+    right: c_uint,
 ) -> Result<(Landing, sys::ibv_sge, Option<Mr>), (NotBuilt, Buf)> {
     let len = sink.len();
     if len == 0 {
         return Ok((Landing::direct(sink), sys::ibv_sge::default(), None));
     }
     let start = sink.as_mut_ptr();
-    let access = sys::IBV_ACCESS_LOCAL_WRITE | sys::IBV_ACCESS_REMOTE_WRITE;
+    let access = sys::IBV_ACCESS_LOCAL_WRITE | right;
     // SAFETY: the sink stays with the request, out of reach, until the registration has ended; if
     // it does not end, the sink is never dropped (`conn.rs`).
     match unsafe { Mr::new(&conn.domain.pd, start, len, access) } {

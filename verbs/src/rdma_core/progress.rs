@@ -116,8 +116,8 @@ impl Verbs {
         self.targets.remove(&key);
         // The peer's answer shows that it knows; TCP sees to that by itself.
         if !told && !self.gone && !self.capabilities.kind.is_iwarp() {
-            self.targets.insert(key, Target::Parting(id));
-            self.parting.push_back((self.now + PARTING, key));
+            self.targets.insert(key, Target::Parting);
+            self.parting.push_back((self.now + PARTING, id));
         }
     }
 
@@ -251,10 +251,9 @@ impl Verbs {
             self.timer(QpId(qp));
             self.advance(QpId(qp));
         }
-        while let Some(&(_, key)) = self.parting.front().filter(|(at, _)| *at <= self.now) {
-            self.parting.pop_front();
-            if let Some(Target::Parting(_)) = self.targets.get(&key) {
-                self.targets.remove(&key);
+        while self.parting.front().is_some_and(|(at, _)| *at <= self.now) {
+            if let Some((_, id)) = self.parting.pop_front() {
+                self.targets.remove(&id.key());
             }
         }
     }

@@ -4,7 +4,10 @@
 //! count up or draw them; this side draws the other 8 for every window. That is not what protects
 //! other connections: a window is bound to its queue pair, and a registration per call is made in
 //! its connection's own protection domain, so that a peer that guesses a foreign handle has
-//! nothing. A stale handle of its own is refused because the window was freed or rebound with
+//! nothing. (Kernel 6.12's rxe does not check the bounds of a window, only those of what it is a
+//! window of: there each region is registered by itself, and its window is one of that. And siw
+//! does not check the right to read: a peer can read what it was offered for writing.) A stale
+//! handle of its own is refused because the window was freed or rebound with
 //! another key, or the registration is gone. Offsets are addresses of this process: a peer learns
 //! where memory that was offered to it lies, and can reach no more of it for that.
 
@@ -24,8 +27,9 @@ use crate::{Buf, DeviceError, Pool, Region, RemoteSegment, Stag};
 enum Hold {
     /// Nothing does: it is empty, or it was invalidated.
     Nothing,
-    /// A window, and the number of the request to the send queue that binds it.
-    Window(Mw, u64),
+    /// A window, the number of the request to the send queue that binds it, and what it is a window
+    /// of if that is not the arena's registration.
+    Window(Mw, u64, Option<Mr>),
     Registration(Mr),
     /// A lasting registration, by its handle.
     Lease(u32),
@@ -47,6 +51,10 @@ pub(super) struct Bind {
     pub(super) info: sys::ibv_mw_bind_info,
 }
 
+// SAFETY: the window and the registration that it names belong to the same `Regions`, and can be
+// used from any thread.
+unsafe impl Send for Bind {}
+
 /// How a handle's validity can be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
@@ -63,6 +71,8 @@ pub(super) struct Policy {
     pub(super) registration: Registration,
     /// Windows are ended by a work request; otherwise by freeing them.
     pub(super) invalidate_by_request: bool,
+    /// Windows are of a registration of the region alone: the device does not check their bounds.
+    pub(super) exact_windows: bool,
     pub(super) arenas: Arc<Arenas>,
     pub(super) pool: Pool,
     pub(super) keys: Keys,
@@ -183,6 +193,24 @@ impl Regions {
             let mr = mr.map_err(|error| refused("cannot register memory", error))?;
             return Ok((mr.rkey(), start.addr() as u64, Hold::Registration(mr), None));
         }
+        if policy.registration == Registration::Windows && policy.exact_windows {
+            let (start, len) = span(region, &mut None);
+            let access = rights(region) & sys::IBV_ACCESS_LOCAL_WRITE | sys::IBV_ACCESS_MW_BIND;
+            // SAFETY: as above; the window gives the peer its right.
+            let mr = unsafe { Mr::new(&domain.pd, start, len, access) };
+            let mr = mr.map_err(|error| refused("cannot register memory", error))?;
+            let (offset, raw) = (start.addr() as u64, mr.raw());
+            return match self.window(policy, domain, next, raw, (offset, len), right(region)) {
+                Ok((rkey, mw, number)) => {
+                    Ok((rkey, offset, Hold::Window(mw, number, Some(mr)), None))
+                }
+                Err(error) => match mr.deregister() {
+                    Ok(()) => Err(error),
+                    // The right is local, and no request names it.
+                    Err(source) => Err(refused("cannot end a registration", source)),
+                },
+            };
+        }
         let mut copy = None;
         let key = match key_of(policy, domain, region, &mut copy)? {
             Some(key) => key,
@@ -205,6 +233,22 @@ impl Regions {
             Handle::Leased(rkey) => return Ok((rkey, offset, Hold::Lease(rkey), copy)),
             Handle::Arena(key) => key,
         };
+        let of = (offset, len);
+        let (rkey, mw, number) = self.window(policy, domain, next, key.mr, of, right(region))?;
+        Ok((rkey, offset, Hold::Window(mw, number, None), copy))
+    }
+
+    /// Has a window bound before the next request, and gives its handle and the number of that
+    /// binding.
+    fn window(
+        &mut self,
+        policy: &mut Policy,
+        domain: &Domain,
+        next: u64,
+        mr: *mut sys::ibv_mr,
+        (addr, len): (u64, usize),
+        access: c_uint,
+    ) -> Result<(u32, Mw, u64), DeviceError> {
         let mw = match self.spare.pop() {
             Some(mw) => mw,
             None => Mw::new(&domain.pd).map_err(|error| refused("no memory window", error))?,
@@ -218,13 +262,13 @@ impl Regions {
             mw: mw.raw(),
             rkey,
             info: sys::ibv_mw_bind_info {
-                mr: key.mr,
-                addr: offset,
+                mr,
+                addr,
                 length: len as u64,
-                mw_access_flags: right(region),
+                mw_access_flags: access,
             },
         });
-        Ok((rkey, offset, Hold::Window(mw, number), copy))
+        Ok((rkey, mw, number))
     }
 
     /// How the validity of a handle can be ended; nothing when there is no such handle.
@@ -234,10 +278,10 @@ impl Regions {
         Some(match &entry.hold {
             Hold::Nothing => Ending::Over,
             _ if !entry.valid => Ending::Over,
-            Hold::Window(mw, _) if waits(mw) => Ending::After(0),
+            Hold::Window(mw, ..) if waits(mw) => Ending::After(0),
             Hold::Window(..) if policy.invalidate_by_request => Ending::Request,
             // A window that is bound after it was freed would fail the queue pair.
-            Hold::Window(_, n) => Ending::After(*n),
+            Hold::Window(_, n, _) => Ending::After(*n),
             Hold::Registration(_) | Hold::Lease(_) => Ending::After(0),
         })
     }
@@ -252,8 +296,7 @@ impl Regions {
         };
         match std::mem::replace(&mut entry.hold, Hold::Nothing) {
             Hold::Nothing => {}
-            Hold::Window(mw, _) if !entry.valid => self.spare.push(mw),
-            Hold::Window(mw, _) => {
+            Hold::Window(mw, _, mr) => {
                 let waiting = self.binds.iter().position(|bind| bind.mw == mw.raw());
                 match waiting {
                     // It was never bound.
@@ -261,8 +304,10 @@ impl Regions {
                         self.binds.remove(at);
                         self.spare.push(mw);
                     }
-                    None => mw.free()?,
+                    None if entry.valid => mw.free()?,
+                    None => self.spare.push(mw),
                 }
+                mr.map_or(Ok(()), Mr::deregister)?;
             }
             Hold::Registration(mr) => mr.deregister()?,
             Hold::Lease(rkey) => arenas.give_back(domain, rkey),

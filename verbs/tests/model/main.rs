@@ -6,7 +6,10 @@
 //! ```
 //!
 //! with the addresses of two verbs devices, the connecting one first, that have a way to each
-//! other. `VERBS_MODEL_REGISTRATION=per-call` asks for a way of registering memory.
+//! other. `VERBS_MODEL_REGISTRATION=per-call` asks for a way of registering memory, and
+//! `VERBS_MODEL_BY_REQUEST=1` for windows to be invalidated by requests.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod connecting;
 mod ending;

@@ -1,7 +1,7 @@
 //! Messages, Reads and Writes of all sizes.
 
 use bytes::Bytes;
-use verbs::{Region, SendWr, Success, WrId};
+use verbs::{Pool, Region, SendWr, Success, WrId};
 
 use super::world::{CLIENT, SERVER, World, part, pattern};
 
@@ -184,8 +184,6 @@ fn memory_of_no_pool_is_offered_and_received_into() {
     world.assert_nothing_held();
     assert_eq!(foreign.in_use(), 0);
 }
-
-use verbs::Pool;
 
 #[test]
 fn sends_without_completion_give_their_memory_back() {

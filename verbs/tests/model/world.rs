@@ -14,25 +14,25 @@ use verbs::{
 };
 
 /// Nothing here takes this long, unless a wake-up was lost.
-pub const PATIENCE: Duration = Duration::from_secs(8);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
 /// Tokens of one device.
 const TOKENS: usize = 1 << 20;
-pub const CLIENT: usize = 0;
-pub const SERVER: usize = 1;
+pub(crate) const CLIENT: usize = 0;
+pub(crate) const SERVER: usize = 1;
 
 /// A device and what it has said.
-pub struct Side {
-    pub device: Box<dyn Device>,
-    pub events: VecDeque<Event>,
+pub(crate) struct Side {
+    pub(crate) device: Box<dyn Device>,
+    pub(crate) events: VecDeque<Event>,
 }
 
-pub struct World {
-    pub sides: [Side; 2],
-    pub listener: ListenerId,
-    pub address: SocketAddr,
+pub(crate) struct World {
+    pub(crate) sides: [Side; 2],
+    pub(crate) listener: ListenerId,
+    pub(crate) address: SocketAddr,
     poll: mio::Poll,
     /// Busy-polling instead of sleeping.
-    pub busy: bool,
+    pub(crate) busy: bool,
 }
 
 fn registration() -> Option<Registration> {
@@ -56,12 +56,16 @@ fn devices() -> ([Box<dyn Device>; 2], IpAddr) {
             registration: registration(),
             ..rdma_core::Options::default()
         };
-        Box::new(rdma_core::open(&options).unwrap()) as Box<dyn Device>
+        let mut device = rdma_core::open(&options).unwrap();
+        if std::env::var_os("VERBS_MODEL_BY_REQUEST").is_some() {
+            device.set_invalidate_by_request(true);
+        }
+        Box::new(device) as Box<dyn Device>
     };
     ([open(near), open(far)], far.parse().unwrap())
 }
 
-pub fn connect_options(private_data: &[u8]) -> ConnectOptions {
+pub(crate) fn connect_options(private_data: &[u8]) -> ConnectOptions {
     ConnectOptions {
         private_data: Bytes::copy_from_slice(private_data),
         inbound_reads: 16,
@@ -70,7 +74,7 @@ pub fn connect_options(private_data: &[u8]) -> ConnectOptions {
     }
 }
 
-pub fn accept_options(private_data: &[u8]) -> AcceptOptions {
+pub(crate) fn accept_options(private_data: &[u8]) -> AcceptOptions {
     AcceptOptions {
         private_data: Bytes::copy_from_slice(private_data),
         inbound_reads: 16,
@@ -79,7 +83,7 @@ pub fn accept_options(private_data: &[u8]) -> AcceptOptions {
 }
 
 impl World {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (devices, ip) = devices();
         let poll = mio::Poll::new().unwrap();
         let mut first_token = 0;
@@ -109,23 +113,23 @@ impl World {
         }
     }
 
-    pub fn device(&mut self, side: usize) -> &mut dyn Device {
+    pub(crate) fn device(&mut self, side: usize) -> &mut dyn Device {
         &mut *self.sides[side].device
     }
 
-    pub fn counters(&self, side: usize) -> Counters {
+    pub(crate) fn counters(&self, side: usize) -> Counters {
         self.sides[side].device.counters()
     }
 
     /// Lets both devices do what they can.
-    pub fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         for Side { device, events } in &mut self.sides {
             device.poll(Time::now(), events);
         }
     }
 
     /// Sleeps until something happens, or until `deadline`.
-    pub fn sleep(&mut self, deadline: Instant) {
+    pub(crate) fn sleep(&mut self, deadline: Instant) {
         let mut until = deadline.saturating_duration_since(Instant::now());
         for side in &mut self.sides {
             if self.busy || !side.device.arm() {
@@ -146,7 +150,11 @@ impl World {
     }
 
     /// Waits for the first event of a side that `take` makes something of; those before it stay.
-    pub fn wait<T>(&mut self, side: usize, mut take: impl FnMut(&mut Event) -> Option<T>) -> T {
+    pub(crate) fn wait<T>(
+        &mut self,
+        side: usize,
+        mut take: impl FnMut(&mut Event) -> Option<T>,
+    ) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
             self.step();
@@ -170,7 +178,7 @@ impl World {
         }
     }
 
-    pub fn requested(&mut self) -> ConnectRequest {
+    pub(crate) fn requested(&mut self) -> ConnectRequest {
         let anything = |event: &mut Event| match event {
             Event::ConnectRequest(request) => Some(ConnectRequest {
                 private_data: request.private_data.clone(),
@@ -181,7 +189,7 @@ impl World {
         self.wait(SERVER, anything)
     }
 
-    pub fn established(&mut self, side: usize, qp: QpId) -> Bytes {
+    pub(crate) fn established(&mut self, side: usize, qp: QpId) -> Bytes {
         self.wait(side, |event| match event {
             Event::Established {
                 qp: one,
@@ -191,7 +199,7 @@ impl World {
         })
     }
 
-    pub fn disconnected(&mut self, side: usize, qp: QpId) -> Disconnect {
+    pub(crate) fn disconnected(&mut self, side: usize, qp: QpId) -> Disconnect {
         self.wait(side, |event| match event {
             Event::Disconnected { qp: one, reason } if *one == qp => Some(reason.clone()),
             _ => None,
@@ -199,7 +207,7 @@ impl World {
     }
 
     /// The next completion of a queue pair.
-    pub fn completed(&mut self, side: usize, qp: QpId) -> (WrId, Result<Success, Failed>) {
+    pub(crate) fn completed(&mut self, side: usize, qp: QpId) -> (WrId, Result<Success, Failed>) {
         self.wait(side, |event| match event {
             Event::Completion(done) if done.qp == qp => {
                 let nothing = Failed {
@@ -213,7 +221,7 @@ impl World {
     }
 
     /// The completion of one request; those before it stay.
-    pub fn done(&mut self, side: usize, qp: QpId, id: u64) -> Result<Success, Failed> {
+    pub(crate) fn done(&mut self, side: usize, qp: QpId, id: u64) -> Result<Success, Failed> {
         self.wait(side, |event| match event {
             Event::Completion(Completion {
                 qp: one,
@@ -232,7 +240,7 @@ impl World {
 
     /// A connected pair of queue pairs, the client's first, whose sides have `receives` buffers of
     /// `len` bytes posted with the marks from 1000 on.
-    pub fn connected(&mut self, receives: u64, len: usize) -> [QpId; 2] {
+    pub(crate) fn connected(&mut self, receives: u64, len: usize) -> [QpId; 2] {
         let address = self.address;
         let client = self
             .device(CLIENT)
@@ -250,7 +258,7 @@ impl World {
         [client, server]
     }
 
-    pub fn post_receives(&mut self, side: usize, qp: QpId, count: u64, len: usize) {
+    pub(crate) fn post_receives(&mut self, side: usize, qp: QpId, count: u64, len: usize) {
         for id in 0..count {
             let buf = self.device(side).pool().alloc(len).unwrap();
             self.device(side)
@@ -260,7 +268,7 @@ impl World {
     }
 
     /// Memory of a side's pool with content that depends on `seed`.
-    pub fn filled(&mut self, side: usize, len: usize, seed: u8) -> Buf {
+    pub(crate) fn filled(&mut self, side: usize, len: usize, seed: u8) -> Buf {
         let mut buf = self.device(side).pool().alloc(len).unwrap();
         for (n, byte) in buf.iter_mut().enumerate() {
             *byte = pattern(n, seed);
@@ -268,7 +276,7 @@ impl World {
         buf
     }
 
-    pub fn send(&mut self, side: usize, qp: QpId, id: u64, gather: &[Bytes]) {
+    pub(crate) fn send(&mut self, side: usize, qp: QpId, id: u64, gather: &[Bytes]) {
         let wr = SendWr::Send {
             gather: gather.iter().cloned().collect(),
             invalidate: None,
@@ -276,7 +284,7 @@ impl World {
         self.device(side).post_send(qp, WrId(id), wr, true).unwrap();
     }
 
-    pub fn send_invalidating(&mut self, side: usize, qp: QpId, stag: Stag) {
+    pub(crate) fn send_invalidating(&mut self, side: usize, qp: QpId, stag: Stag) {
         let wr = SendWr::Send {
             gather: std::iter::once(Bytes::from_static(b"done with it")).collect(),
             invalidate: Some(stag),
@@ -284,7 +292,7 @@ impl World {
         self.device(side).post_send(qp, WrId(1), wr, false).unwrap();
     }
 
-    pub fn read(&mut self, side: usize, qp: QpId, id: u64, from: RemoteSegment) {
+    pub(crate) fn read(&mut self, side: usize, qp: QpId, id: u64, from: RemoteSegment) {
         let sink = self
             .device(side)
             .pool()
@@ -298,7 +306,7 @@ impl World {
         self.device(side).post_send(qp, WrId(id), wr, true).unwrap();
     }
 
-    pub fn write(&mut self, side: usize, qp: QpId, id: u64, data: Bytes, to: RemoteSegment) {
+    pub(crate) fn write(&mut self, side: usize, qp: QpId, id: u64, data: Bytes, to: RemoteSegment) {
         let wr = SendWr::Write {
             gather: std::iter::once(data).collect(),
             stag: to.stag,
@@ -307,24 +315,24 @@ impl World {
         self.device(side).post_send(qp, WrId(id), wr, true).unwrap();
     }
 
-    pub fn register(&mut self, side: usize, qp: QpId, region: Region) -> RemoteSegment {
+    pub(crate) fn register(&mut self, side: usize, qp: QpId, region: Region) -> RemoteSegment {
         let registered = self.device(side).register(qp, region);
         registered.map_err(|(error, _)| error).unwrap()
     }
 
     /// A message from one side to the other and back, so that all before it has arrived.
-    pub fn message(&mut self, from: usize, qps: [QpId; 2], text: &'static [u8]) {
+    pub(crate) fn message(&mut self, from: usize, qps: [QpId; 2], text: &'static [u8]) {
         self.send(from, qps[from], 77, &[Bytes::from_static(text)]);
         let got = self.receive(1 - from, qps[1 - from]);
         assert_eq!(got, text);
     }
 
     /// The next message.
-    pub fn receive(&mut self, side: usize, qp: QpId) -> Bytes {
+    pub(crate) fn receive(&mut self, side: usize, qp: QpId) -> Bytes {
         self.receive_with(side, qp).0
     }
 
-    pub fn receive_with(&mut self, side: usize, qp: QpId) -> (Bytes, Option<Stag>) {
+    pub(crate) fn receive_with(&mut self, side: usize, qp: QpId) -> (Bytes, Option<Stag>) {
         self.wait(side, |event| match event {
             Event::Completion(done) if done.qp == qp && done.id.0 >= 1000 => {
                 let nothing = Failed {
@@ -341,7 +349,7 @@ impl World {
     }
 
     /// Ends a connection from the client's side and frees both ends.
-    pub fn close(&mut self, [client, server]: [QpId; 2]) {
+    pub(crate) fn close(&mut self, [client, server]: [QpId; 2]) {
         self.device(CLIENT).disconnect(client);
         assert_eq!(self.disconnected(CLIENT, client), Disconnect::Local);
         self.disconnected(SERVER, server);
@@ -350,7 +358,7 @@ impl World {
     }
 
     /// Nothing of the pools is in use: no request and no registration holds memory any more.
-    pub fn assert_nothing_held(&mut self) {
+    pub(crate) fn assert_nothing_held(&mut self) {
         for side in &mut self.sides {
             side.events.clear();
             assert_eq!(side.device.pool().in_use(), 0);
@@ -358,12 +366,12 @@ impl World {
     }
 }
 
-pub fn pattern(n: usize, seed: u8) -> u8 {
+pub(crate) fn pattern(n: usize, seed: u8) -> u8 {
     (n as u8).wrapping_mul(31).wrapping_add((n >> 8) as u8) ^ seed
 }
 
 /// A part of what the peer offered.
-pub fn part(of: RemoteSegment, from: u64, length: u32) -> RemoteSegment {
+pub(crate) fn part(of: RemoteSegment, from: u64, length: u32) -> RemoteSegment {
     RemoteSegment {
         offset: of.offset + from,
         length,

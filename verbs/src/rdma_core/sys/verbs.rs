@@ -344,12 +344,8 @@ pub struct ibv_async_event {
 mod constants {
     use std::ffi::{c_int, c_uint};
 
-    pub const IBV_TRANSPORT_IB: c_int = 0;
     pub const IBV_TRANSPORT_IWARP: c_int = 1;
     pub const IBV_PORT_ACTIVE: c_int = 4;
-    pub const IBV_LINK_LAYER_INFINIBAND: u8 = 1;
-    pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
-    pub const IBV_DEVICE_MEM_WINDOW: c_uint = 1 << 17;
     pub const IBV_DEVICE_MEM_MGT_EXTENSIONS: c_uint = 1 << 21;
     pub const IBV_DEVICE_MEM_WINDOW_TYPE_2A: c_uint = 1 << 23;
     pub const IBV_DEVICE_MEM_WINDOW_TYPE_2B: c_uint = 1 << 24;
@@ -379,8 +375,7 @@ mod constants {
     pub const IBV_WC_REM_INV_REQ_ERR: c_int = 9;
     pub const IBV_WC_REM_ACCESS_ERR: c_int = 10;
     pub const IBV_WC_REM_OP_ERR: c_int = 11;
-    pub const IBV_WC_RETRY_EXC_ERR: c_int = 12;
-    pub const IBV_WC_RNR_RETRY_EXC_ERR: c_int = 13;
+    pub const IBV_WC_IP_CSUM_OK: c_uint = 1 << 2;
     pub const IBV_WC_WITH_INV: c_uint = 1 << 3;
     pub const IBV_EVENT_CQ_ERR: c_int = 0;
     pub const IBV_EVENT_QP_FATAL: c_int = 1;
