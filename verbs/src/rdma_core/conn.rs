@@ -224,7 +224,7 @@ impl Conn {
     /// Posts a receive, now or when there is a queue pair.
     ///
     /// # Errors
-    /// The device refuses it. The receive stays here, as if posted: who knows what the device knows.
+    /// The device refuses it. The receive stays here, as if posted: nobody knows what it has kept.
     pub(super) fn post_receive(&mut self, receive: Receive) -> io::Result<()> {
         self.receives.push_back(receive);
         match self.queue_pair().is_null() {

@@ -14,8 +14,8 @@ use super::sys::{self, Libraries};
 enum Owner {
     /// `ibv_open_device`
     Opened,
-    /// `rdma_get_devices`: identifiers of the connection manager use the very same context. The list
-    /// keeps it from going away.
+    /// `rdma_get_devices`: identifiers of the connection manager use the very same context. The
+    /// list keeps it from going away.
     Listed(*mut *mut sys::ibv_context),
 }
 
@@ -224,7 +224,7 @@ unsafe fn device_name(device: *const sys::ibv_device) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The answer of a function that returns zero or an error number (or its negative: providers differ).
+/// The answer of a function that returns zero or an error number, or its negative: providers differ.
 pub(super) fn errno(status: c_int) -> io::Result<()> {
     match status {
         0 => Ok(()),

@@ -1,4 +1,25 @@
 //! Real RDMA devices: `libibverbs` and `librdmacm`, loaded at run time.
+//!
+//! A program that has this starts on machines without the libraries; [`open()`] and
+//! [`report::devices`] say what is missing. RoCE, InfiniBand and iWARP hardware should work alike;
+//! tried are the kernel's soft devices, `rxe` and `siw`.
+//!
+//! From bottom to top: `sys` declares the C interface and loads it; `context`, `objects` and `cm`
+//! own its objects; `memory` registers the pool's arenas, `regions` what a peer may reach; `queue`
+//! says who owns what is posted; `conn` is a connection, and the place where the order is that
+//! makes taking one down memory-safe; `post`, `manager` and `progress` are the device's work,
+//! `device` its face to the model, `open` its beginning.
+//!
+//! How memory is offered ([`Registration`]) follows from what the device can do ([`Capabilities`]),
+//! or is chosen. What to know about devices:
+//!
+//! - Counts of bytes on the wire are of payload: no device tells of its framing.
+//! - Private data arrives padded with zeroes to a fixed length, except over iWARP.
+//! - On siw, and there alone, [`Device::poll`](crate::Device::poll) blocks while TCP connects.
+//! - On siw, a peer can read what it was offered for writing: the driver does not check that right.
+//! - On rxe, a peer that invalidates a handle twice makes the kernel (6.12) follow a null pointer.
+//!   This device never does it, and frees windows that the peer has not invalidated, lest a late
+//!   answer does.
 #![allow(unsafe_code)]
 
 mod addresses;

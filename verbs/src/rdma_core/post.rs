@@ -343,8 +343,8 @@ impl Verbs {
 }
 
 /// A sink with a handle of its own. On iWARP the Read Request carries it to the peer (RFC 5040,
-/// section 4.4), so it must cover the sink and nothing else: an RDMA NIC wants it to be one that the
-/// peer may write, and siw, which needs no such right, lets the peer read by any handle.
+/// section 4.4), so it must cover the sink and nothing else: an RDMA NIC wants it to be one that
+/// the peer may write, and siw, which needs no such right, lets the peer read by any handle.
 fn exposed_sink(
     conn: &Conn,
     mut sink: Buf,

@@ -13,8 +13,9 @@ use verbs::{
     Time, WorkError, WrId,
 };
 
-/// Nothing here takes this long, unless a wake-up was lost.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
+/// Nothing here takes this long, unless a wake-up was lost. (A lost packet of InfiniBand's
+/// connection manager is sent again after four seconds.)
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Tokens of one device.
 const TOKENS: usize = 1 << 20;
 pub(crate) const CLIENT: usize = 0;
