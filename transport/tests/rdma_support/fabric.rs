@@ -120,6 +120,7 @@ pub fn attributes() -> Attributes {
         max_inbound_reads: 16,
         max_outbound_reads: 16,
         max_private_data: 56,
+        remote_invalidation: true,
     }
 }
 
