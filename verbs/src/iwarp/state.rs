@@ -316,7 +316,7 @@ impl State {
             self.with(index, self.now, |conn, _| conn.close());
             return;
         }
-        if live && conn.readable {
+        if (live || draining) && conn.readable {
             // It used up its turn.
             self.enqueue(index);
         }
