@@ -70,6 +70,9 @@ impl Conn {
         let Some(socket) = &self.socket else {
             return Ok(());
         };
+        if self.endpoint.is_flushed() {
+            return Ok(());
+        }
         self.endpoint.invalidate(&mut cx.out())?;
         while self.writable {
             let mut slices = Slices::new();
