@@ -338,8 +338,7 @@ impl Verbs {
                 Ok(())
             }
             CmEventKind::DeviceRemoved => {
-                self.gone = true;
-                self.lose(qp);
+                self.device_gone();
                 Ok(())
             }
             CmEventKind::ConnectRequest(_) | CmEventKind::Other(_) => Ok(()),

@@ -23,7 +23,10 @@ impl Verbs {
         if self.busy && self.now >= self.look_at_all {
             self.look_at_all = self.now + LOOK_AT_ALL;
             (self.ready.cm, self.ready.asynchronous) = (true, true);
+            // Nobody arms, which is when those that are gone are forgotten otherwise.
+            self.hot.retain(|qp| self.conns.contains_key(&qp.0));
         }
+        self.bind_waiting();
         if std::mem::take(&mut self.ready.cm) {
             self.take_cm_events();
         }
@@ -210,7 +213,7 @@ impl Verbs {
     }
 
     /// The device took a connection with it.
-    pub(super) fn lose(&mut self, qp: QpId) {
+    fn lose(&mut self, qp: QpId) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
         };

@@ -260,3 +260,113 @@ pub(super) fn entries(path: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine with everything.
+    fn complete() -> Report {
+        let port = PortReport {
+            number: 1,
+            state: "ACTIVE".to_owned(),
+            link_layer: "Ethernet".to_owned(),
+            rate: "100 Gb/sec (4X EDR)".to_owned(),
+        };
+        let capabilities = Capabilities {
+            kind: caps::Kind::Adapter,
+            max_qp_wr: 1,
+            max_qp: 1,
+            max_cqe: 1,
+            max_sge: 1,
+            max_sge_rd: 1,
+            max_mr: 1,
+            max_mr_size: 1,
+            max_mw: 1,
+            max_inbound_reads: 1,
+            max_outbound_reads: 1,
+            max_message: 1,
+            windows_2b: true,
+            windows_2a: false,
+            invalidation: true,
+        };
+        Report {
+            libraries: Ok(()),
+            modules: MODULES
+                .map(|(name, needed)| Module {
+                    name,
+                    needed,
+                    loaded: needed,
+                })
+                .to_vec(),
+            nodes: vec![Node {
+                path: "/dev/infiniband/rdma_cm".into(),
+                usable: Ok(()),
+            }],
+            memlock: Memlock {
+                soft: None,
+                hard: None,
+            },
+            devices: vec![DeviceReport {
+                name: "mlx5_0".to_owned(),
+                interface: None,
+                addresses: Vec::new(),
+                ports: vec![port],
+                capabilities: Ok(capabilities),
+            }],
+        }
+    }
+
+    #[test]
+    fn each_thing_that_is_missing_is_named() {
+        assert_eq!(complete().problems(), Vec::<String>::new());
+        type Spoil = fn(&mut Report);
+        let spoil: [(&str, Spoil); 7] = [
+            ("libibverbs.so.1", |report| {
+                report.libraries = Err(LoadError::Library {
+                    library: sys::load::LIBIBVERBS,
+                    reason: "not found".to_owned(),
+                });
+            }),
+            ("modprobe rdma_ucm", |report| {
+                report.modules[1].loaded = false
+            }),
+            ("rdma_cm cannot be used: not yours", |report| {
+                report.nodes[0].usable = Err("not yours".to_owned());
+            }),
+            ("8388608 bytes", |report| {
+                report.memlock.soft = Some(8 << 20)
+            }),
+            ("rdma link add", |report| report.devices.clear()),
+            ("no port of device mlx5_0", |report| {
+                report.devices[0].ports[0].state = "DOWN".to_owned();
+            }),
+            ("mlx5_0 cannot be opened: why", |report| {
+                report.devices[0].capabilities = Err("why".to_owned());
+            }),
+        ];
+        for (words, spoil) in spoil {
+            let mut report = complete();
+            spoil(&mut report);
+            let problems = report.problems();
+            assert!(
+                problems.len() == 1 && problems[0].contains(words),
+                "{problems:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn windows_are_used_where_they_can_be_ended() {
+        let mut can = complete().devices[0].capabilities.clone().unwrap();
+        assert_eq!(can.best(), super::super::Registration::Windows);
+        assert!(can.remote_invalidation(can.best()));
+        can.invalidation = false;
+        assert_eq!(can.best(), super::super::Registration::PerCall);
+        assert!(!can.remote_invalidation(can.best()));
+        assert!(
+            !can.registrations()
+                .any(|one| one == super::super::Registration::Windows)
+        );
+    }
+}

@@ -152,3 +152,30 @@ pub fn library() -> Result<&'static Libraries, LoadError> {
     });
     loaded.as_ref().map_err(Clone::clone)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_named_with_its_packages() {
+        let error = open("libno-such-thing.so.1")
+            .err()
+            .map(|error| error.to_string());
+        let error = error.unwrap_or_default();
+        assert!(error.contains("libno-such-thing.so.1"), "{error}");
+        assert!(error.contains("librdmacm1"), "{error}");
+    }
+
+    #[test]
+    fn a_library_that_is_too_old_is_told_by_what_it_lacks() {
+        // The C library is always there, and has none of these.
+        let library = open("libc.so.6").expect("the C library");
+        let missing = Verbs::load(&library).err();
+        let expected = LoadError::Symbol {
+            library: LIBIBVERBS,
+            symbol: "ibv_get_device_list",
+        };
+        assert_eq!(missing, Some(expected));
+    }
+}
