@@ -56,6 +56,7 @@ impl Drop for Pd {
 pub(super) struct Mr {
     pd: Arc<Pd>,
     raw: NonNull<sys::ibv_mr>,
+    given_up: bool,
 }
 
 // SAFETY: as for `Pd`. What the registration lets the device do with the memory does not depend on
@@ -82,6 +83,7 @@ impl Mr {
         Ok(Self {
             pd: Arc::clone(pd),
             raw: made(raw)?,
+            given_up: false,
         })
     }
 
@@ -103,10 +105,26 @@ impl Mr {
     ///
     /// # Errors
     /// It goes on: the memory must never be freed.
-    pub(super) fn deregister(self) -> io::Result<()> {
-        // SAFETY: made in `new`, and given up here: `self` is consumed.
-        let status = unsafe { (self.pd.context.libraries().verbs.ibv_dereg_mr)(self.raw()) };
-        errno(status)
+    pub(super) fn deregister(mut self) -> io::Result<()> {
+        self.give_up()
+    }
+
+    fn give_up(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.given_up, true) {
+            return Ok(());
+        }
+        // SAFETY: made in `new`, and given up here, once.
+        errno(unsafe { (self.pd.context.libraries().verbs.ibv_dereg_mr)(self.raw()) })
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        if let Err(error) = self.give_up() {
+            // Nobody can be told to keep the memory, which the device may still write.
+            tracing::error!(%error, "memory is still registered, and about to be freed");
+            std::process::abort();
+        }
     }
 }
 
@@ -114,6 +132,7 @@ impl Mr {
 pub(super) struct Mw {
     pd: Arc<Pd>,
     raw: NonNull<sys::ibv_mw>,
+    given_up: bool,
 }
 
 // SAFETY: as for `Mr`.
@@ -127,6 +146,7 @@ impl Mw {
         Ok(Self {
             pd: Arc::clone(pd),
             raw: made(raw)?,
+            given_up: false,
         })
     }
 
@@ -143,10 +163,25 @@ impl Mw {
     ///
     /// # Errors
     /// It goes on.
-    pub(super) fn free(self) -> io::Result<()> {
+    pub(super) fn free(mut self) -> io::Result<()> {
+        self.give_up()
+    }
+
+    fn give_up(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.given_up, true) {
+            return Ok(());
+        }
         let dealloc = self.pd.context.ops().dealloc_mw.ok_or_else(unsupported)?;
-        // SAFETY: made in `new`, and given up here: `self` is consumed.
+        // SAFETY: made in `new`, and given up here, once.
         errno(unsafe { dealloc(self.raw()) })
+    }
+}
+
+impl Drop for Mw {
+    fn drop(&mut self) {
+        if let Err(error) = self.give_up() {
+            tracing::warn!(%error, "memory window not freed");
+        }
     }
 }
 
