@@ -82,7 +82,10 @@ fn device_work_is_what_rfc_8166_prescribes() {
     for row in [read, write] {
         near(row, "registrations", 1.0, 0.1);
         near(row, "invalidations", 1.0, 0.1);
-        assert!(row["wire_bytes"].as_f64().unwrap() > 65536.0);
+        match compare_device().starts_with("verbs") {
+            true => assert!(row["wire_bytes"].is_null(), "{row:#}"),
+            false => assert!(row["wire_bytes"].as_f64().unwrap() > 65536.0),
+        }
         assert_eq!(row["device"], compare_device());
     }
     for row in &rows {

@@ -253,8 +253,7 @@ fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
         interrupts_requester: per_call(tally.did.client.interrupts),
         interrupts_responder: per_call(tally.did.server.interrupts),
         copied_bytes: per_call(total.copied_bytes),
-        // Not all devices see what they put on the wire.
-        wire_bytes: per_call(total.wire_bytes_sent).filter(|&bytes| bytes > 0.0),
+        wire_bytes: per_call(total.wire_bytes_sent).filter(|_| rig.counts_wire()),
         floor_p50_us: floors.latency.p50_us(),
         floor_spread: spread(floors.rounds.clone()),
         floor_ratio: weighted_median(tally.ratios).filter(|_| !cell.slowed),

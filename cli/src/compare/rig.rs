@@ -10,6 +10,7 @@ use crate::compare::latency::Latency;
 use crate::compare::op::{Op, Target};
 use crate::compare::server_process::USAGE;
 use crate::compare::usage::{Both, Usage};
+use crate::device::DeviceName;
 use crate::failure::{Context, Failure};
 use crate::transport::Mounted;
 
@@ -45,6 +46,7 @@ pub(crate) struct Rig {
     pub(crate) conveyance: &'static str,
     /// Device, if there is one.
     pub(crate) device: Option<String>,
+    verbs: bool,
     mounted: Mounted,
     target: Target,
     server: ChildProcess,
@@ -58,7 +60,7 @@ impl Rig {
     /// The server refuses.
     pub(crate) fn new(
         serves: Serves,
-        device: &str,
+        name: &DeviceName,
         server: ChildProcess,
         mounted: Mounted,
         largest: u32,
@@ -66,16 +68,23 @@ impl Rig {
         let target = Target::create(&mounted, largest);
         let target = mounted.reached.runtime.block_on(target)?;
         let (conveyance, device) = match serves {
-            Serves::V1 => ("v1", Some(device.to_owned())),
+            Serves::V1 => ("v1", Some(name.to_string())),
             Serves::Tcp | Serves::Floor => ("tcp", None),
         };
         Ok(Self {
             conveyance,
+            verbs: serves == Serves::V1 && matches!(name, DeviceName::Verbs(_)),
             device,
             mounted,
             target,
             server,
         })
+    }
+
+    /// Whether its bytes on the wire are counted: a verbs device's hardware, or kernel, does not
+    /// tell what answers to RDMA Reads and its own framing took.
+    pub(crate) fn counts_wire(&self) -> bool {
+        !self.verbs
     }
 
     /// Keeps its server from running while others are measured.

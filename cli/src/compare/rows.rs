@@ -65,7 +65,7 @@ pub(crate) struct Row {
     pub(crate) interrupts_responder: Option<f64>,
     /// Bytes copied in user space per operation, both sides.
     pub(crate) copied_bytes: Option<f64>,
-    /// Bytes on the wire per operation, both directions.
+    /// Bytes on the wire per operation, both directions; null for verbs devices.
     pub(crate) wire_bytes: Option<f64>,
     /// Median of a raw TCP ping-pong with as many bytes each way.
     pub(crate) floor_p50_us: Option<f64>,

@@ -124,11 +124,5 @@ fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
         port: Some(address.port()),
         path: EXPORT.to_vec(),
     };
-    Rig::new(
-        serves,
-        &args.device.to_string(),
-        child,
-        access.mount(&url)?,
-        largest,
-    )
+    Rig::new(serves, &args.device, child, access.mount(&url)?, largest)
 }

@@ -146,7 +146,7 @@ fn row(
         interrupts_requester: per_copy(tally.did.client.interrupts),
         interrupts_responder: per_copy(tally.did.server.interrupts),
         copied_bytes: per_copy(did.copied_bytes),
-        wire_bytes: per_copy(did.wire_bytes_sent).filter(|&bytes| bytes > 0.0),
+        wire_bytes: per_copy(did.wire_bytes_sent).filter(|_| rig.counts_wire()),
         floor_p50_us: None,
         floor_spread: None,
         floor_ratio: None,

@@ -17,6 +17,11 @@ pub(crate) const DELAY: Duration = Duration::from_millis(1);
 const COUNT: u32 = 21;
 /// Calls over one link before the other has its turn.
 const TURN: u32 = 3;
+/// Standard error of a figure below which no more calls are made, round trips: a machine that does
+/// other work needs more of them.
+const ERROR: f64 = 0.03;
+/// Most turns of each link.
+const MAX_TURNS: u32 = 70;
 
 /// A short link and a long one. This program makes them of device middleware, each under rigs of
 /// its own; or the network is both in turn, under the same rigs.
@@ -68,12 +73,21 @@ pub(crate) fn measure(
 ) -> Result<(), Failure> {
     let mut links = Links::new(setting, delay)?;
     let conveyances: Vec<&str> = links.rigs[0].iter().map(|rig| rig.conveyance).collect();
-    let count = setting.args.count.unwrap_or(COUNT).min(COUNT);
+    let asked = setting.args.count;
+    let fewest = asked.unwrap_or(COUNT).min(COUNT).div_ceil(TURN);
+    let most = if asked.is_some() { fewest } else { MAX_TURNS };
     for &op in ops {
         let none = || [Latency::new(), Latency::new()];
         let mut latencies: Vec<[Latency; 2]> = conveyances.iter().map(|_| none()).collect();
         // In turns, so that what disturbs one disturbs the other.
-        for _ in 0..count.div_ceil(TURN) {
+        let exact = |latencies: &[[Latency; 2]]| {
+            let errors = latencies.iter().map(|both| error(both, delay));
+            errors.fold(0.0, f64::max) < ERROR
+        };
+        for turns in 0..most {
+            if turns >= fewest && exact(&latencies) {
+                break;
+            }
             for link in [0, 1] {
                 for (rig, latencies) in links.over(link)?.iter_mut().zip(&mut latencies) {
                     turn(rig, op, setting.mode, &mut latencies[link])?;
@@ -114,9 +128,35 @@ fn slope(near_us: f64, far_us: f64, delay: Duration) -> f64 {
     (far_us - near_us) / (2.0 * delay.as_secs_f64() * 1e6)
 }
 
+/// Standard error of the slope between two links' medians: for a median of `n` values it is about
+/// 0.93 of the width of their middle half, over the root of `n` (as for a normal distribution).
+fn error([near, far]: &[Latency; 2], delay: Duration) -> f64 {
+    let of_median = |latency: &Latency| {
+        let quartiles = latency.percentile_us(75.0).zip(latency.percentile_us(25.0));
+        let width = quartiles.map_or(f64::INFINITY, |(upper, lower)| upper - lower);
+        0.93 * width / (latency.count() as f64).sqrt()
+    };
+    of_median(near).hypot(of_median(far)) / (2.0 * delay.as_secs_f64() * 1e6)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_calls_make_a_disturbed_figure_more_exact() {
+        let delay = Duration::from_millis(1);
+        let times = |noise: u64, count: u64| {
+            let mut latency = Latency::new();
+            (0..count).for_each(|n| latency.record(Duration::from_micros(2000 + noise * (n % 5))));
+            latency
+        };
+        let of = |noise, count| error(&[times(noise, count), times(noise, count)], delay);
+        assert!(of(10, 21) < ERROR, "a quiet machine");
+        assert!(of(200, 21) > ERROR, "a busy one");
+        assert!(of(200, 21) > of(200, 210) && of(200, 210) < ERROR);
+        assert!(error(&[Latency::new(), Latency::new()], delay).is_infinite());
+    }
 
     #[test]
     fn two_round_trips_take_four_times_the_added_delay() {
