@@ -25,6 +25,8 @@ pub(crate) enum DeviceName {
     Iwarp,
     /// `verbs` or `verbs:NAME`: an RDMA device of this machine.
     Verbs(Option<String>),
+    /// `sim`: a simulation. `compare` has one; nothing that is to be reached from elsewhere has.
+    Sim,
 }
 
 impl FromStr for DeviceName {
@@ -46,6 +48,7 @@ impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Iwarp => f.write_str("iwarp"),
+            Self::Sim => f.write_str("sim"),
             Self::Verbs(None) => f.write_str("verbs"),
             Self::Verbs(Some(name)) => write!(f, "verbs:{name}"),
         }
@@ -99,6 +102,7 @@ impl DeviceChoice {
     /// It is not there, or cannot do what is asked.
     pub(crate) fn open(&self, link: Option<Shaper>, crc: bool) -> Result<AnyDevice, Failure> {
         match &self.name {
+            DeviceName::Sim => Err(Failure::usage("device sim: only `compare` takes it")),
             DeviceName::Iwarp => {
                 if let Policy(Some(way)) = self.registration {
                     let text = format!("registration {way}: only verbs devices have a choice");

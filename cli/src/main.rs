@@ -15,6 +15,7 @@ mod output;
 mod ping;
 mod progress;
 mod serve;
+mod sim;
 mod transport;
 
 use std::process::ExitCode;
@@ -26,7 +27,10 @@ use failure::Failure;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    logging::start(cli.verbose);
+    // What a simulated host warns of is no warning to whoever simulates it.
+    if cli.verbose > 0 || !matches!(cli.command, Command::Sim(_)) {
+        logging::start(cli.verbose);
+    }
     match run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -44,6 +48,7 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Compare(args) => compare::run(args),
+        Command::Sim(args) => sim::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Ping(args) => ping::run(args),

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use nfs_binding::client::{Mount3, Nfs3, RpcClient};
 use nfs_binding::fs::FileSystem;
 use nfs_binding::proto::{
-    CreateArgs, CreateHow, Data, DirOp, FileHandle, MountArgs, MountPath, Name, ReadArgs,
-    SetAttributes, Stable, WriteArgs,
+    CreateArgs, CreateHow, Data, DirOp, FileHandle, HandleArgs, MountArgs, MountPath, Name,
+    ReadArgs, SetAttributes, Stable, WriteArgs,
 };
 use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
 use rpc_transport::{Client, ClientOptions, ClientPort};
@@ -36,6 +36,8 @@ const LIMIT: Time = Time::from_nanos(1_000_000_000_000);
 pub enum Operation {
     /// NULL.
     Null,
+    /// GETATTR.
+    Getattr,
     /// READ of so many bytes.
     Read(u32),
     /// WRITE of so many bytes, FILE_SYNC.
@@ -231,6 +233,11 @@ async fn make(
     let offset = 0;
     match operation {
         Operation::Null => nfs.null(&()).await.map_err(failed("NULL")),
+        Operation::Getattr => {
+            let got = nfs.getattr(&HandleArgs { object: file }).await;
+            let got = got.map_err(failed("GETATTR"))?;
+            got.map(drop).map_err(|no| failed("GETATTR")(no.status))
+        }
         Operation::Read(count) => {
             let args = ReadArgs {
                 file,

@@ -69,13 +69,16 @@ client has one processor and the servers another, as on two machines.
                work the devices of both sides did per operation (Reads and Writes are RDMA)
   intr cl/srv  times the client or the server slept and had to be woken
   copied B     bytes copied in user space, both sides
-  wire B       bytes on the wire, both directions, the device's own framing included
+  wire B       bytes on the wire, both directions, the device's own framing included; none
+               for verbs devices, which do not count them
 
 When the floor itself moves from round to round, the machine did other work as well; a line
 below the tables then says by how much.")]
 pub(crate) struct CompareArgs {
-    /// Device under RPC-over-RDMA: iwarp, verbs or verbs:NAME (see `rpcrdma devices`)
-    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Iwarp)]
+    /// Device under RPC-over-RDMA: iwarp, verbs or verbs:NAME (see `rpcrdma devices`); or sim, for
+    /// exact counts of what each reply has to wait for, in a simulation
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Iwarp,
+          value_parser = device_or_sim)]
     pub(crate) device: DeviceName,
 
     /// How a verbs device offers memory to its peer: auto (the best it can do), windows, per-call
@@ -150,6 +153,13 @@ pub(crate) struct CompareArgs {
     /// Write the rows as JSON to FILE; `-` is standard output, and then no tables are printed
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+fn device_or_sim(text: &str) -> Result<DeviceName, String> {
+    match text {
+        "sim" => Ok(DeviceName::Sim),
+        _ => text.parse(),
+    }
 }
 
 /// What a child process serves.

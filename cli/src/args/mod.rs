@@ -5,6 +5,7 @@ mod devices;
 mod files;
 mod ping;
 mod serve;
+mod sim;
 pub(crate) mod units;
 
 use clap::{Parser, Subcommand};
@@ -16,6 +17,7 @@ pub(crate) use files::{
 };
 pub(crate) use ping::{PingArgs, PingOp};
 pub(crate) use serve::ServeArgs;
+pub(crate) use sim::SimArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,6 +54,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure what NFS operations cost over TCP and over RDMA, and print it as tables
     Compare(CompareArgs),
+    /// Run clients and servers in a simulation, with faults that follow from a seed
+    Sim(SimArgs),
     /// Export directories over RDMA and TCP, until interrupted
     Serve(ServeArgs),
     /// List RDMA devices, what each can do, and what is missing for those of this machine

@@ -13,6 +13,7 @@ mod rows;
 mod sample_tree;
 mod server_process;
 mod set;
+mod simulated;
 mod table;
 mod tree;
 mod trips;
@@ -49,6 +50,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let ops = ops(args)?;
     // Before anything is measured: a file that cannot be written would waste it all.
     let json = args.json.as_deref().map(Json::open).transpose()?;
+    if args.device == DeviceName::Sim {
+        return simulate(args, &ops, json);
+    }
     let network = args.set_delay.as_deref();
     let network = network.map(|command| Network::new(command, args.delay.0));
     let network = network.transpose()?;
@@ -70,6 +74,21 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// The same in a simulation, where nothing of this machine matters.
+fn simulate(args: &CompareArgs, ops: &[Op], json: Option<Json>) -> Result<(), Failure> {
+    if args.busy_poll || args.explain || args.set_delay.is_some() {
+        let text = "--device sim: not with --busy-poll, --explain or --set-delay";
+        return Err(Failure::usage(text));
+    }
+    let rows = simulated::rows(args, ops)?;
+    let to_stdout = matches!(json, Some(Json::Stdout));
+    json.map_or(Ok(()), |json| json.write(&rows))?;
+    match to_stdout {
+        true => Ok(()),
+        false => simulated::print(args, &rows),
+    }
 }
 
 /// How everything is measured that is not said otherwise. This process gets its processor here.
@@ -214,7 +233,7 @@ fn print(setting: &Setting<'_>, device: &str, rows: &[Row]) -> Result<(), Failur
         .map_or(String::new(), |rate| format!(", {rate}bit/s each way"));
     let crc = match args.device {
         DeviceName::Iwarp => format!(", CRC {}", args.crc.name()),
-        DeviceName::Verbs(_) => String::new(),
+        DeviceName::Verbs(_) | DeviceName::Sim => String::new(),
     };
     output::line(format_args!(
         "NFS over TCP and over RPC-over-RDMA version 1 (device {device}{crc}), {delay}{rate}.\n"

@@ -1,0 +1,57 @@
+//! Options of `sim`.
+
+use std::ops::Range;
+
+use clap::Args;
+
+/// Run clients and servers in a simulation, with faults that follow from a seed, and check them.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each seed is a run of its own: a server and up to three clients, with NFS and a file system in
+memory, joined by a simulated network on a virtual clock. The seed chooses the hosts, their options,
+what they do, and what goes wrong. The same seed is the same run, byte for byte, on any machine.
+
+Checked are, at every step: that no peer is overrun, that memory is reached only as it was offered
+and only while its call lasts, and that credits are kept to; and at the end: that every call has
+ended, that every resource is back, and that the files hold what clients were told they hold.
+
+A seed that finds something is printed with the command that runs it again.")]
+pub(crate) struct SimArgs {
+    /// Run this seed
+    #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "threads"])]
+    pub(crate) seed: Option<u64>,
+
+    /// Run the seeds from A on, up to B, B not included
+    #[arg(long, value_name = "A..B", value_parser = range, default_value = "0..1000")]
+    pub(crate) seeds: Range<u64>,
+
+    /// Print what the seed chose, and everything that happened
+    #[arg(long, requires = "seed")]
+    pub(crate) explain: bool,
+
+    /// Seeds to run at the same time, instead of one on each processor
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) threads: Option<u16>,
+}
+
+fn range(text: &str) -> Result<Range<u64>, String> {
+    let numbers = text.split_once("..");
+    let numbers = numbers.and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    match numbers {
+        Some((first, end)) if first < end => Ok(first..end),
+        _ => Err(format!("`{text}` is no range: write for instance 0..1000")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_a_first_seed_and_an_end_after_it() {
+        assert_eq!(range("3..10"), Ok(3..10));
+        for wrong in ["", "3", "3..", "..3", "3..3", "10..3", "a..b", "-1..3"] {
+            assert!(range(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `sim`: seeds of the simulator.
+
+use std::thread;
+
+use rpcrdma_sim::{Report, run as run_seed, sweep};
+
+use crate::args::SimArgs;
+use crate::failure::Failure;
+use crate::output;
+
+/// Runs seeds, and prints what they found.
+///
+/// # Errors
+/// A seed found something, or standard output cannot be written to.
+pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
+    match args.seed {
+        Some(seed) => one(seed, args.explain),
+        None => many(args),
+    }
+}
+
+/// The command that runs a seed again, with everything that happens.
+fn again(seed: u64) -> String {
+    format!("rpcrdma sim --seed {seed} --explain")
+}
+
+fn one(seed: u64, explain: bool) -> Result<(), Failure> {
+    let report = run_seed(seed, explain);
+    output::bytes(report.log.as_bytes())?;
+    for violation in &report.violations {
+        output::line(format_args!("violation {violation}"))?;
+    }
+    output::line(format_args!(
+        "seed {seed}: {} calls, {} of them without results, {} faults, {} events in {} s of \
+         virtual time",
+        report.calls, report.failures, report.faults, report.happenings, report.took
+    ))?;
+    match report.violations.len() {
+        0 => Ok(()),
+        count => Err(Failure::Work(format!(
+            "seed {seed}: {count} violations; once more: {}",
+            again(seed)
+        ))),
+    }
+}
+
+fn many(args: &SimArgs) -> Result<(), Failure> {
+    let processors = || thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.map_or_else(processors, usize::from);
+    let mut written = Ok(());
+    let summary = sweep(args.seeds.clone(), threads, |report| {
+        written = found(&report);
+        written.is_ok()
+    });
+    written?;
+    output::line(format_args!(
+        "{} seeds in {:.1} s, {:.0} a second: {} calls, {} of them without results, {} faults, {} \
+         events",
+        summary.seeds,
+        summary.took.as_secs_f64(),
+        summary.rate(),
+        summary.calls,
+        summary.failures,
+        summary.faults,
+        summary.happenings
+    ))?;
+    match summary.failed {
+        0 => output::line("no violation"),
+        failed => Err(Failure::Work(format!("{failed} seeds found violations"))),
+    }
+}
+
+fn found(report: &Report) -> Result<(), Failure> {
+    let Some(violation) = report.violations.first() else {
+        return Ok(());
+    };
+    output::line(format_args!("seed {}: {violation}", report.seed))?;
+    output::line(format_args!("  once more: {}", again(report.seed)))
+}

@@ -1,0 +1,44 @@
+//! `sim` runs seeds, and `compare --device sim` counts.
+
+mod common;
+
+use common::{Finished, run};
+use serde_json::Value;
+
+#[test]
+fn a_seed_is_explained_in_the_same_words_each_time() {
+    let explained = || run(["sim", "--seed", "17", "--explain"]).ok();
+    let first: Finished = explained();
+    assert!(first.stdout.contains("seed 17: "), "{first:?}");
+    assert!(first.stdout.contains("posts Send of"), "{first:?}");
+    assert_eq!(first.stdout, explained().stdout);
+    assert_eq!(first.stderr, "");
+}
+
+#[test]
+fn seeds_are_counted_and_their_rate_is_told() {
+    let finished = run(["sim", "--seeds", "100..110", "--threads", "2"]).ok();
+    assert!(finished.stdout.starts_with("10 seeds in "), "{finished:?}");
+    assert!(finished.stdout.contains(" a second: "), "{finished:?}");
+    assert!(finished.stdout.contains("no violation"), "{finished:?}");
+}
+
+/// The figures of version 1 in the round-trip issues document, section 2.2.
+#[test]
+fn the_simulated_comparison_counts_what_replies_wait_for() {
+    let args = ["compare", "--device", "sim", "--sizes", "8k", "--json", "-"];
+    let rows: Vec<Value> = serde_json::from_str(&run(args).ok().stdout).unwrap();
+    let counts = |op: &str| {
+        let row = rows.iter().find(|row| row["op"] == op).unwrap();
+        let count = |key: &str| row[key].as_f64().unwrap();
+        [
+            count("round_trips"),
+            count("interrupts_requester"),
+            count("interrupts_responder"),
+            count("registrations"),
+        ]
+    };
+    assert_eq!(counts("null"), [1.0, 1.0, 1.0, 0.0]);
+    assert_eq!(counts("read"), [1.0, 1.0, 1.0, 1.0]);
+    assert_eq!(counts("write"), [2.0, 1.0, 2.0, 1.0]);
+}
