@@ -414,14 +414,13 @@ impl Conn {
 
     /// A completion of the send queue.
     fn sent(&mut self, wc: &sys::ibv_wc, out: &mut Out<'_>, cause: &mut Option<Disconnect>) {
-        while let Some((number, posted)) = self.sends.pop_until(wc.wr_id) {
-            let failed = number == wc.wr_id && wc.status != sys::IBV_WC_SUCCESS;
-            if failed {
+        if let Some(posted) = self.sends.complete(wc.wr_id) {
+            if wc.status == sys::IBV_WC_SUCCESS {
+                self.send_succeeded(posted, out, cause);
+            } else {
                 self.in_error = true;
                 note(cause, self.why(wc.status));
                 self.send_failed(posted, work_error(wc.status), out);
-            } else {
-                self.send_succeeded(posted, out, cause);
             }
         }
         self.wants_room = false;
@@ -632,7 +631,7 @@ impl Conn {
         self.deadline = None;
         self.tell_held(out);
         // The device gives nothing back any more: what is left comes back here.
-        while let Some((_, posted)) = self.sends.pop_until(u64::MAX) {
+        while let Some(posted) = self.sends.give_up() {
             self.send_failed(posted, WorkError::Flushed, out);
         }
         for (id, ..) in std::mem::take(&mut self.deferred) {
@@ -677,7 +676,7 @@ impl Conn {
 impl Drop for Conn {
     fn drop(&mut self) {
         drop(self.take_down());
-        while let Some((_, posted)) = self.sends.pop_until(u64::MAX) {
+        while let Some(posted) = self.sends.give_up() {
             if let Work::Read(landing, Some(mr)) = posted.work
                 && mr.deregister().is_err()
             {

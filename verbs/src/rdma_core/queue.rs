@@ -141,15 +141,21 @@ pub(super) struct Request {
 }
 
 /// A send queue. Requests have numbers, from 0.
+///
+/// Each has a completion of its own, but for bindings of windows. These are done when a later
+/// request is. Nothing else follows from a completion: siw tells of Sends and Writes that were
+/// posted after a Read before it tells of that Read.
 #[derive(Default)]
 pub(super) struct SendQueue {
-    posted: VecDeque<Posted>,
+    /// From the oldest that is not done; nothing in the place of one that is.
+    posted: VecDeque<Option<Posted>>,
     first: u64,
     /// Of those posted, the signaled ones.
     awaited: usize,
 }
 
 impl SendQueue {
+    /// Places that are taken, those before and after the oldest that is not done included.
     pub(super) fn len(&self) -> usize {
         self.posted.len()
     }
@@ -175,19 +181,44 @@ impl SendQueue {
 
     pub(super) fn push(&mut self, posted: Posted) {
         self.awaited += usize::from(posted.signaled);
-        self.posted.push_back(posted);
+        self.posted.push_back(Some(posted));
     }
 
-    /// The oldest request, if its number is at most `number`: completions come in order, and one
-    /// says that all before it are done, too.
-    pub(super) fn pop_until(&mut self, number: u64) -> Option<(u64, Posted)> {
-        if self.first > number {
-            return None;
+    /// Takes the request of a completion, if it is there.
+    pub(super) fn complete(&mut self, number: u64) -> Option<Posted> {
+        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let done = self.posted.get_mut(index)?.take();
+        for earlier in self.posted.iter_mut().take(index) {
+            if matches!(
+                earlier,
+                Some(Posted {
+                    work: Work::Bind,
+                    ..
+                })
+            ) {
+                *earlier = None;
+            }
         }
-        let posted = self.posted.pop_front()?;
-        self.awaited -= usize::from(posted.signaled);
-        self.first += 1;
-        Some((self.first - 1, posted))
+        while matches!(self.posted.front(), Some(None)) {
+            self.posted.pop_front();
+            self.first += 1;
+        }
+        if let Some(done) = &done {
+            self.awaited -= usize::from(done.signaled);
+        }
+        done
+    }
+
+    /// Takes the oldest request, which the device knows nothing of any more.
+    pub(super) fn give_up(&mut self) -> Option<Posted> {
+        while let Some(oldest) = self.posted.pop_front() {
+            self.first += 1;
+            if let Some(posted) = oldest {
+                self.awaited -= usize::from(posted.signaled);
+                return Some(posted);
+            }
+        }
+        None
     }
 }
 
@@ -315,20 +346,44 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_says_that_all_before_it_are_done() {
+    fn requests_are_done_one_by_one_and_in_any_order() {
         let mut queue = SendQueue::default();
         for signaled in [false, true, false, true] {
             queue.push(posted(signaled));
         }
-        assert!(queue.is_awaited());
-        let mut done = Vec::new();
-        while let Some((number, _)) = queue.pop_until(2) {
-            done.push(number);
-        }
-        assert_eq!(done, [0, 1, 2]);
-        assert_eq!((queue.first(), queue.next(), queue.len()), (3, 4, 1));
-        assert!(queue.pop_until(2).is_none(), "the same completion again");
-        assert!(queue.pop_until(3).is_some() && !queue.is_awaited());
+        assert!(queue.complete(2).is_some());
+        assert!(queue.complete(2).is_none(), "the same completion again");
+        assert_eq!((queue.first(), queue.next(), queue.len()), (0, 4, 4));
+        assert!(queue.complete(0).is_some() && queue.is_awaited());
+        assert_eq!((queue.first(), queue.len()), (1, 3));
+        assert!(queue.complete(3).is_some() && queue.is_awaited());
+        assert!(queue.complete(1).is_some() && !queue.is_awaited());
+        assert_eq!((queue.first(), queue.next(), queue.len()), (4, 4, 0));
+        assert!(queue.complete(4).is_none() && queue.complete(0).is_none());
+    }
+
+    #[test]
+    fn a_binding_is_done_when_a_later_request_is() {
+        let mut queue = SendQueue::default();
+        queue.push(posted(true));
+        queue.push(Posted::bind());
+        queue.push(posted(true));
+        queue.push(Posted::bind());
+        assert!(queue.complete(2).is_some());
+        assert!(queue.complete(0).is_some());
+        assert_eq!(
+            (queue.first(), queue.len()),
+            (3, 1),
+            "the last binding is not"
+        );
+        assert!(matches!(
+            queue.give_up(),
+            Some(Posted {
+                work: Work::Bind,
+                ..
+            })
+        ));
+        assert!(queue.give_up().is_none());
     }
 
     #[test]

@@ -218,3 +218,48 @@ fn sends_without_completion_give_their_memory_back() {
     world.close(qps);
     world.assert_nothing_held();
 }
+
+#[test]
+fn a_read_is_not_done_before_its_bytes_are_there() {
+    let mut world = World::new();
+    let qps = world.connected(200, 64);
+    let len = 256 << 10;
+    for seed in 0..8 {
+        let data = world.filled(CLIENT, len, seed).freeze();
+        let source = world.register(CLIENT, qps[CLIENT], Region::RemoteRead(data));
+        world.message(CLIENT, qps, b"go");
+        // What is posted behind the Read may well be done before it.
+        world.read(SERVER, qps[SERVER], 1, source);
+        for n in 0..16 {
+            world.send(
+                SERVER,
+                qps[SERVER],
+                10 + n,
+                &[Bytes::from_static(b"behind")],
+            );
+        }
+        let Ok(Success::Read { sink }) = world.done(SERVER, qps[SERVER], 1) else {
+            panic!("not read")
+        };
+        assert!(
+            sink[..] == expected(len, seed)[..],
+            "read {seed} is not what was offered"
+        );
+        for n in 0..16 {
+            assert!(world.done(SERVER, qps[SERVER], 10 + n).is_ok());
+            assert_eq!(world.receive(CLIENT, qps[CLIENT]), &b"behind"[..]);
+        }
+        let wr = SendWr::Invalidate { stag: source.stag };
+        world
+            .device(CLIENT)
+            .post_send(qps[CLIENT], WrId(1), wr, true)
+            .unwrap();
+        world.done(CLIENT, qps[CLIENT], 1).unwrap();
+        world
+            .device(CLIENT)
+            .reclaim(qps[CLIENT], source.stag)
+            .unwrap();
+    }
+    world.close(qps);
+    world.assert_nothing_held();
+}
