@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nfs_binding::fs::FileSystem;
+use rpc_transport::Retry;
 use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
 use verbs::sim::{Fabric, Faults, Host, NodeId, Random, Turn};
 use verbs::{Buf, Pool, Time};
@@ -31,6 +32,8 @@ const MOST_TURNS: u64 = 3_000_000;
 const PATIENCE: Duration = Duration::from_secs(3_000);
 /// How long connections may take to end after the clients are done.
 const SETTLE: Duration = Duration::from_secs(30);
+/// The longest that an invalidation takes when nothing is lost.
+const FENCE: Duration = Duration::from_secs(1);
 /// Messages that receives are posted for beyond the credits.
 const EXTRA: usize = 8;
 /// Blocks in which a server's memory is taken away.
@@ -62,6 +65,8 @@ struct World {
     alarms: Vec<Alarm>,
     /// Until when hosts stand still: the server's, and each client's.
     paused: Vec<Time>,
+    /// Since when hosts have memory exposed and no call under way.
+    exposed: Vec<Option<Time>>,
     /// Memory that somebody else has.
     greedy: Vec<Buf>,
     turns: u64,
@@ -114,6 +119,7 @@ impl World {
         let mut world = Self {
             random: Random::new(plan.seed).split(3),
             paused: vec![Time::ZERO; plan.clients + 1],
+            exposed: vec![None; plan.clients + 1],
             clients: (0..plan.clients).map(|_| None).collect(),
             fabric,
             journal,
@@ -258,12 +264,27 @@ impl World {
             return;
         };
         client.turn(&self.fabric);
-        if client.under_way.get() == 0 {
-            let reachable = self.fabric.reachable(node);
-            if reachable > 0 {
-                let text = format!("{node} has no call under way, and {reachable} regions exposed");
-                self.violation(text);
-            }
+        let under_way = client.under_way.get();
+        let reachable = self.fabric.reachable(node);
+        if under_way > 0 || reachable == 0 {
+            self.exposed[node.0] = None;
+            return;
+        }
+        let now = self.fabric.now();
+        let since = *self.exposed[node.0].get_or_insert(now);
+        if now - since >= self.fence() {
+            let text = format!("{node} has no call under way, and {reachable} regions exposed");
+            self.violation(text);
+        }
+    }
+
+    /// How long memory may be exposed after its call. Not at all: its outcome is told when the
+    /// memory is back. But a call that is given up ends at once, and has its memory fenced off then,
+    /// behind whatever the send queue holds, or by the connection's end.
+    fn fence(&self) -> Duration {
+        match self.plan.retry {
+            Retry::Hard => Duration::ZERO,
+            Retry::Soft { .. } => self.plan.costs.detection + FENCE,
         }
     }
 
