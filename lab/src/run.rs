@@ -66,8 +66,8 @@ pub fn run(order: &Order<'_>) -> Result<Report, Error> {
     let folder = order.cache.path("logs").join(name);
     let meaning = prepare(order, &folder)?;
     fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
-    let suites = suites(order)?;
     let log = Log::with_file(order.screen, &folder.join("lane.log"))?;
+    let suites = suites(order, &log)?;
     log.say(format!("lane {}: {}", order.lane.name, order.lane.about));
     for (name, version) in versions::of(order.pins) {
         log.say(format!("{name} {version}"));
@@ -99,7 +99,12 @@ pub fn shell(order: &Order<'_>) -> Result<(), Error> {
     let folder = order.cache.path("logs").join("shell");
     cache::remove(&folder)?;
     let meaning = prepare(order, &folder)?;
-    share(order, &meaning, &suites(order)?, "LAB_SHELL=1\n")?;
+    share(
+        order,
+        &meaning,
+        &suites(order, &Log::new(order.screen))?,
+        "LAB_SHELL=1\n",
+    )?;
     let spec = Spec {
         built: &Built::of(order.cache),
         share: &meaning.share,
@@ -257,9 +262,10 @@ fn prepare(order: &Order<'_>, folder: &Path) -> Result<Meaning, Error> {
 }
 
 /// Builds the tests that the lane wants, by package.
-fn suites(order: &Order<'_>) -> Result<BTreeMap<String, Suite>, Error> {
+fn suites(order: &Order<'_>, log: &Log) -> Result<BTreeMap<String, Suite>, Error> {
     let packages = order.lane.tests.iter();
     let built = packages.map(|package| {
+        log.say(format!("building the tests of {package}"));
         let suite = Suite::build(order.workspace, package, order.stop)?;
         Ok((package.clone(), suite))
     });
