@@ -3,7 +3,6 @@
 use std::io;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use smallvec::SmallVec;
 
 use crate::message::{BulkItem, Message, Position, Segments};
 use crate::{pad, padded};
@@ -14,6 +13,9 @@ use crate::{pad, padded};
 #[derive(Debug, Default)]
 pub struct Encoder {
     payload: BytesMut,
+    /// Bytes to make room for with the first one: what has no content, as NULL's arguments, takes no
+    /// memory.
+    capacity: usize,
     items: Vec<BulkItem>,
     /// Bytes of the stream that are in `items`, round-up included.
     reduced: u64,
@@ -30,10 +32,18 @@ impl Encoder {
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
-            payload: BytesMut::with_capacity(capacity),
+            payload: BytesMut::new(),
+            capacity,
             items: Vec::new(),
             reduced: 0,
         }
+    }
+
+    fn room(&mut self) -> &mut BytesMut {
+        if self.payload.capacity() == 0 {
+            self.payload.reserve(self.capacity);
+        }
+        &mut self.payload
     }
 
     /// Offset in the stream of what is written next.
@@ -44,19 +54,19 @@ impl Encoder {
 
     /// Unsigned integer (RFC 4506, section 4.2).
     pub fn u32(&mut self, value: u32) -> &mut Self {
-        self.payload.put_u32(value);
+        self.room().put_u32(value);
         self
     }
 
     /// Integer (section 4.1).
     pub fn i32(&mut self, value: i32) -> &mut Self {
-        self.payload.put_i32(value);
+        self.room().put_i32(value);
         self
     }
 
     /// Unsigned hyper integer (section 4.5).
     pub fn u64(&mut self, value: u64) -> &mut Self {
-        self.payload.put_u64(value);
+        self.room().put_u64(value);
         self
     }
 
@@ -67,8 +77,8 @@ impl Encoder {
 
     /// Fixed-length opaque data with its round-up (section 4.9).
     pub fn opaque_fixed(&mut self, data: &[u8]) -> &mut Self {
-        self.payload.put_slice(data);
-        self.payload.put_bytes(0, pad(data.len() as u64) as usize);
+        self.room().put_slice(data);
+        self.room().put_bytes(0, pad(data.len() as u64) as usize);
         self
     }
 
@@ -108,7 +118,10 @@ impl Encoder {
     /// The finished stream.
     #[must_use]
     pub fn finish(self) -> Message {
-        let payload: Segments = SmallVec::from_iter([self.payload.freeze()]);
+        let mut payload = Segments::new();
+        if !self.payload.is_empty() {
+            payload.push(self.payload.freeze());
+        }
         Message::new(payload, self.items)
     }
 
@@ -125,7 +138,7 @@ impl Encoder {
 
 impl io::Write for Encoder {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        self.payload.put_slice(data);
+        self.room().put_slice(data);
         Ok(data.len())
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::{AuthStat, Credential, DecodeError, Decoder, Encoder, Message, Verifier};
+use crate::{AuthStat, Credential, DecodeError, Decoder, Encoder, Message, Verifier, padded};
 
 /// The version of the RPC protocol itself (RFC 5531, section 9).
 pub const RPC_VERSION: u32 = 2;
@@ -188,7 +188,11 @@ impl ReplyHeader {
     /// When the verifier's body is over 400 bytes: a programming error.
     #[must_use]
     pub fn encode(&self) -> Bytes {
-        let mut out = Encoder::with_capacity(64);
+        // Exactly: to give away a buffer with room to spare takes one more allocation.
+        let mut out = Encoder::with_capacity(match &self.body {
+            ReplyBody::Accepted { verf, .. } => 24 + padded(verf.body.len() as u64) as usize,
+            ReplyBody::RpcMismatch { .. } | ReplyBody::AuthError(_) => 24,
+        });
         out.u32(self.xid).u32(REPLY);
         match &self.body {
             ReplyBody::Accepted { verf, status } => {
