@@ -94,7 +94,8 @@ pub(super) enum What {
 pub(super) struct Scheduled {
     pub(super) at: Time,
     serial: u64,
-    pub(super) what: What,
+    /// Apart, because the queue moves its entries about.
+    pub(super) what: Box<What>,
 }
 
 impl Ord for Scheduled {
@@ -182,6 +183,7 @@ impl State {
     pub(super) fn at(&mut self, at: Time, what: What) {
         self.serial += 1;
         let (at, serial) = (at.max(self.now), self.serial);
+        let what = Box::new(what);
         self.queue.push(Scheduled { at, serial, what });
     }
 
@@ -193,7 +195,7 @@ impl State {
         let next = self.queue.pop()?;
         self.now = next.at;
         self.clock.advance_to(next.at);
-        Some(next.what)
+        Some(*next.what)
     }
 
     /// The owner of a host is busy for so long.
