@@ -308,6 +308,7 @@ impl Session {
         };
         pending.overdue += 1;
         let after = now - pending.started;
+        let (lane, sent) = (pending.lane, pending.sent);
         if let Retry::Soft { retransmissions } = self.options.retry
             && pending.overdue > retransmissions
         {
@@ -317,11 +318,12 @@ impl Session {
                 let error = CallError::TimedOut { server, after };
                 self.ended.push_back((pending.user, Err(error)));
             }
-            return;
+            // Its connection goes all the same. Over RDMA the call still has its credit, which only
+            // its reply gives back; on a connection that is dead, every later call would wait too.
+        } else {
+            pending.due = now + self.options.timeout;
+            self.tries.push_back((pending.due, xid));
         }
-        pending.due = now + self.options.timeout;
-        self.tries.push_back((pending.due, xid));
-        let (lane, sent) = (pending.lane, pending.sent);
         // Unless the call waited for its connection for most of the try: then it has the next one.
         if let Some((conn, at)) = sent
             && self.lanes[lane].up() == Some(conn)

@@ -83,6 +83,7 @@ impl State {
         qp.stage = Stage::Up;
         qp.peer = Some(from);
         qp.max_reading = reads;
+        let cut = qp.cut;
         let at = self.now + self.costs.delay;
         // What is sent next must not get there before this.
         if let Some(qp) = self.qp(to) {
@@ -94,6 +95,10 @@ impl State {
             private_data,
         };
         self.tell(to, Stream::Both, event, path);
+        if cut {
+            // The other side was gone before its answer got here.
+            self.cut(to, Disconnect::Lost("the peer does not answer".to_owned()));
+        }
     }
 
     /// The connecting side has the answer: the accepting side is connected, too.
