@@ -219,13 +219,12 @@ mod tests {
         ] {
             let mut history = History::default();
             let began = history.told();
-            let number = written(&mut history, Stable::Unstable);
+            written(&mut history, Stable::Unstable);
             let began = if before { history.told() } else { began };
             history.committed(1, verifier, began);
             assert_eq!(history.is_stable(SLOT), survives);
             history.power_failed();
             assert_eq!(history.read(SLOT, Some(0), 1).is_err(), survives);
-            let _ = number;
         }
     }
 

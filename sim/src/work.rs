@@ -64,7 +64,7 @@ struct Worker<'a> {
 }
 
 /// All a client does in one life.
-pub(crate) async fn life(shared: Rc<Shared>, desk: Desk, mut random: Random) {
+pub(crate) async fn life(shared: Rc<Shared>, desk: Desk, random: Random) {
     let Some(client) = connect(&shared, &desk).await else {
         let now = desk.runtime.now();
         let text = "a client cannot connect although nothing is wrong any more".to_owned();
@@ -89,7 +89,6 @@ pub(crate) async fn life(shared: Rc<Shared>, desk: Desk, mut random: Random) {
         worker.work()
     });
     join_all(workers).await;
-    random.next();
 }
 
 async fn connect(shared: &Shared, desk: &Desk) -> Option<Client> {
