@@ -105,11 +105,11 @@ harmless() {
 # What is trouble however it is meant.
 TROUBLE='BUG:|WARNING:|Oops|Call Trace|general protection|refcount|blocked for more than|not responding'
 
-# kernel_log_clean: since lab_begins the kernel has given no warning and no error but what is listed
-# here, and reported no trouble at any level.
+# kernel_log_clean [-e PATTERN]...: since lab_begins the kernel has given no warning and no error but
+# what is listed here and what the patterns match, and reported no trouble at any level.
 kernel_log_clean() {
     _marked=$(dmesg | sed '1,/lab: the lane begins/d' | grep -E "$TROUBLE" || true)
-    _bad=$(dmesg --level emerg,alert,crit,err,warn | harmless || true)
+    _bad=$(dmesg --level emerg,alert,crit,err,warn | harmless "$@" || true)
     [ -z "$_marked$_bad" ] || {
         printf '%s\n' "$_marked" "$_bad"
         return 1
