@@ -92,7 +92,8 @@ ended() {
     ! kill -0 "$1" 2>/dev/null
 }
 
-# What a kernel says that nobody has to mind: it matches whole messages of warnings and errors.
+# harmless [-e PATTERN]...: without what a kernel says that nobody has to mind. The patterns match
+# messages to their end.
 # shellcheck disable=SC2016  # `$` is for grep
 harmless() {
     grep -vE \
@@ -102,16 +103,33 @@ harmless() {
         "$@"
 }
 
-# What is trouble however it is meant.
+# What is trouble at any level.
 TROUBLE='BUG:|WARNING:|Oops|Call Trace|general protection|refcount|blocked for more than|not responding'
 
-# kernel_log_clean [-e PATTERN]...: since lab_begins the kernel has given no warning and no error but
-# what is listed here and what the patterns match, and reported no trouble at any level.
+# What the kernel's log has where the lane begins.
+MARK='lab: the lane begins'
+
+# lab_begins: marks the kernel's log, at a level (information) that is no trouble itself. Outside of a
+# guest $LAB_KMSG is a file.
+lab_begins() {
+    echo "<6>$MARK" >"${LAB_KMSG:-/dev/kmsg}"
+}
+
+# kernel_log_clean [-e PATTERN]...: but for what is listed here and what the patterns match, the
+# kernel has given no warning and no error since it was booted, and reported no trouble at any level
+# since lab_begins.
 kernel_log_clean() {
-    _marked=$(dmesg | sed '1,/lab: the lane begins/d' | grep -E "$TROUBLE" || true)
+    _said=$(dmesg)
+    # Where the mark is lost, other messages are, too.
+    if ! printf '%s\n' "$_said" | grep -qF "$MARK"; then
+        echo "the kernel's log does not go back to where the lane began"
+        return 1
+    fi
+    _trouble=$(printf '%s\n' "$_said" | awk -v mark="$MARK" 'begun; index($0, mark) { begun = 1 }' |
+        grep -E "$TROUBLE" | harmless "$@" || true)
     _bad=$(dmesg --level emerg,alert,crit,err,warn | harmless "$@" || true)
-    [ -z "$_marked$_bad" ] || {
-        printf '%s\n' "$_marked" "$_bad"
+    [ -z "$_trouble$_bad" ] || {
+        printf '%s\n' "$_trouble" "$_bad"
         return 1
     }
 }

@@ -7,6 +7,7 @@ set -eu
 for program in "$LAB"/bin/*; do
     [ ! -e "$program" ] || install -D --target-directory=/usr/local/bin "$program"
 done
+lab_begins
 if [ -n "${LAB_SHELL:-}" ]; then
     stty sane
     exec bash --rcfile "$LAB/guest/shell.sh" -i

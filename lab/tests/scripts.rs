@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -36,6 +37,7 @@ fn script(share: &Path) -> Command {
     command
         .arg(share.join("guest/run.sh"))
         .env("LAB", share)
+        .env("LAB_KMSG", share.join("kmsg"))
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());
     command
@@ -137,6 +139,56 @@ fn the_host_is_asked_and_answers() {
         matches!(checks(&lines)[..], [("asked", Outcome::Passed(_))]),
         "{lines:?}"
     );
+}
+
+/// Whether a lane's check of the kernel's log passes, when dmesg(1) prints this and, of it, these
+/// warnings.
+fn log_is_clean(check: &str, all: &str, warnings: &str) -> bool {
+    let lane = format!("lane() {{ check log 20 {check}; }}\n");
+    let share = share(&lane);
+    let programs = share.path().join("programs");
+    fs::create_dir(&programs).unwrap();
+    let dmesg = programs.join("dmesg");
+    let script_text = format!(
+        "#!/bin/sh\nif [ $# = 0 ]; then cat <<'E'\n{all}\nE\nelse cat <<'E'\n{warnings}\nE\nfi\n"
+    );
+    fs::write(&dmesg, script_text).unwrap();
+    fs::set_permissions(&dmesg, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let output = script(share.path()).env("PATH", path).output().unwrap();
+    assert!(output.status.success());
+    let mark = fs::read_to_string(share.path().join("kmsg")).unwrap();
+    assert_eq!(mark, format!("<6>{MARK}\n"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> = text.lines().map(Line::parse).collect();
+    match checks(&lines)[..] {
+        [("log", Outcome::Passed(_))] => true,
+        [("log", Outcome::Failed(_))] => false,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+const MARK: &str = "lab: the lane begins";
+
+#[test]
+fn the_kernels_log_is_judged_from_the_lanes_beginning() {
+    let silent = "nfs: server 10.0.2.2 not responding, still trying";
+    let allowed = "kernel_log_clean -e 'not responding, still trying$'";
+    let log = |lines: &[&str]| lines.join("\n");
+    let begun = |message| log(&["early", "old Call Trace:", MARK, message]);
+    let plain = "kernel_log_clean";
+    assert!(log_is_clean(plain, &begun("mounted"), ""));
+    assert!(log_is_clean(plain, &log(&[MARK, "mounted"]), ""));
+    assert!(!log_is_clean(plain, &log(&["early", "mounted"]), ""));
+    // Trouble that is no warning, at once and later.
+    assert!(!log_is_clean(plain, &log(&[MARK, "Call Trace:"]), ""));
+    assert!(!log_is_clean(plain, &begun(silent), ""));
+    assert!(log_is_clean(allowed, &begun(silent), ""));
+    // Warnings count from the boot on.
+    assert!(!log_is_clean(plain, &begun("mounted"), "early"));
+    assert!(log_is_clean(allowed, &begun(silent), silent));
+    let worse = log(&[silent, "kernel BUG: here"]);
+    assert!(!log_is_clean(allowed, &begun(&worse), silent));
 }
 
 #[test]
