@@ -13,7 +13,13 @@ pub(crate) fn start(verbose: u8) {
         2 => "debug",
         _ => "trace",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let asked = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
+    let asked = (!asked.is_empty()).then(|| asked.parse::<EnvFilter>().map_err(|why| (asked, why)));
+    let (filter, misread) = match asked {
+        Some(Ok(filter)) => (filter, None),
+        Some(Err(misread)) => (EnvFilter::new(default), Some(misread)),
+        None => (EnvFilter::new(default), None),
+    };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
@@ -21,4 +27,7 @@ pub(crate) fn start(verbose: u8) {
         .without_time()
         .with_target(false)
         .init();
+    if let Some((asked, why)) = misread {
+        tracing::warn!(asked, %why, "RUST_LOG is not understood, and has no effect");
+    }
 }

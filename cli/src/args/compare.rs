@@ -58,7 +58,8 @@ client has one processor and the servers another, as on two machines.
 
   p50, p99     latency, one call at a time
   floor        a raw TCP ping-pong of as many bytes each way, and a raw TCP stream in
-               messages of the same size
+               messages of the same size, neither with the added delay: with --delay there
+               is nothing to hold against it
   x p50        p50 over the floor's, taken in each round by itself: the median of the
                rounds' ratios, so it need not be p50 divided by floor
   ops/s MiB/s  with several calls in flight

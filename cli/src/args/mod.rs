@@ -23,12 +23,12 @@ const EXAMPLES: &str = "\
 Examples:
   rpcrdma compare                                   what NFS costs over TCP and over RDMA, here
   rpcrdma compare --delay 1ms --json rows.json      the same over a link of 1 ms each way
-  rpcrdma serve --export /srv/data --export pub=/srv/pub:ro
+  rpcrdma serve --export /srv/data --export pub=/srv/pub
   rpcrdma devices                                   RDMA devices, and what is missing
   rpcrdma exports localhost                         what a server exports
   rpcrdma ping -c 1000 -H localhost                 latency of NULL, with a histogram
-  rpcrdma put -r src/ nfs://localhost/srv/data/src  copy a tree to the server, and back:
-  rpcrdma get -r nfs://localhost/srv/data/src copy/
+  rpcrdma put -r src/ nfs://localhost/pub/src       copy a tree to the server, and back:
+  rpcrdma get -r nfs://localhost/pub/src copy/
   rpcrdma ls -l -o proto=tcp nfs://localhost/pub
 
 The server is reached over RDMA by a software iWARP device, which needs no driver and no

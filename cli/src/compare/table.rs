@@ -120,8 +120,8 @@ pub(crate) fn noise(rows: &[Row]) -> Option<String> {
     };
     let (op, percent) = (op(row), worst * 100.0);
     Some(format!(
-        "This machine was busy: beside {op}{size}, the floor itself moved by {percent:.0} % from \
-         round to round.\nTake no figure for more exact than that, or measure again when it is quiet."
+        "This machine was busy: beside {op}{size}, the floor's latency moved by {percent:.0} % from \
+         round to round.\nNo time here is more exact than that, and some are less: measure again when it is quiet."
     ))
 }
 
@@ -164,7 +164,7 @@ mod tests {
         (more.op, more.size) = ("null", None);
         let said = noise(&[sample(), some, more]).unwrap();
         assert!(
-            said.contains("beside null, the floor itself moved by 42 %"),
+            said.contains("beside null, the floor's latency moved by 42 %"),
             "{said}"
         );
     }

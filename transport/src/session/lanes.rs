@@ -74,7 +74,7 @@ impl Session {
             self.stats.reconnects += 1;
             tracing::info!(server = %self.remote, lane, "connected again");
         } else {
-            tracing::debug!(server = %self.remote, lane, "connected");
+            tracing::info!(server = %self.remote, lane, "connected");
         }
         if self.founded.is_none() {
             self.founded = Some(Ok(()));
