@@ -100,6 +100,7 @@ harmless() {
         -e 'siw: loading out-of-tree module taints kernel\.$' \
         -e 'siw: module verification failed: signature and/or required key missing' \
         -e 'iwpm_register_pid: Unable to send a nlmsg \(client = 2\)$' \
+        -e 'hrtimer: interrupt took [0-9]+ ns$' \
         "$@"
 }
 
@@ -115,21 +116,20 @@ lab_begins() {
     echo "<6>$MARK" >"${LAB_KMSG:-/dev/kmsg}"
 }
 
-# kernel_log_clean [-e PATTERN]...: but for what is listed here and what the patterns match, the
-# kernel has given no warning and no error since it was booted, and reported no trouble at any level
-# since lab_begins.
+# kernel_log_clean [-e PATTERN]...: since lab_begins, and but for what is listed here and what the
+# patterns match, the kernel has given no warning and no error, and reported no trouble at any level.
 kernel_log_clean() {
-    _said=$(dmesg)
+    # Each line with its facility and level.
+    _said=$(dmesg --decode | awk -v mark="$MARK" 'begun; index($0, mark) { begun = 1; print }')
     # Where the mark is lost, other messages are, too.
-    if ! printf '%s\n' "$_said" | grep -qF "$MARK"; then
+    if [ -z "$_said" ]; then
         echo "the kernel's log does not go back to where the lane began"
         return 1
     fi
-    _trouble=$(printf '%s\n' "$_said" | awk -v mark="$MARK" 'begun; index($0, mark) { begun = 1 }' |
-        grep -E "$TROUBLE" | harmless "$@" || true)
-    _bad=$(dmesg --level emerg,alert,crit,err,warn | harmless "$@" || true)
-    [ -z "$_trouble$_bad" ] || {
-        printf '%s\n' "$_trouble" "$_bad"
+    _bad=$(printf '%s\n' "$_said" |
+        grep -E "^[a-z]+ *:(emerg|alert|crit|err|warn) *:|$TROUBLE" | harmless "$@" || true)
+    [ -z "$_bad" ] || {
+        printf '%s\n' "$_bad"
         return 1
     }
 }

@@ -141,17 +141,14 @@ fn the_host_is_asked_and_answers() {
     );
 }
 
-/// Whether a lane's check of the kernel's log passes, when dmesg(1) prints this and, of it, these
-/// warnings.
-fn log_is_clean(check: &str, all: &str, warnings: &str) -> bool {
+/// Whether a lane's check of the kernel's log passes, when `dmesg --decode` prints this.
+fn log_is_clean(check: &str, log: &str) -> bool {
     let lane = format!("lane() {{ check log 20 {check}; }}\n");
     let share = share(&lane);
     let programs = share.path().join("programs");
     fs::create_dir(&programs).unwrap();
     let dmesg = programs.join("dmesg");
-    let script_text = format!(
-        "#!/bin/sh\nif [ $# = 0 ]; then cat <<'E'\n{all}\nE\nelse cat <<'E'\n{warnings}\nE\nfi\n"
-    );
+    let script_text = format!("#!/bin/sh\n[ $1 = --decode ] && cat <<'E'\n{log}\nE\n");
     fs::write(&dmesg, script_text).unwrap();
     fs::set_permissions(&dmesg, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
@@ -172,23 +169,34 @@ const MARK: &str = "lab: the lane begins";
 
 #[test]
 fn the_kernels_log_is_judged_from_the_lanes_beginning() {
-    let silent = "nfs: server 10.0.2.2 not responding, still trying";
+    let silent = "kern  :notice: [ 9.1] nfs: server 10.0.2.2 not responding, still trying";
     let allowed = "kernel_log_clean -e 'not responding, still trying$'";
+    let mark = format!("user  :info  : [ 8.1] {MARK}");
+    let early = "kern  :warn  : [ 0.1] early\nkern  :info  : [ 0.2] old Call Trace:";
     let log = |lines: &[&str]| lines.join("\n");
-    let begun = |message| log(&["early", "old Call Trace:", MARK, message]);
+    let begun = |message: &str| log(&[early, &mark, message]);
     let plain = "kernel_log_clean";
-    assert!(log_is_clean(plain, &begun("mounted"), ""));
-    assert!(log_is_clean(plain, &log(&[MARK, "mounted"]), ""));
-    assert!(!log_is_clean(plain, &log(&["early", "mounted"]), ""));
-    // Trouble that is no warning, at once and later.
-    assert!(!log_is_clean(plain, &log(&[MARK, "Call Trace:"]), ""));
-    assert!(!log_is_clean(plain, &begun(silent), ""));
-    assert!(log_is_clean(allowed, &begun(silent), ""));
-    // Warnings count from the boot on.
-    assert!(!log_is_clean(plain, &begun("mounted"), "early"));
-    assert!(log_is_clean(allowed, &begun(silent), silent));
-    let worse = log(&[silent, "kernel BUG: here"]);
-    assert!(!log_is_clean(allowed, &begun(&worse), silent));
+    assert!(log_is_clean(plain, &begun("kern  :info  : [ 9.1] mounted")));
+    assert!(log_is_clean(plain, &log(&[&mark])));
+    assert!(
+        !log_is_clean(plain, "kern  :info  : [ 9.1] mounted"),
+        "no mark"
+    );
+    for level in ["warn  ", "err   ", "crit  ", "alert ", "emerg "] {
+        assert!(!log_is_clean(
+            plain,
+            &begun(&format!("kern  :{level}: [ 9.1] mounted"))
+        ));
+    }
+    // Trouble that is no warning, and what a lane allows.
+    assert!(!log_is_clean(
+        plain,
+        &begun("kern  :info  : [ 9.1] Call Trace:")
+    ));
+    assert!(!log_is_clean(plain, &begun(silent)));
+    assert!(log_is_clean(allowed, &begun(silent)));
+    let worse = log(&[silent, "kern  :info  : [ 9.2] kernel BUG: here"]);
+    assert!(!log_is_clean(allowed, &begun(&worse)));
 }
 
 #[test]
