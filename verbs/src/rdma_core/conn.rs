@@ -18,7 +18,7 @@ use super::context::{Context, errno};
 use super::memory::{Arenas, Domain};
 use super::objects::{Channel, Cq, Mr, unsupported};
 use super::queue::{Batch, Posted, Receive, Request, SendQueue, Work, work_error};
-use super::regions::Regions;
+use super::regions::{Ending, Regions};
 use super::sys;
 use crate::{
     Completion, ConnectError, Counters, Disconnect, Event, Failed, QpId, Stag, Success, Time,
@@ -110,7 +110,7 @@ pub(super) struct Conn {
     posted_receives: usize,
     first_receive: u64,
     /// Invalidations to do by a call once a request is done.
-    pub(super) deferred: Vec<(WrId, Stag, u64)>,
+    pub(super) deferred: Vec<(WrId, Stag, Ending)>,
     /// Events that wait until the connection is made, or is not.
     held: Vec<Event>,
     made: bool,
@@ -273,19 +273,21 @@ impl Conn {
         request: Option<(Posted, Request)>,
     ) -> io::Result<bool> {
         let room = self.room();
-        let wanted = self.regions.binds.len() + usize::from(request.is_some());
-        let binds = self.regions.binds.len().min(room);
+        let wanted = self.regions.waiting() + usize::from(request.is_some());
+        let binds = self.regions.waiting().min(room);
         let request = request.filter(|_| wanted <= room);
         let posts_request = request.is_some();
-        for (n, bind) in self.regions.binds.drain(..binds).enumerate() {
-            let wr = batch.add(self.sends.next(), sys::IBV_WR_BIND_MW);
+        let first = self.sends.next();
+        let last = first + binds as u64;
+        for (bind, number) in self.regions.post_binds(binds, first) {
+            let wr = batch.add(number, sys::IBV_WR_BIND_MW);
             wr.bind_mw = sys::wr_bind_mw {
                 mw: bind.mw,
                 rkey: bind.rkey,
                 bind_info: bind.info,
             };
             // The request that follows says that it is done; without one it has to itself.
-            if n + 1 < binds || posts_request {
+            if number + 1 < last || posts_request {
                 wr.send_flags = 0;
             }
             self.sends.push(Posted::bind());
@@ -526,7 +528,7 @@ impl Conn {
         while let Some(at) = self
             .deferred
             .iter()
-            .position(|one| one.2 < self.sends.first())
+            .position(|(.., ending)| ending.is_due(self.sends.first()))
         {
             let (id, stag, _) = self.deferred.remove(at);
             self.invalidate_now(id, stag, out, cause);

@@ -338,11 +338,10 @@ impl Device for Verbs {
         let Some(conn) = self.conns.get_mut(&qp.0).filter(|conn| !conn.is_ending()) else {
             return Err((DeviceError::Unknown("queue pair"), region));
         };
-        let next = conn.sends.next();
         let copied = &mut self.counters.copied_bytes;
-        let registered =
-            conn.regions
-                .register(&mut self.policy, &conn.domain, next, region, copied)?;
+        let registered = conn
+            .regions
+            .register(&mut self.policy, &conn.domain, region, copied)?;
         self.counters.registrations += 1;
         self.look_at(qp);
         Ok(registered)

@@ -138,7 +138,7 @@ impl Verbs {
             };
         }
         self.batch.clear();
-        if conn.room() <= conn.regions.binds.len() {
+        if conn.room() <= conn.regions.waiting() {
             conn.wants_room = true;
             let result = conn.post(&mut self.batch, None);
             self.look_at(qp);
@@ -280,7 +280,7 @@ impl Verbs {
         let mut cause = None;
         match conn.regions.ending(&self.policy, stag) {
             Some(Ending::Request) => {
-                if conn.room() <= conn.regions.binds.len() {
+                if conn.room() <= conn.regions.waiting() {
                     conn.wants_room = true;
                     return false;
                 }
@@ -307,13 +307,12 @@ impl Verbs {
                 let done = Event::Completion(Completion { qp, id, result });
                 out.events.push_back(done);
             }
-            Some(Ending::After(n)) => {
+            Some(ending @ (Ending::Now | Ending::After(_))) => {
                 out.counters.local_invalidations += 1;
-                // A window that waits to be bound is done with at once, whatever its number.
-                if n == 0 || n < conn.sends.first() {
+                if ending.is_due(conn.sends.first()) {
                     conn.invalidate_now(id, stag, &mut out, &mut cause);
                 } else {
-                    conn.deferred.push((id, stag, n));
+                    conn.deferred.push((id, stag, ending));
                 }
             }
             None => {

@@ -303,11 +303,11 @@ impl Verbs {
             let Some(conn) = self.conns.get_mut(&qp.0) else {
                 continue;
             };
-            if conn.regions.binds.is_empty() || !matches!(conn.phase, Phase::Up) {
+            if conn.regions.waiting() == 0 || !matches!(conn.phase, Phase::Up) {
                 continue;
             }
             self.batch.clear();
-            conn.wants_room = conn.room() < conn.regions.binds.len();
+            conn.wants_room = conn.room() < conn.regions.waiting();
             if let Err(error) = conn.post(&mut self.batch, None) {
                 self.broken(qp, "a window was not bound", &error);
             }

@@ -27,9 +27,9 @@ use crate::{Buf, DeviceError, Pool, Region, RemoteSegment, Stag};
 enum Hold {
     /// Nothing does: it is empty, or it was invalidated.
     Nothing,
-    /// A window, the number of the request to the send queue that binds it, and what it is a window
-    /// of if that is not the arena's registration.
-    Window(Mw, u64, Option<Mr>),
+    /// A window, the number of the request to the send queue that binds it once that is posted, and
+    /// what it is a window of if that is not the arena's registration.
+    Window(Mw, Option<u64>, Option<Mr>),
     Registration(Mr),
     /// A lasting registration, by its handle.
     Lease(u32),
@@ -62,8 +62,21 @@ pub(super) enum Ending {
     Over,
     /// By a request to the send queue.
     Request,
+    /// By a call, at any time.
+    Now,
     /// By a call, once the given request of the send queue is done.
     After(u64),
+}
+
+impl Ending {
+    /// Whether the call can be made, when `first` is the oldest request that is not done.
+    pub(super) fn is_due(self, first: u64) -> bool {
+        match self {
+            Self::Over | Self::Now => true,
+            Self::Request => false,
+            Self::After(number) => number < first,
+        }
+    }
 }
 
 /// What all connections of a device have in common.
@@ -85,7 +98,7 @@ pub(super) struct Regions {
     /// Windows that are not bound.
     spare: Vec<Mw>,
     /// To be bound, in order.
-    pub(super) binds: Vec<Bind>,
+    binds: Vec<Bind>,
 }
 
 fn refused(what: &str, source: io::Error) -> DeviceError {
@@ -130,13 +143,12 @@ impl Regions {
         }
     }
 
-    /// Registers a region. `next` is the number that the next request of the send queue gets;
-    /// windows in `binds` come before it. Adds to `copied` what had to be copied.
+    /// Registers a region. A window waits to be bound ([`Regions::waiting`]). Adds to `copied` what
+    /// had to be copied.
     pub(super) fn register(
         &mut self,
         policy: &mut Policy,
         domain: &Domain,
-        next: u64,
         region: Region,
         copied: &mut u64,
     ) -> Result<RemoteSegment, (DeviceError, Region)> {
@@ -144,7 +156,7 @@ impl Regions {
         if region.len() > policy.max_region {
             return Err((DeviceError::Limit("longest region"), region));
         }
-        match self.make(policy, domain, next, &mut region, copied) {
+        match self.make(policy, domain, &mut region, copied) {
             Ok((stag, offset, hold, copy)) => {
                 let length = region.len() as u32;
                 let valid = true;
@@ -169,7 +181,6 @@ impl Regions {
         &mut self,
         policy: &mut Policy,
         domain: &Domain,
-        next: u64,
         region: &mut Region,
         copied: &mut u64,
     ) -> Result<(u32, u64, Hold, Option<Buf>), DeviceError> {
@@ -200,10 +211,8 @@ impl Regions {
             let mr = unsafe { Mr::new(&domain.pd, start, len, access) };
             let mr = mr.map_err(|error| refused("cannot register memory", error))?;
             let (offset, raw) = (start.addr() as u64, mr.raw());
-            return match self.window(policy, domain, next, raw, (offset, len), right(region)) {
-                Ok((rkey, mw, number)) => {
-                    Ok((rkey, offset, Hold::Window(mw, number, Some(mr)), None))
-                }
+            return match self.window(policy, domain, raw, (offset, len), right(region)) {
+                Ok((rkey, mw)) => Ok((rkey, offset, Hold::Window(mw, None, Some(mr)), None)),
                 Err(error) => match mr.deregister() {
                     Ok(()) => Err(error),
                     // The right is local, and no request names it.
@@ -234,21 +243,19 @@ impl Regions {
             Handle::Arena(key) => key,
         };
         let of = (offset, len);
-        let (rkey, mw, number) = self.window(policy, domain, next, key.mr, of, right(region))?;
-        Ok((rkey, offset, Hold::Window(mw, number, None), copy))
+        let (rkey, mw) = self.window(policy, domain, key.mr, of, right(region))?;
+        Ok((rkey, offset, Hold::Window(mw, None, None), copy))
     }
 
-    /// Has a window bound before the next request, and gives its handle and the number of that
-    /// binding.
+    /// Has a window bound before the next request, and gives its handle.
     fn window(
         &mut self,
         policy: &mut Policy,
         domain: &Domain,
-        next: u64,
         mr: *mut sys::ibv_mr,
         (addr, len): (u64, usize),
         access: c_uint,
-    ) -> Result<(u32, Mw, u64), DeviceError> {
+    ) -> Result<(u32, Mw), DeviceError> {
         let mw = match self.spare.pop() {
             Some(mw) => mw,
             None => Mw::new(&domain.pd).map_err(|error| refused("no memory window", error))?,
@@ -257,7 +264,6 @@ impl Regions {
         let drawn = policy.keys.key(old as u8);
         let fresh = drawn.map_err(|error| refused("no handle", error))?;
         let rkey = old & !0xff | u32::from(fresh);
-        let number = next + self.binds.len() as u64;
         self.binds.push(Bind {
             mw: mw.raw(),
             rkey,
@@ -268,21 +274,45 @@ impl Regions {
                 mw_access_flags: access,
             },
         });
-        Ok((rkey, mw, number))
+        Ok((rkey, mw))
+    }
+
+    /// Windows that wait to be bound.
+    pub(super) fn waiting(&self) -> usize {
+        self.binds.len()
+    }
+
+    /// Takes the first `count` windows that wait, which are to be bound by the requests from number
+    /// `first` on. Only now have they numbers: one that was given up before it was bound takes none.
+    pub(super) fn post_binds(
+        &mut self,
+        count: usize,
+        first: u64,
+    ) -> impl Iterator<Item = (Bind, u64)> + '_ {
+        let by_stag = &mut self.by_stag;
+        self.binds
+            .drain(..count)
+            .zip(first..)
+            .inspect(move |(bind, number)| {
+                let entry = by_stag.get_mut(&bind.rkey);
+                if let Some(Hold::Window(_, posted, _)) = entry.map(|entry| &mut entry.hold) {
+                    *posted = Some(*number);
+                }
+            })
     }
 
     /// How the validity of a handle can be ended; nothing when there is no such handle.
     pub(super) fn ending(&self, policy: &Policy, stag: Stag) -> Option<Ending> {
         let entry = self.by_stag.get(&stag.0)?;
-        let waits = |mw: &Mw| self.binds.iter().any(|bind| bind.mw == mw.raw());
         Some(match &entry.hold {
             Hold::Nothing => Ending::Over,
             _ if !entry.valid => Ending::Over,
-            Hold::Window(mw, ..) if waits(mw) => Ending::After(0),
+            // It waits to be bound, and then never is.
+            Hold::Window(_, None, _) => Ending::Now,
             Hold::Window(..) if policy.invalidate_by_request => Ending::Request,
             // A window that is bound after it was freed would fail the queue pair.
-            Hold::Window(_, n, _) => Ending::After(*n),
-            Hold::Registration(_) | Hold::Lease(_) => Ending::After(0),
+            Hold::Window(_, Some(number), _) => Ending::After(*number),
+            Hold::Registration(_) | Hold::Lease(_) => Ending::Now,
         })
     }
 
@@ -406,4 +436,18 @@ fn key_of(
         key.map(|key| key.map(Handle::Arena))
     };
     found.map_err(|error| refused("cannot register memory", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_first_request_binds_is_not_ended_before_that_is_done() {
+        assert!(!Ending::After(0).is_due(0), "request 0 is not done");
+        assert!(Ending::After(0).is_due(1));
+        assert!(!Ending::After(7).is_due(7));
+        assert!(Ending::Now.is_due(0), "nothing to wait for");
+        assert!(!Ending::Request.is_due(9), "no call ends it");
+    }
 }
