@@ -243,6 +243,8 @@ impl Verbs {
         counters.wire_bytes_sent += total;
         match wr {
             SendWr::Send { gather, invalidate } => {
+                // A plain Send is always allowed, and the only one that some devices can do.
+                let invalidate = invalidate.filter(|_| self.capabilities.invalidation);
                 counters.sends += 1;
                 counters.sends_with_invalidate += u64::from(invalidate.is_some());
                 request.opcode = match invalidate {
