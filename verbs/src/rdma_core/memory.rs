@@ -258,7 +258,10 @@ impl Registrar for Arenas {
     fn released(&self, start: NonNull<u8>) -> bool {
         let arena = self.state().arenas.remove(&start.as_ptr().addr());
         // An arena without length had a registration that goes on.
-        arena.is_none_or(|arena| arena.len > 0 && arena.deregister())
+        arena.is_none_or(|arena| {
+            let whole = arena.len > 0;
+            arena.deregister() && whole
+        })
     }
 }
 

@@ -33,6 +33,8 @@ enum Hold {
     Registration(Mr),
     /// A lasting registration, by its handle.
     Lease(u32),
+    /// Something that could not be ended: the memory is never freed.
+    Stuck,
 }
 
 struct Entry {
@@ -307,6 +309,7 @@ impl Regions {
         Some(match &entry.hold {
             Hold::Nothing => Ending::Over,
             _ if !entry.valid => Ending::Over,
+            Hold::Stuck => Ending::Now,
             // It waits to be bound, and then never is.
             Hold::Window(_, None, _) => Ending::Now,
             Hold::Window(..) if policy.invalidate_by_request => Ending::Request,
@@ -324,8 +327,10 @@ impl Regions {
         let Some(entry) = self.by_stag.get_mut(&stag.0) else {
             return Ok(());
         };
-        match std::mem::replace(&mut entry.hold, Hold::Nothing) {
+        // It stays stuck if what follows fails.
+        match std::mem::replace(&mut entry.hold, Hold::Stuck) {
             Hold::Nothing => {}
+            Hold::Stuck => return Err(io::Error::other("it could not be ended before")),
             Hold::Window(mw, _, mr) => {
                 let waiting = self.binds.iter().position(|bind| bind.mw == mw.raw());
                 match waiting {
@@ -334,7 +339,13 @@ impl Regions {
                         self.binds.remove(at);
                         self.spare.push(mw);
                     }
-                    None if entry.valid => mw.free()?,
+                    None if entry.valid => {
+                        if let Err(error) = mw.free() {
+                            // What it is a window of cannot be deregistered either.
+                            std::mem::forget(mr);
+                            return Err(error);
+                        }
+                    }
                     None => self.spare.push(mw),
                 }
                 mr.map_or(Ok(()), Mr::deregister)?;
@@ -342,6 +353,7 @@ impl Regions {
             Hold::Registration(mr) => mr.deregister()?,
             Hold::Lease(rkey) => arenas.give_back(domain, rkey),
         }
+        entry.hold = Hold::Nothing;
         entry.valid = false;
         Ok(())
     }
