@@ -12,7 +12,7 @@ use mio::{Interest, Token};
 use super::caps::Capabilities;
 use super::cm::{Depths, EventChannel, Id, IdKey};
 use super::conn::Conn;
-use super::context::{Context, set_nonblocking};
+use super::context::Context;
 use super::memory::Domain;
 use super::objects::Channel;
 use super::queue::Batch;
@@ -224,8 +224,6 @@ impl Device for Verbs {
 
     fn attach(&mut self, poller: Poller) -> io::Result<()> {
         let asynchronous = self.context.async_fd();
-        // SAFETY: the context is open.
-        unsafe { set_nonblocking(asynchronous) }?;
         for (token, fd) in [
             (CM_TOKEN, self.cm.fd()),
             (COMPLETION_TOKEN, self.channel.fd()),

@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::caps::{self, Capabilities, Kind};
 use super::cm::{EventChannel, Id};
-use super::context::Context;
+use super::context::{Context, set_nonblocking};
 use super::device::{Parts, Verbs};
 use super::memory::{Arenas, Domain, memory_hint};
 use super::objects::{Channel, Pd};
@@ -56,6 +56,9 @@ pub fn open(options: &Options) -> Result<Verbs, OpenError> {
             what: format!("registration by {registration}"),
         });
     }
+    // SAFETY: the context, and so its descriptor, is open.
+    unsafe { set_nonblocking(context.async_fd()) }
+        .map_err(system("its events cannot be waited for"))?;
     raise_memlock();
     let channel = Channel::new(&context).map_err(system("no completion channel"))?;
     // A window is bound to its queue pair; everything else is kept apart by protection domains.
