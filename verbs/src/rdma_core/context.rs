@@ -39,8 +39,8 @@ pub(super) enum AsyncEvent {
     QueuePair(u32, c_int),
     /// The device is gone, or must be reset.
     DeviceFatal,
-    /// A completion queue overflowed or cannot be written.
-    CompletionQueue,
+    /// A completion queue overflowed or cannot be written: its mark.
+    CompletionQueue(usize),
     /// A port went down (false) or came up.
     Port(c_int, bool),
     /// Something that changes nothing here.
@@ -186,7 +186,11 @@ impl Context {
                 AsyncEvent::QueuePair(unsafe { (*qp).qp_num }, kind)
             }
             sys::IBV_EVENT_DEVICE_FATAL => AsyncEvent::DeviceFatal,
-            sys::IBV_EVENT_CQ_ERR => AsyncEvent::CompletionQueue,
+            sys::IBV_EVENT_CQ_ERR => {
+                let cq = event.element.cast::<sys::ibv_cq>();
+                // SAFETY: as above, of a completion queue.
+                AsyncEvent::CompletionQueue(unsafe { (*cq).cq_context.addr() })
+            }
             // The element is a port number, in the low half of the union.
             sys::IBV_EVENT_PORT_ACTIVE => AsyncEvent::Port(event.element.addr() as c_int, true),
             sys::IBV_EVENT_PORT_ERR => AsyncEvent::Port(event.element.addr() as c_int, false),

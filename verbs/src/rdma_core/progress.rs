@@ -156,7 +156,7 @@ impl Verbs {
                     // The descriptor tells nothing new of a device that is gone.
                     return;
                 }
-                AsyncEvent::CompletionQueue => self.device_gone(),
+                AsyncEvent::CompletionQueue(mark) => self.completion_queue_failed(Mark(mark).qp()),
                 AsyncEvent::Port(port, up) => {
                     tracing::warn!(port, up, "port of the device changed");
                 }
@@ -195,6 +195,22 @@ impl Verbs {
             conn.end(End::Disconnected(reason), false, self.now);
             self.timer(qp);
         }
+    }
+
+    /// A completion queue serves one connection, which cannot go on without it.
+    fn completion_queue_failed(&mut self, qp: QpId) {
+        let Some(conn) = self.conns.get_mut(&qp.0) else {
+            return;
+        };
+        let reason = "a completion queue failed".to_owned();
+        let end = match conn.phase {
+            Phase::Connecting { .. } | Phase::Accepting => {
+                End::NotMade(ConnectError::Protocol(reason))
+            }
+            _ => End::Disconnected(Disconnect::Lost(reason)),
+        };
+        conn.end(end, false, self.now);
+        self.timer(qp);
     }
 
     /// Nothing works any more, and nothing comes back by itself.
