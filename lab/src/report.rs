@@ -99,8 +99,8 @@ pub struct Report {
 }
 
 /// Judges a run by how it ended and what was checked. In a control lane nothing of the product
-/// runs, so that whatever fails is the lab's; as are checks whose name starts with `lab/`, and
-/// whatever fails in a guest whose clock is wrong.
+/// runs, so that whatever fails is the lab's; as are checks whose name starts with `lab/` with
+/// whatever fails after them, and whatever fails in a guest whose clock is wrong.
 #[must_use]
 pub fn judge(
     is_control: bool,
@@ -133,22 +133,26 @@ fn judge_checks(is_control: bool, ending: Ending, checks: &[Check]) -> (Verdict,
         let names: Vec<_> = checks.iter().map(|check| check.name.as_str()).collect();
         names.join(", ")
     };
-    let of_lab: Vec<_> = failed
-        .iter()
-        .copied()
-        .filter(|check| check.is_of_lab())
-        .collect();
+    // What fails after the lab failed says nothing; what failed before it does.
+    let first_of_lab = failed.iter().position(|check| check.is_of_lab());
+    let (before, since) = failed.split_at(first_of_lab.unwrap_or(failed.len()));
     let (verdict, because) = match ending {
         Ending::Interrupted => return (Verdict::Interrupted, None),
         Ending::NeverUp => (
             Verdict::Lab,
             "the guest did not reach user space".to_owned(),
         ),
-        // What fails after the lab failed says nothing.
-        _ if !of_lab.is_empty() => (Verdict::Lab, format!("{} failed", names(&of_lab))),
+        _ if !since.is_empty() && !before.is_empty() => {
+            let because = format!("{} failed, then the lab", names(before));
+            (theirs, because)
+        }
+        _ if !since.is_empty() => {
+            let of_lab: Vec<_> = since.iter().copied().filter(|c| c.is_of_lab()).collect();
+            (Verdict::Lab, format!("{} failed", names(&of_lab)))
+        }
         Ending::TimedOut => (theirs, "the lane took too long".to_owned()),
         Ending::Died => (theirs, "the guest died".to_owned()),
-        Ending::Finished(_) if !failed.is_empty() => (theirs, format!("{} failed", names(&failed))),
+        Ending::Finished(_) if !before.is_empty() => (theirs, format!("{} failed", names(before))),
         Ending::Finished(0) if checks.is_empty() => {
             (Verdict::Lab, "the lane checked nothing".to_owned())
         }
@@ -243,10 +247,26 @@ mod tests {
             Verdict::Failed
         );
         assert_eq!(verdict(true, end, &["ok a 1", "not ok b 1"]), Verdict::Lab);
-        let both = ["not ok b 1", "not ok lab/siw 1"];
-        assert_eq!(verdict(false, end, &both), Verdict::Lab);
-        let (_, because) = judge(false, end, &checks(&both), None);
-        assert_eq!(because.unwrap(), "lab/siw failed");
+    }
+
+    #[test]
+    fn what_fails_after_the_lab_failed_says_nothing() {
+        let judged = |ending, lines: &[&str]| {
+            let (verdict, because) = judge(false, ending, &checks(lines), None);
+            (verdict, because.unwrap())
+        };
+        let lab_first = ["not ok lab/siw 1", "not ok b 1", "not ok lab/rxe 1"];
+        let product_first = ["not ok b 1", "not ok lab/siw 1", "not ok c 1"];
+        for end in [Ending::Finished(0), Ending::Died, Ending::TimedOut] {
+            let labs = (Verdict::Lab, "lab/siw, lab/rxe failed".to_owned());
+            assert_eq!(judged(end, &lab_first), labs);
+            let products = (Verdict::Failed, "b failed, then the lab".to_owned());
+            assert_eq!(judged(end, &product_first), products);
+        }
+        assert_eq!(
+            verdict(true, Ending::Finished(0), &product_first),
+            Verdict::Lab
+        );
     }
 
     #[test]
