@@ -16,6 +16,8 @@ lane() {
     for device in rxe siw; do
         need lab/$device 60 device_up $device
         check $device/devices 20 devices_are_listed $device
+        # What the lists below are made of: without them, checks would be missing and none would fail.
+        need $device/strategies 20 strategies_are_listed $device
         on_device $device
         # After it was down under traffic, rxe's own connection manager is deaf: to rping, too.
         need lab/$device/mended 60 device_up $device
@@ -91,6 +93,15 @@ devices_are_listed() {
 # registrations DEVICE: the ways to offer memory that the command says it has.
 registrations() {
     rpcrdma devices | awk -F '  +' -v device="verbs:$1" '$1 == device { gsub(",", " ", $6); print $6 }'
+}
+
+strategies_are_listed() {
+    case $1 in
+    rxe) equal 'ways to offer memory' "$(echo $(registrations rxe-near))" \
+        'windows per-call persistent-unsafe' ;;
+    siw) registrations siw-near | grep -w per-call ;;
+    esac
+    our_values rpcrdma | grep -w 1
 }
 
 make_tree() {
@@ -263,7 +274,7 @@ link_down() {
     end_client
     serve_end TERM
     cat "$OUT/serve.log"
-    ! grep -iE 'panic' "$OUT/serve.log"
+    no_word_of panic
 }
 
 server_killed() {
@@ -286,6 +297,13 @@ fresh_server() {
     serve_up -v
 }
 
+# no_word_of PATTERN: in what the server said. (A failure of `! grep` ends nothing under `set -e`.)
+no_word_of() {
+    if grep -iE "$1" "$OUT/serve.log"; then
+        return 1
+    fi
+}
+
 # SIGTERM with a client at work: both end, and the server in order.
 server_ends() {
     fresh_server
@@ -293,7 +311,7 @@ server_ends() {
     serve_end TERM
     end_client
     cat "$OUT/serve.log"
-    ! grep -iE 'panic|error' "$OUT/serve.log"
+    no_word_of 'panic|error'
 }
 
 # removed_under_work DEVICE: its link is deleted, with a client and a server at work on it. The kernel
@@ -305,9 +323,10 @@ removed_under_work() {
     _deletion=$!
     until_true 30 ended $_deletion
     end_client
-    serve_end TERM || true
+    # It may have ended by itself. What it may not is stay.
+    serve_end TERM || ended "$(cat /run/serve.pid)"
     cat "$OUT/serve.log"
-    ! grep -i panic "$OUT/serve.log"
+    no_word_of panic
     rdma link delete "$1-near"
     equal 'devices left' "$(rdma link)" ''
 }
