@@ -100,6 +100,7 @@ harmless() {
         -e 'siw: loading out-of-tree module taints kernel\.$' \
         -e 'siw: module verification failed: signature and/or required key missing' \
         -e 'iwpm_register_pid: Unable to send a nlmsg \(client = 2\)$' \
+        -e 'NFS: SECINFO: security flavor [0-9]+ is not supported$' \
         -e 'hrtimer: interrupt took [0-9]+ ns$' \
         "$@"
 }
