@@ -511,6 +511,7 @@ fn s4_3_2_2_unused_write_chunks_are_returned_and_released() {
     assert_eq!(writes.len(), 2);
     assert!(writes.iter().flatten().all(|segment| segment.length == 0));
     drop(reply);
+    pair.settle();
     assert_eq!(pair.client_pool.in_use(), base, "both chunks are back");
 }
 
@@ -524,6 +525,7 @@ fn s4_3_3_the_reply_chunk_is_returned_when_the_reply_fits_inline() {
     let reply = sent(&world, SERVER).remove(0).0;
     assert!(matches!(reply.body, Body::Msg(_)));
     assert_eq!(chunks(&reply).reply.as_ref().unwrap()[0].length, 0);
+    pair.settle();
     assert_eq!(pair.client_pool.in_use(), base);
 }
 
@@ -814,9 +816,9 @@ fn s4_5_4_a_responder_that_cannot_send_closes_the_connection() {
         max_gather: 2,
         ..attributes()
     };
-    // Five receives each, and one block more for each message that is in use.
+    // Five receives each; a used one waits to be replaced while its message is in use.
     let a = FakeDevice::new(&world, attributes(), Pool::new(POOL));
-    let b = FakeDevice::new(&world, narrow, Pool::new(6 * 4096));
+    let b = FakeDevice::new(&world, narrow, Pool::new(5 * 4096));
     let mut pair = Pair::new(Box::new(a), client, Box::new(b), server, address());
     let conn = pair.connect();
     pair.submit(conn, plain(1), &room(1000, &[]));

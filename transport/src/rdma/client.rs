@@ -50,6 +50,8 @@ pub struct RdmaClient {
     met: HashSet<SocketAddr>,
     inbox: VecDeque<Event>,
     events: VecDeque<ClientEvent>,
+    /// On some connection, used receives wait to be replaced.
+    owing: bool,
     /// When to try again what waits for memory.
     retry_at: Option<Time>,
     /// Connections that are ending, and when to end them without the peer.
@@ -73,6 +75,7 @@ impl RdmaClient {
             met: HashSet::new(),
             inbox: VecDeque::new(),
             events: VecDeque::new(),
+            owing: false,
             retry_at: None,
             ending: VecDeque::new(),
             copied: 0,
@@ -212,6 +215,7 @@ impl RdmaClient {
             (Ok(Success::Receive { buf, invalidated }), _) => {
                 let message = connection.link.received(&mut *self.device, buf);
                 connection.requester.received(message, invalidated);
+                self.owing |= connection.link.owes();
             }
             (Ok(Success::Invalidate), Done::Work((id, stag))) => {
                 reclaim(&mut *self.device, connection, id, stag);
@@ -276,6 +280,16 @@ impl RdmaClient {
         }
     }
 
+    /// Replaces used receives, now that what came in them has been acted upon.
+    fn replenish(&mut self) {
+        if std::mem::take(&mut self.owing) {
+            for connection in &mut self.connections {
+                connection.link.replenish(&mut *self.device);
+                self.owing |= connection.link.owes();
+            }
+        }
+    }
+
     fn retry(&mut self) {
         self.retry_at = None;
         for at in 0..self.connections.len() {
@@ -313,6 +327,9 @@ impl Source for RdmaClient {
     fn poll(&mut self, now: Time) -> bool {
         self.now = now;
         self.device.poll(now, &mut self.inbox);
+        if self.inbox.is_empty() {
+            self.replenish();
+        }
         while let Some(event) = self.inbox.pop_front() {
             self.handle(event);
         }
@@ -329,6 +346,7 @@ impl Source for RdmaClient {
     }
 
     fn arm(&mut self) -> bool {
+        self.replenish();
         self.events.is_empty() && self.device.arm()
     }
 

@@ -11,6 +11,10 @@ use super::memory;
 /// Receives posted beyond the credits, for messages that take no credit.
 pub(crate) const EXTRA_RECEIVES: u32 = 4;
 
+/// Used receives that may wait to be replaced, until what came in them has been acted upon: a call's
+/// answer is not to wait for them. So many fewer than the extra ones are there for a moment.
+const PUT_OFF: u32 = EXTRA_RECEIVES / 2;
+
 /// Mark of every receive. The buffer comes back with the completion, so nothing need be told
 /// apart; send-queue marks are sequence numbers and stay far below.
 const RECEIVE: WrId = WrId(u64::MAX);
@@ -57,6 +61,8 @@ pub(crate) struct Link<T> {
     receive_size: usize,
     /// Receives posted that no message has used.
     receives: u32,
+    /// Used receives that wait to be replaced.
+    owed: u32,
     /// The device took no receive: the connection is ending.
     ending: bool,
     /// Bytes copied here.
@@ -77,6 +83,7 @@ impl<T> Link<T> {
             capacity: capacity.max(1),
             receive_size,
             receives: 0,
+            owed: 0,
             ending: false,
             copied: 0,
         }
@@ -257,12 +264,17 @@ impl<T> Link<T> {
         }
     }
 
-    /// A message arrived: puts another receive in its place, and gives the message.
+    /// A message arrived: gives it, and puts another receive in its place, or does so when it is
+    /// asked to [replenish](Link::replenish).
     ///
     /// The peer was promised these receives, so one is posted whatever the pool has to give: when
     /// that is nothing, the message is copied out of its buffer, and the buffer used again.
     pub(crate) fn received(&mut self, device: &mut dyn Device, mut buf: Buf) -> Bytes {
         self.receives = self.receives.saturating_sub(1);
+        if self.owed < PUT_OFF {
+            self.owed += 1;
+            return buf.freeze();
+        }
         match device.pool().alloc(self.receive_size) {
             Ok(next) => {
                 self.post_receive(device, next);
@@ -280,6 +292,22 @@ impl<T> Link<T> {
                 }
                 message
             }
+        }
+    }
+
+    /// Whether used receives wait to be replaced.
+    pub(crate) fn owes(&self) -> bool {
+        self.owed > 0
+    }
+
+    /// Replaces used receives, as far as there is memory.
+    pub(crate) fn replenish(&mut self, device: &mut dyn Device) {
+        while self.owed > 0 {
+            let Ok(buf) = device.pool().alloc(self.receive_size) else {
+                return;
+            };
+            self.owed -= 1;
+            self.post_receive(device, buf);
         }
     }
 

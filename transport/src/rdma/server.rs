@@ -50,6 +50,8 @@ pub struct RdmaServer {
     connections: IdMap<QpId, Connection>,
     inbox: VecDeque<Event>,
     events: VecDeque<ServerEvent>,
+    /// Connections on which used receives wait to be replaced.
+    owing: Vec<QpId>,
     /// Connections on which something waits for memory, and when to try again.
     retry: Vec<QpId>,
     retry_at: Option<Time>,
@@ -79,6 +81,7 @@ impl RdmaServer {
             connections: IdMap::default(),
             inbox: VecDeque::new(),
             events: VecDeque::new(),
+            owing: Vec::new(),
             retry: Vec::new(),
             retry_at: None,
             ending: VecDeque::new(),
@@ -238,6 +241,9 @@ impl RdmaServer {
             // Nothing more is taken from a peer that is being disconnected.
             (Ok(_), _) if connection.closed.is_some() => return,
             (Ok(Success::Receive { buf, .. }), _) => {
+                if !connection.link.owes() {
+                    self.owing.push(completion.qp);
+                }
                 let message = connection.link.received(&mut *self.device, buf);
                 // A client that has not got the answer to a call still holds that call's credit.
                 // One that goes on sending all the same is stopped here: answers that wait for it
@@ -315,6 +321,22 @@ impl RdmaServer {
         }
     }
 
+    /// Replaces used receives, now that the calls that came in them have been acted upon.
+    fn replenish(&mut self) {
+        let Self {
+            owing,
+            connections,
+            device,
+            ..
+        } = self;
+        owing.retain(|qp| {
+            connections.get_mut(qp).is_some_and(|connection| {
+                connection.link.replenish(&mut **device);
+                connection.link.owes()
+            })
+        });
+    }
+
     fn retry(&mut self) {
         self.retry_at = None;
         for qp in std::mem::take(&mut self.retry) {
@@ -346,6 +368,9 @@ impl Source for RdmaServer {
     fn poll(&mut self, now: Time) -> bool {
         self.now = now;
         self.device.poll(now, &mut self.inbox);
+        if self.inbox.is_empty() {
+            self.replenish();
+        }
         while let Some(event) = self.inbox.pop_front() {
             self.handle(event);
         }
@@ -362,6 +387,7 @@ impl Source for RdmaServer {
     }
 
     fn arm(&mut self) -> bool {
+        self.replenish();
         self.events.is_empty() && self.device.arm()
     }
 
