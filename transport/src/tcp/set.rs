@@ -31,6 +31,9 @@ pub(super) struct Member<X> {
     hot: bool,
 }
 
+/// What sockets are watched for.
+const INTEREST: Interest = Interest::READABLE.add(Interest::WRITABLE);
+
 /// See the module.
 pub(super) struct StreamSet<X> {
     pub(super) options: TcpOptions,
@@ -81,11 +84,24 @@ impl<X> StreamSet<X> {
         self.members.len()
     }
 
+    /// While it is busy-polled, sockets are not watched: whoever sends to a watched socket of the
+    /// same host pays for the notice.
     pub(super) fn set_busy_poll(&mut self, on: bool) {
-        self.busy = on;
-        // What became ready while it was not looked for is found by looking once.
+        let changed = std::mem::replace(&mut self.busy, on) != on;
         let Self { members, hot, .. } = self;
         for (index, member) in members {
+            if let Some(registry) = self.registry.as_ref().filter(|_| changed) {
+                let socket = &mut member.stream.socket;
+                let done = match on {
+                    true => registry.deregister(socket),
+                    false => registry.register(socket, Token(self.first_token + index), INTEREST),
+                };
+                if let Err(error) = done {
+                    // The connection goes on while it is polled, and ends when a call is overdue.
+                    tracing::error!(%error, "cannot change how a connection is watched");
+                }
+            }
+            // What became ready while it was not looked for is found by looking once.
             mark(index, member, hot);
         }
     }
@@ -98,7 +114,9 @@ impl<X> StreamSet<X> {
             .ok_or_else(|| io::Error::other("the port is in no poll loop"))?;
         let entry = self.members.vacant_entry();
         let token = Token(self.first_token + entry.key());
-        registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+        if !self.busy {
+            registry.register(&mut socket, token, INTEREST)?;
+        }
         self.serial = self.serial.wrapping_add(1);
         let id = ConnId(u64::from(self.serial) << 32 | entry.key() as u64);
         let stream = Stream::new(socket, self.options.max_record);
@@ -126,7 +144,7 @@ impl<X> StreamSet<X> {
     pub(super) fn remove(&mut self, index: usize) -> Option<Member<X>> {
         let mut member = self.members.try_remove(index)?;
         self.promised -= member.stream.promised();
-        if let Some(registry) = &self.registry
+        if let Some(registry) = self.registry.as_ref().filter(|_| !self.busy)
             && let Err(error) = registry.deregister(&mut member.stream.socket)
         {
             tracing::debug!(%error, "deregistering a socket");

@@ -100,19 +100,38 @@ impl State {
         self.live
     }
 
+    /// While it is busy-polled, connections are not watched: whoever sends to a watched socket of the
+    /// same host pays for the notice (0.4 us on each side of a ping-pong over loopback).
     pub(super) fn set_busy_poll(&mut self, on: bool) {
-        self.busy = on;
-        if !on {
-            // What nobody was told of while busy-polling is looked for once more.
-            self.mark_all(true);
+        if std::mem::replace(&mut self.busy, on) == on {
+            return;
         }
+        let mut unwatched = Vec::new();
+        if let Some(poller) = &self.poller {
+            for (index, slot) in &self.slots {
+                let Slot::Conn(conn) = slot else {
+                    continue;
+                };
+                if on {
+                    unwatch(poller, conn);
+                } else if let Err(error) = register(poller, index, slot) {
+                    tracing::error!(%error, "cannot watch a connection, closing it");
+                    unwatched.push(index);
+                }
+            }
+        }
+        for index in unwatched {
+            self.with(index, self.now, Conn::abort);
+        }
+        // What nobody was told of while busy-polling is looked for once more.
+        self.mark_all(true);
     }
 
     // ---- the poll loop ----
 
     pub(super) fn attach(&mut self, poller: Poller) -> io::Result<()> {
         for (index, slot) in &self.slots {
-            register(&poller, index, slot)?;
+            self.watch(&poller, index, slot)?;
         }
         self.poller = Some(poller);
         self.mark_all(true);
@@ -148,6 +167,7 @@ impl State {
             match slot {
                 Slot::Conn(conn) => {
                     conn.readable = true;
+                    conn.writable = true;
                     if std::mem::replace(&mut conn.queued, true) {
                         continue;
                     }
@@ -333,7 +353,7 @@ impl State {
         let index = entry.key();
         entry.insert(make(u64::from(self.serial) << 32 | index as u64));
         if let (Some(poller), Some(slot)) = (&self.poller, self.slots.get(index))
-            && let Err(error) = register(poller, index, slot)
+            && let Err(error) = self.watch(poller, index, slot)
         {
             self.slots.remove(index);
             return Err(error);
@@ -342,6 +362,14 @@ impl State {
             self.connections += 1;
         }
         Ok(index)
+    }
+
+    /// Makes the owner's loop watch a slot, unless it is one that is looked at all the time.
+    fn watch(&self, poller: &Poller, index: usize, slot: &Slot) -> io::Result<()> {
+        match slot {
+            Slot::Conn(_) if self.busy => Ok(()),
+            _ => register(poller, index, slot),
+        }
     }
 
     /// The slot of a connection that the program knows by this identifier.
@@ -414,8 +442,19 @@ impl State {
     }
 }
 
+/// Makes the owner's loop no longer watch a connection.
+fn unwatch(poller: &Poller, conn: &Conn) {
+    if let Some(socket) = conn.socket()
+        && let Err(error) = poller
+            .registry
+            .deregister(&mut SourceFd(&socket.as_raw_fd()))
+    {
+        tracing::debug!(%error, "a connection was not watched");
+    }
+}
+
 /// Makes the owner's loop watch a slot.
-pub(super) fn register(poller: &Poller, index: usize, slot: &Slot) -> io::Result<()> {
+fn register(poller: &Poller, index: usize, slot: &Slot) -> io::Result<()> {
     let token = Token(poller.first_token + 1 + index);
     let watch =
         |registry: &Registry, fd, interest| registry.register(&mut SourceFd(&fd), token, interest);

@@ -253,11 +253,23 @@ fn busy_polling_needs_no_readiness() {
         assert!(start.elapsed() < PATIENCE);
     }
     raw.wait_request(server);
+    let mut late = Raw::connect(address);
+    // Often enough for it to be accepted.
+    for _ in 0..200 {
+        server.device.poll(verbs::Time::now(), &mut server.events);
+    }
     server.receive(*s, 7, 64);
     client.send(*c, 1, b"last");
     thread::sleep(Duration::from_millis(5));
     server.device.set_busy_poll(false);
     assert_eq!(server.next_completion().id, WrId(7));
+    // What was set up before, and what came while spinning, is watched from now on.
+    idle(server);
+    server.receive(*s, 8, 64);
+    client.send(*c, 2, b"watched");
+    assert_eq!(server.next_completion().id, WrId(8));
+    late.write(&crate::raw::frame(crate::raw::REQUEST, 0x10, 2, &private));
+    late.wait_request(server);
     client.events.clear();
     pair.finish();
 }
