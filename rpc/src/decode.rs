@@ -178,12 +178,21 @@ impl<'m> Decoder<'m> {
         }
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        // Nearly always the value lies in one segment.
-        if let Some(&out) = self.current.first_chunk() {
-            self.advance(N);
+        // Nearly always the value lies in one segment, and is not the last in it.
+        if let Some((&out, rest)) = self.current.split_first_chunk()
+            && !rest.is_empty()
+        {
+            self.current = rest;
+            self.position += N as u64;
             return Ok(out);
         }
+        self.array_across()
+    }
+
+    #[cold]
+    fn array_across<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         self.need(N as u64)?;
         let mut out = [0; N];
         self.fill(&mut out);

@@ -39,6 +39,20 @@ impl Encoder {
         }
     }
 
+    /// An empty stream, in the memory of `room`, which has no content.
+    pub(crate) fn in_room(room: BytesMut) -> Self {
+        Self {
+            payload: room,
+            ..Self::new()
+        }
+    }
+
+    /// What was written, as a piece of its own, and the room that is left. See [`Encoder::in_room`].
+    pub(crate) fn split(mut self) -> (Bytes, BytesMut) {
+        let written = self.payload.split().freeze();
+        (written, self.payload)
+    }
+
     fn room(&mut self) -> &mut BytesMut {
         if self.payload.capacity() == 0 {
             self.payload.reserve(self.capacity);

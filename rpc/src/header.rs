@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::{AuthStat, Credential, DecodeError, Decoder, Encoder, Message, Verifier, padded};
 
@@ -188,11 +188,21 @@ impl ReplyHeader {
     /// When the verifier's body is over 400 bytes: a programming error.
     #[must_use]
     pub fn encode(&self) -> Bytes {
-        // Exactly: to give away a buffer with room to spare takes one more allocation.
-        let mut out = Encoder::with_capacity(match &self.body {
+        let mut room = BytesMut::new();
+        self.encode_in(&mut room)
+    }
+
+    /// As [`ReplyHeader::encode`], in `room`, which headers of further replies can share.
+    ///
+    /// # Panics
+    /// Likewise.
+    #[must_use]
+    pub fn encode_in(&self, room: &mut BytesMut) -> Bytes {
+        room.reserve(match &self.body {
             ReplyBody::Accepted { verf, .. } => 24 + padded(verf.body.len() as u64) as usize,
             ReplyBody::RpcMismatch { .. } | ReplyBody::AuthError(_) => 24,
         });
+        let mut out = Encoder::in_room(std::mem::take(room));
         out.u32(self.xid).u32(REPLY);
         match &self.body {
             ReplyBody::Accepted { verf, status } => {
@@ -207,7 +217,9 @@ impl ReplyHeader {
                 out.u32(MSG_DENIED).u32(AUTH_ERROR).u32(stat.0);
             }
         }
-        out.into_bytes()
+        let (header, left) = out.split();
+        *room = left;
+        header
     }
 
     /// Reads a header; `from` is then at the results, if there are any.

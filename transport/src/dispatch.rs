@@ -1,5 +1,6 @@
 //! What to do with a message that arrived at a server (RFC 5531, section 9).
 
+use bytes::BytesMut;
 use onc_rpc::{
     AUTH_SHORT, AcceptStatus, AuthStat, CallHeader, Credential, Cursor, Decoder, Message,
     ReplyBody, ReplyHeader,
@@ -79,11 +80,11 @@ fn denial_header(xid: u32, denial: Denial) -> ReplyHeader {
     ReplyHeader { xid, body }
 }
 
-/// The message that answers a call.
-pub(crate) fn answer(xid: u32, reply: ServiceReply) -> Message {
+/// The message that answers a call; its header is made in `room`.
+pub(crate) fn answer(xid: u32, reply: ServiceReply, room: &mut BytesMut) -> Message {
     match reply {
         Ok(mut results) => {
-            results.prepend(ReplyHeader::accepted(xid, AcceptStatus::Success).encode());
+            results.prepend(ReplyHeader::accepted(xid, AcceptStatus::Success).encode_in(room));
             results
         }
         Err(denial) => Message::from_payload(denial_header(xid, denial).encode()),

@@ -7,6 +7,10 @@ use onc_rpc::Credential;
 /// Most connections of one client. A server has to hold memory for each.
 pub const MAX_NCONNECT: usize = 16;
 
+/// Bytes that messages' headers are made in: some tens of them share one allocation, which lasts as
+/// long as any of them.
+pub(crate) const HEADER_ROOM: usize = 2048;
+
 /// What becomes of a call whose reply does not come, in the words of the NFS mount options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {

@@ -9,12 +9,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use onc_rpc::{CallHeader, Cursor, Message};
 use slab::Slab;
 use verbs::{Clock, Pool, Time};
 
 use crate::dispatch::{Verdict, answer, judge};
 use crate::id_map::IdMap;
+use crate::options::HEADER_ROOM;
 use crate::poll_loop::{Armed, PollLoop, Wake};
 use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, Known, ReplyCache};
 use crate::workers::{Workers, catch};
@@ -111,6 +113,8 @@ pub struct Server {
     running: Slab<Running>,
     cache: ReplyCache,
     stats: ServerStats,
+    /// Room for the headers of further replies: one allocation for many.
+    headers: BytesMut,
     /// When to look for idle connections.
     idle_at: Option<Time>,
     /// Kept for its memory; empty between steps.
@@ -155,6 +159,7 @@ impl Server {
             ports: Vec::new(),
             running: Slab::new(),
             stats: ServerStats::default(),
+            headers: BytesMut::with_capacity(HEADER_ROOM),
             idle_at: None,
             done: VecDeque::new(),
         }
@@ -388,7 +393,14 @@ impl Server {
         reply: ServiceReply,
         now: Time,
     ) {
-        let message = answer(xid, reply);
+        // A reply that is kept must not keep the room that others' headers are in.
+        let mut own = BytesMut::new();
+        let room = if key.is_some() {
+            &mut own
+        } else {
+            &mut self.headers
+        };
+        let message = answer(xid, reply, room);
         if let Some(key) = key {
             self.cache.finish(key, message.clone(), now);
         }

@@ -14,7 +14,7 @@ use onc_rpc::{
 use verbs::Time;
 
 use crate::id_map::IdMap;
-use crate::options::MAX_NCONNECT;
+use crate::options::{HEADER_ROOM, MAX_NCONNECT};
 use crate::poll_loop::earlier;
 use crate::{
     Call, CallError, ClientEvent, ClientOptions, ClientPort, ClientStats, ConnId, Denial, Reply,
@@ -63,6 +63,8 @@ pub(crate) struct Session {
     options: ClientOptions,
     /// A call's header from the credential on: the same in every call.
     credentials: Bytes,
+    /// Room for the headers of further calls: one allocation for many.
+    headers: BytesMut,
     lanes: Vec<Lane>,
     pending: IdMap<u32, Pending>,
     /// When each call's present try is over, in that order, for all tries take equally long.
@@ -100,6 +102,7 @@ impl Session {
         let mut session = Self {
             remote,
             credentials: header.encode().slice(CREDENTIAL_AT..),
+            headers: BytesMut::with_capacity(HEADER_ROOM),
             lanes: (0..lanes).map(|_| Lane::new(now)).collect(),
             options,
             pending: IdMap::default(),
@@ -244,13 +247,13 @@ impl Session {
         }
     }
 
-    fn header(&self, words: [u32; CREDENTIAL_AT / 4]) -> Bytes {
-        let mut header = BytesMut::with_capacity(CREDENTIAL_AT + self.credentials.len());
+    fn header(&mut self, words: [u32; CREDENTIAL_AT / 4]) -> Bytes {
+        self.headers.reserve(CREDENTIAL_AT + self.credentials.len());
         for word in words {
-            header.put_u32(word);
+            self.headers.put_u32(word);
         }
-        header.put_slice(&self.credentials);
-        header.freeze()
+        self.headers.put_slice(&self.credentials);
+        self.headers.split().freeze()
     }
 
     /// XIDs of a lane's calls, or of all, the oldest first.

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::ops::{Add, Sub};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Nanoseconds since some fixed moment: the process's first look at the clock, or a simulation's
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds since some fixed moment: that of the system's monotonic clock, or a simulation's
 /// start. State machines are given it and never ask for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
@@ -18,11 +20,9 @@ impl Time {
     /// The monotonic clock. For the code around a state machine, not for one.
     #[must_use]
     pub fn now() -> Self {
-        static START: OnceLock<Instant> = OnceLock::new();
-        let start = START.get_or_init(Instant::now);
-        let elapsed = start.elapsed();
-        // In 64 bits, which last for 500 years.
-        Self(elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos()))
+        let now = clock_gettime(ClockId::Monotonic);
+        // Never negative, and in 64 bits, which last for 500 years.
+        Self((now.tv_sec as u64).wrapping_mul(1_000_000_000) + now.tv_nsec as u64)
     }
 
     /// From nanoseconds since the fixed moment.

@@ -3,7 +3,7 @@
 //! The engine around it deals in chunks, credits and plans, which later versions have as well. A
 //! second version becomes a second implementation of these functions, chosen per connection.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use conveyance::{CallPayload, ChunkCounts, ReplyPayload};
 use onc_rpc::Message;
 pub(crate) use rpcrdma_v1::VERSION;
@@ -25,8 +25,9 @@ pub fn header_len(chunks: &ChunkCounts) -> u64 {
             .map_or(0, |segments| 4 + 16 * segments)
 }
 
-/// A call's header. Gives the chunks back: the reply is checked against them.
+/// A call's header, in `room`. Gives the chunks back: the reply is checked against them.
 pub(crate) fn encode_call(
+    room: &mut BytesMut,
     xid: u32,
     credits: u32,
     payload: CallPayload,
@@ -37,15 +38,22 @@ pub(crate) fn encode_call(
         CallPayload::PositionZero => Body::NoMsg(chunks),
     };
     let header = Header { xid, credits, body };
-    let encoded = header.encode();
+    let encoded = encode(&header, room);
     let (Body::Msg(chunks) | Body::NoMsg(chunks)) = header.body else {
         return (encoded, Chunks::default());
     };
     (encoded, chunks)
 }
 
-/// A reply's header.
+/// Encodes a header in room that headers share: one allocation for many.
+fn encode(header: &Header, room: &mut BytesMut) -> Bytes {
+    header.encode_into(room);
+    room.split().freeze()
+}
+
+/// A reply's header, in `room`.
 pub(crate) fn encode_reply(
+    room: &mut BytesMut,
     xid: u32,
     credits: u32,
     payload: ReplyPayload,
@@ -61,7 +69,7 @@ pub(crate) fn encode_reply(
         ReplyPayload::Inline => Body::Msg(chunks),
         ReplyPayload::ReplyChunk => Body::NoMsg(chunks),
     };
-    Header { xid, credits, body }.encode()
+    encode(&Header { xid, credits, body }, room)
 }
 
 /// An ERR_CHUNK for a call that was understood (RFC 8166, section 4.5.3).

@@ -1,6 +1,6 @@
 //! One call of a requester: its memory, and how far it has come.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use conveyance::{CallItem, CallPayload, CallPlan};
 use onc_rpc::{BulkItem, Message, Position, Segments};
 use rpcrdma_v1::{Chunks, ReadSegment, Segment, WriteChunk};
@@ -222,8 +222,8 @@ impl Outstanding {
         };
     }
 
-    /// Makes the message to send, asking for `credits`.
-    pub(super) fn send(&mut self, credits: u32) -> Option<Segments> {
+    /// Makes the message to send, asking for `credits`; its header is made in `room`.
+    pub(super) fn send(&mut self, credits: u32, room: &mut BytesMut) -> Option<Segments> {
         let chunks = self.offered();
         let Phase::Ready(Registering {
             payload, gather, ..
@@ -232,7 +232,7 @@ impl Outstanding {
             return None;
         };
         let mut message = std::mem::take(gather);
-        let (header, chunks) = wire::encode_call(self.xid, credits, *payload, chunks);
+        let (header, chunks) = wire::encode_call(room, self.xid, credits, *payload, chunks);
         message.insert(0, header);
         self.phase = Phase::Sent(chunks);
         Some(message)

@@ -10,7 +10,7 @@ mod call;
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use conveyance::{Limits, ReplyNeed, Shape, plan_call};
 use onc_rpc::Message;
 use rpcrdma_v1::{ErrorBody, RequesterCredits, Returned};
@@ -21,6 +21,7 @@ pub use self::action::{RegId, RequesterAction, RequesterConfig, RequesterCounter
 use self::call::{Ended, Outstanding, Phase, Prepared, Registration, prepare};
 use super::wire::{self, FromResponder};
 use crate::id_map::IdMap;
+use crate::options::HEADER_ROOM;
 use crate::{CallError, ReplyRoom};
 
 /// XID, message type, reply status, an empty verifier, accept status (RFC 5531, section 9).
@@ -56,6 +57,8 @@ pub struct Requester {
     registering: u32,
     /// The pool had no memory for the first waiting call.
     starved: bool,
+    /// Room for the headers of further calls.
+    headers: BytesMut,
     actions: VecDeque<RequesterAction>,
     counters: RequesterCounters,
 }
@@ -75,6 +78,7 @@ impl Requester {
             ready: VecDeque::new(),
             registering: 0,
             starved: false,
+            headers: BytesMut::with_capacity(HEADER_ROOM),
             actions: VecDeque::new(),
             counters: RequesterCounters::default(),
         }
@@ -408,7 +412,7 @@ impl Requester {
         debug_assert!(taken, "a call is sent only with a credit");
         let most = &mut self.counters.most_in_flight;
         *most = self.credits.in_flight().max(*most);
-        if let Some(gather) = self.calls[key].send(self.credits.requested()) {
+        if let Some(gather) = self.calls[key].send(self.credits.requested(), &mut self.headers) {
             self.actions.push_back(RequesterAction::Send { gather });
         }
     }

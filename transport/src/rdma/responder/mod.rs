@@ -10,7 +10,7 @@ mod place;
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use conveyance::{Offer, Offers, Shape, plan_reply};
 use onc_rpc::{Message, Segments};
 use rpcrdma_v1::{ResponderCredits, WriteChunk};
@@ -20,6 +20,7 @@ use verbs::{Buf, Stag};
 pub use self::action::{ReadId, ResponderAction, ResponderConfig, ResponderCounters};
 use self::fetch::{Fetch, FetchError};
 use super::wire::{self, BadCall, FromRequester};
+use crate::options::HEADER_ROOM;
 
 /// A call that arrived.
 #[derive(Debug)]
@@ -59,6 +60,8 @@ pub struct Responder {
     reads: VecDeque<QueuedRead>,
     /// Reads started and not done.
     reading: u32,
+    /// Room for the headers of further replies.
+    headers: BytesMut,
     actions: VecDeque<ResponderAction>,
     counters: ResponderCounters,
 }
@@ -76,6 +79,7 @@ impl Responder {
             fetched: 0,
             reads: VecDeque::new(),
             reading: 0,
+            headers: BytesMut::with_capacity(HEADER_ROOM),
             actions: VecDeque::new(),
             counters: ResponderCounters::default(),
         }
@@ -315,7 +319,14 @@ impl Responder {
         };
         self.actions.extend(placed.writes);
         let invalidate = call.handle.filter(|_| self.config.remote_invalidation);
-        let header = wire::encode_reply(call.xid, credits, plan.payload, placed.list, placed.reply);
+        let header = wire::encode_reply(
+            &mut self.headers,
+            call.xid,
+            credits,
+            plan.payload,
+            placed.list,
+            placed.reply,
+        );
         self.send(header, placed.payload, invalidate);
     }
 }
