@@ -26,6 +26,14 @@ pub fn peek_xid(message: &Message) -> Option<u32> {
     Decoder::new(message).u32().ok()
 }
 
+/// The XID and `msg_type` ([`CALL`], [`REPLY`] or something that is neither), the first two words of
+/// every call and reply; nothing when the message is shorter.
+#[must_use]
+pub fn peek_start(message: &Message) -> Option<(u32, u32)> {
+    let mut words = Decoder::new(message);
+    Some((words.u32().ok()?, words.u32().ok()?))
+}
+
 /// What precedes a call's arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallHeader {

@@ -21,7 +21,7 @@ pub use decode::{Cursor, DecodeError, Decoder};
 pub use encode::Encoder;
 pub use header::{
     AcceptStatus, CALL, CallDecodeError, CallHeader, REPLY, RPC_VERSION, ReplyBody, ReplyHeader,
-    peek_xid,
+    peek_start, peek_xid,
 };
 pub use message::{BulkItem, Message, Position, Segments};
 

@@ -2,18 +2,10 @@
 //! 4.6).
 
 use bytes::Bytes;
+use rpcrdma_chunks::{Malformed, Role, Violation};
 
 use crate::ErrorBody;
 use crate::codec::{VERSION, encode_error};
-
-/// The part a receiver plays in the transaction that a header belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It sent the call, and receives replies and errors.
-    Requester,
-    /// It receives calls.
-    Responder,
-}
 
 /// A header that cannot be used. [`HeaderError::answer`] says whether the sender is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,26 +54,6 @@ pub enum HeaderError {
     },
 }
 
-/// What is wrong with the form of a header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
-    /// It ends in the middle of a field.
-    #[error("the message ends within the header")]
-    Truncated,
-    /// A word that says whether list elements follow is neither 0 nor 1.
-    #[error("{0} is not a boolean")]
-    Boolean(u32),
-    /// `rdma_proc` has no such value.
-    #[error("no procedure {0}")]
-    Procedure(u32),
-    /// `rdma_err` has no such value.
-    #[error("no error code {0}")]
-    ErrorCode(u32),
-    /// A list is longer than the limits in this crate allow.
-    #[error("too many {0}")]
-    TooMany(&'static str),
-}
-
 /// An RDMA_ERROR to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -102,6 +74,16 @@ impl Answer {
             xid,
             version: VERSION,
             error: ErrorBody::Chunk,
+        }
+    }
+
+    /// The error message that the receiver of a call must send when a rule is violated; nothing when
+    /// it must discard the message silently (sections 4.2.4, 4.5 and 4.5.2).
+    #[must_use]
+    pub fn to_violation(violation: &Violation, xid: u32, role: Role) -> Option<Self> {
+        match (role, violation) {
+            (Role::Requester, _) | (_, Violation::ErrorProcedure) => None,
+            (Role::Responder, _) => Some(Self::chunk(xid)),
         }
     }
 

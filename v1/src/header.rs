@@ -1,40 +1,6 @@
 //! Transport headers (RFC 8166, section 4).
 
-use smallvec::SmallVec;
-
-/// `xdr_rdma_segment`: memory of the sender of the header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// STag or rkey.
-    pub handle: u32,
-    /// Bytes.
-    pub length: u32,
-    /// Tagged offset of the first byte.
-    pub offset: u64,
-}
-
-/// `xdr_read_chunk`: one segment of a read chunk. Segments with the same position are one chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadSegment {
-    /// Offset in the XDR stream of the chunk's first byte; zero for a position-zero read chunk.
-    pub position: u32,
-    /// The memory.
-    pub segment: Segment,
-}
-
-/// `xdr_write_chunk`: memory that the responder writes one result item, or a whole reply, into.
-pub type WriteChunk = SmallVec<[Segment; 1]>;
-
-/// The three chunk lists.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chunks {
-    /// Read list.
-    pub reads: Vec<ReadSegment>,
-    /// Write list.
-    pub writes: Vec<WriteChunk>,
-    /// Reply chunk.
-    pub reply: Option<WriteChunk>,
-}
+use rpcrdma_chunks::Chunks;
 
 /// `rdma_error`: what an RDMA_ERROR header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

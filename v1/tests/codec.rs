@@ -7,8 +7,8 @@ use common::{AnyHeader, XID, chunk, flip, header, msg, nomsg, read, words};
 use quickcheck::quickcheck;
 use rpcrdma_v1::limits::{MAX_CHUNK_SEGMENTS, MAX_READ_SEGMENTS, MAX_WRITE_CHUNKS};
 use rpcrdma_v1::{
-    Body, CallChunks, Chunks, ErrorBody, Header, HeaderError, Malformed, PrivateData, Returned,
-    Role, check_reply, chunk_len,
+    Body, Chunks, ErrorBody, Header, HeaderError, Malformed, PrivateData, Returned, Role,
+    check_call, check_reply, chunk_len,
 };
 
 /// Whether a header that decodes is the only one with these bytes.
@@ -61,7 +61,7 @@ quickcheck! {
     }
 
     fn checked_calls_keep_to_the_rules(any: AnyHeader, inline: u16) -> bool {
-        let Ok(call) = CallChunks::new(any.0, u64::from(inline), 1 << 20) else { return true };
+        let Ok(call) = check_call(any.0, u64::from(inline), 1 << 20) else { return true };
         let mut end = 0;
         let in_order = call.items.iter().all(|item| {
             let fits = u64::from(item.position) >= end && item.position % 4 == 0;

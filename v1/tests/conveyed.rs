@@ -10,7 +10,7 @@ use conveyance::{
 };
 use quickcheck::quickcheck;
 use rpcrdma_v1::{
-    Body, CallChunks, Chunks, Header, ReadSegment, ReplyViolation, Returned, WriteChunk,
+    Body, Chunks, Header, ReadSegment, ReplyViolation, Returned, WriteChunk, check_call,
     check_reply, chunk_len, fill, unused,
 };
 
@@ -169,7 +169,7 @@ quickcheck! {
         let inline = plan.send_len() - plan.header_len;
         header.encoded_len() as u64 == plan.header_len
             && plan.send_len() <= INLINE
-            && CallChunks::new(header, inline, 1 << 24).is_ok()
+            && check_call(header, inline, 1 << 24).is_ok()
     }
 }
 

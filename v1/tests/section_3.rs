@@ -7,8 +7,8 @@ use common::{AnyChunk, chunk, msg, nomsg, read, reads, segment};
 use onc_rpc::{Decoder, Encoder, Message, Position};
 use quickcheck::quickcheck;
 use rpcrdma_v1::{
-    Agreed, CallChunks, ChunkTooSmall, Chunks, PrivateData, ReplyViolation, RequesterCredits,
-    ResponderCredits, Returned, Violation, WriteChunk, check_reply, chunk_len, fill,
+    Agreed, ChunkTooSmall, Chunks, PrivateData, ReplyViolation, RequesterCredits, ResponderCredits,
+    Returned, Violation, WriteChunk, check_call, check_reply, chunk_len, fill,
 };
 
 const MAX_CALL: u64 = 1 << 20;
@@ -152,7 +152,7 @@ fn s3_4_4_4_an_items_round_up_leaves_the_payload_with_it() {
 fn s3_4_4_4_a_chunk_holds_one_item() {
     // Two items are two chunks, even where nothing but a count is between them.
     let list = [read(8, 1, 5), read(20, 2, 4)];
-    let call = CallChunks::new(msg(reads(&list)), 12, MAX_CALL).unwrap();
+    let call = check_call(msg(reads(&list)), 12, MAX_CALL).unwrap();
     assert_eq!(call.items.len(), 2);
     let lens: Vec<u32> = call.items.iter().map(|item| item.length).collect();
     assert_eq!(lens, [5, 4]);
@@ -168,15 +168,15 @@ fn s3_4_5_positions_are_in_the_unreduced_stream() {
     assert_eq!(positions, [Position::At(8), Position::At(20)]);
     // The responder's check counts in the same way: 12 bytes are left inline.
     let list = [read(8, 1, 5), read(20, 2, 3)];
-    assert!(CallChunks::new(msg(reads(&list)), 12, MAX_CALL).is_ok());
-    let beyond = CallChunks::new(msg(reads(&list)), 8, MAX_CALL);
+    assert!(check_call(msg(reads(&list)), 12, MAX_CALL).is_ok());
+    let beyond = check_call(msg(reads(&list)), 8, MAX_CALL);
     assert_eq!(beyond, Err(Violation::BeyondPayload(20)));
 }
 
 #[test]
 fn s3_4_5_a_position_is_a_multiple_of_four() {
     for position in [1, 2, 3, 41, 102] {
-        let call = CallChunks::new(msg(reads(&[read(position, 1, 4)])), 200, MAX_CALL);
+        let call = check_call(msg(reads(&[read(position, 1, 4)])), 200, MAX_CALL);
         assert_eq!(call, Err(Violation::UnalignedPosition(position)));
     }
 }
@@ -190,7 +190,7 @@ fn s3_4_5_segments_with_one_position_are_one_chunk_in_list_order() {
         read(40, 3, 6),
         read(40, 4, 0),
     ];
-    let call = CallChunks::new(msg(reads(&list)), 100, MAX_CALL).unwrap();
+    let call = check_call(msg(reads(&list)), 100, MAX_CALL).unwrap();
     let positions: Vec<u32> = call.items.iter().map(|item| item.position).collect();
     assert_eq!(positions, [8, 40]);
     assert_eq!(call.items[1].length, 9);
@@ -201,7 +201,7 @@ fn s3_4_5_segments_with_one_position_are_one_chunk_in_list_order() {
 
 #[test]
 fn s3_4_5_chunks_do_not_overlap() {
-    let overlap = |list: &[_]| CallChunks::new(msg(reads(list)), 200, MAX_CALL);
+    let overlap = |list: &[_]| check_call(msg(reads(list)), 200, MAX_CALL);
     let list = [read(8, 1, 9), read(16, 2, 4)];
     assert_eq!(overlap(&list), Err(Violation::Overlap(16)));
     // The round-up counts, sent or not.
@@ -218,7 +218,7 @@ fn s3_4_5_lengths_and_offsets_do_not_wrap() {
         segment: wrapping,
     }]);
     let error = Err(Violation::SegmentWraps(wrapping));
-    assert_eq!(CallChunks::new(msg(list), 100, MAX_CALL), error);
+    assert_eq!(check_call(msg(list), 100, MAX_CALL), error);
     for chunks in [
         Chunks {
             writes: [WriteChunk::from_iter([wrapping])].into_iter().collect(),
@@ -229,11 +229,11 @@ fn s3_4_5_lengths_and_offsets_do_not_wrap() {
             ..Chunks::default()
         },
     ] {
-        assert_eq!(CallChunks::new(msg(chunks), 100, MAX_CALL), error);
+        assert_eq!(check_call(msg(chunks), 100, MAX_CALL), error);
     }
     // Two segments of one chunk.
     let list = [read(4, 1, u32::MAX), read(4, 2, 4)];
-    let call = CallChunks::new(msg(reads(&list)), 100, u64::MAX);
+    let call = check_call(msg(reads(&list)), 100, u64::MAX);
     assert!(matches!(
         call,
         Err(Violation::TooLong {
@@ -244,9 +244,9 @@ fn s3_4_5_lengths_and_offsets_do_not_wrap() {
     // The whole message.
     let list = [read(4, 1, u32::MAX)];
     let len = 100 + (1 << 32);
-    let call = CallChunks::new(msg(reads(&list)), 100, len - 1);
+    let call = check_call(msg(reads(&list)), 100, len - 1);
     assert_eq!(call, Err(Violation::TooLong { len, max: len - 1 }));
-    assert!(CallChunks::new(msg(reads(&list)), 100, len).is_ok());
+    assert!(check_call(msg(reads(&list)), 100, len).is_ok());
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn s3_4_5_2_a_read_chunk_comes_with_its_round_up_or_without() {
         (b"abcd", false),
     ] {
         let chunk = [read(8, 1, data.len() as u32)];
-        let call = CallChunks::new(msg(reads(&chunk)), 12, MAX_CALL).unwrap();
+        let call = check_call(msg(reads(&chunk)), 12, MAX_CALL).unwrap();
         let item = onc_rpc::BulkItem {
             position: Position::At(call.items[0].position),
             data: Bytes::copy_from_slice(data),
@@ -339,7 +339,7 @@ fn s3_4_6_a_requester_checks_the_segments_that_come_back() {
 #[test]
 fn s3_5_3_a_position_zero_read_chunk_is_the_payload() {
     let list = [read(0, 1, 1001), read(60, 3, 500), read(0, 2, 3)];
-    let call = CallChunks::new(nomsg(reads(&list)), 0, MAX_CALL).unwrap();
+    let call = check_call(nomsg(reads(&list)), 0, MAX_CALL).unwrap();
     let payload = call.payload.unwrap();
     assert_eq!(
         (payload.position, payload.length, payload.segments.len()),
@@ -349,13 +349,13 @@ fn s3_5_3_a_position_zero_read_chunk_is_the_payload() {
     assert_eq!(call.items[0].position, 60);
     // Places of other chunks are counted in the payload that it holds.
     let list = [read(0, 1, 60), read(64, 3, 500)];
-    let call = CallChunks::new(nomsg(reads(&list)), 0, MAX_CALL);
+    let call = check_call(nomsg(reads(&list)), 0, MAX_CALL);
     assert_eq!(call, Err(Violation::BeyondPayload(64)));
 }
 
 #[test]
 fn s3_5_3_chunks_that_hold_a_payload_have_its_round_up() {
-    let call = CallChunks::new(nomsg(reads(&[read(0, 1, 1001)])), 0, MAX_CALL);
+    let call = check_call(nomsg(reads(&[read(0, 1, 1001)])), 0, MAX_CALL);
     assert_eq!(call, Err(Violation::UnpaddedPayload(1001)));
     let offered = Chunks {
         reply: Some(chunk(&[2000])),

@@ -7,8 +7,8 @@ use common::{AnyHeader, XID, chunk, header, msg, nomsg, read, reads, words};
 use onc_rpc::{Encoder, Message};
 use quickcheck::quickcheck;
 use rpcrdma_v1::{
-    Answer, Body, CallChunks, Chunks, ErrorBody, Header, HeaderError, ReplyViolation, Returned,
-    Role, Violation, check_reply, check_xid,
+    Answer, Body, Chunks, ErrorBody, Header, HeaderError, ReplyViolation, Returned, Role,
+    Violation, check_call, check_reply, check_xid,
 };
 
 const MAX_CALL: u64 = 1 << 20;
@@ -64,7 +64,10 @@ fn s4_2_1_the_xid_is_that_of_the_rpc_message() {
     };
     assert_eq!(check_xid(XID, &Message::default()), Err(missing));
     for violation in [other, missing] {
-        assert_eq!(violation.answer(XID, Role::Responder), Some(ERR_CHUNK));
+        assert_eq!(
+            Answer::to_violation(&violation, XID, Role::Responder),
+            Some(ERR_CHUNK)
+        );
     }
 }
 
@@ -80,15 +83,18 @@ fn s4_2_4_an_rdma_nomsg_call_has_its_payload_in_a_position_zero_chunk() {
         reads(&[read(4, 1, 4)]),
         reads(&[read(0, 1, 0)]),
     ] {
-        let violation = CallChunks::new(nomsg(chunks), 0, MAX_CALL).unwrap_err();
+        let violation = check_call(nomsg(chunks), 0, MAX_CALL).unwrap_err();
         assert_eq!(violation, Violation::NoPayload);
-        assert_eq!(violation.answer(XID, Role::Responder), Some(ERR_CHUNK));
+        assert_eq!(
+            Answer::to_violation(&violation, XID, Role::Responder),
+            Some(ERR_CHUNK)
+        );
     }
     let chunks = reads(&[read(0, 1, 100)]);
-    let inline_too = CallChunks::new(nomsg(chunks.clone()), 4, MAX_CALL);
+    let inline_too = check_call(nomsg(chunks.clone()), 4, MAX_CALL);
     assert_eq!(inline_too, Err(Violation::PayloadAfterNoMsg(4)));
     assert_eq!(
-        CallChunks::new(msg(chunks), 100, MAX_CALL),
+        check_call(msg(chunks), 100, MAX_CALL),
         Err(Violation::TwoPayloads)
     );
 }
@@ -137,15 +143,18 @@ fn s4_2_4_a_requester_never_answers_with_rdma_error() {
             "{message:?}"
         );
     }
-    assert_eq!(Violation::NoPayload.answer(XID, Role::Requester), None);
+    assert_eq!(
+        Answer::to_violation(&Violation::NoPayload, XID, Role::Requester),
+        None
+    );
 }
 
 #[test]
 fn s4_2_4_a_responder_discards_rdma_error() {
     for error in [ErrorBody::Chunk, ErrorBody::Version { low: 1, high: 1 }] {
-        let violation = CallChunks::new(header(Body::Error(error)), 0, MAX_CALL).unwrap_err();
+        let violation = check_call(header(Body::Error(error)), 0, MAX_CALL).unwrap_err();
         assert_eq!(violation, Violation::ErrorProcedure);
-        assert_eq!(violation.answer(XID, Role::Responder), None);
+        assert_eq!(Answer::to_violation(&violation, XID, Role::Responder), None);
     }
     // Its number is the same in every version, so that errors never answer each other.
     assert_eq!(answers(&[XID, 2, 32, 4, 1, 2, 2]), (None, None));
@@ -247,13 +256,13 @@ fn s4_5_2_bad_chunks_are_answered_with_err_chunk() {
         reads(&[read(400, 1, 8)]),
         reads(&[read(8, 1, 1 << 30)]),
     ] {
-        let violation = CallChunks::new(msg(chunks), 100, MAX_CALL).unwrap_err();
+        let violation = check_call(msg(chunks), 100, MAX_CALL).unwrap_err();
         assert_eq!(
-            violation.answer(XID, Role::Responder),
+            Answer::to_violation(&violation, XID, Role::Responder),
             Some(ERR_CHUNK),
             "{violation}"
         );
-        assert_eq!(violation.answer(XID, Role::Requester), None);
+        assert_eq!(Answer::to_violation(&violation, XID, Role::Requester), None);
     }
 }
 

@@ -9,7 +9,7 @@ use onc_rpc::Message;
 pub(crate) use rpcrdma_v1::VERSION;
 use rpcrdma_v1::{
     Answer, Body, CallChunks, Chunks, Header, HeaderError, ReplyViolation, Returned, Role,
-    WriteChunk, check_reply, check_xid, limits,
+    WriteChunk, check_call, check_reply, check_xid, limits,
 };
 
 /// Bytes of a version 1 header with these chunks (RFC 8166, section 4.7): what
@@ -165,14 +165,14 @@ impl FromRequester {
         let payload = message.split_off(at);
         let (xid, requested) = (header.xid, header.credits);
         let bad = |violation: rpcrdma_v1::Violation| BadCall {
-            answer: violation.answer(xid, Role::Responder),
+            answer: Answer::to_violation(&violation, xid, Role::Responder),
             reason: violation.to_string(),
         };
         let handle = match &header.body {
             Body::Msg(chunks) | Body::NoMsg(chunks) => preferred_handle(chunks),
             Body::Error(_) => None,
         };
-        let chunks = CallChunks::new(header, payload.len() as u64, max_call).map_err(bad)?;
+        let chunks = check_call(header, payload.len() as u64, max_call).map_err(bad)?;
         if chunks.payload.is_none() {
             check_xid(xid, &Message::from_payload(payload.clone())).map_err(bad)?;
         }

@@ -1,4 +1,4 @@
-//! How a responder fills a requester's memory (RFC 8166, sections 3.4.6, 3.5.3 and 4.3).
+//! How a responder fills a requester's memory (sections 3.4.6, 3.5.3 and 4.3).
 
 use crate::{Segment, WriteChunk};
 

@@ -1,9 +1,9 @@
-//! A call's chunk lists, as the responder sees them (RFC 8166, sections 3.4.5, 3.5.3 and 4.3).
+//! A call's chunk lists, as the responder sees them (sections 3.4.5, 3.5.3 and 4.3).
 
 use onc_rpc::{Message, padded, peek_xid};
 use smallvec::SmallVec;
 
-use crate::{Answer, Body, Chunks, Header, ReadSegment, Role, Segment, WriteChunk};
+use crate::{Chunks, ReadSegment, Segment, WriteChunk};
 
 /// A rule of the protocol that a decoded call does not keep to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,18 +53,6 @@ pub enum Violation {
     },
 }
 
-impl Violation {
-    /// The error message that the receiver must send, to a call with this XID; nothing when it
-    /// must discard the message silently (sections 4.2.4, 4.5 and 4.5.2).
-    #[must_use]
-    pub fn answer(&self, xid: u32, role: Role) -> Option<Answer> {
-        match (role, self) {
-            (Role::Requester, _) | (_, Self::ErrorProcedure) => None,
-            (Role::Responder, _) => Some(Answer::chunk(xid)),
-        }
-    }
-}
-
 /// A read chunk: its segments, in the order in which their contents are joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadChunk {
@@ -90,17 +78,13 @@ pub struct CallChunks {
 }
 
 impl CallChunks {
-    /// Checks a call's header, which `inline` bytes of payload follow, for a responder that takes
-    /// calls of up to `max_call` bytes of XDR, items included.
+    /// Checks the lists of a call whose payload is in a position-zero read chunk (`long`) or not,
+    /// and whose header `inline` bytes of payload follow, for a responder that takes calls of up to
+    /// `max_call` bytes of XDR, items included.
     ///
     /// # Errors
     /// The first [`Violation`] found. The call must not be executed.
-    pub fn new(header: Header, inline: u64, max_call: u64) -> Result<Self, Violation> {
-        let (chunks, long) = match header.body {
-            Body::Msg(chunks) => (chunks, false),
-            Body::NoMsg(chunks) => (chunks, true),
-            Body::Error(_) => return Err(Violation::ErrorProcedure),
-        };
+    pub fn new(chunks: Chunks, long: bool, inline: u64, max_call: u64) -> Result<Self, Violation> {
         let writes = chunks.writes.iter().chain(&chunks.reply).flatten();
         writes.copied().try_for_each(check_segment)?;
         let mut items = group(chunks.reads)?;
@@ -208,15 +192,5 @@ pub fn check_xid(header: u32, message: &Message) -> Result<(), Violation> {
     match peek_xid(message) {
         Some(xid) if xid == header => Ok(()),
         payload => Err(Violation::Xid { header, payload }),
-    }
-}
-
-impl Chunks {
-    /// Every handle in the lists: those that a Send With Invalidate for the same XID may name
-    /// (RFC 8797, section 4.1).
-    pub fn handles(&self) -> impl Iterator<Item = u32> {
-        let reads = self.reads.iter().map(|read| read.segment.handle);
-        let writes = self.writes.iter().chain(&self.reply).flatten();
-        reads.chain(writes.map(|segment| segment.handle))
     }
 }

@@ -1,8 +1,8 @@
-//! A reply's chunk lists, as the requester sees them (RFC 8166, sections 3.4.6 and 4.3).
+//! A reply's chunk lists, as the requester sees them (sections 3.4.6 and 4.3).
 
 use smallvec::SmallVec;
 
-use crate::{Body, Chunks, ErrorBody, Header, Segment, WriteChunk};
+use crate::{Chunks, Segment, WriteChunk};
 
 /// A rule of the protocol that a decoded reply does not keep to. A requester never reports it to
 /// the responder (section 4.5).
@@ -58,38 +58,29 @@ pub enum ReplyViolation {
     UnpaddedPayload(u64),
 }
 
-/// What a reply brought.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Returned {
-    /// A reply. Its payload follows the header, or is in the reply chunk.
-    Reply {
-        /// Bytes placed in each write chunk that was offered, in order.
-        writes: SmallVec<[u64; 1]>,
-        /// Bytes of payload in the reply chunk: RDMA_NOMSG. Nothing: the payload is inline.
-        long: Option<u64>,
-    },
-    /// There will be no reply (section 4.5): the transaction ends with this error.
-    Error(ErrorBody),
+/// What the chunks of a reply brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReturnedChunks {
+    /// Bytes placed in each write chunk that was offered, in order.
+    pub writes: SmallVec<[u64; 1]>,
+    /// Bytes of payload in the reply chunk: RDMA_NOMSG. Nothing: the payload is inline.
+    pub long: Option<u64>,
 }
 
-/// Checks a reply's header, which `inline` bytes of payload follow, against the chunks that the
-/// call offered.
+/// Checks the lists of a reply whose payload is in the reply chunk (`long`) or not, and whose header
+/// `inline` bytes of payload follow, against the chunks that the call offered.
 ///
 /// A write list or reply chunk that is left out altogether counts as unused: that cannot be
 /// misunderstood, and some responders do so with replies that have no results.
 ///
 /// # Errors
 /// The first [`ReplyViolation`] found: the message must be discarded.
-pub fn check_reply(
-    header: &Header,
+pub fn check_returned(
+    chunks: &Chunks,
+    long: bool,
     inline: u64,
     offered: &Chunks,
-) -> Result<Returned, ReplyViolation> {
-    let (chunks, long) = match &header.body {
-        Body::Msg(chunks) => (chunks, false),
-        Body::NoMsg(chunks) => (chunks, true),
-        Body::Error(error) => return Ok(Returned::Error(*error)),
-    };
+) -> Result<ReturnedChunks, ReplyViolation> {
     if !chunks.reads.is_empty() {
         return Err(ReplyViolation::ReadList);
     }
@@ -107,7 +98,7 @@ pub fn check_reply(
         (true, len) if len % 4 != 0 => return Err(ReplyViolation::UnpaddedPayload(len)),
         (true, len) => Some(len),
     };
-    Ok(Returned::Reply { writes, long })
+    Ok(ReturnedChunks { writes, long })
 }
 
 fn check_write_list(

@@ -1,4 +1,4 @@
-//! Credits (RFC 8166, section 3.3.1): how many calls may be outstanding on a connection.
+//! Credits (section 3.3.1): how many calls may be outstanding on a connection.
 
 /// A requester's account. One credit is one call that was sent and not answered yet; a call that
 /// nobody waits for any more still holds its credit until its reply arrives.
@@ -49,8 +49,17 @@ impl RequesterCredits {
     /// Takes a credit for a call that is to be sent. False: none is left, and it must wait.
     #[must_use]
     pub fn take(&mut self) -> bool {
-        let free = self.available() > 0;
-        self.in_flight += u32::from(free);
+        self.take_group(1)
+    }
+
+    /// Takes a credit for each transmission of a call that is sent in `transmissions` of them. False:
+    /// there are not enough, and none is taken.
+    #[must_use]
+    pub fn take_group(&mut self, transmissions: u32) -> bool {
+        let free = self.available() >= transmissions;
+        if free {
+            self.in_flight += transmissions;
+        }
         free
     }
 
@@ -58,8 +67,21 @@ impl RequesterCredits {
     /// `rdma_credit`: the call's credit is free again, and the limit is the new one. A grant of
     /// zero would be a deadlock and is taken for one.
     pub fn replied(&mut self, granted: u32) {
+        self.replied_group(1, Some(granted));
+    }
+
+    /// A call that was sent in `transmissions` of them is answered: all its credits are free again.
+    /// `granted` is nothing where the answer's `rdma_credit` is not to be acted upon.
+    pub fn replied_group(&mut self, transmissions: u32, granted: Option<u32>) {
+        if let Some(granted) = granted {
+            self.granted(granted);
+        }
+        self.in_flight = self.in_flight.saturating_sub(transmissions);
+    }
+
+    /// A message that answers no call came with this grant: the limit is the new one.
+    pub fn granted(&mut self, granted: u32) {
         self.granted = granted.max(1);
-        self.in_flight = self.in_flight.saturating_sub(1);
     }
 }
 
@@ -105,7 +127,21 @@ impl ResponderCredits {
     /// # Errors
     /// The requester does not keep to its grant.
     pub fn called(&mut self, requested: u32) -> Result<(), CreditOverrun> {
-        let (outstanding, capacity) = (self.outstanding + 1, self.capacity);
+        self.called_group(requested, 1)
+    }
+
+    /// A transmission arrived, or `transmissions` of them, of a call that asks for `requested`
+    /// credits. Each transmission takes one.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn called_group(
+        &mut self,
+        requested: u32,
+        transmissions: u32,
+    ) -> Result<(), CreditOverrun> {
+        let outstanding = self.outstanding.saturating_add(transmissions);
+        let capacity = self.capacity;
         if outstanding > capacity {
             return Err(CreditOverrun {
                 outstanding,
@@ -122,7 +158,13 @@ impl ResponderCredits {
     /// and never zero.
     #[must_use]
     pub fn answered(&mut self) -> u32 {
-        self.outstanding = self.outstanding.saturating_sub(1);
+        self.answered_group(1)
+    }
+
+    /// The same of a call that came in `transmissions` of them.
+    #[must_use]
+    pub fn answered_group(&mut self, transmissions: u32) -> u32 {
+        self.outstanding = self.outstanding.saturating_sub(transmissions);
         self.grant()
     }
 
