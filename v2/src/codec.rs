@@ -1,0 +1,192 @@
+//! Headers to bytes and back (version-two-01, section 4.2).
+
+use bytes::{BufMut, Bytes, BytesMut};
+use onc_rpc::padded;
+use rpcrdma_chunks::{FIXED_LEN, Fixed, Malformed, Reader, proc};
+
+use crate::limits::{MIN_ERROR_LEN, MIN_HEADER_LEN, OPTIONAL_LEN};
+use crate::{Body, Direction, ErrorBody, Header, HeaderError, Optional};
+
+/// The protocol version in `rdma_vers`.
+pub const VERSION: u32 = 2;
+
+/// `rdma_proc` of RDMA2_OPTIONAL.
+const OPTIONAL: u32 = 5;
+
+const ERR_VERS: u32 = 1;
+const ERR_BAD_HEADER: u32 = 2;
+const ERR_INVAL_OPTION: u32 = 3;
+
+impl Header {
+    /// Bytes of the encoded header: the payload's offset in the message, where there is one.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        match &self.body {
+            Body::Msg(_, chunks) | Body::NoMsg(_, chunks) => FIXED_LEN + 4 + chunks.encoded_len(),
+            Body::Error(ErrorBody::Version { .. }) => FIXED_LEN + 12,
+            Body::Error(ErrorBody::BadHeader | ErrorBody::InvalidOption) => FIXED_LEN + 4,
+            Body::Optional(optional) => {
+                // What is encoded was made here, and is not near the end of the address space.
+                OPTIONAL_LEN + padded(optional.info.len() as u64) as usize
+            }
+        }
+    }
+
+    /// The header as XDR.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(self.encoded_len());
+        self.encode_into(&mut out);
+        out.freeze()
+    }
+
+    /// Appends the header to `out`.
+    pub fn encode_into(&self, out: &mut BytesMut) {
+        out.reserve(self.encoded_len());
+        let procedure = match &self.body {
+            Body::Msg(..) => proc::MSG,
+            Body::NoMsg(..) => proc::NOMSG,
+            Body::Error(_) => proc::ERROR,
+            Body::Optional(_) => OPTIONAL,
+        };
+        let fixed = Fixed {
+            xid: self.xid,
+            version: VERSION,
+            credits: self.credits,
+            procedure,
+        };
+        fixed.encode_into(out);
+        match &self.body {
+            Body::Msg(direction, chunks) | Body::NoMsg(direction, chunks) => {
+                out.put_u32(direction.number());
+                chunks.encode_into(out);
+            }
+            Body::Error(error) => error.encode_into(out),
+            Body::Optional(optional) => {
+                out.put_u32(optional.direction.number());
+                out.put_u32(optional.opttype);
+                put_opaque(out, &optional.info);
+            }
+        }
+    }
+
+    /// Reads the header of a received message; the second value is its length, where the payload
+    /// starts. The information of an optional operation is a slice of the message.
+    ///
+    /// It checks the form only. [`crate::check_call`] and [`crate::check_reply`] check the rest.
+    ///
+    /// # Errors
+    /// [`HeaderError`], which says what the receiver must do about it.
+    pub fn decode(message: &Bytes) -> Result<(Self, usize), HeaderError> {
+        let Some(fixed) = Fixed::peek(message) else {
+            return Err(HeaderError::TooShort(message.len()));
+        };
+        let Fixed { xid, credits, .. } = fixed;
+        let is_error = fixed.procedure == proc::ERROR;
+        let min = match is_error {
+            true => MIN_ERROR_LEN,
+            false => MIN_HEADER_LEN,
+        };
+        if message.len() < min {
+            return Err(HeaderError::TooShort(message.len()));
+        }
+        if fixed.version != VERSION {
+            return Err(HeaderError::Version {
+                xid,
+                version: fixed.version,
+                is_error,
+            });
+        }
+        let mut from = Reader::new(&message[FIXED_LEN..]);
+        if is_error {
+            let error = read_error(&mut from);
+            let error = error.map_err(|reason| HeaderError::BadError { xid, reason })?;
+            let body = Body::Error(error);
+            return Ok((Self { xid, credits, body }, message.len() - from.left()));
+        }
+        if !matches!(fixed.procedure, proc::MSG | proc::NOMSG | OPTIONAL) {
+            return Err(HeaderError::Malformed {
+                xid,
+                direction: None,
+                reason: Malformed::Procedure(fixed.procedure),
+            });
+        }
+        let direction = read_direction(&mut from).map_err(|reason| HeaderError::Malformed {
+            xid,
+            direction: None,
+            reason,
+        })?;
+        let malformed = |reason| HeaderError::Malformed {
+            xid,
+            direction: Some(direction),
+            reason,
+        };
+        let body = match fixed.procedure {
+            proc::MSG => Body::Msg(direction, from.chunks().map_err(malformed)?),
+            proc::NOMSG => Body::NoMsg(direction, from.chunks().map_err(malformed)?),
+            _ => {
+                let opttype = from.u32().map_err(malformed)?;
+                let info = message.slice_ref(from.opaque().map_err(malformed)?);
+                Body::Optional(Optional {
+                    direction,
+                    opttype,
+                    info,
+                })
+            }
+        };
+        Ok((Self { xid, credits, body }, message.len() - from.left()))
+    }
+}
+
+impl ErrorBody {
+    fn encode_into(self, out: &mut BytesMut) {
+        match self {
+            Self::Version { low, high } => {
+                out.put_u32(ERR_VERS);
+                out.put_u32(low);
+                out.put_u32(high);
+            }
+            Self::BadHeader => out.put_u32(ERR_BAD_HEADER),
+            Self::InvalidOption => out.put_u32(ERR_INVAL_OPTION),
+        }
+    }
+}
+
+/// An RDMA2_ERROR header. Its version is that of the message it answers, which need not be this one
+/// (RFC 8166, section 4.5); the fields of a version error are the same in both.
+pub(crate) fn encode_error(xid: u32, version: u32, credits: u32, error: ErrorBody) -> Bytes {
+    let mut out = BytesMut::with_capacity(MIN_HEADER_LEN);
+    let fixed = Fixed {
+        xid,
+        version,
+        credits,
+        procedure: proc::ERROR,
+    };
+    fixed.encode_into(&mut out);
+    error.encode_into(&mut out);
+    out.freeze()
+}
+
+fn put_opaque(out: &mut BytesMut, bytes: &[u8]) {
+    // Information is made here and bounded by the peer's receives: nowhere near 2^32.
+    out.put_u32(bytes.len() as u32);
+    out.put_slice(bytes);
+    out.put_bytes(0, onc_rpc::pad(bytes.len() as u64) as usize);
+}
+
+fn read_direction(from: &mut Reader<'_>) -> Result<Direction, Malformed> {
+    let number = from.u32()?;
+    Direction::from_number(number).ok_or(Malformed::Enumeration("msg_type", number))
+}
+
+fn read_error(from: &mut Reader<'_>) -> Result<ErrorBody, Malformed> {
+    match from.u32()? {
+        ERR_VERS => Ok(ErrorBody::Version {
+            low: from.u32()?,
+            high: from.u32()?,
+        }),
+        ERR_BAD_HEADER => Ok(ErrorBody::BadHeader),
+        ERR_INVAL_OPTION => Ok(ErrorBody::InvalidOption),
+        value => Err(Malformed::ErrorCode(value)),
+    }
+}

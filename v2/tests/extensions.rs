@@ -1,0 +1,372 @@
+//! What extensions are told and may do.
+
+mod common;
+
+use std::fmt;
+
+use bytes::Bytes;
+use common::{XID, header, optional, rpc};
+use conveyance::{ChunkCounts, Limits, ReplyNeed, Shape};
+use onc_rpc::Message;
+use rpcrdma_v2::extension::{
+    Action, CallToPlan, Candidate, ConnectionLimits, Conveyed, Conveyor, Cost, Extension,
+    Extensions, IncomingCall, NotConveyed, Operation, Outbox, Planned, Property, Refusal,
+    ReplyToPlan, Routed, Start, Transmission, Transmissions,
+};
+use rpcrdma_v2::{
+    Answer, Body, CallChunks, Chunks, Direction, ErrorBody, Header, Malformed, Optional, Reader,
+    Side,
+};
+
+const A: u32 = 100;
+const B: u32 = 200;
+
+/// Writes down what it is told.
+#[derive(Debug)]
+struct Scribe {
+    name: &'static str,
+    opttypes: Vec<u32>,
+    said: Vec<String>,
+    refusal: Option<Refusal>,
+}
+
+impl Scribe {
+    fn boxed(name: &'static str, opttypes: &[u32]) -> Box<dyn Extension> {
+        Box::new(Self::new(name, opttypes))
+    }
+
+    fn new(name: &'static str, opttypes: &[u32]) -> Self {
+        let opttypes = opttypes.to_vec();
+        Self {
+            name,
+            opttypes,
+            said: Vec::new(),
+            refusal: None,
+        }
+    }
+}
+
+impl Extension for Scribe {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn opttypes(&self) -> &[u32] {
+        &self.opttypes
+    }
+
+    fn properties(&self) -> Vec<Property> {
+        vec![Property {
+            id: self.opttypes[0],
+            value: Bytes::from_static(b"mine"),
+        }]
+    }
+
+    fn connected(&mut self, start: &Start<'_>, out: &mut Outbox<'_>) {
+        let opened_by = start.opened_by.map(|header| header.xid);
+        let known = start.properties.len();
+        self.said.push(format!("start {opened_by:?} {known}"));
+        out.call(self.opttypes[0], Bytes::from_static(self.name.as_bytes()));
+    }
+
+    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let payload = op.payload_len();
+        self.said.push(format!("got {} {payload}", op.opttype));
+        if let Some(refusal) = self.refusal {
+            return Err(refusal);
+        }
+        out.learnt(Property {
+            id: 7,
+            value: op.info.clone(),
+        });
+        Ok(())
+    }
+
+    fn overheard(&mut self, header: &Header, _: &mut Outbox<'_>) {
+        self.said.push(format!("heard {:#x}", header.xid));
+    }
+
+    fn refused(&mut self, xid: u32, error: ErrorBody, _: &mut Outbox<'_>) {
+        self.said.push(format!("refused {xid} {error}"));
+    }
+
+    fn learnt(&mut self, property: &Property, _: &mut Outbox<'_>) {
+        let Property { id, value } = property;
+        self.said.push(format!("learnt {id} {value:?}"));
+    }
+
+    fn limits(&self, limits: &mut ConnectionLimits) {
+        limits.inline_send += self.opttypes[0];
+    }
+}
+
+fn two() -> Extensions {
+    let list = vec![Scribe::boxed("a", &[A, A + 1]), Scribe::boxed("b", &[B])];
+    Extensions::new(Side::Client, 50, list).unwrap()
+}
+
+/// What they were told since the last time.
+fn said(set: &mut Extensions) -> Vec<String> {
+    set.with(|a: &mut Scribe, _| std::mem::take(&mut a.said))
+        .unwrap_or_default()
+}
+
+#[test]
+fn an_operation_has_one_owner() {
+    let list = vec![Scribe::boxed("a", &[A, B]), Scribe::boxed("b", &[B])];
+    let taken = Extensions::new(Side::Client, 0, list).unwrap_err();
+    let expected = (B, "a", "b");
+    assert_eq!((taken.opttype, taken.first, taken.second), expected);
+}
+
+#[test]
+fn what_is_sent_at_the_start_is_in_order_and_has_xids_of_its_own() {
+    let mut set = two();
+    let opening = optional(Direction::Call, 1, b"");
+    set.connected(Some(&opening));
+    for (xid, opttype, info) in [(50, A, "a"), (49, B, "b")] {
+        let Some(Action::Send(op)) = set.next_action() else {
+            panic!("an operation");
+        };
+        assert_eq!(op.xid, xid);
+        let optional = Optional {
+            direction: Direction::Call,
+            opttype,
+            info: Bytes::from_static(info.as_bytes()),
+        };
+        let header = op.header(77);
+        assert_eq!(
+            (header.credits, header.body),
+            (77, Body::Optional(optional))
+        );
+    }
+    assert!(set.next_action().is_none());
+    assert_eq!(said(&mut set), [format!("start Some({XID}) 2")]);
+    assert_eq!(set.limits().inline_send, 4096 + A + B);
+}
+
+#[test]
+fn an_operation_goes_to_its_owner_and_the_others_overhear_it() {
+    let mut set = two();
+    let header = optional(Direction::Call, A + 1, b"info");
+    let message = [header.encode(), Bytes::from_static(b"payload!")];
+    assert_eq!(set.received(&header, &message, 32), Routed::Taken);
+    assert_eq!(said(&mut set), ["got 101 8"]);
+    // What one learns, all others are told.
+    let header = optional(Direction::Reply, B, b"x");
+    assert_eq!(set.received(&header, &[], 32), Routed::Taken);
+    let heard = format!("heard {XID:#x}");
+    assert_eq!(said(&mut set), [&heard[..], "learnt 7 b\"x\""]);
+}
+
+#[test]
+fn messages_of_the_base_are_overheard_and_left_to_it() {
+    let mut set = two();
+    for body in [
+        Body::Msg(Direction::Call, Chunks::default()),
+        Body::NoMsg(Direction::Reply, Chunks::default()),
+        Body::Error(ErrorBody::BadHeader),
+    ] {
+        let routed = set.received(&header(body), &[], 32);
+        assert_eq!(routed, Routed::Base);
+        assert_eq!(said(&mut set), [format!("heard {XID:#x}")]);
+    }
+}
+
+#[test]
+fn a_refusal_is_one_error_or_none() {
+    let mut set = two();
+    let mut refuse = |refusal: Refusal| {
+        set.with(|a: &mut Scribe, _| a.refusal = Some(refusal));
+        let header = optional(Direction::Call, A, b"");
+        let routed = set.received(&header, &[], 28);
+        assert!(set.next_action().is_none());
+        routed
+    };
+    let malformed = refuse(Refusal::Malformed(Malformed::Truncated));
+    assert_eq!(malformed, Routed::Refused(Answer::bad_header(XID)));
+    let unsupported = refuse(Refusal::Unsupported);
+    assert_eq!(unsupported, Routed::Refused(Answer::invalid_option(XID)));
+    let discard = Refusal::Discard("no such exchange");
+    assert_eq!(refuse(discard), Routed::Discarded(discard));
+}
+
+#[test]
+fn an_error_for_an_operation_goes_to_who_sent_it_once() {
+    let mut set = two();
+    set.connected(None);
+    let _ = said(&mut set);
+    let error = |xid| Header {
+        xid,
+        ..header(Body::Error(ErrorBody::InvalidOption))
+    };
+    assert_eq!(set.received(&error(50), &[], 20), Routed::Taken);
+    let expected = ["heard 0x32", "refused 50 RDMA2_ERR_INVAL_OPTION"];
+    assert_eq!(said(&mut set), expected);
+    // The same again, or for something else, is for a call.
+    assert_eq!(set.received(&error(50), &[], 20), Routed::Base);
+    assert_eq!(set.received(&error(51), &[], 20), Routed::Base);
+}
+
+#[test]
+fn only_so_many_operations_are_remembered() {
+    let mut set = two();
+    set.connected(None);
+    for _ in 0..16 {
+        set.with(|_: &mut Scribe, out| out.call(A, Bytes::new()));
+    }
+    let error = |xid| Header {
+        xid,
+        ..header(Body::Error(ErrorBody::InvalidOption))
+    };
+    assert_eq!(set.received(&error(49), &[], 20), Routed::Base);
+    assert_eq!(set.received(&error(48), &[], 20), Routed::Taken);
+}
+
+/// Carries a whole call in one operation, with its length before it.
+#[derive(Debug, Default)]
+struct Carrier;
+
+#[derive(Debug)]
+struct Whole(u64);
+
+impl fmt::Display for Whole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "whole call in an operation ({} B)", self.0)
+    }
+}
+
+impl Extension for Carrier {
+    fn name(&self) -> &'static str {
+        "carrier"
+    }
+
+    fn opttypes(&self) -> &[u32] {
+        &[B]
+    }
+
+    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let mut info = Reader::new(op.info);
+        let len = info.u32()? as usize;
+        info.end()?;
+        if op.payload_len() != len {
+            return Err(Refusal::Malformed(Malformed::Truncated));
+        }
+        out.conveyed(Conveyed::Call(IncomingCall {
+            xid: op.xid,
+            requested: op.credits,
+            transmissions: 1,
+            message: Message::from_payload(op.message[0].slice(op.payload_at..)),
+            chunks: CallChunks::default(),
+            context: Box::new(len),
+        }));
+        Ok(())
+    }
+
+    fn conveyor(&mut self) -> Option<&mut dyn Conveyor> {
+        Some(self)
+    }
+}
+
+impl Conveyor for Carrier {
+    fn plan_call(&self, call: &CallToPlan<'_>) -> Option<Candidate> {
+        let len = call.shape.stream_len();
+        Some(Candidate {
+            cost: Cost {
+                transmissions: 1,
+                receives: 0,
+                wire_bytes: 32 + len,
+            },
+            explicit: [].into_iter().collect(),
+            write_chunks: [].into_iter().collect(),
+            reply_chunk: None,
+            plan: Box::new(Whole(len)),
+        })
+    }
+
+    fn send_call(
+        &mut self,
+        _: u32,
+        plan: Box<dyn Planned>,
+        message: &Message,
+        _: &Chunks,
+    ) -> Result<Transmissions, NotConveyed> {
+        let any: Box<dyn std::any::Any> = plan;
+        let planned: Box<Whole> = any.downcast().map_err(|_| NotConveyed("not mine".into()))?;
+        if planned.0 != message.stream_len() {
+            return Err(NotConveyed("another message".into()));
+        }
+        let len = planned.0 as u32;
+        Ok([Transmission {
+            opttype: B,
+            info: Bytes::copy_from_slice(&len.to_be_bytes()),
+            payload: message.gather(|_| true),
+        }]
+        .into_iter()
+        .collect())
+    }
+
+    fn plan_reply(&self, _: &ReplyToPlan<'_>) -> Option<Candidate> {
+        None
+    }
+
+    fn send_reply(
+        &mut self,
+        _: u32,
+        _: Box<dyn Planned>,
+        _: &Message,
+    ) -> Result<Transmissions, NotConveyed> {
+        Err(NotConveyed("replies go as RDMA2_MSG".into()))
+    }
+}
+
+#[test]
+fn a_call_is_planned_sent_and_received_in_an_operation() {
+    let carriers = || {
+        vec![
+            Scribe::boxed("a", &[A]),
+            Box::new(Carrier) as Box<dyn Extension>,
+        ]
+    };
+    let mut client = Extensions::new(Side::Client, 1, carriers()).unwrap();
+    let mut server = Extensions::new(Side::Server, 1, carriers()).unwrap();
+    let message = rpc(&[XID, 0, 2, 100_003, 3, 0]);
+    let limits = Limits {
+        inline_send: 4096,
+        inline_receive: 4096,
+        max_segment: 1 << 30,
+        max_message: 1 << 20,
+        header_len: |_: &ChunkCounts| 32,
+    };
+    let call = CallToPlan {
+        shape: &Shape::of(&message).unwrap(),
+        need: &ReplyNeed::default(),
+        limits: &limits,
+        credits: 1,
+    };
+    let mut found = client.conveyors();
+    let (number, conveyor) = found.next().expect("one carries calls");
+    let candidate = conveyor.plan_call(&call).expect("it can carry this one");
+    assert_eq!(
+        candidate.plan.to_string(),
+        "whole call in an operation (24 B)"
+    );
+    drop(found);
+    let conveyor = client.conveyor(number).unwrap();
+    let sent = conveyor.send_call(XID, candidate.plan, &message, &Chunks::default());
+    let sent = sent.unwrap().remove(0);
+    let header = header(Body::Optional(Optional {
+        direction: Direction::Call,
+        opttype: sent.opttype,
+        info: sent.info,
+    }));
+    let bytes = [&header.encode()[..], &sent.payload.concat()].concat();
+    let bytes = Bytes::from(bytes);
+    let (header, at) = Header::decode(&bytes).unwrap();
+    assert_eq!(server.received(&header, &[bytes], at), Routed::Taken);
+    let Some(Action::Conveyed(Conveyed::Call(call))) = server.next_action() else {
+        panic!("a call");
+    };
+    assert_eq!((call.xid, call.requested, call.message), (XID, 32, message));
+    assert_eq!(call.context.downcast_ref::<usize>(), Some(&24));
+}
