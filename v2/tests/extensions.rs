@@ -102,7 +102,7 @@ impl Extension for Scribe {
 
 fn two() -> Extensions {
     let list = vec![Scribe::boxed("a", &[A, A + 1]), Scribe::boxed("b", &[B])];
-    Extensions::new(Side::Client, 50, list).unwrap()
+    Extensions::new(Side::Client, 50, list).expect("no operation is owned twice")
 }
 
 /// What they were told since the last time.

@@ -19,13 +19,23 @@ pub enum Action {
         /// Bytes.
         size: u32,
     },
-    /// Say with [`super::Extensions::replies_arrived`] when every call that this side has sent so far
-    /// is answered, or at once if there is none.
-    AwaitReplies,
+    /// Say with [`super::Extensions::replies_arrived`] when these calls are answered.
+    AwaitReplies(Calls),
     /// The limits may have changed: plan what waits again.
     LimitsChanged,
     /// An extension received an RPC message, or word of one.
     Conveyed(Conveyed),
+}
+
+/// Some of the calls that this side sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Calls {
+    /// All that were sent up to now and those that were planned but are not sent yet, also when nobody
+    /// waits for them any more. None counts as answered.
+    Earlier,
+    /// The next that will be sent. What the peer had to say about anything before it, it has said by
+    /// the time it answers.
+    Next,
 }
 
 /// An operation without payload, to be sent.
@@ -134,9 +144,9 @@ impl<'a> Outbox<'a> {
         self.shared.actions.push_back(action);
     }
 
-    /// Asks to be told when the calls sent so far are answered: see [`Action::AwaitReplies`].
-    pub fn await_replies(&mut self) {
-        self.shared.actions.push_back(Action::AwaitReplies);
+    /// Asks to be told when calls are answered: see [`Action::AwaitReplies`].
+    pub fn await_replies(&mut self, calls: Calls) {
+        self.shared.actions.push_back(Action::AwaitReplies(calls));
     }
 
     /// The limits are others now: see [`Action::LimitsChanged`].

@@ -80,7 +80,7 @@ use std::fmt;
 use bytes::Bytes;
 use rpcrdma_chunks::Malformed;
 
-pub use self::action::{Action, Outbox, OutgoingOperation};
+pub use self::action::{Action, Calls, Outbox, OutgoingOperation};
 pub use self::convey::{
     CallToPlan, Candidate, Conveyed, Conveyor, Cost, IncomingCall, IncomingReply, NotConveyed,
     Planned, ReplyToPlan, Transmission, Transmissions,
@@ -244,9 +244,9 @@ pub trait Extension: Any + fmt::Debug + Send {
         let _ = (size, out);
     }
 
-    /// What [`Outbox::await_replies`] asked for is done: every call that was sent before is answered.
-    fn replies_arrived(&mut self, out: &mut Outbox<'_>) {
-        let _ = out;
+    /// What [`Outbox::await_replies`] asked for is done: these calls are answered.
+    fn replies_arrived(&mut self, calls: Calls, out: &mut Outbox<'_>) {
+        let _ = (calls, out);
     }
 
     /// Changes the limits to what it knows.

@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use super::action::Shared;
 use super::{
-    Action, ConnectionLimits, Conveyor, Extension, Operation, Outbox, Property, Refusal, Start,
+    Action, Calls, ConnectionLimits, Conveyor, Extension, Operation, Outbox, Property, Refusal,
+    Start,
 };
 use crate::{Answer, Body, ErrorBody, Header, Side};
 
@@ -148,8 +149,8 @@ impl Extensions {
     }
 
     /// Answers [`Action::AwaitReplies`].
-    pub fn replies_arrived(&mut self) {
-        self.each(|extension, out| extension.replies_arrived(out));
+    pub fn replies_arrived(&mut self, calls: Calls) {
+        self.each(|extension, out| extension.replies_arrived(calls, out));
     }
 
     /// The connection has ended.

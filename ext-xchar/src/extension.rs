@@ -1,0 +1,107 @@
+//! What the connection tells an end, and what it tells the connection.
+
+use rpcrdma_v2::extension::{
+    Calls, ConnectionLimits, Extension, Operation, Outbox, Property, Refusal, Start,
+};
+use rpcrdma_v2::limits::FIRST_MESSAGE_MAX;
+use rpcrdma_v2::{ErrorBody, Header};
+
+use crate::exchange::Support;
+use crate::{
+    BackwardRequestSupport, Characteristic, Exchange, INITXCH, REQXCH, RESPXCH, ReceiveBufferSize,
+    RequesterRemoteInvalidation, UPDXCH,
+};
+
+impl Extension for Exchange {
+    fn name(&self) -> &'static str {
+        "transport characteristics"
+    }
+
+    fn opttypes(&self) -> &[u32] {
+        &[INITXCH, REQXCH, RESPXCH, UPDXCH]
+    }
+
+    fn properties(&self) -> Vec<Property> {
+        vec![
+            ReceiveBufferSize::property(&self.size.current()),
+            RequesterRemoteInvalidation::property(&self.config.accept_invalidation),
+            BackwardRequestSupport::property(&self.config.backward),
+        ]
+    }
+
+    fn connected(&mut self, start: &Start<'_>, out: &mut Outbox<'_>) {
+        self.send_init(start, out);
+    }
+
+    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let done = self.operation(op, out);
+        self.message_received(out);
+        done
+    }
+
+    fn overheard(&mut self, _: &Header, out: &mut Outbox<'_>) {
+        self.message_received(out);
+    }
+
+    fn refused(&mut self, xid: u32, _: ErrorBody, out: &mut Outbox<'_>) {
+        if self.init.take_if(|init| *init == xid).is_some() {
+            if self.support == Support::Unknown {
+                self.support = Support::No;
+            }
+        } else if self.requests.refused(xid) {
+            self.no_requests = true;
+        } else {
+            self.no_updates = true;
+            if self.size_update.take_if(|update| *update == xid).is_some() {
+                self.size.not_understood();
+            }
+        }
+        out.limits_changed();
+    }
+
+    fn receives_replaced(&mut self, size: u32, out: &mut Outbox<'_>) {
+        if let Some((size, requested)) = self.size.replaced(size) {
+            self.tell_size(size, requested, out);
+        }
+    }
+
+    fn replies_arrived(&mut self, calls: Calls, out: &mut Outbox<'_>) {
+        match calls {
+            Calls::Earlier => {
+                if let Some(size) = self.size.earlier_answered() {
+                    self.tell_size(size, true, out);
+                    out.replace_receives(size);
+                }
+            }
+            Calls::Next => {
+                if self.size_update.take().is_some() && self.size.understood() {
+                    out.limits_changed();
+                }
+            }
+        }
+    }
+
+    fn limits(&self, limits: &mut ConnectionLimits) {
+        if self.support != Support::Yes {
+            return;
+        }
+        let max = self.config.max_send;
+        // A peer that says less than every message may have, says nothing that can be used.
+        let usable = |size: u32| size.max(FIRST_MESSAGE_MAX).min(max);
+        let last_resort = self.requests.last_resort(&self.peer);
+        limits.inline_send = usable(self.requests.send_limit(&self.peer));
+        limits.reply_last_resort = last_resort.map(usable);
+        // Who tells its own size understands this side's: characteristics are optional one by one
+        // (section 4.1).
+        if self.peer.said::<ReceiveBufferSize>().is_some() {
+            limits.inline_receive = self.size.told();
+        }
+        limits.may_invalidate =
+            self.config.can_invalidate && self.peer.get::<RequesterRemoteInvalidation>();
+        limits.backward = self.peer.get::<BackwardRequestSupport>().limit();
+    }
+
+    fn settled(&self) -> bool {
+        self.support != Support::Unknown
+    }
+}

@@ -1,0 +1,72 @@
+//! Transport characteristics: the extension of RPC-over-RDMA version 2 by which both ends of a
+//! connection tell each other what they can do (draft-dnoveck-nfsv4-rpcrdma-xcharext-02). No I/O and
+//! no clock.
+//!
+//! [`Exchange`] is an end's state on one connection, an [`Extension`](rpcrdma_v2::extension::Extension)
+//! of version 2. It tells the peer at the beginning what every extension of this side wants it to know,
+//! keeps what the peer says ([`Peer`]), asks for changes and answers when it is asked. Which
+//! characteristics are understood, a [`Registry`] says: this crate's three ([`ReceiveBufferSize`],
+//! [`RequesterRemoteInvalidation`], [`BackwardRequestSupport`]), and those that other crates register by
+//! implementing [`Characteristic`]. What is not understood is kept as bytes and does no harm.
+//!
+//! ```
+//! use bytes::BytesMut;
+//! use rpcrdma_ext_xchar::{Characteristic, Peer, Registry};
+//! use rpcrdma_v2::{Malformed, Reader};
+//!
+//! /// How many worker threads a server has. From the experimental range.
+//! struct Workers;
+//!
+//! impl Characteristic for Workers {
+//!     type Value = u32;
+//!     const ID: u32 = 4_294_967_041;
+//!     const NAME: &'static str = "workers";
+//!
+//!     fn default_value() -> u32 {
+//!         1
+//!     }
+//!
+//!     fn encode(value: &u32, out: &mut BytesMut) {
+//!         out.extend_from_slice(&value.to_be_bytes());
+//!     }
+//!
+//!     fn decode(from: &mut Reader<'_>) -> Result<u32, Malformed> {
+//!         from.u32()
+//!     }
+//! }
+//!
+//! let mut registry = Registry::default();
+//! registry.register::<Workers>().unwrap();
+//! assert!(registry.check(&Workers::property(&8)).is_ok());
+//! assert_eq!(Peer::default().get::<Workers>(), 1);
+//! ```
+//!
+//! Section numbers in this crate are those of xcharext-02. MUSTS.md, beside this crate's manifest,
+//! lists its requirements and the test that is named after each.
+
+#![forbid(unsafe_code)]
+
+mod characteristic;
+mod codec;
+mod exchange;
+mod extension;
+mod known;
+mod peer;
+mod receive_size;
+mod received;
+mod registry;
+mod request;
+mod subset;
+mod updates;
+
+pub use characteristic::{Characteristic, EXPERIMENTAL};
+pub use codec::{
+    INITXCH, Init, MAX_CHARACTERISTICS, REQXCH, RESPXCH, Request, Response, UPDXCH, Update,
+};
+pub use exchange::{Config, Exchange, NotChanged};
+pub use known::{
+    BackwardRequestSupport, BackwardSupport, ReceiveBufferSize, RequesterRemoteInvalidation,
+};
+pub use peer::Peer;
+pub use registry::{IdTaken, Registry};
+pub use subset::Subset;
