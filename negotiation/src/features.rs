@@ -1,0 +1,274 @@
+//! From what both ends have and said, to what may be used.
+
+use std::fmt;
+
+use rpcrdma_ext_xchar::{
+    BackwardRequestSupport, Peer, ReceiveBufferSize, RequesterRemoteInvalidation,
+};
+use rpcrdma_v1::{Agreed, PrivateData};
+use rpcrdma_v2::Side;
+use rpcrdma_v2::extension::Backward;
+use rpcrdma_v2::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX};
+
+use crate::Version;
+
+/// What this end has.
+#[derive(Clone, Copy, Debug)]
+pub struct Have {
+    /// Which end it is.
+    pub side: Side,
+    /// Longest message that it sends, bytes.
+    pub max_send: u32,
+    /// Longest message that it receives, bytes.
+    pub receive_size: u32,
+    /// Whether the handles of its calls may be invalidated by replies.
+    pub accept_invalidation: bool,
+    /// Whether its replies can invalidate handles.
+    pub can_invalidate: bool,
+    /// What it said in the connection manager's private data (RFC 8797), if it said anything.
+    pub private_data: Option<PrivateData>,
+    /// Whether it exchanges transport characteristics, in version 2.
+    pub characteristics: bool,
+}
+
+/// What is known of the peer.
+#[derive(Clone, Copy, Debug)]
+pub enum PeerHas<'a> {
+    /// Version 1: what it said in private data, if it said anything.
+    PrivateData(Option<PrivateData>),
+    /// Version 2: nothing yet.
+    NotSaidYet,
+    /// Version 2: it does not exchange transport characteristics.
+    NoCharacteristics,
+    /// Version 2: these.
+    Characteristics(&'a Peer),
+}
+
+/// Why something is used, and to which extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Both ends have it.
+    Both,
+    /// This end has or wants no more.
+    Here,
+    /// The peer has or wants no more.
+    Peer,
+    /// The peer did not say anything about it, which has this meaning.
+    NotSaid,
+    /// The peer has not said yet.
+    NotSaidYet,
+    /// The peer does not exchange what it would take to know.
+    CannotSay,
+    /// It is for the upper layer to find out (RFC 8167, section 6).
+    UpperLayer,
+    /// It is not for this end.
+    NotHere,
+}
+
+/// Something that is used, or a limit, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decided<T> {
+    /// Whether, or how much.
+    pub value: T,
+    /// Why.
+    pub why: Why,
+}
+
+/// What may be used on a connection. Printed, it has a line for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// In which version.
+    pub version: Version,
+    /// Whether both ends tell each other what they are like.
+    pub characteristics: Decided<bool>,
+    /// Longest message to send, bytes.
+    pub inline_send: Decided<u32>,
+    /// Longest message that the peer sends, bytes.
+    pub inline_receive: Decided<u32>,
+    /// Whether the handles of this end's calls may be invalidated by the peer's replies.
+    pub invalidated_here: Decided<bool>,
+    /// Whether this end's replies may invalidate the handles of the peer's calls.
+    pub invalidated_there: Decided<bool>,
+    /// What may be called from server to client, if this end is the server.
+    pub backward: Decided<Backward>,
+}
+
+/// What may be used, from what this end has and what the peer said.
+#[must_use]
+pub fn decide_features(have: &Have, peer: PeerHas<'_>) -> Features {
+    match peer {
+        PeerHas::PrivateData(said) => version_1(have, said),
+        PeerHas::NotSaidYet => version_2(have, None, Why::NotSaidYet),
+        PeerHas::NoCharacteristics => version_2(have, None, Why::CannotSay),
+        PeerHas::Characteristics(peer) => version_2(have, Some(peer), Why::Both),
+    }
+}
+
+fn decided<T>(value: T, why: Why) -> Decided<T> {
+    Decided { value, why }
+}
+
+/// The smaller of two limits.
+fn smaller(here: u32, peer: u32, peer_why: Why) -> Decided<u32> {
+    match here < peer {
+        true => decided(here, Why::Here),
+        false => decided(peer, peer_why),
+    }
+}
+
+/// Whether both want something, and who does not if not.
+fn both(here: bool, peer: bool, peer_why: Why) -> Decided<bool> {
+    match (here, peer) {
+        (true, true) => decided(true, Why::Both),
+        (false, _) => decided(false, Why::Here),
+        (true, false) => decided(false, peer_why),
+    }
+}
+
+/// RFC 8797, sections 4.1 and 4.2.
+fn version_1(have: &Have, said: Option<PrivateData>) -> Features {
+    let (client, server) = match have.side {
+        Side::Client => (have.private_data, said),
+        Side::Server => (said, have.private_data),
+    };
+    let agreed = Agreed::new(client, server);
+    let (send, receive) = match have.side {
+        Side::Client => (agreed.call_inline, agreed.reply_inline),
+        Side::Server => (agreed.reply_inline, agreed.call_inline),
+    };
+    let why = match said {
+        Some(_) => Why::Peer,
+        None => Why::NotSaid,
+    };
+    let here = have.private_data.unwrap_or_default();
+    let limit = |value: u32, here: u32| match value == here {
+        true => decided(value, Why::Here),
+        false => decided(value, why),
+    };
+    let peer = said.unwrap_or_default();
+    let invalidation = both(here.remote_invalidation(), peer.remote_invalidation(), why);
+    // Calls, and so registered memory, are the client's.
+    let (invalidated_here, invalidated_there) = match have.side {
+        Side::Client => (invalidation, decided(false, Why::NotHere)),
+        Side::Server => (decided(false, Why::NotHere), invalidation),
+    };
+    Features {
+        version: Version::One,
+        characteristics: decided(false, Why::CannotSay),
+        inline_send: limit(send, here.send_size()),
+        inline_receive: limit(receive, here.receive_size()),
+        invalidated_here,
+        invalidated_there,
+        backward: match have.side {
+            Side::Client => decided(Backward::None, Why::NotHere),
+            Side::Server => decided(Backward::Inline, Why::UpperLayer),
+        },
+    }
+}
+
+/// xcharext-02, section 3. `why` is the reason when there are no characteristics.
+fn version_2(have: &Have, peer: Option<&Peer>, why: Why) -> Features {
+    let peer = peer.filter(|_| have.characteristics);
+    let why = match have.characteristics {
+        true => why,
+        false => Why::Here,
+    };
+    let Some(peer) = peer else {
+        let unknown = decided(false, why);
+        return Features {
+            version: Version::Two,
+            characteristics: unknown,
+            inline_send: smaller(have.max_send, DEFAULT_INLINE, why),
+            inline_receive: decided(DEFAULT_INLINE, why),
+            invalidated_here: unknown,
+            invalidated_there: unknown,
+            backward: match have.side {
+                Side::Client => decided(Backward::None, Why::NotHere),
+                Side::Server => decided(Backward::Inline, why),
+            },
+        };
+    };
+    let said = |said: bool| match said {
+        true => Why::Peer,
+        false => Why::NotSaid,
+    };
+    let size = peer.said::<ReceiveBufferSize>();
+    let invalidation = peer.said::<RequesterRemoteInvalidation>();
+    let backward = peer.said::<BackwardRequestSupport>();
+    let receives = peer.get::<ReceiveBufferSize>().max(FIRST_MESSAGE_MAX);
+    Features {
+        version: Version::Two,
+        characteristics: decided(true, Why::Both),
+        inline_send: smaller(have.max_send, receives, said(size.is_some())),
+        // A peer that does not tell its own size need not have understood this end's.
+        inline_receive: match size {
+            Some(_) => decided(have.receive_size, Why::Here),
+            None => decided(DEFAULT_INLINE, Why::NotSaid),
+        },
+        // The peer does not say whether it will.
+        invalidated_here: decided(have.accept_invalidation, Why::Here),
+        invalidated_there: both(
+            have.can_invalidate,
+            peer.get::<RequesterRemoteInvalidation>(),
+            said(invalidation.is_some()),
+        ),
+        backward: match have.side {
+            Side::Client => decided(Backward::None, Why::NotHere),
+            Side::Server => decided(
+                peer.get::<BackwardRequestSupport>().limit(),
+                said(backward.is_some()),
+            ),
+        },
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Both => "both ends have it",
+            Self::Here => "this end's choice",
+            Self::Peer => "the peer's choice",
+            Self::NotSaid => "the peer did not say",
+            Self::NotSaidYet => "the peer has not said yet",
+            Self::CannotSay => "the peer cannot say",
+            Self::UpperLayer => "for the upper layer to find out",
+            Self::NotHere => "not for this end",
+        })
+    }
+}
+
+fn yes(value: bool) -> &'static str {
+    match value {
+        true => "yes",
+        false => "no",
+    }
+}
+
+impl fmt::Display for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Decided { value, why } = self.inline_send;
+        write!(f, "inline, to the peer: {value} B ({why})")?;
+        let Decided { value, why } = self.inline_receive;
+        write!(f, "\ninline, from the peer: {value} B ({why})")?;
+        let bools = [
+            ("transport characteristics", self.characteristics),
+            ("remote invalidation, by the peer", self.invalidated_here),
+            ("remote invalidation, by this end", self.invalidated_there),
+        ];
+        for (name, Decided { value, why }) in bools {
+            if why != Why::NotHere {
+                write!(f, "\n{name}: {} ({why})", yes(value))?;
+            }
+        }
+        let Decided { value, why } = self.backward;
+        let value = match value {
+            Backward::None => "no",
+            Backward::Inline => "without chunks",
+            Backward::General => "yes",
+        };
+        match why {
+            Why::NotHere => Ok(()),
+            _ => write!(f, "\nbackward calls: {value} ({why})"),
+        }
+    }
+}
