@@ -52,8 +52,8 @@ impl RequesterCredits {
         self.take_group(1)
     }
 
-    /// Takes a credit for each transmission of a call that is sent in `transmissions` of them. False:
-    /// there are not enough, and none is taken.
+    /// Takes a credit for each transmission of a call that is sent in `transmissions` of them.
+    /// False: there are not enough, and none is taken.
     #[must_use]
     pub fn take_group(&mut self, transmissions: u32) -> bool {
         let free = self.available() >= transmissions;

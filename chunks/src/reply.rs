@@ -67,8 +67,8 @@ pub struct ReturnedChunks {
     pub long: Option<u64>,
 }
 
-/// Checks the lists of a reply whose payload is in the reply chunk (`long`) or not, and whose header
-/// `inline` bytes of payload follow, against the chunks that the call offered.
+/// Checks the lists of a reply whose payload is in the reply chunk (`long`) or not, and whose
+/// header `inline` bytes of payload follow, against the chunks that the call offered.
 ///
 /// A write list or reply chunk that is left out altogether counts as unused: that cannot be
 /// misunderstood, and some responders do so with replies that have no results.

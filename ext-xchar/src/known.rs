@@ -31,8 +31,8 @@ impl Characteristic for ReceiveBufferSize {
     }
 }
 
-/// XCHAR_REQREMINV: whether the peer, replying to a call that has chunks, may use Send With Invalidate
-/// (section 3.2).
+/// XCHAR_REQREMINV: whether the peer, replying to a call that has chunks, may use Send With
+/// Invalidate (section 3.2).
 #[derive(Debug)]
 pub enum RequesterRemoteInvalidation {}
 

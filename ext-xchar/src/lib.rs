@@ -1,13 +1,14 @@
 //! Transport characteristics: the extension of RPC-over-RDMA version 2 by which both ends of a
-//! connection tell each other what they can do (draft-dnoveck-nfsv4-rpcrdma-xcharext-02). No I/O and
-//! no clock.
+//! connection tell each other what they can do (draft-dnoveck-nfsv4-rpcrdma-xcharext-02). No I/O
+//! and no clock.
 //!
-//! [`Exchange`] is an end's state on one connection, an [`Extension`](rpcrdma_v2::extension::Extension)
-//! of version 2. It tells the peer at the beginning what every extension of this side wants it to know,
-//! keeps what the peer says ([`Peer`]), asks for changes and answers when it is asked. Which
-//! characteristics are understood, a [`Registry`] says: this crate's three ([`ReceiveBufferSize`],
-//! [`RequesterRemoteInvalidation`], [`BackwardRequestSupport`]), and those that other crates register by
-//! implementing [`Characteristic`]. What is not understood is kept as bytes and does no harm.
+//! [`Exchange`] is an end's state on one connection, an
+//! [`Extension`](rpcrdma_v2::extension::Extension) of version 2. It tells the peer at the beginning
+//! what every extension of this side wants it to know, keeps what the peer says ([`Peer`]), asks
+//! for changes and answers when it is asked. Which characteristics are understood, a [`Registry`]
+//! says: this crate's three ([`ReceiveBufferSize`], [`RequesterRemoteInvalidation`],
+//! [`BackwardRequestSupport`]), and those that other crates register by implementing
+//! [`Characteristic`]. What is not understood is kept as bytes and does no harm.
 //!
 //! ```
 //! use bytes::BytesMut;

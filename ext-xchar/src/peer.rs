@@ -7,8 +7,8 @@ use rpcrdma_v2::extension::Property;
 
 use crate::{Characteristic, Init, MAX_CHARACTERISTICS};
 
-/// Longest value that is kept, bytes. The longest that is defined, a receive buffer's structure, takes
-/// 16 for each group of segments.
+/// Longest value that is kept, bytes. The longest that is defined, a receive buffer's structure,
+/// takes 16 for each group of segments.
 const MAX_VALUE: usize = 4096;
 
 /// The peer's characteristics, understood here or not.

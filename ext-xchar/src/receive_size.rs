@@ -1,9 +1,9 @@
 //! The size of this side's receives, and when the peer may rely on it (section 3.1).
 //!
-//! Receives that are posted cannot be taken back; each is replaced when a message has used it. So the
-//! size is raised in the order: replace all, then tell. It is lowered only when the peer asks, who
-//! sends no more than it asked for from then on, and in the order: wait for the replies to calls that
-//! counted on the old size, tell, replace.
+//! Receives that are posted cannot be taken back; each is replaced when a message has used it. So
+//! the size is raised in the order: replace all, then tell. It is lowered only when the peer asks,
+//! who sends no more than it asked for from then on, and in the order: wait for the replies to
+//! calls that counted on the old size, tell, replace.
 
 /// What is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +88,8 @@ impl OwnSize {
         Disposition::Lower
     }
 
-    /// Every receive is of this size. Gives the update to send: the size, and whether it completes a
-    /// request.
+    /// Every receive is of this size. Gives the update to send: the size, and whether it completes
+    /// a request.
     pub(crate) fn replaced(&mut self, size: u32) -> Option<(u32, bool)> {
         match self.change {
             Some(Change::Raising { to, requested }) if size >= to => {
@@ -101,8 +101,8 @@ impl OwnSize {
         }
     }
 
-    /// The calls that were outstanding when the size was to be lowered are answered. Gives the update
-    /// to send; the receives may be replaced.
+    /// The calls that were outstanding when the size was to be lowered are answered. Gives the
+    /// update to send; the receives may be replaced.
     pub(crate) fn earlier_answered(&mut self) -> Option<u32> {
         let Some(Change::Lowering { to }) = self.change else {
             return None;

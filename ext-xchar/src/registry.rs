@@ -28,7 +28,8 @@ struct Kind {
     describe: fn(&[u8]) -> Option<String>,
 }
 
-/// The characteristics that are understood. Open: other crates add theirs, before connections are made.
+/// The characteristics that are understood. Open: other crates add theirs, before connections are
+/// made.
 #[derive(Clone, Debug)]
 pub struct Registry {
     kinds: BTreeMap<u32, Kind>,

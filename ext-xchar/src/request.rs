@@ -13,8 +13,8 @@ pub(crate) struct Requests {
     unanswered: Option<(u32, Vec<Property>)>,
     /// Characteristics that an update is to come for.
     pending: BTreeSet<u32>,
-    /// A receive buffer size that was asked for, while the peer may or may not have it. Nothing longer
-    /// is sent.
+    /// A receive buffer size that was asked for, while the peer may or may not have it. Nothing
+    /// longer is sent.
     ceiling: Option<u32>,
 }
 
@@ -35,8 +35,8 @@ impl Requests {
         self.unanswered = Some((xid, want));
     }
 
-    /// A response arrived, or (nothing) one that cannot be understood. Gives what has changed; nothing
-    /// if there is no such request.
+    /// A response arrived, or (nothing) one that cannot be understood. Gives what has changed;
+    /// nothing if there is no such request.
     pub(crate) fn answered(
         &mut self,
         xid: u32,
@@ -44,7 +44,8 @@ impl Requests {
     ) -> Option<Vec<Property>> {
         let (_, want) = self.unanswered.take_if(|(sent, _)| *sent == xid)?;
         let Some(response) = response.filter(|response| response.covers(want.len())) else {
-            // Whether the peer has the lower size is not known, and never will be: the ceiling stays.
+            // Whether the peer has the lower size is not known, and never will be: the ceiling
+            // stays.
             return Some(Vec::new());
         };
         let mut changed = Vec::new();

@@ -1,5 +1,5 @@
-//! Updates that wait to be sent. At most one goes out between two messages of the peer's, so that they
-//! need no credits: the peer has receives for that (drafts/errata.md).
+//! Updates that wait to be sent. At most one goes out between two messages of the peer's, so that
+//! they need no credits: the peer has receives for that (drafts/errata.md).
 
 use std::collections::VecDeque;
 
@@ -15,8 +15,8 @@ pub(crate) struct Updates {
 }
 
 impl Updates {
-    /// An update to send. One that waits for the same characteristic is replaced: only the last value
-    /// counts, and that a request is completed is said all the same.
+    /// An update to send. One that waits for the same characteristic is replaced: only the last
+    /// value counts, and that a request is completed is said all the same.
     pub(crate) fn push(&mut self, mut update: Update) {
         let mut waiting = self.waiting.iter_mut();
         match waiting.find(|waiting| waiting.now.id == update.now.id) {

@@ -1,5 +1,5 @@
-//! Two ends that change their receives while calls are in flight, in any order: no message is longer
-//! than the receive it meets, and every call is answered.
+//! Two ends that change their receives while calls are in flight, in any order: no message is
+//! longer than the receive it meets, and every call is answered.
 
 mod common;
 

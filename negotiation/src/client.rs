@@ -16,8 +16,8 @@ pub enum Asked {
     /// Speak: the version is known.
     Speak(Decision),
     /// Send one version 2 message of [`rpcrdma_v2::limits::FIRST_MESSAGE_MAX`] bytes at most, and
-    /// nothing else until there is a decision. Only one message may be sent before a server has said
-    /// how many it takes (RFC 8166, section 3.3.3).
+    /// nothing else until there is a decision. Only one message may be sent before a server has
+    /// said how many it takes (RFC 8166, section 3.3.3).
     Ask,
 }
 
@@ -63,8 +63,8 @@ impl ClientNegotiation {
         }
     }
 
-    /// The connection is made, at `now`, a time since some fixed moment. If the server is asked, the
-    /// message that does has this XID.
+    /// The connection is made, at `now`, a time since some fixed moment. If the server is asked,
+    /// the message that does has this XID.
     pub fn connected(&mut self, xid: u32, now: Duration) -> Asked {
         if let Some(decision) = known(self.choice, self.remembered) {
             self.state = State::Decided(decision);
@@ -144,8 +144,8 @@ impl ClientNegotiation {
     }
 }
 
-/// The range in a version error, in either version: in that of the message it answers, as RFC 8166 has
-/// it (section 4.5) and Linux does, or in the sender's own.
+/// The range in a version error, in either version: in that of the message it answers, as RFC 8166
+/// has it (section 4.5) and Linux does, or in the sender's own.
 fn version_error(fixed: &Fixed, rest: &[u8]) -> Option<(u32, u32)> {
     if fixed.procedure != proc::ERROR {
         return None;

@@ -1,4 +1,5 @@
-//! From what a client may speak and what the server did, to what is spoken (version-two-01, section 5).
+//! From what a client may speak and what the server did, to what is spoken (version-two-01, section
+//! 5).
 
 use std::fmt;
 
@@ -97,8 +98,8 @@ impl PeerDid {
 /// What is spoken to a server that did `did` when it was sent a version 2 message (sections 5.1 and
 /// 5.2).
 ///
-/// Where the connection survived, it is kept. A server that kept silent is left, and asked in version 1
-/// over a new connection: its answer may still come.
+/// Where the connection survived, it is kept. A server that kept silent is left, and asked in
+/// version 1 over a new connection: its answer may still come.
 #[must_use]
 pub fn decide_version(choice: Choice, did: &PeerDid) -> Decision {
     if let PeerDid::Answered(Version::Two) = did {

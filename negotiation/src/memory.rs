@@ -2,14 +2,16 @@
 
 use crate::{Decision, Lesson, Reason, Verdict};
 
-/// Servers that are remembered. A client has a handful; of more than this, the oldest is asked anew.
+/// Servers that are remembered. A client has a handful; of more than this, the oldest is asked
+/// anew.
 const MAX_REMEMBERED: usize = 256;
 
 /// Lessons by server, `K` being its address.
 ///
 /// A lesson is there for the connection after the one that taught it, so that a server that drops
-/// connections is not asked for ever (version-two-01, section 5.2). It is forgotten when a connection
-/// that went by it has ended after carrying at least one reply: the server may be another by then.
+/// connections is not asked for ever (version-two-01, section 5.2). It is forgotten when a
+/// connection that went by it has ended after carrying at least one reply: the server may be
+/// another by then.
 #[derive(Clone, Debug)]
 pub struct Memory<K> {
     lessons: Vec<(K, Lesson)>,

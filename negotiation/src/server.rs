@@ -12,15 +12,15 @@ use crate::{Decision, Reason, Verdict, Version, Versions};
 pub enum FirstHeard {
     /// It belongs to the version that this connection speaks, from now on if it did not before.
     Speak(Version),
-    /// Its version is not spoken here: this error is sent. Its fields are the same in both versions,
-    /// and it has the version of what it answers.
+    /// Its version is not spoken here: this error is sent. Its fields are the same in both
+    /// versions, and it has the version of what it answers.
     Refused(Answer),
     /// It is discarded silently: too short, or an error, which is never answered.
     Discarded,
 }
 
-/// A server's side of finding the version, on one connection: the first message in a version that is
-/// accepted settles it, for calls in both directions.
+/// A server's side of finding the version, on one connection: the first message in a version that
+/// is accepted settles it, for calls in both directions.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerNegotiation {
     accepts: Versions,

@@ -77,8 +77,8 @@ impl Answer {
         }
     }
 
-    /// The error message that the receiver of a call must send when a rule is violated; nothing when
-    /// it must discard the message silently (sections 4.2.4, 4.5 and 4.5.2).
+    /// The error message that the receiver of a call must send when a rule is violated; nothing
+    /// when it must discard the message silently (sections 4.2.4, 4.5 and 4.5.2).
     #[must_use]
     pub fn to_violation(violation: &Violation, xid: u32, role: Role) -> Option<Self> {
         match (role, violation) {

@@ -1,5 +1,5 @@
-//! What is wrong with a received header, and what its receiver must do (version-two-01, sections 3.1
-//! and 4.2.3; RFC 8166, section 4.5, which goes for both versions).
+//! What is wrong with a received header, and what its receiver must do (version-two-01, sections
+//! 3.1 and 4.2.3; RFC 8166, section 4.5, which goes for both versions).
 
 use bytes::Bytes;
 use rpcrdma_chunks::{Malformed, Role};
@@ -18,8 +18,8 @@ pub enum Side {
 }
 
 impl Side {
-    /// The part that the receiver of a message plays: what its direction says, or, if that cannot be
-    /// read, the part that this side plays in the forward direction.
+    /// The part that the receiver of a message plays: what its direction says, or, if that cannot
+    /// be read, the part that this side plays in the forward direction.
     #[must_use]
     pub fn role(self, direction: Option<Direction>) -> Role {
         match (direction, self) {
@@ -100,8 +100,8 @@ impl Answer {
         }
     }
 
-    /// The error message that the receiver of a call must send when a rule is violated; nothing when
-    /// it must discard the message silently.
+    /// The error message that the receiver of a call must send when a rule is violated; nothing
+    /// when it must discard the message silently.
     #[must_use]
     pub fn to_violation(violation: &Violation, xid: u32, role: Role) -> Option<Self> {
         match (role, violation) {

@@ -8,8 +8,9 @@ use rpcrdma_chunks::{Chunks, Role};
 /// `rdma_direction` and `rdma_optdir`: the `msg_type` of the RPC message that a header belongs to
 /// (section 4.2.2).
 ///
-/// It says in whose XID space the header's XID is, and whether its credits are asked for or granted:
-/// calls go out from a requester, whichever end of the connection that is, and replies come back.
+/// It says in whose XID space the header's XID is, and whether its credits are asked for or
+/// granted: calls go out from a requester, whichever end of the connection that is, and replies
+/// come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From requester to responder.

@@ -2,11 +2,11 @@
 
 pub use rpcrdma_chunks::limits::*;
 
-/// Inline threshold, both ways, until the peer said more: every receiver takes messages of this size
-/// (section 2.3).
+/// Inline threshold, both ways, until the peer said more: every receiver takes messages of this
+/// size (section 2.3).
 pub const DEFAULT_INLINE: u32 = 4096;
-/// Longest message that may be sent before the peer is known to speak version 2: version 1's default
-/// inline threshold (section 5).
+/// Longest message that may be sent before the peer is known to speak version 2: version 1's
+/// default inline threshold (section 5).
 pub const FIRST_MESSAGE_MAX: u32 = 1024;
 /// Bytes of a header without chunks: fixed fields, direction, three empty lists.
 pub const NO_CHUNKS_LEN: usize = 32;

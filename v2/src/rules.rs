@@ -1,5 +1,5 @@
-//! The rules for calls and replies, applied to this version's headers (version-two-01, sections 4.2.1
-//! and 4.2.2, and what RFC 8166 says of chunks).
+//! The rules for calls and replies, applied to this version's headers (version-two-01, sections
+//! 4.2.1 and 4.2.2, and what RFC 8166 says of chunks).
 
 use onc_rpc::{Message, peek_start};
 use rpcrdma_chunks::{

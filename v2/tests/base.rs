@@ -198,7 +198,8 @@ fn v2_s4_2_3_what_is_wrong_with_calls_is_answered_and_with_replies_is_not() {
 #[test]
 fn v2_s4_2_3_a_header_without_a_direction_counts_as_forward() {
     for message in [
-        // Procedures that this version does not have, or not any more, and a direction that is none.
+        // Procedures that this version does not have, or not any more, and a direction that is
+        // none.
         &[XID, 2, 32, 2, 0, 0, 0, 0][..],
         &[XID, 2, 32, 3, 0, 0, 0, 0],
         &[XID, 2, 32, 6, 0, 0, 0, 0],

@@ -10,8 +10,8 @@ use crate::{Body, Direction, Header, Optional};
 /// What the engine must do, in the order given.
 #[derive(Debug)]
 pub enum Action {
-    /// Send this operation, with the credits that its direction asks for or grants. It carries no RPC
-    /// message and takes no credit.
+    /// Send this operation, with the credits that its direction asks for or grants. It carries no
+    /// RPC message and takes no credit.
     Send(OutgoingOperation),
     /// Replace every receive that is posted, as each is used, by one of this size, bytes. When the
     /// last old one is gone, [`super::Extensions::receives_replaced`] answers.
@@ -30,11 +30,11 @@ pub enum Action {
 /// Some of the calls that this side sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Calls {
-    /// All that were sent up to now and those that were planned but are not sent yet, also when nobody
-    /// waits for them any more. None counts as answered.
+    /// All that were sent up to now and those that were planned but are not sent yet, also when
+    /// nobody waits for them any more. None counts as answered.
     Earlier,
-    /// The next that will be sent. What the peer had to say about anything before it, it has said by
-    /// the time it answers.
+    /// The next that will be sent. What the peer had to say about anything before it, it has said
+    /// by the time it answers.
     Next,
 }
 

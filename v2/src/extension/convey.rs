@@ -1,10 +1,11 @@
-//! Extensions that carry RPC messages (version-two-01, section 4.2.1: all, part of or no payload may
-//! follow an optional operation).
+//! Extensions that carry RPC messages (version-two-01, section 4.2.1: all, part of or no payload
+//! may follow an optional operation).
 //!
-//! Sending has three steps. The engine asks each [`Conveyor`] for a [`Candidate`] and compares costs,
-//! with those of the base among them; it has the memory registered that the chosen one wants; then it
-//! has the message cut into [`Transmissions`], which go out back to back. Nobody is asked about a
-//! message that the base can send in one plain transmission without chunks: nothing costs less.
+//! Sending has three steps. The engine asks each [`Conveyor`] for a [`Candidate`] and compares
+//! costs, with those of the base among them; it has the memory registered that the chosen one
+//! wants; then it has the message cut into [`Transmissions`], which go out back to back. Nobody is
+//! asked about a message that the base can send in one plain transmission without chunks: nothing
+//! costs less.
 //!
 //! Receiving has none: the extension collects its operations and hands over a [`Conveyed`].
 
@@ -142,8 +143,8 @@ pub enum Conveyed {
     Call(IncomingCall),
     /// A reply.
     Reply(IncomingReply),
-    /// The peer could not use what was sent for the message with this XID: it is to be sent in another
-    /// way, or to fail.
+    /// The peer could not use what was sent for the message with this XID: it is to be sent in
+    /// another way, or to fail.
     Rejected {
         /// Of the message.
         xid: u32,

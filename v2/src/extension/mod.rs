@@ -90,7 +90,8 @@ use crate::limits::DEFAULT_INLINE;
 use crate::{Direction, ErrorBody, Header, Side};
 
 /// A property of one end of a connection that the other should know. What the numbers mean is
-/// assigned by the documents that define them; the base only hands them from extension to extension.
+/// assigned by the documents that define them; the base only hands them from extension to
+/// extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Property {
     /// Which.
@@ -211,8 +212,8 @@ pub trait Extension: Any + fmt::Debug + Send {
     }
 
     /// The connection begins to speak version 2. What is sent now comes before any RPC message of
-    /// this side, in the order in which the extensions were given. A client's first message must fit
-    /// [`crate::limits::FIRST_MESSAGE_MAX`].
+    /// this side, in the order in which the extensions were given. A client's first message must
+    /// fit [`crate::limits::FIRST_MESSAGE_MAX`].
     fn connected(&mut self, start: &Start<'_>, out: &mut Outbox<'_>) {
         let _ = (start, out);
     }

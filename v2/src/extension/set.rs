@@ -87,9 +87,9 @@ impl Extensions {
         self.each(|extension, out| extension.connected(&start, out));
     }
 
-    /// A message arrived, whose header is `header` and ends at `payload_at`. `message` is all of it,
-    /// in the pieces of its receive buffer. To be called for every message, in the order of arrival,
-    /// before anything else is done with it.
+    /// A message arrived, whose header is `header` and ends at `payload_at`. `message` is all of
+    /// it, in the pieces of its receive buffer. To be called for every message, in the order of
+    /// arrival, before anything else is done with it.
     pub fn received(&mut self, header: &Header, message: &[Bytes], payload_at: usize) -> Routed {
         let owner = match &header.body {
             Body::Optional(optional) => {
@@ -201,8 +201,8 @@ impl Extensions {
         list.find_map(|extension| (&**extension as &dyn Any).downcast_ref())
     }
 
-    /// Has the extension of this type do something that only its own crate understands. Nothing when
-    /// there is none.
+    /// Has the extension of this type do something that only its own crate understands. Nothing
+    /// when there is none.
     pub fn with<T: Extension, R>(
         &mut self,
         act: impl FnOnce(&mut T, &mut Outbox<'_>) -> R,
