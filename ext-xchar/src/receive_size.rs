@@ -71,6 +71,8 @@ impl OwnSize {
     /// satisfaction).
     pub(crate) fn requested(&mut self, size: u32) -> Disposition {
         if size == self.current && self.change.is_none() {
+            // Also where the peer had not understood that it is so.
+            self.told = size;
             return Disposition::Done;
         }
         let to = size.clamp(self.bounds.0, self.bounds.1);

@@ -78,12 +78,10 @@ impl Exchange {
         out.reply(op.xid, RESPXCH, response.encode());
         match todo {
             Some(Disposition::Raise(size)) => out.replace_receives(size),
-            Some(Disposition::Lower) => {
-                out.limits_changed();
-                out.await_replies(Calls::Earlier);
-            }
+            Some(Disposition::Lower) => out.await_replies(Calls::Earlier),
             _ => {}
         }
+        out.limits_changed();
         Ok(())
     }
 

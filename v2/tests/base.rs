@@ -9,8 +9,8 @@ use rpcrdma_v2::extension::{Backward, ConnectionLimits, Extensions, Routed};
 use rpcrdma_v2::limits::DEFAULT_INLINE;
 use rpcrdma_v2::{
     Answer, BadReply, Body, Chunks, Direction, ErrorBody, Header, HeaderError, ReplyViolation,
-    RequesterCredits, Returned, ReturnedChunks, Role, Side, Violation, check_call, check_payload,
-    check_reply, check_xid,
+    RequesterCredits, ResponderCredits, Returned, ReturnedChunks, Role, Side, Violation,
+    check_call, check_payload, check_reply, check_xid,
 };
 
 const MAX_CALL: u64 = 1 << 20;
@@ -317,6 +317,18 @@ fn v2_s5_one_call_until_a_reply_grants_more() {
     assert_eq!((credits.limit(), credits.in_flight()), (1, 0));
     credits.granted(5);
     assert_eq!(credits.available(), 5);
+}
+
+#[test]
+fn a_call_takes_a_credit_for_each_of_its_transmissions() {
+    let mut credits = ResponderCredits::new(4);
+    assert_eq!(credits.called_group(9, 3), Ok(()));
+    let overrun = credits.called_group(9, 2).expect_err("one too many");
+    assert_eq!((overrun.outstanding, overrun.capacity), (5, 4));
+    assert!(credits.called_group(9, u32::MAX).is_err());
+    assert_eq!((credits.called(9), credits.outstanding()), (Ok(()), 4));
+    assert_eq!((credits.answered_group(3), credits.outstanding()), (4, 1));
+    assert_eq!((credits.answered(), credits.outstanding()), (4, 0));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::{CallChunks, Chunks};
 use smallvec::SmallVec;
 
-use crate::Direction;
+use crate::{Direction, ErrorBody};
 
 /// A call to be planned.
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +129,13 @@ pub trait Conveyor {
         plan: Box<dyn Planned>,
         message: &Message,
     ) -> Result<Transmissions, NotConveyed>;
+
+    /// The peer answered a call that this extension sent with an error of the base. After
+    /// RDMA2_ERR_INVAL_OPTION the call is sent again in another way, and should not be offered this
+    /// one.
+    fn call_refused(&mut self, xid: u32, error: ErrorBody) {
+        let _ = (xid, error);
+    }
 
     /// A call that this extension sent has ended, answered or not: what was kept for it can go.
     fn call_ended(&mut self, xid: u32) {
