@@ -17,6 +17,9 @@ pub(crate) const DELAY: Duration = Duration::from_millis(1);
 const COUNT: u32 = 21;
 /// Calls over one link before the other has its turn.
 const TURN: u32 = 3;
+/// The same where a command makes one link of the other, which takes longer than many calls, and
+/// disturbs those that come right after it.
+const LONG_TURN: u32 = 21;
 /// Standard error of a figure below which no more calls are made, round trips: a machine that does
 /// other work needs more of them.
 const ERROR: f64 = 0.03;
@@ -30,6 +33,8 @@ struct Links<'a> {
     delays: [Duration; 2],
     network: Option<&'a Network>,
     rigs: Vec<Vec<Rig>>,
+    /// Calls in a turn.
+    calls: u32,
 }
 
 impl<'a> Links<'a> {
@@ -46,6 +51,7 @@ impl<'a> Links<'a> {
             delays,
             network: setting.network,
             rigs,
+            calls: setting.network.map_or(TURN, |_| LONG_TURN),
         })
     }
 
@@ -75,6 +81,7 @@ pub(crate) fn measure(
     let conveyances: Vec<&str> = links.rigs[0].iter().map(|rig| rig.conveyance).collect();
     let asked = setting.args.count;
     let fewest = asked.unwrap_or(COUNT).min(COUNT).div_ceil(TURN);
+    let calls = links.calls;
     let most = if asked.is_some() { fewest } else { MAX_TURNS };
     for &op in ops {
         let none = || [Latency::new(), Latency::new()];
@@ -90,7 +97,7 @@ pub(crate) fn measure(
             }
             for link in [0, 1] {
                 for (rig, latencies) in links.over(link)?.iter_mut().zip(&mut latencies) {
-                    turn(rig, op, setting.mode, &mut latencies[link])?;
+                    turn(rig, op, calls, setting.mode, &mut latencies[link])?;
                 }
             }
         }
@@ -112,11 +119,17 @@ pub(crate) fn measure(
 }
 
 /// A few calls over one link.
-fn turn(rig: &mut Rig, op: Op, mode: Mode, latency: &mut Latency) -> Result<(), Failure> {
+fn turn(
+    rig: &mut Rig,
+    op: Op,
+    calls: u32,
+    mode: Mode,
+    latency: &mut Latency,
+) -> Result<(), Failure> {
     if mode.is_busy() {
         rig.resume()?;
     }
-    rig.timed(op, TURN, latency)?;
+    rig.timed(op, calls, latency)?;
     if mode.is_busy() {
         rig.pause()?;
     }
