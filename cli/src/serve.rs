@@ -82,7 +82,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     for line in exported.iter().chain(&listening) {
         say(format_args!("{line}"))?;
     }
-    server.run(&stop);
+    server.run(&stop).map_err(Failure::work)?;
     tracing::info!("ended by a signal");
     Ok(())
 }

@@ -30,7 +30,7 @@ pub use options::{ClientOptions, ClientStats, MAX_NCONNECT, Retry};
 pub use poll_loop::{Armed, PollLoop, SourceId, Wake};
 pub use port::{ClientEvent, ClientPort, ConnId, Down, ServerEvent, ServerPort, Source};
 pub use runtime::{Elapsed, Runtime, Sleep, Stepped};
-pub use server::{Server, ServerOptions, ServerStats};
+pub use server::{PortLost, Server, ServerOptions, ServerStats};
 pub use service::{Denial, Outcome, Programs, Request, Service, ServiceReply};
 pub use stop::Stop;
 pub use tcp::{DEFAULT_MAX_RECORD, TcpClient, TcpCounters, TcpOptions, TcpServer};

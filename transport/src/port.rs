@@ -130,6 +130,11 @@ pub enum ServerEvent {
         /// Why, for the log.
         reason: String,
     },
+    /// The port hears of nobody any more, for good. Its connections have ended.
+    Lost {
+        /// Why.
+        reason: String,
+    },
 }
 
 /// A server's listeners and connections over one transport.

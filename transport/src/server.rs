@@ -82,6 +82,14 @@ pub struct ServerStats {
     pub idle: u64,
 }
 
+/// One of a server's ports hears of nobody any more, as when its device was removed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a port was lost: {reason}")]
+pub struct PortLost {
+    /// Why.
+    pub reason: String,
+}
+
 /// Where an answer goes.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
@@ -113,6 +121,8 @@ pub struct Server {
     running: Slab<Running>,
     cache: ReplyCache,
     stats: ServerStats,
+    /// A port that was lost, until that was told.
+    lost: Option<PortLost>,
     /// Room for the headers of further replies: one allocation for many.
     headers: BytesMut,
     /// When to look for idle connections.
@@ -159,6 +169,7 @@ impl Server {
             ports: Vec::new(),
             running: Slab::new(),
             stats: ServerStats::default(),
+            lost: None,
             headers: BytesMut::with_capacity(HEADER_ROOM),
             idle_at: None,
             done: VecDeque::new(),
@@ -184,10 +195,17 @@ impl Server {
 
     /// Serves until stopped. Calls that are in progress then are not answered; their clients
     /// retransmit to whatever serves next.
-    pub fn run(&mut self, stop: &Stop) {
+    ///
+    /// # Errors
+    /// [`PortLost`]: going on without it, while nobody knows, would be no service.
+    pub fn run(&mut self, stop: &Stop) -> Result<(), PortLost> {
         stop.register(&self.wake);
         while !stop.is_stopped() {
-            if self.step() {
+            let progress = self.step();
+            if let Some(lost) = self.lost.take() {
+                return Err(lost);
+            }
+            if progress {
                 continue;
             }
             if self.is_full() {
@@ -196,6 +214,7 @@ impl Server {
                 self.poll_loop.wait(self.idle_at);
             }
         }
+        Ok(())
     }
 
     /// Does what can be done without waiting. Returns whether there was anything.
@@ -261,6 +280,7 @@ impl Server {
                 let origin = Origin { port, conn, token };
                 self.call(origin, message, now);
             }
+            ServerEvent::Lost { reason } => self.lost = Some(PortLost { reason }),
         }
     }
 

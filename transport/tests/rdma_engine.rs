@@ -13,6 +13,10 @@ use rpc_transport::rdma::{RdmaClientOptions, RdmaServerOptions};
 use rpc_transport::{CallError, ClientPort, ServerPort, Source};
 use verbs::{Attributes, ConnectError, ConnectOptions, Device, Pool, SendWr, Time, WrId};
 
+/// The devices of a fake pair, in the order in which they were made.
+const CLIENT: usize = 0;
+const SERVER: usize = 1;
+
 /// Calls with and without items, short and long, both ways.
 #[track_caller]
 fn every_shape(pair: &mut Pair) {
@@ -41,6 +45,39 @@ fn calls_of_every_shape_come_back() {
     let (world, mut pair) = Pair::fake();
     every_shape(&mut pair);
     assert_eq!(world.borrow().overruns, 0);
+}
+
+#[test]
+fn a_server_whose_device_is_removed_is_told_after_its_connections_ended() {
+    let (world, mut pair) = Pair::fake();
+    pair.echo();
+    let conn = pair.connect();
+    world.borrow_mut().remove(SERVER);
+    pair.until(|pair| !pair.server_lost.is_empty());
+    assert_eq!(pair.server_down.len(), 1);
+    assert_eq!(pair.server_lost, ["device fake was removed"]);
+    // The client's device is still there: the server may come back with another.
+    pair.until(|pair| !pair.down.is_empty());
+    assert_eq!(pair.down[0].0, conn);
+    assert!(pair.down[0].1.retry);
+    assert_eq!(
+        (pair.client_pool.in_use(), pair.server_pool.in_use()),
+        (0, 0)
+    );
+}
+
+#[test]
+fn a_client_whose_device_is_removed_does_not_try_again() {
+    let (world, mut pair) = Pair::fake();
+    pair.echo();
+    pair.connect();
+    world.borrow_mut().remove(CLIENT);
+    pair.until(|pair| !pair.down.is_empty());
+    let address = pair.address;
+    let again = pair.client.open(address, Time::ZERO);
+    pair.until(|pair| pair.down.len() > 1);
+    assert_eq!(pair.down[1].0, again);
+    assert!(!pair.down[1].1.retry, "{:?}", pair.down[1]);
 }
 
 #[test]

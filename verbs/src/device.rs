@@ -274,6 +274,10 @@ pub enum Event {
     },
     /// A work request ended.
     Completion(Completion),
+    /// The device is gone: unplugged, or taken away by an administrator. Its connections have ended,
+    /// its listeners hear nothing any more. The system may wait for the program to let go of it, which
+    /// a program does for certain by ending.
+    Removed,
 }
 
 /// A call of the model that failed at once.

@@ -138,7 +138,9 @@ fn serve(log: &Log, stop: &Stop, tell: &Sender<Result<SocketAddr, Error>>) {
     match started() {
         Ok((mut server, address)) => {
             let _ = tell.send(Ok(address));
-            server.run(stop);
+            if let Err(error) = server.run(stop) {
+                let _ = tell.send(Err(Error::ours("serving")(error)));
+            }
         }
         Err(error) => {
             let _ = tell.send(Err(error));

@@ -136,7 +136,7 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
     thread::spawn(move || read_orders(|order| orders.give(order)));
     answer(&Listening { address })?;
     loop {
-        server.run(&stop);
+        server.run(&stop).map_err(Failure::work)?;
         // The next Stop is in place before the answer lets the parent send another order.
         let (order, next) = control.take();
         stop = next;

@@ -114,7 +114,7 @@ fn serve(path: &Path, at: Addresses) -> (Addresses, Stop, JoinHandle<()>) {
             rdma: rdma_address,
         };
         ready.send(addresses).unwrap();
-        server.run(&stopped);
+        server.run(&stopped).unwrap();
     });
     (addresses.recv().unwrap(), stop, thread)
 }

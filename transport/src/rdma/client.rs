@@ -50,6 +50,8 @@ pub struct RdmaClient {
     met: HashSet<SocketAddr>,
     inbox: VecDeque<Event>,
     events: VecDeque<ClientEvent>,
+    /// The device is gone, for good.
+    removed: bool,
     /// On some connection, used receives wait to be replaced.
     owing: bool,
     /// When to try again what waits for memory.
@@ -75,6 +77,7 @@ impl RdmaClient {
             met: HashSet::new(),
             inbox: VecDeque::new(),
             events: VecDeque::new(),
+            removed: false,
             owing: false,
             retry_at: None,
             ending: VecDeque::new(),
@@ -161,6 +164,7 @@ impl RdmaClient {
                     tracing::debug!(%error, "connection request not rejected");
                 }
             }
+            Event::Removed => self.removed = true,
         }
     }
 
@@ -168,7 +172,7 @@ impl RdmaClient {
     fn not_opened(&mut self, conn: ConnId, error: &dyn std::error::Error) {
         let down = Down {
             reason: error.to_string(),
-            retry: true,
+            retry: !self.removed,
             was_up: false,
         };
         self.events.push_back(ClientEvent::Down { conn, down });

@@ -164,6 +164,10 @@ impl RdmaServer {
                     self.events.push_back(ServerEvent::Down { conn, reason });
                 }
             }
+            Event::Removed => {
+                let reason = format!("device {} was removed", self.device.attributes().name);
+                self.events.push_back(ServerEvent::Lost { reason });
+            }
         }
     }
 

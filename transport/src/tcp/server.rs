@@ -235,6 +235,7 @@ impl ServerPort for TcpServer {
             ServerEvent::Up { conn: other, .. }
             | ServerEvent::Call { conn: other, .. }
             | ServerEvent::Down { conn: other, .. } => *other != conn,
+            ServerEvent::Lost { .. } => true,
         });
     }
 

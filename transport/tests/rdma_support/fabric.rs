@@ -61,6 +61,7 @@ struct Node {
     qps: HashMap<QpId, Qp>,
     events: VecDeque<Event>,
     listening: bool,
+    removed: bool,
     counters: Counters,
 }
 
@@ -197,6 +198,14 @@ impl World {
                 self.down((node, qp), lost.clone(), lost);
             }
         }
+    }
+
+    /// Takes a device away, with what is connected through it. Nothing new goes through it.
+    pub fn remove(&mut self, node: usize) {
+        self.lose_all();
+        self.nodes[node].listening = false;
+        self.nodes[node].removed = true;
+        self.nodes[node].events.push_back(Event::Removed);
     }
 
     /// Nobody listens any more.
@@ -441,6 +450,9 @@ impl Device for FakeDevice {
         options: &ConnectOptions,
     ) -> Result<QpId, DeviceError> {
         let mut world = self.world.borrow_mut();
+        if world.nodes[self.me].removed {
+            return Err(DeviceError::Unknown("device: it was removed"));
+        }
         let qp = QpId(world.id());
         world.nodes[self.me].qps.insert(qp, Qp::default());
         world.private_data.push(options.private_data.clone());

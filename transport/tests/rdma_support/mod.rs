@@ -117,6 +117,8 @@ pub struct Pair {
     pub down: Vec<(ConnId, Down)>,
     pub server_up: Vec<ConnId>,
     pub server_down: Vec<(ConnId, String)>,
+    /// What the server's port said when it was lost.
+    pub server_lost: Vec<String>,
     /// Calls that the server has and does not answer by itself.
     pub held: Vec<(ConnId, u64, Message)>,
     /// Nothing: calls are held.
@@ -176,6 +178,7 @@ impl Pair {
             down: Vec::new(),
             server_up: Vec::new(),
             server_down: Vec::new(),
+            server_lost: Vec::new(),
             held: Vec::new(),
             answer: None,
             start: Instant::now(),
@@ -196,6 +199,7 @@ impl Pair {
             match event {
                 ServerEvent::Up { conn, .. } => self.server_up.push(conn),
                 ServerEvent::Down { conn, reason } => self.server_down.push((conn, reason)),
+                ServerEvent::Lost { reason } => self.server_lost.push(reason),
                 ServerEvent::Call {
                     conn,
                     token,

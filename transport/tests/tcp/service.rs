@@ -121,7 +121,7 @@ impl Running {
         let thread = std::thread::spawn(move || {
             let mut server = Server::new(Box::new(Echo { count }), options).unwrap();
             server.add_port(Rc::new(RefCell::new(port))).unwrap();
-            server.run(&theirs);
+            server.run(&theirs).unwrap();
             server.stats()
         });
         let thread = Some(thread);

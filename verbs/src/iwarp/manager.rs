@@ -253,7 +253,7 @@ impl State {
             | Event::ConnectFailed { qp: of, .. }
             | Event::Disconnected { qp: of, .. } => *of != qp,
             Event::Completion(completion) => completion.qp != qp,
-            Event::ConnectRequest(_) => true,
+            Event::ConnectRequest(_) | Event::Removed => true,
         });
     }
 }

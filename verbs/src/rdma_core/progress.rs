@@ -7,7 +7,7 @@ use super::context::AsyncEvent;
 use super::device::{Target, Verbs};
 use super::post::REAP_AFTER;
 use super::sys;
-use crate::{ConnectError, Disconnect, QpId};
+use crate::{ConnectError, Disconnect, Event, QpId};
 
 /// When busy-polling, nobody waits for descriptors; those of events that are no completions are
 /// looked at this often.
@@ -39,6 +39,9 @@ impl Verbs {
         self.reap_silent();
         let before = self.events.len();
         if self.busy {
+            for (_, listener) in self.listeners.drain() {
+                self.targets.remove(&listener.key());
+            }
             let all: Vec<QpId> = self.conns.values().map(|conn| conn.qp).collect();
             all.into_iter().for_each(|qp| self.reap(qp));
         } else {
@@ -226,6 +229,7 @@ impl Verbs {
         for qp in all {
             self.lose(qp);
         }
+        self.events.push_back(Event::Removed);
     }
 
     /// The device took a connection with it.

@@ -137,6 +137,7 @@ fn posted(f: &mut fmt::Formatter<'_>, wr: &SendWr) -> fmt::Result {
 fn taken(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
     match event {
         Event::ConnectRequest(request) => write!(f, "connection request from {}", request.peer),
+        Event::Removed => write!(f, "device removed"),
         Event::Established { .. } => write!(f, "established"),
         Event::ConnectFailed { error, .. } => write!(f, "not connected: {}", error),
         Event::Disconnected { reason, .. } => write!(f, "disconnected: {}", reason),

@@ -274,7 +274,7 @@ impl State {
 /// The queue pair that an event is of.
 pub(super) fn qp_of(event: &Event) -> Option<QpId> {
     match event {
-        Event::ConnectRequest(_) => None,
+        Event::ConnectRequest(_) | Event::Removed => None,
         Event::Established { qp, .. }
         | Event::ConnectFailed { qp, .. }
         | Event::Disconnected { qp, .. } => Some(*qp),

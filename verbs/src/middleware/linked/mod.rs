@@ -156,6 +156,7 @@ impl<D: Device> Linked<D> {
                     }
                     events.push_back(Event::Disconnected { qp, reason });
                 }
+                Event::Removed => events.push_back(Event::Removed),
             }
         }
     }
