@@ -39,9 +39,6 @@ impl Verbs {
         self.reap_silent();
         let before = self.events.len();
         if self.busy {
-            for (_, listener) in self.listeners.drain() {
-                self.targets.remove(&listener.key());
-            }
             let all: Vec<QpId> = self.conns.values().map(|conn| conn.qp).collect();
             all.into_iter().for_each(|qp| self.reap(qp));
         } else {
@@ -224,6 +221,9 @@ impl Verbs {
         tracing::error!(device = self.attributes.name, "the device is gone");
         for (_, waiting) in self.requests.drain() {
             self.targets.remove(&waiting.id.key());
+        }
+        for (_, listener) in self.listeners.drain() {
+            self.targets.remove(&listener.key());
         }
         let all: Vec<QpId> = self.conns.values().map(|conn| conn.qp).collect();
         for qp in all {
