@@ -6,6 +6,7 @@
 //! up that requests held.
 
 use std::collections::VecDeque;
+use std::ffi::c_uint;
 use std::io;
 use std::ptr;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::caps::Kind;
 use super::cm::{Depths, Id, Sizes};
 use super::context::{Context, errno};
 use super::memory::{Arenas, Domain};
@@ -30,6 +32,11 @@ const AT_ONCE: usize = 16;
 /// How long a queue pair in error may take to give back what is posted. After that it is destroyed,
 /// which is as good, but loses messages that had arrived.
 const FLUSH: Duration = Duration::from_secs(1);
+
+/// Why a connection ends whose completions cannot be had.
+fn unreadable(error: &io::Error) -> Disconnect {
+    Disconnect::Lost(format!("a completion queue cannot be used: {error}"))
+}
 
 /// How far a connection is.
 #[derive(Debug)]
@@ -111,6 +118,8 @@ pub(super) struct Conn {
     first_receive: u64,
     /// Invalidations to do by a call once a request is done.
     pub(super) deferred: Vec<(WrId, Stag, Ending)>,
+    /// Flags of a completion, any of which says that the peer invalidated a handle.
+    invalidated_flags: c_uint,
     /// Events that wait until the connection is made, or is not.
     held: Vec<Event>,
     made: bool,
@@ -132,6 +141,7 @@ impl Conn {
         context: &Arc<Context>,
         arenas: &Arc<Arenas>,
         domain: Arc<Domain>,
+        kind: Kind,
         phase: Phase,
     ) -> Self {
         Self {
@@ -150,6 +160,12 @@ impl Conn {
             posted_receives: 0,
             first_receive: 0,
             deferred: Vec::new(),
+            invalidated_flags: match kind {
+                // It has the kernel's number for the flag, which in the library is that of correct
+                // checksums.
+                Kind::Rxe => sys::IBV_WC_WITH_INV | sys::IBV_WC_IP_CSUM_OK,
+                _ => sys::IBV_WC_WITH_INV,
+            },
             held: Vec::new(),
             made: false,
             wants_room: false,
@@ -374,7 +390,10 @@ impl Conn {
         let mut cause = None;
         loop {
             let queues = self.queues.as_mut()?;
-            let done = queues.send.poll(&mut room);
+            let done = match queues.send.poll(&mut room) {
+                Ok(done) => done,
+                Err(error) => return Some(unreadable(&error)),
+            };
             let more = done.len() == AT_ONCE;
             for wc in done {
                 self.sent(wc, out, &mut cause);
@@ -385,7 +404,10 @@ impl Conn {
         }
         self.do_deferred(out, &mut cause);
         while let Some(queues) = self.queues.as_mut() {
-            let done = queues.receive.poll(&mut room);
+            let done = match queues.receive.poll(&mut room) {
+                Ok(done) => done,
+                Err(error) => return Some(unreadable(&error)),
+            };
             let more = done.len() == AT_ONCE;
             for wc in done {
                 self.received(wc, out, &mut cause);
@@ -507,10 +529,8 @@ impl Conn {
         let buf = receive.landing.finish(len, &mut counters.copied_bytes);
         counters.receives += 1;
         counters.wire_bytes_received += u64::from(wc.byte_len);
-        // rxe has the kernel's number for the flag, which is another one's in the library: that one
-        // tells of checksums of datagrams, which do not come here.
-        let flags = sys::IBV_WC_WITH_INV | sys::IBV_WC_IP_CSUM_OK;
-        let named = (wc.wc_flags & flags != 0).then_some(Stag(wc.invalidated_rkey));
+        let named =
+            (wc.wc_flags & self.invalidated_flags != 0).then_some(Stag(wc.invalidated_rkey));
         let invalidated = named.filter(|&stag| self.regions.ended(stag));
         counters.remote_invalidations += u64::from(invalidated.is_some());
         let success = Success::Receive { buf, invalidated };

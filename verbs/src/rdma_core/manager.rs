@@ -134,7 +134,16 @@ impl Verbs {
                 Arc::new(Domain::new(pd))
             }
         };
-        let mut conn = Conn::new(qp, id, &self.context, &self.policy.arenas, domain, phase);
+        let kind = self.capabilities.kind;
+        let mut conn = Conn::new(
+            qp,
+            id,
+            &self.context,
+            &self.policy.arenas,
+            domain,
+            kind,
+            phase,
+        );
         conn.own_domain = own;
         Ok(conn)
     }

@@ -249,6 +249,8 @@ pub(super) struct Cq {
     armed: bool,
     /// There were completions since it was armed, so that there may be an event already.
     fired: bool,
+    /// Why it could not be armed, until that is told.
+    broken: Option<io::Error>,
 }
 
 // SAFETY: calls on a queue can be made from any thread.
@@ -270,6 +272,7 @@ impl Cq {
             unacknowledged: 0,
             armed: false,
             fired: false,
+            broken: None,
         })
     }
 
@@ -287,32 +290,38 @@ impl Cq {
     }
 
     /// Takes completions, as many as there is room for.
-    pub(super) fn poll<'a>(&mut self, room: &'a mut [sys::ibv_wc]) -> &'a [sys::ibv_wc] {
-        let Some(poll) = self.channel.context.ops().poll_cq else {
-            return &[];
-        };
+    ///
+    /// # Errors
+    /// The queue can no longer be used, which may have shown when it was armed.
+    pub(super) fn poll<'a>(
+        &mut self,
+        room: &'a mut [sys::ibv_wc],
+    ) -> io::Result<&'a [sys::ibv_wc]> {
+        if let Some(error) = self.broken.take() {
+            return Err(error);
+        }
+        let poll = self.channel.context.ops().poll_cq.ok_or_else(unsupported)?;
         let most = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
         // SAFETY: the queue is valid, and there is room for `most` completions.
         let count = unsafe { poll(self.raw(), most, room.as_mut_ptr()) };
         let Ok(count) = usize::try_from(count) else {
-            tracing::error!(count, "polling a completion queue failed");
-            return &[];
+            return Err(io::Error::from_raw_os_error(count.saturating_abs()));
         };
         self.fired |= count > 0;
-        &room[..count.min(room.len())]
+        Ok(&room[..count.min(room.len())])
     }
 
     /// Asks for an event at the next completion. Completions that came before make none: poll
-    /// once more.
+    /// once more, which also tells when this failed.
     pub(super) fn arm(&mut self) {
-        let Some(notify) = self.channel.context.ops().req_notify_cq else {
-            return;
-        };
-        // SAFETY: the queue is valid.
-        let status = unsafe { notify(self.raw(), 0) };
-        match errno(status) {
+        let notify = self.channel.context.ops().req_notify_cq;
+        let done = notify.ok_or_else(unsupported).and_then(|notify| {
+            // SAFETY: the queue is valid.
+            errno(unsafe { notify(self.raw(), 0) })
+        });
+        match done {
             Ok(()) => (self.armed, self.fired) = (true, false),
-            Err(error) => tracing::error!(%error, "a completion queue cannot be armed"),
+            Err(error) => self.broken = Some(error),
         }
     }
 
