@@ -25,7 +25,7 @@ lane() {
     need lab/tree 60 make_tree
     mkdir -p "$LAB/export"
     # CRC in software, on an emulated processor, is slow.
-    kernel_client kernel-client/crc-on on 5000
+    kernel_client kernel-client/crc-on on 20000
     kernel_client kernel-client/crc-off off 20000
     need lab/nfsd 60 nfsd_up
     for connections in 1 4; do
