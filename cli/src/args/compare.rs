@@ -57,13 +57,14 @@ floor and the transports take turns, so that other work on the machine hits all 
 client has one processor and the servers another, as on two machines.
 
   p50, p99     latency, one call at a time
-  floor        a raw TCP ping-pong of as many bytes each way, and a raw TCP stream in
-               messages of the same size, neither with the added delay: with --delay there
-               is nothing to hold against it
+  floor        a raw TCP ping-pong of as many bytes each way, without the added delay or
+               rate: with --delay or --rate there is nothing to hold against it
   x p50        p50 over the floor's, taken in each round by itself: the median of the
                rounds' ratios, so it need not be p50 divided by floor
   ops/s MiB/s  with several calls in flight
-  x MiB/s      throughput over the floor's, likewise the median of the rounds' ratios
+  raw MiB/s    a raw TCP stream, one way and in messages of the same size, likewise without
+               delay or rate. No bound: what keeps both processors busy at once can beat it
+  x raw        throughput over the raw stream's, again the median of the rounds' ratios
   CPU          processor time of client and server together, per operation
   trips        round trips: (p50 at delay 2d - p50 at delay d) / 2d, from time alone
   Sends, Reads, Writes, reg, inval
@@ -73,8 +74,9 @@ client has one processor and the servers another, as on two machines.
   wire B       bytes on the wire, both directions, the device's own framing included; none
                for verbs devices, which do not count them
 
-When the floor itself moves from round to round, the machine did other work as well; a line
-below the tables then says by how much.")]
+When the floor or the raw stream moves from round to round, the machine did other work as
+well; lines below the tables then say by how much: the floor for latencies, the raw stream for
+throughput.")]
 pub(crate) struct CompareArgs {
     /// Device under RPC-over-RDMA: iwarp, verbs or verbs:NAME (see `rpcrdma devices`); or sim, for
     /// exact counts of what each reply has to wait for, in a simulation

@@ -16,7 +16,7 @@ use crate::failure::{Context, Failure};
 const ROUNDS: u32 = 9;
 /// Fewest and most repetitions of the floor in a round.
 const FLOOR_COUNT: (u32, u32) = (4, 100_000);
-/// Bytes of a floor stream that find out how fast it is.
+/// Bytes of a raw stream that find out how fast it is.
 const STREAM_PROBE: u32 = 8 << 20;
 const MIB: f64 = 1_048_576.0;
 
@@ -73,6 +73,8 @@ struct FloorTally {
     stream_count: u32,
     stream_bytes: u64,
     stream_time: Duration,
+    /// Each round's bytes per second.
+    stream_rounds: Vec<f64>,
 }
 
 /// A count that takes about `time` when `count` took `took`.
@@ -110,6 +112,7 @@ pub(crate) fn measure(
         stream_count: 0,
         stream_bytes: 0,
         stream_time: Duration::ZERO,
+        stream_rounds: Vec::new(),
     };
     // Any rig will do: the RPC messages are the same over all of them.
     let Some(first) = rigs.first_mut() else {
@@ -141,7 +144,7 @@ pub(crate) fn measure(
             tally.did = tally.did + did;
             tally.calls += calls;
         }
-        let floor_rate = match stream_kind(op) {
+        let raw_rate = match stream_kind(op) {
             Some(kind) => Some(stream_round(floor, &mut floors, kind, busy, share.time)?),
             None => None,
         };
@@ -156,9 +159,9 @@ pub(crate) fn measure(
             }
             tally.streamed += ended;
             tally.stream_time += elapsed;
-            if let (Some(floor_rate), Some(size)) = (floor_rate, op.size()) {
+            if let (Some(raw_rate), Some(size)) = (raw_rate, op.size()) {
                 let rate = ended as f64 * f64::from(size) / elapsed.as_secs_f64();
-                tally.stream_ratios.push(rate / floor_rate);
+                tally.stream_ratios.push(rate / raw_rate);
             }
         }
     }
@@ -218,7 +221,9 @@ fn stream_round(
     floors.stream_bytes += bytes;
     floors.stream_time += took;
     floors.stream_count = repetitions(floors.stream_count, took, time);
-    Ok(bytes as f64 / took.as_secs_f64())
+    let rate = bytes as f64 / took.as_secs_f64();
+    floors.stream_rounds.push(rate);
+    Ok(rate)
 }
 
 fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
@@ -227,7 +232,7 @@ fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
     let device = |count: u64| per_call(count).filter(|_| rdma);
     let total = tally.did.total();
     let size = cell.op.size().map(f64::from);
-    let floor_rate = floors.stream_bytes as f64 / floors.stream_time.as_secs_f64() / MIB;
+    let raw_rate = floors.stream_bytes as f64 / floors.stream_time.as_secs_f64() / MIB;
     Row {
         op: cell.op.name(),
         size: cell.op.size().map(u64::from),
@@ -257,7 +262,8 @@ fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
         floor_p50_us: floors.latency.p50_us(),
         floor_spread: spread(floors.rounds.clone()),
         floor_ratio: weighted_median(tally.ratios).filter(|_| !cell.slowed),
-        floor_mib_per_s: (floors.stream_bytes > 0).then_some(floor_rate),
+        raw_stream_mib_per_s: (floors.stream_bytes > 0).then_some(raw_rate),
+        raw_stream_spread: spread(floors.stream_rounds.clone()),
         stream_ratio: median(tally.stream_ratios).filter(|_| !cell.slowed),
     }
 }

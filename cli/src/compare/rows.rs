@@ -76,8 +76,11 @@ pub(crate) struct Row {
     /// The operation's median over the floor's, in the same round: the median of rounds, which
     /// weigh what they had of calls. (A round that other work cut short has few.)
     pub(crate) floor_ratio: Option<f64>,
-    /// A raw TCP stream's data per second, the same way and in messages of the same size.
-    pub(crate) floor_mib_per_s: Option<f64>,
+    /// A raw TCP stream's data per second, the same way and in messages of the same size: something
+    /// to hold throughput against, which can be beaten.
+    pub(crate) raw_stream_mib_per_s: Option<f64>,
+    /// How much that moved from round to round, as for `floor_spread`.
+    pub(crate) raw_stream_spread: Option<f64>,
     /// Median over rounds of the operation's throughput over the raw stream's.
     pub(crate) stream_ratio: Option<f64>,
 }
@@ -113,7 +116,8 @@ pub(crate) mod tests {
             floor_p50_us: Some(400.0),
             floor_spread: Some(0.02),
             floor_ratio: Some(1.28),
-            floor_mib_per_s: None,
+            raw_stream_mib_per_s: Some(1900.0),
+            raw_stream_spread: Some(0.05),
             stream_ratio: None,
         }
     }

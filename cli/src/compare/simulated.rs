@@ -85,7 +85,8 @@ fn row(op: Op, delay: Duration, what: &Measured) -> Row {
         floor_p50_us: None,
         floor_spread: None,
         floor_ratio: None,
-        floor_mib_per_s: None,
+        raw_stream_mib_per_s: None,
+        raw_stream_spread: None,
         stream_ratio: None,
     }
 }

@@ -53,8 +53,8 @@ pub(crate) fn speed(rows: &[Row]) -> String {
             "x p50",
             "ops/s",
             "MiB/s",
-            "floor MiB/s",
-            "x MiB/s",
+            "raw MiB/s",
+            "x raw",
             "CPU µs",
         ],
     );
@@ -69,7 +69,7 @@ pub(crate) fn speed(rows: &[Row]) -> String {
             number(row.floor_ratio),
             number(row.ops_per_s),
             number(row.mib_per_s),
-            number(row.floor_mib_per_s),
+            number(row.raw_stream_mib_per_s),
             number(row.stream_ratio),
             number(row.cpu_us),
         ]);
@@ -106,23 +106,46 @@ pub(crate) fn costs(rows: &[Row]) -> String {
     table.render()
 }
 
-/// How much the floor may move from round to round before that is said.
+/// How much the floor and the raw stream may move from round to round before that is said.
 const QUIET: f64 = 0.1;
 
-/// Says how much the figures move, when that is more than on a quiet machine.
+/// Says how much the figures move, when that is more than on a quiet machine: latencies by the
+/// floor beside them, throughput by the raw stream.
 pub(crate) fn noise(rows: &[Row]) -> Option<String> {
-    let spreads = rows.iter().filter_map(|row| Some((row.floor_spread?, row)));
-    let noisy: Vec<_> = spreads.filter(|(spread, _)| *spread > QUIET).collect();
-    let (worst, row) = noisy.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
-    let size = match row.size {
-        Some(_) => format!(" {}", size(row)),
-        None => String::new(),
-    };
-    let (op, percent) = (op(row), worst * 100.0);
-    Some(format!(
-        "This machine was busy: beside {op}{size}, the floor's latency moved by {percent:.0} % from \
-         round to round.\nNo time here is more exact than that, and some are less: measure again when it is quiet."
-    ))
+    let moved = [
+        ("the floor's latency", worst(rows, |row| row.floor_spread)),
+        (
+            "the raw stream's throughput",
+            worst(rows, |row| row.raw_stream_spread),
+        ),
+    ];
+    let moved: Vec<String> = moved
+        .into_iter()
+        .filter_map(|(what, worst)| {
+            let (spread, row) = worst?;
+            let beside = match row.size {
+                Some(_) => format!("{} {}", op(row), size(row)),
+                None => op(row),
+            };
+            let percent = spread * 100.0;
+            Some(format!("{what} moved by {percent:.0} % beside {beside}"))
+        })
+        .collect();
+    (!moved.is_empty()).then(|| {
+        let moved = moved.join(",\n");
+        format!(
+            "This machine was busy: from round to round,\n{moved}.\n\
+             No figure of that kind is more exact, and some are less: measure again when it is quiet."
+        )
+    })
+}
+
+/// The row beside which something moved most, if that is more than on a quiet machine.
+fn worst(rows: &[Row], spread: impl Fn(&Row) -> Option<f64>) -> Option<(f64, &Row)> {
+    rows.iter()
+        .filter_map(|row| Some((spread(row)?, row)))
+        .filter(|(spread, _)| *spread > QUIET)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 #[cfg(test)]
@@ -137,7 +160,7 @@ mod tests {
         wide.mode = Mode::Busy;
         wide.p50_us = Some(1_234_567.0);
         wide.p99_us = wide.p50_us;
-        wide.floor_mib_per_s = Some(12_345.0);
+        wide.raw_stream_mib_per_s = Some(12_345.0);
         wide.copied_bytes = Some(123_456_789.0);
         wide.wire_bytes = wide.copied_bytes;
         for text in [
@@ -156,17 +179,35 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_is_told_of_with_its_worst_figure() {
+    fn a_busy_machine_is_told_of_with_its_worst_figures() {
         assert_eq!(noise(&[sample()]), None);
         let (mut some, mut more) = (sample(), sample());
         some.floor_spread = Some(0.15);
         more.floor_spread = Some(0.42);
         (more.op, more.size) = ("null", None);
-        let said = noise(&[sample(), some, more]).unwrap();
+        let said = noise(&[sample(), some.clone(), more]).unwrap();
         assert!(
-            said.contains("beside null, the floor's latency moved by 42 %"),
+            said.contains("the floor's latency moved by 42 % beside null.\n"),
             "{said}"
         );
+        assert!(!said.contains("raw stream"), "{said}");
+        some.raw_stream_spread = Some(0.3);
+        let said = noise(&[sample(), some]).unwrap();
+        for part in [
+            "latency moved by 15 % beside read 1 MiB,\n",
+            "the raw stream's throughput moved by 30 % beside read 1 MiB.\n",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+
+    #[test]
+    fn throughput_alone_can_be_what_moved() {
+        let mut row = sample();
+        row.raw_stream_spread = Some(0.11);
+        let said = noise(&[row]).unwrap();
+        assert!(said.contains("throughput moved by 11 %"), "{said}");
+        assert!(!said.contains("latency"), "{said}");
     }
 
     #[test]

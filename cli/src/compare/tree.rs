@@ -150,7 +150,8 @@ fn row(
         floor_p50_us: None,
         floor_spread: None,
         floor_ratio: None,
-        floor_mib_per_s: None,
+        raw_stream_mib_per_s: None,
+        raw_stream_spread: None,
         stream_ratio: None,
     }
 }
