@@ -67,7 +67,8 @@ impl<'a> Links<'a> {
     }
 }
 
-/// Measures `ops` over links of `delay` and of twice that, and enters the slope into `rows`.
+/// Measures `ops` over links of `delay` and of twice that, and enters the slope into those of `rows`
+/// that have the setting's mode: no other was measured here.
 ///
 /// # Errors
 /// An operation failed.
@@ -107,9 +108,10 @@ pub(crate) fn measure(
                 .zip(long.p50_us())
                 .map(|(short, long)| slope(short, long, delay));
             let size = op.size().map(u64::from);
+            let measured = (op.name(), size, conveyance, setting.mode);
             let of_op = rows
                 .iter_mut()
-                .filter(|row| (row.op, row.size, row.conveyance) == (op.name(), size, conveyance));
+                .filter(|row| (row.op, row.size, row.conveyance, row.mode) == measured);
             for row in of_op {
                 row.round_trips = slope;
             }
