@@ -17,6 +17,14 @@ const POOL: usize = 1 << 30;
 /// A device under RPC-over-RDMA.
 pub(crate) type AnyDevice = Box<dyn Device>;
 
+/// A device, and how it offers memory to its peers.
+pub(crate) struct Opened {
+    /// Ready to be attached.
+    pub(crate) device: AnyDevice,
+    /// What it was told to do, or found best.
+    pub(crate) registration: Registration,
+}
+
 /// A device as it is named in options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DeviceName {
@@ -100,7 +108,7 @@ impl DeviceChoice {
     ///
     /// # Errors
     /// It is not there, or cannot do what is asked.
-    pub(crate) fn open(&self, link: Option<Shaper>, crc: bool) -> Result<AnyDevice, Failure> {
+    pub(crate) fn open(&self, link: Option<Shaper>, crc: bool) -> Result<Opened, Failure> {
         match &self.name {
             DeviceName::Sim => Err(Failure::usage("device sim: only `compare` takes it")),
             DeviceName::Iwarp => {
@@ -117,7 +125,11 @@ impl DeviceChoice {
                     ..verbs::iwarp::Options::default()
                 };
                 let device = Iwarp::new(options, Pool::new(POOL));
-                Ok(wrap(device.context("cannot open device iwarp")?, link))
+                Ok(Opened {
+                    device: wrap(device.context("cannot open device iwarp")?, link),
+                    // Each region has a handle of its own.
+                    registration: Registration::PerCall,
+                })
             }
             DeviceName::Verbs(device) => {
                 let options = rdma_core::Options {
@@ -133,7 +145,11 @@ impl DeviceChoice {
                         "cannot open device {name}: {error} (see `rpcrdma devices`)"
                     ))
                 });
-                Ok(wrap(opened?, link))
+                let device = opened?;
+                Ok(Opened {
+                    registration: device.registration(),
+                    device: wrap(device, link),
+                })
             }
         }
     }

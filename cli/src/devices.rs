@@ -62,15 +62,15 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
 /// The device in this program.
 fn iwarp() -> Result<Entry, Failure> {
     let choice = DeviceChoice::default();
-    let device = choice.open(None, false)?;
-    let limits = device.attributes();
+    let opened = choice.open(None, false)?;
+    let limits = opened.device.attributes();
     Ok(Entry {
         name: choice.name,
         kind: "software iWARP, in this program".to_owned(),
         interface: None,
         addresses: Vec::new(),
         ports: Vec::new(),
-        registration: vec![Registration::PerCall.name()],
+        registration: vec![opened.registration.name()],
         remote_invalidation: true,
         reads: Some((limits.max_inbound_reads, limits.max_outbound_reads)),
         problem: None,

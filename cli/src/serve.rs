@@ -51,12 +51,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 
     let mut listening = Vec::new();
     let addresses = addresses(&args.listen)?;
-    let device = link.device(&DeviceChoice {
-        name: args.device.clone(),
-        registration: args.registration,
-        // Any address leaves the choice of a verbs device open.
-        address: addresses.first().copied().filter(|ip| !ip.is_unspecified()),
-    })?;
+    let device = link
+        .device(&DeviceChoice {
+            name: args.device.clone(),
+            registration: args.registration,
+            // Any address leaves the choice of a verbs device open.
+            address: addresses.first().copied().filter(|ip| !ip.is_unspecified()),
+        })?
+        .device;
     let device_name = device.attributes().name.clone();
     let mut rdma = RdmaServer::new(device, RdmaServerOptions::default());
     for &ip in &addresses {

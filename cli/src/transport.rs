@@ -14,10 +14,11 @@ use rpc_transport::{
     TcpOptions,
 };
 use verbs::middleware::Shaper;
+use verbs::rdma_core::Registration;
 use verbs::{Counters, Pool};
 
 use crate::args::MountArgs;
-use crate::device::{AnyDevice, DeviceChoice};
+use crate::device::{DeviceChoice, Opened};
 use crate::failure::{Context, Failure};
 
 /// Most groups in AUTH_SYS credentials (RFC 5531, appendix A).
@@ -56,7 +57,7 @@ impl LinkOptions {
     ///
     /// # Errors
     /// See [`DeviceChoice::open`].
-    pub(crate) fn device(&self, choice: &DeviceChoice) -> Result<AnyDevice, Failure> {
+    pub(crate) fn device(&self, choice: &DeviceChoice) -> Result<Opened, Failure> {
         choice.open(self.shaper(), self.crc)
     }
 }
@@ -86,6 +87,7 @@ pub(crate) struct Reached {
     pub(crate) client: Client,
     port: Port,
     pool: Pool,
+    registration: Option<Registration>,
 }
 
 impl Reached {
@@ -100,6 +102,11 @@ impl Reached {
             Port::Tcp(_) => None,
             Port::Rdma(port) => Some(port.borrow().device().attributes().name.clone()),
         }
+    }
+
+    /// How its device offers memory to the server; none for TCP.
+    pub(crate) fn registration(&self) -> Option<&'static str> {
+        self.registration.map(Registration::name)
     }
 
     /// What the client's port, or the device under it, has done so far.
@@ -193,6 +200,7 @@ impl Access {
         proto: Proto,
         address: SocketAddr,
     ) -> Result<Result<Reached, CallError>, Failure> {
+        let mut registration = None;
         let (port, any, pool): (Port, Rc<RefCell<dyn ClientPort>>, Pool) = match proto {
             Proto::Tcp => {
                 let options = self.link.tcp();
@@ -201,9 +209,10 @@ impl Access {
                 (Port::Tcp(Rc::clone(&port)), port, pool)
             }
             Proto::Rdma => {
-                let device = self.link.device(&self.device.towards(address))?;
-                let pool = device.pool().clone();
-                let client = RdmaClient::new(device, RdmaClientOptions::default());
+                let opened = self.link.device(&self.device.towards(address))?;
+                registration = Some(opened.registration);
+                let pool = opened.device.pool().clone();
+                let client = RdmaClient::new(opened.device, RdmaClientOptions::default());
                 let port = Rc::new(RefCell::new(client));
                 (Port::Rdma(Rc::clone(&port)), port, pool)
             }
@@ -214,6 +223,7 @@ impl Access {
             client,
             port,
             pool,
+            registration,
         }))
     }
 

@@ -186,6 +186,44 @@ fn tables_fit_the_terminal_and_plans_are_explained() {
     assert!(plan.contains("read chunk"), "{plan}");
 }
 
+/// Rows say what they were made with: what was asked for, and what it came to.
+#[test]
+fn rows_tell_their_conditions() {
+    let null = [
+        "--ops",
+        "null",
+        "--count",
+        "5",
+        "--time",
+        "5ms",
+        "--no-trips",
+    ];
+    let iwarp = compare_device() == "iwarp";
+    let plain = rows(&null);
+    let (tcp, v1) = (
+        row(&plain, "null", None, "tcp"),
+        row(&plain, "null", None, "v1"),
+    );
+    assert!(v1["rate_bits_per_s"].is_null());
+    assert_eq!(v1["crc"].as_bool(), iwarp.then_some(false));
+    assert!(v1["registration"].is_string(), "{v1:#}");
+    assert!(
+        tcp["crc"].is_null() && tcp["registration"].is_null(),
+        "{tcp:#}"
+    );
+    // Two processors that differ, or none where there are not two.
+    let (client, server) = (&v1["processor_requester"], &v1["processor_responder"]);
+    assert_eq!(client.is_null(), server.is_null());
+    assert!(client.is_null() || client != server, "{v1:#}");
+
+    let other = ["--rate", "1g", "--crc", "on", "--no-pin"];
+    let other = rows(&[&null[..], &other].concat());
+    let v1 = row(&other, "null", None, "v1");
+    assert_eq!(v1["rate_bits_per_s"], 1_000_000_000);
+    assert_eq!(v1["crc"].as_bool(), iwarp.then_some(true));
+    assert!(v1["processor_requester"].is_null() && v1["processor_responder"].is_null());
+}
+
 #[test]
 fn json_goes_to_a_file_that_is_tried_before_anything_is_measured() {
     let dir = tempfile::tempdir().unwrap();

@@ -154,7 +154,8 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     pub(crate) explain: bool,
 
-    /// Write the rows as JSON to FILE; `-` is standard output, and then no tables are printed
+    /// Write the rows as JSON to FILE; `-` is standard output, and then no tables are printed. The
+    /// keys are explained in docs/compare.md
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }

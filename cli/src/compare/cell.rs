@@ -240,6 +240,7 @@ fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
         device: rig.device.clone(),
         mode: cell.mode,
         delay_us: cell.delay.as_secs_f64() * 1e6,
+        conditions: rig.conditions,
         count: tally.calls,
         p50_us: tally.latency.p50_us(),
         p99_us: tally.latency.p99_us(),

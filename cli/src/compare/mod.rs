@@ -114,7 +114,7 @@ fn setting<'a>(
         },
         network,
         largest: ops.iter().filter_map(|op| op.size()).max().unwrap_or(1),
-        processor: pair.map(|(_, server)| server),
+        processors: pair,
     })
 }
 
@@ -189,7 +189,7 @@ fn measure(setting: &Setting<'_>, ops: &[Op], status: &Status) -> Result<Measure
     // What spinning gains shows best where there is nothing but latency. It needs a processor for
     // each side.
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let two = setting.processor.is_some() || processors > 1;
+    let two = setting.processors.is_some() || processors > 1;
     if mode == Mode::Blocking && ops.contains(&Op::Null) && two {
         let (op, mode) = (Op::Null, Mode::Busy);
         status.show(format_args!("measuring {op}, spinning"));

@@ -8,6 +8,7 @@ use crate::args::Serves;
 use crate::compare::child::ChildProcess;
 use crate::compare::latency::Latency;
 use crate::compare::op::{Op, Target};
+use crate::compare::rows::Conditions;
 use crate::compare::server_process::USAGE;
 use crate::compare::usage::{Both, Usage};
 use crate::device::DeviceName;
@@ -46,6 +47,8 @@ pub(crate) struct Rig {
     pub(crate) conveyance: &'static str,
     /// Device, if there is one.
     pub(crate) device: Option<String>,
+    /// What it is measured with.
+    pub(crate) conditions: Conditions,
     verbs: bool,
     mounted: Mounted,
     target: Target,
@@ -63,6 +66,7 @@ impl Rig {
         name: &DeviceName,
         server: ChildProcess,
         mounted: Mounted,
+        conditions: Conditions,
         largest: u32,
     ) -> Result<Self, Failure> {
         let target = Target::create(&mounted, largest);
@@ -75,6 +79,7 @@ impl Rig {
             conveyance,
             verbs: serves == Serves::V1 && matches!(name, DeviceName::Verbs(_)),
             device,
+            conditions,
             mounted,
             target,
             server,

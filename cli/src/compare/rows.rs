@@ -20,6 +20,22 @@ impl Mode {
     }
 }
 
+/// What a row was made with, beside the mode and the delay.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Conditions {
+    /// The link's rate, bits per second each way; null when none was added.
+    pub(crate) rate_bits_per_s: Option<u64>,
+    /// Whether iWARP frames carry CRC32c; null where there are no such frames.
+    pub(crate) crc: Option<bool>,
+    /// How the requester's device offers memory: `windows`, `per-call`, `persistent-unsafe`. What
+    /// `auto` came to is said. Null for TCP, which offers none.
+    pub(crate) registration: Option<&'static str>,
+    /// The one processor that the requester could use; null when it was left to the scheduler.
+    pub(crate) processor_requester: Option<usize>,
+    /// The one processor that the responder, and the floor's server, could use; null likewise.
+    pub(crate) processor_responder: Option<usize>,
+}
+
 /// Measured costs of one operation. What does not apply is null; nothing is guessed.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
@@ -35,6 +51,9 @@ pub(crate) struct Row {
     pub(crate) mode: Mode,
     /// Added delay each way, microseconds, for all columns but `round_trips`.
     pub(crate) delay_us: f64,
+    /// What else it was made with: keys of their own.
+    #[serde(flatten)]
+    pub(crate) conditions: Conditions,
     /// Operations, one at a time, that the latency and cost columns are taken from.
     pub(crate) count: u64,
     /// Median latency.
@@ -98,6 +117,13 @@ pub(crate) mod tests {
             device: Some("iwarp".into()),
             mode: Mode::Blocking,
             delay_us: 0.0,
+            conditions: Conditions {
+                rate_bits_per_s: Some(10_000_000_000),
+                crc: Some(false),
+                registration: Some("per-call"),
+                processor_requester: Some(0),
+                processor_responder: None,
+            },
             count: 100,
             p50_us: Some(512.25),
             p99_us: Some(1234.5),
@@ -152,5 +178,38 @@ pub(crate) mod tests {
         }
         assert!(json[0]["stream_ratio"].is_null());
         assert_eq!(json[0]["mode"], "blocking");
+    }
+
+    #[test]
+    fn json_says_what_a_row_was_made_with() {
+        let json = serde_json::to_value(sample()).unwrap();
+        assert_eq!(json["rate_bits_per_s"], 10_000_000_000_u64);
+        assert_eq!(json["crc"], false);
+        assert_eq!(json["registration"], "per-call");
+        assert_eq!(json["processor_requester"], 0);
+        assert!(
+            json.as_object()
+                .unwrap()
+                .contains_key("processor_responder")
+        );
+        assert!(json["processor_responder"].is_null());
+    }
+
+    /// docs/compare.md has a line for each key, and none for a key that is not there.
+    #[test]
+    fn every_key_of_the_json_is_documented() {
+        let json = serde_json::to_value(sample()).unwrap();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/compare.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let mut documented: Vec<&str> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split_once('|'))
+            .flat_map(|(keys, _)| keys.split('`'))
+            .filter(|key| !matches!(key.trim(), "" | ","))
+            .collect();
+        documented.sort_unstable();
+        let mut keys: Vec<&String> = json.as_object().unwrap().keys().collect();
+        keys.sort_unstable();
+        assert_eq!(documented, keys);
     }
 }

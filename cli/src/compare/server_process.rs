@@ -103,11 +103,13 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
     let mut server = Server::new(service, options).context("cannot start the server")?;
     let (address, counters): (SocketAddr, Box<dyn Fn() -> Counters>) = match args.serves {
         Serves::V1 => {
-            let device = link.device(&DeviceChoice {
-                name: args.device.clone(),
-                registration: args.registration,
-                address: Some(args.listen),
-            })?;
+            let device = link
+                .device(&DeviceChoice {
+                    name: args.device.clone(),
+                    registration: args.registration,
+                    address: Some(args.listen),
+                })?
+                .device;
             let mut port = RdmaServer::new(device, RdmaServerOptions::default());
             let address = port.listen(any_port).context(what)?;
             let port = Rc::new(RefCell::new(port));

@@ -9,9 +9,9 @@ use crate::args::{CompareArgs, Crc, Serves};
 use crate::compare::child::ChildProcess;
 use crate::compare::network::Network;
 use crate::compare::rig::Rig;
-use crate::compare::rows::Mode;
+use crate::compare::rows::{Conditions, Mode};
 use crate::compare::server_process::Listening;
-use crate::device::DeviceChoice;
+use crate::device::{DeviceChoice, DeviceName};
 use crate::failure::Failure;
 use crate::transport::{Access, LinkOptions};
 
@@ -29,8 +29,8 @@ pub(crate) fn floor(setting: &Setting<'_>) -> Result<(ChildProcess, SocketAddr),
     words.push(format!("--listen={}", setting.args.address));
     words.extend(
         setting
-            .processor
-            .map(|number| format!("--processor={number}")),
+            .processors
+            .map(|(_, server)| format!("--processor={server}")),
     );
     let mut child = ChildProcess::start("floor", &words)?;
     let listening: Listening = child.answer()?;
@@ -50,8 +50,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) network: Option<&'a Network>,
     /// Most bytes that a READ or WRITE will move.
     pub(crate) largest: u32,
-    /// The servers' processor.
-    pub(crate) processor: Option<usize>,
+    /// The client's processor and the servers'.
+    pub(crate) processors: Option<(usize, usize)>,
 }
 
 /// Starts a server for each conveyance and connects to it.
@@ -78,7 +78,7 @@ fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
         mode,
         delay,
         largest,
-        processor,
+        processors,
         ..
     } = setting;
     let (name, proto) = match serves {
@@ -95,7 +95,7 @@ fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
     if let Some(rate) = args.rate {
         option("--rate", rate.to_string());
     }
-    words.extend(processor.map(|number| format!("--processor={number}")));
+    words.extend(processors.map(|(_, server)| format!("--processor={server}")));
     if mode.is_busy() {
         words.push("--busy-poll".to_owned());
     }
@@ -124,5 +124,14 @@ fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
         port: Some(address.port()),
         path: EXPORT.to_vec(),
     };
-    Rig::new(serves, &args.device, child, access.mount(&url)?, largest)
+    let mounted = access.mount(&url)?;
+    let framed = serves == Serves::V1 && args.device == DeviceName::Iwarp;
+    let conditions = Conditions {
+        rate_bits_per_s: args.rate.map(|rate| rate.0),
+        crc: framed.then_some(args.crc.is_on()),
+        registration: mounted.reached.registration(),
+        processor_requester: processors.map(|(client, _)| client),
+        processor_responder: processors.map(|(_, server)| server),
+    };
+    Rig::new(serves, &args.device, child, mounted, conditions, largest)
 }

@@ -1,7 +1,5 @@
 //! `compare --device sim`: exact counts of what each operation had to wait for, in a simulation.
 
-use std::time::Duration;
-
 use rpcrdma_sim::{Measured, Operation, Setting, measure};
 use verbs::Counters;
 
@@ -9,7 +7,7 @@ use crate::args::CompareArgs;
 use crate::args::units::show_size;
 use crate::columns::Table;
 use crate::compare::op::Op;
-use crate::compare::rows::{Mode, Row};
+use crate::compare::rows::{Conditions, Mode, Row};
 use crate::failure::{Context, Failure};
 use crate::output;
 
@@ -45,12 +43,12 @@ pub(crate) fn rows(args: &CompareArgs, ops: &[Op]) -> Result<Vec<Row>, Failure> 
     let setting = setting(args);
     let measured = ops.iter().map(|&op| {
         let what = measure(&setting, operation(op)).context(op)?;
-        Ok(row(op, setting.costs.delay, &what))
+        Ok(row(op, &setting, &what))
     });
     measured.collect()
 }
 
-fn row(op: Op, delay: Duration, what: &Measured) -> Row {
+fn row(op: Op, setting: &Setting, what: &Measured) -> Row {
     let Measured {
         requester,
         responder,
@@ -63,7 +61,11 @@ fn row(op: Op, delay: Duration, what: &Measured) -> Row {
         conveyance: VIA,
         device: Some("sim".to_owned()),
         mode: Mode::Blocking,
-        delay_us: delay.as_secs_f64() * 1e6,
+        delay_us: setting.costs.delay.as_secs_f64() * 1e6,
+        conditions: Conditions {
+            rate_bits_per_s: setting.costs.rate.checked_mul(8),
+            ..Conditions::default()
+        },
         count: 1,
         p50_us: Some(what.latency.as_secs_f64() * 1e6),
         p99_us: None,

@@ -131,6 +131,7 @@ fn row(
         device: rig.device.clone(),
         mode,
         delay_us: delay.as_secs_f64() * 1e6,
+        conditions: rig.conditions,
         count: tally.times.len() as u64,
         p50_us: latency.p50_us(),
         p99_us: latency.p99_us(),
