@@ -130,6 +130,10 @@ pub(crate) struct CompareArgs {
     pub(crate) set_delay: Option<String>,
 
     /// Rate of the link, bits per second, each way
+    ///
+    /// Each side is limited to it by itself in what it posts: Sends, RDMA Writes, and the answers to
+    /// its own RDMA Reads. Both sides have the same limit here, so that all data passes one. (With
+    /// the --rate of `ping`, `get`, `put` and the like, only one of them has: see `rpcrdma serve`.)
     #[arg(long, value_name = "BITS")]
     pub(crate) rate: Option<Rate>,
 

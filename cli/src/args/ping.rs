@@ -21,6 +21,13 @@ pub(crate) enum PingOp {
 
 /// Call a server again and again, and print how long it took.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Nothing is kept on a processor of its own. On one machine, the scheduler often has client and
+server share one, which can halve the latency, while `rpcrdma compare` gives each its own. To
+have the same here, start both by taskset(1), and leave out CRCs as `compare` does:
+
+  taskset -c 1 rpcrdma serve --memory --crc off
+  taskset -c 0 rpcrdma ping localhost")]
 pub(crate) struct PingArgs {
     /// The server as HOST or HOST:PORT, or an nfs:// URL for operations on a file
     #[arg(value_name = "SERVER")]
