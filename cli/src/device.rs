@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use verbs::iwarp::{CrcPolicy, Iwarp};
 use verbs::middleware::{Counting, Linked, Shaper};
-use verbs::rdma_core::{self, Registration};
+use verbs::rdma_core::{self, OpenError, Registration};
 use verbs::{Device, Pool};
 
 use crate::failure::{Context, Failure};
@@ -139,13 +139,8 @@ impl DeviceChoice {
                     memory: POOL,
                     ..rdma_core::Options::default()
                 };
-                let opened = rdma_core::open(&options).map_err(|error| {
-                    let name = &self.name;
-                    Failure::Work(format!(
-                        "cannot open device {name}: {error} (see `rpcrdma devices`)"
-                    ))
-                });
-                let device = opened?;
+                let opened = rdma_core::open(&options);
+                let device = opened.map_err(|error| not_opened(&self.name, &error))?;
                 Ok(Opened {
                     registration: device.registration(),
                     device: wrap(device, link),
@@ -163,6 +158,15 @@ impl DeviceChoice {
         }
         choice
     }
+}
+
+/// Why a verbs device cannot be had. What the error has no advice on, the list of devices has.
+fn not_opened(name: &DeviceName, error: &OpenError) -> Failure {
+    let advice = match error {
+        OpenError::NoDevice(_) | OpenError::Unsupported { .. } => " (see `rpcrdma devices`)",
+        _ => "",
+    };
+    Failure::Work(format!("cannot open device {name}: {error}{advice}"))
 }
 
 fn wrap(device: impl Device + 'static, link: Option<Shaper>) -> AnyDevice {
@@ -187,6 +191,7 @@ fn address_towards(remote: SocketAddr) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io;
 
     #[test]
     fn devices_and_policies_are_named_as_they_are_shown() {
@@ -221,6 +226,19 @@ mod tests {
             verbs.towards(remote).address,
             Some(Ipv4Addr::LOCALHOST.into())
         );
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_had_comes_with_one_piece_of_advice() {
+        let name = DeviceName::Verbs(None);
+        for (error, advice) in [
+            (OpenError::Cm(io::Error::other("no")), "rdma_ucm"),
+            (OpenError::NoDevice(" rxe7".into()), "`rpcrdma devices`"),
+        ] {
+            let text = not_opened(&name, &error).to_string();
+            assert!(text.contains(advice), "{text}");
+            assert_eq!(text.matches('(').count(), 1, "{text}");
+        }
     }
 
     #[test]

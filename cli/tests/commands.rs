@@ -255,7 +255,10 @@ fn devices_are_listed_with_what_is_missing() {
             "--tcp-port",
             "0",
         ];
-        let refused = run(args).fails_with(&["device verbs", "rpcrdma devices"]);
+        let refused = run(args).fails_with(&["device verbs"]);
+        // One piece of advice: the error's own, or else where to look.
+        let advice = refused.stderr.replace("(os error", "").matches('(').count();
+        assert!(advice <= 1, "{}", refused.stderr);
         if let Some(library) = json["libraries"]["problem"].as_str() {
             assert!(library.contains(".so"), "{library}");
             assert!(refused.stderr.contains(library), "{refused:#?}");
