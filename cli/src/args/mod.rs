@@ -19,6 +19,8 @@ pub(crate) use ping::{PingArgs, PingOp};
 pub(crate) use serve::ServeArgs;
 pub(crate) use sim::SimArgs;
 
+use crate::compare::CHILD;
+
 const EXAMPLES: &str = "\
 Examples:
   rpcrdma compare                                   what NFS costs over TCP and over RDMA, here
@@ -79,7 +81,8 @@ pub(crate) enum Command {
     /// Make directories
     Mkdir(MkdirArgs),
     /// What `compare` starts: serves one thing until standard input ends
-    #[command(hide = true)]
+    // Its name is far from the others', or clap would suggest it to whoever mistypes one of them.
+    #[command(name = CHILD, hide = true)]
     CompareChild(ChildArgs),
 }
 
@@ -98,6 +101,34 @@ mod tests {
                 assert!(arg.get_help().is_some(), "{name:?} has no help");
             }
         }
+    }
+
+    #[test]
+    fn a_slip_of_the_pen_never_suggests_what_is_hidden() {
+        let command = Cli::command();
+        let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+        let mut suggested = 0;
+        for name in visible.map(clap::Command::get_name) {
+            for at in 1..name.len() {
+                let (head, tail) = name.split_at(at);
+                let mut swapped: Vec<char> = name.chars().collect();
+                swapped.swap(at - 1, at);
+                let swapped = swapped.into_iter().collect();
+                for slip in [
+                    swapped,
+                    format!("{head}x{tail}"),
+                    format!("{head}{}", &tail[1..]),
+                ] {
+                    let Err(error) = Cli::try_parse_from(["rpcrdma", &slip]) else {
+                        continue;
+                    };
+                    let text = error.to_string();
+                    assert!(!text.contains(CHILD), "{slip}: {text}");
+                    suggested += usize::from(text.contains("similar") && text.contains(name));
+                }
+            }
+        }
+        assert!(suggested > 50, "only {suggested} slips had a suggestion");
     }
 
     /// Files whose commands are to be true, from the workspace's root.

@@ -40,6 +40,7 @@ pub(crate) use op::{Op, Target};
 use rig::Budget;
 use rows::{Mode, Row};
 pub(crate) use server_process::run as serve_child;
+pub(crate) use set::CHILD;
 use set::Setting;
 
 /// Measures and prints.

@@ -18,7 +18,7 @@ use crate::transport::{Access, LinkOptions};
 /// The export of a server process.
 const EXPORT: &[u8] = b"/memory";
 /// Hidden subcommand that children run.
-const CHILD: &str = "compare-child";
+pub(crate) const CHILD: &str = "internal-child";
 
 /// Starts the floor's server; returns it and its address.
 ///
