@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use onc_rpc::{CallHeader, Cursor, Message};
 use slab::Slab;
-use verbs::{Clock, Pool, Time};
+use verbs::{Burst, Clock, Pool, Time};
 
 use crate::dispatch::{Verdict, answer, judge};
 use crate::id_map::IdMap;
@@ -123,6 +123,8 @@ pub struct Server {
     stats: ServerStats,
     /// A port that was lost, until that was told.
     lost: Option<PortLost>,
+    /// Connections closed because there were too many.
+    refusals: Burst,
     /// Room for the headers of further replies: one allocation for many.
     headers: BytesMut,
     /// When to look for idle connections.
@@ -170,6 +172,7 @@ impl Server {
             running: Slab::new(),
             stats: ServerStats::default(),
             lost: None,
+            refusals: Burst::default(),
             headers: BytesMut::with_capacity(HEADER_ROOM),
             idle_at: None,
             done: VecDeque::new(),
@@ -287,7 +290,10 @@ impl Server {
     fn up(&mut self, port: usize, conn: ConnId, peer: SocketAddr, now: Time) {
         let count: usize = self.ports.iter().map(|port| port.peers.len()).sum();
         if count >= self.options.max_connections {
-            tracing::warn!(%peer, "too many connections: one more was closed");
+            match self.refusals.begins(now) {
+                true => tracing::warn!(%peer, "too many connections: one more was closed"),
+                false => tracing::debug!(%peer, "still too many connections: closed"),
+            }
             self.ports[port].port.borrow_mut().close(conn);
             return;
         }

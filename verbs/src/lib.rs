@@ -9,6 +9,7 @@
 //! the program's reach until the device gives it back, so "the device may write here now" is not
 //! something code above can get wrong.
 
+mod burst;
 mod device;
 mod keep_alive;
 mod mem;
@@ -19,6 +20,7 @@ pub mod middleware;
 pub mod rdma_core;
 pub mod sim;
 
+pub use burst::Burst;
 pub use device::{
     AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
     Device, DeviceError, Disconnect, Event, Failed, Gather, ListenerId, Poller, PostError, QpId,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Token};
 use onc_rpc::Message;
-use verbs::{Poller, Pool, Time};
+use verbs::{Burst, Poller, Pool, Time};
 
 use super::set::StreamSet;
 use super::{TcpCounters, TcpOptions, prepare};
@@ -35,6 +35,8 @@ pub struct TcpServer {
     /// There may be connections to accept.
     acceptable: bool,
     accept_at: Option<Time>,
+    /// Connections closed because there were too many.
+    refusals: Burst,
     /// Kept for its memory; empty between polls.
     visits: Vec<usize>,
 }
@@ -60,6 +62,7 @@ impl TcpServer {
             events: VecDeque::new(),
             acceptable: true,
             accept_at: None,
+            refusals: Burst::default(),
             visits: Vec::new(),
         })
     }
@@ -79,7 +82,7 @@ impl TcpServer {
     fn accept(&mut self, now: Time) {
         for _ in 0..BURST {
             match self.listener.accept() {
-                Ok((socket, peer)) => self.take(socket, peer),
+                Ok((socket, peer)) => self.take(socket, peer, now),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.acceptable = false;
                     return;
@@ -102,9 +105,12 @@ impl TcpServer {
         }
     }
 
-    fn take(&mut self, socket: TcpStream, peer: SocketAddr) {
+    fn take(&mut self, socket: TcpStream, peer: SocketAddr, now: Time) {
         if self.set.len() >= self.set.options.max_connections {
-            tracing::warn!(%peer, "too many connections: one more was closed");
+            match self.refusals.begins(now) {
+                true => tracing::warn!(%peer, "too many connections: one more was closed"),
+                false => tracing::debug!(%peer, "still too many connections: closed"),
+            }
             return;
         }
         let connection = Connection {

@@ -94,7 +94,10 @@ impl State {
         now: Time,
     ) {
         if self.connections >= self.options.max_connections {
-            tracing::warn!(%peer, "refused: too many connections");
+            match self.refusals.begins(now) {
+                true => tracing::warn!(%peer, "refused: too many connections"),
+                false => tracing::debug!(%peer, "refused: still too many connections"),
+            }
             return;
         }
         socket::prepare(&stream);

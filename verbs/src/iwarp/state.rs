@@ -14,7 +14,7 @@ use super::Options;
 use super::conn::{Conn, Cx, Phase};
 use super::endpoint::Limits;
 use super::short::Short;
-use crate::{Counters, Event, ListenerId, Poller, PostError, QpId, SendWr, Time, WrId};
+use crate::{Burst, Counters, Event, ListenerId, Poller, PostError, QpId, SendWr, Time, WrId};
 
 /// Connections that are over and drain, at most.
 const MAX_DRAINING: usize = 64;
@@ -50,6 +50,8 @@ pub(super) struct State {
     pub(super) accept_again: Option<Time>,
     pub(super) half_open: VecDeque<u64>,
     pub(super) connections: usize,
+    /// Connections refused because there were too many.
+    pub(super) refusals: Burst,
     pub(super) draining: usize,
     pub(super) live: usize,
     /// The owner waits to be told of events.
@@ -85,6 +87,7 @@ impl State {
             accept_again: None,
             half_open: VecDeque::new(),
             connections: 0,
+            refusals: Burst::default(),
             draining: 0,
             live: 0,
             armed: false,

@@ -19,7 +19,7 @@ use super::queue::Batch;
 use super::regions::Policy;
 use super::{Options, Registration};
 use crate::{
-    AcceptOptions, Attributes, Buf, ConnectOptions, Counters, Device, DeviceError, Event,
+    AcceptOptions, Attributes, Buf, Burst, ConnectOptions, Counters, Device, DeviceError, Event,
     ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, SendWr, Stag,
     Time, WrId,
 };
@@ -94,6 +94,8 @@ pub struct Verbs {
     pub(super) gone: bool,
     pub(super) next: u64,
     pub(super) now: Time,
+    /// Connections refused because there were too many.
+    pub(super) refusals: Burst,
 }
 
 /// What [`super::open`] has put together.
@@ -140,6 +142,7 @@ impl Verbs {
             gone: false,
             next: 0,
             now: Time::ZERO,
+            refusals: Burst::default(),
         }
     }
 

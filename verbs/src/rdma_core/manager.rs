@@ -301,7 +301,10 @@ impl Verbs {
             return;
         };
         if self.conns.len() + self.requests.len() >= self.options.max_connections {
-            tracing::warn!(%peer, "refused: too many connections");
+            match self.refusals.begins(self.now) {
+                true => tracing::warn!(%peer, "refused: too many connections"),
+                false => tracing::debug!(%peer, "refused: still too many connections"),
+            }
             let _ = id.reject(&[]);
             return;
         }
