@@ -471,6 +471,29 @@ fn receives_do_not_depend_on_free_memory() {
     assert_eq!(left, Some(4), "all but those beyond the credits were used");
 }
 
+/// The peer was promised receives: a device that takes no more of them must not leave it to find
+/// out by a message that has nowhere to go.
+#[test]
+fn a_receive_that_cannot_be_posted_ends_the_connection() {
+    for side in [0, 1] {
+        let (world, mut pair) = Pair::fake();
+        let conn = pair.connect();
+        pair.echo();
+        pair.call(conn, message(1, 0, &[]), &room(0, &[])).reply();
+        world.borrow_mut().full = Some(side);
+        for xid in 2..6 {
+            pair.submit(conn, message(xid, 0, &[]), &room(0, &[]));
+        }
+        pair.until(|pair| !pair.down.is_empty() && !pair.server_down.is_empty());
+        assert!(pair.down[0].1.retry, "{side}: another connection may do");
+        assert_eq!(world.borrow().overruns, 0, "{side}");
+        pair.ended.clear();
+        pair.settle();
+        let held = (pair.client_pool.in_use(), pair.server_pool.in_use());
+        assert_eq!(held, (0, 0), "{side}");
+    }
+}
+
 #[test]
 fn a_client_without_memory_for_receives_does_not_connect() {
     let (client, server) = options();

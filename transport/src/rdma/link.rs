@@ -257,9 +257,17 @@ impl<T> Link<T> {
     fn post_receive(&mut self, device: &mut dyn Device, buf: Buf) {
         match device.post_receive(self.qp, RECEIVE, buf) {
             Ok(()) => self.receives += 1,
-            Err((error, _)) => {
+            // The connection is ending: no message will look for it.
+            Err((error @ (PostError::NotConnected | PostError::Unknown), _)) => {
                 tracing::debug!(qp = self.qp.0, %error, "receive not posted");
                 self.ending = true;
+            }
+            // The peer was promised it, and would send a message that finds none.
+            Err((error, _)) => {
+                if !std::mem::replace(&mut self.ending, true) {
+                    tracing::error!(qp = self.qp.0, %error, "no receive can be posted: ending the connection");
+                    device.abort(self.qp);
+                }
             }
         }
     }

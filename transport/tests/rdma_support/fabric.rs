@@ -92,6 +92,8 @@ pub struct World {
     pub running: bool,
     /// This device's are not: its peers take nothing.
     pub stalled: Option<usize>,
+    /// This device's receive queues are full: no more receives can be posted.
+    pub full: Option<usize>,
     /// Private data that `connect` and `accept` sent, in order.
     pub private_data: Vec<Bytes>,
     /// The fewest receives that were left on a queue pair when a message had arrived.
@@ -613,7 +615,10 @@ impl Device for FakeDevice {
     fn post_receive(&mut self, qp: QpId, id: WrId, buf: Buf) -> Result<(), (PostError, Buf)> {
         let mut world = self.world.borrow_mut();
         let len = buf.len();
-        let max = self.attributes.max_recv_wr;
+        let max = match world.full == Some(self.me) {
+            true => 0,
+            false => self.attributes.max_recv_wr,
+        };
         let Some(end) = world.qp((self.me, qp)) else {
             return Err((PostError::Unknown, buf));
         };
