@@ -75,6 +75,15 @@ pub enum CallDecodeError {
         /// What is wrong with it.
         reason: DecodeError,
     },
+    /// A bulk item is at a place where the header has none: who calls is not known, and has nothing
+    /// to do with it. The answer is GARBAGE_ARGS (RFC 8166, section 4.5.2).
+    #[error("call {xid:#010x}: {reason} in the header")]
+    Bulk {
+        /// Its transaction id.
+        xid: u32,
+        /// Which item, and where.
+        reason: DecodeError,
+    },
 }
 
 impl CallDecodeError {
@@ -91,6 +100,9 @@ impl CallDecodeError {
                 },
             ),
             Self::Auth { xid, stat, .. } => (xid, ReplyBody::AuthError(stat)),
+            Self::Bulk { xid, .. } => {
+                return Some(ReplyHeader::accepted(xid, AcceptStatus::GarbageArgs));
+            }
         };
         Some(ReplyHeader { xid, body })
     }
@@ -124,7 +136,14 @@ impl CallHeader {
         }
         let mut number = || from.u32().map_err(CallDecodeError::NotACall);
         let (prog, vers, proc) = (number()?, number()?, number()?);
-        let auth = |stat| move |reason| CallDecodeError::Auth { xid, stat, reason };
+        let auth = |stat| {
+            move |reason| match reason {
+                DecodeError::StrayBulk(_) | DecodeError::BulkLength { .. } => {
+                    CallDecodeError::Bulk { xid, reason }
+                }
+                _ => CallDecodeError::Auth { xid, stat, reason },
+            }
+        };
         let cred = Credential::decode(from).map_err(auth(AuthStat::BAD_CRED))?;
         let verf = Verifier::decode(from).map_err(auth(AuthStat::BAD_VERF))?;
         Ok(Self {

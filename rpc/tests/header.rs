@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use onc_rpc::{
-    AcceptStatus, AuthStat, AuthSys, CallDecodeError, CallHeader, Credential, DecodeError, Decoder,
-    Encoder, Message, ReplyBody, ReplyHeader, Verifier, peek_xid,
+    AcceptStatus, AuthStat, AuthSys, BulkItem, CallDecodeError, CallHeader, Credential,
+    DecodeError, Decoder, Encoder, Message, Position, ReplyBody, ReplyHeader, Verifier, peek_xid,
 };
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
@@ -302,6 +302,23 @@ fn a_bad_verifier_is_answered_with_auth_error() {
         let call = [&[9, 0, 2, 100_003, 3, 1, 0, 0], verf].concat();
         let error = call_of(words(&call)).unwrap_err();
         assert_eq!(error.reply(), auth_error(AuthStat::BAD_VERF), "{verf:?}");
+    }
+}
+
+#[test]
+fn a_bulk_item_within_the_header_is_garbage_and_no_question_of_who_calls() {
+    // RFC 8166, section 4.5.2: a chunk and the payload stream disagree. NULL without arguments ends
+    // at 40, behind an empty verifier.
+    for position in [4, 24, 28, 36, 40] {
+        let item = BulkItem {
+            position: Position::At(position),
+            data: Bytes::from_static(b"stray"),
+        };
+        let payload = words(&[9, 0, 2, 100_003, 3, 0, 0, 0, 0, 0]);
+        let message = Message::new([payload].into_iter().collect(), [item]);
+        let error = CallHeader::decode(&mut Decoder::new(&message)).unwrap_err();
+        let garbage = ReplyHeader::accepted(9, AcceptStatus::GarbageArgs);
+        assert_eq!(error.reply(), Some(garbage), "{position}");
     }
 }
 
