@@ -1,0 +1,411 @@
+//! Chunk lists that cannot be, and those that can and are not used (RFC 8166, sections 3.4 and 4.3).
+
+use super::{accepted, after, memory, on};
+use crate::End::Lives;
+use crate::client::{Case, Step::*, case, refused, success};
+use crate::wire::mpa::Frame;
+use crate::wire::rpc;
+use crate::wire::v1::{self, Header, NOMSG, Segment, segment};
+
+/// XID of the call that is wrong.
+const XID: u32 = 0x0bad;
+/// Where the arguments of a call without credentials begin, and NULL's end.
+const END: u32 = rpc::CALL_HEADER;
+/// `accept_stat` GARBAGE_ARGS.
+const GARBAGE_ARGS: u32 = 4;
+/// What the RPC layer says to success, in words.
+const REPLY_HEADER: u32 = 24;
+
+/// A NULL with these lists.
+fn message(header: Header) -> Vec<u8> {
+    header.with(&rpc::null(XID).bytes())
+}
+
+/// A NULL with these lists that is answered with ERR_CHUNK.
+fn err_chunk(name: &'static str, section: &'static str, header: Header) -> Case {
+    case(
+        name,
+        section,
+        on(vec![Send(message(header)), ErrChunk(XID)]),
+        Lives,
+    )
+}
+
+/// A NULL with this read list that is answered with ERR_CHUNK.
+fn reads(name: &'static str, list: &[(u32, Segment)]) -> Case {
+    let reads = list.to_vec();
+    err_chunk(
+        name,
+        "RFC 8166, 3.4.5",
+        Header {
+            reads,
+            ..v1::header(XID)
+        },
+    )
+}
+
+/// RDMA_NOMSG with this read list and payload, which is answered with ERR_CHUNK.
+fn long(name: &'static str, list: &[(u32, Segment)], payload: &[u8]) -> Case {
+    let header = Header {
+        procedure: NOMSG,
+        reads: list.to_vec(),
+        ..v1::header(XID)
+    };
+    let steps = vec![Send(header.with(payload)), ErrChunk(XID)];
+    case(name, "RFC 8166, 4.2.4", on(steps), Lives)
+}
+
+/// A READ of so many bytes, with these chunks.
+fn read(file: &[u8], count: u32, writes: &[&[Segment]], reply: Option<Segment>) -> Vec<u8> {
+    let mut call = rpc::nfs(XID, 6, rpc::read_args(file, 0, count));
+    call.credential = rpc::root();
+    let header = Header {
+        writes: writes.iter().map(|chunk| chunk.to_vec()).collect(),
+        reply: reply.map(|segment| vec![segment]),
+        ..v1::header(XID)
+    };
+    header.with(&call.bytes())
+}
+
+fn of(segment: Segment, length: u32) -> Segment {
+    Segment { length, ..segment }
+}
+
+pub(super) fn cases(file: &[u8]) -> Vec<Case> {
+    let all = |length| memory(0, length);
+    let wrapping = segment(0x5100_0000, 8, u64::MAX - 3);
+    let header = || v1::header(XID);
+    let mut cases = vec![
+        reads("a position that is no multiple of four", &[(38, all(8))]),
+        reads("a position behind the payload", &[(END + 4, all(8))]),
+        reads("position 4294967292", &[(0xffff_fffc, all(8))]),
+        reads("position 4294967295", &[(u32::MAX, all(8))]),
+        reads(
+            "a second chunk behind the payload",
+            &[(END, all(8)), (END + 12, all(8))],
+        ),
+        reads("chunks that overlap", &[(END, all(16)), (END + 8, all(8))]),
+        reads(
+            "chunks that overlap in their round-up",
+            &[(END, all(5)), (END + 4, all(8))],
+        ),
+        reads(
+            "chunks that overlap, the last first",
+            &[(END + 8, all(8)), (END, all(16))],
+        ),
+        reads("a chunk of 4 GiB", &[(END, all(u32::MAX))]),
+        reads(
+            "a chunk of segments of 4 GiB together",
+            &[(END, all(1 << 31)), (END, all(1 << 31))],
+        ),
+        reads(
+            "a chunk of 160 segments of 4 GiB each",
+            &[(END, all(u32::MAX)); 160],
+        ),
+        reads("160 chunks of 4 GiB each", &{
+            let place = |n: u32| (END + n * 4, all(u32::MAX));
+            (0..160).map(place).collect::<Vec<_>>()
+        }),
+        reads(
+            "a chunk one byte longer than any call",
+            &[(END, all((256 << 10) - END + 1))],
+        ),
+        reads(
+            "a read segment that passes the address space",
+            &[(END, wrapping)],
+        ),
+        reads("a payload in two places", &[(0, all(40))]),
+        err_chunk(
+            "a write segment that passes the address space",
+            "RFC 8166, 3.4.6",
+            Header {
+                writes: vec![vec![wrapping]],
+                ..header()
+            },
+        ),
+        err_chunk(
+            "a second write chunk that passes the address space",
+            "RFC 8166, 3.4.6",
+            Header {
+                writes: vec![vec![all(8)], vec![all(8), wrapping]],
+                ..header()
+            },
+        ),
+        err_chunk(
+            "a reply chunk that passes the address space",
+            "RFC 8166, 3.5.3",
+            Header {
+                reply: Some(vec![wrapping]),
+                ..header()
+            },
+        ),
+        long("a long call without a chunk", &[], &[]),
+        long(
+            "a long call without a chunk, and with a payload",
+            &[],
+            &rpc::null(XID).bytes(),
+        ),
+        long(
+            "a long call with a payload besides",
+            &[(0, all(40))],
+            &rpc::null(XID).bytes(),
+        ),
+        long("a long call with another chunk only", &[(4, all(40))], &[]),
+        long("a long call of nothing", &[(0, all(0))], &[]),
+        long("a long call of 41 bytes", &[(0, all(41))], &[]),
+        long("a long call of 4 GiB", &[(0, all(0xffff_fffc))], &[]),
+        long(
+            "a long call of 64 times 4 GiB",
+            &[(0, all(0xffff_fffc)); 64],
+            &[],
+        ),
+        long(
+            "a long call longer than any",
+            &[(0, all((256 << 10) + 4))],
+            &[],
+        ),
+        long(
+            "a long call that passes the address space",
+            &[(0, wrapping)],
+            &[],
+        ),
+        case(
+            "a long call with a write list alone",
+            "RFC 8166, 4.2.4",
+            on(vec![
+                Send(
+                    Header {
+                        procedure: NOMSG,
+                        writes: vec![vec![all(40)]],
+                        ..header()
+                    }
+                    .with(&[]),
+                ),
+                ErrChunk(XID),
+            ]),
+            Lives,
+        ),
+        case(
+            "a chunk within the RPC header",
+            "RFC 8166, 4.5.2",
+            on(vec![
+                Send(message(Header {
+                    reads: vec![(4, all(8))],
+                    ..header()
+                })),
+                Serve(all(8), vec![0; 8]),
+                Hear(refused(XID, &[GARBAGE_ARGS])),
+            ]),
+            Lives,
+        ),
+        case(
+            "a chunk where there are no arguments",
+            "RFC 8166, 4.5.2",
+            on(vec![
+                Send(message(Header {
+                    reads: vec![(END, all(8))],
+                    ..header()
+                })),
+                Serve(all(8), vec![0; 8]),
+                Hear(refused(XID, &[GARBAGE_ARGS])),
+            ]),
+            Lives,
+        ),
+        case(
+            "empty segments in a read list",
+            "RFC 8166, 3.4.5",
+            on(vec![
+                Send(message(Header {
+                    reads: vec![(END, all(0)); 100],
+                    ..header()
+                })),
+                Hear(success(XID, &[])),
+            ]),
+            Lives,
+        ),
+        case(
+            "more segments than a reply's header has room for",
+            "RFC 8166, 4.5.3",
+            after(
+                Frame {
+                    // It receives 1024 bytes, and sends 4096.
+                    private: vec![0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 0],
+                    ..Frame::request()
+                },
+                accepted(),
+                vec![
+                    Send(message(Header {
+                        writes: vec![vec![all(8); 70]],
+                        ..header()
+                    })),
+                    ErrChunk(XID),
+                ],
+            ),
+            Lives,
+        ),
+    ];
+    cases.extend(replies(file));
+    cases
+}
+
+/// What the server does with write chunks and reply chunks.
+fn replies(file: &[u8]) -> Vec<Case> {
+    let all = |length| memory(0, length);
+    let most = all(u32::MAX);
+    let data = || crate::rig::content(0, 0);
+    vec![
+        case(
+            "a write chunk of 4 GiB, and no result for it",
+            "RFC 8166, 4.3.2.2",
+            on(vec![
+                Send(message(Header {
+                    writes: vec![vec![most; 16]],
+                    ..v1::header(XID)
+                })),
+                Hear(success(XID, &[]).returning(&[&[all(0); 16]])),
+            ]),
+            Lives,
+        ),
+        case(
+            "a reply chunk of 64 GiB, and a short reply",
+            "RFC 8166, 4.3.3",
+            on(vec![
+                Send(message(Header {
+                    reply: Some(vec![most; 16]),
+                    ..v1::header(XID)
+                })),
+                Hear(success(XID, &[]).with_reply_chunk(&[all(0); 16])),
+            ]),
+            Lives,
+        ),
+        case(
+            "the same memory in every list",
+            "RFC 8166, 3.4",
+            on({
+                let payload = rpc::Call {
+                    credential: rpc::root(),
+                    ..rpc::nfs(XID, 7, rpc::write_args(file, 0x10_0000, 8))
+                };
+                let payload = payload.bytes();
+                let header = Header {
+                    reads: vec![(payload.len() as u32, all(8))],
+                    writes: vec![vec![all(8)], vec![all(8)]],
+                    reply: Some(vec![all(8)]),
+                    ..v1::header(XID)
+                };
+                let reply = success(XID, &[0]).returning(&[&[all(0)], &[all(0)]]);
+                vec![
+                    Send(header.with(&payload)),
+                    Serve(all(8), vec![0; 8]),
+                    Hear(reply.with_reply_chunk(&[all(0)])),
+                ]
+            }),
+            Lives,
+        ),
+        case(
+            "control: a READ of nothing, by write chunk",
+            "RFC 8166, 4.3.2",
+            on(vec![
+                Send(read(file, 0, &[&[all(64)]], None)),
+                Hear(success(XID, &[0]).returning(&[&[all(0)]])),
+                Placed(all(0).handle, all(0).offset, data()),
+            ]),
+            Lives,
+        ),
+        case(
+            "control: a READ by write chunk",
+            "RFC 8166, 4.3.2",
+            on(vec![
+                Send(super::client_reads::write(file, XID + 1, &[all(8192)])),
+                Serve(all(8192), crate::rig::content(3, 8192)),
+                Hear(success(XID + 1, &[0])),
+                Send(read_there(file, &[memory(1, 3000), memory(2, 6000)])),
+                Hear(
+                    success(XID, &[0]).returning(&[&[memory(1, 3000), of(memory(2, 6000), 5192)]]),
+                ),
+            ]),
+            Lives,
+        ),
+        case(
+            "a write chunk one byte too short",
+            "RFC 8166, 4.5.3",
+            on(vec![
+                Send(super::client_reads::write(file, XID + 2, &[all(8192)])),
+                Serve(all(8192), crate::rig::content(3, 8192)),
+                Hear(success(XID + 2, &[0])),
+                Send(read_there(file, &[all(8191)])),
+                ErrChunk(XID),
+                Placed(0, 0, Vec::new()),
+            ]),
+            Lives,
+        ),
+        case(
+            "a write chunk of empty segments",
+            "RFC 8166, 4.5.3",
+            on(vec![
+                Send(read_there(file, &[all(0); 4])),
+                ErrChunk(XID),
+                Placed(0, 0, Vec::new()),
+            ]),
+            Lives,
+        ),
+        case(
+            "no chunk for a reply that is too long",
+            "RFC 8166, 4.5.3",
+            on(vec![Send(read_there(file, &[])), ErrChunk(XID)]),
+            Lives,
+        ),
+        case(
+            "a reply chunk that is too short",
+            "RFC 8166, 4.5.3",
+            on(vec![
+                Send(read_at(file, &[], Some(all(8192)))),
+                ErrChunk(XID),
+                Placed(0, 0, Vec::new()),
+            ]),
+            Lives,
+        ),
+        case(
+            "control: a READ by reply chunk",
+            "RFC 8166, 3.5.3",
+            on(vec![
+                Send(read_at(file, &[], Some(all(9000)))),
+                Hear(success(XID, &[]).long().with_reply_chunk(&[
+                    // RPC header, status, attributes, count, end of file, length, data.
+                    all(REPLY_HEADER + 4 + 88 + 12 + 8192),
+                ])),
+            ]),
+            Lives,
+        ),
+        case(
+            "a READ of 4 GiB into 4 GiB",
+            "RFC 8166, 4.3.2",
+            on(vec![
+                Send(read(file, u32::MAX, &[&[most]], None)),
+                // As much as the file has.
+                HearAnyReply(XID),
+            ]),
+            Lives,
+        )
+        .costing(3 << 20),
+    ]
+}
+
+/// A READ of what the cases write.
+fn read_there(file: &[u8], chunk: &[Segment]) -> Vec<u8> {
+    match chunk {
+        [] => read_at(file, &[], None),
+        _ => read_at(file, &[chunk], None),
+    }
+}
+
+fn read_at(file: &[u8], writes: &[&[Segment]], reply: Option<Segment>) -> Vec<u8> {
+    let mut call = rpc::nfs(XID, 6, rpc::read_args(file, 0x10_0000, 8192));
+    call.credential = rpc::root();
+    let header = Header {
+        writes: writes.iter().map(|chunk| chunk.to_vec()).collect(),
+        reply: reply.map(|segment| vec![segment]),
+        ..v1::header(XID)
+    };
+    header.with(&call.bytes())
+}

@@ -1,0 +1,151 @@
+//! The tables. A new case is a new row; a new protocol version is a new file of rows.
+
+mod client_calls;
+mod client_chunks;
+mod client_crowd;
+mod client_framing;
+mod client_headers;
+mod client_memory;
+mod client_reads;
+mod client_segments;
+mod client_setup;
+mod client_silence;
+mod ends;
+mod server_nfs;
+mod server_replies;
+mod server_segments;
+mod server_setup;
+
+use crate::client::Step;
+use crate::rig::Timeouts;
+use crate::wire::mpa::{self, Frame};
+use crate::wire::v1::{self, Segment};
+use crate::wire::{rpc, v1::segment};
+use crate::{client, server};
+
+/// A case of either role.
+#[derive(Clone, Debug)]
+pub enum Case {
+    /// A hostile client.
+    Client(client::Case),
+    /// A hostile server.
+    Server(server::Case),
+}
+
+impl Case {
+    /// What it is about.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Client(case) => case.name,
+            Self::Server(case) => case.name,
+        }
+    }
+
+    /// What decides the outcome.
+    #[must_use]
+    pub fn section(&self) -> &'static str {
+        match self {
+            Self::Client(case) => case.section,
+            Self::Server(case) => case.section,
+        }
+    }
+
+    /// Bytes that it may cost at most.
+    #[must_use]
+    pub fn growth(&self) -> usize {
+        match self {
+            Self::Client(case) => case.growth,
+            Self::Server(case) => case.growth,
+        }
+    }
+}
+
+/// Rows of one table.
+pub struct Table {
+    /// What they have in common.
+    pub name: &'static str,
+    /// How long the server there waits for its peers.
+    pub timeouts: Timeouts,
+    /// The rows, given the handle of a file that there is.
+    pub cases: fn(&[u8]) -> Vec<Case>,
+}
+
+/// Every table.
+pub const TABLES: [Table; 14] = [
+    table("client, set-up", |_| client(client_setup::cases())),
+    table("client, framing", |_| client(client_framing::cases())),
+    table("client, segments", |_| client(client_segments::cases())),
+    table("client, memory", |_| client(client_memory::cases())),
+    table("client, RDMA Reads", |file| {
+        client(client_reads::cases(file))
+    }),
+    table("client, headers", |_| client(client_headers::cases())),
+    table("client, chunks", |file| client(client_chunks::cases(file))),
+    table("client, calls", |file| client(client_calls::cases(file))),
+    table("client, crowds", |file| client(client_crowd::cases(file))),
+    Table {
+        name: "client, silence",
+        timeouts: Timeouts::SHORT,
+        cases: |file| client(client_silence::cases(file)),
+    },
+    table("server, set-up", |_| server(server_setup::cases())),
+    table("server, segments", |_| server(server_segments::cases())),
+    table("server, replies", |_| server(server_replies::cases())),
+    table("server, RPC and NFS", |_| server(server_nfs::cases())),
+];
+
+const fn table(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
+    Table {
+        name,
+        timeouts: Timeouts::LONG,
+        cases,
+    }
+}
+
+fn client(cases: Vec<client::Case>) -> Vec<Case> {
+    cases.into_iter().map(Case::Client).collect()
+}
+
+fn server(cases: Vec<server::Case>) -> Vec<Case> {
+    cases.into_iter().map(Case::Server).collect()
+}
+
+// ---- what scripts of hostile clients begin with, and say often ----
+
+/// The server's set-up frame, to [`Frame::request`].
+fn accepted() -> Frame {
+    Frame {
+        depths: Some((1, 16)),
+        ..Frame {
+            key: mpa::REPLY_KEY,
+            ..Frame::request()
+        }
+    }
+}
+
+/// A connection on which FPDUs can be said, and then these steps.
+fn on(steps: Vec<Step>) -> Vec<Step> {
+    after(Frame::request(), accepted(), steps)
+}
+
+/// The same, with other set-up frames.
+fn after(request: Frame, reply: Frame, mut steps: Vec<Step>) -> Vec<Step> {
+    let mut script = vec![
+        Step::Connect,
+        Step::Bytes(request.bytes()),
+        Step::HearFrame(reply),
+    ];
+    script.append(&mut steps);
+    script
+}
+
+/// NULL, whole.
+fn null(xid: u32) -> Vec<u8> {
+    v1::header(xid).with(&rpc::null(xid).bytes())
+}
+
+/// Memory of the hostile client's, imaginary as it is: the handles that its scripts offer.
+fn memory(number: u32, length: u32) -> Segment {
+    segment(0x5100_0000 + (number << 24), length, 0x1_0000_0000)
+}

@@ -1,0 +1,296 @@
+//! Set-up frames of a hostile responder (RFC 5044, section 7.1; RFC 6581).
+
+use super::ends::*;
+use crate::End::{self, Closed, Left, Lives};
+use crate::server::{Ask, Case, Outcome, Step::*, Until, case};
+use crate::wire::ddp::Untagged;
+use crate::wire::mpa::{
+    CRC, ENHANCED, Frame, MARKERS, PEER_TO_PEER, REJECT, REQUEST_KEY, RTR_EMPTY, RTR_WRITE, fpdu,
+};
+use crate::wire::v1;
+
+/// A reply frame that cannot be used.
+fn frame(name: &'static str, section: &'static str, frame: Frame, end: End) -> Case {
+    let script = vec![HearFrame, Frame(frame)];
+    failing(name, section, script, end)
+}
+
+/// There will be no connection.
+fn failing(
+    name: &'static str,
+    section: &'static str,
+    script: Vec<crate::server::Step>,
+    end: End,
+) -> Case {
+    let case = case(name, section, Ask::Null, script, end).honest(Until::Start);
+    case.ending(Outcome::NoConnection)
+}
+
+/// All is well.
+fn working(name: &'static str, section: &'static str, script: Vec<crate::server::Step>) -> Case {
+    case(name, section, Ask::Null, script, Lives).honest(Until::Start)
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let honest = Frame::reply;
+    let depths = |inbound, outbound| Frame {
+        depths: Some((inbound | PEER_TO_PEER, outbound | RTR_WRITE)),
+        ..honest()
+    };
+    vec![
+        frame(
+            "a request frame from a responder",
+            "RFC 5044, 7.1.1",
+            Frame {
+                key: REQUEST_KEY,
+                ..honest()
+            },
+            Closed,
+        ),
+        failing(
+            "another protocol",
+            "RFC 5044, 7.1.1",
+            vec![HearFrame, Bytes(b"SSH-2.0-nothing\r\n".to_vec())],
+            Closed,
+        ),
+        frame(
+            "513 bytes of private data claimed",
+            "RFC 5044, 7.1.1",
+            Frame {
+                length: Some(513),
+                private: vec![7; 508],
+                ..honest()
+            },
+            Closed,
+        ),
+        frame(
+            "private data of 65535 bytes claimed",
+            "RFC 5044, 7.1.1",
+            Frame {
+                length: Some(0xffff),
+                ..honest()
+            },
+            Closed,
+        ),
+        frame(
+            "revision 0",
+            "RFC 5044, 7.1.1",
+            Frame {
+                revision: 0,
+                ..honest()
+            },
+            Closed,
+        ),
+        frame(
+            "revision 1",
+            "RFC 6581, 4",
+            Frame {
+                flags: 0,
+                revision: 1,
+                depths: None,
+                ..honest()
+            },
+            Closed,
+        ),
+        frame(
+            "revision 3",
+            "RFC 6581, 4",
+            Frame {
+                revision: 3,
+                ..honest()
+            },
+            Closed,
+        ),
+        frame(
+            "no IRD and ORD",
+            "RFC 6581, 5",
+            Frame {
+                flags: 0,
+                depths: None,
+                ..honest()
+            },
+            Closed,
+        ),
+        frame(
+            "half an IRD",
+            "RFC 6581, 5",
+            Frame {
+                depths: None,
+                private: vec![0; 3],
+                ..honest()
+            },
+            Closed,
+        ),
+        frame(
+            "markers demanded",
+            "RFC 5044, 7.1.1",
+            Frame {
+                flags: ENHANCED | MARKERS,
+                ..honest()
+            },
+            Closed,
+        ),
+        frame(
+            "rejected",
+            "RFC 5044, 7.1.1",
+            Frame {
+                flags: ENHANCED | REJECT,
+                ..honest()
+            },
+            Closed,
+        ),
+        frame(
+            "rejected with every flag",
+            "RFC 5044, 7.1.1",
+            Frame {
+                flags: 0xff,
+                ..honest()
+            },
+            Closed,
+        ),
+        frame(
+            "an ORD over every IRD",
+            "RFC 6581, 8",
+            depths(16, 0x3ffe),
+            INSUFFICIENT_IRD,
+        ),
+        frame(
+            "a ready-to-receive message that was not offered",
+            "RFC 6581, 8",
+            Frame {
+                depths: Some((16 | PEER_TO_PEER | RTR_EMPTY, 16)),
+                ..honest()
+            },
+            NO_MATCHING_RTR,
+        ),
+        failing(
+            "FIN instead of a frame",
+            "RFC 5044, 7.1",
+            vec![HearFrame, Shut],
+            Closed,
+        ),
+        failing("FIN at once", "RFC 5044, 7.1", vec![Shut], Left),
+        failing(
+            "RST instead of a frame",
+            "RFC 5044, 7.1",
+            vec![HearFrame, Abort],
+            Left,
+        ),
+        failing(
+            "half a frame and FIN",
+            "RFC 5044, 7.1",
+            vec![HearFrame, Bytes(honest().bytes()[..19].to_vec()), Shut],
+            Closed,
+        ),
+        failing(
+            "half a frame and RST",
+            "RFC 5044, 7.1",
+            vec![HearFrame, Bytes(honest().bytes()[..19].to_vec()), Abort],
+            Left,
+        ),
+        working(
+            "a frame one byte at a time",
+            "RFC 5044, 7.1",
+            vec![HearFrame, Trickle(honest().bytes())],
+        ),
+        working(
+            "a frame before the client's",
+            "RFC 5044, 7.1.2",
+            vec![Frame(honest()), HearFrame],
+        ),
+        working(
+            "no private data",
+            "RFC 8797, 5.1",
+            vec![
+                HearFrame,
+                Frame(Frame {
+                    private: Vec::new(),
+                    ..honest()
+                }),
+            ],
+        ),
+        working(
+            "private data cut off",
+            "RFC 8797, 5.2",
+            vec![
+                HearFrame,
+                Frame(Frame {
+                    private: vec![0xf6, 0xab, 0x0e, 0x18, 1, 1, 3],
+                    ..honest()
+                }),
+            ],
+        ),
+        working(
+            "IRD and ORD left to others",
+            "RFC 6581, 5",
+            vec![HearFrame, Frame(depths(0x3fff, 0x3fff))],
+        ),
+        working(
+            "IRD and ORD of zero",
+            "RFC 6581, 5",
+            vec![HearFrame, Frame(depths(0, 0))],
+        ),
+        working(
+            "no peer-to-peer set-up",
+            "RFC 6581, 5",
+            vec![
+                HearFrame,
+                Frame(Frame {
+                    depths: Some((16, 16)),
+                    ..honest()
+                }),
+            ],
+        ),
+        working(
+            "reserved flags",
+            "RFC 5044, 7.1.1",
+            vec![
+                HearFrame,
+                Frame(Frame {
+                    flags: ENHANCED | 0x0f,
+                    ..honest()
+                }),
+            ],
+        ),
+        working(
+            "a message behind the reply frame",
+            "RFC 5044, 7.1.2",
+            vec![
+                HearFrame,
+                Bytes({
+                    let message =
+                        v1::header(0x0bad).with(&crate::wire::rpc::accepted(0x0bad, 0, &[]));
+                    let first = fpdu(&Untagged::send(1, &message).ulpdu(), false);
+                    [honest().bytes(), first].concat()
+                }),
+                Said(1),
+            ],
+        ),
+        failing(
+            "silence instead of a frame",
+            "RFC 5044, 7.1.2",
+            vec![HearFrame],
+            Closed,
+        )
+        .ending(Outcome::NoAnswer),
+        failing(
+            "silence in the middle of a frame",
+            "RFC 5044, 7.1.2",
+            vec![HearFrame, Bytes(honest().bytes()[..19].to_vec())],
+            Closed,
+        )
+        .ending(Outcome::NoAnswer),
+        working(
+            "CRCs wanted, and used",
+            "RFC 5044, 7.1.1",
+            vec![
+                HearFrame,
+                Frame(Frame {
+                    flags: ENHANCED | CRC,
+                    ..honest()
+                }),
+                Crc,
+            ],
+        ),
+    ]
+}

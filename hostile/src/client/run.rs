@@ -1,0 +1,278 @@
+//! Running a case.
+
+use std::net::SocketAddr;
+
+use super::hear::check_error;
+use super::{Case, Step, success};
+use crate::peer::{Heard, Peer};
+use crate::rig::Rig;
+use crate::stream::{Gone, Stream};
+use crate::wire::ddp::{self, ReadRequest, Untagged};
+use crate::wire::v1::{self, Segment};
+use crate::wire::{mpa, rpc};
+use crate::{End, Wrong, wrong};
+
+/// XID of the call that shows that a connection lives.
+const LAST: u32 = 0x600d_600d;
+/// Messages of a flood that are written at a time: fewer than the server has receives.
+const IN_ONE_GO: usize = 10;
+
+/// Runs a case against the rig's server, and sees that nobody else was harmed.
+///
+/// # Errors
+/// What was not as it must be.
+pub fn run(case: &Case, rig: &mut Rig) -> Result<(), Wrong> {
+    let mut play = Play {
+        server: rig.address(),
+        rig,
+        peer: None,
+        silent: Vec::new(),
+    };
+    play.steps(&case.script)?;
+    play.end(case.end)?;
+    drop(play);
+    rig.unharmed()
+}
+
+struct Play<'a> {
+    rig: &'a mut Rig,
+    server: SocketAddr,
+    peer: Option<Peer>,
+    /// Connections that stay without a word.
+    silent: Vec<Peer>,
+}
+
+impl Play<'_> {
+    fn steps(&mut self, steps: &[Step]) -> Result<(), Wrong> {
+        for (at, step) in steps.iter().enumerate() {
+            self.step(step)
+                .map_err(|what| wrong(format!("step {at}, {}: {what}", brief(step))))?;
+        }
+        Ok(())
+    }
+
+    fn peer(&mut self) -> Result<&mut Peer, Wrong> {
+        self.peer
+            .as_mut()
+            .ok_or_else(|| wrong("the script says nothing of a connection"))
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), Wrong> {
+        match step {
+            Step::Connect => {
+                let stream = Stream::connect(self.server).map_err(wrong)?;
+                self.silent.extend(self.peer.replace(Peer::new(stream)));
+            }
+            Step::Bytes(bytes) => drop(self.peer()?.stream.write(bytes)),
+            Step::Trickle(bytes) => {
+                for byte in bytes {
+                    self.peer()?.stream.write(&[*byte]);
+                    self.rig.bystander.null()?;
+                }
+            }
+            Step::HearFrame(frame) => {
+                let heard = self.hear_frame()?;
+                if heard != *frame {
+                    return Err(wrong(format!("heard {heard:x?}")));
+                }
+            }
+            Step::Crc => self.peer()?.set_crc(true),
+            Step::Segment(ulpdu) => self.peer()?.say(ulpdu),
+            Step::Send(message) => self.peer()?.send(message),
+            Step::SendAs(opcode, word, message) => self.peer()?.send_as(*opcode, *word, message),
+            Step::SendCut(most, message) => {
+                self.peer()?.send_cut(ddp::SEND, 0, message, *most);
+            }
+            Step::Burst(count, message) => {
+                let bytes = sends(self.peer()?.next_msn(), *count, message);
+                self.peer()?.stream.write(&bytes);
+                self.peer()?.said(*count as u32);
+            }
+            Step::Flood(count, message) => {
+                for _ in 0..count.div_ceil(IN_ONE_GO) {
+                    let peer = self.peer()?;
+                    let bytes = sends(peer.next_msn(), IN_ONE_GO, message);
+                    peer.said(IN_ONE_GO as u32);
+                    if !peer.stream.write(&bytes) {
+                        break;
+                    }
+                    self.rig.bystander.null()?;
+                }
+            }
+            Step::Said(count) => self.peer()?.said(*count),
+            Step::HearNothingRead(sink) => match self.hear().map_err(wrong)? {
+                Heard::Response {
+                    stag,
+                    payload,
+                    last: true,
+                } if stag == *sink && payload.is_empty() => {}
+                other => return Err(wrong(format!("heard {other:x?}"))),
+            },
+            Step::ErrVers(xid, version) => {
+                let words = [v1::ERR_VERS, 1, 1];
+                check_error(&self.message()?, *xid, *version, &words)?;
+            }
+            Step::ErrChunk(xid) => check_error(&self.message()?, *xid, 1, &[v1::ERR_CHUNK])?,
+            Step::Hear(reply) => reply.check(&self.message()?)?,
+            Step::HearAnyReply(xid) => {
+                let message = self.message()?;
+                if !matches!(v1::parse(&message), Some(v1::Message::Rpc(h, _)) if h.xid == *xid) {
+                    return Err(wrong(format!("heard {message:x?}")));
+                }
+            }
+            Step::Serve(segment, bytes) => {
+                let request = self.read_request(segment)?;
+                self.peer()?.respond(&request, bytes);
+            }
+            Step::Cheat(segment, ulpdus) => {
+                let request = self.read_request(segment)?;
+                for ulpdu in ulpdus(&request) {
+                    self.peer()?.say(&ulpdu);
+                }
+            }
+            Step::Placed(stag, offset, bytes) => self.placed(*stag, *offset, bytes)?,
+            Step::Turn => self.rig.bystander.null()?,
+            Step::Works => self.rig.bystander.works()?,
+            Step::Shut => self.peer()?.stream.shut(),
+            Step::Abort => {
+                self.peer()?.stream.reset_on_close();
+                self.peer = None;
+            }
+            Step::OnAll(steps) => {
+                self.steps(steps)?;
+                for at in 0..self.silent.len() {
+                    self.take_turns(at);
+                    let done = self.steps(steps);
+                    self.take_turns(at);
+                    done?;
+                }
+            }
+            Step::Repeat(times, steps) => {
+                for _ in 0..*times {
+                    self.steps(steps)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the connection at hand for a silent one, or back.
+    fn take_turns(&mut self, at: usize) {
+        if let Some(peer) = &mut self.peer {
+            std::mem::swap(peer, &mut self.silent[at]);
+        }
+    }
+
+    /// What the peer hears next. Meanwhile the bystander makes its calls.
+    fn hear(&mut self) -> Result<Heard, Gone> {
+        let Some(peer) = &mut self.peer else {
+            return Err(Gone::Nonsense("there is no connection".into()));
+        };
+        let bystander = &self.rig.bystander;
+        // Its own connection is looked at after the case.
+        peer.hear(&mut || bystander.null().is_ok())
+    }
+
+    fn hear_frame(&mut self) -> Result<mpa::Frame, Wrong> {
+        let bystander = &self.rig.bystander;
+        let peer = self
+            .peer
+            .as_mut()
+            .ok_or_else(|| wrong("there is no connection"))?;
+        let heard = peer.hear_frame(mpa::REPLY_KEY, &mut || bystander.null().is_ok());
+        heard.map_err(wrong)
+    }
+
+    fn message(&mut self) -> Result<Vec<u8>, Wrong> {
+        match self.hear().map_err(wrong)? {
+            Heard::Message {
+                bytes,
+                invalidate: None,
+            } => Ok(bytes),
+            // It must be one that was offered, and the scripts offer these only.
+            Heard::Message {
+                bytes,
+                invalidate: Some(stag),
+            } if offered(stag) => Ok(bytes),
+            other => Err(wrong(format!("heard {other:x?}"))),
+        }
+    }
+
+    fn read_request(&mut self, segment: &Segment) -> Result<ReadRequest, Wrong> {
+        match self.hear().map_err(wrong)? {
+            Heard::Read(request)
+                if (request.source, request.length, request.source_offset)
+                    == (segment.handle, segment.length, segment.offset) =>
+            {
+                Ok(request)
+            }
+            other => Err(wrong(format!("heard {other:x?}"))),
+        }
+    }
+
+    fn placed(&mut self, stag: u32, offset: u64, bytes: &[u8]) -> Result<(), Wrong> {
+        let mut at = offset;
+        let mut all = Vec::new();
+        for placed in std::mem::take(&mut self.peer()?.placed) {
+            if (placed.stag, placed.offset) != (stag, at) {
+                return Err(wrong(format!("a write to {:#x}", placed.stag)));
+            }
+            at += placed.bytes.len() as u64;
+            all.extend(placed.bytes);
+        }
+        match all == bytes {
+            true => Ok(()),
+            false => Err(wrong("other bytes were placed")),
+        }
+    }
+
+    fn end(&mut self, end: End) -> Result<(), Wrong> {
+        match end {
+            End::Left => return Ok(()),
+            End::Lives => {
+                let call = v1::header(LAST).with(&rpc::null(LAST).bytes());
+                self.peer()?.send(&call);
+                let answer = self.message();
+                let answer = answer.map_err(|what| wrong(format!("it does not live: {what}")))?;
+                return success(LAST, &[]).check(&answer);
+            }
+            End::Terminate(code) => match self.hear() {
+                Ok(Heard::Terminate(heard)) if heard == code => {}
+                other => return Err(wrong(format!("not {code:?} but {other:x?}"))),
+            },
+            End::Closed | End::Reset => {}
+        }
+        let expected = match end {
+            End::Reset => Gone::Reset,
+            _ => Gone::Closed,
+        };
+        loop {
+            match self.hear() {
+                Err(gone) if gone == expected => return Ok(()),
+                // What was on its way.
+                Ok(Heard::Message { .. } | Heard::Read(_)) if end == End::Reset => {}
+                other => return Err(wrong(format!("not {expected:?} but {other:x?}"))),
+            }
+        }
+    }
+}
+
+/// Handles of the memory that scripts offer to the server.
+fn offered(stag: u32) -> bool {
+    (0x51..=0x5f).contains(&(stag >> 24))
+}
+
+/// So many Sends of one message, as FPDUs.
+fn sends(msn: u32, count: usize, message: &[u8]) -> Vec<u8> {
+    let fpdu = |n| {
+        let ulpdu = Untagged::send(msn.wrapping_add(n), message).ulpdu();
+        mpa::fpdu(&ulpdu, false)
+    };
+    (0..count as u32).flat_map(fpdu).collect()
+}
+
+/// A step's name.
+fn brief(step: &Step) -> String {
+    let text = format!("{step:?}");
+    text.chars().take(60).collect()
+}

@@ -1,0 +1,268 @@
+//! One end of an iWARP connection that keeps to every rule unless it is told otherwise.
+
+use std::net::SocketAddr;
+
+use crate::stream::{Gone, Meanwhile, Stream};
+use crate::wire::ddp::{self, Arrived, Code, ReadRequest, Tagged, Untagged};
+use crate::wire::mpa::{self, Frame};
+
+/// Payload of one segment of a message that is cut.
+const CUT: usize = 16 << 10;
+
+/// What an honest victim says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A whole Send.
+    Message {
+        /// Its bytes.
+        bytes: Vec<u8>,
+        /// The handle that it invalidates.
+        invalidate: Option<u32>,
+    },
+    /// A Read Request.
+    Read(ReadRequest),
+    /// A segment of a Read Response.
+    Response {
+        /// The sink's handle.
+        stag: u32,
+        /// The bytes.
+        payload: Vec<u8>,
+        /// L flag.
+        last: bool,
+    },
+    /// A Terminate.
+    Terminate(Code),
+}
+
+/// Bytes that the victim placed with an RDMA Write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Handle.
+    pub stag: u32,
+    /// Tagged offset.
+    pub offset: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// The hostile end of a connection.
+#[derive(Debug)]
+pub struct Peer {
+    /// For what is not even an FPDU.
+    pub stream: Stream,
+    /// What the victim wrote to memory of this end, which is imaginary.
+    pub placed: Vec<Placed>,
+    crc: bool,
+    /// MSN of the next Send, of the next Read Request, and of the next Send of the victim's.
+    sends: u32,
+    reads: u32,
+    heard: u32,
+    partial: Vec<u8>,
+}
+
+impl Peer {
+    /// At the end of a fresh TCP connection.
+    #[must_use]
+    pub fn new(stream: Stream) -> Self {
+        Self {
+            stream,
+            placed: Vec::new(),
+            crc: false,
+            sends: 1,
+            reads: 1,
+            heard: 1,
+            partial: Vec::new(),
+        }
+    }
+
+    /// Connects to a server and says nothing.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub fn connect(server: SocketAddr) -> std::io::Result<Self> {
+        Stream::connect(server).map(Self::new)
+    }
+
+    /// Whether FPDUs have CRCs from here on.
+    pub fn set_crc(&mut self, on: bool) {
+        self.crc = on;
+    }
+
+    /// The victim's set-up frame.
+    ///
+    /// # Errors
+    /// There is none, or not one that honest devices send.
+    pub fn hear_frame(&mut self, key: [u8; 16], meanwhile: Meanwhile<'_>) -> Result<Frame, Gone> {
+        let header = self.stream.read(20, true, meanwhile)?;
+        if header[..16] != key {
+            return Err(Gone::Nonsense(format!("no set-up frame: {header:x?}")));
+        }
+        let (flags, revision) = (header[16], header[17]);
+        let length = usize::from(u16::from_be_bytes([header[18], header[19]]));
+        let mut private = self.stream.read(length, false, meanwhile)?;
+        let mut depths = None;
+        if flags & mpa::ENHANCED != 0 && length >= 4 {
+            let rest = private.split_off(4);
+            let word = |at: usize| u16::from_be_bytes([private[at], private[at + 1]]);
+            depths = Some((word(0), word(2)));
+            private = rest;
+        }
+        Ok(Frame {
+            key,
+            flags,
+            revision,
+            length: None,
+            depths,
+            private,
+        })
+    }
+
+    /// Says a ULPDU, in a right FPDU.
+    pub fn say(&mut self, ulpdu: &[u8]) {
+        self.stream.write(&mpa::fpdu(ulpdu, self.crc));
+    }
+
+    /// The MSN that the next Send must have.
+    #[must_use]
+    pub fn next_msn(&self) -> u32 {
+        self.sends
+    }
+
+    /// Takes note that a Send was said by other means.
+    pub fn said(&mut self, sends: u32) {
+        self.sends = self.sends.wrapping_add(sends);
+    }
+
+    /// A Send, of another opcode or invalidating perhaps.
+    pub fn send_as(&mut self, opcode: u8, word: u32, message: &[u8]) {
+        self.send_cut(opcode, word, message, CUT);
+    }
+
+    /// A Send.
+    pub fn send(&mut self, message: &[u8]) {
+        self.send_as(ddp::SEND, 0, message);
+    }
+
+    /// A Send in segments that carry so many bytes.
+    pub fn send_cut(&mut self, opcode: u8, word: u32, message: &[u8], most: usize) {
+        let mut pieces = message.chunks(most).peekable();
+        let mut segment = Untagged {
+            opcode,
+            word,
+            ..Untagged::send(self.sends, &[])
+        };
+        loop {
+            segment.payload = pieces.next().unwrap_or_default().to_vec();
+            segment.last = pieces.peek().is_none();
+            self.say(&segment.ulpdu());
+            if segment.last {
+                break;
+            }
+            segment.offset += segment.payload.len() as u32;
+        }
+        self.said(1);
+    }
+
+    /// Puts bytes into memory of the victim's.
+    pub fn write(&mut self, stag: u32, offset: u64, bytes: &[u8]) {
+        let (mut at, mut pieces) = (offset, bytes.chunks(CUT).peekable());
+        while let Some(piece) = pieces.next() {
+            let last = pieces.peek().is_none();
+            let whole = Tagged::write(stag, at, piece);
+            self.say(&Tagged { last, ..whole }.ulpdu());
+            at += piece.len() as u64;
+        }
+    }
+
+    /// Asks for memory of the victim's.
+    pub fn read(&mut self, request: &ReadRequest) {
+        self.say(&Untagged::read_request(self.reads, request).ulpdu());
+        self.reads = self.reads.wrapping_add(1);
+    }
+
+    /// Answers a Read Request.
+    pub fn respond(&mut self, request: &ReadRequest, bytes: &[u8]) {
+        let mut at = request.sink_offset;
+        let mut pieces = bytes.chunks(CUT).peekable();
+        loop {
+            let piece = pieces.next().unwrap_or_default();
+            let last = pieces.peek().is_none();
+            let whole = Tagged::response(request.sink, at, piece);
+            self.say(&Tagged { last, ..whole }.ulpdu());
+            at += piece.len() as u64;
+            if last {
+                return;
+            }
+        }
+    }
+
+    /// The next thing that the victim says. RDMA Writes are put aside.
+    ///
+    /// # Errors
+    /// The end of the connection, or what no honest device says.
+    pub fn hear(&mut self, meanwhile: Meanwhile<'_>) -> Result<Heard, Gone> {
+        loop {
+            let ulpdu = self.hear_ulpdu(meanwhile)?;
+            let nonsense = || Gone::Nonsense(format!("not a segment: {ulpdu:x?}"));
+            match ddp::parse(&ulpdu).ok_or_else(nonsense)? {
+                Arrived::Write {
+                    stag,
+                    offset,
+                    payload,
+                } => {
+                    let bytes = payload;
+                    if !bytes.is_empty() {
+                        self.placed.push(Placed {
+                            stag,
+                            offset,
+                            bytes,
+                        });
+                    }
+                }
+                Arrived::Response {
+                    stag,
+                    payload,
+                    last,
+                } => {
+                    return Ok(Heard::Response {
+                        stag,
+                        payload,
+                        last,
+                    });
+                }
+                Arrived::Read(request) => return Ok(Heard::Read(request)),
+                Arrived::Terminate(code) => return Ok(Heard::Terminate(code)),
+                Arrived::Send {
+                    invalidate,
+                    msn,
+                    offset,
+                    last,
+                    payload,
+                } => {
+                    if msn != self.heard || offset as usize != self.partial.len() {
+                        return Err(nonsense());
+                    }
+                    self.partial.extend(payload);
+                    if last {
+                        self.heard = self.heard.wrapping_add(1);
+                        let bytes = std::mem::take(&mut self.partial);
+                        return Ok(Heard::Message { bytes, invalidate });
+                    }
+                }
+            }
+        }
+    }
+
+    fn hear_ulpdu(&mut self, meanwhile: Meanwhile<'_>) -> Result<Vec<u8>, Gone> {
+        let length = self.stream.read(2, true, meanwhile)?;
+        let ulpdu = usize::from(u16::from_be_bytes([length[0], length[1]]));
+        let rest = ulpdu + mpa::padding(ulpdu) + 4;
+        let mut rest = self.stream.read(rest, false, meanwhile)?;
+        let whole = mpa::fpdu(&rest[..ulpdu], self.crc);
+        if self.crc && whole[2..] != rest[..] {
+            return Err(Gone::Nonsense("the victim's CRC is wrong".into()));
+        }
+        rest.truncate(ulpdu);
+        Ok(rest)
+    }
+}

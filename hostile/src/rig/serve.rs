@@ -1,0 +1,139 @@
+//! The real server, over the real device, on a thread of its own.
+
+use std::cell::RefCell;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nfs_binding::fs::MemoryFs;
+use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
+use rpc_transport::rdma::RdmaServer;
+use rpc_transport::{Server, ServerOptions, ServerPort, Stop};
+use verbs::Pool;
+use verbs::iwarp::{Iwarp, Options};
+
+use super::SERVER;
+use crate::{Wrong, wrong};
+
+/// The export's path.
+pub const EXPORT: &str = "/honest";
+/// For victims of silence. Long enough for a set-up on a busy machine, which another attempt
+/// follows if it was not.
+const SHORT: Duration = Duration::from_millis(1500);
+
+/// How long a server waits for its peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For a set-up frame ([`Options::setup_timeout`]).
+    pub setup: Duration,
+    /// For a call ([`ServerOptions::idle_timeout`]).
+    pub idle: Duration,
+}
+
+impl Timeouts {
+    /// No peer is ever late.
+    pub const LONG: Self = Self {
+        setup: Duration::from_secs(600),
+        idle: Duration::from_secs(600),
+    };
+    /// Peers that say nothing soon are.
+    pub const SHORT: Self = Self {
+        setup: SHORT,
+        idle: SHORT,
+    };
+
+    /// Whether it is worth waiting for them.
+    #[must_use]
+    pub fn are_short(self) -> bool {
+        self == Self::SHORT
+    }
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Served {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Where it has its memory from.
+    pub pool: Pool,
+    stop: Stop,
+    thread: Option<JoinHandle<Result<(), Wrong>>>,
+}
+
+impl Served {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub fn start(timeouts: Timeouts) -> Result<Self, Wrong> {
+        let (pool, stop) = (Pool::new(SERVER.pool), Stop::new());
+        let (ready, address) = mpsc::channel();
+        let (its_pool, its_stop) = (pool.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            let server = listen(its_pool, timeouts);
+            match server {
+                Ok((mut server, address)) => {
+                    ready.send(Ok(address)).map_err(wrong)?;
+                    server.run(&its_stop).map_err(wrong)
+                }
+                Err(error) => ready.send(Err(error)).map_err(wrong),
+            }
+        });
+        let address = address.recv().map_err(wrong)??;
+        Ok(Self {
+            address,
+            pool,
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+fn listen(pool: Pool, timeouts: Timeouts) -> Result<(Server, SocketAddr), Wrong> {
+    let export = Export {
+        path: EXPORT.to_owned(),
+        backend: Arc::new(MemoryFs::new(SERVER.files).map_err(wrong)?),
+        options: ExportOptions::default(),
+    };
+    let key = HandleKey::random().map_err(wrong)?;
+    let service = NfsServer::new(vec![export], key).map_err(wrong)?;
+    let options = ServerOptions {
+        idle_timeout: timeouts.idle,
+        ..SERVER.server()
+    };
+    let mut server = Server::new(Box::new(service), options).map_err(wrong)?;
+    let options = Options {
+        setup_timeout: timeouts.setup,
+        max_connections: SERVER.sockets,
+        ..Options::default()
+    };
+    let device = Iwarp::new(options, pool).map_err(wrong)?;
+    let mut port = RdmaServer::new(Box::new(device), SERVER.rdma());
+    let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
+    let address = port.listen(anywhere).map_err(wrong)?;
+    let port: Rc<RefCell<dyn ServerPort>> = Rc::new(RefCell::new(port));
+    server.add_port(port).map_err(wrong)?;
+    Ok((server, address))
+}
+
+impl Served {
+    /// Whether it still serves. It ends, or panics, only because of a bug.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        self.thread
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            // Whether it had ended before shows in the case in which it did.
+            drop(thread.join());
+        }
+    }
+}

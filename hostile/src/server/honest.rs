@@ -1,0 +1,189 @@
+//! What an honest server answers: the least that mounts, and one file of which any part has the same
+//! content.
+
+use crate::rig::content;
+use crate::wire::v1::{self, Header, Message, Segment};
+use crate::wire::{Reader, Xdr, rpc};
+use crate::{Wrong, wrong};
+
+/// Bytes of a READ or WRITE.
+pub const LEN: u32 = 8192;
+/// What the file's content is made from.
+pub const DATA_SEED: u32 = 7;
+
+/// A call that arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Its transport header.
+    pub header: Header,
+    /// Its RPC message.
+    pub rpc: Vec<u8>,
+    procedure: (u32, u32),
+}
+
+impl Call {
+    /// Takes a message apart.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Wrong> {
+        let strange = || wrong(format!("no call but {bytes:x?}"));
+        let Some(Message::Rpc(header, rpc)) = v1::parse(bytes) else {
+            return Err(strange());
+        };
+        let mut from = Reader(&rpc);
+        let words = [(); 6].map(|()| from.word());
+        let [
+            Some(xid),
+            Some(rpc::CALL),
+            Some(2),
+            Some(program),
+            Some(_),
+            Some(procedure),
+        ] = words
+        else {
+            return Err(strange());
+        };
+        if (xid, header.version) != (header.xid, 1) {
+            return Err(strange());
+        }
+        Ok(Self {
+            header,
+            procedure: (program, procedure),
+            rpc,
+        })
+    }
+
+    /// The first segment of all that it offers.
+    ///
+    /// # Panics
+    /// When it offers none: a mistake in a script.
+    #[must_use]
+    pub fn segment(&self) -> Segment {
+        let reads = self.header.reads.iter().map(|(_, segment)| segment);
+        let writes = self
+            .header
+            .writes
+            .iter()
+            .chain(&self.header.reply)
+            .flatten();
+        let first = reads.chain(writes).next();
+        *first.expect("a call with chunks")
+    }
+
+    /// What is right, as far as the call was honest.
+    pub(super) fn answer(&self, credits: u32) -> Answer {
+        let xid = self.header.xid;
+        let unused = |chunk: &Vec<Segment>| chunk.iter().map(|s| filled(*s, 0)).collect();
+        let mut answer = Answer {
+            places: Vec::new(),
+            header: Header {
+                credits,
+                writes: self.header.writes.iter().map(unused).collect(),
+                reply: self.header.reply.as_ref().map(unused),
+                ..v1::header(xid)
+            },
+            payload: Vec::new(),
+            invalidate: None,
+            repeat: 1,
+        };
+        let results = match self.procedure {
+            (rpc::NFS, 0) => Xdr::new(),
+            // EXPORT: no list. MNT: a handle.
+            (rpc::MOUNT, 5) => Xdr::new().word(0),
+            (rpc::MOUNT, 1) => Xdr::new().word(0).opaque(&[0xf1; 16]).word(0),
+            (rpc::NFS, 19) => Xdr::new()
+                .words(&[0, 0, LEN, LEN, 1, MOST, MOST, 1, LEN])
+                .words(&[0x7fff_ffff, 0xffff_ffff, 0, 1, 0x1b]),
+            (rpc::NFS, 6) => {
+                let data = content(DATA_SEED, LEN as usize);
+                let head = Xdr::new().words(&[0, 0, LEN, 1, LEN]);
+                match answer.header.writes.first_mut() {
+                    Some(chunk) => {
+                        place(chunk, &self.header.writes[0], &data, &mut answer.places);
+                        head
+                    }
+                    None => head.raw(&data),
+                }
+            }
+            (rpc::NFS, 7) => Xdr::new().words(&[0, 0, 0, self.count(), 2, 5, 5]),
+            // READDIR: nothing in it, and the end.
+            (rpc::NFS, 16) => Xdr::new().words(&[0, 0, 0, 0, 0, 1]),
+            _ => {
+                answer.payload = Xdr::new().words(&[xid, rpc::REPLY, 0, 0, 0, 3]).done();
+                return answer;
+            }
+        };
+        answer.payload = rpc::accepted(xid, 0, &results.done());
+        if self.procedure == (rpc::NFS, 16)
+            && let (Some(chunk), Some(offered)) = (&mut answer.header.reply, &self.header.reply)
+        {
+            let payload = std::mem::take(&mut answer.payload);
+            place(chunk, offered, &payload, &mut answer.places);
+            answer.header.procedure = v1::NOMSG;
+        }
+        answer
+    }
+
+    /// `count` of a WRITE: the last word but two.
+    fn count(&self) -> u32 {
+        let at = self.rpc.len().saturating_sub(12);
+        Reader(&self.rpc[at..]).word().unwrap_or_default()
+    }
+
+    /// Whether it is a WRITE, whose data is to be fetched.
+    pub(super) fn is_write(&self) -> bool {
+        self.procedure == (rpc::NFS, 7)
+    }
+}
+
+/// Longest WRITE, bytes.
+const MOST: u32 = 4 << 20;
+
+fn filled(segment: Segment, length: u32) -> Segment {
+    Segment { length, ..segment }
+}
+
+/// Fills a chunk, and notes what goes where.
+fn place(chunk: &mut [Segment], offered: &[Segment], data: &[u8], places: &mut Vec<Place>) {
+    let mut left = data;
+    for (segment, offered) in chunk.iter_mut().zip(offered) {
+        let (now, later) = left.split_at(left.len().min(offered.length as usize));
+        segment.length = now.len() as u32;
+        if !now.is_empty() {
+            places.push((segment.handle, segment.offset, now.to_vec()));
+        }
+        left = later;
+    }
+}
+
+/// Handle, offset, bytes.
+type Place = (u32, u64, Vec<u8>);
+
+/// An answer, to be made worse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// What RDMA Writes put where, before the reply.
+    pub places: Vec<Place>,
+    /// The transport header.
+    pub header: Header,
+    /// What follows it.
+    pub payload: Vec<u8>,
+    /// The handle to invalidate with it.
+    pub invalidate: Option<u32>,
+    /// How often it is sent.
+    pub repeat: usize,
+}
+
+/// Where `accept_stat` is in a reply with an empty verifier, and SYSTEM_ERR (RFC 5531, section 9).
+const STATUS: std::ops::Range<usize> = 20..24;
+const SYSTEM_ERR: u32 = 5;
+
+impl Answer {
+    /// Makes it one that shows when it is believed.
+    pub(super) fn poison(&mut self) {
+        for byte in self.places.iter_mut().flat_map(|(_, _, bytes)| bytes) {
+            *byte = !*byte;
+        }
+        if let Some(status) = self.payload.get_mut(STATUS) {
+            status.copy_from_slice(&SYSTEM_ERR.to_be_bytes());
+        }
+    }
+}

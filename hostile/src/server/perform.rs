@@ -1,0 +1,329 @@
+//! The hostile server's part.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Answer, Call, Case, DATA_SEED, Outcome, Step, Until};
+use crate::peer::{Heard, Peer};
+use crate::rig::content;
+use crate::stream::{Gone, Stream};
+use crate::wire::ddp::{self, ReadRequest, Untagged};
+use crate::wire::mpa::{self, Frame};
+use crate::wire::v1::Segment;
+use crate::{End, Wrong, wrong};
+
+/// Calls that mount: EXPORT, MNT, FSINFO.
+const GREETING: usize = 3;
+/// Credits that an honest server grants.
+const CREDITS: u32 = 8;
+
+/// The hostile server, between two connections or on one.
+pub(super) struct Performer<'a> {
+    pub(super) listener: &'a TcpListener,
+    pub(super) case: &'a Case,
+    /// The client has what it wanted, or never will.
+    pub(super) done: &'a AtomicBool,
+}
+
+/// A connection, and the calls on it.
+struct Scene<'a> {
+    peer: Peer,
+    done: &'a AtomicBool,
+    credits: u32,
+    earlier: Option<Call>,
+    last: Option<Call>,
+    /// Calls that have not been answered rightly.
+    owed: Vec<Call>,
+}
+
+impl Performer<'_> {
+    /// Plays the script to the first client that comes, and is honest to those that follow.
+    pub(super) fn perform(&self) -> Result<(), Wrong> {
+        let Some(mut scene) = self.accept()? else {
+            return Ok(());
+        };
+        let case = self.case;
+        if case.honest != Until::Start {
+            scene.set_up(case.honest == Until::CallWithCrc)?;
+            for _ in 0..GREETING {
+                scene.hear()?;
+                scene.answer(|_| {})?;
+            }
+        }
+        for (at, step) in case.script.iter().enumerate() {
+            let done = scene.step(step);
+            done.map_err(|what| wrong(format!("step {at}: {what}")))?;
+        }
+        if case.end == End::Lives {
+            if case.outcome == Outcome::Right {
+                scene.make_amends()?;
+            }
+            return scene.serve();
+        }
+        scene.end(case.end)?;
+        drop(scene);
+        while let Some(mut scene) = self.accept()? {
+            scene.set_up(false)?;
+            scene.serve()?;
+        }
+        Ok(())
+    }
+
+    fn accept(&self) -> Result<Option<Scene<'_>>, Wrong> {
+        let (socket, _): (TcpStream, _) = self.listener.accept().map_err(wrong)?;
+        // Whoever ends the case connects to say so.
+        if self.done.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        let stream = Stream::new(socket).map_err(wrong)?;
+        Ok(Some(Scene {
+            peer: Peer::new(stream),
+            done: self.done,
+            credits: match self.case.honest {
+                Until::Granting(credits) => credits,
+                _ => CREDITS,
+            },
+            earlier: None,
+            last: None,
+            owed: Vec::new(),
+        }))
+    }
+}
+
+impl Scene<'_> {
+    fn set_up(&mut self, crc: bool) -> Result<(), Wrong> {
+        self.hear_frame()?;
+        let mut reply = Frame::reply();
+        if crc {
+            reply.flags |= mpa::CRC;
+            self.peer.set_crc(true);
+        }
+        self.peer.stream.write(&reply.bytes());
+        Ok(())
+    }
+
+    fn hear_frame(&mut self) -> Result<(), Wrong> {
+        let going_on = || !self.done.load(Ordering::Acquire);
+        let heard = self.peer.hear_frame(mpa::REQUEST_KEY, &mut { going_on });
+        let frame = heard.map_err(wrong)?;
+        match (frame.flags, frame.revision) {
+            (mpa::ENHANCED, 2) => Ok(()),
+            _ => Err(wrong(format!("the client's frame is {frame:x?}"))),
+        }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), Wrong> {
+        match step {
+            Step::HearFrame => self.hear_frame()?,
+            Step::Frame(frame) => drop(self.peer.stream.write(&frame.bytes())),
+            Step::Bytes(bytes) => drop(self.peer.stream.write(bytes)),
+            Step::Trickle(bytes) => self.trickle(bytes),
+            Step::Hear => self.hear()?,
+            Step::HearNothing => {
+                // Its answer comes behind whatever the client has said.
+                self.peer.read(&ReadRequest {
+                    sink: 0x51,
+                    sink_offset: 0,
+                    length: 0,
+                    source: 0,
+                    source_offset: 0,
+                });
+                self.response(0)?;
+            }
+            Step::Answer(lie) => self.answer(lie)?,
+            Step::Mislead(lie) => self.answer(|answer| {
+                lie(answer);
+                answer.poison();
+            })?,
+            Step::TrickleAnswer => {
+                let answer = self.call()?.answer(self.credits);
+                let message = answer.header.with(&answer.payload);
+                let ulpdu = Untagged::send(self.peer.next_msn(), &message).ulpdu();
+                self.trickle(&mpa::fpdu(&ulpdu, false));
+                self.peer.said(1);
+                self.owed.pop();
+            }
+            Step::Segment(ulpdu) => {
+                let ulpdu = ulpdu(self.call()?);
+                self.peer.say(&ulpdu);
+            }
+            Step::Send(message) => {
+                let message = message(self.call()?);
+                self.peer.send(&message);
+            }
+            Step::Burst(count, message) => {
+                let message = message(self.call()?);
+                let (first, mut all) = (self.peer.next_msn(), Vec::new());
+                for n in 0..*count as u32 {
+                    let ulpdu = Untagged::send(first.wrapping_add(n), &message).ulpdu();
+                    all.extend(mpa::fpdu(&ulpdu, false));
+                }
+                self.peer.stream.write(&all);
+                self.peer.said(*count as u32);
+            }
+            Step::ReadAhead(times) => {
+                let request = request(self.call()?.segment());
+                for _ in 0..*times {
+                    self.peer.read(&request);
+                }
+            }
+            Step::ReadAgain(times) => {
+                let request = request(self.call()?.segment());
+                for _ in 0..*times {
+                    self.peer.read(&request);
+                    self.response(request.length as usize)?;
+                }
+            }
+            Step::Crc => self.peer.set_crc(true),
+            Step::Said(count) => self.peer.said(*count),
+            Step::SegmentOfEarlier(ulpdu) => {
+                let earlier = self.earlier.as_ref();
+                let ulpdu = ulpdu(earlier.ok_or_else(|| wrong("the script has heard one call"))?);
+                self.peer.say(&ulpdu);
+            }
+            Step::Shut => self.peer.stream.shut(),
+            Step::Abort => self.peer.stream.reset_on_close(),
+        }
+        Ok(())
+    }
+
+    fn trickle(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.peer.stream.write(&[*byte]);
+            std::thread::yield_now();
+        }
+    }
+
+    fn call(&self) -> Result<&Call, Wrong> {
+        self.last
+            .as_ref()
+            .ok_or_else(|| wrong("the script has heard no call"))
+    }
+
+    fn hear_any(&mut self) -> Result<Heard, Gone> {
+        let done = self.done;
+        self.peer.hear(&mut || !done.load(Ordering::Acquire))
+    }
+
+    fn hear(&mut self) -> Result<(), Wrong> {
+        match self.hear_any().map_err(wrong)? {
+            Heard::Message { bytes, .. } => self.take_note(&bytes),
+            other => Err(wrong(format!("no call but {other:x?}"))),
+        }
+    }
+
+    fn take_note(&mut self, message: &[u8]) -> Result<(), Wrong> {
+        let call = Call::parse(message)?;
+        self.owed.push(call.clone());
+        self.earlier = self.last.replace(call);
+        Ok(())
+    }
+
+    /// Answers rightly what has not been.
+    fn make_amends(&mut self) -> Result<(), Wrong> {
+        for call in std::mem::take(&mut self.owed) {
+            self.last = Some(call);
+            self.answer(|_| {})?;
+        }
+        Ok(())
+    }
+
+    /// Answers the last call, fetching its data first.
+    fn answer(&mut self, lie: impl Fn(&mut Answer)) -> Result<(), Wrong> {
+        let call = self.call()?.clone();
+        if call.is_write() {
+            let mut data = Vec::new();
+            for (_, segment) in &call.header.reads {
+                self.peer.read(&request(*segment));
+                data.extend(self.response(segment.length as usize)?);
+            }
+            if data != content(DATA_SEED, data.len()) {
+                return Err(wrong("the client wrote other data than it was to"));
+            }
+        }
+        let mut answer = call.answer(self.credits);
+        let right = answer.clone();
+        lie(&mut answer);
+        // Whatever else is wrong with it, it answers the call.
+        let told = |answer: &Answer| (answer.header.clone(), answer.payload.clone());
+        if answer.places == right.places && told(&answer) == told(&right) {
+            self.owed.retain(|owed| *owed != call);
+        }
+        for (stag, offset, bytes) in &answer.places {
+            self.peer.write(*stag, *offset, bytes);
+        }
+        let message = answer.header.with(&answer.payload);
+        for _ in 0..answer.repeat {
+            match answer.invalidate {
+                Some(stag) => self.peer.send_as(ddp::SEND_INVALIDATE, stag, &message),
+                None => self.peer.send(&message),
+            }
+        }
+        Ok(())
+    }
+
+    /// The Read Response of so many bytes.
+    fn response(&mut self, len: usize) -> Result<Vec<u8>, Wrong> {
+        let mut data = Vec::new();
+        loop {
+            match self.hear_any().map_err(wrong)? {
+                Heard::Response { payload, last, .. } => {
+                    data.extend(payload);
+                    if last && data.len() == len {
+                        return Ok(data);
+                    }
+                    if last {
+                        return Err(wrong(format!("{} of {len} bytes came", data.len())));
+                    }
+                }
+                other => return Err(wrong(format!("no response but {other:x?}"))),
+            }
+        }
+    }
+
+    /// Is honest until the client goes.
+    fn serve(&mut self) -> Result<(), Wrong> {
+        loop {
+            match self.hear_any() {
+                Ok(Heard::Message { bytes, .. }) => {
+                    self.take_note(&bytes)?;
+                    self.answer(|_| {})?;
+                }
+                Ok(other) => return Err(wrong(format!("heard {other:x?}"))),
+                Err(Gone::Nonsense(what)) => return Err(wrong(what)),
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    fn end(&mut self, end: End) -> Result<(), Wrong> {
+        let expected = match end {
+            End::Left | End::Lives => return Ok(()),
+            End::Closed => Gone::Closed,
+            End::Reset => Gone::Reset,
+            End::Terminate(code) => loop {
+                match self.hear_any() {
+                    // What was on its way.
+                    Ok(Heard::Response { .. } | Heard::Message { .. }) => {}
+                    Ok(Heard::Terminate(heard)) if heard == code => break Gone::Closed,
+                    other => return Err(wrong(format!("not {code:?} but {other:x?}"))),
+                }
+            },
+        };
+        match self.hear_any() {
+            Err(gone) if gone == expected => Ok(()),
+            other => Err(wrong(format!("not {expected:?} but {other:x?}"))),
+        }
+    }
+}
+
+/// Reads all of a segment.
+fn request(segment: Segment) -> ReadRequest {
+    ReadRequest {
+        sink: 0x51,
+        sink_offset: 0,
+        length: segment.length,
+        source: segment.handle,
+        source_offset: segment.offset,
+    }
+}

@@ -1,0 +1,186 @@
+//! The real client.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use nfs_binding::client::{Mount, MountOptions, NfsError};
+use nfs_binding::proto::{FileHandle, Stable};
+use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
+use rpc_transport::{CallError, Client, ClientOptions, ClientPort, Retry, Runtime};
+use verbs::Pool;
+use verbs::iwarp::{Iwarp, Options};
+
+use super::{Ask, Case, DATA_SEED, LEN, Outcome};
+use crate::rig::{VICTIM_POOL, content, root};
+use crate::stream::PATIENCE;
+use crate::{Wrong, wrong};
+
+/// What a client is content to wait for a server that says nothing. Long enough to mount before, on a
+/// busy machine.
+const SHORT: Duration = Duration::from_millis(1500);
+/// Likewise for a connection.
+const HASTY: Duration = Duration::from_millis(500);
+/// Longest segment: 8 KiB are two.
+const SEGMENT: u32 = 4096;
+/// Calls outstanding, and so receives less four.
+const CREDITS: u32 = 8;
+
+/// A client of the hostile server.
+pub(super) struct Victim {
+    runtime: Runtime,
+    pub(super) pool: Pool,
+    port: Rc<RefCell<RdmaClient>>,
+    client: Option<Client>,
+}
+
+impl Victim {
+    pub(super) fn new(runtime: &Runtime, case: &Case) -> Result<Self, Wrong> {
+        let pool = Pool::new(VICTIM_POOL);
+        let device = Iwarp::new(Options::default(), pool.clone()).map_err(wrong)?;
+        let mut options = RdmaClientOptions::default();
+        if case.outcome == Outcome::NoAnswer {
+            options.connect_timeout = HASTY;
+        }
+        options.common.credits = CREDITS;
+        if !matches!(case.ask, Ask::LongWrite(_)) {
+            options.common.max_segment = SEGMENT;
+        }
+        Ok(Self {
+            runtime: runtime.clone(),
+            pool,
+            port: Rc::new(RefCell::new(RdmaClient::new(Box::new(device), options))),
+            client: None,
+        })
+    }
+
+    /// Connects, mounts, and does what is asked for.
+    pub(super) fn act(&mut self, server: SocketAddr, case: &Case) -> Outcome {
+        let runtime = self.runtime.clone();
+        runtime.block_on(async {
+            match self.mounted(server, case.outcome).await {
+                Ok(mount) => act(&mount, case.ask).await,
+                Err(outcome) => outcome,
+            }
+        })
+    }
+
+    async fn mounted(&mut self, server: SocketAddr, to: Outcome) -> Result<Mount<Client>, Outcome> {
+        let port: Rc<RefCell<dyn ClientPort>> = self.port.clone();
+        let mut options = ClientOptions {
+            credential: root(),
+            timeout: PATIENCE,
+            retry: Retry::Soft { retransmissions: 1 },
+            ..ClientOptions::default()
+        };
+        if to == Outcome::TimedOut {
+            options.timeout = SHORT;
+            options.retry = Retry::Soft { retransmissions: 0 };
+        }
+        let client = Client::connect(&self.runtime, server, port, options).await;
+        let client = client.map_err(|error| outcome_of(&error))?;
+        self.client = Some(client.clone());
+        let options = MountOptions {
+            readdirplus: false,
+            ..MountOptions::default()
+        };
+        let attached = Mount::attach(client.clone(), client, b"/hostile", &options).await;
+        let (mount, _) = attached.map_err(|error| outcome(&error))?;
+        Ok(mount)
+    }
+
+    /// Connections that were made again.
+    pub(super) fn reconnects(&self) -> u64 {
+        self.client
+            .as_ref()
+            .map_or(0, |client| client.stats().reconnects)
+    }
+
+    /// A round trip on whatever connection there is.
+    pub(super) fn null(&self) -> Result<(), Wrong> {
+        let Some(client) = &self.client else {
+            return Err(wrong("there is no client"));
+        };
+        let nfs = nfs_binding::client::Nfs3::new(client);
+        let null = self.runtime.block_on(nfs.null(&()));
+        null.map_err(|error| wrong(format!("the victim's NULL: {error}")))
+    }
+
+    /// Registrations that nobody has ended. Only of use while no connection has.
+    pub(super) fn registered(&self) -> u64 {
+        let counters = self.port.borrow().counters();
+        counters.registrations - counters.local_invalidations - counters.remote_invalidations
+    }
+}
+
+async fn act(mount: &Mount<Client>, ask: Ask) -> Outcome {
+    let Some(file) = FileHandle::new(&[0xf1; 16]) else {
+        return Outcome::Protocol;
+    };
+    let at = b"file".as_slice();
+    let result = match ask {
+        Ask::Null => match mount.nfs().null(&()).await {
+            Ok(()) => Ok(()),
+            Err(error) => return outcome_of(&error),
+        },
+        Ask::Nulls(count) => return nulls(mount, count).await,
+        Ask::Read => match mount.read(file, 0, LEN, at).await {
+            Ok(read) if read.data.0[..] != content(DATA_SEED, LEN as usize) => {
+                return Outcome::Nonsense;
+            }
+            other => other.map(drop),
+        },
+        Ask::Write => write(mount, file, LEN).await,
+        Ask::LongWrite(len) => write(mount, file, len).await,
+        Ask::List => mount.list_all(file, at).await.map(drop),
+    };
+    result.map_or_else(|error| outcome(&error), |()| Outcome::Right)
+}
+
+async fn write(mount: &Mount<Client>, file: FileHandle, len: u32) -> Result<(), NfsError> {
+    let data: Bytes = content(DATA_SEED, len as usize).into();
+    let written = mount.write(file, 0, data, Stable::FileSync, b"file".as_slice());
+    written.await.map(drop)
+}
+
+async fn nulls(mount: &Mount<Client>, count: usize) -> Outcome {
+    // All are sent, as far as credits go, before the first is waited for.
+    let calls: Vec<_> = (0..count).map(|_| mount.nfs().rpc().call(null())).collect();
+    for call in calls {
+        if let Err(error) = call.await {
+            return outcome_of(&error);
+        }
+    }
+    Outcome::Right
+}
+
+fn null() -> rpc_transport::Call {
+    rpc_transport::Call {
+        prog: nfs_binding::proto::NFS_PROGRAM,
+        vers: nfs_binding::proto::NFS_VERSION,
+        proc: 0,
+        args: onc_rpc::Message::default(),
+        reply: rpc_transport::ReplyRoom::default(),
+    }
+}
+
+fn outcome(error: &NfsError) -> Outcome {
+    match error {
+        NfsError::Status { status, .. } => Outcome::Status(status.0),
+        NfsError::Call { source, .. } => outcome_of(source),
+        _ => Outcome::Nonsense,
+    }
+}
+
+fn outcome_of(error: &CallError) -> Outcome {
+    match error {
+        CallError::TimedOut { .. } => Outcome::TimedOut,
+        CallError::Connect { .. } => Outcome::NoConnection,
+        CallError::Unanswered { .. } => Outcome::Unanswered,
+        CallError::Refused(_) => Outcome::Refused,
+        CallError::Chunk(_) => Outcome::Chunk,
+        _ => Outcome::Protocol,
+    }
+}

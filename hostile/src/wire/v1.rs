@@ -1,0 +1,160 @@
+//! RPC-over-RDMA version 1 headers (RFC 8166, section 4).
+
+use super::{Reader, Xdr};
+
+/// `rdma_proc` RDMA_MSG.
+pub const MSG: u32 = 0;
+/// `rdma_proc` RDMA_NOMSG.
+pub const NOMSG: u32 = 1;
+/// `rdma_proc` RDMA_MSGP.
+pub const MSGP: u32 = 2;
+/// `rdma_proc` RDMA_DONE.
+pub const DONE: u32 = 3;
+/// `rdma_proc` RDMA_ERROR.
+pub const ERROR: u32 = 4;
+/// `rdma_err` ERR_VERS.
+pub const ERR_VERS: u32 = 1;
+/// `rdma_err` ERR_CHUNK.
+pub const ERR_CHUNK: u32 = 2;
+
+/// A segment (`xdr_rdma_segment`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Handle.
+    pub handle: u32,
+    /// Bytes.
+    pub length: u32,
+    /// Offset.
+    pub offset: u64,
+}
+
+/// A segment of a peer's own making.
+#[must_use]
+pub fn segment(handle: u32, length: u32, offset: u64) -> Segment {
+    Segment {
+        handle,
+        length,
+        offset,
+    }
+}
+
+/// A transport header with chunk lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// `rdma_xid`.
+    pub xid: u32,
+    /// `rdma_vers`.
+    pub version: u32,
+    /// `rdma_credit`.
+    pub credits: u32,
+    /// `rdma_proc`.
+    pub procedure: u32,
+    /// Read list: positions and segments.
+    pub reads: Vec<(u32, Segment)>,
+    /// Write list.
+    pub writes: Vec<Vec<Segment>>,
+    /// Reply chunk.
+    pub reply: Option<Vec<Segment>>,
+}
+
+/// RDMA_MSG without chunks.
+#[must_use]
+pub fn header(xid: u32) -> Header {
+    Header {
+        xid,
+        version: 1,
+        credits: 8,
+        procedure: MSG,
+        reads: Vec::new(),
+        writes: Vec::new(),
+        reply: None,
+    }
+}
+
+fn put(out: Xdr, segment: &Segment) -> Xdr {
+    let out = out.word(segment.handle).word(segment.length);
+    out.long(segment.offset)
+}
+
+fn put_chunk(out: Xdr, chunk: &[Segment]) -> Xdr {
+    chunk.iter().fold(out.word(chunk.len() as u32), put)
+}
+
+impl Header {
+    /// The header, and what follows it.
+    #[must_use]
+    pub fn with(&self, payload: &[u8]) -> Vec<u8> {
+        let mut out = Xdr::new().words(&[self.xid, self.version, self.credits, self.procedure]);
+        for (position, segment) in &self.reads {
+            out = put(out.word(1).word(*position), segment);
+        }
+        out = out.word(0);
+        for chunk in &self.writes {
+            out = put_chunk(out.word(1), chunk);
+        }
+        out = out.word(0);
+        out = match &self.reply {
+            None => out.word(0),
+            Some(chunk) => put_chunk(out.word(1), chunk),
+        };
+        out.raw(payload).done()
+    }
+}
+
+/// RDMA_ERROR, with the words that follow the procedure.
+#[must_use]
+pub fn error(xid: u32, version: u32, words: &[u32]) -> Vec<u8> {
+    let out = Xdr::new().words(&[xid, version, 8, ERROR]);
+    out.words(words).done()
+}
+
+/// A message that arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// With chunk lists.
+    Rpc(Header, Vec<u8>),
+    /// RDMA_ERROR: XID, version, and what follows the procedure.
+    Error(u32, u32, Vec<u32>),
+}
+
+/// Takes a message apart. Nothing: it is none that an honest peer sends.
+#[must_use]
+pub fn parse(message: &[u8]) -> Option<Message> {
+    let mut from = Reader(message);
+    let (xid, version) = (from.word()?, from.word()?);
+    let (credits, procedure) = (from.word()?, from.word()?);
+    if procedure == ERROR {
+        let words = std::iter::from_fn(|| from.word()).collect();
+        return Some(Message::Error(xid, version, words));
+    }
+    let mut header = Header {
+        version,
+        credits,
+        procedure,
+        ..header(xid)
+    };
+    while from.word()? == 1 {
+        let position = from.word()?;
+        header.reads.push((position, take(&mut from)?));
+    }
+    while from.word()? == 1 {
+        header.writes.push(take_chunk(&mut from)?);
+    }
+    if from.word()? == 1 {
+        header.reply = Some(take_chunk(&mut from)?);
+    }
+    (procedure <= NOMSG).then(|| Message::Rpc(header, from.0.to_vec()))
+}
+
+fn take(from: &mut Reader<'_>) -> Option<Segment> {
+    Some(Segment {
+        handle: from.word()?,
+        length: from.word()?,
+        offset: from.long()?,
+    })
+}
+
+fn take_chunk(from: &mut Reader<'_>) -> Option<Vec<Segment>> {
+    let count = from.word()?;
+    (0..count).map(|_| take(from)).collect()
+}

@@ -1,0 +1,134 @@
+//! Every case of every table. `cargo test -p hostile -- TEXT` runs those whose names have the text in
+//! them; `-- --list` only says which there are.
+
+#![allow(clippy::print_stdout, reason = "it is its own harness")]
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use hostile::cases::{Case, TABLES, Table};
+use hostile::rig::{Rig, SERVER};
+use hostile::{Wrong, client, server, wrong};
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+/// The fewest cases that there must be.
+const FEWEST: usize = 100;
+
+/// What was seen so far.
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: Vec<String>,
+    /// The most that this process had allocated, and in which case.
+    highest: (usize, String),
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let list = args.iter().any(|arg| arg == "--list");
+    let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    let is_wanted =
+        |name: &str| wanted.is_empty() || wanted.iter().any(|text| name.contains(*text));
+    let (started, mut tally) = (Instant::now(), Tally::default());
+    for table in &TABLES {
+        if list {
+            for case in (table.cases)(&[0; 32]) {
+                println!("{}: test", name(table, &case));
+            }
+        } else if let Err(what) = run(table, &is_wanted, &mut tally) {
+            tally.failed.push(format!("{}: {what}", table.name));
+        }
+    }
+    if list {
+        return ExitCode::SUCCESS;
+    }
+    let count = tally.passed + tally.failed.len();
+    if wanted.is_empty() && count < FEWEST {
+        tally.failed.push(format!("only {count} cases"));
+    }
+    for failed in &tally.failed {
+        println!("FAILED {failed}");
+    }
+    println!(
+        "hostile peers: {} cases passed, {} failed, in {:.1} s",
+        tally.passed,
+        tally.failed.len(),
+        started.elapsed().as_secs_f64()
+    );
+    println!("memory bound: {}", SERVER.explain());
+    println!(
+        "highest seen: {:.1} MiB, in \"{}\"",
+        mib(tally.highest.0),
+        tally.highest.1
+    );
+    match tally.failed.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+fn name(table: &Table, case: &Case) -> String {
+    format!("{}: {} ({})", table.name, case.name(), case.section())
+}
+
+fn mib(bytes: usize) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// Runs what is wanted of a table, against one server.
+fn run(table: &Table, is_wanted: &dyn Fn(&str) -> bool, tally: &mut Tally) -> Result<(), Wrong> {
+    let mut rig = Rig::start(table.timeouts)?;
+    let mut cases = (table.cases)(&rig.bystander.file());
+    for at in 0..cases.len() {
+        let case = &cases[at];
+        let name = name(table, case);
+        if !is_wanted(&name) {
+            continue;
+        }
+        let before = MEMORY.current_usage();
+        MEMORY.reset_peak_usage();
+        let started = Instant::now();
+        let ended = match case {
+            Case::Client(case) => client::run(case, &mut rig),
+            Case::Server(case) => server::run(case, &mut rig),
+        };
+        let peak = MEMORY.peak_usage();
+        if peak > tally.highest.0 {
+            tally.highest = (peak, name.clone());
+        }
+        match ended.and_then(|()| within(peak, peak.saturating_sub(before), case.growth())) {
+            Ok(()) => {
+                tally.passed += 1;
+                let (took, grew) = (started.elapsed().as_millis(), (peak - before) >> 10);
+                println!("ok     {name}: {took} ms, {grew} KiB");
+            }
+            Err(what) => {
+                println!("FAILED {name}: {what}");
+                tally.failed.push(name);
+                // What one case has left must not be blamed on the next.
+                rig = Rig::start(table.timeouts)?;
+                cases = (table.cases)(&rig.bystander.file());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Memory: of the whole process, and what the case added to it.
+fn within(peak: usize, grew: usize, may_grow: usize) -> Result<(), Wrong> {
+    let bound = SERVER.bound();
+    if peak > bound {
+        return Err(wrong(format!(
+            "{peak} bytes allocated, the bound is {bound}"
+        )));
+    }
+    if grew > may_grow {
+        return Err(wrong(format!(
+            "it cost {grew} bytes, and may cost {may_grow}"
+        )));
+    }
+    Ok(())
+}
