@@ -6,114 +6,25 @@ use bytes::Bytes;
 use quickcheck::{Arbitrary, Gen, quickcheck};
 use smallvec::SmallVec;
 
-use super::endpoint::{Agreement, Blame, Endpoint, Limits, Out};
-use super::fault::Ending;
-use super::transmit::Slices;
-use crate::{
-    Buf, Counters, Event, Pool, QpId, Region, RemoteSegment, SendWr, Success, WorkError, WrId,
-};
+use super::harness::{SetUp, Side};
+use crate::{Event, Region, RemoteSegment, SendWr, Success, WorkError, WrId};
 
 const REGION: usize = 3000;
 const RECEIVE: usize = 1200;
 
-struct Side {
-    endpoint: Endpoint,
-    events: VecDeque<Event>,
-    counters: Counters,
-    pool: Pool,
-    /// Receives posted.
-    receives: usize,
+fn receive(side: &mut Side, id: u64) {
+    let buf = side.buf(RECEIVE, 0);
+    side.receive(id, buf).unwrap();
 }
 
-impl Side {
-    fn new(agreement: &Agreement, max_ulpdu: usize) -> Self {
-        let limits = Limits {
-            send_wr: 1 << 10,
-            recv_wr: 1 << 10,
-            gather: 8,
-        };
-        let mut endpoint = Endpoint::new(QpId(1), limits);
-        endpoint.start(agreement, max_ulpdu);
-        Self {
-            endpoint,
-            events: VecDeque::new(),
-            counters: Counters::default(),
-            pool: Pool::new(1 << 26),
-            receives: 0,
-        }
-    }
-
-    fn buf(&self, len: usize, fill: u8) -> Buf {
-        let mut buf = self.pool.alloc(len).unwrap();
-        buf.fill(fill);
-        buf
-    }
-
-    fn receive(&mut self, id: u64) {
-        let buf = self.buf(RECEIVE, 0);
-        let posted = self.endpoint.post_receive(WrId(id), buf);
-        posted.map_err(|(error, _)| error).unwrap();
-        self.receives += 1;
-    }
-
-    fn post(&mut self, id: u64, wr: SendWr) {
-        let posted = self
-            .endpoint
-            .post_send(WrId(id), wr, true, &mut self.counters);
-        posted.map_err(|(error, _)| error).unwrap();
-    }
-
-    /// Bytes to send, at most `most`.
-    fn take(&mut self, most: usize) -> Vec<u8> {
-        let mut out = Out {
-            events: &mut self.events,
-            counters: &mut self.counters,
-        };
-        let mut bytes = Vec::new();
-        {
-            let mut slices = Slices::new();
-            self.endpoint.gather(&mut slices, &mut out).unwrap();
-            for slice in &slices {
-                bytes.extend_from_slice(slice);
-            }
-        }
-        bytes.truncate(most);
-        self.endpoint.sent(bytes.len(), &mut out);
-        bytes
-    }
-
-    /// Receives bytes; false at the end of the stream.
-    fn put(&mut self, mut bytes: &[u8]) -> Result<(), Ending> {
-        let mut out = Out {
-            events: &mut self.events,
-            counters: &mut self.counters,
-        };
-        while !bytes.is_empty() {
-            let mut n = 0;
-            for buffer in &mut self.endpoint.buffers()? {
-                let now = bytes.len().min(buffer.len());
-                buffer[..now].copy_from_slice(&bytes[..now]);
-                bytes = &bytes[now..];
-                n += now;
-            }
-            assert!(n > 0, "no room for more");
-            self.endpoint.received(n, &mut out)?;
-        }
-        Ok(())
-    }
-
-    fn end(&mut self) -> Vec<WorkError> {
-        let mut out = Out {
-            events: &mut self.events,
-            counters: &mut self.counters,
-        };
-        self.endpoint.end(&Blame::Nobody, &mut out);
-        let errors = self.events.drain(..).filter_map(|event| match event {
-            Event::Completion(completion) => completion.result.err().map(|failed| failed.error),
-            _ => None,
-        });
-        errors.collect()
-    }
+/// Ends the stream, if it has not ended, and says what failed by it.
+fn failures(side: &mut Side) -> Vec<WorkError> {
+    side.end();
+    let errors = side.events.drain(..).filter_map(|event| match event {
+        Event::Completion(completion) => completion.result.err().map(|failed| failed.error),
+        _ => None,
+    });
+    errors.collect()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -166,25 +77,23 @@ struct Model {
 
 impl Model {
     fn new(crc: bool, reads: usize, max_ulpdu: usize) -> Self {
-        let agreement = |wait_for_peer| Agreement {
-            crc,
-            inbound_reads: reads,
-            outbound_reads: reads,
-            empty_rtr: false,
-            wait_for_peer,
+        let side = |wait_for_peer| {
+            let set_up = SetUp {
+                crc,
+                reads,
+                wait_for_peer,
+                empty_rtr: false,
+                max_ulpdu,
+            };
+            Side::new(&set_up, 1 << 26)
         };
-        let one = Side::new(&agreement(false), max_ulpdu);
-        let mut two = Side::new(&agreement(true), max_ulpdu);
+        let (one, mut two) = (side(false), side(true));
         let data: Vec<u8> = (0..REGION).map(|i| (i * 31 + i / 256) as u8).collect();
         let target = Region::RemoteWrite(two.buf(REGION, 0));
-        let target = two.endpoint.register(target).map_err(|_| ()).unwrap();
+        let target = two.register(target);
         let mut source = two.buf(REGION, 0);
         source.copy_from_slice(&data);
-        let source = two
-            .endpoint
-            .register(Region::RemoteRead(source.freeze()))
-            .map_err(|_| ())
-            .unwrap();
+        let source = two.register(Region::RemoteRead(source.freeze()));
         Self {
             one,
             two,
@@ -203,7 +112,7 @@ impl Model {
         let id = self.posted;
         match step {
             Step::Send(len) => {
-                self.two.receive(id);
+                receive(&mut self.two, id);
                 let buf = self.one.buf(len, id as u8);
                 self.sent.push_back(buf.to_vec());
                 let bytes = buf.freeze();
@@ -212,7 +121,7 @@ impl Model {
                     gather,
                     invalidate: None,
                 };
-                self.one.post(id, wr);
+                self.one.post(id, wr).unwrap();
             }
             Step::Write { at, len } => {
                 self.written[at..at + len].fill(Some(id as u8));
@@ -222,7 +131,7 @@ impl Model {
                     stag: self.target.stag,
                     offset: self.target.offset + at as u64,
                 };
-                self.one.post(id, wr);
+                self.one.post(id, wr).unwrap();
             }
             Step::Read { at, len } => {
                 self.expected
@@ -232,18 +141,18 @@ impl Model {
                     stag: self.source.stag,
                     offset: self.source.offset + at as u64,
                 };
-                self.one.post(id, wr);
+                self.one.post(id, wr).unwrap();
             }
             Step::Pass { forth, most } => {
                 if forth && most % 5 == 0 {
                     // The path's MSS changes now and then.
-                    self.one.endpoint.set_max_ulpdu(128 + most);
+                    self.one.set_max_ulpdu(128 + most);
                 }
                 let (from, to) = match forth {
                     true => (&mut self.one, &mut self.two),
                     false => (&mut self.two, &mut self.one),
                 };
-                let bytes = from.take(most);
+                let bytes = from.take(most).unwrap();
                 to.put(&bytes).unwrap();
             }
         }
@@ -277,9 +186,9 @@ impl Model {
 
     fn finish(mut self) {
         loop {
-            let forth = self.one.take(usize::MAX);
+            let forth = self.one.take(usize::MAX).unwrap();
             self.two.put(&forth).unwrap();
-            let back = self.two.take(usize::MAX);
+            let back = self.two.take(usize::MAX).unwrap();
             self.one.put(&back).unwrap();
             self.check();
             if forth.is_empty() && back.is_empty() {
@@ -290,8 +199,8 @@ impl Model {
             self.expected.is_empty() && self.sent.is_empty(),
             "something is missing"
         );
-        assert!(self.one.end().is_empty() && self.two.end().is_empty());
-        match self.two.endpoint.reclaim(self.target.stag) {
+        assert!(failures(&mut self.one).is_empty() && failures(&mut self.two).is_empty());
+        match self.two.reclaim(self.target.stag) {
             Ok(Region::RemoteWrite(buf)) => {
                 let mut bytes = buf.iter().zip(&self.written);
                 assert!(bytes.all(|(is, written)| written.is_none_or(|byte| *is == byte)));
@@ -323,7 +232,7 @@ quickcheck! {
         for step in steps.into_iter().filter(|step| !matches!(step, Step::Pass { .. })) {
             model.step(step);
         }
-        let mut bytes = model.one.take(usize::MAX);
+        let mut bytes = model.one.take(usize::MAX).unwrap();
         let harmless = flips.is_empty() || bytes.is_empty();
         for (at, bit) in flips {
             if !bytes.is_empty() {
@@ -343,7 +252,7 @@ quickcheck! {
     fn any_bytes_do_no_harm(pieces: Vec<Vec<u8>>, crc: bool) -> bool {
         let mut model = Model::new(crc, 3, 700);
         for id in 0..4 {
-            model.two.receive(id);
+            receive(&mut model.two, id);
         }
         let mut result = Ok(());
         for piece in &pieces {
@@ -355,7 +264,7 @@ quickcheck! {
 
 /// Every receive ends exactly once, and all memory comes back, whatever happened.
 fn accounted(mut model: Model) -> bool {
-    let failed = model.two.end().len();
+    let failed = failures(&mut model.two).len();
     let ended = model.two.counters.receives as usize + failed == model.two.receives;
     let pools = [model.one.pool.clone(), model.two.pool.clone()];
     drop(model);

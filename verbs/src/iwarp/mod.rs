@@ -29,6 +29,9 @@ mod fault;
 #[cfg(test)]
 mod fuzz;
 mod handshake;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod harness;
 mod inbound;
 mod manager;
 mod memory;
