@@ -11,6 +11,7 @@ fn is_after_section(name: &str) -> bool {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "reads the sources")]
 fn the_list_of_requirements_and_the_tests_agree() {
     let list = names::List {
         folder: "v1",

@@ -438,6 +438,27 @@ mod tests {
         assert_eq!(pool.in_use(), 0);
     }
 
+    #[test]
+    fn memory_goes_round_between_threads() {
+        let pool = Pool::new(1 << 20);
+        let (give, take) = std::sync::mpsc::channel::<Bytes>();
+        let reader = std::thread::spawn(move || {
+            let sum = |bytes: Bytes| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+            take.into_iter().map(sum).sum::<u64>()
+        });
+        for n in 0..20 {
+            let mut left = pool.alloc(100).unwrap();
+            let mut right = left.split_off(40);
+            left.fill(n);
+            right.fill(1);
+            give.send(left.freeze()).unwrap();
+            give.send(right.freeze()).unwrap();
+        }
+        drop(give);
+        assert_eq!(reader.join().unwrap(), 40 * 190 + 20 * 60);
+        assert_eq!(pool.in_use(), 0);
+    }
+
     /// Notes what it is told, and refuses what is longer than `most`.
     #[derive(Default)]
     struct Notes {
