@@ -1,0 +1,54 @@
+//! What holds of the chunk lists of a header, whatever its version.
+
+use onc_rpc::padded;
+use rpcrdma_v1::{CallChunks, Chunks, chunk_len, limits};
+
+/// The longest call that is taken.
+pub(crate) const MAX_CALL: u64 = 1 << 20;
+
+/// What decoding may hold: the lists grow by doubling, and a write chunk takes more room than its
+/// 8 bytes on the wire.
+pub(crate) const fn most(len: usize) -> usize {
+    1024 + 16 * len
+}
+
+pub(crate) fn within_limits(chunks: &Chunks) {
+    assert!(chunks.reads.len() <= limits::MAX_READ_SEGMENTS);
+    assert!(chunks.writes.len() <= limits::MAX_WRITE_CHUNKS);
+    let lists = chunks.writes.iter().chain(&chunks.reply);
+    assert!(
+        lists
+            .into_iter()
+            .all(|chunk| chunk.len() <= limits::MAX_CHUNK_SEGMENTS)
+    );
+}
+
+/// What a call makes a responder fetch is bounded, and has a place each.
+pub(crate) fn fetchable(call: &CallChunks) {
+    let mut end = 0;
+    for chunk in &call.items {
+        let position = u64::from(chunk.position);
+        assert!(
+            position >= end && position > 0 && position % 4 == 0,
+            "places overlap"
+        );
+        end = position + padded(u64::from(chunk.length));
+    }
+    for chunk in call.payload.iter().chain(&call.items) {
+        assert_eq!(chunk_len(&chunk.segments), u64::from(chunk.length));
+        for segment in &chunk.segments {
+            assert!(segment.length > 0);
+            assert!(
+                segment
+                    .offset
+                    .checked_add(u64::from(segment.length))
+                    .is_some()
+            );
+        }
+    }
+    // What it makes the responder fetch is bounded, and with it the whole message.
+    assert!(
+        call.read_len() + 3 * call.items.len() as u64 <= MAX_CALL + 3 * call.items.len() as u64
+    );
+    assert!(end <= MAX_CALL);
+}

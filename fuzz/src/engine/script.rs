@@ -1,0 +1,118 @@
+//! What a script says: events, in the order in which they happen.
+
+use arbitrary::Arbitrary;
+
+/// A run.
+#[derive(Arbitrary, Debug)]
+pub struct Script {
+    /// The client sends, or the server answers, what it should not.
+    pub(super) client_lies: bool,
+    pub(super) server_lies: bool,
+    pub(super) remote_invalidation: bool,
+    pub(super) client_credits: u8,
+    pub(super) server_credits: u8,
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Arbitrary, Debug)]
+pub(super) enum Event {
+    Submit {
+        words: u8,
+        items: [Length; 2],
+        room: Room,
+    },
+    Cancel(u8),
+    /// A device completes one of what it was asked for.
+    Registered {
+        which: u8,
+        fails: u8,
+    },
+    Invalidated(u8),
+    ReadDone(u8),
+    /// The next thing takes effect at the other side.
+    ToResponder,
+    ToRequester,
+    Answer {
+        which: u8,
+        how: Answer,
+    },
+    /// The pools are short of memory, or no more; and somebody looks again.
+    Ballast {
+        client: bool,
+        kib: u8,
+    },
+    Retry,
+    /// Lies.
+    Tamper {
+        to_responder: bool,
+        at: u8,
+        bits: u8,
+    },
+    Repeat {
+        to_responder: bool,
+    },
+    Call(LyingCall),
+    Reply(LyingReply),
+    Noise {
+        to_responder: bool,
+        bytes: [u8; 20],
+        len: u8,
+    },
+}
+
+#[derive(Arbitrary, Debug, Clone, Copy)]
+pub(super) enum Length {
+    None,
+    Short(u8),
+    Long(u8),
+}
+
+#[derive(Arbitrary, Debug)]
+pub(super) enum Room {
+    Right,
+    Small,
+    Other { words: u8, item: u16 },
+}
+
+#[derive(Arbitrary, Debug)]
+pub(super) enum Answer {
+    Echo,
+    Nothing,
+    Longer(u8),
+    Unasked(u16),
+}
+
+#[derive(Arbitrary, Debug)]
+pub(super) struct LyingCall {
+    pub(super) xid: u8,
+    pub(super) credits: u8,
+    pub(super) long: bool,
+    pub(super) reads: [(u8, u16); 2],
+    pub(super) writes: [u16; 2],
+    pub(super) reply: u16,
+    pub(super) payload: u8,
+}
+
+#[derive(Arbitrary, Debug)]
+pub(super) struct LyingReply {
+    /// Which of the calls, and whether its XID is changed.
+    pub(super) which: u8,
+    pub(super) other: u8,
+    pub(super) credits: u8,
+    pub(super) long: bool,
+    pub(super) error: u8,
+    pub(super) lengths: [u16; 3],
+    pub(super) more: u8,
+    pub(super) payload: u8,
+    pub(super) invalidate: u8,
+}
+
+impl Length {
+    pub(super) fn bytes(self) -> Option<usize> {
+        match self {
+            Self::None => None,
+            Self::Short(len) => Some(usize::from(len)),
+            Self::Long(len) => Some(8 * usize::from(len)),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What the fuzz targets check, one module for each target.
+//!
+//! Decoders: whatever arrives, decoding ends, takes no more memory than the input justifies, and
+//! what was decoded is encoded as it came. State machines: whatever happens in whatever order,
+//! every call and every work request ends once, and nothing stays registered.
+
+#![forbid(unsafe_code)]
+
+mod chunks;
+pub mod ddp;
+pub mod engine;
+pub mod iwarp;
+pub mod mpa;
+pub mod nfs;
+pub mod private_data;
+pub mod record;
+pub mod rpc;
+pub mod v1;
+pub mod v2;
+
+/// Runs `work`, which may hold at most `most` bytes of heap at a time.
+///
+/// # Panics
+/// When it holds more: a finding.
+pub fn within<T>(most: usize, work: impl FnOnce() -> T) -> T {
+    let mut result = None;
+    let used = allocation_counter::measure(|| result = Some(work()));
+    assert!(
+        used.bytes_max <= most as u64,
+        "{} bytes of memory for an input that justifies {most}",
+        used.bytes_max
+    );
+    result.expect("the work was done")
+}

@@ -1,0 +1,134 @@
+//! Transport headers of version 1, and what a responder and a requester make of their chunk lists
+//! (RFC 8166, sections 3.4, 3.5 and 4).
+
+use bytes::Bytes;
+use onc_rpc::padded;
+use rpcrdma_v1::{
+    Answer, Body, Chunks, ErrorBody, Header, HeaderError, Returned, Role, WriteChunk, check_call,
+    check_reply, chunk_len, fill, unused,
+};
+
+use crate::chunks::{MAX_CALL, fetchable, most, within_limits};
+
+/// The first byte chooses what a returned chunk holds; the rest is a message.
+pub fn check(data: &[u8]) {
+    let Some((&choice, bytes)) = data.split_first() else {
+        return;
+    };
+    let message = Bytes::copy_from_slice(bytes);
+    match crate::within(most(bytes.len()), || Header::decode(&message)) {
+        Ok((header, at)) => {
+            // Nothing in a header is optional, so that it can be written in one way only.
+            assert_eq!(header.encode(), message[..at]);
+            assert_eq!(header.encoded_len(), at);
+            let inline = (message.len() - at) as u64;
+            if let Body::Msg(chunks) | Body::NoMsg(chunks) = &header.body {
+                within_limits(chunks);
+                returned(header.xid, chunks, choice);
+            }
+            call(&header, inline, bytes.len());
+        }
+        Err(error) => refused(&error, bytes),
+    }
+}
+
+/// What a responder makes of it.
+fn call(header: &Header, inline: u64, len: usize) {
+    let checked = crate::within(most(len), || check_call(header.clone(), inline, MAX_CALL));
+    let call = match checked {
+        Ok(call) => call,
+        Err(violation) => {
+            assert_eq!(
+                Answer::to_violation(&violation, header.xid, Role::Requester),
+                None
+            );
+            if let Some(answer) = Answer::to_violation(&violation, header.xid, Role::Responder) {
+                assert_eq!(answer.error, ErrorBody::Chunk);
+                answered(&answer, header.xid);
+            }
+            return;
+        }
+    };
+    let long = matches!(header.body, Body::NoMsg(_));
+    assert_eq!(call.payload.is_some(), long);
+    assert!(!long || inline == 0);
+    fetchable(&call);
+}
+
+/// A responder's use of the chunks is accepted by the requester, with the same lengths; other
+/// uses are not.
+fn returned(xid: u32, offered: &Chunks, choice: u8) {
+    let used = |chunk: &WriteChunk| chunk_len(chunk).saturating_mul(u64::from(choice)) / 255;
+    let place = |chunk: &WriteChunk| {
+        let capacity = chunk_len(chunk);
+        assert!(fill(chunk, capacity + 1).is_err());
+        let filled = fill(chunk, used(chunk)).expect("it is not longer than the chunk");
+        assert_eq!(chunk_len(&filled), used(chunk));
+        filled
+    };
+    let chunks = Chunks {
+        reads: Vec::new(),
+        writes: offered.writes.iter().map(place).collect(),
+        reply: offered.reply.as_ref().map(|chunk| unused(chunk)),
+    };
+    let reply = |body| Header {
+        xid,
+        credits: 1,
+        body,
+    };
+    let lengths: Vec<u64> = offered.writes.iter().map(used).collect();
+    let checked = check_reply(&reply(Body::Msg(chunks.clone())), 4, offered);
+    let Ok(Returned::Reply { writes, long: None }) = checked else {
+        panic!("a reply as it should be: {checked:?}");
+    };
+    assert_eq!(writes[..], lengths[..]);
+
+    let Some(chunk) = &offered.reply else {
+        return;
+    };
+    let long = padded(used(chunk)).min(chunk_len(chunk)) & !3;
+    let filled = fill(chunk, long).expect("it is not longer than the chunk");
+    let chunks = Chunks {
+        reply: Some(filled),
+        ..chunks
+    };
+    let checked = check_reply(&reply(Body::NoMsg(chunks.clone())), 0, offered);
+    match checked {
+        Ok(Returned::Reply {
+            long: Some(len), ..
+        }) => assert_eq!(len, long),
+        Err(_) => assert_eq!(long, 0),
+        other => panic!("a long reply: {other:?}"),
+    }
+    // Two payloads, or one in no place.
+    assert!(check_reply(&reply(Body::Msg(chunks.clone())), 4, offered).is_err() == (long > 0));
+    let none = Chunks::default();
+    assert!(check_reply(&reply(Body::NoMsg(chunks)), 0, &none).is_err());
+}
+
+fn refused(error: &HeaderError, bytes: &[u8]) {
+    assert_eq!(error.answer(Role::Requester), None);
+    let xid = bytes.first_chunk().map(|xid| u32::from_be_bytes(*xid));
+    assert!(error.xid().is_none() || error.xid() == xid);
+    if let Some(answer) = error.answer(Role::Responder) {
+        answered(&answer, xid.expect("an answer needs an XID"));
+    }
+}
+
+/// An answer is an RDMA_ERROR of the version it answers.
+fn answered(answer: &Answer, xid: u32) {
+    let bytes = answer.encode(7);
+    assert_eq!(bytes[..4], xid.to_be_bytes());
+    match Header::decode(&bytes) {
+        Ok((header, at)) => {
+            assert_eq!((header.xid, header.credits, at), (xid, 7, bytes.len()));
+            assert_eq!(header.body, Body::Error(answer.error));
+        }
+        Err(HeaderError::Version {
+            version, is_error, ..
+        }) => {
+            assert!(is_error && version == answer.version);
+        }
+        Err(error) => panic!("an answer of ours: {error}"),
+    }
+}
