@@ -9,21 +9,47 @@ use bytes::{Bytes, BytesMut};
 use conveyance::{ChunkCounts, Limits};
 use onc_rpc::{Message, Segments};
 use quickcheck::{TestResult, quickcheck};
-use rdma_support::{data, message, open, room};
+use rdma_support::{data, message, open, reply, room};
 use rpc_transport::rdma::{
     ReadId, RegId, Requester, RequesterAction, RequesterConfig, Responder, ResponderAction,
-    ResponderConfig, header_len,
+    ResponderConfig, Version, header_len,
 };
-use rpcrdma_v1::{Body, Chunks, Header, ReadSegment, Segment, WriteChunk};
+use rpcrdma_chunks::{Chunks, ReadSegment, Segment, WriteChunk};
+use rpcrdma_v2::Direction;
 use verbs::{Buf, Pool, Region, RemoteSegment, Stag};
 
-fn limits() -> Limits {
+/// XID, credits and chunks of a message, of whichever version.
+fn decode(version: Version, bytes: &Bytes) -> (u32, u32, Option<Chunks>) {
+    match version {
+        Version::One => {
+            let (header, _) = rpcrdma_v1::Header::decode(bytes).unwrap();
+            let chunks = match header.body {
+                rpcrdma_v1::Body::Msg(chunks) | rpcrdma_v1::Body::NoMsg(chunks) => Some(chunks),
+                rpcrdma_v1::Body::Error(_) => None,
+            };
+            (header.xid, header.credits, chunks)
+        }
+        Version::Two => {
+            let (header, _) = rpcrdma_v2::Header::decode(bytes).unwrap();
+            (header.xid, header.credits, header.chunks().cloned())
+        }
+    }
+}
+
+fn version(two: bool) -> Version {
+    match two {
+        true => Version::Two,
+        false => Version::One,
+    }
+}
+
+fn limits(version: Version) -> Limits {
     Limits {
         inline_send: 1024,
         inline_receive: 1024,
         max_segment: 3000,
         max_message: 1 << 20,
-        header_len,
+        header_len: header_len(version),
     }
 }
 
@@ -36,6 +62,7 @@ enum Posted {
 /// A requester and a responder, and a network and two devices that do what they were asked to at
 /// any time that they like.
 struct Sim {
+    version: Version,
     random: u64,
     requester: Requester,
     responder: Responder,
@@ -59,21 +86,23 @@ struct Sim {
 }
 
 impl Sim {
-    fn new(seed: u64, pool: &Pool, tamper: bool) -> Self {
+    fn new(version: Version, seed: u64, pool: &Pool, tamper: bool) -> Self {
         let credits = 16;
         let pool = pool.clone();
         Self {
+            version,
             random: seed | 1,
             requester: Requester::new(RequesterConfig {
                 credits,
                 pool: pool.clone(),
             }),
             responder: Responder::new(ResponderConfig {
+                version,
                 credits: 8,
                 max_fetched: 20_000,
                 outbound_reads: 3,
                 remote_invalidation: seed.is_multiple_of(2),
-                limits: limits(),
+                limits: limits(version),
                 pool,
             }),
             memory: HashMap::new(),
@@ -154,16 +183,14 @@ impl Sim {
     fn sent(&mut self, gather: Segments) {
         let bytes = Bytes::from(gather.concat());
         assert!(bytes.len() <= 1024, "over the call inline threshold");
-        let (header, _) = Header::decode(&bytes).unwrap();
-        let (Body::Msg(chunks) | Body::NoMsg(chunks)) = &header.body else {
-            panic!("a requester sent RDMA_ERROR");
-        };
+        let (xid, _, chunks) = decode(self.version, &bytes);
+        let chunks = chunks.expect("a requester sends no error");
         let stags: Vec<Stag> = chunks.handles().map(Stag).collect();
         assert!(
             stags.iter().all(|stag| self.memory.contains_key(stag)),
             "offered, not registered"
         );
-        self.offered.insert(header.xid, stags);
+        self.offered.insert(xid, stags);
         self.in_flight += 1;
         assert!(
             self.in_flight <= self.granted.max(1),
@@ -258,8 +285,7 @@ impl Sim {
                     return false;
                 };
                 let (xid, words, items) = open(&call);
-                self.responder
-                    .reply(token, Some(message(xid, words, &items)));
+                self.responder.reply(token, Some(reply(xid, words, &items)));
             }
         }
         true
@@ -283,8 +309,7 @@ impl Sim {
             let grant = self.below(5) as u32;
             bytes[8..12].copy_from_slice(&grant.to_be_bytes());
         }
-        let (header, _) = Header::decode(&bytes.clone().freeze()).unwrap();
-        self.granted = header.credits;
+        (_, self.granted, _) = decode(self.version, &bytes.clone().freeze());
         self.in_flight -= 1;
         self.requester.received(bytes.freeze(), invalidate);
     }
@@ -300,10 +325,10 @@ fn lengths(sim: &mut Sim) -> Vec<usize> {
 quickcheck! {
     /// Whatever order things complete in: credits hold, every call ends once with its own reply,
     /// after its memory is out of reach, and nothing is left over.
-    fn every_call_ends_once_in_any_order(seed: u64, tamper: bool) -> TestResult {
+    fn every_call_ends_once_in_any_order(two: bool, seed: u64, tamper: bool) -> TestResult {
         let pool = Pool::new(1 << 26);
-        let mut sim = Sim::new(seed, &pool, tamper);
-        sim.requester.connected(limits());
+        let mut sim = Sim::new(version(two), seed, &pool, tamper);
+        sim.requester.connected(sim.version, limits(sim.version));
         let mut expected = HashMap::new();
         for xid in 1..=40 {
             for _ in 0..sim.below(8) {
@@ -338,10 +363,14 @@ quickcheck! {
 
     /// Calls are cancelled at any time, and in the end the connection is lost at any time: no
     /// cancelled call is delivered, no credit is used twice, no memory is lost.
-    fn cancelling_and_losing_the_connection_leave_nothing(seed: u64, stop: u16) -> TestResult {
+    fn cancelling_and_losing_the_connection_leave_nothing(
+        two: bool,
+        seed: u64,
+        stop: u16
+    ) -> TestResult {
         let pool = Pool::new(1 << 26);
-        let mut sim = Sim::new(seed, &pool, false);
-        sim.requester.connected(limits());
+        let mut sim = Sim::new(version(two), seed, &pool, false);
+        sim.requester.connected(sim.version, limits(sim.version));
         let mut cancelled = HashSet::new();
         for xid in 1..=30 {
             for _ in 0..sim.below(10) {
@@ -374,10 +403,14 @@ quickcheck! {
 
     /// Bytes from a peer, arbitrary or nearly right, neither break the machines nor make them take
     /// memory.
-    fn arbitrary_messages_do_no_harm(noise: Vec<u8>, flips: Vec<(u16, u8)>) -> bool {
+    fn arbitrary_messages_do_no_harm(
+        two: bool,
+        noise: Vec<u8>,
+        flips: Vec<(u16, u8)>
+    ) -> bool {
         let pool = Pool::new(1 << 20);
-        let mut sim = Sim::new(4, &pool, false);
-        sim.requester.connected(limits());
+        let mut sim = Sim::new(version(two), 4, &pool, false);
+        sim.requester.connected(sim.version, limits(sim.version));
         let items = [data(1, 4000)];
         sim.requester.submit(1, message(1, 2, &items), &room(2, &[4000]));
         while sim.calls.is_empty() {
@@ -421,7 +454,14 @@ quickcheck! {
             writes: writes.into_iter().map(chunk).collect(),
             reply: reply.map(chunk),
         };
-        let header = Header { xid: 1, credits: 1, body: Body::Msg(chunks) };
-        header.encode().len() as u64 == header_len(&counts)
+        let two = rpcrdma_v2::Header {
+            xid: 1,
+            credits: 1,
+            body: rpcrdma_v2::Body::Msg(Direction::Call, chunks.clone()),
+        };
+        let body = rpcrdma_v1::Body::Msg(chunks);
+        let one = rpcrdma_v1::Header { xid: 1, credits: 1, body };
+        one.encode().len() as u64 == header_len(Version::One)(&counts)
+            && two.encode().len() as u64 == header_len(Version::Two)(&counts)
     }
 }

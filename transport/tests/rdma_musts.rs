@@ -15,7 +15,7 @@ use rdma_support::fabric::{FakeDevice, Traffic, World, address, attributes};
 use rdma_support::{End, POOL, Pair, data, message, open, options, room};
 use rpc_transport::rdma::{
     Requester, RequesterAction, RequesterConfig, Responder, ResponderAction, ResponderConfig,
-    header_len,
+    Version, header_len,
 };
 use rpc_transport::{CallError, ReplyRoom, ServerPort};
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header, ReadSegment, Segment, WriteChunk};
@@ -30,7 +30,7 @@ fn limits() -> Limits {
         inline_receive: 4096,
         max_segment: 1 << 30,
         max_message: 1 << 20,
-        header_len,
+        header_len: header_len(Version::One),
     }
 }
 
@@ -76,7 +76,7 @@ impl Alone {
             credits,
             pool: pool.clone(),
         });
-        requester.connected(limits());
+        requester.connected(Version::One, limits());
         Self {
             requester,
             pool,
@@ -156,6 +156,7 @@ fn plain(xid: u32) -> Message {
 /// A responder alone.
 fn responder(pool: &Pool) -> Responder {
     Responder::new(ResponderConfig {
+        version: Version::One,
         credits: 4,
         max_fetched: 1 << 20,
         outbound_reads: 4,

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use conveyance::Limits;
 use onc_rpc::Message;
+use rpcrdma_negotiation::Version;
 use rpcrdma_v1::{Agreed, PrivateData};
 use verbs::{
     Completion, ConnectOptions, Counters, Device, DeviceError, Event, Poller, QpId, SendWr, Stag,
@@ -197,12 +198,12 @@ impl RdmaClient {
             inline_receive: u64::from(agreed.reply_inline),
             max_segment: max_segment(&*self.device, common.max_segment),
             max_message: u64::from(common.max_message),
-            header_len: wire::header_len,
+            header_len: wire::header_len(Version::One),
         };
         let connection = &mut self.connections[at];
         connection.up = true;
         self.met.insert(connection.remote);
-        connection.requester.connected(limits);
+        connection.requester.connected(Version::One, limits);
         self.events.push_back(ClientEvent::Up(connection.id));
         self.run(at);
     }

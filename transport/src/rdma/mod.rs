@@ -19,5 +19,6 @@ pub use client::RdmaClient;
 pub use options::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
 pub use requester::{RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters};
 pub use responder::{ReadId, Responder, ResponderAction, ResponderConfig, ResponderCounters};
+pub use rpcrdma_negotiation::Version;
 pub use server::RdmaServer;
 pub use wire::header_len;

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use conveyance::Limits;
 use onc_rpc::Message;
+use rpcrdma_negotiation::Version;
 use rpcrdma_v1::{Agreed, PrivateData};
 use verbs::{
     AcceptOptions, Completion, ConnectRequest, Counters, Device, DeviceError, Event, Poller, Pool,
@@ -192,7 +193,7 @@ impl RdmaServer {
             inline_receive: u64::from(agreed.call_inline),
             max_segment: max_segment(&*self.device, common.max_segment),
             max_message: u64::from(common.max_message),
-            header_len: wire::header_len,
+            header_len: wire::header_len(Version::One),
         };
         let capacity = attributes.max_send_wr;
         let options = AcceptOptions {
@@ -215,6 +216,7 @@ impl RdmaServer {
         }
         tracing::debug!(peer = %request.peer, ?agreed, credits, "accepted");
         let responder = Responder::new(ResponderConfig {
+            version: Version::One,
             credits,
             max_fetched: self.options.max_fetched,
             outbound_reads,

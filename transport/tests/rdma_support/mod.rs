@@ -23,15 +23,24 @@ use fabric::{FakeDevice, World, address, attributes};
 /// Pool limit of a test's devices.
 pub const POOL: usize = 1 << 30;
 
-/// A message like a call or a reply: its XID, words, and bulk items.
+/// A message like a call: its XID, words, and bulk items.
 pub fn message(xid: u32, words: usize, items: &[Bytes]) -> Message {
+    typed(xid, onc_rpc::CALL, words, items)
+}
+
+/// The same like a reply. Version 1 does not look at the difference.
+pub fn reply(xid: u32, words: usize, items: &[Bytes]) -> Message {
+    typed(xid, onc_rpc::REPLY, words, items)
+}
+
+fn typed(xid: u32, msg_type: u32, words: usize, items: &[Bytes]) -> Message {
     let mut encoder = Encoder::new();
     encoder.u32(xid);
-    encoder.u32(words as u32);
+    encoder.u32(msg_type);
+    encoder.u32((words as u32) << 8 | items.len() as u32);
     for n in 0..words {
         encoder.u32(n as u32);
     }
-    encoder.u32(items.len() as u32);
     for item in items {
         encoder.bulk(item.clone());
     }
@@ -43,12 +52,13 @@ pub fn message(xid: u32, words: usize, items: &[Bytes]) -> Message {
 pub fn open(message: &Message) -> (u32, usize, Vec<Bytes>) {
     let mut decoder = Decoder::new(message);
     let xid = decoder.u32().unwrap();
-    let words = decoder.u32().unwrap() as usize;
+    decoder.u32().unwrap();
+    let counts = decoder.u32().unwrap();
+    let words = (counts >> 8) as usize;
     for n in 0..words {
         assert_eq!(decoder.u32().unwrap(), n as u32);
     }
-    let items = decoder.u32().unwrap();
-    let items = (0..items)
+    let items = (0..counts & 0xff)
         .map(|_| decoder.bulk(u32::MAX).unwrap())
         .collect();
     assert_eq!(decoder.u32().unwrap(), 0xe0f);
@@ -282,7 +292,7 @@ impl Pair {
     pub fn echo(&mut self) {
         self.answer_with(|call| {
             let (xid, words, items) = open(call);
-            Some(message(xid, words, &items))
+            Some(reply(xid, words, &items))
         });
     }
 }

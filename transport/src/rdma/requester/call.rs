@@ -3,7 +3,9 @@
 use bytes::{Bytes, BytesMut};
 use conveyance::{CallItem, CallPayload, CallPlan};
 use onc_rpc::{BulkItem, Message, Position, Segments};
-use rpcrdma_v1::{Chunks, ReadSegment, Segment, WriteChunk};
+use rpcrdma_chunks::{Chunks, ReadSegment, Segment, WriteChunk};
+use rpcrdma_negotiation::Version;
+use rpcrdma_v2::Direction;
 use smallvec::SmallVec;
 use verbs::{Pool, PoolExhausted, Region, RemoteSegment, Stag};
 
@@ -223,7 +225,12 @@ impl Outstanding {
     }
 
     /// Makes the message to send, asking for `credits`; its header is made in `room`.
-    pub(super) fn send(&mut self, credits: u32, room: &mut BytesMut) -> Option<Segments> {
+    pub(super) fn send(
+        &mut self,
+        version: Version,
+        credits: u32,
+        room: &mut BytesMut,
+    ) -> Option<Segments> {
         let chunks = self.offered();
         let Phase::Ready(Registering {
             payload, gather, ..
@@ -232,7 +239,8 @@ impl Outstanding {
             return None;
         };
         let mut message = std::mem::take(gather);
-        let (header, chunks) = wire::encode_call(room, self.xid, credits, *payload, chunks);
+        let (header, chunks) =
+            wire::encode_call(version, room, self.xid, credits, *payload, chunks);
         message.insert(0, header);
         self.phase = Phase::Sent(chunks);
         Some(message)
@@ -260,6 +268,7 @@ impl Outstanding {
     /// What to tell the upper layer, if it waits: all memory is back.
     pub(super) fn finish(
         &mut self,
+        version: Version,
         ended: Ended,
         copied: &mut u64,
     ) -> Option<Result<Message, CallError>> {
@@ -285,7 +294,7 @@ impl Outstanding {
         });
         let message = Message::new(payload, items.collect::<SmallVec<[_; 1]>>());
         // What came inline was checked on arrival; a reply chunk can be looked into only now.
-        let checked = wire::same_xid(self.xid, &message);
+        let checked = wire::belongs(version, self.xid, Direction::Reply, &message);
         Some(match checked {
             Ok(()) => Ok(message),
             Err(error) => Err(CallError::Protocol(error.to_string())),

@@ -13,13 +13,14 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use conveyance::{Limits, ReplyNeed, Shape, plan_call};
 use onc_rpc::Message;
-use rpcrdma_v1::{ErrorBody, RequesterCredits, Returned};
+use rpcrdma_chunks::{RequesterCredits, ReturnedChunks};
+use rpcrdma_negotiation::Version;
 use slab::Slab;
 use verbs::{Region, RemoteSegment, Stag};
 
 pub use self::action::{RegId, RequesterAction, RequesterConfig, RequesterCounters};
 use self::call::{Ended, Outstanding, Phase, Prepared, Registration, prepare};
-use super::wire::{self, FromResponder};
+use super::wire::{FromResponder, PeerError, Returned};
 use crate::id_map::IdMap;
 use crate::options::HEADER_ROOM;
 use crate::{CallError, ReplyRoom};
@@ -43,6 +44,7 @@ pub struct Requester {
     config: RequesterConfig,
     /// Nothing until the connection is made.
     limits: Option<Limits>,
+    version: Version,
     credits: RequesterCredits,
     /// Every call that has a registration, or a credit.
     calls: Slab<Outstanding>,
@@ -71,6 +73,7 @@ impl Requester {
             credits: RequesterCredits::new(config.credits),
             config,
             limits: None,
+            version: Version::One,
             calls: Slab::new(),
             by_xid: IdMap::default(),
             cancelled: Vec::new(),
@@ -84,8 +87,9 @@ impl Requester {
         }
     }
 
-    /// The connection is made, with these limits.
-    pub fn connected(&mut self, limits: Limits) {
+    /// The connection is made, and speaks this version with these limits.
+    pub fn connected(&mut self, version: Version, limits: Limits) {
+        self.version = version;
         self.limits = Some(limits);
         self.pump();
     }
@@ -217,14 +221,14 @@ impl Requester {
 
     /// A message arrived. `invalidated` is the handle that its sender invalidated with it.
     pub fn received(&mut self, message: Bytes, invalidated: Option<Stag>) {
-        let reply = match FromResponder::decode(message) {
+        let reply = match FromResponder::decode(self.version, message) {
             Ok(reply) => reply,
             Err(error) => {
                 self.invalidated(None, invalidated);
                 return self.discard(&error);
             }
         };
-        let xid = reply.xid();
+        let xid = reply.xid;
         let found = self.by_xid.get(&xid).copied();
         let sent = |key: &usize| matches!(self.calls[*key].phase, Phase::Sent(_));
         let Some(key) = found.filter(sent).or_else(|| self.cancelled_call(xid)) else {
@@ -234,7 +238,7 @@ impl Requester {
             return;
         };
         self.invalidated(Some(key), invalidated);
-        let granted = reply.granted();
+        let granted = reply.granted;
         let Phase::Sent(offered) = &self.calls[key].phase else {
             return;
         };
@@ -248,7 +252,7 @@ impl Requester {
             self.cancelled.retain(|&cancelled| cancelled != key);
             self.end(key, Ended::Dropped);
         } else {
-            self.end(key, ended(returned, message));
+            self.end(key, ended(self.version, returned, message));
         }
         self.pump();
     }
@@ -324,7 +328,7 @@ impl Requester {
         if self.by_xid.get(&xid) == Some(&key) {
             self.by_xid.remove(&xid);
         }
-        match call.finish(ended, &mut self.counters.copied_bytes) {
+        match call.finish(self.version, ended, &mut self.counters.copied_bytes) {
             None => {}
             Some(Ok(message)) => {
                 self.actions
@@ -412,31 +416,37 @@ impl Requester {
         debug_assert!(taken, "a call is sent only with a credit");
         let most = &mut self.counters.most_in_flight;
         *most = self.credits.in_flight().max(*most);
-        if let Some(gather) = self.calls[key].send(self.credits.requested(), &mut self.headers) {
+        let (version, requested) = (self.version, self.credits.requested());
+        if let Some(gather) = self.calls[key].send(version, requested, &mut self.headers) {
             self.actions.push_back(RequesterAction::Send { gather });
         }
     }
 }
 
 /// What a reply means for its call.
-fn ended(returned: Returned, message: Message) -> Ended {
-    match returned {
-        Returned::Reply { writes, long } => Ended::Reply {
-            message,
-            writes,
-            long,
-        },
-        Returned::Error(ErrorBody::Chunk) => Ended::Failed(CallError::Chunk(
+fn ended(version: Version, returned: Returned, message: Message) -> Ended {
+    let error = match returned {
+        Returned::Reply(ReturnedChunks { writes, long }) => {
+            return Ended::Reply {
+                message,
+                writes,
+                long,
+            };
+        }
+        Returned::Error(error) => error,
+    };
+    Ended::Failed(match error {
+        PeerError::Chunk => CallError::Chunk(
             "the header or a chunk could not be used, or the reply was longer than the room \
              offered for it"
                 .to_owned(),
+        ),
+        PeerError::Version { low, high } => CallError::Protocol(format!(
+            "the server speaks RPC-over-RDMA versions {low} to {high}, \
+             this call was version {version}"
         )),
-        Returned::Error(ErrorBody::Version { low, high }) => {
-            Ended::Failed(CallError::Protocol(format!(
-                "the server speaks RPC-over-RDMA versions {low} to {high}, \
-                 this call was version {}",
-                wire::VERSION
-            )))
+        PeerError::Option => {
+            CallError::Protocol("the server took a call for an unknown operation".to_owned())
         }
-    }
+    })
 }

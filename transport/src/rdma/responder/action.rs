@@ -2,6 +2,7 @@
 
 use conveyance::Limits;
 use onc_rpc::{Message, Segments};
+use rpcrdma_negotiation::Version;
 use verbs::{Buf, Pool, Stag};
 
 /// An RDMA Read: which piece of which chunk of which call.
@@ -59,6 +60,8 @@ pub enum ResponderAction {
 /// What a responder is made with.
 #[derive(Clone, Debug)]
 pub struct ResponderConfig {
+    /// Version of the connection's headers.
+    pub version: Version,
     /// Credits to grant at most; receives for as many calls are posted.
     pub credits: u32,
     /// Bytes that calls which are not answered may hold in fetched chunks together. Calls beyond

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use onc_rpc::{BulkItem, Message, Position};
-use rpcrdma_v1::{ReadChunk, Segment};
+use rpcrdma_chunks::{ReadChunk, Segment};
 use smallvec::SmallVec;
 use verbs::{Buf, Pool, PoolExhausted};
 

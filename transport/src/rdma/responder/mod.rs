@@ -13,13 +13,14 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use conveyance::{Offer, Offers, Shape, plan_reply};
 use onc_rpc::{Message, Segments};
-use rpcrdma_v1::{ResponderCredits, WriteChunk};
+use rpcrdma_chunks::{ResponderCredits, WriteChunk, chunk_len};
+use rpcrdma_v2::Direction;
 use slab::Slab;
 use verbs::{Buf, Stag};
 
 pub use self::action::{ReadId, ResponderAction, ResponderConfig, ResponderCounters};
 use self::fetch::{Fetch, FetchError};
-use super::wire::{self, BadCall, FromRequester};
+use super::wire::{self, Answer, BadCall, FromRequester};
 use crate::options::HEADER_ROOM;
 
 /// A call that arrived.
@@ -111,7 +112,7 @@ impl Responder {
     /// A message arrived.
     pub fn received(&mut self, message: Bytes) {
         let max_call = self.config.limits.max_message;
-        let call = match FromRequester::decode(message, max_call) {
+        let call = match FromRequester::decode(self.config.version, message, max_call) {
             Ok(call) => call,
             Err(bad) => return self.refuse(&bad),
         };
@@ -203,7 +204,7 @@ impl Responder {
         tracing::warn!(xid, %why, "answered with ERR_CHUNK");
         self.counters.errors_sent += 1;
         self.send(
-            wire::encode_chunk_error(xid, credits),
+            Answer::chunk(self.config.version, xid).encode(credits),
             Segments::new(),
             None,
         );
@@ -283,7 +284,8 @@ impl Responder {
         };
         let xid = call.xid;
         let message = fetch.finish(&mut self.counters.copied_bytes);
-        if let Err(error) = wire::same_xid(xid, &message) {
+        let checked = wire::belongs(self.config.version, xid, Direction::Call, &message);
+        if let Err(error) = checked {
             self.remove(key);
             let credits = self.credits.answered();
             return self.chunk_error(xid, credits, &error);
@@ -302,7 +304,7 @@ impl Responder {
         };
         let offer = |chunk: &WriteChunk| Offer {
             segments: chunk.len() as u64,
-            capacity: rpcrdma_v1::chunk_len(chunk),
+            capacity: chunk_len(chunk),
         };
         let offers = Offers {
             writes: call.writes.iter().map(offer).collect(),
@@ -320,12 +322,12 @@ impl Responder {
         self.actions.extend(placed.writes);
         let invalidate = call.handle.filter(|_| self.config.remote_invalidation);
         let header = wire::encode_reply(
+            self.config.version,
             &mut self.headers,
             call.xid,
             credits,
             plan.payload,
-            placed.list,
-            placed.reply,
+            wire::returned_chunks(placed.list, placed.reply),
         );
         self.send(header, placed.payload, invalidate);
     }

@@ -2,7 +2,7 @@
 
 use conveyance::{ReplyItem, ReplyPayload, ReplyPlan};
 use onc_rpc::{Message, Segments};
-use rpcrdma_v1::{ChunkTooSmall, WriteChunk, fill, unused};
+use rpcrdma_chunks::{ChunkTooSmall, Segment, WriteChunk, fill, unused};
 use smallvec::SmallVec;
 use verbs::Stag;
 
@@ -66,7 +66,7 @@ pub(super) fn place(
 
 /// One RDMA Write for each segment that holds something.
 fn write_all(
-    filled: &[rpcrdma_v1::Segment],
+    filled: &[Segment],
     mut gather: Segments,
     writes: &mut SmallVec<[ResponderAction; 2]>,
 ) {
