@@ -59,8 +59,14 @@ pub(crate) struct Link<T> {
     backlog_sends: usize,
     capacity: usize,
     receive_size: usize,
-    /// Receives posted that no message has used.
+    /// Receives posted that no message has used, the oldest of which is used first.
     receives: u32,
+    /// So many of them, the oldest, are or may be of another size.
+    old: u32,
+    /// Bytes of the shortest that may still be posted.
+    shortest: usize,
+    /// The old ones are to be told of when they are gone.
+    replacing: bool,
     /// Used receives that wait to be replaced.
     owed: u32,
     /// The device took no receive: the connection is ending.
@@ -83,6 +89,9 @@ impl<T> Link<T> {
             capacity: capacity.max(1),
             receive_size,
             receives: 0,
+            old: 0,
+            shortest: receive_size,
+            replacing: false,
             owed: 0,
             ending: false,
             copied: 0,
@@ -279,6 +288,7 @@ impl<T> Link<T> {
     /// that is nothing, the message is copied out of its buffer, and the buffer used again.
     pub(crate) fn received(&mut self, device: &mut dyn Device, mut buf: Buf) -> Bytes {
         self.receives = self.receives.saturating_sub(1);
+        self.old = self.old.saturating_sub(1);
         if self.owed < PUT_OFF {
             self.owed += 1;
             return buf.freeze();
@@ -293,6 +303,10 @@ impl<T> Link<T> {
                 self.copied += buf.len() as u64;
                 if buf.regrow(self.receive_size) {
                     self.post_receive(device, buf);
+                } else if self.replacing && buf.regrow(self.shortest) {
+                    // One of the old size again, and all before it must go first.
+                    self.post_receive(device, buf);
+                    self.old = self.receives;
                 } else {
                     // Only a device that does not give back the buffers it is given.
                     tracing::error!(qp = self.qp.0, "no memory for a receive");
@@ -301,6 +315,24 @@ impl<T> Link<T> {
                 message
             }
         }
+    }
+
+    /// Replaces every receive, as it is used, by one of `size` bytes.
+    pub(crate) fn set_receive_size(&mut self, size: usize) {
+        self.shortest = self.shortest.min(size);
+        self.receive_size = size;
+        self.old = self.receives;
+        self.replacing = true;
+    }
+
+    /// Bytes of every receive, once after [`Link::set_receive_size`] when no other is left.
+    pub(crate) fn receives_replaced(&mut self) -> Option<usize> {
+        if !self.replacing || self.old > 0 {
+            return None;
+        }
+        self.replacing = false;
+        self.shortest = self.receive_size;
+        Some(self.receive_size)
     }
 
     /// Whether used receives wait to be replaced.

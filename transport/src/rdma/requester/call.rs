@@ -1,7 +1,7 @@
 //! One call of a requester: its memory, and how far it has come.
 
 use bytes::{Bytes, BytesMut};
-use conveyance::{CallItem, CallPayload, CallPlan};
+use conveyance::{CallItem, CallPayload, CallPlan, ReplyNeed};
 use onc_rpc::{BulkItem, Message, Position, Segments};
 use rpcrdma_chunks::{Chunks, ReadSegment, Segment, WriteChunk};
 use rpcrdma_negotiation::Version;
@@ -98,6 +98,16 @@ pub(super) enum Ended {
     Failed(CallError),
     /// Nobody waits for it.
     Dropped,
+    /// It was not sent, for it was planned with limits that do not hold any more.
+    Again(Box<Waiting>),
+}
+
+/// A call that has not been looked at yet.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) xid: u32,
+    pub(super) message: Message,
+    pub(super) need: ReplyNeed,
 }
 
 /// A call whose memory is being registered.
@@ -110,6 +120,10 @@ pub(super) struct Registering {
     pub(super) left: usize,
     /// Why one of them failed.
     pub(super) failed: Option<String>,
+    /// Bytes of its Send.
+    send_len: u64,
+    /// The call as it was, where limits can change before it is sent.
+    source: Option<Box<Waiting>>,
 }
 
 /// How far a call has come.
@@ -138,6 +152,24 @@ pub(super) struct Prepared {
     payload: CallPayload,
     gather: Segments,
     regions: Vec<(Role, Region)>,
+    send_len: u64,
+    source: Option<Box<Waiting>>,
+}
+
+impl Prepared {
+    /// Keeps the call as it was if it is not going to be sent at once.
+    pub(super) fn keep(&mut self, source: Waiting) {
+        if !self.regions.is_empty() {
+            self.source = Some(Box::new(source));
+        }
+    }
+}
+
+impl Registering {
+    /// The call as it was, if it cannot be sent within `inline_send` bytes any more.
+    pub(super) fn outgrown(&mut self, inline_send: u64) -> Option<Box<Waiting>> {
+        self.source.take_if(|_| self.send_len > inline_send)
+    }
 }
 
 /// Takes apart a message as planned, and takes memory for its results.
@@ -181,6 +213,8 @@ pub(super) fn prepare(
         payload: plan.payload,
         gather,
         regions,
+        send_len: plan.send_len(),
+        source: None,
     })
 }
 
@@ -194,6 +228,8 @@ impl Outstanding {
             gather: prepared.gather,
             left: registrations.len(),
             failed: None,
+            send_len: prepared.send_len,
+            source: prepared.source,
         };
         let phase = match registrations.is_empty() {
             true => Phase::Ready(registering),
@@ -273,7 +309,7 @@ impl Outstanding {
         copied: &mut u64,
     ) -> Option<Result<Message, CallError>> {
         let (message, writes, long) = match ended {
-            Ended::Dropped => return None,
+            Ended::Dropped | Ended::Again(_) => return None,
             Ended::Failed(error) => return Some(Err(error)),
             Ended::Reply {
                 message,

@@ -6,6 +6,7 @@
 //! memory that the responder can still reach, and nothing stays registered after its call.
 
 mod action;
+mod awaited;
 mod call;
 
 use std::collections::VecDeque;
@@ -15,12 +16,14 @@ use conveyance::{Limits, ReplyNeed, Shape, plan_call};
 use onc_rpc::Message;
 use rpcrdma_chunks::{RequesterCredits, ReturnedChunks};
 use rpcrdma_negotiation::Version;
+use rpcrdma_v2::extension::Calls;
 use slab::Slab;
 use verbs::{Region, RemoteSegment, Stag};
 
 pub use self::action::{RegId, RequesterAction, RequesterConfig, RequesterCounters};
-use self::call::{Ended, Outstanding, Phase, Prepared, Registration, prepare};
-use super::wire::{FromResponder, PeerError, Returned};
+use self::awaited::Awaited;
+use self::call::{Ended, Outstanding, Phase, Prepared, Registration, Waiting, prepare};
+use super::wire::{BadReply, FromResponder, PeerError, Returned};
 use crate::id_map::IdMap;
 use crate::options::HEADER_ROOM;
 use crate::{CallError, ReplyRoom};
@@ -29,14 +32,6 @@ use crate::{CallError, ReplyRoom};
 const REPLY_HEADER: u64 = 24;
 /// The longest reply without results: PROG_MISMATCH and its two numbers.
 const SHORTEST_NEED: u64 = REPLY_HEADER + 8;
-
-/// A call that has not been looked at yet.
-#[derive(Debug)]
-struct Waiting {
-    xid: u32,
-    message: Message,
-    need: ReplyNeed,
-}
 
 /// The requester's side of one connection.
 #[derive(Debug)]
@@ -59,6 +54,8 @@ pub struct Requester {
     registering: u32,
     /// The pool had no memory for the first waiting call.
     starved: bool,
+    /// Calls whose answers somebody wants to know of.
+    awaited: Awaited,
     /// Room for the headers of further calls.
     headers: BytesMut,
     actions: VecDeque<RequesterAction>,
@@ -81,6 +78,7 @@ impl Requester {
             ready: VecDeque::new(),
             registering: 0,
             starved: false,
+            awaited: Awaited::default(),
             headers: BytesMut::with_capacity(HEADER_ROOM),
             actions: VecDeque::new(),
             counters: RequesterCounters::default(),
@@ -92,6 +90,50 @@ impl Requester {
         self.version = version;
         self.limits = Some(limits);
         self.pump();
+    }
+
+    /// The limits are others from now on (version-two-01, section 5.2). Calls that were planned with
+    /// the earlier ones and would be too long now are planned again; those that were sent are
+    /// the business of who changed the limits: see [`Requester::await_replies`].
+    pub fn limits_changed(&mut self, limits: Limits) {
+        self.limits = Some(limits);
+        let mut outgrown = Vec::new();
+        for (key, call) in &mut self.calls {
+            if let Phase::Ready(ready) = &mut call.phase
+                && let Some(source) = ready.outgrown(limits.inline_send)
+            {
+                outgrown.push((key, source));
+            }
+        }
+        for (key, source) in outgrown {
+            self.ready.retain(|&ready| ready != key);
+            self.end(key, Ended::Again(source));
+        }
+        self.pump();
+    }
+
+    /// Has [`Requester::next_answered`] say when these calls are answered.
+    pub fn await_replies(&mut self, calls: Calls) {
+        let unanswered = self.calls.iter();
+        let unanswered = unanswered.filter(|(_, call)| !matches!(call.phase, Phase::Ended(_)));
+        self.awaited.wait(calls, unanswered.map(|(key, _)| key));
+    }
+
+    /// Calls that somebody waited for, and that are answered.
+    pub fn next_answered(&mut self) -> Option<Calls> {
+        self.awaited.next_answered()
+    }
+
+    /// A message that answers no call granted so many credits.
+    pub fn granted(&mut self, granted: u32) {
+        self.credits.granted(granted);
+        self.pump();
+    }
+
+    /// Credits that its messages ask for.
+    #[must_use]
+    pub fn requested(&self) -> u32 {
+        self.credits.requested()
     }
 
     /// The next thing to do.
@@ -195,10 +237,13 @@ impl Requester {
             return;
         }
         self.registering -= 1;
-        match prepared.failed.take() {
+        let inline_send = self.limits.map_or(u64::MAX, |limits| limits.inline_send);
+        let outgrown = prepared.outgrown(inline_send);
+        match (prepared.failed.take(), outgrown) {
             _ if call.cancelled => self.end(id.call, Ended::Dropped),
-            Some(reason) => self.end(id.call, Ended::Failed(CallError::TooLarge(reason))),
-            None => {
+            (Some(reason), _) => self.end(id.call, Ended::Failed(CallError::TooLarge(reason))),
+            (None, Some(source)) => self.end(id.call, Ended::Again(source)),
+            (None, None) => {
                 call.ready();
                 self.ready.push_back(id.call);
             }
@@ -221,7 +266,16 @@ impl Requester {
 
     /// A message arrived. `invalidated` is the handle that its sender invalidated with it.
     pub fn received(&mut self, message: Bytes, invalidated: Option<Stag>) {
-        let reply = match FromResponder::decode(self.version, message) {
+        self.take(FromResponder::decode(self.version, message), invalidated);
+    }
+
+    /// The same of one whose header was read, or was found to be none.
+    pub(crate) fn take(
+        &mut self,
+        reply: Result<FromResponder, BadReply>,
+        invalidated: Option<Stag>,
+    ) {
+        let reply = match reply {
             Ok(reply) => reply,
             Err(error) => {
                 self.invalidated(None, invalidated);
@@ -268,6 +322,11 @@ impl Requester {
         found.copied().find(|&key| self.calls[key].xid == xid)
     }
 
+    /// The responder invalidated a handle with a message that is for nobody here.
+    pub(crate) fn taken(&mut self, invalidated: Option<Stag>) {
+        self.invalidated(None, invalidated);
+    }
+
     /// The responder invalidated a handle. It should be one of the call it replies to (RFC 8797,
     /// section 4.1); whichever it is, it is invalid now.
     fn invalidated(&mut self, replied: Option<usize>, stag: Option<Stag>) {
@@ -289,6 +348,7 @@ impl Requester {
 
     /// The call's outcome is known: fence off its memory, then tell.
     fn end(&mut self, key: usize, ended: Ended) {
+        self.awaited.answered(key);
         if self.calls[key].registrations.is_empty() {
             return self.tell(key, ended);
         }
@@ -327,6 +387,9 @@ impl Requester {
         let xid = call.xid;
         if self.by_xid.get(&xid) == Some(&key) {
             self.by_xid.remove(&xid);
+        }
+        if let Ended::Again(call) = ended {
+            return self.waiting.push_front(*call);
         }
         match call.finish(self.version, ended, &mut self.counters.copied_bytes) {
             None => {}
@@ -382,7 +445,7 @@ impl Requester {
         };
         let (max, pool) = (limits.max_segment, &self.config.pool);
         let copied = &mut self.counters.copied_bytes;
-        let prepared = match prepare(&message, &plan, max, pool, copied) {
+        let mut prepared = match prepare(&message, &plan, max, pool, copied) {
             Ok(prepared) => prepared,
             Err(error) if error.wanted > error.limit => return fail(error.to_string()),
             Err(error) => {
@@ -392,6 +455,9 @@ impl Requester {
             }
         };
         tracing::debug!(xid, %plan, "call");
+        if self.version == Version::Two {
+            prepared.keep(Waiting { xid, message, need });
+        }
         self.start(xid, prepared);
     }
 
@@ -417,6 +483,7 @@ impl Requester {
         let most = &mut self.counters.most_in_flight;
         *most = self.credits.in_flight().max(*most);
         let (version, requested) = (self.version, self.credits.requested());
+        self.awaited.sent(key);
         if let Some(gather) = self.calls[key].send(version, requested, &mut self.headers) {
             self.actions.push_back(RequesterAction::Send { gather });
         }

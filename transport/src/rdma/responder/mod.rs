@@ -11,9 +11,10 @@ mod place;
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use conveyance::{Offer, Offers, Shape, plan_reply};
+use conveyance::{Limits, Offer, Offers, ReplyError, ReplyPlan, Shape, Unplaced, plan_reply};
 use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::{ResponderCredits, WriteChunk, chunk_len};
+use rpcrdma_negotiation::Version;
 use rpcrdma_v2::Direction;
 use slab::Slab;
 use verbs::{Buf, Stag};
@@ -58,6 +59,10 @@ pub struct Responder {
     starved: VecDeque<usize>,
     /// Bytes of fetched chunks that calls hold.
     fetched: u64,
+    /// Longest reply to a call that left no other way, bytes; nothing while that is being settled.
+    last_resort: Option<u64>,
+    /// Replies that wait for that, oldest first, with their calls.
+    held: Vec<(InCall, Message)>,
     reads: VecDeque<QueuedRead>,
     /// Reads started and not done.
     reading: u32,
@@ -73,17 +78,56 @@ impl Responder {
     pub fn new(config: ResponderConfig) -> Self {
         Self {
             credits: ResponderCredits::new(config.credits),
+            last_resort: Some(config.limits.inline_send),
             config,
             calls: Slab::new(),
             generation: 0,
             starved: VecDeque::new(),
             fetched: 0,
+            held: Vec::new(),
             reads: VecDeque::new(),
             reading: 0,
             headers: BytesMut::with_capacity(HEADER_ROOM),
             actions: VecDeque::new(),
             counters: ResponderCounters::default(),
         }
+    }
+
+    /// The connection speaks this version, which its first message showed. Its limits come with
+    /// [`Responder::limits_changed`], before the first call is taken.
+    pub fn speak(&mut self, version: Version) {
+        self.config.version = version;
+    }
+
+    /// The limits are others from now on, and replies may invalidate handles or not.
+    ///
+    /// `last_resort` is the longest reply, bytes, to a call that left no other way than to send
+    /// more than `limits.inline_send`: it was sent when more was possible. Nothing while that is
+    /// being settled with the requester; such a reply waits (xcharext-02, section 3.1).
+    pub fn limits_changed(
+        &mut self,
+        limits: Limits,
+        may_invalidate: bool,
+        last_resort: Option<u64>,
+    ) {
+        self.config.limits = limits;
+        self.config.remote_invalidation = may_invalidate;
+        self.last_resort = last_resort;
+        for (call, message) in std::mem::take(&mut self.held) {
+            self.answer(call, message);
+        }
+    }
+
+    /// A message that is no call asks for so many credits.
+    pub fn asked(&mut self, requested: u32) {
+        // None of them is used by it, so that there can be none too many.
+        let _ = self.credits.called_group(requested, 0);
+    }
+
+    /// What is granted at present.
+    #[must_use]
+    pub fn grant(&self) -> u32 {
+        self.credits.grant()
     }
 
     /// The next thing to do.
@@ -100,7 +144,7 @@ impl Responder {
     /// Calls that arrived and are not answered.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.calls.len()
+        self.calls.len() + self.held.len()
     }
 
     /// A call waits for memory: call [`Responder::retry`] after a while.
@@ -112,7 +156,21 @@ impl Responder {
     /// A message arrived.
     pub fn received(&mut self, message: Bytes) {
         let max_call = self.config.limits.max_message;
-        let call = match FromRequester::decode(self.config.version, message, max_call) {
+        self.take(FromRequester::decode(
+            self.config.version,
+            message,
+            max_call,
+        ));
+    }
+
+    /// Longest call taken, bytes of XDR.
+    pub(crate) fn max_call(&self) -> u64 {
+        self.config.limits.max_message
+    }
+
+    /// The same of a message whose header was read, or was found to be none.
+    pub(crate) fn take(&mut self, call: Result<FromRequester, BadCall>) {
+        let call = match call {
             Ok(call) => call,
             Err(bad) => return self.refuse(&bad),
         };
@@ -169,9 +227,11 @@ impl Responder {
             return;
         }
         let call = self.remove(key);
-        let credits = self.credits.answered();
-        if let Some(message) = message {
-            self.answer(&call, &message, credits);
+        match message {
+            Some(message) => self.answer(call, message),
+            None => {
+                let _ = self.credits.answered();
+            }
         }
         self.retry();
     }
@@ -188,7 +248,7 @@ impl Responder {
     }
 
     /// A message that cannot be executed.
-    fn refuse(&mut self, bad: &BadCall) {
+    pub(crate) fn refuse(&mut self, bad: &BadCall) {
         tracing::warn!(reason = %bad.reason, "bad message from the requester");
         let Some(answer) = bad.answer else {
             self.counters.discarded += 1;
@@ -296,26 +356,25 @@ impl Responder {
         }
     }
 
-    /// Plans a reply and sends it.
-    fn answer(&mut self, call: &InCall, message: &Message, credits: u32) {
-        let shape = match Shape::of(message) {
-            Ok(shape) => shape,
-            Err(error) => return self.chunk_error(call.xid, credits, &error),
+    /// Plans a reply and sends it, unless it has to wait.
+    fn answer(&mut self, call: InCall, message: Message) {
+        let planned = match self.plan(&call, &message) {
+            Err(_) if self.last_resort.is_none() => {
+                tracing::debug!(
+                    xid = call.xid,
+                    "reply waits until it is known what may be sent"
+                );
+                return self.held.push((call, message));
+            }
+            planned => planned,
         };
-        let offer = |chunk: &WriteChunk| Offer {
-            segments: chunk.len() as u64,
-            capacity: chunk_len(chunk),
-        };
-        let offers = Offers {
-            writes: call.writes.iter().map(offer).collect(),
-            reply: call.reply.as_ref().map(offer),
-        };
-        let plan = match plan_reply(&shape, &offers, &self.config.limits) {
+        let credits = self.credits.answered();
+        let plan = match planned {
             Ok(plan) => plan,
             Err(error) => return self.chunk_error(call.xid, credits, &error),
         };
         tracing::debug!(xid = call.xid, %plan, "reply");
-        let placed = match place::place(&plan, message, &call.writes, call.reply.as_ref()) {
+        let placed = match place::place(&plan, &message, &call.writes, call.reply.as_ref()) {
             Ok(placed) => placed,
             Err(error) => return self.chunk_error(call.xid, credits, &error),
         };
@@ -331,4 +390,36 @@ impl Responder {
         );
         self.send(header, placed.payload, invalidate);
     }
+
+    fn plan(&self, call: &InCall, message: &Message) -> Result<ReplyPlan, NoPlan> {
+        let shape = Shape::of(message)?;
+        let offer = |chunk: &WriteChunk| Offer {
+            segments: chunk.len() as u64,
+            capacity: chunk_len(chunk),
+        };
+        let offers = Offers {
+            writes: call.writes.iter().map(offer).collect(),
+            reply: call.reply.as_ref().map(offer),
+        };
+        let limits = &self.config.limits;
+        match (plan_reply(&shape, &offers, limits), self.last_resort) {
+            (Err(_), Some(last)) if last > limits.inline_send => {
+                let longer = Limits {
+                    inline_send: last,
+                    ..*limits
+                };
+                Ok(plan_reply(&shape, &offers, &longer)?)
+            }
+            (planned, _) => Ok(planned?),
+        }
+    }
+}
+
+/// Why a reply cannot be conveyed.
+#[derive(Debug, thiserror::Error)]
+enum NoPlan {
+    #[error(transparent)]
+    Shape(#[from] Unplaced),
+    #[error(transparent)]
+    Plan(#[from] ReplyError),
 }
