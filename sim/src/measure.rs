@@ -13,7 +13,7 @@ use nfs_binding::proto::{
     CreateArgs, CreateHow, Data, DirOp, FileHandle, HandleArgs, MountArgs, MountPath, Name,
     ReadArgs, SetAttributes, Stable, WriteArgs,
 };
-use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
+use rpc_transport::rdma::{Choice, RdmaClientOptions, RdmaOptions, RdmaServerOptions, Version};
 use rpc_transport::{Client, ClientOptions, ClientPort};
 use verbs::sim::{Costs, Fabric, Faults, Host, NodeId, Path, Turn, attributes};
 use verbs::{Counters, Pool, Time};
@@ -126,6 +126,7 @@ pub fn measure(setting: &Setting, operation: Operation) -> Result<Measured, Cann
     let mut server = server.map_err(failed("a server"))?;
     let options = RdmaClientOptions {
         common: setting.requester.clone(),
+        version: Choice::Only(Version::One),
         ..RdmaClientOptions::default()
     };
     let found = Rc::new(RefCell::new(Found::default()));

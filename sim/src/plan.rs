@@ -174,6 +174,8 @@ fn options(random: &mut Random, server: bool) -> RdmaOptions {
         outbound_reads: if server { random.pick(&[1, 2, 16]) } else { 1 },
         max_message: (4 << 20) + (64 << 10),
         max_segment: random.pick(&[512, 4096, 1 << 30]),
+        max_receive_size: 32 << 10,
+        extensions: Vec::new(),
     }
 }
 

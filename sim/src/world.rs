@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nfs_binding::fs::FileSystem;
 use rpc_transport::Retry;
-use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
+use rpc_transport::rdma::{Choice, RdmaClientOptions, RdmaOptions, RdmaServerOptions, Version};
 use verbs::sim::{Fabric, Faults, Host, NodeId, Random, Turn};
 use verbs::{Buf, Pool, Time};
 
@@ -186,6 +186,8 @@ impl World {
         let options = RdmaClientOptions {
             common: self.plan.requester.clone(),
             connect_timeout: Duration::from_secs(5),
+            version: Choice::Only(Version::One),
+            ..RdmaClientOptions::default()
         };
         let shared = Rc::clone(&self.shared);
         let random = Random::new(self.random.next());

@@ -200,7 +200,7 @@ fn serve(stop: &Arc<AtomicBool>) -> (SocketAddr, thread::JoinHandle<Counters>) {
     let (address, ready) = mpsc::channel();
     let stop = Arc::clone(stop);
     let server = thread::spawn(move || {
-        let mut server = RdmaServer::new(device(), RdmaServerOptions::default());
+        let mut server = RdmaServer::new(device(), options().1);
         address.send(server.listen(anywhere()).unwrap()).unwrap();
         let server = Rc::new(RefCell::new(server));
         let mut poll = PollLoop::new().unwrap();
@@ -242,7 +242,7 @@ struct Sleeper {
 
 impl Sleeper {
     fn new(address: SocketAddr) -> Self {
-        let client = RdmaClient::new(device(), RdmaClientOptions::default());
+        let client = RdmaClient::new(device(), options().0);
         let client = Rc::new(RefCell::new(client));
         let mut poll = PollLoop::new().unwrap();
         poll.add(Rc::clone(&client) as Rc<RefCell<dyn Source>>)

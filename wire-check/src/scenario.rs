@@ -11,7 +11,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use nfs_binding::proto::{FileHandle, NFS_PROGRAM, NFS_VERSION, Procedure, ReadArgs, Xdr, nfs};
 use onc_rpc::{AuthSys, CallHeader, Credential, Encoder, Verifier};
-use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
+use rpc_transport::rdma::{
+    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version,
+};
 use rpc_transport::{Client, ClientOptions, Runtime, Server, ServerOptions, Stop};
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header};
 use verbs::iwarp::{CrcPolicy, Iwarp, Options};
@@ -152,7 +154,12 @@ fn serve(log: &Log, stop: &Stop, tell: &Sender<Result<SocketAddr, Error>>) {
 fn clients(log: &Log, server: SocketAddr) -> Result<usize, Error> {
     let runtime = Runtime::new().map_err(Error::ours("a client"))?;
     let device = tapped(log, Direction::Call, 1)?;
-    let port = RdmaClient::new(device, RdmaClientOptions::default());
+    // There are golden bytes and foreign decoders for this version only.
+    let one = RdmaClientOptions {
+        version: Choice::Only(Version::One),
+        ..RdmaClientOptions::default()
+    };
+    let port = RdmaClient::new(device, one);
     let options = ClientOptions {
         credential: credential(),
         ..ClientOptions::default()

@@ -3,22 +3,25 @@
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
-use conveyance::Limits;
-use onc_rpc::Message;
-use rpcrdma_negotiation::Version;
-use rpcrdma_v1::{Agreed, PrivateData};
+use onc_rpc::{Message, Segments};
+use rpcrdma_ext_xchar::NotChanged;
+use rpcrdma_negotiation::{ClientNegotiation, Decision, Features, Memory, Verdict, Version};
+use rpcrdma_v1::PrivateData;
+use rpcrdma_v2::Side;
 use verbs::{
     Completion, ConnectOptions, Counters, Device, DeviceError, Event, Poller, QpId, SendWr, Stag,
     Success, Time, WorkError,
 };
 
+use super::conversation::{ClientConversation, Setup, Wanted};
 use super::driver::{LINGER, RETRY, ended, max_segment, not_connected, note};
 use super::link::{Done, EXTRA_RECEIVES, Link};
 use super::options::RdmaClientOptions;
 use super::requester::{RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters};
-use super::wire;
+use crate::poll_loop::earlier;
 use crate::{ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
 
 /// A connection, being made or made.
@@ -26,8 +29,11 @@ struct Connection {
     id: ConnId,
     remote: SocketAddr,
     link: Link<(RegId, Stag)>,
-    requester: Requester,
+    talk: ClientConversation,
+    /// It is made; whether its user knows depends on the version's being known.
     up: bool,
+    /// A reply came over it.
+    worked: bool,
     /// The user has let go of it.
     closing: bool,
     /// The first work request that failed for a reason of its own.
@@ -36,7 +42,7 @@ struct Connection {
 
 impl Connection {
     fn copied(&self) -> u64 {
-        self.link.copied() + self.requester.counters().copied_bytes
+        self.link.copied() + self.talk.requester.counters().copied_bytes
     }
 }
 
@@ -57,6 +63,12 @@ pub struct RdmaClient {
     owing: bool,
     /// When to try again what waits for memory.
     retry_at: Option<Time>,
+    /// What is known of servers' versions.
+    memory: Memory<SocketAddr>,
+    /// When patience with a server that was asked for its version ends, at the earliest.
+    expires_at: Option<Time>,
+    /// XID of the last call.
+    last_xid: u32,
     /// Connections that are ending, and when to end them without the peer.
     ending: VecDeque<(Time, QpId)>,
     /// Bytes copied for connections that have ended.
@@ -81,6 +93,9 @@ impl RdmaClient {
             removed: false,
             owing: false,
             retry_at: None,
+            memory: Memory::default(),
+            expires_at: None,
+            last_xid: 0,
             ending: VecDeque::new(),
             copied: 0,
             now: Time::ZERO,
@@ -114,7 +129,7 @@ impl RdmaClient {
     pub fn requester_counters(&self, conn: ConnId) -> Option<RequesterCounters> {
         let mut connections = self.connections.iter();
         let found = connections.find(|connection| connection.id == conn)?;
-        Some(found.requester.counters())
+        Some(found.talk.requester.counters())
     }
 
     /// Calls outstanding at most: the replies to all of them must find a receive.
@@ -122,6 +137,48 @@ impl RdmaClient {
         let receives = u32::try_from(self.device.attributes().max_recv_wr).unwrap_or(u32::MAX);
         let most = receives.saturating_sub(EXTRA_RECEIVES);
         self.options.common.credits.min(most).max(1)
+    }
+
+    /// Bytes of receives.
+    fn receive_size(&self) -> usize {
+        let two = self.options.version.allows(Version::Two);
+        self.options.common.receive_size(two)
+    }
+
+    /// The version that a connection speaks, and why, once that is known.
+    #[must_use]
+    pub fn decision(&self, conn: ConnId) -> Option<Decision> {
+        self.connections[self.find(conn)?].talk.decision()
+    }
+
+    /// What may be used on a connection at present, and why, once its version is known.
+    #[must_use]
+    pub fn features(&self, conn: ConnId) -> Option<Features> {
+        self.connections[self.find(conn)?].talk.features()
+    }
+
+    /// Makes the receives of a connection longer, as they are used, and lets the server know when
+    /// all are (xcharext-02, section 3.1).
+    ///
+    /// # Errors
+    /// [`NotChanged`].
+    pub fn raise_receive_size(&mut self, conn: ConnId, size: u32) -> Result<(), NotChanged> {
+        let at = self.find(conn).ok_or(NotChanged::NotSettled)?;
+        let changed = self.connections[at].talk.raise_receive_size(size);
+        self.run(at);
+        changed
+    }
+
+    /// Asks the server of a connection for receives of another size. What becomes of it shows in
+    /// [`RdmaClient::features`].
+    ///
+    /// # Errors
+    /// [`NotChanged`]; nothing is asked.
+    pub fn request_receive_size(&mut self, conn: ConnId, size: u32) -> Result<(), NotChanged> {
+        let at = self.find(conn).ok_or(NotChanged::NotSettled)?;
+        let changed = self.connections[at].talk.request_receive_size(size);
+        self.run(at);
+        changed
     }
 
     fn find(&self, id: ConnId) -> Option<usize> {
@@ -153,7 +210,16 @@ impl RdmaClient {
             }
             Event::Disconnected { qp, reason } => {
                 if let Some(at) = self.find_qp(qp) {
+                    let connection = &mut self.connections[at];
+                    if let Some(decision) = connection.talk.lost()
+                        && !connection.closing
+                    {
+                        return self.decided(at, &decision);
+                    }
                     let gone = self.remove(at);
+                    if let Some(decision) = gone.talk.decision() {
+                        self.memory.ended(&gone.remote, &decision, gone.worked);
+                    }
                     // All memory registered for its calls goes back to the pool with it.
                     self.device.destroy(qp);
                     self.down(&gone, ended(&reason, gone.failure));
@@ -167,6 +233,48 @@ impl RdmaClient {
             }
             Event::Removed => self.removed = true,
         }
+    }
+
+    /// Starts a connection.
+    fn make(&mut self, id: ConnId, remote: SocketAddr) {
+        let common = &self.options.common;
+        let private_data = common.private_data().map(|data| data.encode());
+        let options = ConnectOptions {
+            private_data: private_data
+                .map_or_else(Bytes::new, |data| Bytes::copy_from_slice(&data)),
+            inbound_reads: common.inbound_reads,
+            outbound_reads: common.outbound_reads,
+            timeout: self.options.connect_timeout,
+        };
+        let qp = match self.device.connect(remote, &options) {
+            Ok(qp) => qp,
+            Err(error) => {
+                return self.not_opened(id, &error);
+            }
+        };
+        let credits = self.credits();
+        let capacity = self.device.attributes().max_send_wr;
+        let mut link = Link::new(qp, capacity, self.receive_size());
+        if let Err(error) = link.post_receives(&mut *self.device, credits + EXTRA_RECEIVES) {
+            self.device.destroy(qp);
+            return self.not_opened(id, &error);
+        }
+        let pool = self.device.pool().clone();
+        let requester = Requester::new(RequesterConfig { credits, pool });
+        let lesson = self.memory.lesson(&remote);
+        let negotiation =
+            ClientNegotiation::new(self.options.version, lesson, self.options.patience);
+        self.connections.push(Connection {
+            id,
+            remote,
+            link,
+            talk: ClientConversation::new(negotiation, requester),
+            up: false,
+            worked: false,
+            closing: false,
+            failure: None,
+        });
+        self.run(self.connections.len() - 1);
     }
 
     /// A connection was not even tried to make.
@@ -191,21 +299,87 @@ impl RdmaClient {
             return;
         };
         let common = &self.options.common;
-        let agreed = Agreed::new(common.private_data(), PrivateData::find(private_data));
-        tracing::debug!(qp = qp.0, ?agreed, "connected");
-        let limits = Limits {
-            inline_send: u64::from(agreed.call_inline),
-            inline_receive: u64::from(agreed.reply_inline),
+        let setup = Setup {
+            side: Side::Client,
+            options: common.clone(),
             max_segment: max_segment(&*self.device, common.max_segment),
-            max_message: u64::from(common.max_message),
-            header_len: wire::header_len(Version::One),
+            receive_size: self.receive_size(),
+            peer: PrivateData::find(private_data),
         };
+        tracing::debug!(qp = qp.0, peer = ?setup.peer, "connected");
         let connection = &mut self.connections[at];
         connection.up = true;
         self.met.insert(connection.remote);
-        connection.requester.connected(Version::One, limits);
-        self.events.push_back(ClientEvent::Up(connection.id));
+        // Calls are counted upwards from where they are now, operations downwards from far away.
+        let xid = self.last_xid.wrapping_add(1 << 31);
+        match connection.talk.connected(setup, xid, since_start(self.now)) {
+            Ok(Some(decision)) => return self.decided(at, &decision),
+            Ok(None) => {
+                let deadline = connection.talk.deadline().map(at_time);
+                self.expires_at = earlier(self.expires_at, deadline);
+            }
+            Err(error) => {
+                let gone = self.remove(at);
+                self.device.destroy(qp);
+                let (reason, retry) = (error.to_string(), false);
+                let was_up = false;
+                let down = Down {
+                    reason,
+                    retry,
+                    was_up,
+                };
+                return self.down(&gone, down);
+            }
+        }
         self.run(at);
+    }
+
+    /// The version of a connection is known, or that there is none.
+    fn decided(&mut self, at: usize, decision: &Decision) {
+        let connection = &self.connections[at];
+        let (conn, qp, remote) = (connection.id, connection.link.qp(), connection.remote);
+        tracing::info!(server = %remote, %decision, "version found");
+        self.memory.decided(remote, decision);
+        match decision.verdict {
+            _ if connection.closing => {}
+            Verdict::Speak(_) => {
+                self.events.push_back(ClientEvent::Up(conn));
+                self.run(at);
+            }
+            Verdict::Reconnect(_) => {
+                self.remove(at);
+                self.device.destroy(qp);
+                self.make(conn, remote);
+            }
+            Verdict::GiveUp => {
+                let gone = self.remove(at);
+                self.device.destroy(qp);
+                let down = Down {
+                    reason: decision.to_string(),
+                    retry: false,
+                    was_up: false,
+                };
+                self.down(&gone, down);
+            }
+        }
+    }
+
+    /// Servers that were asked for their version and have kept silent for too long.
+    fn expire(&mut self) {
+        self.expires_at = None;
+        let now = since_start(self.now);
+        let mut at = 0;
+        while at < self.connections.len() {
+            let connection = &mut self.connections[at];
+            if let Some(decision) = connection.talk.expired(now) {
+                // Another is at this place now.
+                self.decided(at, &decision);
+                continue;
+            }
+            let deadline = connection.talk.deadline().map(at_time);
+            self.expires_at = earlier(self.expires_at, deadline);
+            at += 1;
+        }
     }
 
     fn completed(&mut self, completion: Completion) {
@@ -219,8 +393,10 @@ impl RdmaClient {
             (Ok(_), _) if connection.closing => return,
             (Ok(Success::Receive { buf, invalidated }), _) => {
                 let message = connection.link.received(&mut *self.device, buf);
-                connection.requester.received(message, invalidated);
                 self.owing |= connection.link.owes();
+                if let Some(decision) = connection.talk.received(message, invalidated) {
+                    return self.decided(at, &decision);
+                }
             }
             (Ok(Success::Invalidate), Done::Work((id, stag))) => {
                 reclaim(&mut *self.device, connection, id, stag);
@@ -240,7 +416,8 @@ impl RdmaClient {
         let connection = &mut self.connections[at];
         let (conn, qp) = (connection.id, connection.link.qp());
         connection.link.flush(device);
-        while let Some(action) = connection.requester.next_action() {
+        converse(device, connection);
+        while let Some(action) = connection.talk.requester.next_action() {
             match action {
                 RequesterAction::Register { id, region } => {
                     let result = match device.register(qp, region) {
@@ -250,10 +427,10 @@ impl RdmaClient {
                         Err((DeviceError::Unknown(_), _)) => continue,
                         Err((error, _)) => Err(error.to_string()),
                     };
-                    connection.requester.registered(id, result);
+                    connection.talk.requester.registered(id, result);
                 }
                 RequesterAction::Send { gather } => {
-                    let replies = connection.requester.in_flight();
+                    let replies = connection.talk.requester.in_flight();
                     debug_assert!(
                         connection.link.can_receive(replies),
                         "every reply finds a receive"
@@ -271,6 +448,7 @@ impl RdmaClient {
                 RequesterAction::Reclaim { id, stag } => reclaim(device, connection, id, stag),
                 _ if connection.closing => {}
                 RequesterAction::Deliver { xid, message } => {
+                    connection.worked = true;
                     self.events
                         .push_back(ClientEvent::Reply { conn, xid, message });
                 }
@@ -280,7 +458,9 @@ impl RdmaClient {
                 }
             }
         }
-        if connection.requester.starved() || connection.link.wants_retry() {
+        // What has been answered meanwhile may let the conversation go on.
+        converse(device, connection);
+        if connection.talk.requester.starved() || connection.link.wants_retry() {
             self.retry_at.get_or_insert(self.now + RETRY);
         }
     }
@@ -299,12 +479,41 @@ impl RdmaClient {
         self.retry_at = None;
         for at in 0..self.connections.len() {
             let connection = &mut self.connections[at];
-            if connection.requester.starved() {
-                connection.requester.retry();
+            if connection.talk.requester.starved() {
+                connection.talk.requester.retry();
             }
             self.run(at);
         }
     }
+}
+
+/// Does what the conversation wants done. Nothing in version 1.
+fn converse(device: &mut dyn Device, connection: &mut Connection) {
+    loop {
+        if let Some(size) = connection.link.receives_replaced() {
+            connection.talk.receives_replaced(size);
+        }
+        match connection.talk.next() {
+            None => return,
+            Some(Wanted::Send(message)) => {
+                let gather = Segments::from_iter([message]);
+                if let Err(error) = connection.link.send(device, gather, None) {
+                    tracing::warn!(%error, "message not sent, closing the connection");
+                    device.abort(connection.link.qp());
+                }
+            }
+            Some(Wanted::ReplaceReceives(size)) => connection.link.set_receive_size(size),
+        }
+    }
+}
+
+/// A time as the negotiation sees it.
+fn since_start(now: Time) -> Duration {
+    now.since(Time::ZERO)
+}
+
+fn at_time(since_start: Duration) -> Time {
+    Time::ZERO + since_start
 }
 
 /// Takes back memory that the peer cannot reach any more. If that fails, only closing the
@@ -312,7 +521,7 @@ impl RdmaClient {
 fn reclaim(device: &mut dyn Device, connection: &mut Connection, id: RegId, stag: Stag) {
     let qp = connection.link.qp();
     match device.reclaim(qp, stag) {
-        Ok(region) => connection.requester.reclaimed(id, region),
+        Ok(region) => connection.talk.requester.reclaimed(id, region),
         Err(error) => {
             tracing::error!(%stag, %error, "memory not reclaimed, closing the connection");
             device.abort(qp);
@@ -341,6 +550,9 @@ impl Source for RdmaClient {
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry();
         }
+        if self.expires_at.is_some_and(|at| at <= now) {
+            self.expire();
+        }
         while let Some(&(_, qp)) = self.ending.front().filter(|(at, _)| *at <= now) {
             self.ending.pop_front();
             if self.find_qp(qp).is_some() {
@@ -357,10 +569,15 @@ impl Source for RdmaClient {
 
     fn next_deadline(&self) -> Option<Time> {
         let ending = self.ending.front().map(|(at, _)| *at);
-        [self.device.next_deadline(), self.retry_at, ending]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.device.next_deadline(),
+            self.retry_at,
+            self.expires_at,
+            ending,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     fn set_busy_poll(&mut self, on: bool) {
@@ -373,57 +590,26 @@ impl ClientPort for RdmaClient {
         self.now = now;
         let id = ConnId(self.next_id);
         self.next_id += 1;
-        let common = &self.options.common;
-        let private_data = common.private_data().map(|data| data.encode());
-        let options = ConnectOptions {
-            private_data: private_data
-                .map_or_else(Bytes::new, |data| Bytes::copy_from_slice(&data)),
-            inbound_reads: common.inbound_reads,
-            outbound_reads: common.outbound_reads,
-            timeout: self.options.connect_timeout,
-        };
-        let receive_size = common.receive_size();
-        let qp = match self.device.connect(remote, &options) {
-            Ok(qp) => qp,
-            Err(error) => {
-                self.not_opened(id, &error);
-                return id;
-            }
-        };
-        let credits = self.credits();
-        let capacity = self.device.attributes().max_send_wr;
-        let mut link = Link::new(qp, capacity, receive_size);
-        if let Err(error) = link.post_receives(&mut *self.device, credits + EXTRA_RECEIVES) {
-            self.device.destroy(qp);
-            self.not_opened(id, &error);
-            return id;
-        }
-        let pool = self.device.pool().clone();
-        self.connections.push(Connection {
-            id,
-            remote,
-            link,
-            requester: Requester::new(RequesterConfig { credits, pool }),
-            up: false,
-            closing: false,
-            failure: None,
-        });
-        self.run(self.connections.len() - 1);
+        self.make(id, remote);
         id
     }
 
     fn submit(&mut self, conn: ConnId, xid: u32, message: Message, room: &ReplyRoom, now: Time) {
         self.now = now;
         // A connection that is not here has ended, and the event that says so ends this call too.
+        self.last_xid = xid;
         if let Some(at) = self.find(conn) {
-            self.connections[at].requester.submit(xid, message, room);
+            self.connections[at]
+                .talk
+                .requester
+                .submit(xid, message, room);
             self.run(at);
         }
     }
 
     fn cancel(&mut self, conn: ConnId, xid: u32) {
         if let Some(at) = self.find(conn) {
-            self.connections[at].requester.cancel(xid);
+            self.connections[at].talk.requester.cancel(xid);
             self.run(at);
         }
     }
@@ -437,7 +623,7 @@ impl ClientPort for RdmaClient {
         let qp = connection.link.qp();
         if connection.up {
             connection.closing = true;
-            if connection.requester.unfinished() > 0 {
+            if connection.talk.requester.unfinished() > 0 {
                 // Calls end with this, and the peer must not reach their memory any longer.
                 self.device.abort(qp);
             } else {

@@ -1,11 +1,13 @@
 //! RPC-over-RDMA: the connection engine.
 //!
 //! [`Requester`] and [`Responder`] are the two parts that a side of a connection can play, as state
-//! machines without I/O: they take what happened and give back what to do. [`RdmaClient`] and
+//! machines without I/O: they take what happened and give back what to do. A conversation finds the
+//! version that a connection speaks, and in version 2 lets extensions take part. [`RdmaClient`] and
 //! [`RdmaServer`] drive them with a [`verbs::Device`]. Which bytes travel which way is decided by
 //! plans ([`conveyance`]); each one is logged at debug level.
 
 mod client;
+mod conversation;
 mod driver;
 mod link;
 mod memory;
@@ -16,9 +18,10 @@ mod server;
 mod wire;
 
 pub use client::RdmaClient;
-pub use options::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
+pub use options::{MakeExtension, RdmaClientOptions, RdmaOptions, RdmaServerOptions};
 pub use requester::{RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters};
 pub use responder::{ReadId, Responder, ResponderAction, ResponderConfig, ResponderCounters};
-pub use rpcrdma_negotiation::Version;
+pub use rpcrdma_ext_xchar::NotChanged;
+pub use rpcrdma_negotiation::{Choice, Decision, Features, Reason, Verdict, Version, Versions};
 pub use server::RdmaServer;
 pub use wire::header_len;

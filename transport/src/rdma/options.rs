@@ -2,7 +2,14 @@
 
 use std::time::Duration;
 
+use rpcrdma_negotiation::{Choice, Versions};
 use rpcrdma_v1::PrivateData;
+use rpcrdma_v2::Side;
+use rpcrdma_v2::extension::Extension;
+use rpcrdma_v2::limits::DEFAULT_INLINE as V2_INLINE;
+
+/// Makes an extension's state for a new connection, at this end of it.
+pub type MakeExtension = fn(Side) -> Box<dyn Extension>;
 
 /// The inline threshold that Linux peers use as well, bytes.
 const DEFAULT_INLINE: u32 = 4096;
@@ -10,6 +17,10 @@ const DEFAULT_INLINE: u32 = 4096;
 const DEFAULT_MAX_MESSAGE: u32 = (4 << 20) + (64 << 10);
 /// A segment's length is 32 bits wide; this keeps sums of two in range.
 const DEFAULT_MAX_SEGMENT: u32 = 1 << 30;
+/// What a peer may have receives made longer to.
+const DEFAULT_MAX_RECEIVE: u32 = 32 << 10;
+/// How long a server is waited for that says nothing to version 2.
+const DEFAULT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What both sides choose.
 #[derive(Clone, Debug)]
@@ -36,6 +47,11 @@ pub struct RdmaOptions {
     pub max_message: u32,
     /// Longest piece of memory for one segment, bytes. Chunks that are longer have several.
     pub max_segment: u32,
+    /// Version 2: bytes that receives may be made longer to when the peer asks.
+    pub max_receive_size: u32,
+    /// Version 2: extensions, beside the exchange of transport characteristics, which is always
+    /// there.
+    pub extensions: Vec<MakeExtension>,
 }
 
 impl RdmaOptions {
@@ -49,9 +65,12 @@ impl RdmaOptions {
         self.private_data.then_some(data)
     }
 
-    /// Size of receive buffers: never less than what the peer was, or is taken to have been, told.
-    pub(crate) fn receive_size(&self) -> usize {
-        PrivateData::new(self.inline_send, self.inline_receive, false).receive_size() as usize
+    /// Size of receive buffers: never less than what the peer was, or is taken to have been, told;
+    /// where version 2 may be spoken, never less than its default (version-two-01, section 2.3).
+    pub(crate) fn receive_size(&self, two: bool) -> usize {
+        let data = PrivateData::new(self.inline_send, self.inline_receive, false);
+        let least = if two { V2_INLINE } else { 0 };
+        data.receive_size().max(least) as usize
     }
 }
 
@@ -62,6 +81,11 @@ pub struct RdmaClientOptions {
     pub common: RdmaOptions,
     /// How long to try to connect.
     pub connect_timeout: Duration,
+    /// Which version to speak.
+    pub version: Choice,
+    /// How long to wait for a server's answer to version 2, before it is taken for one that speaks
+    /// version 1 only.
+    pub patience: Duration,
 }
 
 impl Default for RdmaClientOptions {
@@ -78,8 +102,12 @@ impl Default for RdmaClientOptions {
                 outbound_reads: 1,
                 max_message: DEFAULT_MAX_MESSAGE,
                 max_segment: DEFAULT_MAX_SEGMENT,
+                max_receive_size: DEFAULT_MAX_RECEIVE,
+                extensions: Vec::new(),
             },
             connect_timeout: Duration::from_secs(10),
+            version: Choice::default(),
+            patience: DEFAULT_PATIENCE,
         }
     }
 }
@@ -94,6 +122,8 @@ pub struct RdmaServerOptions {
     /// Bytes of fetched chunks that the unanswered calls of one connection may hold together.
     /// Further calls wait.
     pub max_fetched: u64,
+    /// Which versions to accept.
+    pub versions: Versions,
 }
 
 impl Default for RdmaServerOptions {
@@ -110,9 +140,12 @@ impl Default for RdmaServerOptions {
                 outbound_reads: 32,
                 max_message: DEFAULT_MAX_MESSAGE,
                 max_segment: DEFAULT_MAX_SEGMENT,
+                max_receive_size: DEFAULT_MAX_RECEIVE,
+                extensions: Vec::new(),
             },
             max_connections: 1024,
             max_fetched: 64 << 20,
+            versions: Versions::default(),
         }
     }
 }

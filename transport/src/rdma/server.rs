@@ -5,20 +5,20 @@ use std::io;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use conveyance::Limits;
-use onc_rpc::Message;
-use rpcrdma_negotiation::Version;
+use onc_rpc::{Message, Segments};
+use rpcrdma_negotiation::{Decision, Features, ServerNegotiation, Version};
 use rpcrdma_v1::{Agreed, PrivateData};
+use rpcrdma_v2::Side;
 use verbs::{
     AcceptOptions, Completion, ConnectRequest, Counters, Device, DeviceError, Event, Poller, Pool,
     QpId, SendWr, Success, Time, WorkError,
 };
 
+use super::conversation::{ServerConversation, Setup, Wanted};
 use super::driver::{LINGER, RETRY, end_reason, max_segment, note};
 use super::link::{Done, EXTRA_RECEIVES, Link};
 use super::options::RdmaServerOptions;
 use super::responder::{ReadId, Responder, ResponderAction, ResponderConfig, ResponderCounters};
-use super::wire;
 use crate::id_map::IdMap;
 use crate::{ConnId, ServerEvent, ServerPort, Source};
 
@@ -28,7 +28,7 @@ struct Connection {
     /// Calls that it may have outstanding, at most.
     credits: u32,
     link: Link<ReadId>,
-    responder: Responder,
+    talk: ServerConversation,
     up: bool,
     /// It is in the list of those that wait for memory.
     retrying: bool,
@@ -40,7 +40,7 @@ struct Connection {
 
 impl Connection {
     fn copied(&self) -> u64 {
-        self.link.copied() + self.responder.counters().copied_bytes
+        self.link.copied() + self.talk.responder.counters().copied_bytes
     }
 }
 
@@ -126,7 +126,25 @@ impl RdmaServer {
     /// Counts of a connection's responder.
     #[must_use]
     pub fn responder_counters(&self, conn: ConnId) -> Option<ResponderCounters> {
-        Some(self.connections.get(&qp_of(conn))?.responder.counters())
+        Some(
+            self.connections
+                .get(&qp_of(conn))?
+                .talk
+                .responder
+                .counters(),
+        )
+    }
+
+    /// The version that a connection speaks, and why, once its client has begun.
+    #[must_use]
+    pub fn decision(&self, conn: ConnId) -> Option<Decision> {
+        self.connections.get(&qp_of(conn))?.talk.decision()
+    }
+
+    /// What may be used on a connection at present, and why.
+    #[must_use]
+    pub fn features(&self, conn: ConnId) -> Option<Features> {
+        self.connections.get(&qp_of(conn))?.talk.features()
     }
 
     fn handle(&mut self, event: Event) {
@@ -188,13 +206,16 @@ impl RdmaServer {
             .min(receives.saturating_sub(EXTRA_RECEIVES))
             .max(1);
         let outbound_reads = common.outbound_reads.min(attributes.max_outbound_reads);
-        let limits = Limits {
-            inline_send: u64::from(agreed.reply_inline),
-            inline_receive: u64::from(agreed.call_inline),
+        let versions = self.options.versions;
+        let setup = Setup {
+            side: Side::Server,
+            options: common.clone(),
             max_segment: max_segment(&*self.device, common.max_segment),
-            max_message: u64::from(common.max_message),
-            header_len: wire::header_len(Version::One),
+            receive_size: common.receive_size(versions.contains(Version::Two)),
+            peer: PrivateData::find(&request.private_data),
         };
+        // Until the first message shows that it is another version.
+        let limits = setup.limits(Version::One, agreed.reply_inline, agreed.call_inline);
         let capacity = attributes.max_send_wr;
         let options = AcceptOptions {
             private_data: ours
@@ -203,7 +224,7 @@ impl RdmaServer {
             outbound_reads,
         };
         let qp = self.device.prepare_accept(request.request)?;
-        let mut link = Link::new(qp, capacity, common.receive_size());
+        let mut link = Link::new(qp, capacity, setup.receive_size);
         // Before the client can send anything: it may use its first credit at once.
         let receives = link.post_receives(&mut *self.device, credits + EXTRA_RECEIVES);
         if receives.is_err() {
@@ -228,7 +249,7 @@ impl RdmaServer {
             peer: request.peer,
             credits,
             link,
-            responder,
+            talk: ServerConversation::new(ServerNegotiation::new(versions), responder, setup),
             up: false,
             retrying: false,
             failure: None,
@@ -257,12 +278,12 @@ impl RdmaServer {
                 if connection.link.queued_sends() >= connection.credits as usize {
                     let reason = "more messages than granted, and their answers are not taken";
                     close(&mut *self.device, connection, reason.to_owned());
-                } else {
-                    connection.responder.received(message);
+                } else if let Err(error) = connection.talk.received(message) {
+                    close(&mut *self.device, connection, error.to_string());
                 }
             }
             (Ok(Success::Read { sink }), Done::Work(id)) => {
-                connection.responder.read_done(id, sink);
+                connection.talk.responder.read_done(id, sink);
             }
             (Ok(_), _) => {}
             (Err(failed), _) => {
@@ -280,8 +301,9 @@ impl RdmaServer {
             return;
         };
         connection.link.flush(device);
+        converse(device, connection);
         while connection.closed.is_none()
-            && let Some(action) = connection.responder.next_action()
+            && let Some(action) = connection.talk.responder.next_action()
         {
             match action {
                 ResponderAction::Read {
@@ -319,7 +341,7 @@ impl RdmaServer {
                 ResponderAction::Close { reason } => close(device, connection, reason),
             }
         }
-        let waits = connection.responder.starved() || connection.link.wants_retry();
+        let waits = connection.talk.responder.starved() || connection.link.wants_retry();
         if waits && !connection.retrying && connection.closed.is_none() {
             connection.retrying = true;
             self.retry.push(qp);
@@ -348,9 +370,28 @@ impl RdmaServer {
         for qp in std::mem::take(&mut self.retry) {
             if let Some(connection) = self.connections.get_mut(&qp) {
                 connection.retrying = false;
-                connection.responder.retry();
+                connection.talk.responder.retry();
                 self.run(qp);
             }
+        }
+    }
+}
+
+/// Does what the conversation wants done. Nothing in version 1.
+fn converse(device: &mut dyn Device, connection: &mut Connection) {
+    loop {
+        if let Some(size) = connection.link.receives_replaced() {
+            connection.talk.receives_replaced(size);
+        }
+        match connection.talk.next() {
+            None => return,
+            Some(Wanted::Send(message)) => {
+                let gather = Segments::from_iter([message]);
+                if let Err(error) = connection.link.send(device, gather, None) {
+                    return close(device, connection, format!("message not sent: {error}"));
+                }
+            }
+            Some(Wanted::ReplaceReceives(size)) => connection.link.set_receive_size(size),
         }
     }
 }
@@ -415,7 +456,7 @@ impl ServerPort for RdmaServer {
         self.now = now;
         let qp = qp_of(conn);
         if let Some(connection) = self.connections.get_mut(&qp) {
-            connection.responder.reply(token, message);
+            connection.talk.responder.reply(token, message);
             self.run(qp);
         }
     }

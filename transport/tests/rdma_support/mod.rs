@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use onc_rpc::{Decoder, Encoder, Message};
-use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
+use rpc_transport::rdma::{
+    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version, Versions,
+};
 use rpc_transport::{
     CallError, ClientEvent, ClientPort, ConnId, Down, ReplyRoom, ServerEvent, ServerPort, Source,
 };
@@ -136,9 +138,18 @@ pub struct Pair {
     start: Instant,
 }
 
-/// Options small enough to be read in a test's failure, otherwise the defaults.
+/// Version 1 at both ends, otherwise the defaults.
 pub fn options() -> (RdmaClientOptions, RdmaServerOptions) {
-    (RdmaClientOptions::default(), RdmaServerOptions::default())
+    speaking(Choice::Only(Version::One), Versions::only(Version::One))
+}
+
+/// These versions, otherwise the defaults.
+pub fn speaking(client: Choice, server: Versions) -> (RdmaClientOptions, RdmaServerOptions) {
+    let (mut options, mut server_options) =
+        (RdmaClientOptions::default(), RdmaServerOptions::default());
+    options.version = client;
+    server_options.versions = server;
+    (options, server_options)
 }
 
 impl Pair {

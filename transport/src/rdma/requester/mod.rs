@@ -312,7 +312,7 @@ impl Requester {
     }
 
     /// A message that is not to be acted upon (RFC 8166, section 4.5).
-    fn discard(&mut self, why: &dyn std::fmt::Display) {
+    pub(crate) fn discard(&mut self, why: &dyn std::fmt::Display) {
         self.counters.discarded += 1;
         tracing::warn!(%why, "message from the responder discarded");
     }

@@ -1,0 +1,223 @@
+//! A client's end of a connection.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma_ext_xchar::{Characteristic, Exchange, NotChanged, ReceiveBufferSize};
+use rpcrdma_negotiation::{Asked, ClientNegotiation, Decision, Features, Heard, Verdict, Version};
+use rpcrdma_v1::Agreed;
+use rpcrdma_v2::extension::OpttypeTaken;
+use rpcrdma_v2::{Direction, Header};
+use verbs::Stag;
+
+use super::{BACKWARD_CREDITS, Extended, Part, Setup, Wanted};
+use crate::rdma::Requester;
+use crate::rdma::wire::{self, Answer, BadCall};
+
+/// A client's end of a connection.
+pub(crate) struct ClientConversation {
+    negotiation: ClientNegotiation,
+    /// Waits with its calls until the version is known.
+    pub(crate) requester: Requester,
+    /// What is spoken.
+    version: Option<Version>,
+    setup: Option<Setup>,
+    /// Version 2, while it is asked for or spoken.
+    second: Option<Box<Extended>>,
+}
+
+impl ClientConversation {
+    pub(crate) fn new(negotiation: ClientNegotiation, requester: Requester) -> Self {
+        Self {
+            negotiation,
+            requester,
+            version: None,
+            setup: None,
+            second: None,
+        }
+    }
+
+    /// The connection is made, at `now`. Operations of extensions have XIDs from `xid` downwards.
+    /// Gives the version if the server need not be asked.
+    ///
+    /// # Errors
+    /// Extensions that were chosen do not go together.
+    pub(crate) fn connected(
+        &mut self,
+        setup: Setup,
+        xid: u32,
+        now: Duration,
+    ) -> Result<Option<Decision>, OpttypeTaken> {
+        let asked = self.negotiation.connected(xid, now);
+        let decision = match asked {
+            Asked::Speak(decision) => Some(decision),
+            Asked::Ask => None,
+        };
+        if decision.is_none_or(|decision| decision.verdict == Verdict::Speak(Version::Two)) {
+            let mut second = Extended::new(setup.clone(), xid)?;
+            second.begin(None);
+            self.second = Some(Box::new(second));
+        }
+        self.setup = Some(setup);
+        if let Some(decision) = decision {
+            self.settle(decision);
+        }
+        Ok(decision)
+    }
+
+    /// What was decided.
+    pub(crate) fn decision(&self) -> Option<Decision> {
+        self.negotiation.decision()
+    }
+
+    /// What may be used, and why, once the version is known.
+    pub(crate) fn features(&self) -> Option<Features> {
+        let setup = self.setup.as_ref()?;
+        Some(setup.features(self.version?, self.second.as_deref()))
+    }
+
+    /// When to ask whether patience has [expired](ClientConversation::expired).
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.negotiation.deadline()
+    }
+
+    /// It is `now`. Gives a decision if there is one by that.
+    pub(crate) fn expired(&mut self, now: Duration) -> Option<Decision> {
+        self.negotiation.expired(now)
+    }
+
+    /// The connection is lost. Gives a decision if that was the answer.
+    pub(crate) fn lost(&mut self) -> Option<Decision> {
+        self.negotiation.lost()
+    }
+
+    /// A message arrived. Gives a decision if this was the answer.
+    pub(crate) fn received(
+        &mut self,
+        message: Bytes,
+        invalidated: Option<Stag>,
+    ) -> Option<Decision> {
+        match self.version {
+            Some(Version::One) => {
+                self.requester.received(message, invalidated);
+                return None;
+            }
+            Some(Version::Two) => {
+                self.extended(message, invalidated);
+                return None;
+            }
+            None => {}
+        }
+        let decision = match self.negotiation.received(&message) {
+            Heard::Decides(decision) => {
+                match decision.verdict {
+                    // What it says of limits counts for the first call already.
+                    Verdict::Speak(Version::Two) => self.extended(message, invalidated),
+                    _ => self.requester.taken(invalidated),
+                }
+                decision
+            }
+            Heard::DecidesOnly(decision) => {
+                self.requester.taken(invalidated);
+                decision
+            }
+            Heard::Known(_) | Heard::Nothing => {
+                self.requester.taken(invalidated);
+                self.requester.discard(&"no answer to a version 2 message");
+                return None;
+            }
+        };
+        self.settle(decision);
+        Some(decision)
+    }
+
+    /// The version is known: calls can go.
+    fn settle(&mut self, decision: Decision) {
+        let (Verdict::Speak(version), Some(setup)) = (decision.verdict, &self.setup) else {
+            return;
+        };
+        self.version = Some(version);
+        let limits = match (version, &self.second) {
+            (Version::Two, Some(second)) => second.limits(),
+            _ => {
+                self.second = None;
+                let agreed = Agreed::new(setup.options.private_data(), setup.peer);
+                setup.limits(version, agreed.call_inline, agreed.reply_inline)
+            }
+        };
+        self.requester.connected(version, limits);
+    }
+
+    fn extended(&mut self, message: Bytes, invalidated: Option<Stag>) {
+        let Some(second) = &mut self.second else {
+            return;
+        };
+        let bad = match second.received(message) {
+            super::Heard::Base(header, payload) if header.direction() == Direction::Reply => {
+                return self
+                    .requester
+                    .take(wire::v2::reply(header, payload), invalidated);
+            }
+            super::Heard::Base(header, _) => backward_call(&header),
+            super::Heard::Taken(direction, credits) => {
+                self.requester.taken(invalidated);
+                if direction == Direction::Reply {
+                    self.requester.granted(credits);
+                }
+                return;
+            }
+            super::Heard::Bad(bad) => bad,
+        };
+        self.requester.taken(invalidated);
+        self.requester.discard(&bad.reason);
+        if let Some(answer) = bad.answer {
+            second.errors.push_back(answer.encode(BACKWARD_CREDITS));
+        }
+    }
+
+    /// Every receive is of this size, bytes.
+    pub(crate) fn receives_replaced(&mut self, size: usize) {
+        if let Some(second) = &mut self.second {
+            second.receives_replaced(size);
+        }
+    }
+
+    /// The next thing that the driver must do, beside what the requester wants.
+    pub(crate) fn next(&mut self) -> Option<Wanted> {
+        let part = Part::Requester(&mut self.requester);
+        self.second.as_mut()?.next(part)
+    }
+
+    /// Makes this end's receives longer.
+    ///
+    /// # Errors
+    /// [`NotChanged`].
+    pub(crate) fn raise_receive_size(&mut self, size: u32) -> Result<(), NotChanged> {
+        let second = self.second.as_mut().ok_or(NotChanged::NotSupported)?;
+        let raised = second
+            .extensions
+            .with(|exchange: &mut Exchange, out| exchange.raise_receive_size(size, out));
+        raised.unwrap_or(Err(NotChanged::NotSupported))
+    }
+
+    /// Asks the peer for receives of another size.
+    ///
+    /// # Errors
+    /// [`NotChanged`].
+    pub(crate) fn request_receive_size(&mut self, size: u32) -> Result<(), NotChanged> {
+        let second = self.second.as_mut().ok_or(NotChanged::NotSupported)?;
+        let want = vec![ReceiveBufferSize::property(&size)];
+        let requested = second
+            .extensions
+            .with(|exchange: &mut Exchange, out| exchange.request(want, out));
+        requested.unwrap_or(Err(NotChanged::NotSupported))
+    }
+}
+
+/// A call to this client, which said that it takes none (xcharext-02, section 3.3).
+fn backward_call(header: &Header) -> BadCall {
+    BadCall {
+        answer: Some(Answer::chunk(Version::Two, header.xid)),
+        reason: "a call from the server, which was told that none are taken".to_owned(),
+    }
+}

@@ -1,0 +1,248 @@
+//! What is said on a connection: which version is found, and what its extensions want.
+//!
+//! A conversation stands between the driver and the requester or responder of one connection. Until
+//! the version is known, messages are the negotiation's. In version 1 they then pass straight
+//! through; in version 2 ([`Extended`]) each header is decoded once and shown to the extensions,
+//! and what is left for the base goes on with its header.
+
+mod client;
+mod server;
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use conveyance::Limits;
+use rpcrdma_ext_xchar::{BackwardSupport, Config, Exchange, Registry};
+use rpcrdma_negotiation::{Features, Have, PeerHas, Version, decide_features};
+use rpcrdma_v1::PrivateData;
+use rpcrdma_v2::extension::{Action, Calls, Extension, Extensions, OpttypeTaken, Routed};
+use rpcrdma_v2::limits::FIRST_MESSAGE_MAX;
+use rpcrdma_v2::{Direction, Header, Side};
+
+pub(crate) use self::client::ClientConversation;
+pub(crate) use self::server::ServerConversation;
+use super::wire::{self, Answer, BadCall};
+use super::{RdmaOptions, Requester, Responder};
+
+/// Credits asked for and granted in the backward direction, in which nobody calls: the least that
+/// can be said.
+const BACKWARD_CREDITS: u32 = 1;
+
+/// What this end of a connection has.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) side: Side,
+    pub(crate) options: RdmaOptions,
+    /// Longest piece of memory for a segment, bytes.
+    pub(crate) max_segment: u64,
+    /// Bytes of the receives that are posted at the beginning.
+    pub(crate) receive_size: usize,
+    /// What the peer said in private data.
+    pub(crate) peer: Option<PrivateData>,
+}
+
+impl Setup {
+    /// Limits of a connection that sends and receives messages of these lengths.
+    pub(crate) fn limits(&self, version: Version, send: u32, receive: u32) -> Limits {
+        Limits {
+            inline_send: u64::from(send),
+            inline_receive: u64::from(receive),
+            max_segment: self.max_segment,
+            max_message: u64::from(self.options.max_message),
+            header_len: wire::header_len(version),
+        }
+    }
+
+    fn receive_size(&self) -> u32 {
+        u32::try_from(self.receive_size).unwrap_or(u32::MAX)
+    }
+
+    fn config(&self) -> Config {
+        let invalidation = self.options.remote_invalidation;
+        Config {
+            registry: Registry::default(),
+            receive_size: self.receive_size(),
+            max_receive_size: self.options.max_receive_size,
+            max_send: self.max_send(),
+            accept_invalidation: invalidation && self.side == Side::Client,
+            can_invalidate: invalidation && self.side == Side::Server,
+            backward: BackwardSupport::None,
+        }
+    }
+
+    fn max_send(&self) -> u32 {
+        self.options.inline_send.max(FIRST_MESSAGE_MAX)
+    }
+
+    /// What may be used, and why.
+    fn features(&self, version: Version, second: Option<&Extended>) -> Features {
+        let config = self.config();
+        let have = Have {
+            side: self.side,
+            max_send: config.max_send,
+            receive_size: config.receive_size,
+            accept_invalidation: config.accept_invalidation,
+            can_invalidate: config.can_invalidate,
+            private_data: self.options.private_data(),
+            characteristics: true,
+        };
+        let exchange = second.and_then(|second| second.extensions.find::<Exchange>());
+        let peer = match (version, exchange) {
+            (Version::One, _) => PeerHas::PrivateData(self.peer),
+            (Version::Two, None) => PeerHas::NotSaidYet,
+            (Version::Two, Some(exchange)) => match exchange.supported() {
+                None => PeerHas::NotSaidYet,
+                Some(false) => PeerHas::NoCharacteristics,
+                Some(true) => PeerHas::Characteristics(exchange.peer()),
+            },
+        };
+        decide_features(&have, peer)
+    }
+}
+
+/// What the driver must do for a conversation.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    /// Send this message. It takes no credit.
+    Send(Bytes),
+    /// Replace receives by those of this size, bytes, as they are used.
+    ReplaceReceives(usize),
+}
+
+/// The part that this end plays.
+pub(crate) enum Part<'a> {
+    Requester(&'a mut Requester),
+    Responder(&'a mut Responder),
+}
+
+/// What a message of version 2 was.
+#[derive(Debug)]
+enum Heard {
+    /// It is for the base; with its payload.
+    Base(Header, Bytes),
+    /// It was for an extension; its direction and its credits.
+    Taken(Direction, u32),
+    /// It is not acted upon, and may have to be answered with an error.
+    Bad(BadCall),
+}
+
+/// A connection's version 2.
+#[derive(Debug)]
+pub(crate) struct Extended {
+    setup: Setup,
+    extensions: Extensions,
+    /// The extensions know that the connection has begun.
+    begun: bool,
+    /// Errors to send.
+    errors: VecDeque<Bytes>,
+}
+
+impl Extended {
+    /// With operations that have XIDs from `first_xid` downwards.
+    ///
+    /// # Errors
+    /// Extensions that were chosen do not go together.
+    fn new(setup: Setup, first_xid: u32) -> Result<Self, OpttypeTaken> {
+        let mut list: Vec<Box<dyn Extension>> = vec![Box::new(Exchange::new(setup.config()))];
+        list.extend(setup.options.extensions.iter().map(|make| make(setup.side)));
+        let extensions = Extensions::new(setup.side, first_xid, list)?;
+        Ok(Self {
+            setup,
+            extensions,
+            begun: false,
+            errors: VecDeque::new(),
+        })
+    }
+
+    /// This side begins, or the peer did with this message.
+    fn begin(&mut self, opened_by: Option<&Header>) {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.extensions.connected(opened_by);
+        }
+    }
+
+    fn received(&mut self, mut message: Bytes) -> Heard {
+        let decoded = Header::decode(&message);
+        self.begin(decoded.as_ref().ok().map(|(header, _)| header));
+        let (header, at) = match decoded {
+            Ok(decoded) => decoded,
+            Err(error) => return Heard::Bad(wire::v2::bad_header(&error, self.setup.side)),
+        };
+        let whole = std::slice::from_ref(&message);
+        match self.extensions.received(&header, whole, at) {
+            Routed::Base => Heard::Base(header, message.split_off(at)),
+            Routed::Taken => Heard::Taken(header.direction(), header.credits),
+            Routed::Refused(answer) => Heard::Bad(BadCall {
+                answer: Some(Answer::V2(answer)),
+                reason: answer.error.to_string(),
+            }),
+            Routed::Discarded(refusal) => Heard::Bad(BadCall {
+                answer: None,
+                reason: refusal.to_string(),
+            }),
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        let now = self.extensions.limits();
+        // The base's default counts only as far as this end wants to send as much.
+        let send = now.inline_send.min(self.setup.max_send());
+        self.setup.limits(Version::Two, send, now.inline_receive)
+    }
+
+    /// Tells the base what the extensions know.
+    fn apply(&self, part: &mut Part<'_>) {
+        match part {
+            Part::Requester(requester) => requester.limits_changed(self.limits()),
+            Part::Responder(responder) => {
+                let now = self.extensions.limits();
+                let last_resort = now.reply_last_resort.map(u64::from);
+                responder.limits_changed(self.limits(), now.may_invalidate, last_resort);
+            }
+        }
+    }
+
+    /// Every receive is of this size, bytes.
+    fn receives_replaced(&mut self, size: usize) {
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        self.extensions.receives_replaced(size);
+    }
+
+    /// The next thing that the driver must do. What an extension wants comes before whatever the
+    /// base does next: an end's characteristics are the first that it sends.
+    fn next(&mut self, mut part: Part<'_>) -> Option<Wanted> {
+        loop {
+            if let Part::Requester(requester) = &mut part {
+                while let Some(calls) = requester.next_answered() {
+                    self.extensions.replies_arrived(calls);
+                }
+            }
+            let Some(action) = self.extensions.next_action() else {
+                return self.errors.pop_front().map(Wanted::Send);
+            };
+            match action {
+                Action::Send(operation) => {
+                    let credits = match (operation.optional.direction, &part) {
+                        (Direction::Call, Part::Requester(requester)) => requester.requested(),
+                        (Direction::Reply, Part::Responder(responder)) => responder.grant(),
+                        _ => BACKWARD_CREDITS,
+                    };
+                    return Some(Wanted::Send(operation.header(credits).encode()));
+                }
+                Action::ReplaceReceives { size } => {
+                    return Some(Wanted::ReplaceReceives(size as usize));
+                }
+                Action::AwaitReplies(calls) => match (&mut part, calls) {
+                    (Part::Requester(requester), calls) => requester.await_replies(calls),
+                    // A responder has no calls outstanding, and its next one does not come.
+                    (Part::Responder(_), Calls::Earlier) => self.extensions.replies_arrived(calls),
+                    (Part::Responder(_), Calls::Next) => {}
+                },
+                Action::LimitsChanged => self.apply(&mut part),
+                Action::Conveyed(message) => {
+                    tracing::error!(?message, "an extension conveys, and is not asked to");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,524 @@
+//! Version 2 and its negotiation through the engine, over devices in one process and over the
+//! software iWARP device. Tests that are named after a section are in a list of requirements:
+//! v2/MUSTS.md or ext-xchar/MUSTS.md.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod rdma_support;
+
+use std::net::Ipv4Addr;
+
+use bytes::Bytes;
+use rdma_support::fabric::{Traffic, World, attributes};
+use rdma_support::{POOL, Pair, data, message, open, reply, room, speaking};
+use rpc_transport::rdma::{
+    Choice, RdmaClientOptions, RdmaServerOptions, Verdict, Version, Versions,
+};
+use rpc_transport::{ClientPort, ConnId, Source};
+use rpcrdma_chunks::Fixed;
+use rpcrdma_v2::{Body, Direction, ErrorBody, Header};
+use verbs::iwarp::{Iwarp, Options};
+use verbs::Pool;
+
+const CLIENT: usize = 0;
+const SERVER: usize = 1;
+
+fn only(version: Version) -> Choice {
+    Choice::Only(version)
+}
+
+fn both() -> (RdmaClientOptions, RdmaServerOptions) {
+    speaking(Choice::Auto, Versions::default())
+}
+
+fn iwarp(client: RdmaClientOptions, server: RdmaServerOptions) -> Pair {
+    let device = || Box::new(Iwarp::new(Options::default(), Pool::new(POOL)).unwrap());
+    let address = (Ipv4Addr::LOCALHOST, 0).into();
+    let mut pair = Pair::new(device(), client, device(), server, address);
+    pair.client.set_busy_poll(true);
+    pair.server.set_busy_poll(true);
+    pair
+}
+
+/// All messages that one side sent.
+fn sent(world: &World, by: usize) -> Vec<Bytes> {
+    let sends = world.traffic.iter().filter_map(|(from, what)| match what {
+        Traffic::Send(bytes, _) if *from == by => Some(bytes.clone()),
+        _ => None,
+    });
+    sends.collect()
+}
+
+fn versions(messages: &[Bytes]) -> Vec<u32> {
+    let fixed = messages.iter().map(|message| Fixed::peek(message).unwrap());
+    fixed.map(|fixed| fixed.version).collect()
+}
+
+/// Calls with and without items, short and long, both ways.
+#[track_caller]
+fn every_shape(pair: &mut Pair, conn: ConnId) {
+    let mut xid = 0;
+    for words in [0, 1, 900, 1011, 1015, 1020, 5000] {
+        for lens in [
+            &[][..],
+            &[1],
+            &[3000],
+            &[4096],
+            &[1 << 20],
+            &[5000, 3, 70_000],
+        ] {
+            xid += 1;
+            let items: Vec<Bytes> = lens.iter().map(|&len| data(xid, len)).collect();
+            let end = pair.call(conn, message(xid, words, &items), &room(words, lens));
+            assert_eq!(open(&end.reply()), (xid, words, items));
+        }
+    }
+}
+
+/// The four pairings of version 1 only and both versions, and what is to come of them.
+fn pairings() -> [(Choice, Versions, Version, &'static str); 4] {
+    let (one, two) = (Version::One, Version::Two);
+    [
+        (only(one), Versions::only(one), one, "as asked for"),
+        (only(one), Versions::default(), one, "as asked for"),
+        (
+            Choice::Auto,
+            Versions::only(one),
+            one,
+            "refused version 2 and speaks 1",
+        ),
+        (
+            Choice::Auto,
+            Versions::default(),
+            two,
+            "the server answered in it",
+        ),
+    ]
+}
+
+#[track_caller]
+fn paired(mut pair: Pair, version: Version, why: &str) -> Pair {
+    pair.echo();
+    let conn = pair.connect();
+    let decision = pair.client.decision(conn).unwrap();
+    assert_eq!(decision.verdict, Verdict::Speak(version));
+    assert!(decision.to_string().contains(why), "{decision}");
+    every_shape(&mut pair, conn);
+    let served = pair.server.decision(pair.server_up[0]).unwrap();
+    assert_eq!(served.verdict, Verdict::Speak(version));
+    assert_eq!(pair.client.features(conn).unwrap().version, version);
+    assert!(
+        pair.down.is_empty() && pair.server_down.is_empty(),
+        "one connection did it all"
+    );
+    assert_eq!(pair.server_up.len(), 1);
+    pair
+}
+
+#[test]
+fn all_pairings_of_versions_carry_every_shape_of_call() {
+    for (client, server, version, why) in pairings() {
+        let (client, server) = speaking(client, server);
+        let (world, pair) = Pair::fake_with(client, server, attributes());
+        paired(pair, version, why);
+        assert_eq!(world.borrow().overruns, 0);
+    }
+}
+
+#[test]
+fn all_pairings_of_versions_work_over_iwarp() {
+    for (client, server, version, why) in pairings() {
+        let (client, server) = speaking(client, server);
+        paired(iwarp(client, server), version, why);
+    }
+}
+
+#[test]
+fn version_2_alone_is_spoken_and_refuses_who_does_not() {
+    let two = Version::Two;
+    let (client, server) = speaking(only(two), Versions::only(two));
+    let (_, pair) = Pair::fake_with(client, server, attributes());
+    paired(pair, two, "the server answered in it");
+    let (client, server) = speaking(only(two), Versions::only(Version::One));
+    let (_, mut pair) = Pair::fake_with(client, server, attributes());
+    let conn = pair.client.open(pair.address, pair.now());
+    pair.until(|pair| !pair.down.is_empty());
+    let (at, down) = &pair.down[0];
+    assert_eq!((*at, down.was_up, down.retry), (conn, false, false));
+    assert!(
+        down.reason.contains("no version in common"),
+        "{}",
+        down.reason
+    );
+    assert!(pair.up.is_empty());
+    // A client of version 1 learns from its first call that there is no version in common.
+    let (client, server) = speaking(only(Version::One), Versions::only(two));
+    let (_, mut pair) = Pair::fake_with(client, server, attributes());
+    let conn = pair.connect();
+    let error = pair.call(conn, message(1, 0, &[]), &room(0, &[])).error();
+    assert!(error.to_string().contains("versions 2 to 2"), "{error}");
+}
+
+/// What is sent in version 1 by a client that speaks both is what one sends that speaks only it.
+#[test]
+fn version_1_on_the_wire_is_the_same_with_version_2_at_hand() {
+    let traffic = |versions: Versions| {
+        let (client, server) = speaking(only(Version::One), versions);
+        let (world, mut pair) = Pair::fake_with(client, server, attributes());
+        pair.echo();
+        let conn = pair.connect();
+        every_shape(&mut pair, conn);
+        let world = world.borrow();
+        (
+            sent(&world, CLIENT),
+            sent(&world, SERVER),
+            world.private_data.clone(),
+        )
+    };
+    let alone = traffic(Versions::only(Version::One));
+    assert!(alone == traffic(Versions::default()));
+    assert!(
+        versions(&alone.0)
+            .iter()
+            .chain(&versions(&alone.1))
+            .all(|&v| v == 1)
+    );
+}
+
+#[test]
+fn v2_s5_requests_wait_until_the_version_is_known() {
+    for versions_there in [Versions::default(), Versions::only(Version::One)] {
+        let (client, server) = speaking(Choice::Auto, versions_there);
+        let (world, mut pair) = Pair::fake_with(client, server, attributes());
+        pair.echo();
+        let conn = pair.client.open(pair.address, pair.now());
+        for xid in 1..=20 {
+            let items = [data(xid, 5000)];
+            pair.submit(conn, message(xid, 0, &items), &room(0, &[5000]));
+        }
+        pair.until(|pair| pair.ended.len() == 20);
+        let calls = sent(&world.borrow(), CLIENT);
+        let spoken = match versions_there == Versions::default() {
+            true => 2,
+            false => 1,
+        };
+        let mut expected = vec![spoken; 21];
+        expected[0] = 2;
+        assert_eq!(
+            versions(&calls),
+            expected,
+            "asked once, then each call was sent once"
+        );
+        let answers = sent(&world.borrow(), SERVER);
+        let first = Header::decode(&answers[0]).unwrap().0;
+        match spoken {
+            1 => assert_eq!(
+                first.body,
+                Body::Error(ErrorBody::Version { low: 1, high: 1 })
+            ),
+            _ => assert!(matches!(first.body, Body::Optional(_))),
+        }
+        for (_, end) in std::mem::take(&mut pair.ended) {
+            end.reply();
+        }
+        assert_eq!(
+            (pair.up.len(), pair.server_up.len()),
+            (1, 1),
+            "on the same connection"
+        );
+        assert_eq!(world.borrow().overruns, 0);
+    }
+}
+
+#[test]
+fn v2_s5_the_first_message_is_at_most_1024_bytes() {
+    let (client, server) = both();
+    let (world, mut pair) = Pair::fake_with(client, server, attributes());
+    pair.echo();
+    let conn = pair.connect();
+    pair.call(conn, message(1, 900, &[]), &room(900, &[]))
+        .reply();
+    let sent = sent(&world.borrow(), CLIENT);
+    assert!(sent[0].len() <= 1024 && sent[1].len() > 1024);
+    let header = Header::decode(&sent[0]).unwrap().0;
+    assert!(matches!(header.body, Body::Optional(_)));
+}
+
+#[test]
+fn v2_s2_3_receives_are_4096_bytes_at_least() {
+    let (mut client, mut server) = both();
+    client.common.inline_receive = 1024;
+    server.common.inline_receive = 1024;
+    let (world, mut pair) = Pair::fake_with(client, server, attributes());
+    pair.echo();
+    let conn = pair.connect();
+    every_shape(&mut pair, conn);
+    assert_eq!(world.borrow().shortest_receive, Some(4096));
+}
+
+#[test]
+fn v2_s4_2_1_every_rdma2_msg_has_a_payload() {
+    let (client, server) = both();
+    let (world, pair) = Pair::fake_with(client, server, attributes());
+    paired(pair, Version::Two, "");
+    let world = world.borrow();
+    let mut messages = 0;
+    for bytes in sent(&world, CLIENT).into_iter().chain(sent(&world, SERVER)) {
+        let (header, at) = Header::decode(&bytes).unwrap();
+        if let Body::Msg(..) = header.body {
+            messages += 1;
+            assert!(bytes.len() >= at + 8, "XID and type at least");
+        }
+    }
+    assert!(messages >= 20, "{messages}");
+}
+
+#[test]
+fn v2_s5_3_replies_have_the_version_of_their_calls() {
+    for (client, server, version, _) in pairings() {
+        let (client, server) = speaking(client, server);
+        let (world, mut pair) = Pair::fake_with(client, server, attributes());
+        pair.echo();
+        let conn = pair.connect();
+        for xid in 1..=5 {
+            pair.call(conn, message(xid, 0, &[]), &room(0, &[])).reply();
+        }
+        let world = world.borrow();
+        for from in [CLIENT, SERVER] {
+            let fixed = sent(&world, from);
+            let fixed = fixed.iter().map(|message| Fixed::peek(message).unwrap());
+            let calls: Vec<_> = fixed.filter(|fixed| (1..=5).contains(&fixed.xid)).collect();
+            assert_eq!(calls.len(), 5);
+            assert!(calls.iter().all(|fixed| fixed.version == version.number()));
+        }
+    }
+}
+
+#[test]
+fn v2_s4_2_2_operations_ask_for_credits_or_grant_them_as_their_direction_says() {
+    let (mut client, mut server) = both();
+    client.common.credits = 20;
+    server.common.credits = 16;
+    let (world, mut pair) = Pair::fake_with(client, server, attributes());
+    let conn = pair.connect();
+    let init = |by| Header::decode(&sent(&world.borrow(), by)[0]).unwrap().0;
+    let (asked, granted) = (init(CLIENT), init(SERVER));
+    assert_eq!((asked.direction(), asked.credits), (Direction::Call, 20));
+    assert_eq!(
+        (granted.direction(), granted.credits),
+        (Direction::Reply, 16)
+    );
+    // The grant counts for the first calls already.
+    for xid in 1..=30 {
+        pair.submit(conn, message(xid, 0, &[]), &room(0, &[]));
+    }
+    pair.settle();
+    assert_eq!(pair.held.len(), 16);
+}
+
+#[test]
+fn v2_s4_2_3_a_reply_that_fits_nowhere_is_bad_header() {
+    let (client, server) = both();
+    let (world, mut pair) = Pair::fake_with(client, server, attributes());
+    pair.answer_with(|call| Some(reply(open(call).0, 0, &[data(7, 10_000)])));
+    let conn = pair.connect();
+    let error = pair
+        .call(conn, message(1, 0, &[]), &room(0, &[9_999]))
+        .error();
+    assert!(
+        matches!(error, rpc_transport::CallError::Chunk(_)),
+        "{error:?}"
+    );
+    let last = sent(&world.borrow(), SERVER).pop().unwrap();
+    let header = Header::decode(&last).unwrap().0;
+    assert_eq!(
+        (header.xid, header.body),
+        (1, Body::Error(ErrorBody::BadHeader))
+    );
+    pair.call(conn, message(2, 0, &[]), &room(0, &[10_000]))
+        .reply();
+    assert!(pair.down.is_empty());
+}
+
+#[test]
+fn xchar_s3_2_replies_invalidate_a_handle_of_their_own_call() {
+    let (client, server) = both();
+    let (_, mut pair) = Pair::fake_with(client, server, attributes());
+    pair.echo();
+    let conn = pair.connect();
+    for xid in 1..=10 {
+        let items = [data(xid, 8000)];
+        pair.call(conn, message(xid, 0, &items), &room(0, &[8000]))
+            .reply();
+    }
+    let (client, server) = (pair.client.counters(), pair.server.counters());
+    assert_eq!(server.sends_with_invalidate, 10);
+    // The other handle of each call.
+    assert_eq!(client.local_invalidations, 10);
+    assert!(pair.client.features(conn).unwrap().invalidated_here.value);
+}
+
+#[test]
+fn xchar_s3_2_replies_are_plain_sends_unless_the_requester_takes_invalidation() {
+    let (mut client, server) = both();
+    client.common.remote_invalidation = false;
+    let (_, mut pair) = Pair::fake_with(client, server, attributes());
+    pair.echo();
+    let conn = pair.connect();
+    for xid in 1..=10 {
+        let items = [data(xid, 8000)];
+        pair.call(conn, message(xid, 0, &items), &room(0, &[8000]))
+            .reply();
+    }
+    assert_eq!(pair.server.counters().sends_with_invalidate, 0);
+    assert_eq!(pair.client.counters().local_invalidations, 20);
+}
+
+#[test]
+fn xchar_s3_1_no_message_is_longer_than_the_receive_it_meets() {
+    for (client_size, server_size) in [(4096, 32_768), (32_768, 4096), (8192, 16_384)] {
+        let (mut client, mut server) = both();
+        for options in [&mut client.common, &mut server.common] {
+            options.inline_send = 32_768;
+            options.private_data = false;
+        }
+        client.common.inline_receive = client_size;
+        server.common.inline_receive = server_size;
+        let (world, pair) = Pair::fake_with(client, server, attributes());
+        paired(pair, Version::Two, "");
+        let world = world.borrow();
+        let longest = |by| sent(&world, by).iter().map(Bytes::len).max().unwrap();
+        assert!(longest(CLIENT) <= server_size as usize, "a long call");
+        assert!(longest(SERVER) <= client_size as usize, "a long reply");
+        // And what may be used, is.
+        assert!(longest(CLIENT) > server_size as usize / 2);
+        assert_eq!(world.overruns, 0);
+    }
+}
+
+/// What takes a chunk with receives of 4096 bytes goes inline with larger ones.
+#[test]
+fn a_reply_of_16_kib_goes_inline_with_receives_of_32_kib() {
+    let cost = |size: u32| {
+        let (mut client, mut server) = both();
+        client.common.inline_receive = size;
+        server.common.inline_send = size;
+        let mut pair = iwarp(client, server);
+        pair.answer_with(|call| Some(reply(open(call).0, 0, &[data(7, 16_384)])));
+        let conn = pair.connect();
+        let end = pair.call(conn, message(1, 0, &[]), &room(0, &[16_384]));
+        assert_eq!(open(&end.reply()), (1, 0, vec![data(7, 16_384)]));
+        let (client, server) = (pair.client.counters(), pair.server.counters());
+        (client.registrations, server.rdma_writes, server.sends)
+    };
+    assert_eq!(cost(4096), (1, 1, 2));
+    assert_eq!(cost(32_768), (0, 0, 2));
+}
+
+/// Receives change size while calls that count on either size are under way.
+#[test]
+fn v2_s5_2_the_inline_threshold_changes_and_the_connection_lives() {
+    let (mut client, mut server) = both();
+    for options in [&mut client.common, &mut server.common] {
+        options.inline_send = 32_768;
+        options.credits = 16;
+    }
+    let (world, mut pair) = Pair::fake_with(client, server, attributes());
+    pair.echo();
+    let conn = pair.connect();
+    let lens = [0, 1000, 3900, 5000, 8000, 12_000, 16_000, 30_000];
+    let mut xid = 0;
+    let mut sizes = Vec::new();
+    for size in [16_384, 4096, 32_768, 8192, 4096, 12_288] {
+        for _ in 0..60 {
+            xid += 1;
+            let len = lens[xid as usize % lens.len()];
+            let items = [data(xid, len)];
+            pair.submit(conn, message(xid, 0, &items), &room(0, &[len]));
+            if xid % 60 == 20 {
+                pair.client.request_receive_size(conn, size).unwrap();
+            }
+            if xid % 7 == 0 {
+                pair.step();
+            }
+        }
+        pair.until(|pair| pair.ended.len() == xid as usize);
+        // Whatever is used up by now is replaced; idle ones are not.
+        for _ in 0..60 {
+            xid += 1;
+            pair.call(conn, message(xid, 0, &[]), &room(0, &[])).reply();
+            pair.ended
+                .insert((conn, xid), rdma_support::End::Reply(reply(xid, 0, &[])));
+        }
+        sizes.push(pair.client.features(conn).unwrap().inline_send.value);
+    }
+    assert_eq!(sizes, [16_384, 4096, 32_768, 8192, 4096, 12_288]);
+    assert!(
+        pair.ended
+            .drain()
+            .all(|(_, end)| matches!(end, rdma_support::End::Reply(_)))
+    );
+    assert!(pair.down.is_empty() && pair.server_down.is_empty());
+    assert_eq!(world.borrow().overruns, 0);
+    pair.client.close(conn);
+    pair.settle();
+    assert_eq!(
+        (pair.client_pool.in_use(), pair.server_pool.in_use()),
+        (0, 0)
+    );
+}
+
+#[test]
+fn xchar_s3_1_receives_are_replaced_as_they_are_used() {
+    let (mut client, mut server) = both();
+    client.common.credits = 8;
+    server.common.inline_send = 32_768;
+    let (world, mut pair) = Pair::fake_with(client, server, attributes());
+    pair.echo();
+    let conn = pair.connect();
+    let call = |pair: &mut Pair, xid: u32| {
+        let items = [data(xid, 6000)];
+        pair.call(conn, message(xid, 0, &items), &room(0, &[6000]))
+            .reply();
+    };
+    call(&mut pair, 1);
+    pair.client.raise_receive_size(conn, 16_384).unwrap();
+    let writes = |pair: &Pair| pair.server.counters().rdma_writes;
+    assert_eq!(writes(&pair), 1);
+    // One by one, twelve receives; then the server is told, and answers one call to show that it
+    // has understood.
+    for xid in 2..=20 {
+        call(&mut pair, xid);
+    }
+    let before = writes(&pair);
+    assert!((10..18).contains(&before), "{before} replies by RDMA Write");
+    call(&mut pair, 21);
+    assert_eq!(writes(&pair), before, "inline from now on");
+    assert_eq!(world.borrow().overruns, 0);
+}
+
+/// A server that drops who speaks version 2 is spoken to in version 1, and asked again once a
+/// connection has worked.
+#[test]
+fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
+    let (client, server) = both();
+    let (world, mut pair) = Pair::fake_with(client, server, attributes());
+    pair.echo();
+    world.borrow_mut().lose_at = Some(0);
+    let conn = pair.client.open(pair.address, pair.now());
+    pair.until(|pair| pair.server_up.len() == 1);
+    world.borrow_mut().lose_at = None;
+    pair.until(|pair| !pair.up.is_empty());
+    let decision = pair.client.decision(conn).unwrap();
+    assert_eq!(decision.verdict, Verdict::Speak(Version::One));
+    assert!(
+        decision.to_string().contains("dropped the connection"),
+        "{decision}"
+    );
+    pair.call(conn, message(1, 0, &[]), &room(0, &[])).reply();
+    assert!(pair.down.is_empty(), "its user sees one connection");
+    world.borrow_mut().lose_all();
+    pair.until(|pair| !pair.down.is_empty());
+    let conn = pair.connect();
+    let verdict = pair.client.decision(conn).unwrap().verdict;
+    assert_eq!(verdict, Verdict::Speak(Version::Two));
+}
