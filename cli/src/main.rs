@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     if cli.verbose > 0 || !matches!(cli.command, Command::Sim(_)) {
         logging::start(cli.verbose);
     }
-    match run(&cli.command) {
+    match run(&cli.command, cli.verbose > 0) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !matches!(failure, Failure::OutputClosed) {
@@ -45,13 +45,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: &Command) -> Result<(), Failure> {
+fn run(command: &Command, verbose: bool) -> Result<(), Failure> {
     match command {
         Command::Compare(args) => compare::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Devices(args) => devices::run(args),
-        Command::Ping(args) => ping::run(args),
+        Command::Ping(args) => ping::run(args, verbose),
         Command::Exports(args) => files::exports(args),
         Command::Ls(args) => files::ls(args),
         Command::Stat(args) => files::stat(args),

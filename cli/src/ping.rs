@@ -22,11 +22,11 @@ const DEFAULT_SIZE: u64 = 4096;
 /// Longest histogram bar, characters.
 const BAR: u64 = 50;
 
-/// Pings.
+/// Pings. If `verbose`, says how the server is spoken to, and why so.
 ///
 /// # Errors
 /// The server cannot be reached, or a call fails.
-pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &PingArgs, verbose: bool) -> Result<(), Failure> {
     let access = Access::new(&args.mount)?;
     let has_data = matches!(args.op, PingOp::Read | PingOp::Write);
     if args.size.is_some() && !has_data {
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
         let (host, port) = server(&args.target)?;
         let reached = access.reach(&host, port)?;
         let target = Target::new(reached.client.clone(), None, Bytes::new());
-        return measure(args, &reached, &target, Op::Null);
+        return measure(args, verbose, &reached, &target, Op::Null);
     }
     let url: NfsUrl = args
         .target
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
         PingOp::Write => {
             let scratch = Scratch::create(&mounted).context(&url)?;
             let target = Target::new(client, Some(scratch.file), data);
-            let result = measure(args, &mounted.reached, &target, Op::Write(size));
+            let result = measure(args, verbose, &mounted.reached, &target, Op::Write(size));
             result.and(scratch.remove(&mounted).context(&url))
         }
         PingOp::Null | PingOp::Getattr | PingOp::Read => {
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
                 return Err(Failure::Work(text));
             }
             let target = Target::new(client, Some(object.handle), data);
-            measure(args, &mounted.reached, &target, op)
+            measure(args, verbose, &mounted.reached, &target, op)
         }
     }
 }
@@ -100,7 +100,13 @@ fn size(asked: u64, mounted: &Mounted, op: PingOp) -> Result<u32, Failure> {
     }
 }
 
-fn measure(args: &PingArgs, reached: &Reached, target: &Target, op: Op) -> Result<(), Failure> {
+fn measure(
+    args: &PingArgs,
+    verbose: bool,
+    reached: &Reached,
+    target: &Target,
+    op: Op,
+) -> Result<(), Failure> {
     let runtime = &reached.runtime;
     let interruptible = Interruptible::new()?;
     let interrupt = interruptible.interrupt();
@@ -132,7 +138,12 @@ fn measure(args: &PingArgs, reached: &Reached, target: &Target, op: Op) -> Resul
     if interrupted && latency.count() == 0 {
         return Err(interruptible.failure(&args.target));
     }
-    report(args, op, &latency)
+    // Last of all: what the other side is like is known for sure by now.
+    report(args, op, &latency)?;
+    for decision in reached.decisions().iter().filter(|_| verbose) {
+        output::line(decision)?;
+    }
+    Ok(())
 }
 
 fn report(args: &PingArgs, op: Op, latency: &Latency) -> Result<(), Failure> {

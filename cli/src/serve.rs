@@ -60,7 +60,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         })?
         .device;
     let device_name = device.attributes().name.clone();
-    let mut rdma = RdmaServer::new(device, RdmaServerOptions::default());
+    let rdma_options = RdmaServerOptions {
+        versions: args.rpcrdma,
+        ..RdmaServerOptions::default()
+    };
+    let mut rdma = RdmaServer::new(device, rdma_options);
     for &ip in &addresses {
         let address = SocketAddr::new(ip, args.port);
         let heard = rdma

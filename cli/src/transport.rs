@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nfs_binding::client::{Mount, MountOptions, NfsError, NfsUrl, Proto};
 use onc_rpc::{AuthSys, Credential};
-use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
+use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions, Version};
 use rpc_transport::{
     CallError, Client, ClientOptions, ClientPort, Retry, Runtime, TcpClient, TcpCounters,
     TcpOptions,
@@ -23,8 +23,6 @@ use crate::failure::{Context, Failure};
 
 /// Most groups in AUTH_SYS credentials (RFC 5531, appendix A).
 const MAX_GROUPS: usize = 16;
-/// The only RPC-over-RDMA version here.
-const RPCRDMA_VERSION: u32 = 1;
 
 /// What is added to a side's link, and how the side waits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,6 +107,18 @@ impl Reached {
         self.registration.map(Registration::name)
     }
 
+    /// For each connection over RDMA, its version and what may be used on it, with the reasons.
+    pub(crate) fn decisions(&self) -> Vec<String> {
+        match &self.port {
+            Port::Tcp(_) => Vec::new(),
+            Port::Rdma(port) => port
+                .borrow()
+                .conversations()
+                .map(|(decision, features)| format!("RPC-over-RDMA {decision}\n{features}"))
+                .collect(),
+        }
+    }
+
     /// What the client's port, or the device under it, has done so far.
     pub(crate) fn counters(&self) -> Counters {
         match &self.port {
@@ -123,6 +133,8 @@ impl Reached {
 pub(crate) struct Access {
     /// Mount options.
     pub(crate) mount: MountOptions,
+    /// How RPC-over-RDMA is spoken.
+    pub(crate) rdma: RdmaClientOptions,
     /// The device under RPC-over-RDMA.
     pub(crate) device: DeviceChoice,
     /// This side's link.
@@ -137,12 +149,12 @@ impl Access {
     pub(crate) fn new(args: &MountArgs) -> Result<Self, Failure> {
         let mount = MountOptions::parse(&args.options.join(","))
             .map_err(|error| Failure::Usage(error.to_string()))?;
-        if let Some(version) = mount.rpcrdma
-            && version != RPCRDMA_VERSION
-        {
-            let text = format!("rpcrdma={version}: the only version here is {RPCRDMA_VERSION}");
-            return Err(Failure::Usage(text));
-        }
+        let version = match mount.rpcrdma {
+            None => Choice::Auto,
+            Some(number) => Version::from_number(number)
+                .map(Choice::Only)
+                .ok_or_else(|| Failure::Usage(format!("rpcrdma={number}: not a version")))?,
+        };
         let wrong = |error: String| Failure::Usage(format!("mount option {error}"));
         let device = DeviceChoice {
             name: option("device", mount.device.as_deref()).map_err(wrong)?,
@@ -151,6 +163,10 @@ impl Access {
         };
         Ok(Self {
             mount,
+            rdma: RdmaClientOptions {
+                version,
+                ..RdmaClientOptions::default()
+            },
             device,
             link: LinkOptions {
                 delay: args.delay.0,
@@ -212,7 +228,7 @@ impl Access {
                 let opened = self.link.device(&self.device.towards(address))?;
                 registration = Some(opened.registration);
                 let pool = opened.device.pool().clone();
-                let client = RdmaClient::new(opened.device, RdmaClientOptions::default());
+                let client = RdmaClient::new(opened.device, self.rdma.clone());
                 let port = Rc::new(RefCell::new(client));
                 (Port::Rdma(Rc::clone(&port)), port, pool)
             }

@@ -99,7 +99,7 @@ fn device_work_is_what_rfc_8166_prescribes() {
         assert!(row["round_trips"].is_null());
     }
     for op in ["put-tree", "get-tree"] {
-        for conveyance in ["tcp", "v1"] {
+        for conveyance in ["tcp", "v1", "v2"] {
             let tree = rows
                 .iter()
                 .find(|row| row["op"] == op && row["conveyance"] == conveyance);
@@ -123,7 +123,7 @@ fn round_trips_show_in_time_alone() {
         "5ms",
     ]);
     // 5 ms, so that a busy machine's hiccups do not reach the tolerance.
-    for conveyance in ["tcp", "v1"] {
+    for conveyance in ["tcp", "v1", "v2"] {
         near(
             row(&rows, "null", None, conveyance),
             "round_trips",
@@ -262,7 +262,7 @@ fn the_network_is_told_what_to_delay() {
     assert_eq!(told.last(), Some(&"0ms"), "{told:?}");
     let rounds = told.windows(2).filter(|pair| *pair == ["50ms", "100ms"]);
     assert_eq!(rounds.count(), 3, "{told:?}");
-    for conveyance in ["tcp", "v1"] {
+    for conveyance in ["tcp", "v1", "v2"] {
         let row = row(&rows, "null", None, conveyance);
         near(row, "round_trips", 0.0, 0.1);
         near(row, "delay_us", 50_000.0, 0.0);

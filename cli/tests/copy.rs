@@ -118,3 +118,43 @@ fn a_tree_fits_through_a_memory_export() {
     copy(&["get", "-r", &url, back.to_str().unwrap()]);
     tree::assert_same(&source, &back);
 }
+
+/// The pairings of version 1 only with both versions, and a client that wants version 2 only.
+#[test]
+fn trees_survive_every_pairing_of_versions() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, data) = (dir.path().join("source"), dir.path().join("data"));
+    tree::make(&source);
+    fs::create_dir(&data).unwrap();
+    let export = common::export("data", &data, "no_root_squash");
+    for (serves, wants, spoken) in [
+        ("1", "1", "version 1: as asked for"),
+        ("1", "auto", "version 1: the server refused version 2"),
+        ("1,2", "1", "version 1: as asked for"),
+        ("1,2", "auto", "version 2: the server answered in it"),
+        ("1,2", "2", "version 2: the server answered in it"),
+        ("2", "auto", "version 2: the server answered in it"),
+    ] {
+        let server = Server::start(["--export", &export, "--rpcrdma", serves]);
+        let choice = format!("rpcrdma={wants}");
+        let back = dir.path().join(format!("{serves}-{wants}"));
+        there_and_back(&server, Proto::Rdma, &choice, &source, &back);
+        tree::assert_same(&source, &back);
+        let address = server.url(Proto::Rdma, "");
+        let address = address.trim_start_matches("nfs://").to_owned();
+        let ping = ["ping", "-v", "-c", "5", &address].map(str::to_owned);
+        let options = options(Proto::Rdma, &choice);
+        let said = run([&ping[..], &options].concat()).ok().stdout;
+        assert!(said.contains(spoken), "{serves} {wants}: {said}");
+        assert!(said.contains("inline, to the peer: 4096 B"), "{said}");
+    }
+}
+
+#[test]
+fn a_server_without_the_version_that_is_wanted_is_told_of() {
+    let server = Server::start(["--memory", "--rpcrdma", "1"]);
+    let url = server.url(Proto::Rdma, "/memory");
+    let ls = ["ls".to_owned(), url];
+    let refused = run([&ls[..], &options(Proto::Rdma, "rpcrdma=2")].concat());
+    refused.fails_with(&["no version in common", "refused version 2 and speaks 1"]);
+}

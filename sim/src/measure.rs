@@ -55,6 +55,8 @@ pub struct Setting {
     pub requester: RdmaOptions,
     /// The server's.
     pub responder: RdmaOptions,
+    /// What both speak.
+    pub version: Version,
 }
 
 impl Default for Setting {
@@ -64,6 +66,7 @@ impl Default for Setting {
             interrupt: Duration::from_micros(2),
             requester: RdmaClientOptions::default().common,
             responder: RdmaServerOptions::default().common,
+            version: Version::One,
         }
     }
 }
@@ -126,7 +129,7 @@ pub fn measure(setting: &Setting, operation: Operation) -> Result<Measured, Cann
     let mut server = server.map_err(failed("a server"))?;
     let options = RdmaClientOptions {
         common: setting.requester.clone(),
-        version: Choice::Only(Version::One),
+        version: Choice::Only(setting.version),
         ..RdmaClientOptions::default()
     };
     let found = Rc::new(RefCell::new(Found::default()));

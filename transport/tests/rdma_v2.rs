@@ -16,8 +16,8 @@ use rpc_transport::rdma::{
 use rpc_transport::{ClientPort, ConnId, Source};
 use rpcrdma_chunks::Fixed;
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header};
-use verbs::iwarp::{Iwarp, Options};
 use verbs::Pool;
+use verbs::iwarp::{Iwarp, Options};
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;

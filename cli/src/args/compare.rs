@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use rpc_transport::rdma::{RdmaOptions, Version};
 use verbs::middleware::{Delay, Rate};
 
 use super::units;
@@ -137,6 +138,11 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "BITS")]
     pub(crate) rate: Option<Rate>,
 
+    /// Bytes of the receives of both sides, and so the longest message without chunks, of version
+    /// 2 of RPC-over-RDMA; version 1 has the usual 4096
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4k")]
+    pub(crate) inline: u64,
+
     /// Checksums in iWARP frames
     #[arg(long, value_enum, default_value_t = Crc::Off)]
     pub(crate) crc: Crc,
@@ -180,6 +186,27 @@ pub(crate) enum Serves {
     Tcp,
     /// NFS over RPC-over-RDMA version 1
     V1,
+    /// NFS over RPC-over-RDMA version 2
+    V2,
+}
+
+impl Serves {
+    /// The version of RPC-over-RDMA, if it is that.
+    pub(crate) fn version(self) -> Option<Version> {
+        match self {
+            Self::Floor | Self::Tcp => None,
+            Self::V1 => Some(Version::One),
+            Self::V2 => Some(Version::Two),
+        }
+    }
+}
+
+/// Gives receives their size, and messages the same, where that is asked for: in version 2.
+pub(crate) fn set_inline(options: &mut RdmaOptions, version: Version, inline: u32) {
+    if version == Version::Two {
+        options.inline_send = inline;
+        options.inline_receive = inline;
+    }
 }
 
 /// What `compare` starts: serves one thing until standard input ends.
@@ -208,6 +235,10 @@ pub(crate) struct ChildArgs {
     /// Rate of what this side sends
     #[arg(long)]
     pub(crate) rate: Option<Rate>,
+
+    /// Bytes of receives, in version 2
+    #[arg(long, default_value_t = 4096)]
+    pub(crate) inline: u32,
 
     /// Checksums in iWARP frames
     #[arg(long, value_enum, default_value_t = Crc::Off)]

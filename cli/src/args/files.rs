@@ -10,7 +10,7 @@ const URL: &str = "nfs://SERVER[:PORT]/EXPORT/PATH";
 /// How the server is reached.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct MountArgs {
-    /// Mount options, as in nfs(5), separated by commas: proto=rdma|tcp, port=N, rpcrdma=1,
+    /// Mount options, as in nfs(5), separated by commas: proto=rdma|tcp, port=N, rpcrdma=1|2|auto,
     /// device=iwarp|verbs|verbs:NAME, registration=auto|windows|per-call|persistent-unsafe,
     /// clientaddr=ADDR (chooses the verbs device), rsize=N, wsize=N, nconnect=N, …
     #[arg(short, long = "options", value_name = "OPTIONS")]

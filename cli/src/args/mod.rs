@@ -10,7 +10,7 @@ pub(crate) mod units;
 
 use clap::{Parser, Subcommand};
 
-pub(crate) use compare::{ChildArgs, CompareArgs, Crc, OpName, Serves};
+pub(crate) use compare::{ChildArgs, CompareArgs, Crc, OpName, Serves, set_inline};
 pub(crate) use devices::DevicesArgs;
 pub(crate) use files::{
     CatArgs, ExportsArgs, GetArgs, LsArgs, MkdirArgs, MountArgs, PutArgs, RmArgs, StatArgs,

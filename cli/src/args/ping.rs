@@ -20,6 +20,8 @@ pub(crate) enum PingOp {
 }
 
 /// Call a server again and again, and print how long it took.
+///
+/// With -v also which version of RPC-over-RDMA was spoken, what was used of it, and why.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Nothing is kept on a processor of its own. On one machine, the scheduler often has client and

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rpc_transport::rdma::Versions;
 use verbs::middleware::{Delay, Rate};
 
 use super::compare::Crc;
@@ -53,6 +54,10 @@ pub(crate) struct ServeArgs {
     /// or persistent-unsafe (where clients are trusted with more than they are offered)
     #[arg(long, value_name = "WAY", default_value_t = Policy(None))]
     pub(crate) registration: Policy,
+
+    /// Versions of RPC-over-RDMA that clients may speak: 1, 2 or both
+    #[arg(long, value_name = "VERSIONS", default_value_t = Versions::default())]
+    pub(crate) rpcrdma: Versions,
 
     /// Port for RDMA; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 20049)]

@@ -43,7 +43,7 @@ impl Budget {
 
 /// A conveyance under measurement.
 pub(crate) struct Rig {
-    /// `tcp` or `v1`.
+    /// `tcp`, `v1` or `v2`.
     pub(crate) conveyance: &'static str,
     /// Device, if there is one.
     pub(crate) device: Option<String>,
@@ -73,11 +73,12 @@ impl Rig {
         let target = mounted.reached.runtime.block_on(target)?;
         let (conveyance, device) = match serves {
             Serves::V1 => ("v1", Some(name.to_string())),
+            Serves::V2 => ("v2", Some(name.to_string())),
             Serves::Tcp | Serves::Floor => ("tcp", None),
         };
         Ok(Self {
             conveyance,
-            verbs: serves == Serves::V1 && matches!(name, DeviceName::Verbs(_)),
+            verbs: serves.version().is_some() && matches!(name, DeviceName::Verbs(_)),
             device,
             conditions,
             mounted,

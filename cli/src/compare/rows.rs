@@ -43,7 +43,7 @@ pub(crate) struct Row {
     pub(crate) op: &'static str,
     /// Bytes of data that one operation moves.
     pub(crate) size: Option<u64>,
-    /// `tcp` or `v1`.
+    /// `tcp`, `v1` or `v2`.
     pub(crate) conveyance: &'static str,
     /// The device under the conveyance; null for TCP.
     pub(crate) device: Option<String>,

@@ -8,12 +8,12 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Versions};
 use rpc_transport::{Server, ServerOptions, Stop, TcpServer};
 use serde::{Deserialize, Serialize};
 use verbs::Counters;
 
-use crate::args::{ChildArgs, Serves};
+use crate::args::{ChildArgs, Serves, set_inline};
 use crate::compare::floor;
 use crate::compare::processor;
 use crate::compare::usage::Usage;
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
     let service = serve::memory_service(MEMORY)?;
     let mut server = Server::new(service, options).context("cannot start the server")?;
     let (address, counters): (SocketAddr, Box<dyn Fn() -> Counters>) = match args.serves {
-        Serves::V1 => {
+        Serves::V1 | Serves::V2 => {
             let device = link
                 .device(&DeviceChoice {
                     name: args.device.clone(),
@@ -110,7 +110,12 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
                     address: Some(args.listen),
                 })?
                 .device;
-            let mut port = RdmaServer::new(device, RdmaServerOptions::default());
+            let mut options = RdmaServerOptions::default();
+            if let Some(version) = args.serves.version() {
+                options.versions = Versions::only(version);
+                set_inline(&mut options.common, version, args.inline);
+            }
+            let mut port = RdmaServer::new(device, options);
             let address = port.listen(any_port).context(what)?;
             let port = Rc::new(RefCell::new(port));
             server

@@ -1,11 +1,13 @@
 //! Processes and connections that are measured together: one rig for each conveyance.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use nfs_binding::client::{MountOptions, NfsUrl, Proto};
+use rpc_transport::rdma::{Choice, RdmaClientOptions};
 
-use crate::args::{CompareArgs, Crc, Serves};
+use crate::args::{CompareArgs, Crc, Serves, set_inline};
 use crate::compare::child::ChildProcess;
 use crate::compare::network::Network;
 use crate::compare::rig::Rig;
@@ -17,6 +19,9 @@ use crate::transport::{Access, LinkOptions};
 
 /// The export of a server process.
 const EXPORT: &[u8] = b"/memory";
+/// Sizes that receives can have in version 2, bytes: its least, and the most that private data can
+/// say in version 1.
+const INLINE: RangeInclusive<u32> = 4096..=262_144;
 /// Hidden subcommand that children run.
 pub(crate) const CHILD: &str = "internal-child";
 
@@ -54,12 +59,27 @@ pub(crate) struct Setting<'a> {
     pub(crate) processors: Option<(usize, usize)>,
 }
 
+/// Bytes of receives, in version 2.
+///
+/// # Errors
+/// They are asked for with another size than they can have.
+pub(crate) fn inline(args: &CompareArgs) -> Result<u32, Failure> {
+    match u32::try_from(args.inline) {
+        Ok(size) if INLINE.contains(&size) => Ok(size),
+        _ => {
+            let (low, high) = (INLINE.start(), INLINE.end());
+            let text = format!("--inline {}: not from {low} to {high}", args.inline);
+            Err(Failure::Usage(text))
+        }
+    }
+}
+
 /// Starts a server for each conveyance and connects to it.
 ///
 /// # Errors
 /// A server does not start, or cannot be reached.
 pub(crate) fn rigs(setting: &Setting<'_>) -> Result<Vec<Rig>, Failure> {
-    [Serves::Tcp, Serves::V1]
+    [Serves::Tcp, Serves::V1, Serves::V2]
         .into_iter()
         .map(|serves| {
             let rig = rig(setting, serves)?;
@@ -83,8 +103,15 @@ fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
     } = setting;
     let (name, proto) = match serves {
         Serves::V1 => ("v1", Proto::Rdma),
+        Serves::V2 => ("v2", Proto::Rdma),
         Serves::Tcp | Serves::Floor => ("tcp", Proto::Tcp),
     };
+    let inline = inline(args)?;
+    let mut rdma = RdmaClientOptions::default();
+    if let Some(version) = serves.version() {
+        rdma.version = Choice::Only(version);
+        set_inline(&mut rdma.common, version, inline);
+    }
     let mut words = vec![CHILD.to_owned(), name.to_owned()];
     let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
     option("--device", args.device.to_string());
@@ -92,6 +119,7 @@ fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
     option("--listen", args.address.to_string());
     option("--delay", format!("{}ns", delay.as_nanos()));
     option("--crc", args.crc.name().to_owned());
+    option("--inline", inline.to_string());
     if let Some(rate) = args.rate {
         option("--rate", rate.to_string());
     }
@@ -106,6 +134,7 @@ fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
             proto,
             ..MountOptions::default()
         },
+        rdma,
         device: DeviceChoice {
             name: args.device.clone(),
             registration: args.registration,

@@ -1,18 +1,20 @@
 //! `compare --device sim`: exact counts of what each operation had to wait for, in a simulation.
 
+use rpc_transport::rdma::Version;
 use rpcrdma_sim::{Measured, Operation, Setting, measure};
 use verbs::Counters;
 
-use crate::args::CompareArgs;
 use crate::args::units::show_size;
+use crate::args::{CompareArgs, set_inline};
 use crate::columns::Table;
 use crate::compare::op::Op;
 use crate::compare::rows::{Conditions, Mode, Row};
+use crate::compare::set::inline;
 use crate::failure::{Context, Failure};
 use crate::output;
 
-/// Version 1 of RPC-over-RDMA.
-const VIA: &str = "v1";
+/// Versions of RPC-over-RDMA, and their names.
+const VERSIONS: [(Version, &str); 2] = [(Version::One, "v1"), (Version::Two, "v2")];
 
 /// What is simulated: the cost model with what the options say.
 fn setting(args: &CompareArgs) -> Setting {
@@ -40,15 +42,22 @@ fn operation(op: Op) -> Operation {
 /// # Errors
 /// An operation cannot be simulated.
 pub(crate) fn rows(args: &CompareArgs, ops: &[Op]) -> Result<Vec<Row>, Failure> {
-    let setting = setting(args);
-    let measured = ops.iter().map(|&op| {
-        let what = measure(&setting, operation(op)).context(op)?;
-        Ok(row(op, &setting, &what))
-    });
-    measured.collect()
+    let mut rows = Vec::new();
+    for &op in ops {
+        for (version, via) in VERSIONS {
+            let mut setting = setting(args);
+            setting.version = version;
+            for options in [&mut setting.requester, &mut setting.responder] {
+                set_inline(options, version, inline(args)?);
+            }
+            let what = measure(&setting, operation(op)).context(op)?;
+            rows.push(row(op, via, &setting, &what));
+        }
+    }
+    Ok(rows)
 }
 
-fn row(op: Op, setting: &Setting, what: &Measured) -> Row {
+fn row(op: Op, via: &'static str, setting: &Setting, what: &Measured) -> Row {
     let Measured {
         requester,
         responder,
@@ -58,7 +67,7 @@ fn row(op: Op, setting: &Setting, what: &Measured) -> Row {
     Row {
         op: op.name(),
         size: op.size().map(u64::from),
-        conveyance: VIA,
+        conveyance: via,
         device: Some("sim".to_owned()),
         mode: Mode::Blocking,
         delay_us: setting.costs.delay.as_secs_f64() * 1e6,
@@ -100,7 +109,7 @@ fn row(op: Op, setting: &Setting, what: &Measured) -> Row {
 pub(crate) fn print(args: &CompareArgs, rows: &[Row]) -> Result<(), Failure> {
     let setting = setting(args);
     output::line(format_args!(
-        "NFS over RPC-over-RDMA version 1, simulated (device sim): {:?} each way, {} Gbit/s, \
+        "NFS over RPC-over-RDMA versions 1 and 2, simulated (device sim): {:?} each way, {} Gbit/s, \
          interrupts of {:?}.\n",
         setting.costs.delay,
         setting.costs.rate as f64 * 8.0 / 1e9,

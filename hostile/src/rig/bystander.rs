@@ -8,7 +8,7 @@ use bytes::Bytes;
 use nfs_binding::client::{Mount, MountOptions};
 use nfs_binding::proto::{FileHandle, SetAttributes, Stable};
 use onc_rpc::{AuthSys, Credential};
-use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
+use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions, Version};
 use rpc_transport::{Client, ClientOptions, ClientPort, Retry, Runtime};
 use verbs::Pool;
 use verbs::iwarp::{Iwarp, Options};
@@ -52,7 +52,10 @@ impl Bystander {
     pub fn connect(runtime: Runtime, server: SocketAddr) -> Result<Self, Wrong> {
         let pool = Pool::new(BYSTANDER_POOL);
         let device = Iwarp::new(Options::default(), pool.clone()).map_err(wrong)?;
-        let mut options = RdmaClientOptions::default();
+        let mut options = RdmaClientOptions {
+            version: Choice::Only(Version::One),
+            ..RdmaClientOptions::default()
+        };
         options.common.credits = 8;
         let port = RdmaClient::new(Box::new(device), options);
         let port: Rc<RefCell<dyn ClientPort>> = Rc::new(RefCell::new(port));

@@ -1,7 +1,7 @@
 //! How much memory the server may take, by its own documented limits.
 
-use rpc_transport::rdma::RdmaServerOptions;
-use rpc_transport::{ServerOptions, rdma::RdmaOptions};
+use rpc_transport::ServerOptions;
+use rpc_transport::rdma::{RdmaOptions, RdmaServerOptions, Version, Versions};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -107,6 +107,8 @@ impl Limits {
             },
             max_connections: self.connections,
             max_fetched: u64::from(self.message),
+            // What the tables' errors name as the lowest and highest version.
+            versions: Versions::only(Version::One),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use nfs_binding::client::{Mount, MountOptions, NfsError};
 use nfs_binding::proto::{FileHandle, Stable};
-use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
+use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions, Version};
 use rpc_transport::{CallError, Client, ClientOptions, ClientPort, Retry, Runtime};
 use verbs::Pool;
 use verbs::iwarp::{Iwarp, Options};
@@ -40,7 +40,10 @@ impl Victim {
     pub(super) fn new(runtime: &Runtime, case: &Case) -> Result<Self, Wrong> {
         let pool = Pool::new(VICTIM_POOL);
         let device = Iwarp::new(Options::default(), pool.clone()).map_err(wrong)?;
-        let mut options = RdmaClientOptions::default();
+        let mut options = RdmaClientOptions {
+            version: Choice::Only(Version::One),
+            ..RdmaClientOptions::default()
+        };
         if case.outcome == Outcome::NoAnswer {
             options.connect_timeout = HASTY;
         }

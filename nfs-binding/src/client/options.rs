@@ -39,7 +39,7 @@ pub struct MountOptions {
     pub mount_proto: Option<Proto>,
     /// `mounthost=`: the host where MOUNT answers, if it is another.
     pub mount_host: Option<String>,
-    /// `rpcrdma=`: the RPC-over-RDMA version; not said: the highest that both sides have.
+    /// `rpcrdma=`: the RPC-over-RDMA version; not said, or `auto`: the highest that both sides have.
     pub rpcrdma: Option<u32>,
     /// `device=`: which RDMA device.
     pub device: Option<String>,
@@ -192,7 +192,7 @@ const WITH_EFFECT: &[&str] = &[
     "mountvers=3",
     "vers=3",
     "nfsvers=3",
-    "rpcrdma=",
+    "rpcrdma=1|2|auto",
     "device=",
     "registration=",
     "clientaddr=",
@@ -244,7 +244,12 @@ impl MountOptions {
                     return Err(given.wrong("3, the only version here,"));
                 }
             }
-            "rpcrdma" => self.rpcrdma = Some(given.number("a version from 1", 1, 255)?),
+            "rpcrdma" => {
+                self.rpcrdma = match given.text()? {
+                    "auto" => None,
+                    _ => Some(given.number("1, 2 or auto", 1, 2)?),
+                }
+            }
             "device" => self.device = Some(given.text()?.to_owned()),
             "registration" => self.registration = Some(given.text()?.to_owned()),
             "clientaddr" => {
@@ -422,6 +427,8 @@ mod tests {
         };
         assert_eq!(options, expected);
         assert!(options.separate_mount());
+        let auto = MountOptions::parse("rpcrdma=2,rpcrdma=auto").unwrap();
+        assert_eq!(auto, MountOptions::default());
     }
 
     #[test]
@@ -472,6 +479,7 @@ mod tests {
             "timeo=0",
             "sec=krb5",
             "rpcrdma=0",
+            "rpcrdma=3",
             "retrans=-1",
             "clientaddr=here",
         ] {

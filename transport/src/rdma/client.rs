@@ -151,6 +151,12 @@ impl RdmaClient {
         self.connections[self.find(conn)?].talk.decision()
     }
 
+    /// The same, and what may be used at present, of every connection whose version is known.
+    pub fn conversations(&self) -> impl Iterator<Item = (Decision, Features)> {
+        let connections = self.connections.iter().map(|connection| &connection.talk);
+        connections.filter_map(|talk| Some((talk.decision()?, talk.features()?)))
+    }
+
     /// What may be used on a connection at present, and why, once its version is known.
     #[must_use]
     pub fn features(&self, conn: ConnId) -> Option<Features> {
