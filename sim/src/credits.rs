@@ -1,16 +1,18 @@
-//! A second opinion on credits: what the messages on the wire say (RFC 8166, section 3.3.1).
+//! A second opinion on credits: what the messages on the wire say (RFC 8166, section 3.3.1; in
+//! version 2 with its direction, version-two-01, section 4.2.2).
 
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
-use rpcrdma_v1::Header;
+use rpcrdma_v2::{Body, Direction};
 use verbs::sim::{End, Happening};
 use verbs::{Event, SendWr, Success};
 
 /// A requester's account, kept from what it sends and takes.
 #[derive(Debug)]
 struct Account {
-    outstanding: u32,
+    /// XIDs of calls that are not answered.
+    outstanding: Vec<u32>,
     granted: u32,
 }
 
@@ -18,6 +20,38 @@ struct Account {
 #[derive(Debug, Default)]
 pub(crate) struct Credits {
     accounts: BTreeMap<End, Account>,
+}
+
+/// What a message means for an account.
+enum Meaning {
+    /// It takes a credit.
+    Call,
+    /// It grants so many, and gives one back if it answers a call.
+    Answer(u32),
+    /// Nothing: an operation of an extension, that asks for credits.
+    Nothing,
+}
+
+/// XID and meaning of a message that a requester sends or receives.
+fn read(message: &Bytes, sent: bool) -> Result<(u32, Meaning), String> {
+    let by_side = |credits: u32| match sent {
+        true => Meaning::Call,
+        false => Meaning::Answer(credits),
+    };
+    match rpcrdma_v1::Header::decode(message) {
+        Ok((header, _)) => return Ok((header.xid, by_side(header.credits))),
+        Err(rpcrdma_v1::HeaderError::Version { .. }) => {}
+        Err(error) => return Err(error.to_string()),
+    }
+    let decoded = rpcrdma_v2::Header::decode(message);
+    let (header, _) = decoded.map_err(|error| error.to_string())?;
+    let meaning = match (&header.body, header.direction()) {
+        (Body::Msg(..) | Body::NoMsg(..), Direction::Call) => Meaning::Call,
+        (Body::Optional(_) | Body::Error(_), _) if sent => Meaning::Nothing,
+        (_, Direction::Reply) => Meaning::Answer(header.credits),
+        (_, Direction::Call) => Meaning::Nothing,
+    };
+    Ok((header.xid, meaning))
 }
 
 impl Credits {
@@ -28,7 +62,7 @@ impl Credits {
             Happening::Taken(end, Event::Established { .. }) => {
                 // Until the first reply says otherwise, there is one credit (section 3.3.2).
                 let account = Account {
-                    outstanding: 0,
+                    outstanding: Vec::new(),
                     granted: 1,
                 };
                 self.accounts.insert(*end, account);
@@ -42,11 +76,14 @@ impl Credits {
                 let Ok(Success::Receive { buf, .. }) = &completion.result else {
                     return None;
                 };
-                let header = Header::decode(&Bytes::copy_from_slice(buf));
                 let account = self.accounts.get_mut(end)?;
-                if let Ok((header, _)) = header {
-                    account.granted = header.credits.max(1);
-                    account.outstanding = account.outstanding.saturating_sub(1);
+                let message = Bytes::copy_from_slice(buf);
+                if let Ok((xid, Meaning::Answer(credits))) = read(&message, false) {
+                    account.granted = credits.max(1);
+                    let mut calls = account.outstanding.iter();
+                    if let Some(at) = calls.position(|&call| call == xid) {
+                        account.outstanding.swap_remove(at);
+                    }
                 }
                 None
             }
@@ -59,16 +96,19 @@ impl Credits {
         for piece in gather {
             bytes.extend_from_slice(piece);
         }
-        if let Err(error) = Header::decode(&bytes.freeze()) {
-            return Some(format!("{end} sends a header that cannot be read: {error}"));
-        }
+        let (xid, meaning) = match read(&bytes.freeze(), true) {
+            Ok(read) => read,
+            Err(error) => {
+                return Some(format!("{end} sends a header that cannot be read: {error}"));
+            }
+        };
+        let Meaning::Call = meaning else {
+            return None;
+        };
         let account = self.accounts.get_mut(&end)?;
-        account.outstanding += 1;
-        let Account {
-            outstanding,
-            granted,
-        } = *account;
-        (outstanding > granted)
-            .then(|| format!("{end} has {outstanding} calls outstanding, {granted} were granted"))
+        account.outstanding.push(xid);
+        let (calls, granted) = (account.outstanding.len(), account.granted);
+        (calls > granted as usize)
+            .then(|| format!("{end} has {calls} calls outstanding, {granted} were granted"))
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use rpc_transport::Retry;
-use rpc_transport::rdma::RdmaOptions;
+use rpc_transport::rdma::{Choice, RdmaOptions, Version, Versions};
 use verbs::Attributes;
 use verbs::sim::{Costs, Faults, Random, attributes};
 
@@ -69,6 +69,10 @@ pub struct Plan {
     pub requester: RdmaOptions,
     /// The server's.
     pub responder: RdmaOptions,
+    /// Which version the clients want.
+    pub version: Choice,
+    /// Which versions the server accepts.
+    pub versions: Versions,
     /// The devices' limits.
     pub attributes: Attributes,
     /// Memory of each client's device beyond what receives take, bytes.
@@ -83,6 +87,8 @@ pub struct Plan {
     pub interrupt: Duration,
 }
 
+/// The random numbers that versions are chosen with.
+const VERSIONS: u64 = 5;
 /// Every so many seeds nothing at all goes wrong, and nothing may end a connection.
 const CALM: u64 = 8;
 /// A time-out that nothing reaches unless something is wrong.
@@ -116,6 +122,8 @@ impl Plan {
             retry: Retry::Hard,
             requester: options(&mut random, false),
             responder: options(&mut random, true),
+            version: Choice::Only(Version::One),
+            versions: Versions::default(),
             attributes: device(&mut random),
             client_memory: AMPLE,
             server_memory: 4 * AMPLE,
@@ -130,7 +138,15 @@ impl Plan {
         if !calm {
             failures(&mut plan, &mut random);
         }
+        // Apart, so that whatever else a seed chooses stays what it was.
+        speech(&mut plan, &mut Random::new(seed).split(VERSIONS));
         plan
+    }
+
+    /// Whether version 2 is spoken.
+    #[must_use]
+    pub fn speaks_two(&self) -> bool {
+        self.version.allows(Version::Two) && self.versions.contains(Version::Two)
     }
 
     /// Whether nothing is planned that could end a connection before its owner does.
@@ -187,6 +203,19 @@ fn device(random: &mut Random) -> Attributes {
         max_outbound_reads: random.pick(&[1, 4, 32]),
         ..attributes()
     }
+}
+
+/// Who speaks what. There is a version in common: where there is none, nothing happens.
+fn speech(plan: &mut Plan, random: &mut Random) {
+    let (one, two) = (Version::One, Version::Two);
+    (plan.version, plan.versions) = random.pick(&[
+        (Choice::Only(one), Versions::only(one)),
+        (Choice::Only(one), Versions::default()),
+        (Choice::Auto, Versions::only(one)),
+        (Choice::Auto, Versions::default()),
+        (Choice::Auto, Versions::default()),
+        (Choice::Only(two), Versions::default()),
+    ]);
 }
 
 /// What real devices and hosts do without anything being wrong.
@@ -286,6 +315,11 @@ impl fmt::Display for Plan {
         writeln!(f, "{:?}", self.faults)?;
         writeln!(f, "requester: {:?}", self.requester)?;
         writeln!(f, "responder: {:?}", self.responder)?;
+        writeln!(
+            f,
+            "versions: {} wanted, {} accepted",
+            self.version, self.versions
+        )?;
         writeln!(f, "{:?}", self.attributes)?;
         for crash in &self.crashes {
             writeln!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nfs_binding::fs::FileSystem;
 use rpc_transport::Retry;
-use rpc_transport::rdma::{Choice, RdmaClientOptions, RdmaOptions, RdmaServerOptions, Version};
+use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
 use verbs::sim::{Fabric, Faults, Host, NodeId, Random, Turn};
 use verbs::{Buf, Pool, Time};
 
@@ -165,6 +165,7 @@ impl World {
         };
         let options = RdmaServerOptions {
             common: self.plan.responder.clone(),
+            versions: self.plan.versions,
             ..RdmaServerOptions::default()
         };
         let disk = Arc::clone(&self.disk) as Arc<dyn FileSystem>;
@@ -186,7 +187,7 @@ impl World {
         let options = RdmaClientOptions {
             common: self.plan.requester.clone(),
             connect_timeout: Duration::from_secs(5),
-            version: Choice::Only(Version::One),
+            version: self.plan.version,
             ..RdmaClientOptions::default()
         };
         let shared = Rc::clone(&self.shared);

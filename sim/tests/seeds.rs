@@ -42,6 +42,7 @@ fn seeds_differ_in_what_goes_wrong() {
             "late reads",
             share(&|plan| !plan.faults.late_read.is_zero()),
         ),
+        ("version 2", share(&|plan| plan.speaks_two())),
         ("one credit", share(&|plan| plan.responder.credits == 1)),
         (
             "a short queue",
