@@ -28,6 +28,9 @@ lane() {
         for suite in commands copy bad_input compare; do
             check $device/end-to-end/$suite 300 end_to_end $device $suite
         done
+        if [ $device = siw ]; then
+            skip siw/end-to-end/a-port-where-something-else-answers it kills the guest\'s kernel: a bug of siw
+        fi
         check $device/end-to-end/leaks-nothing 60 resources_are idle
         if [ $device = rxe ]; then
             check $device/round-trips 120 round_trips
@@ -327,12 +330,15 @@ removed_under_work() {
     put_under_way
     rdma link delete "$1-far" &
     _deletion=$!
-    until_true 30 ended $_deletion
+    # The server is told, and ends; the client, which has its device still, waits for another.
+    until_true 20 ended "$(cat /run/serve.pid)" || _stays=1
     end_client
-    # It may have ended by itself. What it may not is stay.
-    serve_end TERM || ended "$(cat /run/serve.pid)"
+    serve_end TERM || true
+    until_true 20 ended $_deletion
     cat "$OUT/serve.log"
+    [ -z "${_stays:-}" ]
     no_word_of panic
+    grep 'was removed' "$OUT/serve.log"
     rdma link delete "$1-near"
     equal 'devices left' "$(rdma link)" ''
 }
@@ -348,10 +354,15 @@ device_tests() {
 # end_to_end DEVICE TEST: tests of the command, with servers on the wire's far end. Time itself is
 # measured in round_trips, with nothing else going on.
 end_to_end() {
+    _device=$1
+    _suite=$2
+    set -- --test-threads 2 --skip round_trips_show_in_time_alone
+    # Answered with what is not MPA, siw and iw_cm follow a null pointer, and the guest's kernel is of
+    # no use afterwards.
+    [ "$_device" = rxe ] || set -- "$@" --skip a_port_where_something_else_answers
     RPCRDMA_TEST_BIN=$(command -v rpcrdma) RPCRDMA_TEST_SERVER=$FAR \
-        RPCRDMA_TEST_DEVICE=verbs:$1-near RPCRDMA_TEST_SERVER_DEVICE=verbs:$1-far \
-        RPCRDMA_TEST_PATIENCE=240 "$LAB/tests/rpcrdma/$2" --test-threads 2 \
-        --skip round_trips_show_in_time_alone
+        RPCRDMA_TEST_DEVICE=verbs:$_device-near RPCRDMA_TEST_SERVER_DEVICE=verbs:$_device-far \
+        RPCRDMA_TEST_PATIENCE=240 "$LAB/tests/rpcrdma/$_suite" "$@"
 }
 
 # NULL and READ take one round trip, WRITE by read chunk two, counted from time alone: over a wire of
