@@ -1,8 +1,9 @@
 //! `sim`: seeds of the simulator.
 
+use std::panic;
 use std::thread;
 
-use rpcrdma_sim::{Report, run as run_seed, sweep};
+use rpcrdma_sim::{Report, run as run_seed, running, sweep};
 
 use crate::args::SimArgs;
 use crate::failure::Failure;
@@ -13,6 +14,7 @@ use crate::output;
 /// # Errors
 /// A seed found something, or standard output cannot be written to.
 pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
+    name_seed_on_panic();
     match args.seed {
         Some(seed) => one(seed, args.explain),
         None => many(args),
@@ -22,6 +24,20 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
 /// The command that runs a seed again, with everything that happens.
 fn again(seed: u64) -> String {
     format!("rpcrdma sim --seed {seed} --explain")
+}
+
+/// A panic is something found too, and may be the last thing that this program does.
+fn name_seed_on_panic() {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        report(info);
+        if let Some(seed) = running() {
+            output::note(format_args!(
+                "seed {seed} panicked; once more: {}",
+                again(seed)
+            ));
+        }
+    }));
 }
 
 fn one(seed: u64, explain: bool) -> Result<(), Failure> {

@@ -25,5 +25,5 @@ mod world;
 pub use measure::{CannotMeasure, Measured, Operation, Setting, measure};
 pub use plan::{Crash, Plan, Victim};
 pub use report::{Report, Violation};
-pub use sweep::{Summary, run, sweep};
+pub use sweep::{Summary, run, running, sweep};
 pub use world::simulate;

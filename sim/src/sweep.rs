@@ -1,5 +1,6 @@
 //! Many seeds, on all processors.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -74,9 +75,22 @@ pub fn sweep(seeds: Range<u64>, threads: usize, mut each: impl FnMut(Report) -> 
     summary
 }
 
-/// Runs one seed; a panic is something found as well.
+thread_local! {
+    /// The seed that this thread runs.
+    static RUNNING: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// The seed that the calling thread runs: for a panic hook, which is all that a program that aborts
+/// gets to run.
+#[must_use]
+pub fn running() -> Option<u64> {
+    RUNNING.get()
+}
+
+/// Runs one seed; a panic is something found as well, unless the program aborts at one.
 #[must_use]
 pub fn run(seed: u64, explain: bool) -> Report {
+    RUNNING.set(Some(seed));
     let caught = catch_unwind(AssertUnwindSafe(|| simulate(seed, explain)));
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -141,7 +141,8 @@ impl Shared {
     }
 }
 
-/// Runs a part of a service. A panic in it fails one call, not the server.
+/// Runs a part of a service. A panic in it fails one call, not the server, in programs that unwind;
+/// this workspace's release profile aborts.
 pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T, Denial>) -> Result<T, Denial> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         tracing::error!("a service panicked: the call is answered with SYSTEM_ERR");
