@@ -87,9 +87,11 @@ impl Extension for Exchange {
         }
         let max = self.config.max_send;
         // A peer that says less than every message may have, says nothing that can be used.
-        let usable = |size: u32| size.max(FIRST_MESSAGE_MAX).min(max);
+        let usable = |size: u32| size.max(FIRST_MESSAGE_MAX);
         let last_resort = self.requests.last_resort(&self.peer);
-        limits.inline_send = usable(self.requests.send_limit(&self.peer));
+        limits.inline_send = usable(self.requests.send_limit(&self.peer)).min(max);
+        // The peer does not know what this end would rather not send: its calls count on what it
+        // can receive itself.
         limits.reply_last_resort = last_resort.map(usable);
         // Who tells its own size understands this side's: characteristics are optional one by one
         // (section 4.1).

@@ -140,6 +140,12 @@ pub(crate) fn known(choice: Choice, remembered: Option<Lesson>) -> Option<Decisi
 }
 
 impl Lesson {
+    /// Whether nothing was heard of the server, which can have other causes than its version.
+    #[must_use]
+    pub fn is_loss(self) -> bool {
+        matches!(self, Self::Dropped | Self::KeptSilent)
+    }
+
     fn words(self) -> &'static str {
         match self {
             Self::Refused => "refused version 2 and speaks 1",

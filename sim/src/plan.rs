@@ -73,6 +73,8 @@ pub struct Plan {
     pub version: Choice,
     /// Which versions the server accepts.
     pub versions: Versions,
+    /// Whether clients have receives made longer and shorter, in version 2.
+    pub resizes: bool,
     /// The devices' limits.
     pub attributes: Attributes,
     /// Memory of each client's device beyond what receives take, bytes.
@@ -96,6 +98,8 @@ const PATIENT: Duration = Duration::from_secs(60);
 /// Longest chunk of a call or reply, and shortest segment of one, bytes.
 const LONGEST_ITEM: u32 = 30_000;
 const SHORTEST_SEGMENT: u32 = 512;
+/// Receives can be made as long as this, bytes.
+const LONGEST_RECEIVE: u32 = 32 << 10;
 /// Memory that nobody runs out of, bytes.
 const AMPLE: usize = 4 << 20;
 
@@ -124,6 +128,7 @@ impl Plan {
             responder: options(&mut random, true),
             version: Choice::Only(Version::One),
             versions: Versions::default(),
+            resizes: false,
             attributes: device(&mut random),
             client_memory: AMPLE,
             server_memory: 4 * AMPLE,
@@ -190,7 +195,7 @@ fn options(random: &mut Random, server: bool) -> RdmaOptions {
         outbound_reads: if server { random.pick(&[1, 2, 16]) } else { 1 },
         max_message: (4 << 20) + (64 << 10),
         max_segment: random.pick(&[512, 4096, 1 << 30]),
-        max_receive_size: 32 << 10,
+        max_receive_size: LONGEST_RECEIVE,
         extensions: Vec::new(),
     }
 }
@@ -216,6 +221,7 @@ fn speech(plan: &mut Plan, random: &mut Random) {
         (Choice::Auto, Versions::default()),
         (Choice::Only(two), Versions::default()),
     ]);
+    plan.resizes = random.below(2) == 0;
 }
 
 /// What real devices and hosts do without anything being wrong.
@@ -317,8 +323,8 @@ impl fmt::Display for Plan {
         writeln!(f, "responder: {:?}", self.responder)?;
         writeln!(
             f,
-            "versions: {} wanted, {} accepted",
-            self.version, self.versions
+            "versions: {} wanted, {} accepted; sizes change: {}",
+            self.version, self.versions, self.resizes
         )?;
         writeln!(f, "{:?}", self.attributes)?;
         for crash in &self.crashes {

@@ -2,18 +2,20 @@
 //! calls whose results can be checked.
 
 use std::cell::RefCell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select};
 use nfs_binding::client::{Mount3, Nfs3, RpcClient};
 use nfs_binding::proto::{
     CommitArgs, CreateArgs, CreateHow, Data, DirOp, DirOpArgs, FileHandle, HandleArgs, MkdirArgs,
     MountArgs, MountPath, Name, NfsResult, ReadArgs, ReaddirplusArgs, RenameArgs, SetAttributes,
     Stable, Status, WriteArgs,
 };
-use rpc_transport::{CallError, Client, ClientOptions, ClientPort};
+use rpc_transport::rdma::RdmaClient;
+use rpc_transport::{CallError, Client, ClientOptions, ClientPort, ConnId, Runtime};
 use verbs::sim::Random;
 
 use crate::client::{Counted, Desk, Tally, credential};
@@ -63,6 +65,11 @@ struct Worker<'a> {
     random: Random,
 }
 
+/// Longest pause between two changes of receive sizes.
+const RESIZE_WITHIN: Duration = Duration::from_millis(5);
+/// Sizes that are asked for, bytes.
+const SIZES: [u32; 5] = [4096, 6000, 8192, 16_384, 32_768];
+
 /// All a client does in one life.
 pub(crate) async fn life(shared: Rc<Shared>, desk: Desk, random: Random) {
     let Some(client) = connect(&shared, &desk).await else {
@@ -88,7 +95,29 @@ pub(crate) async fn life(shared: Rc<Shared>, desk: Desk, random: Random) {
         };
         worker.work()
     });
-    join_all(workers).await;
+    let work = pin!(join_all(workers));
+    let (port, runtime) = (&desk.port, &desk.runtime);
+    match shared.plan.resizes {
+        true => drop(select(work, pin!(resize(port, runtime, random.split(0)))).await),
+        false => drop(work.await),
+    }
+}
+
+/// Has receives of both ends made longer and shorter, again and again. What is not possible at the
+/// moment is not done: another change may be under way, or the peer speaks version 1.
+async fn resize(port: &RefCell<RdmaClient>, runtime: &Runtime, mut random: Random) {
+    loop {
+        runtime.sleep(random.duration(RESIZE_WITHIN)).await;
+        let connections: Vec<ConnId> = port.borrow().connections().collect();
+        for conn in connections {
+            let size = random.pick(&SIZES);
+            let mut port = port.borrow_mut();
+            let _ = match random.below(2) {
+                0 => port.raise_receive_size(conn, size),
+                _ => port.request_receive_size(conn, size),
+            };
+        }
+    }
 }
 
 async fn connect(shared: &Shared, desk: &Desk) -> Option<Client> {

@@ -87,10 +87,12 @@ fn address(host: usize) -> SocketAddr {
 }
 
 /// Memory that the receives of so many connections take, bytes.
-fn receives(options: &RdmaOptions, connections: usize) -> usize {
-    let size = (options.inline_receive as usize)
-        .next_power_of_two()
-        .max(4096);
+fn receives(options: &RdmaOptions, connections: usize, resizes: bool) -> usize {
+    let longest = match resizes {
+        true => options.max_receive_size,
+        false => options.inline_receive,
+    };
+    let size = (longest as usize).next_power_of_two().max(4096);
     connections * (options.credits as usize + EXTRA) * size
 }
 
@@ -156,7 +158,8 @@ impl World {
 
     fn start_server(&mut self) {
         let connections = 2 * self.plan.clients * self.plan.nconnect;
-        let memory = receives(&self.plan.responder, connections) + self.plan.server_memory;
+        let memory = receives(&self.plan.responder, connections, self.plan.resizes)
+            + self.plan.server_memory;
         let host = Host {
             address: address(0),
             attributes: self.plan.attributes.clone(),
@@ -177,7 +180,8 @@ impl World {
     }
 
     fn start_client(&mut self, client: usize) {
-        let memory = receives(&self.plan.requester, self.plan.nconnect) + self.plan.client_memory;
+        let memory = receives(&self.plan.requester, self.plan.nconnect, self.plan.resizes)
+            + self.plan.client_memory;
         let host = Host {
             address: address(client + 1),
             attributes: self.plan.attributes.clone(),

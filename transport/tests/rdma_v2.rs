@@ -15,6 +15,7 @@ use rpc_transport::rdma::{
 };
 use rpc_transport::{ClientPort, ConnId, Source};
 use rpcrdma_chunks::Fixed;
+use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal, Start};
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header};
 use verbs::Pool;
 use verbs::iwarp::{Iwarp, Options};
@@ -521,4 +522,111 @@ fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
     let conn = pair.connect();
     let verdict = pair.client.decision(conn).unwrap().verdict;
     assert_eq!(verdict, Verdict::Speak(Version::Two));
+}
+
+/// An operation that nobody has assigned.
+const UNKNOWN: u32 = 0x7fff_0001;
+
+/// An extension that its peer does not have: its client sends an operation at the beginning.
+#[derive(Debug)]
+struct Stranger;
+
+impl Extension for Stranger {
+    fn name(&self) -> &'static str {
+        "stranger"
+    }
+
+    fn opttypes(&self) -> &[u32] {
+        &[UNKNOWN]
+    }
+
+    fn connected(&mut self, _: &Start<'_>, out: &mut Outbox<'_>) {
+        out.call(UNKNOWN, Bytes::from_static(&[1, 2, 3, 4]));
+    }
+
+    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        if op.direction == Direction::Call {
+            out.reply(op.xid, UNKNOWN, op.info.clone());
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn v2_s3_1_an_unknown_operation_is_answered_and_the_connection_lives() {
+    let (mut client, server) = both();
+    client.common.extensions.push(|_| Box::new(Stranger));
+    let (world, pair) = Pair::fake_with(client, server, attributes());
+    paired(pair, Version::Two, "");
+    let world = world.borrow();
+    let is_unknown = |bytes: &&Bytes| {
+        let header = Header::decode(bytes).unwrap().0;
+        matches!(header.body, Body::Optional(op) if op.opttype == UNKNOWN)
+    };
+    let asked = sent(&world, CLIENT);
+    let asked = Header::decode(asked.iter().find(is_unknown).unwrap())
+        .unwrap()
+        .0;
+    let answers = sent(&world, SERVER);
+    let headers = answers.iter().map(|bytes| Header::decode(bytes).unwrap().0);
+    let answers: Vec<Header> = headers.filter(|header| header.xid == asked.xid).collect();
+    assert_eq!(answers.len(), 1);
+    assert_eq!(answers[0].body, Body::Error(ErrorBody::InvalidOption));
+}
+
+/// Both ends have a second extension, and the engine carries its operations.
+#[test]
+fn an_extension_of_a_crate_outside_talks_to_its_peer() {
+    let (mut client, mut server) = both();
+    client.common.extensions.push(|_| Box::new(Stranger));
+    server.common.extensions.push(|_| Box::new(Stranger));
+    let (world, pair) = Pair::fake_with(client, server, attributes());
+    paired(pair, Version::Two, "");
+    let world = world.borrow();
+    let operations = |by| {
+        let headers = sent(&world, by)
+            .into_iter()
+            .map(|bytes| Header::decode(&bytes).unwrap().0);
+        let of_it =
+            |header: &Header| matches!(&header.body, Body::Optional(op) if op.opttype == UNKNOWN);
+        headers
+            .filter(of_it)
+            .map(|header| header.direction())
+            .collect::<Vec<_>>()
+    };
+    let mut expected = [Direction::Call, Direction::Reply];
+    for by in [CLIENT, SERVER] {
+        let mut sent = operations(by);
+        sent.sort_by_key(|direction| direction.number());
+        expected.sort_by_key(|direction| direction.number());
+        assert_eq!(sent, expected);
+    }
+}
+
+#[test]
+fn extensions_that_do_not_go_together_are_told_of() {
+    let (mut client, server) = both();
+    client.common.extensions = vec![|_| Box::new(Stranger), |_| Box::new(Stranger)];
+    let (_, mut pair) = Pair::fake_with(client, server, attributes());
+    let conn = pair.client.open(pair.address, pair.now());
+    pair.until(|pair| !pair.down.is_empty());
+    let (at, down) = &pair.down[0];
+    assert_eq!((*at, down.retry), (conn, false));
+    assert!(
+        down.reason.contains("both own operation"),
+        "{}",
+        down.reason
+    );
+}
+
+/// A server that sends no more than 1024 bytes by itself sends more where a call left no other way.
+#[test]
+fn a_call_counts_on_what_its_end_can_receive_whatever_the_server_likes_to_send() {
+    let (mut client, mut server) = both();
+    client.common.inline_receive = 16_384;
+    server.common.inline_send = 1024;
+    let (_, mut pair) = Pair::fake_with(client, server, attributes());
+    pair.echo();
+    let conn = pair.connect();
+    every_shape(&mut pair, conn);
 }

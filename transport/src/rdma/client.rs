@@ -8,7 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rpcrdma_ext_xchar::NotChanged;
-use rpcrdma_negotiation::{ClientNegotiation, Decision, Features, Memory, Verdict, Version};
+use rpcrdma_negotiation::{
+    ClientNegotiation, Decision, Features, Memory, Reason, Verdict, Version,
+};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use verbs::{
@@ -63,6 +65,8 @@ pub struct RdmaClient {
     owing: bool,
     /// When to try again what waits for memory.
     retry_at: Option<Time>,
+    /// Servers that spoke version 2 on some connection.
+    speak_two: HashSet<SocketAddr>,
     /// What is known of servers' versions.
     memory: Memory<SocketAddr>,
     /// When patience with a server that was asked for its version ends, at the earliest.
@@ -93,6 +97,7 @@ impl RdmaClient {
             removed: false,
             owing: false,
             retry_at: None,
+            speak_two: HashSet::new(),
             memory: Memory::default(),
             expires_at: None,
             last_xid: 0,
@@ -143,6 +148,11 @@ impl RdmaClient {
     fn receive_size(&self) -> usize {
         let two = self.options.version.allows(Version::Two);
         self.options.common.receive_size(two)
+    }
+
+    /// Its connections, made or being made.
+    pub fn connections(&self) -> impl Iterator<Item = ConnId> {
+        self.connections.iter().map(|connection| connection.id)
     }
 
     /// The version that a connection speaks, and why, once that is known.
@@ -348,7 +358,10 @@ impl RdmaClient {
         self.memory.decided(remote, decision);
         match decision.verdict {
             _ if connection.closing => {}
-            Verdict::Speak(_) => {
+            Verdict::Speak(version) => {
+                if version == Version::Two {
+                    self.speak_two.insert(remote);
+                }
                 self.events.push_back(ClientEvent::Up(conn));
                 self.run(at);
             }
@@ -360,9 +373,11 @@ impl RdmaClient {
             Verdict::GiveUp => {
                 let gone = self.remove(at);
                 self.device.destroy(qp);
+                // One that spoke version 2 before has rather been stopped than replaced.
+                let only_one = matches!(decision.reason, Reason::OnlyOne(why) if why.is_loss());
                 let down = Down {
                     reason: decision.to_string(),
-                    retry: false,
+                    retry: only_one && self.speak_two.contains(&remote),
                     was_up: false,
                 };
                 self.down(&gone, down);

@@ -275,7 +275,14 @@ impl RdmaServer {
                 // A client that has not got the answer to a call still holds that call's credit.
                 // One that goes on sending all the same is stopped here: answers that wait for it
                 // to take them must not fill the memory of everybody.
-                if connection.link.queued_sends() >= connection.credits as usize {
+                // In version 2, messages that are no calls need answers as well.
+                let others = if connection.talk.is_second() {
+                    EXTRA_RECEIVES
+                } else {
+                    0
+                };
+                let most = (connection.credits + others) as usize;
+                if connection.link.queued_sends() >= most {
                     let reason = "more messages than granted, and their answers are not taken";
                     close(&mut *self.device, connection, reason.to_owned());
                 } else if let Err(error) = connection.talk.received(message) {

@@ -89,6 +89,11 @@ impl ServerConversation {
         }
     }
 
+    /// Whether version 2 is spoken.
+    pub(crate) fn is_second(&self) -> bool {
+        self.second.is_some()
+    }
+
     /// Every receive is of this size, bytes.
     pub(crate) fn receives_replaced(&mut self, size: usize) {
         if let Some(second) = &mut self.second {
