@@ -33,7 +33,7 @@ lane() {
         fi
         check $device/end-to-end/leaks-nothing 60 resources_are idle
         if [ $device = rxe ]; then
-            check $device/round-trips 120 round_trips
+            check $device/round-trips 240 round_trips
         fi
         check $device/device-removed 90 removed_under_work $device
         check $device/kernel-log 10 quiet_but_for_refusals
@@ -339,6 +339,7 @@ removed_under_work() {
     [ -z "${_stays:-}" ]
     no_word_of panic
     grep 'was removed' "$OUT/serve.log"
+    rm /tmp/served/large
     rdma link delete "$1-near"
     equal 'devices left' "$(rdma link)" ''
 }

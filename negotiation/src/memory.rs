@@ -56,7 +56,8 @@ impl<K: PartialEq> Memory<K> {
         }
     }
 
-    fn forget(&mut self, server: &K) {
+    /// What was learnt of a server turned out wrong.
+    pub fn forget(&mut self, server: &K) {
         self.lessons.retain(|(known, _)| known != server);
     }
 }

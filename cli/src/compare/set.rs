@@ -154,7 +154,7 @@ fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
         path: EXPORT.to_vec(),
     };
     let mounted = access.mount(&url)?;
-    let framed = serves == Serves::V1 && args.device == DeviceName::Iwarp;
+    let framed = serves.version().is_some() && args.device == DeviceName::Iwarp;
     let conditions = Conditions {
         rate_bits_per_s: args.rate.map(|rate| rate.0),
         crc: framed.then_some(args.crc.is_on()),

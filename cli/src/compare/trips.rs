@@ -81,8 +81,11 @@ pub(crate) fn measure(
     let mut links = Links::new(setting, delay)?;
     let conveyances: Vec<&str> = links.rigs[0].iter().map(|rig| rig.conveyance).collect();
     let asked = setting.args.count;
-    let fewest = asked.unwrap_or(COUNT).min(COUNT).div_ceil(TURN);
     let calls = links.calls;
+    let fewest = match asked {
+        Some(count) => count.min(COUNT).div_ceil(calls),
+        None => COUNT.div_ceil(TURN),
+    };
     let most = if asked.is_some() { fewest } else { MAX_TURNS };
     for &op in ops {
         let none = || [Latency::new(), Latency::new()];

@@ -20,7 +20,7 @@ use verbs::{
 
 use super::conversation::{ClientConversation, Setup, Wanted};
 use super::driver::{LINGER, RETRY, ended, max_segment, not_connected, note};
-use super::link::{Done, EXTRA_RECEIVES, Link};
+use super::link::{BEYOND_CREDITS, Done, EXTRA_RECEIVES, Link};
 use super::options::RdmaClientOptions;
 use super::requester::{RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters};
 use crate::poll_loop::earlier;
@@ -140,7 +140,7 @@ impl RdmaClient {
     /// Calls outstanding at most: the replies to all of them must find a receive.
     fn credits(&self) -> u32 {
         let receives = u32::try_from(self.device.attributes().max_recv_wr).unwrap_or(u32::MAX);
-        let most = receives.saturating_sub(EXTRA_RECEIVES);
+        let most = receives.saturating_sub(BEYOND_CREDITS);
         self.options.common.credits.min(most).max(1)
     }
 
@@ -271,7 +271,7 @@ impl RdmaClient {
         let credits = self.credits();
         let capacity = self.device.attributes().max_send_wr;
         let mut link = Link::new(qp, capacity, self.receive_size());
-        if let Err(error) = link.post_receives(&mut *self.device, credits + EXTRA_RECEIVES) {
+        if let Err(error) = link.post_receives(&mut *self.device, credits + BEYOND_CREDITS) {
             self.device.destroy(qp);
             return self.not_opened(id, &error);
         }
@@ -385,6 +385,22 @@ impl RdmaClient {
         }
     }
 
+    /// A server that was taken for one that speaks version 1 only speaks version 2, and not 1: it must
+    /// have been away when it was asked. It is asked anew, and its calls are sent again.
+    fn misjudged(&mut self, at: usize) {
+        let gone = self.remove(at);
+        self.device.destroy(gone.link.qp());
+        self.memory.forget(&gone.remote);
+        let down = Down {
+            reason: "the server refuses version 1, which was spoken as it had not answered in \
+                     version 2"
+                .to_owned(),
+            retry: true,
+            was_up: true,
+        };
+        self.down(&gone, down);
+    }
+
     /// Servers that were asked for their version and have kept silent for too long.
     fn expire(&mut self) {
         self.expires_at = None;
@@ -407,16 +423,26 @@ impl RdmaClient {
         let Some(at) = self.find_qp(completion.qp) else {
             return;
         };
+        let most_queued = (self.credits() + EXTRA_RECEIVES) as usize;
         let connection = &mut self.connections[at];
         let done = connection.link.complete(completion.id);
         match (completion.result, done) {
             // Nobody waits for anything any more, and waiting calls are not sent.
             (Ok(_), _) if connection.closing => return,
             (Ok(Success::Receive { buf, invalidated }), _) => {
+                // Messages that are no replies need answers in version 2. A server that goes on sending
+                // them and does not take the answers must not fill this side's memory.
+                if connection.link.queued_sends() > most_queued {
+                    tracing::warn!("the server does not take answers, closing the connection");
+                    return self.device.abort(completion.qp);
+                }
                 let message = connection.link.received(&mut *self.device, buf);
                 self.owing |= connection.link.owes();
                 if let Some(decision) = connection.talk.received(message, invalidated) {
                     return self.decided(at, &decision);
+                }
+                if connection.talk.was_misjudged() {
+                    return self.misjudged(at);
                 }
             }
             (Ok(Success::Invalidate), Done::Work((id, stag))) => {

@@ -11,8 +11,12 @@ use super::memory;
 /// Receives posted beyond the credits, for messages that take no credit.
 pub(crate) const EXTRA_RECEIVES: u32 = 4;
 
+/// Receives posted beyond the credits, together: [`EXTRA_RECEIVES`], and as many as may be missing
+/// ([`PUT_OFF`]).
+pub(crate) const BEYOND_CREDITS: u32 = EXTRA_RECEIVES + PUT_OFF;
+
 /// Used receives that may wait to be replaced, until what came in them has been acted upon: a call's
-/// answer is not to wait for them. So many fewer than the extra ones are there for a moment.
+/// answer is not to wait for them.
 const PUT_OFF: u32 = EXTRA_RECEIVES / 2;
 
 /// Mark of every receive. The buffer comes back with the completion, so nothing need be told

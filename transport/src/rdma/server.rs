@@ -16,7 +16,7 @@ use verbs::{
 
 use super::conversation::{ServerConversation, Setup, Wanted};
 use super::driver::{LINGER, RETRY, end_reason, max_segment, note};
-use super::link::{Done, EXTRA_RECEIVES, Link};
+use super::link::{BEYOND_CREDITS, Done, EXTRA_RECEIVES, Link};
 use super::options::RdmaServerOptions;
 use super::responder::{ReadId, Responder, ResponderAction, ResponderConfig, ResponderCounters};
 use crate::id_map::IdMap;
@@ -203,7 +203,7 @@ impl RdmaServer {
         let receives = u32::try_from(attributes.max_recv_wr).unwrap_or(u32::MAX);
         let credits = common
             .credits
-            .min(receives.saturating_sub(EXTRA_RECEIVES))
+            .min(receives.saturating_sub(BEYOND_CREDITS))
             .max(1);
         let outbound_reads = common.outbound_reads.min(attributes.max_outbound_reads);
         let versions = self.options.versions;
@@ -226,7 +226,7 @@ impl RdmaServer {
         let qp = self.device.prepare_accept(request.request)?;
         let mut link = Link::new(qp, capacity, setup.receive_size);
         // Before the client can send anything: it may use its first credit at once.
-        let receives = link.post_receives(&mut *self.device, credits + EXTRA_RECEIVES);
+        let receives = link.post_receives(&mut *self.device, credits + BEYOND_CREDITS);
         if receives.is_err() {
             self.device.destroy(qp);
             return Err(DeviceError::Limit("memory for receive buffers"));

@@ -1,6 +1,7 @@
 //! The connections of one port, and which of them to look at.
 
 use std::io;
+use std::net::Shutdown;
 use std::time::Duration;
 
 use mio::net::TcpStream;
@@ -97,8 +98,11 @@ impl<X> StreamSet<X> {
                     false => registry.register(socket, Token(self.first_token + index), INTEREST),
                 };
                 if let Err(error) = done {
-                    // The connection goes on while it is polled, and ends when a call is overdue.
-                    tracing::error!(%error, "cannot change how a connection is watched");
+                    tracing::error!(%error, "cannot change how a connection is watched, closing it");
+                    // Whoever visits it next, which is soon, finds its end.
+                    if let Err(error) = member.stream.socket.shutdown(Shutdown::Both) {
+                        tracing::debug!(%error, "a socket was not shut down");
+                    }
                 }
             }
             // What became ready while it was not looked for is found by looking once.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma_ext_xchar::{Characteristic, Exchange, NotChanged, ReceiveBufferSize};
-use rpcrdma_negotiation::{Asked, ClientNegotiation, Decision, Features, Heard, Verdict, Version};
+use rpcrdma_negotiation::{
+    Asked, ClientNegotiation, Decision, Features, Heard, Reason, Verdict, Version,
+};
 use rpcrdma_v1::Agreed;
 use rpcrdma_v2::extension::OpttypeTaken;
 use rpcrdma_v2::{Direction, Header};
@@ -86,6 +88,23 @@ impl ClientConversation {
         self.negotiation.expired(now)
     }
 
+    /// Whether version 1 is spoken because the server was not heard of in version 2, and it now says
+    /// that it speaks 2 and not 1.
+    pub(crate) fn was_misjudged(&self) -> bool {
+        let guessed = self
+            .decision()
+            .is_some_and(|decision| match decision.reason {
+                Reason::Learnt(lesson) | Reason::Remembered(lesson) => lesson.is_loss(),
+                _ => false,
+            });
+        let refused = self.requester.version_refused();
+        guessed
+            && refused.is_some_and(|(low, high)| {
+                let speaks = |version: Version| (low..=high).contains(&version.number());
+                speaks(Version::Two) && !speaks(Version::One)
+            })
+    }
+
     /// The connection is lost. Gives a decision if that was the answer.
     pub(crate) fn lost(&mut self) -> Option<Decision> {
         self.negotiation.lost()
@@ -161,7 +180,7 @@ impl ClientConversation {
             super::Heard::Base(header, _) => backward_call(&header),
             super::Heard::Taken(direction, credits) => {
                 self.requester.taken(invalidated);
-                if direction == Direction::Reply {
+                if let (Direction::Reply, Some(credits)) = (direction, credits) {
                     self.requester.granted(credits);
                 }
                 return;

@@ -17,7 +17,7 @@ use rpcrdma_negotiation::{Features, Have, PeerHas, Version, decide_features};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::extension::{Action, Calls, Extension, Extensions, OpttypeTaken, Routed};
 use rpcrdma_v2::limits::FIRST_MESSAGE_MAX;
-use rpcrdma_v2::{Direction, Header, Side};
+use rpcrdma_v2::{Body, Direction, Header, Side};
 
 pub(crate) use self::client::ClientConversation;
 pub(crate) use self::server::ServerConversation;
@@ -120,8 +120,9 @@ pub(crate) enum Part<'a> {
 enum Heard {
     /// It is for the base; with its payload.
     Base(Header, Bytes),
-    /// It was for an extension; its direction and its credits.
-    Taken(Direction, u32),
+    /// It was for an extension; its direction, and its credits unless it was an error: those of the
+    /// first message count that is none (version-two-01, section 5).
+    Taken(Direction, Option<u32>),
     /// It is not acted upon, and may have to be answered with an error.
     Bad(BadCall),
 }
@@ -171,7 +172,10 @@ impl Extended {
         let whole = std::slice::from_ref(&message);
         match self.extensions.received(&header, whole, at) {
             Routed::Base => Heard::Base(header, message.split_off(at)),
-            Routed::Taken => Heard::Taken(header.direction(), header.credits),
+            Routed::Taken => {
+                let error = matches!(header.body, Body::Error(_));
+                Heard::Taken(header.direction(), (!error).then_some(header.credits))
+            }
             Routed::Refused(answer) => Heard::Bad(BadCall {
                 answer: Some(Answer::V2(answer)),
                 reason: answer.error.to_string(),

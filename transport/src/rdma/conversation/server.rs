@@ -83,8 +83,8 @@ impl ServerConversation {
                 answer: None,
                 reason: "a reply to a server that has called nobody".to_owned(),
             }),
-            Heard::Taken(Direction::Call, credits) => self.responder.asked(credits),
-            Heard::Taken(Direction::Reply, _) => {}
+            Heard::Taken(Direction::Call, Some(credits)) => self.responder.asked(credits),
+            Heard::Taken(..) => {}
             Heard::Bad(bad) => self.responder.refuse(&bad),
         }
     }

@@ -56,6 +56,8 @@ pub struct Requester {
     starved: bool,
     /// Calls whose answers somebody wants to know of.
     awaited: Awaited,
+    /// See [`Requester::version_refused`].
+    version_refused: Option<(u32, u32)>,
     /// Room for the headers of further calls.
     headers: BytesMut,
     actions: VecDeque<RequesterAction>,
@@ -79,6 +81,7 @@ impl Requester {
             registering: 0,
             starved: false,
             awaited: Awaited::default(),
+            version_refused: None,
             headers: BytesMut::with_capacity(HEADER_ROOM),
             actions: VecDeque::new(),
             counters: RequesterCounters::default(),
@@ -300,6 +303,9 @@ impl Requester {
             Ok(checked) => checked,
             Err(error) => return self.discard(&error),
         };
+        if let Returned::Error(PeerError::Version { low, high }) = returned {
+            self.version_refused = Some((low, high));
+        }
         self.credits.replied(granted);
         if self.calls[key].cancelled {
             self.counters.cancelled_replies += 1;
@@ -309,6 +315,11 @@ impl Requester {
             self.end(key, ended(self.version, returned, message));
         }
         self.pump();
+    }
+
+    /// The versions that the responder said it speaks when it refused a call's, lowest and highest.
+    pub(crate) fn version_refused(&self) -> Option<(u32, u32)> {
+        self.version_refused
     }
 
     /// A message that is not to be acted upon (RFC 8166, section 4.5).
