@@ -1,16 +1,14 @@
 //! The client's port: requesters, driven by a device.
 
+mod version;
+
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
-use onc_rpc::{Message, Segments};
-use rpcrdma_ext_xchar::NotChanged;
-use rpcrdma_negotiation::{
-    ClientNegotiation, Decision, Features, Memory, Reason, Verdict, Version,
-};
+use onc_rpc::Message;
+use rpcrdma_negotiation::{ClientNegotiation, Memory, Version};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use verbs::{
@@ -18,7 +16,8 @@ use verbs::{
     Success, Time, WorkError,
 };
 
-use super::conversation::{ClientConversation, Setup, Wanted};
+use self::version::{at_time, converse, since_start};
+use super::conversation::{ClientConversation, Setup};
 use super::driver::{LINGER, RETRY, ended, max_segment, not_connected, note};
 use super::link::{BEYOND_CREDITS, Done, EXTRA_RECEIVES, Link};
 use super::options::RdmaClientOptions;
@@ -153,48 +152,6 @@ impl RdmaClient {
     /// Its connections, made or being made.
     pub fn connections(&self) -> impl Iterator<Item = ConnId> {
         self.connections.iter().map(|connection| connection.id)
-    }
-
-    /// The version that a connection speaks, and why, once that is known.
-    #[must_use]
-    pub fn decision(&self, conn: ConnId) -> Option<Decision> {
-        self.connections[self.find(conn)?].talk.decision()
-    }
-
-    /// The same, and what may be used at present, of every connection whose version is known.
-    pub fn conversations(&self) -> impl Iterator<Item = (Decision, Features)> {
-        let connections = self.connections.iter().map(|connection| &connection.talk);
-        connections.filter_map(|talk| Some((talk.decision()?, talk.features()?)))
-    }
-
-    /// What may be used on a connection at present, and why, once its version is known.
-    #[must_use]
-    pub fn features(&self, conn: ConnId) -> Option<Features> {
-        self.connections[self.find(conn)?].talk.features()
-    }
-
-    /// Makes the receives of a connection longer, as they are used, and lets the server know when
-    /// all are (xcharext-02, section 3.1).
-    ///
-    /// # Errors
-    /// [`NotChanged`].
-    pub fn raise_receive_size(&mut self, conn: ConnId, size: u32) -> Result<(), NotChanged> {
-        let at = self.find(conn).ok_or(NotChanged::NotSettled)?;
-        let changed = self.connections[at].talk.raise_receive_size(size);
-        self.run(at);
-        changed
-    }
-
-    /// Asks the server of a connection for receives of another size. What becomes of it shows in
-    /// [`RdmaClient::features`].
-    ///
-    /// # Errors
-    /// [`NotChanged`]; nothing is asked.
-    pub fn request_receive_size(&mut self, conn: ConnId, size: u32) -> Result<(), NotChanged> {
-        let at = self.find(conn).ok_or(NotChanged::NotSettled)?;
-        let changed = self.connections[at].talk.request_receive_size(size);
-        self.run(at);
-        changed
     }
 
     fn find(&self, id: ConnId) -> Option<usize> {
@@ -350,75 +307,6 @@ impl RdmaClient {
         self.run(at);
     }
 
-    /// The version of a connection is known, or that there is none.
-    fn decided(&mut self, at: usize, decision: &Decision) {
-        let connection = &self.connections[at];
-        let (conn, qp, remote) = (connection.id, connection.link.qp(), connection.remote);
-        tracing::info!(server = %remote, %decision, "version found");
-        self.memory.decided(remote, decision);
-        match decision.verdict {
-            _ if connection.closing => {}
-            Verdict::Speak(version) => {
-                if version == Version::Two {
-                    self.speak_two.insert(remote);
-                }
-                self.events.push_back(ClientEvent::Up(conn));
-                self.run(at);
-            }
-            Verdict::Reconnect(_) => {
-                self.remove(at);
-                self.device.destroy(qp);
-                self.make(conn, remote);
-            }
-            Verdict::GiveUp => {
-                let gone = self.remove(at);
-                self.device.destroy(qp);
-                // One that spoke version 2 before has rather been stopped than replaced.
-                let only_one = matches!(decision.reason, Reason::OnlyOne(why) if why.is_loss());
-                let down = Down {
-                    reason: decision.to_string(),
-                    retry: only_one && self.speak_two.contains(&remote),
-                    was_up: false,
-                };
-                self.down(&gone, down);
-            }
-        }
-    }
-
-    /// A server that was taken for one that speaks version 1 only speaks version 2, and not 1: it must
-    /// have been away when it was asked. It is asked anew, and its calls are sent again.
-    fn misjudged(&mut self, at: usize) {
-        let gone = self.remove(at);
-        self.device.destroy(gone.link.qp());
-        self.memory.forget(&gone.remote);
-        let down = Down {
-            reason: "the server refuses version 1, which was spoken as it had not answered in \
-                     version 2"
-                .to_owned(),
-            retry: true,
-            was_up: true,
-        };
-        self.down(&gone, down);
-    }
-
-    /// Servers that were asked for their version and have kept silent for too long.
-    fn expire(&mut self) {
-        self.expires_at = None;
-        let now = since_start(self.now);
-        let mut at = 0;
-        while at < self.connections.len() {
-            let connection = &mut self.connections[at];
-            if let Some(decision) = connection.talk.expired(now) {
-                // Another is at this place now.
-                self.decided(at, &decision);
-                continue;
-            }
-            let deadline = connection.talk.deadline().map(at_time);
-            self.expires_at = earlier(self.expires_at, deadline);
-            at += 1;
-        }
-    }
-
     fn completed(&mut self, completion: Completion) {
         let Some(at) = self.find_qp(completion.qp) else {
             return;
@@ -532,35 +420,6 @@ impl RdmaClient {
             self.run(at);
         }
     }
-}
-
-/// Does what the conversation wants done. Nothing in version 1.
-fn converse(device: &mut dyn Device, connection: &mut Connection) {
-    loop {
-        if let Some(size) = connection.link.receives_replaced() {
-            connection.talk.receives_replaced(size);
-        }
-        match connection.talk.next() {
-            None => return,
-            Some(Wanted::Send(message)) => {
-                let gather = Segments::from_iter([message]);
-                if let Err(error) = connection.link.send(device, gather, None) {
-                    tracing::warn!(%error, "message not sent, closing the connection");
-                    device.abort(connection.link.qp());
-                }
-            }
-            Some(Wanted::ReplaceReceives(size)) => connection.link.set_receive_size(size),
-        }
-    }
-}
-
-/// A time as the negotiation sees it.
-fn since_start(now: Time) -> Duration {
-    now.since(Time::ZERO)
-}
-
-fn at_time(since_start: Duration) -> Time {
-    Time::ZERO + since_start
 }
 
 /// Takes back memory that the peer cannot reach any more. If that fails, only closing the
