@@ -468,7 +468,7 @@ fn receives_do_not_depend_on_free_memory() {
     }
     assert_eq!(world.borrow().overruns, 0);
     let left = world.borrow().fewest_receives;
-    assert_eq!(left, Some(4), "all but those beyond the credits were used");
+    assert_eq!(left, Some(6), "all but those beyond the credits were used");
 }
 
 /// The peer was promised receives: a device that takes no more of them must not leave it to find

@@ -817,9 +817,9 @@ fn s4_5_4_a_responder_that_cannot_send_closes_the_connection() {
         max_gather: 2,
         ..attributes()
     };
-    // Five receives each; a used one waits to be replaced while its message is in use.
+    // Seven receives each; a used one waits to be replaced while its message is in use.
     let a = FakeDevice::new(&world, attributes(), Pool::new(POOL));
-    let b = FakeDevice::new(&world, narrow, Pool::new(5 * 4096));
+    let b = FakeDevice::new(&world, narrow, Pool::new(7 * 4096));
     let mut pair = Pair::new(Box::new(a), client, Box::new(b), server, address());
     let conn = pair.connect();
     pair.submit(conn, plain(1), &room(1000, &[]));
