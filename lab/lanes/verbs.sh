@@ -392,5 +392,6 @@ trips_are() {
 quiet_but_for_refusals() {
     kernel_log_clean \
         -e 'rxe-(near|far): qp#[0-9]+ (make_send_cqe|do_complete): non-flush error status = [0-9]+$' \
-        -e '(make_send_cqe|do_complete): [0-9]+ callbacks suppressed$'
+        -e '(make_send_cqe|do_complete): [0-9]+ callbacks suppressed$' \
+        -e 'siw: got TERMINATE\. layer [01], type [12], code [0-9]+$'
 }

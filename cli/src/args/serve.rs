@@ -55,7 +55,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "WAY", default_value_t = Policy(None))]
     pub(crate) registration: Policy,
 
-    /// Versions of RPC-over-RDMA that clients may speak: 1, 2 or both
+    /// Versions of RPC-over-RDMA that clients may speak: 1, 2 or 1,2
     #[arg(long, value_name = "VERSIONS", default_value_t = Versions::default())]
     pub(crate) rpcrdma: Versions,
 

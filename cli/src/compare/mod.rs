@@ -237,7 +237,7 @@ fn print(setting: &Setting<'_>, device: &str, rows: &[Row]) -> Result<(), Failur
         DeviceName::Verbs(_) | DeviceName::Sim => String::new(),
     };
     output::line(format_args!(
-        "NFS over TCP and over RPC-over-RDMA versions 1 and 2 (device {device}{crc}), {delay}{rate}.\n"
+        "NFS over TCP and RPC-over-RDMA 1 and 2 (device {device}{crc}), {delay}{rate}.\n"
     ))?;
     output::line(table::speed(rows))?;
     output::line(table::costs(rows))?;

@@ -51,7 +51,11 @@ impl<'a> Links<'a> {
             delays,
             network: setting.network,
             rigs,
-            calls: setting.network.map_or(TURN, |_| LONG_TURN),
+            // Whoever asks for a number of calls gets that.
+            calls: match (setting.network, setting.args.count) {
+                (Some(_), None) => LONG_TURN,
+                _ => TURN,
+            },
         })
     }
 
@@ -82,10 +86,7 @@ pub(crate) fn measure(
     let conveyances: Vec<&str> = links.rigs[0].iter().map(|rig| rig.conveyance).collect();
     let asked = setting.args.count;
     let calls = links.calls;
-    let fewest = match asked {
-        Some(count) => count.min(COUNT).div_ceil(calls),
-        None => COUNT.div_ceil(TURN),
-    };
+    let fewest = asked.unwrap_or(COUNT).min(COUNT).div_ceil(TURN);
     let most = if asked.is_some() { fewest } else { MAX_TURNS };
     for &op in ops {
         let none = || [Latency::new(), Latency::new()];
