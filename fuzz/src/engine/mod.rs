@@ -18,7 +18,7 @@ use conveyance::Limits;
 use onc_rpc::{Decoder, Encoder, Message, Segments};
 use rpc_transport::rdma::{
     ReadId, RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters, Responder,
-    ResponderAction, ResponderConfig, header_len,
+    ResponderAction, ResponderConfig, Version, header_len,
 };
 use rpc_transport::{CallError, ReplyRoom};
 use rpcrdma_v1::{Body, Chunks, Header, ReadSegment, Segment};
@@ -88,6 +88,9 @@ struct Run {
     server_credits: u32,
 }
 
+/// Whose headers both ends write and read; the liars' are of version 1.
+const VERSION: Version = Version::One;
+
 fn limits() -> Limits {
     Limits {
         inline_send: INLINE,
@@ -95,7 +98,7 @@ fn limits() -> Limits {
         // So long that the header of any call that is made here fits inline.
         max_segment: 1200,
         max_message: MAX_MESSAGE,
-        header_len,
+        header_len: header_len(VERSION),
     }
 }
 
@@ -113,6 +116,7 @@ pub fn run(script: Script) {
             pool: client_pool.clone(),
         }),
         responder: Responder::new(ResponderConfig {
+            version: VERSION,
             credits: server_credits,
             max_fetched: MAX_FETCHED,
             outbound_reads: READS,
@@ -148,14 +152,14 @@ pub fn run(script: Script) {
         }
         if n == 1 {
             // One call may be made before the connection is.
-            run.requester.connected(limits());
+            run.requester.connected(VERSION, limits());
             run.settle();
         }
         run.happen(event);
         run.settle();
     }
     if !run.lost && !cut {
-        run.requester.connected(limits());
+        run.requester.connected(VERSION, limits());
         run.finish();
     }
     // The connection is lost: its driver lets go of both.
