@@ -144,6 +144,8 @@ eight_writers() {
 # and in the end everything is.
 restart_under_work() {
     mkdir /mnt/ledger
+    # That of an earlier round would be taken for this one's.
+    rm -f /tmp/ledger
     exercise ledger /mnt/ledger /tmp/ledger --count 300 --pause 20 &
     _writer=$!
     for _lines in 100 300; do
