@@ -24,6 +24,9 @@ pub enum Malformed {
     /// Bytes that fill an opaque up to a multiple of four are not zero (RFC 4506, section 4.10).
     #[error("round-up that is not zero")]
     RoundUp,
+    /// Its fields are of their types, and contradict each other or a rule of their document.
+    #[error("{0}")]
+    Rule(&'static str),
     /// Bytes follow the last field of something with a length of its own.
     #[error("{0} bytes after the last field")]
     Trailing(usize),

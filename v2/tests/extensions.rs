@@ -9,9 +9,9 @@ use common::{XID, header, optional, rpc};
 use conveyance::{ChunkCounts, Limits, ReplyNeed, Shape};
 use onc_rpc::Message;
 use rpcrdma_v2::extension::{
-    Action, CallToPlan, Candidate, ConnectionLimits, Conveyed, Conveyor, Cost, Extension,
+    Action, CallCandidate, CallToPlan, ConnectionLimits, Conveyed, Conveyor, Cost, Extension,
     Extensions, IncomingCall, NotConveyed, Operation, Outbox, Planned, Property, Refusal,
-    ReplyToPlan, Routed, Start, Transmission, Transmissions,
+    ReplyCandidate, ReplyToPlan, Routed, Start, Transmission, Transmissions,
 };
 use rpcrdma_v2::{
     Answer, Body, CallChunks, Chunks, Direction, ErrorBody, Header, Malformed, Optional, Reader,
@@ -269,19 +269,20 @@ impl Extension for Carrier {
 }
 
 impl Conveyor for Carrier {
-    fn plan_call(&self, call: &CallToPlan<'_>) -> Option<Candidate> {
+    fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
         let len = call.shape.stream_len();
-        Some(Candidate {
+        vec![CallCandidate {
             cost: Cost {
                 transmissions: 1,
-                receives: 0,
                 wire_bytes: 32 + len,
+                reply_transmissions: 1,
+                ..Cost::default()
             },
-            explicit: [].into_iter().collect(),
+            reads: [].into_iter().collect(),
             write_chunks: [].into_iter().collect(),
             reply_chunk: None,
             plan: Box::new(Whole(len)),
-        })
+        }]
     }
 
     fn send_call(
@@ -306,8 +307,8 @@ impl Conveyor for Carrier {
         .collect())
     }
 
-    fn plan_reply(&self, _: &ReplyToPlan<'_>) -> Option<Candidate> {
-        None
+    fn plan_reply(&self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+        Vec::new()
     }
 
     fn send_reply(
@@ -343,10 +344,11 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
         need: &ReplyNeed::default(),
         limits: &limits,
         credits: 1,
+        reservable: 0,
     };
     let mut found = client.conveyors();
     let (number, conveyor) = found.next().expect("one carries calls");
-    let candidate = conveyor.plan_call(&call).expect("it can carry this one");
+    let candidate = conveyor.plan_call(&call).remove(0);
     assert_eq!(
         candidate.plan.to_string(),
         "whole call in an operation (24 B)"

@@ -123,6 +123,12 @@ impl<'a> Outbox<'a> {
         self.send(xid, Direction::Reply, opttype, info);
     }
 
+    /// Sends an operation without payload that is about a message with this XID, of either
+    /// direction: word of what is wrong with it, say. Nothing is remembered of it.
+    pub fn about(&mut self, xid: u32, direction: Direction, opttype: u32, info: Bytes) {
+        self.send(xid, direction, opttype, info);
+    }
+
     fn send(&mut self, xid: u32, direction: Direction, opttype: u32, info: Bytes) {
         let optional = Optional {
             direction,

@@ -1,11 +1,11 @@
 //! Extensions that carry RPC messages (version-two-01, section 4.2.1: all, part of or no payload
 //! may follow an optional operation).
 //!
-//! Sending has three steps. The engine asks each [`Conveyor`] for a [`Candidate`] and compares
-//! costs, with those of the base among them; it has the memory registered that the chosen one
-//! wants; then it has the message cut into [`Transmissions`], which go out back to back. Nobody is
-//! asked about a message that the base can send in one plain transmission without chunks: nothing
-//! costs less.
+//! Sending has three steps. The engine asks each [`Conveyor`] for its candidates and compares costs,
+//! with those of the base among them; it has the memory registered that the chosen one wants; then
+//! it has the message cut into [`Transmissions`], which go out back to back. Nobody is asked about a
+//! message without bulk items, either way, that the base can send in one plain transmission without
+//! chunks: nothing costs less.
 //!
 //! Receiving has none: the extension collects its operations and hands over a [`Conveyed`].
 
@@ -31,6 +31,8 @@ pub struct CallToPlan<'a> {
     pub limits: &'a Limits,
     /// Credits that the peer grants: no call can have more transmissions.
     pub credits: u32,
+    /// Further receives that can be posted for its reply, at most.
+    pub reservable: u32,
 }
 
 /// A reply to be planned.
@@ -44,15 +46,23 @@ pub struct ReplyToPlan<'a> {
     pub context: &'a (dyn Any + Send),
 }
 
-/// What a plan is decided by, beside the registrations that its memory takes.
+/// What a plan is decided by, beside the explicit RDMA operations and registrations that its lists
+/// say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Messages to the peer; as many credits, if it is a call.
     pub transmissions: u32,
-    /// Further receives to post before the call is sent, for a reply in several transmissions.
-    pub receives: u32,
-    /// Bytes of all transmissions.
+    /// Bytes of all transmissions, headers and padding included.
     pub wire_bytes: u64,
+    /// Bytes of bulk items that arrive within a payload stream, and so not where their receiver
+    /// wants them: of the message, and of the longest reply to it.
+    pub unplaced: u64,
+    /// Of a call: further receives to post before it is sent, for a reply in several transmissions.
+    pub receives: u32,
+    /// Of a call: messages that its reply comes in, at most.
+    pub reply_transmissions: u32,
+    /// Of a call: bytes of all transmissions of its reply, at most.
+    pub reply_wire_bytes: u64,
 }
 
 /// How a message is to be laid out: an extension's own, printed in logs and by `explain`.
@@ -60,18 +70,29 @@ pub trait Planned: Any + fmt::Debug + fmt::Display + Send {}
 
 impl<T: Any + fmt::Debug + fmt::Display + Send> Planned for T {}
 
-/// A way to convey one message.
+/// A way to convey a call.
 #[derive(Debug)]
-pub struct Candidate {
+pub struct CallCandidate {
     /// What it costs.
     pub cost: Cost,
-    /// Of a call: items, by index, that the peer is to fetch by RDMA Read. Of a reply: items to be
-    /// placed by RDMA Write, in the order of the write chunks they take.
-    pub explicit: SmallVec<[usize; 1]>,
-    /// Of a call: bytes of each write chunk to register for the reply.
+    /// Items, by index, that the peer is to fetch by RDMA Read.
+    pub reads: SmallVec<[usize; 1]>,
+    /// Bytes of each write chunk to register for the reply.
     pub write_chunks: SmallVec<[u64; 1]>,
-    /// Of a call: bytes of a reply chunk to register.
+    /// Bytes of a reply chunk to register.
     pub reply_chunk: Option<u64>,
+    /// The layout.
+    pub plan: Box<dyn Planned>,
+}
+
+/// A way to convey a reply.
+#[derive(Debug)]
+pub struct ReplyCandidate {
+    /// What it costs.
+    pub cost: Cost,
+    /// Items, by index, that are to be placed by RDMA Write, each with the number of its write
+    /// chunk among those of [`IncomingCall::chunks`].
+    pub writes: SmallVec<[(usize, usize); 1]>,
     /// The layout.
     pub plan: Box<dyn Planned>,
 }
@@ -100,8 +121,8 @@ pub struct NotConveyed(
 
 /// An extension's way of carrying RPC messages.
 pub trait Conveyor {
-    /// A way to convey this call, if there is one at present.
-    fn plan_call(&self, call: &CallToPlan<'_>) -> Option<Candidate>;
+    /// The ways to convey this call that there are at present, none or more.
+    fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate>;
 
     /// Lays out a call as planned. `chunks` is the memory that was registered: read segments by the
     /// positions of their items, write chunks and reply chunk as the candidate had them.
@@ -116,8 +137,9 @@ pub trait Conveyor {
         chunks: &Chunks,
     ) -> Result<Transmissions, NotConveyed>;
 
-    /// A way to convey the reply to a call that this extension brought.
-    fn plan_reply(&self, reply: &ReplyToPlan<'_>) -> Option<Candidate>;
+    /// The ways to convey the reply to a call that this extension brought. Where there is none, and
+    /// the base cannot send it without chunks either, the answer is RDMA2_ERR_BAD_HEADER.
+    fn plan_reply(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate>;
 
     /// Lays out a reply as planned; its explicit items are written before it is sent.
     ///
@@ -150,8 +172,9 @@ pub enum Conveyed {
     Call(IncomingCall),
     /// A reply.
     Reply(IncomingReply),
-    /// The peer could not use what was sent for the message with this XID: it is to be sent in
-    /// another way, or to fail.
+    /// The peer could not use what was sent for the message with this XID. A call is to be sent in
+    /// another way, or to fail. Of a reply, the requester is to be told that there will be none
+    /// (RDMA2_ERR_BAD_HEADER), so that it does not wait for it.
     Rejected {
         /// Of the message.
         xid: u32,
@@ -186,8 +209,21 @@ pub struct IncomingReply {
     pub xid: u32,
     /// Credits that it grants.
     pub granted: u32,
+    /// Messages that it came in: all but one were received where [`Cost::receives`] had some
+    /// posted.
+    pub transmissions: u32,
     /// From its XID on, with the items that came in it.
     pub message: Message,
-    /// Bytes placed in each write chunk that its call offered, in order.
-    pub writes: SmallVec<[u64; 1]>,
+    /// What became of each write chunk that its call offered, in order: nothing if it is unused.
+    /// The items belong into the message, in the order of their positions.
+    pub writes: SmallVec<[Option<Written>; 1]>,
+}
+
+/// An item of a reply that was placed by RDMA Write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Where it belongs: [`onc_rpc::Position::At`].
+    pub position: u32,
+    /// Its bytes.
+    pub len: u64,
 }

@@ -82,8 +82,8 @@ use rpcrdma_chunks::Malformed;
 
 pub use self::action::{Action, Calls, Outbox, OutgoingOperation};
 pub use self::convey::{
-    CallToPlan, Candidate, Conveyed, Conveyor, Cost, IncomingCall, IncomingReply, NotConveyed,
-    Planned, ReplyToPlan, Transmission, Transmissions,
+    CallCandidate, CallToPlan, Conveyed, Conveyor, Cost, IncomingCall, IncomingReply, NotConveyed,
+    Planned, ReplyCandidate, ReplyToPlan, Transmission, Transmissions, Written,
 };
 pub use self::set::{Extensions, OpttypeTaken, Routed};
 use crate::limits::DEFAULT_INLINE;
