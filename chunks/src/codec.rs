@@ -73,6 +73,20 @@ impl<'a> Reader<'a> {
         Self(bytes)
     }
 
+    /// Reads all of `bytes`, which hold one value and nothing else.
+    ///
+    /// # Errors
+    /// What `read` finds wrong, or [`Malformed::Trailing`].
+    pub fn whole<T>(
+        bytes: &'a [u8],
+        read: impl FnOnce(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<T, Malformed> {
+        let mut from = Self::new(bytes);
+        let value = read(&mut from)?;
+        from.end()?;
+        Ok(value)
+    }
+
     /// Bytes that are left.
     #[must_use]
     pub fn left(&self) -> usize {

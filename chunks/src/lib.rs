@@ -27,4 +27,4 @@ pub use fixed::{FIXED_LEN, Fixed, Role, proc};
 pub use list::{Chunks, ReadSegment, Segment, WriteChunk};
 pub use malformed::Malformed;
 pub use place::{ChunkTooSmall, chunk_len, fill, unused};
-pub use reply::{ReplyViolation, ReturnedChunks, check_returned};
+pub use reply::{ReplyViolation, ReturnedChunks, check_returned, check_write_list};

@@ -101,7 +101,11 @@ pub fn check_returned(
     Ok(ReturnedChunks { writes, long })
 }
 
-fn check_write_list(
+/// Checks the write list of a reply against that of its call: bytes placed in each chunk, in order.
+///
+/// # Errors
+/// [`ReplyViolation`].
+pub fn check_write_list(
     offered: &[WriteChunk],
     returned: &[WriteChunk],
 ) -> Result<SmallVec<[u64; 1]>, ReplyViolation> {

@@ -50,9 +50,6 @@ pub trait Characteristic: 'static {
     /// # Errors
     /// They do not hold one (section 2.1).
     fn from_bytes(bytes: &[u8]) -> Result<Self::Value, Malformed> {
-        let mut from = Reader::new(bytes);
-        let value = Self::decode(&mut from)?;
-        from.end()?;
-        Ok(value)
+        Reader::whole(bytes, Self::decode)
     }
 }

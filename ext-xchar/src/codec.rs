@@ -97,17 +97,6 @@ fn list(info: &Bytes, from: &mut Reader<'_>) -> Result<Vec<Property>, Malformed>
     (0..count).map(|_| property(info, from)).collect()
 }
 
-/// Reads all of `info`.
-fn whole<T>(
-    info: &Bytes,
-    read: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
-) -> Result<T, Malformed> {
-    let mut from = Reader::new(info);
-    let value = read(&mut from)?;
-    from.end()?;
-    Ok(value)
-}
-
 impl Init {
     /// Its XDR, for `rdma_optinfo`.
     #[must_use]
@@ -130,7 +119,7 @@ impl Init {
     /// # Errors
     /// It is not what its definition says.
     pub fn decode(info: &Bytes) -> Result<Self, Malformed> {
-        whole(info, |from| {
+        Reader::whole(info, |from| {
             Ok(Self {
                 start: list(info, from)?,
                 no_change: Subset::decode(from)?,
@@ -153,7 +142,7 @@ impl Request {
     /// # Errors
     /// It is not what its definition says.
     pub fn decode(info: &Bytes) -> Result<Self, Malformed> {
-        let want = whole(info, |from| list(info, from))?;
+        let want = Reader::whole(info, |from| list(info, from))?;
         Ok(Self { want })
     }
 }
@@ -174,7 +163,7 @@ impl Response {
     /// # Errors
     /// It is not what its definition says.
     pub fn decode(info: &Bytes) -> Result<Self, Malformed> {
-        whole(info, |from| {
+        Reader::whole(info, |from| {
             Ok(Self {
                 done: Subset::decode(from)?,
                 rejected: Subset::decode(from)?,
@@ -209,7 +198,7 @@ impl Update {
     /// # Errors
     /// It is not what its definition says.
     pub fn decode(info: &Bytes) -> Result<Self, Malformed> {
-        whole(info, |from| {
+        Reader::whole(info, |from| {
             Ok(Self {
                 now: property(info, from)?,
                 pending_cleared: from.boolean()?,

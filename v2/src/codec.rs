@@ -4,14 +4,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use onc_rpc::padded;
 use rpcrdma_chunks::{FIXED_LEN, Fixed, Malformed, Reader, proc};
 
+use crate::header::OPTIONAL;
 use crate::limits::{MIN_ERROR_LEN, MIN_HEADER_LEN, OPTIONAL_LEN};
 use crate::{Body, Direction, ErrorBody, Header, HeaderError, Optional};
 
 /// The protocol version in `rdma_vers`.
 pub const VERSION: u32 = 2;
-
-/// `rdma_proc` of RDMA2_OPTIONAL.
-const OPTIONAL: u32 = 5;
 
 const ERR_VERS: u32 = 1;
 const ERR_BAD_HEADER: u32 = 2;
@@ -43,17 +41,11 @@ impl Header {
     /// Appends the header to `out`.
     pub fn encode_into(&self, out: &mut BytesMut) {
         out.reserve(self.encoded_len());
-        let procedure = match &self.body {
-            Body::Msg(..) => proc::MSG,
-            Body::NoMsg(..) => proc::NOMSG,
-            Body::Error(_) => proc::ERROR,
-            Body::Optional(_) => OPTIONAL,
-        };
         let fixed = Fixed {
             xid: self.xid,
             version: VERSION,
             credits: self.credits,
-            procedure,
+            procedure: self.body.procedure(),
         };
         fixed.encode_into(out);
         match &self.body {

@@ -3,7 +3,10 @@
 use std::fmt;
 
 use bytes::Bytes;
-use rpcrdma_chunks::{Chunks, Role};
+use rpcrdma_chunks::{Chunks, Role, proc};
+
+/// `rdma_proc` of RDMA2_OPTIONAL.
+pub const OPTIONAL: u32 = 5;
 
 /// `rdma_direction` and `rdma_optdir`: the `msg_type` of the RPC message that a header belongs to
 /// (section 4.2.2).
@@ -100,6 +103,19 @@ pub enum Body {
     Error(ErrorBody),
     /// RDMA2_OPTIONAL.
     Optional(Optional),
+}
+
+impl Body {
+    /// Its `rdma_proc`.
+    #[must_use]
+    pub fn procedure(&self) -> u32 {
+        match self {
+            Self::Msg(..) => proc::MSG,
+            Self::NoMsg(..) => proc::NOMSG,
+            Self::Error(_) => proc::ERROR,
+            Self::Optional(_) => OPTIONAL,
+        }
+    }
 }
 
 /// A version 2 transport header.

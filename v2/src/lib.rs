@@ -29,10 +29,10 @@ mod rules;
 
 pub use codec::VERSION;
 pub use error::{Answer, HeaderError, Side};
-pub use header::{Body, Direction, ErrorBody, Header, Optional};
+pub use header::{Body, Direction, ErrorBody, Header, OPTIONAL, Optional};
 pub use rpcrdma_chunks::{
     CallChunks, ChunkTooSmall, Chunks, CreditOverrun, Malformed, ReadChunk, ReadSegment, Reader,
     ReplyViolation, RequesterCredits, ResponderCredits, ReturnedChunks, Role, Segment, WriteChunk,
-    check_xid, chunk_len, fill, unused,
+    check_write_list, check_xid, chunk_len, fill, unused,
 };
 pub use rules::{BadReply, Returned, Violation, check_call, check_payload, check_reply};

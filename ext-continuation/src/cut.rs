@@ -1,0 +1,74 @@
+//! Byte strings in pieces, cut without copying.
+
+use bytes::Bytes;
+use onc_rpc::Segments;
+
+/// What padding is made of. It is never memory that somebody has used (section 7.2;
+/// drafts/errata.md).
+static ZEROES: [u8; 4096] = [0; 4096];
+
+/// `len` bytes of `pieces` from `at` on, as far as they are there.
+pub(crate) fn cut(pieces: &[Bytes], at: u64, len: u64) -> Segments {
+    let (mut skip, mut left) = (at, len);
+    let mut out = Segments::new();
+    for piece in pieces {
+        if left == 0 {
+            break;
+        }
+        let here = piece.len() as u64;
+        if skip >= here {
+            skip -= here;
+            continue;
+        }
+        let take = left.min(here - skip);
+        // Both are within the piece.
+        out.push(piece.slice(skip as usize..(skip + take) as usize));
+        (skip, left) = (0, left - take);
+    }
+    out
+}
+
+/// Appends `len` bytes of zeroes.
+pub(crate) fn pad(out: &mut Segments, len: u64) {
+    let mut left = len;
+    while left > 0 {
+        let take = left.min(ZEROES.len() as u64);
+        out.push(Bytes::from_static(&ZEROES[..take as usize]));
+        left -= take;
+    }
+}
+
+/// A byte string in pieces that is used up from its beginning.
+#[derive(Debug)]
+pub(crate) struct Rest<'a> {
+    pieces: &'a [Bytes],
+    /// Bytes of the first piece that are used up.
+    used: usize,
+}
+
+impl<'a> Rest<'a> {
+    pub(crate) fn new(pieces: &'a [Bytes]) -> Self {
+        Self { pieces, used: 0 }
+    }
+
+    /// Appends the next `len` bytes. False: there are not as many.
+    pub(crate) fn take(&mut self, len: u64, out: &mut Segments) -> bool {
+        let mut left = len;
+        while left > 0 {
+            let Some(piece) = self.pieces.first() else {
+                return false;
+            };
+            let take = left.min((piece.len() - self.used) as u64) as usize;
+            if take > 0 {
+                out.push(piece.slice(self.used..self.used + take));
+            }
+            left -= take as u64;
+            self.used += take;
+            if self.used == piece.len() {
+                self.pieces = &self.pieces[1..];
+                self.used = 0;
+            }
+        }
+        true
+    }
+}

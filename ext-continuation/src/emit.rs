@@ -1,0 +1,131 @@
+//! From a layout to the transmissions of a group.
+
+use bytes::Bytes;
+use onc_rpc::{Message, Segments};
+use rpcrdma_ext_send_ddp::{Frame, Headers, Layout, lay_out};
+use rpcrdma_v2::extension::{NotConveyed, Transmission, Transmissions};
+
+use crate::cut::{Rest, cut, pad};
+use crate::{Continuation, XMTCONT};
+
+/// A layout, and what it was made for: enough to make it anew when the header turns out longer or
+/// shorter than was reckoned with.
+#[derive(Debug)]
+pub(crate) struct Arranged {
+    pub(crate) layout: Layout,
+    pub(crate) headers: Headers,
+    pub(crate) payload: u64,
+    /// Items that are placed: their indices in the message, and bytes.
+    pub(crate) placed: Vec<(usize, u64)>,
+    pub(crate) frame: Frame,
+}
+
+impl Arranged {
+    pub(crate) fn new(
+        frame: Frame,
+        headers: Headers,
+        payload: u64,
+        placed: Vec<(usize, u64)>,
+        max: u32,
+    ) -> Option<Self> {
+        let lens: Vec<u64> = placed.iter().map(|&(_, len)| len).collect();
+        let layout = lay_out(&frame, &headers, payload, &lens, max).ok()?;
+        Some(Self {
+            layout,
+            headers,
+            payload,
+            placed,
+            frame,
+        })
+    }
+
+    /// Transmissions.
+    pub(crate) fn count(&self) -> u32 {
+        // No more than was allowed, which is a `u32`.
+        self.layout.parts.len() as u32
+    }
+
+    pub(crate) fn wire_bytes(&self) -> u64 {
+        self.layout.wire_bytes(&self.headers)
+    }
+
+    /// Bytes of payload in the first transmission.
+    pub(crate) fn first_payload(&self) -> u32 {
+        let payload = self.layout.parts.first().map(|part| &part.payload);
+        // Within a buffer, whose length is 32 bits.
+        payload.map_or(0, |payload| (payload.end - payload.start) as u32)
+    }
+
+    /// Makes the layout anew if the first header without the numbers of segments takes other than
+    /// was planned. It may not take more transmissions: credits or receives are there for no more.
+    pub(crate) fn adjust(&mut self, first: u64) -> Result<(), NotConveyed> {
+        if first == self.headers.first {
+            return Ok(());
+        }
+        self.headers.first = first;
+        let lens: Vec<u64> = self.placed.iter().map(|&(_, len)| len).collect();
+        let max = self.count();
+        let layout = lay_out(&self.frame, &self.headers, self.payload, &lens, max);
+        self.layout = layout.map_err(|error| NotConveyed(error.to_string()))?;
+        Ok(())
+    }
+
+    /// The transmissions, with this first operation. `in_stream` are the items that stay in the
+    /// payload stream.
+    pub(crate) fn emit(
+        &self,
+        opttype: u32,
+        info: Bytes,
+        message: &Message,
+        in_stream: impl FnMut(usize) -> bool,
+    ) -> Result<Transmissions, NotConveyed> {
+        let other = || NotConveyed("the message is not that which was planned".to_owned());
+        let stream = message.gather(in_stream);
+        let stream_len: u64 = stream.iter().map(|piece| piece.len() as u64).sum();
+        let data = |item: usize| {
+            let (index, len) = *self.placed.get(item)?;
+            let item = message.items().get(index)?;
+            (item.data.len() as u64 == len).then(|| crate::bulk::pieces(&item.data))
+        };
+        if stream_len != self.payload || (0..self.placed.len()).any(|item| data(item).is_none()) {
+            return Err(other());
+        }
+        let mut rest = Rest::new(&stream);
+        let mut transmissions = Transmissions::new();
+        for (number, part) in self.layout.parts.iter().enumerate() {
+            let payload_len = part.payload.end - part.payload.start;
+            let (opttype_here, info, header) = match number {
+                0 => (
+                    opttype,
+                    info.clone(),
+                    self.layout.first_header(&self.headers),
+                ),
+                _ => {
+                    let cont = Continuation {
+                        number: number as u32,
+                        initial: opttype,
+                        payload: payload_len as u32,
+                    };
+                    (XMTCONT, cont.encode(), Continuation::HEADER_LEN)
+                }
+            };
+            let mut payload = Segments::new();
+            if !rest.take(payload_len, &mut payload) {
+                return Err(other());
+            }
+            let mut at = header + payload_len;
+            for run in &part.runs {
+                let gap = u64::from(run.at).checked_sub(at).ok_or_else(other)?;
+                pad(&mut payload, gap);
+                payload.extend(cut(data(run.item).ok_or_else(other)?, run.from, run.len));
+                at = u64::from(run.at) + run.len;
+            }
+            transmissions.push(Transmission {
+                opttype: opttype_here,
+                info,
+                payload,
+            });
+        }
+        Ok(transmissions)
+    }
+}

@@ -1,0 +1,379 @@
+//! What arrives: groups begun, continued, completed and abandoned, and word of errors (sections
+//! 4.2, 5.4 and 9).
+
+use rpcrdma_ext_send_ddp::{DirectedItem, DirectedSet, Location, PlacedItem, check_ranges};
+use rpcrdma_v2::extension::{
+    Conveyed, IncomingCall, IncomingReply, Operation, Outbox, Refusal, Written,
+};
+use rpcrdma_v2::limits::MAX_CHUNK_SEGMENTS;
+use rpcrdma_v2::{
+    CallChunks, Direction, Malformed, ReadChunk, Segment, WriteChunk, check_payload,
+    check_write_list, chunk_len, unused,
+};
+use smallvec::SmallVec;
+
+use crate::call::Sent;
+use crate::group::{Bad, Group, Lead};
+use crate::reply::ReplyContext;
+use crate::{
+    Continuation, Fault, Report, Request, Response, TransmissionId, Transmit, XMTCONT, XMTERR,
+    XMTREQ, XMTRESP,
+};
+
+/// What an operation cannot be used for.
+enum Wrong {
+    /// The base's answer, or none.
+    Refused(Refusal),
+    /// ROPT_XMTERR.
+    Reported(Report),
+}
+
+impl From<Malformed> for Wrong {
+    fn from(reason: Malformed) -> Self {
+        Self::Refused(Refusal::Malformed(reason))
+    }
+}
+
+impl Transmit {
+    /// One of the operations arrived.
+    pub(crate) fn operation(
+        &mut self,
+        op: &Operation<'_>,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), Refusal> {
+        if op.opttype != XMTCONT {
+            self.interrupted(out, |_| Fault::OperationType {
+                expected: XMTCONT,
+                found: op.opttype,
+            });
+        }
+        let done = match op.opttype {
+            XMTREQ => self.request(op, out),
+            XMTRESP => self.response(op, out),
+            XMTCONT => self.continuation(op, out),
+            _ => return self.reported(op, out),
+        };
+        match done {
+            Ok(()) => Ok(()),
+            Err(Wrong::Refused(refusal)) => {
+                self.abandoned = Some((op.xid, op.direction));
+                Err(refusal)
+            }
+            Err(Wrong::Reported(report)) => {
+                self.report(&report, out);
+                Err(Refusal::Discard("reported with ROPT_XMTERR"))
+            }
+        }
+    }
+
+    /// A message that is no continuation arrived. A group that is not complete never will be, as
+    /// nothing may come between its transmissions (section 4.2).
+    pub(crate) fn interrupted(
+        &mut self,
+        out: &mut Outbox<'_>,
+        fault: impl FnOnce(&Group) -> Fault,
+    ) {
+        if let Some(group) = self.incoming.take() {
+            let bad = TransmissionId {
+                number: group.next_number(),
+                ..group.lead_id()
+            };
+            let report = Report {
+                bad,
+                lead: Some(group.lead_id()),
+                fault: fault(&group),
+            };
+            self.report(&report, out);
+        }
+    }
+
+    /// Tells the sender of the message (section 9.5). Of the rest of its group nothing is said.
+    fn report(&mut self, report: &Report, out: &mut Outbox<'_>) {
+        let TransmissionId { xid, direction, .. } = report.bad;
+        self.abandoned = Some((xid, direction));
+        let back = match direction {
+            Direction::Call => Direction::Reply,
+            Direction::Reply => Direction::Call,
+        };
+        out.about(xid, back, XMTERR, report.encode());
+    }
+
+    fn request(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Wrong> {
+        let request = Request::decode(op.info)?;
+        if op.direction != Direction::Call {
+            return Err(Malformed::Rule("ROPT_XMTREQ that is not a CALL").into());
+        }
+        check_request(&request)?;
+        let count = check_count(op, request.count, self.config.takes())?;
+        let payload = request.payload;
+        self.begin(op, Lead::Request(request), count, payload, out)
+    }
+
+    fn response(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Wrong> {
+        // What is wrong with the form of a reply is not reported (RFC 8166, section 4.5).
+        let discard = |reason| Wrong::Refused(Refusal::Discard(reason));
+        let response = Response::decode(op.info).map_err(|_| discard("malformed ROPT_XMTRESP"))?;
+        if op.direction != Direction::Reply {
+            return Err(discard("ROPT_XMTRESP that is not a REPLY"));
+        }
+        let Some(sent) = self.outstanding.get(&op.xid) else {
+            return Err(discard("ROPT_XMTRESP to no call that went by ROPT_XMTREQ"));
+        };
+        returned(sent, &response.items).map_err(discard)?;
+        let most = sent.reserved.saturating_add(1);
+        let count = check_count(op, response.count, most)?;
+        let payload = response.payload;
+        self.begin(op, Lead::Response(response), count, payload, out)
+    }
+
+    fn begin(
+        &mut self,
+        op: &Operation<'_>,
+        lead: Lead,
+        count: u32,
+        payload: u32,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), Wrong> {
+        self.abandoned.take_if(|at| *at == (op.xid, op.direction));
+        let group = Group::new(op, lead, count, payload);
+        let group = group.map_err(|fault| fault_in(op, 0, fault))?;
+        self.advance(group, out)
+    }
+
+    fn continuation(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Wrong> {
+        if self.incoming.is_none() && self.abandoned == Some((op.xid, op.direction)) {
+            return Err(Wrong::Refused(Refusal::Discard(
+                "rest of an abandoned group",
+            )));
+        }
+        let group = self.incoming.take();
+        let cont = Continuation::decode(op.info).map_err(|reason| match op.direction {
+            Direction::Call => Wrong::from(reason),
+            Direction::Reply => Wrong::Refused(Refusal::Discard("malformed ROPT_XMTCONT")),
+        })?;
+        let Some(mut group) = group else {
+            return Err(fault_in(op, cont.number, Fault::Continuation));
+        };
+        let lead = Some(group.lead_id());
+        if let Err(fault) = group.continued(op, cont) {
+            let Wrong::Reported(report) = fault_in(op, cont.number, fault) else {
+                return Ok(());
+            };
+            return Err(Wrong::Reported(Report { lead, ..report }));
+        }
+        self.advance(group, out)
+    }
+
+    /// Another transmission of a group is there.
+    fn advance(&mut self, group: Group, out: &mut Outbox<'_>) -> Result<(), Wrong> {
+        if !group.is_complete() {
+            self.incoming = Some(group);
+            return Ok(());
+        }
+        let message = group.message(&self.frame, self.config.max_message);
+        let message = message.map_err(|Bad { number, fault }| {
+            let lead = group.lead_id();
+            let bad = TransmissionId { number, ..lead };
+            let lead = (number > 0).then_some(lead);
+            Wrong::Reported(Report { bad, lead, fault })
+        })?;
+        let agrees = check_payload(group.xid, group.direction, &message);
+        let (xid, credits, transmissions) = (group.xid, group.credits, group.count);
+        match group.lead {
+            Lead::Request(request) => {
+                if agrees.is_err() {
+                    return Err(Malformed::Rule("header and RPC message do not agree").into());
+                }
+                let (chunks, context) = incoming(request);
+                out.conveyed(Conveyed::Call(IncomingCall {
+                    xid,
+                    requested: credits,
+                    transmissions,
+                    message,
+                    chunks,
+                    context: Box::new(context),
+                }));
+            }
+            Lead::Response(response) => {
+                let discard = |reason| Wrong::Refused(Refusal::Discard(reason));
+                if agrees.is_err() {
+                    return Err(discard("header and RPC message do not agree"));
+                }
+                let sent = self.outstanding.get(&xid);
+                let sent = sent.ok_or_else(|| discard("reply to no call"))?;
+                let writes = returned(sent, &response.items).map_err(discard)?;
+                out.conveyed(Conveyed::Reply(IncomingReply {
+                    xid,
+                    granted: credits,
+                    transmissions,
+                    message,
+                    writes,
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    /// ROPT_XMTERR arrived. It is never answered with another.
+    fn reported(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let report = Report::decode(op.info);
+        let report = report.map_err(|_| Refusal::Discard("malformed ROPT_XMTERR"))?;
+        let TransmissionId { xid, direction, .. } = report.bad;
+        let sent = match direction {
+            Direction::Call => self.outstanding.remove(&xid).is_some(),
+            Direction::Reply => self.forget_reply(xid),
+        };
+        if !sent {
+            return Err(Refusal::Discard("ROPT_XMTERR for nothing that was sent"));
+        }
+        self.faults = self.faults.saturating_add(1);
+        out.conveyed(Conveyed::Rejected {
+            xid,
+            direction,
+            reason: report.to_string(),
+        });
+        Ok(())
+    }
+}
+
+fn fault_in(op: &Operation<'_>, number: u32, fault: Fault) -> Wrong {
+    let bad = TransmissionId {
+        xid: op.xid,
+        direction: op.direction,
+        number,
+    };
+    Wrong::Reported(Report {
+        bad,
+        lead: None,
+        fault,
+    })
+}
+
+/// The number of transmissions that a group says it has. The document has no error for one that is
+/// not taken (section 5.2); here, BADSEQ.
+fn check_count(op: &Operation<'_>, found: u32, most: u32) -> Result<u32, Wrong> {
+    match (1..=most).contains(&found) {
+        true => Ok(found),
+        false => {
+            let expected = if found == 0 { 1 } else { most };
+            let fault = Fault::Sequence { expected, found };
+            Err(fault_in(op, 0, fault))
+        }
+    }
+}
+
+/// What cannot be in a request, though it has the form of one (tables 1 and 2; section 7.4).
+fn check_request(request: &Request) -> Result<(), Malformed> {
+    for item in &request.items {
+        match &item.location {
+            Location::Explicit(segments) => {
+                let len = u64::from(item.length);
+                let sum = chunk_len(segments);
+                if sum != len && sum != onc_rpc::padded(len) {
+                    return Err(Malformed::Rule(
+                        "segments that are not as long as their item",
+                    ));
+                }
+                segments.iter().try_for_each(check_segment)?;
+            }
+            Location::Placed(_) => {}
+            Location::TooShort | Location::NoItem => {
+                return Err(Malformed::Rule("result of a direction in a request"));
+            }
+        }
+    }
+    check_ranges(&request.directions)?;
+    let chunks = directed(&request.directions).filter_map(|item| item.to.chunk());
+    let mut segments = 0;
+    for chunk in chunks {
+        segments += chunk.len();
+        chunk.iter().try_for_each(check_segment)?;
+    }
+    match segments > MAX_CHUNK_SEGMENTS {
+        true => Err(Malformed::TooMany("segments for a reply")),
+        false => Ok(()),
+    }
+}
+
+fn check_segment(segment: &Segment) -> Result<(), Malformed> {
+    match segment.offset.checked_add(u64::from(segment.length)) {
+        Some(_) => Ok(()),
+        None => Err(Malformed::Rule("segment that passes the address space")),
+    }
+}
+
+/// The directions of all sets, one after the other. An upper layer with one operation in a request
+/// needs no more; for one with several, a responder that cannot tell them apart keeps the order.
+fn directed(sets: &[DirectedSet]) -> impl Iterator<Item = &DirectedItem> {
+    sets.iter().flat_map(|set| &set.items)
+}
+
+/// The chunks of a request, and what its reply is planned by.
+fn incoming(request: Request) -> (CallChunks, ReplyContext) {
+    let explicit = |item: PlacedItem| match item.location {
+        Location::Explicit(segments) => Some(ReadChunk {
+            position: item.position,
+            length: chunk_len(&segments) as u32,
+            segments: segments.into_iter().filter(|s| s.length > 0).collect(),
+        }),
+        _ => None,
+    };
+    let reserved = request.reserved;
+    let sets = request.directions.into_iter();
+    let directions: Vec<DirectedItem> = sets.flat_map(|set| set.items).collect();
+    let writes = directions
+        .iter()
+        .filter_map(|item| item.to.chunk().cloned());
+    let chunks = CallChunks {
+        payload: None,
+        items: request.items.into_iter().filter_map(explicit).collect(),
+        writes: writes.collect(),
+        reply: None,
+    };
+    let context = ReplyContext {
+        directions,
+        reserved,
+    };
+    (chunks, context)
+}
+
+/// What became of the memory that a call offered (table 2; and, for what was written, the rules for
+/// write chunks in RFC 8166, section 4.3).
+fn returned(
+    sent: &Sent,
+    results: &[PlacedItem],
+) -> Result<SmallVec<[Option<Written>; 1]>, &'static str> {
+    if results.len() != sent.directions.len() {
+        return Err("reply with more or fewer results than directions");
+    }
+    let mut writes = SmallVec::new();
+    let (mut offered, mut filled) = (Vec::new(), Vec::new());
+    for (DirectedItem { to, .. }, result) in sent.directions.iter().zip(results) {
+        if !to.allows(&result.location) {
+            return Err("reply with an item where it was not wanted");
+        }
+        let Some(chunk) = to.chunk() else {
+            continue;
+        };
+        let (written, back): (_, WriteChunk) = match &result.location {
+            Location::Explicit(segments) => {
+                if chunk_len(segments) != u64::from(result.length) {
+                    return Err("reply with a chunk that is not as long as its item");
+                }
+                let written = Written {
+                    position: result.position,
+                    len: u64::from(result.length),
+                };
+                (Some(written), segments.iter().copied().collect())
+            }
+            _ => (None, unused(chunk)),
+        };
+        offered.push(chunk.clone());
+        filled.push(back);
+        writes.push(written);
+    }
+    match check_write_list(&offered, &filled) {
+        Ok(_) => Ok(writes),
+        Err(_) => Err("reply with memory that was not offered"),
+    }
+}

@@ -1,0 +1,245 @@
+//! The ways that a requester can let the reply to a call come (sections 4.3, 5.2, 5.3 and 7.4).
+
+use std::fmt;
+
+use onc_rpc::padded;
+use rpcrdma_ext_send_ddp::limits::MAX_ITEMS;
+use rpcrdma_ext_send_ddp::{Frame, Headers, lay_out};
+use rpcrdma_v2::extension::CallToPlan;
+use smallvec::SmallVec;
+
+use crate::call::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN, plural};
+use crate::operation::response_header;
+use crate::{Continuation, Transmit, Usable};
+
+/// What a direction is going to be, when its memory is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Directing {
+    Placed,
+    /// Bytes of its chunk.
+    Written(u64),
+    BySize {
+        longest_placed: u32,
+        /// Bytes of its chunk.
+        chunk: u64,
+    },
+}
+
+impl Directing {
+    fn chunk(self) -> Option<u64> {
+        match self {
+            Self::Placed => None,
+            Self::Written(chunk) | Self::BySize { chunk, .. } => Some(chunk),
+        }
+    }
+}
+
+/// A way for the reply.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReplyWay {
+    /// Least length and direction for each item, in order.
+    pub(crate) items: SmallVec<[(u32, Directing); 1]>,
+    /// Further receives.
+    pub(crate) reserved: u32,
+    /// Bytes of all transmissions, at most.
+    pub(crate) wire_bytes: u64,
+    /// Bytes of items that come in the payload stream, at most.
+    pub(crate) unplaced: u64,
+}
+
+impl ReplyWay {
+    /// Whether the base has the same.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.items.is_empty() && self.reserved == 0
+    }
+
+    /// Bytes of each chunk to register.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = u64> {
+        self.items.iter().filter_map(|(_, to)| to.chunk())
+    }
+
+    /// Bytes of `xmddp_rsdgroup` with these directions in one set, where a chunk has so many
+    /// segments.
+    pub(crate) fn directions_len(&self, segments: impl Fn(u64) -> u64) -> u64 {
+        if self.items.is_empty() {
+            return 4;
+        }
+        let item = |to: Directing| match to {
+            Directing::Placed => 8,
+            Directing::Written(chunk) => 12 + SEGMENT_LEN * segments(chunk),
+            Directing::BySize { chunk, .. } => 16 + SEGMENT_LEN * segments(chunk),
+        };
+        16 + self.items.iter().map(|&(_, to)| item(to)).sum::<u64>()
+    }
+}
+
+/// What the ways for one reply have in common.
+struct Planning<'a> {
+    call: &'a CallToPlan<'a>,
+    /// This side's buffers.
+    frame: Frame,
+    /// Shortest item that is placed.
+    min: u32,
+    /// Transmissions, at most.
+    max: u32,
+}
+
+impl Transmit {
+    /// All ways. The first two need no memory; the third is for when they do not suffice, or cost
+    /// more.
+    pub(crate) fn reply_ways(
+        &self,
+        call: &CallToPlan<'_>,
+        usable: &Usable,
+    ) -> SmallVec<[ReplyWay; 3]> {
+        let reservable = call.reservable.min(usable.reply_transmissions - 1);
+        let planning = Planning {
+            call,
+            frame: self.frame.within(call.limits.inline_receive),
+            min: self.config.min_placed.max(1),
+            max: reservable.saturating_add(1),
+        };
+        let mut ways = SmallVec::new();
+        ways.extend(planning.in_stream(usable));
+        let bulky = call.need.items.iter().any(|&len| planning.is_bulky(len));
+        if !bulky || !usable.responses || call.need.items.len() > MAX_ITEMS {
+            return ways;
+        }
+        if usable.placed_replies {
+            let placed = planning.placed();
+            if placed.is_none() {
+                ways.extend(planning.by_size());
+            }
+            ways.extend(placed);
+        }
+        ways.extend(planning.written());
+        ways
+    }
+}
+
+impl Planning<'_> {
+    fn is_bulky(&self, len: u64) -> bool {
+        len >= u64::from(self.min)
+    }
+
+    /// Everything in the payload stream. In one transmission, that needs nothing of this document.
+    fn in_stream(&self, usable: &Usable) -> Option<ReplyWay> {
+        let max = match usable.responses {
+            true => self.max,
+            false => 1,
+        };
+        let need = self.call.need;
+        let (reserved, wire_bytes) = self.lay_out(4, need.stream_len(), &[], max)?;
+        Some(ReplyWay {
+            items: SmallVec::new(),
+            reserved,
+            wire_bytes,
+            unplaced: need.items.iter().sum(),
+        })
+    }
+
+    /// Bytes of the payload stream at most, when items that are long enough are not in it.
+    fn payload(&self) -> u64 {
+        let need = self.call.need;
+        let short = |&len: &u64| padded(len.min(u64::from(self.min)));
+        need.payload + need.items.iter().map(short).sum::<u64>()
+    }
+
+    fn placed(&self) -> Option<ReplyWay> {
+        let need = &self.call.need.items;
+        let bulky: SmallVec<[u64; 1]> =
+            need.iter().copied().filter(|&l| self.is_bulky(l)).collect();
+        let items_len = 4 + PLACED_LEN * need.len() as u64;
+        let (reserved, wire_bytes) = self.lay_out(items_len, self.payload(), &bulky, self.max)?;
+        Some(ReplyWay {
+            items: need.iter().map(|_| (self.min, Directing::Placed)).collect(),
+            reserved,
+            wire_bytes,
+            unplaced: 0,
+        })
+    }
+
+    fn written(&self) -> Option<ReplyWay> {
+        let need = &self.call.need.items;
+        let segments = |&len: &u64| SEGMENT_LEN * self.call.limits.segments(len);
+        let items_len = 4 + need.iter().map(|l| EXPLICIT_LEN + segments(l)).sum::<u64>();
+        let (reserved, wire_bytes) = self.lay_out(items_len, self.payload(), &[], self.max)?;
+        let direct = |&len: &u64| match self.is_bulky(len) {
+            true => (self.min, Directing::Written(len)),
+            // It is too short for anything, and has to use up a direction.
+            false => (self.min, Directing::Placed),
+        };
+        Some(ReplyWay {
+            items: need.iter().map(direct).collect(),
+            reserved,
+            wire_bytes,
+            unplaced: 0,
+        })
+    }
+
+    /// Placed as far as receives can be had for it, and memory for when it is longer. Where there
+    /// are several items, which of them takes how much is not known.
+    fn by_size(&self) -> Option<ReplyWay> {
+        let [len] = self.call.need.items[..] else {
+            return None;
+        };
+        let segments = self.call.limits.segments(len);
+        let items_len = 4 + PLACED_LEN.max(EXPLICIT_LEN + SEGMENT_LEN * segments);
+        let fits = |len| self.lay_out(items_len, self.payload(), &[len], self.max);
+        let (mut low, mut high) = (u64::from(self.min), len);
+        fits(low)?;
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match fits(middle) {
+                Some(_) => low = middle,
+                None => high = middle,
+            }
+        }
+        let (reserved, wire_bytes) = fits(low)?;
+        let direct = Directing::BySize {
+            longest_placed: u32::try_from(low).ok()?,
+            chunk: len,
+        };
+        Some(ReplyWay {
+            items: SmallVec::from_iter([(self.min, direct)]),
+            reserved,
+            wire_bytes,
+            unplaced: 0,
+        })
+    }
+
+    /// Further receives, and bytes.
+    fn lay_out(&self, items_len: u64, payload: u64, items: &[u64], max: u32) -> Option<(u32, u64)> {
+        let headers = Headers {
+            first: response_header(items_len as usize),
+            next: Continuation::HEADER_LEN,
+        };
+        let payload = padded(payload);
+        let layout = lay_out(&self.frame, &headers, payload, items, max).ok()?;
+        Some((layout.parts.len() as u32 - 1, layout.wire_bytes(&headers)))
+    }
+}
+
+impl fmt::Display for ReplyWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.reserved + 1;
+        write!(f, "reply: up to {count} transmission{}", plural(count))?;
+        write!(f, " (<= {} B)", self.wire_bytes)?;
+        for (index, (_, to)) in self.items.iter().enumerate() {
+            match to {
+                Directing::Placed => write!(f, ", item {index} placed")?,
+                Directing::Written(chunk) => {
+                    write!(f, ", item {index} by RDMA Write (<= {chunk} B)")?;
+                }
+                Directing::BySize {
+                    longest_placed,
+                    chunk,
+                } => write!(
+                    f,
+                    ", item {index} placed up to {longest_placed} B, by RDMA Write up to {chunk} B"
+                )?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,207 @@
+//! How replies are conveyed to calls that came by ROPT_XMTREQ (sections 5.2, 7.4 and 9.3).
+
+use std::fmt;
+
+use onc_rpc::padded;
+use rpcrdma_ext_send_ddp::{
+    Ability, DirectedItem, Frame, Handling, Headers, Location, PlacedItem, choose,
+};
+use rpcrdma_v2::extension::{Cost, NotConveyed, ReplyCandidate, ReplyToPlan, Transmissions};
+use rpcrdma_v2::{WriteChunk, fill};
+use smallvec::SmallVec;
+
+use crate::call::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN, place, plural};
+use crate::emit::Arranged;
+use crate::operation::response_header;
+use crate::{Continuation, Response, Transmit, XMTRESP};
+
+/// What is kept of a call until it is answered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReplyContext {
+    /// What the requester wants done with items, in order.
+    pub(crate) directions: Vec<DirectedItem>,
+    /// Further receives that it posted.
+    pub(crate) reserved: u32,
+}
+
+/// What becomes of a direction.
+#[derive(Clone, Debug)]
+enum Outcome {
+    Placed,
+    Written(WriteChunk),
+    TooShort,
+    NoItem,
+}
+
+/// A reply's plan.
+#[derive(Debug)]
+pub(crate) struct ReplyPlan {
+    /// What becomes of each item.
+    handling: SmallVec<[Handling; 1]>,
+    /// Of each direction, with its item's position and bytes.
+    outcomes: Vec<(Outcome, u32, u32)>,
+    arranged: Arranged,
+}
+
+/// Bytes of a `xmddp_mitem` that says that nothing was done.
+const NOTHING_LEN: u64 = 12;
+
+impl Transmit {
+    /// Every way to convey a reply: there are two where the requester leaves the choice.
+    pub(crate) fn reply_candidates(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+        let Some(context) = reply.context.downcast_ref::<ReplyContext>() else {
+            return Vec::new();
+        };
+        if !reply.shape.payload().is_multiple_of(4) {
+            return Vec::new();
+        }
+        let frame = self.send_frame(reply.limits.inline_send);
+        let place = self.config.features.ddp.send && frame.can_place();
+        let mut candidates = Vec::new();
+        let mut seen = None;
+        for prefer_written in [false, true] {
+            let ability = Ability {
+                place,
+                prefer_written,
+            };
+            let lens = reply.shape.items().iter().map(|item| item.len);
+            let Ok(handling) = choose(lens, &context.directions, ability) else {
+                continue;
+            };
+            if seen.as_ref() != Some(&handling) {
+                candidates.extend(self.reply_candidate(reply, context, &frame, &handling));
+                seen = Some(handling);
+            }
+        }
+        candidates
+    }
+
+    fn reply_candidate(
+        &self,
+        reply: &ReplyToPlan<'_>,
+        context: &ReplyContext,
+        frame: &Frame,
+        handling: &SmallVec<[Handling; 1]>,
+    ) -> Option<ReplyCandidate> {
+        let items = reply.shape.items();
+        let (mut payload, mut unplaced) = (reply.shape.payload(), 0);
+        let (mut placed, mut writes) = (Vec::new(), SmallVec::new());
+        let (mut items_len, mut chunk) = (4, 0);
+        let mut outcomes = Vec::new();
+        for (index, direction) in context.directions.iter().enumerate() {
+            let offered = direction.to.chunk();
+            let Some(item) = items.get(index) else {
+                items_len += NOTHING_LEN;
+                outcomes.push((Outcome::NoItem, 0, 0));
+                continue;
+            };
+            let outcome = match (handling.get(index)?, offered) {
+                (Handling::Placed, _) => {
+                    items_len += PLACED_LEN;
+                    Outcome::Placed
+                }
+                (Handling::Written, Some(offered)) => {
+                    items_len += EXPLICIT_LEN + SEGMENT_LEN * offered.len() as u64;
+                    writes.push((index, chunk));
+                    Outcome::Written(fill(offered, item.len).ok()?)
+                }
+                _ => {
+                    items_len += NOTHING_LEN;
+                    Outcome::TooShort
+                }
+            };
+            chunk += usize::from(offered.is_some());
+            outcomes.push((outcome, item.position, u32::try_from(item.len).ok()?));
+        }
+        for (index, (item, how)) in items.iter().zip(handling).enumerate() {
+            match how {
+                Handling::InStream => {
+                    payload += padded(item.len);
+                    unplaced += item.len;
+                }
+                Handling::Placed => placed.push((index, item.len)),
+                Handling::Written => {}
+            }
+        }
+        let headers = Headers {
+            first: response_header(items_len as usize),
+            next: Continuation::HEADER_LEN,
+        };
+        let max = context.reserved.saturating_add(1).min(self.config.sends());
+        let arranged = Arranged::new(frame.clone(), headers, payload, placed, max)?;
+        Some(ReplyCandidate {
+            cost: Cost {
+                transmissions: arranged.count(),
+                wire_bytes: arranged.wire_bytes(),
+                unplaced,
+                ..Cost::default()
+            },
+            writes,
+            plan: Box::new(ReplyPlan {
+                handling: handling.clone(),
+                outcomes,
+                arranged,
+            }),
+        })
+    }
+
+    /// Lays a reply out.
+    pub(crate) fn transmit_reply(
+        &mut self,
+        xid: u32,
+        mut plan: ReplyPlan,
+        message: &onc_rpc::Message,
+    ) -> Result<Transmissions, NotConveyed> {
+        let item = |(outcome, position, length): &(Outcome, u32, u32)| PlacedItem {
+            position: *position,
+            length: *length,
+            location: match outcome {
+                Outcome::Placed => Location::Placed(Default::default()),
+                Outcome::Written(chunk) => Location::Explicit(chunk.clone()),
+                Outcome::TooShort => Location::TooShort,
+                Outcome::NoItem => Location::NoItem,
+            },
+        };
+        let mut response = Response {
+            items: plan.outcomes.iter().map(item).collect(),
+            ..Response::default()
+        };
+        plan.arranged.adjust(response.header_len())?;
+        place(&mut response.items, &plan.arranged);
+        response.count = plan.arranged.count();
+        response.payload = plan.arranged.first_payload();
+        let in_stream = |index: usize| {
+            let how = plan.handling.get(index);
+            how.is_none_or(|&how| how == Handling::InStream)
+        };
+        let info = response.encode();
+        let transmissions = plan.arranged.emit(XMTRESP, info, message, in_stream)?;
+        self.remember_reply(xid);
+        Ok(transmissions)
+    }
+}
+
+impl fmt::Display for ReplyPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.arranged.count();
+        write!(f, "reply: {count} transmission{}", plural(count))?;
+        write!(f, " ({} B)", self.arranged.wire_bytes())?;
+        write!(f, ", payload {} B", self.arranged.payload)?;
+        for (index, how) in self.handling.iter().enumerate() {
+            let how = match how {
+                Handling::InStream => "in it",
+                Handling::Placed => "placed",
+                Handling::Written => "by RDMA Write",
+            };
+            write!(f, ", item {index} {how}")?;
+        }
+        let nothing = self.outcomes.iter();
+        match nothing
+            .filter(|(what, ..)| matches!(what, Outcome::NoItem))
+            .count()
+        {
+            0 => Ok(()),
+            count => write!(f, ", {count} without an item"),
+        }
+    }
+}

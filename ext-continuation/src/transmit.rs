@@ -1,0 +1,254 @@
+//! An end's state on one connection, and its part in the connection's events.
+
+use std::collections::{HashMap, VecDeque};
+
+use onc_rpc::Message;
+use rpcrdma_ext_send_ddp::{Frame, ReceiveBufferStructure, RoundTripSupport};
+use rpcrdma_ext_xchar::{Characteristic, ReceiveBufferSize};
+use rpcrdma_v2::extension::{
+    CallCandidate, CallToPlan, ConnectionLimits, Conveyor, Extension, NotConveyed, Operation,
+    Outbox, Planned, Property, Refusal, ReplyCandidate, ReplyToPlan, Transmissions,
+};
+use rpcrdma_v2::{Body, Chunks, Direction, ErrorBody, Header, OPTIONAL};
+
+use crate::call::{CallPlan, Sent};
+use crate::group::Group;
+use crate::reply::ReplyPlan;
+use crate::{
+    Config, Fault, PeerSaid, RequestReceiveLimit, ResponseSendLimit, Usable, XMTCONT, XMTERR,
+    XMTREQ, XMTRESP, decide,
+};
+
+/// Messages that the peer could not use, after which no more are sent like that: it and this side
+/// do not understand each other.
+const MAX_FAULTS: u32 = 3;
+/// Replies about which the peer may still say that it cannot use them.
+const MAX_REPLIES: usize = 256;
+
+/// Transmissions of both ends of one connection: an
+/// [`Extension`](rpcrdma_v2::extension::Extension) of version 2 that carries RPC messages.
+#[derive(Debug)]
+pub struct Transmit {
+    pub(crate) config: Config,
+    /// This side's buffers, as the peer knows them.
+    pub(crate) frame: Frame,
+    peer: PeerSaid,
+    /// The peer told its receive buffer size by itself.
+    size_said: bool,
+    /// The peer does not know these operations.
+    refused: bool,
+    pub(crate) faults: u32,
+    /// Calls, by their XIDs.
+    pub(crate) outstanding: HashMap<u32, Sent>,
+    /// XIDs of replies, the oldest first.
+    replies: VecDeque<u32>,
+    pub(crate) incoming: Option<Group>,
+    /// Of this message something was wrong, and reported: what is left of its group is discarded
+    /// without a word, so that one bad message gets one error.
+    pub(crate) abandoned: Option<(u32, Direction)>,
+}
+
+impl Transmit {
+    /// For a new connection.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            frame: config.frame(),
+            config,
+            peer: PeerSaid::default(),
+            size_said: false,
+            refused: false,
+            faults: 0,
+            outstanding: HashMap::new(),
+            replies: VecDeque::new(),
+            incoming: None,
+            abandoned: None,
+        }
+    }
+
+    /// What this end is like.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What the peer said of itself, as far as it counts here.
+    #[must_use]
+    pub fn peer(&self) -> &PeerSaid {
+        &self.peer
+    }
+
+    /// What may be used at present.
+    #[must_use]
+    pub fn usable(&self) -> Usable {
+        let mut usable = decide(&self.config, &self.peer);
+        usable.requests &= !self.refused && self.faults < MAX_FAULTS;
+        usable
+    }
+
+    /// The peer's buffers, for messages of up to `inline` bytes.
+    pub(crate) fn send_frame(&self, inline: u64) -> Frame {
+        let frame = self
+            .peer
+            .frame
+            .as_ref()
+            .filter(|_| self.config.features.ddp.send);
+        match frame {
+            Some(frame) => frame.within(inline),
+            None => Frame::plain(inline),
+        }
+    }
+
+    pub(crate) fn remember_reply(&mut self, xid: u32) {
+        if self.replies.len() == MAX_REPLIES {
+            self.replies.pop_front();
+        }
+        self.replies.push_back(xid);
+    }
+
+    /// Whether there was such a reply.
+    pub(crate) fn forget_reply(&mut self, xid: u32) -> bool {
+        let at = self.replies.iter().position(|&sent| sent == xid);
+        at.and_then(|at| self.replies.remove(at)).is_some()
+    }
+}
+
+impl Extension for Transmit {
+    fn name(&self) -> &'static str {
+        "round-trip reduction"
+    }
+
+    fn opttypes(&self) -> &[u32] {
+        &[XMTREQ, XMTRESP, XMTCONT, XMTERR]
+    }
+
+    fn properties(&self) -> Vec<Property> {
+        let config = &self.config;
+        let mut properties = vec![
+            RoundTripSupport::property(&config.support()),
+            RequestReceiveLimit::property(&config.takes()),
+            ResponseSendLimit::property(&config.sends()),
+        ];
+        if config.features.ddp.receive {
+            properties.push(ReceiveBufferStructure::property(&config.structure));
+        }
+        properties
+    }
+
+    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        self.operation(op, out)
+    }
+
+    fn overheard(&mut self, header: &Header, out: &mut Outbox<'_>) {
+        let found = match &header.body {
+            Body::Optional(optional) => Err(optional.opttype),
+            body => Ok(body.procedure()),
+        };
+        self.interrupted(out, |_| match found {
+            Ok(found) => Fault::HeaderType {
+                expected: OPTIONAL,
+                found,
+            },
+            Err(found) => Fault::OperationType {
+                expected: XMTCONT,
+                found,
+            },
+        });
+    }
+
+    fn learnt(&mut self, property: &Property, out: &mut Outbox<'_>) {
+        let value = &property.value;
+        match property.id {
+            ReceiveBufferSize::ID => self.size_said = true,
+            RoundTripSupport::ID => {
+                let support = RoundTripSupport::from_bytes(value);
+                self.peer.support = support.unwrap_or_default();
+            }
+            ReceiveBufferStructure::ID => {
+                let structure = ReceiveBufferStructure::from_bytes(value).ok();
+                self.peer.frame = structure.and_then(|structure| Frame::new(&structure).ok());
+            }
+            RequestReceiveLimit::ID => {
+                let takes = RequestReceiveLimit::from_bytes(value);
+                self.peer.takes = takes.unwrap_or_else(|_| RequestReceiveLimit::default_value());
+            }
+            ResponseSendLimit::ID => {
+                let sends = ResponseSendLimit::from_bytes(value);
+                self.peer.sends = sends.unwrap_or_else(|_| ResponseSendLimit::default_value());
+            }
+            _ => return,
+        }
+        out.limits_changed();
+    }
+
+    fn limits(&self, limits: &mut ConnectionLimits) {
+        // Section 8.3: the size follows from the structure where only that was said.
+        if let (false, Some(frame)) = (self.size_said, &self.peer.frame) {
+            let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+            limits.inline_send = limits.inline_send.max(len.min(self.config.max_send));
+        }
+    }
+
+    fn conveyor(&mut self) -> Option<&mut dyn Conveyor> {
+        Some(self)
+    }
+
+    fn closed(&mut self) {
+        self.incoming = None;
+        self.outstanding.clear();
+        self.replies.clear();
+    }
+}
+
+impl Conveyor for Transmit {
+    fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
+        self.call_candidates(call)
+    }
+
+    fn send_call(
+        &mut self,
+        xid: u32,
+        plan: Box<dyn Planned>,
+        message: &Message,
+        chunks: &Chunks,
+    ) -> Result<Transmissions, NotConveyed> {
+        let plan = mine::<CallPlan>(plan)?;
+        self.transmit_call(xid, plan, message, chunks)
+    }
+
+    fn plan_reply(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+        self.reply_candidates(reply)
+    }
+
+    fn send_reply(
+        &mut self,
+        xid: u32,
+        plan: Box<dyn Planned>,
+        message: &Message,
+    ) -> Result<Transmissions, NotConveyed> {
+        let plan = mine::<ReplyPlan>(plan)?;
+        self.transmit_reply(xid, plan, message)
+    }
+
+    fn call_refused(&mut self, xid: u32, error: ErrorBody) {
+        self.outstanding.remove(&xid);
+        match error {
+            // Section 5.1: that is how one finds out.
+            ErrorBody::InvalidOption => self.refused = true,
+            ErrorBody::BadHeader | ErrorBody::Version { .. } => {
+                self.faults = self.faults.saturating_add(1);
+            }
+        }
+    }
+
+    fn call_ended(&mut self, xid: u32) {
+        self.outstanding.remove(&xid);
+    }
+}
+
+fn mine<P: Planned>(plan: Box<dyn Planned>) -> Result<P, NotConveyed> {
+    let any: Box<dyn std::any::Any> = plan;
+    let plan = any.downcast::<P>();
+    plan.map(|plan| *plan)
+        .map_err(|_| NotConveyed("a plan that is not this extension's".to_owned()))
+}

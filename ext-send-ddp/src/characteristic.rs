@@ -1,0 +1,76 @@
+//! The characteristics by which an end says what it takes (sections 8.2 and 8.3).
+
+use std::fmt;
+
+use bytes::{BufMut, BytesMut};
+use rpcrdma_ext_xchar::Characteristic;
+use rpcrdma_v2::limits::DEFAULT_INLINE;
+use rpcrdma_v2::{Malformed, Reader};
+
+use crate::BufferStructure;
+
+/// XCHAR_RTRSUPP: which operations of the document an end has (section 8.2).
+#[derive(Debug)]
+pub enum RoundTripSupport {}
+
+bitflags::bitflags! {
+    /// Values of [`RoundTripSupport`]. Bits without a name are kept and mean nothing.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Support: u32 {
+        /// RTRS_XREQ: it takes requests by ROPT_XMTREQ.
+        const XREQ = 1;
+        /// RTRS_XRESP: it replies to them by ROPT_XMTRESP.
+        const XRESP = 2;
+        /// RTRS_XCONT: ROPT_XMTCONT; how many, the limits say.
+        const XCONT = 4;
+        const _ = !0;
+    }
+}
+
+impl fmt::Display for Support {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        bitflags::parser::to_writer(self, f)
+    }
+}
+
+impl Characteristic for RoundTripSupport {
+    type Value = Support;
+    const ID: u32 = 4;
+    const NAME: &'static str = "round-trip support";
+
+    fn default_value() -> Support {
+        Support::empty()
+    }
+
+    fn encode(value: &Support, out: &mut BytesMut) {
+        out.put_u32(value.bits());
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Support, Malformed> {
+        Ok(Support::from_bits_retain(from.u32()?))
+    }
+}
+
+/// XCHAR_RBSTRUCT: how an end's receive buffers are made up (section 8.3).
+#[derive(Debug)]
+pub enum ReceiveBufferStructure {}
+
+impl Characteristic for ReceiveBufferStructure {
+    type Value = BufferStructure;
+    const ID: u32 = 5;
+    const NAME: &'static str = "receive buffer structure";
+
+    /// One segment, not for placement (note 1 of table 3). Its length follows from the receive
+    /// buffer size, where that was said.
+    fn default_value() -> BufferStructure {
+        BufferStructure::plain(DEFAULT_INLINE)
+    }
+
+    fn encode(value: &BufferStructure, out: &mut BytesMut) {
+        value.encode_into(out);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<BufferStructure, Malformed> {
+        BufferStructure::decode(from)
+    }
+}

@@ -1,0 +1,185 @@
+//! Where a requester wants the bulk items of a reply (section 7.4).
+
+use bytes::{BufMut, BytesMut};
+use rpcrdma_v2::{Malformed, Reader, WriteChunk};
+
+use crate::limits::{MAX_ITEMS, MAX_SETS};
+use crate::placement::put_segments;
+use crate::{Location, kind};
+
+/// `xmddp_rsdloc`: what the responder is to do with an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// XMDTYPE_EXRW: write it into this memory.
+    Explicit(WriteChunk),
+    /// XMDTYPE_TBSN: place it in the transmissions of the reply.
+    Placed,
+    /// XMDTYPE_CHOICE: either, as the responder likes.
+    Choice(WriteChunk),
+    /// XMDTYPE_BYSIZE: either, by its length.
+    BySize {
+        /// `xmdrsdl_dsdov`, which the document does not define: the longest item, bytes, that is
+        /// placed in the transmissions. Longer ones are written.
+        longest_placed: u32,
+        /// The memory.
+        chunk: WriteChunk,
+    },
+}
+
+impl Direction {
+    /// The memory that it offers.
+    #[must_use]
+    pub fn chunk(&self) -> Option<&WriteChunk> {
+        match self {
+            Self::Explicit(chunk) | Self::Choice(chunk) | Self::BySize { chunk, .. } => Some(chunk),
+            Self::Placed => None,
+        }
+    }
+
+    /// Whether this can become of the item (table 2).
+    #[must_use]
+    pub fn allows(&self, result: &Location) -> bool {
+        match (self, result) {
+            (Self::Explicit(_), Location::Placed(_)) => false,
+            (Self::Placed, Location::Explicit(_)) => false,
+            (_, Location::TooShort | Location::NoItem) => true,
+            (_, Location::Explicit(_) | Location::Placed(_)) => true,
+        }
+    }
+
+    /// Bytes of its XDR.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        let chunk = self.chunk().map_or(0, |chunk| 4 + 16 * chunk.len());
+        match self {
+            Self::BySize { .. } => 8 + chunk,
+            _ => 4 + chunk,
+        }
+    }
+
+    fn encode_into(&self, out: &mut BytesMut) {
+        match self {
+            Self::Explicit(chunk) => {
+                out.put_u32(kind::EXRW);
+                put_segments(out, chunk);
+            }
+            Self::Placed => out.put_u32(kind::TBSN),
+            Self::Choice(chunk) => {
+                out.put_u32(kind::CHOICE);
+                put_segments(out, chunk);
+            }
+            Self::BySize {
+                longest_placed,
+                chunk,
+            } => {
+                out.put_u32(kind::BYSIZE);
+                out.put_u32(*longest_placed);
+                put_segments(out, chunk);
+            }
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match from.u32()? {
+            kind::EXRW => Ok(Self::Explicit(from.chunk()?)),
+            kind::TBSN => Ok(Self::Placed),
+            kind::CHOICE => Ok(Self::Choice(from.chunk()?)),
+            kind::BYSIZE => Ok(Self::BySize {
+                longest_placed: from.u32()?,
+                chunk: from.chunk()?,
+            }),
+            other => Err(Malformed::Enumeration("xmddp_type of a direction", other)),
+        }
+    }
+}
+
+/// `xmddp_rsditem`: one potential item of the reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectedItem {
+    /// `xmdrsdi_minlen`: a shorter item stays in the payload stream, bytes.
+    pub min_len: u32,
+    /// `xmdrsdi_loc`.
+    pub to: Direction,
+}
+
+/// `xmddp_rsdset`: directions for what results from a part of the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectedSet {
+    /// `xmdrsdr_begin`: where that part of the request begins in its stream.
+    pub begin: u32,
+    /// `xmdrsdr_end`: where it ends.
+    pub end: u32,
+    /// One for each item that may result, in order.
+    pub items: Vec<DirectedItem>,
+}
+
+/// Bytes of `xmddp_rsdgroup` as XDR.
+#[must_use]
+pub fn sets_len(sets: &[DirectedSet]) -> usize {
+    let item = |item: &DirectedItem| 4 + item.to.encoded_len();
+    let set = |set: &DirectedSet| 12 + set.items.iter().map(item).sum::<usize>();
+    4 + sets.iter().map(set).sum::<usize>()
+}
+
+/// Appends `xmddp_rsdgroup`: all directions of a request.
+pub fn put_sets(out: &mut BytesMut, sets: &[DirectedSet]) {
+    out.put_u32(sets.len() as u32);
+    for set in sets {
+        out.put_u32(set.begin);
+        out.put_u32(set.end);
+        out.put_u32(set.items.len() as u32);
+        for item in &set.items {
+            out.put_u32(item.min_len);
+            item.to.encode_into(out);
+        }
+    }
+}
+
+/// Reads `xmddp_rsdgroup`. Together, its sets have [`MAX_ITEMS`] items at most.
+///
+/// # Errors
+/// It is not what its definition says.
+pub fn get_sets(from: &mut Reader<'_>) -> Result<Vec<DirectedSet>, Malformed> {
+    let count = from.u32()? as usize;
+    if count > MAX_SETS {
+        return Err(Malformed::TooMany("sets of directions"));
+    }
+    let (mut sets, mut total) = (Vec::new(), 0);
+    for _ in 0..count {
+        let (begin, end) = (from.u32()?, from.u32()?);
+        let items = from.u32()? as usize;
+        total += items.min(MAX_ITEMS + 1);
+        if total > MAX_ITEMS {
+            return Err(Malformed::TooMany("directions"));
+        }
+        let item = |_| {
+            Ok(DirectedItem {
+                min_len: from.u32()?,
+                to: Direction::decode(from)?,
+            })
+        };
+        let items = (0..items).map(item).collect::<Result<_, _>>()?;
+        sets.push(DirectedSet { begin, end, items });
+    }
+    Ok(sets)
+}
+
+/// Checks the ranges of all sets: disjoint, and in strictly increasing order.
+///
+/// A range that begins where the one before ends is disjoint from it; one that is empty is not in
+/// increasing order.
+///
+/// # Errors
+/// They are not.
+pub fn check_ranges(sets: &[DirectedSet]) -> Result<(), Malformed> {
+    let mut from = 0;
+    for set in sets {
+        if set.begin < from || set.end <= set.begin {
+            return Err(Malformed::Rule(
+                "ranges of directions overlap, or are not in order",
+            ));
+        }
+        from = set.end;
+    }
+    Ok(())
+}

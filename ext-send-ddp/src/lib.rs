@@ -1,0 +1,53 @@
+//! Send-based direct data placement: bulk data travels in the Sends that carry the rest of an RPC
+//! message, and lands, by the structure of the receive buffers and by padding, where the receiver
+//! wants it (draft-dnoveck-nfsv4-rpcrdma-rtrext-00, sections 3, 7 and 8). No I/O and no clock.
+//!
+//! A receiver says how its buffers are made up ([`ReceiveBufferStructure`]); a sender has the
+//! segments for bulk data in a [`Frame`], and [`lay_out`] says what goes where. What it did, it says
+//! in [`PlacedItem`]s, with which the receiver finds the data again ([`locate`]). A requester that
+//! expects bulk data says in [`DirectedSet`]s where it wants it, and the responder [`choose`]s.
+//!
+//! The operations that carry all this are those of the crate `rpcrdma-ext-continuation`: one
+//! message may be one transmission or several, and the arithmetic is the same.
+//!
+//! Section numbers are those of rtrext-00. MUSTS.md beside the manifest of `rpcrdma-ext-continuation`
+//! lists its requirements, and drafts/errata.md what it leaves open.
+
+#![forbid(unsafe_code)]
+
+mod characteristic;
+mod choose;
+mod direction;
+mod frame;
+mod layout;
+pub mod limits;
+mod locate;
+mod placement;
+mod structure;
+
+pub use characteristic::{ReceiveBufferStructure, RoundTripSupport, Support};
+pub use choose::{Ability, DoesNotFit, Handling, choose};
+pub use direction::{
+    DirectedItem, DirectedSet, Direction, check_ranges, get_sets, put_sets, sets_len,
+};
+pub use frame::{Frame, Target, Unusable};
+pub use layout::{Headers, Layout, NoRoom, Part, Run, lay_out};
+pub use locate::{BadPlacement, Place, locate, twice};
+pub use placement::{Location, PlacedItem, Spot, get_items, items_len, put_items};
+pub use structure::{BufferSegment, BufferStructure, PAGE, SegmentFlags, SegmentGroup};
+
+/// `xmddp_type` (section 6.2).
+pub mod kind {
+    /// XMDTYPE_EXRW: explicit RDMA.
+    pub const EXRW: u32 = 1;
+    /// XMDTYPE_TBSN: target buffer segments.
+    pub const TBSN: u32 = 2;
+    /// XMDTYPE_CHOICE, which the enumeration calls XMDTYPE_CHOOSE.
+    pub const CHOICE: u32 = 3;
+    /// XMDTYPE_BYSIZE.
+    pub const BYSIZE: u32 = 4;
+    /// XMDTYPE_TOOSHORT.
+    pub const TOOSHORT: u32 = 5;
+    /// XMDTYPE_NOITEM.
+    pub const NOITEM: u32 = 6;
+}

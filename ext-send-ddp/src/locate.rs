@@ -1,0 +1,130 @@
+//! The receiver's arithmetic: where in which transmission an item is (sections 6.2 and 7.3).
+
+use smallvec::SmallVec;
+
+use crate::limits::MAX_SPAN;
+use crate::{Frame, Spot};
+
+/// Bytes of an item, in one segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Which transmission of the group, from 0.
+    pub transmission: usize,
+    /// Where in it they begin, header included.
+    pub at: u64,
+    /// How many.
+    pub len: u64,
+    /// The segment's number.
+    pub number: u32,
+}
+
+impl Place {
+    /// Where they end.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.at + self.len
+    }
+}
+
+/// What is wrong with where an item is said to be: the value, and the valid ones (section 9.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPlacement {
+    /// OPTXERR_BADTBSN: a segment's number; or, where the range is one of them, how many there are.
+    #[error("buffer segment {value}, valid are {min} to {max}")]
+    Segment {
+        /// What it is.
+        value: u32,
+        /// The least that it can be.
+        min: u32,
+        /// The most that it can be.
+        max: u32,
+    },
+    /// OPTXERR_BADOFF: an offset. One within the range is not a multiple of four.
+    #[error("offset {value}, valid are {min} to {max}")]
+    Offset {
+        /// What it is.
+        value: u32,
+        /// The least that it can be.
+        min: u32,
+        /// The most that it can be.
+        max: u32,
+    },
+}
+
+/// Finds an item of `length` bytes in a group of `count` transmissions into buffers like `frame`.
+/// Whether the bytes were sent, the transmissions themselves must show.
+///
+/// # Errors
+/// [`BadPlacement`].
+pub fn locate(
+    frame: &Frame,
+    count: u32,
+    spot: &Spot,
+    length: u32,
+) -> Result<SmallVec<[Place; 2]>, BadPlacement> {
+    let segments = u64::from(count) * frame.targets().len() as u64;
+    let max = u32::try_from(segments.saturating_sub(1)).unwrap_or(u32::MAX);
+    let bad_segment = |value| {
+        let min = 0;
+        BadPlacement::Segment { value, min, max }
+    };
+    // How many numbers there are is reported as a value that has one valid value.
+    let listed = spot.segments.len() as u32;
+    let mut places = SmallVec::new();
+    let mut left = length;
+    for &number in &spot.segments {
+        let found = frame.find(number);
+        let found = found.filter(|_| u64::from(number) < segments);
+        let (transmission, target) = found.ok_or_else(|| bad_segment(number))?;
+        if left == 0 {
+            let used = places.len() as u32;
+            return Err(BadPlacement::Segment {
+                value: listed,
+                min: used,
+                max: used,
+            });
+        }
+        let offset = match places.is_empty() {
+            true => check_offset(spot.offset, target.len)?,
+            false => 0,
+        };
+        let len = left.min(target.len - offset);
+        places.push(Place {
+            transmission,
+            at: u64::from(target.at) + u64::from(offset),
+            len: u64::from(len),
+            number,
+        });
+        left -= len;
+    }
+    if left > 0 {
+        return Err(BadPlacement::Segment {
+            value: listed,
+            min: listed + 1,
+            max: MAX_SPAN as u32,
+        });
+    }
+    match twice(&places) {
+        Some(number) => Err(bad_segment(number)),
+        None => Ok(places),
+    }
+}
+
+fn check_offset(value: u32, len: u32) -> Result<u32, BadPlacement> {
+    let max = len.saturating_sub(1);
+    match value.is_multiple_of(4) && value < len {
+        true => Ok(value),
+        false => Err(BadPlacement::Offset { value, min: 0, max }),
+    }
+}
+
+/// The number of a segment in which two of these places, of whichever items, share bytes.
+#[must_use]
+pub fn twice(places: &[Place]) -> Option<u32> {
+    let mut sorted: SmallVec<[Place; 2]> = places.iter().copied().collect();
+    sorted.sort_unstable();
+    let mut pairs = sorted.windows(2);
+    let found = pairs
+        .find(|pair| pair[0].transmission == pair[1].transmission && pair[0].end() > pair[1].at);
+    found.map(|pair| pair[1].number)
+}

@@ -1,0 +1,144 @@
+//! Where the bulk items of a message are (section 7.3).
+
+use bytes::{BufMut, BytesMut};
+use rpcrdma_v2::{Malformed, Reader, Segment};
+use smallvec::SmallVec;
+
+use crate::kind;
+use crate::limits::{MAX_ITEMS, MAX_SPAN};
+
+/// A place in receive buffers: `xmdl_offset` and `xmdl_bsnum`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spot {
+    /// Bytes into the first segment.
+    pub offset: u32,
+    /// Numbers of the segments, in the order in which their contents are joined.
+    pub segments: SmallVec<[u32; 2]>,
+}
+
+/// `xmddp_loc`: what became of an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// XMDTYPE_EXRW: it is to be fetched from this memory, or was written into it.
+    Explicit(SmallVec<[Segment; 1]>),
+    /// XMDTYPE_TBSN: it is in the transmissions themselves.
+    Placed(Spot),
+    /// XMDTYPE_TOOSHORT: it is in the payload stream, as it was too short for anything else. In
+    /// replies only.
+    TooShort,
+    /// XMDTYPE_NOITEM: there is no such item. In replies only.
+    NoItem,
+}
+
+/// `xmddp_mitem`: a bulk item of a message, or what became of a direction in a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedItem {
+    /// `xmdmi_disp`: offset of its first byte in the whole stream, as the position of a read chunk.
+    pub position: u32,
+    /// `xmdmi_length`: its bytes, without round-up.
+    pub length: u32,
+    /// `xmdmi_where`.
+    pub location: Location,
+}
+
+impl Location {
+    /// Bytes of its XDR.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        match self {
+            Self::Explicit(segments) => 8 + SEGMENT_LEN * segments.len(),
+            Self::Placed(spot) => 12 + 4 * spot.segments.len(),
+            Self::TooShort | Self::NoItem => 4,
+        }
+    }
+
+    fn encode_into(&self, out: &mut BytesMut) {
+        match self {
+            Self::Explicit(segments) => {
+                out.put_u32(kind::EXRW);
+                put_segments(out, segments);
+            }
+            Self::Placed(spot) => {
+                out.put_u32(kind::TBSN);
+                out.put_u32(spot.offset);
+                // What is made here spans no more than what is taken.
+                out.put_u32(spot.segments.len() as u32);
+                spot.segments.iter().for_each(|&number| out.put_u32(number));
+            }
+            Self::TooShort => out.put_u32(kind::TOOSHORT),
+            Self::NoItem => out.put_u32(kind::NOITEM),
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match from.u32()? {
+            kind::EXRW => Ok(Self::Explicit(from.chunk()?)),
+            kind::TBSN => {
+                let offset = from.u32()?;
+                let count = from.u32()? as usize;
+                if count > MAX_SPAN {
+                    return Err(Malformed::TooMany("buffer segments of an item"));
+                }
+                // They must be there before memory is taken for them.
+                if from.left() / 4 < count {
+                    return Err(Malformed::Truncated);
+                }
+                let segments = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
+                Ok(Self::Placed(Spot { offset, segments }))
+            }
+            kind::TOOSHORT => Ok(Self::TooShort),
+            kind::NOITEM => Ok(Self::NoItem),
+            other => Err(Malformed::Enumeration("xmddp_type of a location", other)),
+        }
+    }
+}
+
+const SEGMENT_LEN: usize = 16;
+
+pub(crate) fn put_segments(out: &mut BytesMut, segments: &[Segment]) {
+    // The segments of a registration: nowhere near 2^32.
+    out.put_u32(segments.len() as u32);
+    for segment in segments {
+        out.put_u32(segment.handle);
+        out.put_u32(segment.length);
+        out.put_u64(segment.offset);
+    }
+}
+
+/// Bytes of `xmddp_grpinfo` as XDR.
+#[must_use]
+pub fn items_len(items: &[PlacedItem]) -> usize {
+    let items = items.iter();
+    4 + items
+        .map(|item| 8 + item.location.encoded_len())
+        .sum::<usize>()
+}
+
+/// Appends `xmddp_grpinfo`: all bulk items of a message.
+pub fn put_items(out: &mut BytesMut, items: &[PlacedItem]) {
+    out.put_u32(items.len() as u32);
+    for item in items {
+        out.put_u32(item.position);
+        out.put_u32(item.length);
+        item.location.encode_into(out);
+    }
+}
+
+/// Reads `xmddp_grpinfo`.
+///
+/// # Errors
+/// It is not what its definition says.
+pub fn get_items(from: &mut Reader<'_>) -> Result<Vec<PlacedItem>, Malformed> {
+    let count = from.u32()? as usize;
+    if count > MAX_ITEMS {
+        return Err(Malformed::TooMany("bulk items"));
+    }
+    let item = |_| {
+        Ok(PlacedItem {
+            position: from.u32()?,
+            length: from.u32()?,
+            location: Location::decode(from)?,
+        })
+    };
+    (0..count).map(item).collect()
+}
