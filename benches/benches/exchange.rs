@@ -80,7 +80,7 @@ impl End {
     }
 
     fn receive(&mut self, qp: QpId, id: u64, buf: Buf) -> Outcome<()> {
-        let posted = self.device.post_receive(qp, WrId(id), buf);
+        let posted = self.device.post_receive(qp, WrId(id), buf.into());
         posted.map_err(|(error, _)| error.into())
     }
 
@@ -107,7 +107,7 @@ impl End {
             match self.next()? {
                 Event::Completion(completion) => {
                     if let Ok(Success::Receive { buf, .. }) = completion.result {
-                        self.receive(qp, completion.id.0, buf)?;
+                        self.receive(qp, completion.id.0, buf.into_first())?;
                         return Ok(true);
                     }
                 }

@@ -70,6 +70,12 @@ impl Message {
         &self.payload
     }
 
+    /// The stream without its items, to keep.
+    #[must_use]
+    pub fn into_payload(self) -> Segments {
+        self.payload
+    }
+
     /// The items, in stream order.
     #[must_use]
     pub fn items(&self) -> &[BulkItem] {

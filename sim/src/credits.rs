@@ -77,7 +77,7 @@ impl Credits {
                     return None;
                 };
                 let account = self.accounts.get_mut(end)?;
-                let message = Bytes::copy_from_slice(buf);
+                let message = Bytes::from(buf.to_vec());
                 if let Ok((xid, Meaning::Answer(credits))) = read(&message, false) {
                     account.granted = credits.max(1);
                     let mut calls = account.outstanding.iter();

@@ -93,7 +93,7 @@ impl Node {
 
     fn receive(&mut self, qp: QpId) {
         let buf = self.device.pool().alloc(4096).unwrap();
-        self.device.post_receive(qp, WrId(0), buf).unwrap();
+        self.device.post_receive(qp, WrId(0), buf.into()).unwrap();
     }
 
     fn send(&mut self, qp: QpId, bytes: Bytes) {
@@ -161,7 +161,7 @@ fn echo(node: &mut Node) {
             Event::Completion(completion) => {
                 if let Ok(Success::Receive { buf, .. }) = completion.result {
                     node.receive(qp);
-                    node.send(qp, buf.freeze());
+                    node.send(qp, buf.into_first().freeze());
                 }
             }
             Event::Disconnected { .. } => return,
@@ -248,6 +248,7 @@ fn bulk_server(node: &mut Node) {
             Event::Disconnected { .. } => return,
             Event::Completion(completion) => match completion.result {
                 Ok(Success::Receive { buf, .. }) => {
+                    let buf = buf.into_first();
                     let stag = u32::from_be_bytes(buf[..4].try_into().unwrap());
                     let offset = u64::from_be_bytes(buf[4..12].try_into().unwrap());
                     let read = buf[12] == 1;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::{Buf, Pool, Time};
+use crate::{Buf, Pool, Scatter, Time};
 
 /// A queue pair of one device, and its connection. Not reused while the device lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -135,8 +135,8 @@ pub enum Success {
     Invalidate,
     /// A message arrived.
     Receive {
-        /// The posted buffer, cut to the message's length.
-        buf: Buf,
+        /// The posted pieces, all of them, each cut to what it holds of the message.
+        buf: Scatter,
         /// The handle that the sender's Send With Invalidate named; it is invalid now and
         /// [`Device::reclaim`] gives the memory back.
         invalidated: Option<Stag>,
@@ -150,7 +150,7 @@ pub enum WorkError {
     /// The connection ended first.
     #[error("flushed: the connection ended")]
     Flushed,
-    /// The message is longer than the receive buffer it fell into.
+    /// The message is longer than the receive it fell into, all pieces together.
     #[error("local length error: the message is longer than the receive buffer")]
     LocalLength,
     /// The peer refused the access (handle, bounds or rights).
@@ -169,8 +169,8 @@ pub enum WorkError {
 pub struct Failed {
     /// Why.
     pub error: WorkError,
-    /// The receive buffer or sink it had, if any; the bytes in it mean nothing.
-    pub buf: Option<Buf>,
+    /// The receive or sink it had, if any; the bytes in it mean nothing.
+    pub buf: Option<Scatter>,
 }
 
 /// A work request's end.
@@ -324,8 +324,8 @@ pub enum PostError {
     /// The queue pair is not there.
     #[error("no such queue pair")]
     Unknown,
-    /// More gather elements than [`Attributes::max_gather`].
-    #[error("too many gather elements")]
+    /// More pieces than [`Attributes::max_gather`] or [`Attributes::max_scatter`].
+    #[error("too many gather or scatter elements")]
     TooManyElements,
 }
 
@@ -340,6 +340,8 @@ pub struct Attributes {
     pub max_recv_wr: usize,
     /// Elements of one gather list.
     pub max_gather: usize,
+    /// Pieces of one receive.
+    pub max_scatter: usize,
     /// Longest region one registration can cover, bytes.
     pub max_region: usize,
     /// RDMA Reads that a peer may have outstanding towards this device (IRD), at most.
@@ -532,11 +534,17 @@ pub trait Device {
     /// The handle is unknown, or still valid.
     fn reclaim(&mut self, qp: QpId, stag: Stag) -> Result<Region, DeviceError>;
 
-    /// Posts a receive buffer. Messages use buffers in the order in which they were posted.
+    /// Posts a receive: memory for one message, in one piece or several, which it fills in their
+    /// order. Messages use receives in the order in which they were posted.
     ///
     /// # Errors
-    /// Gives the buffer back.
-    fn post_receive(&mut self, qp: QpId, id: WrId, buf: Buf) -> Result<(), (PostError, Buf)>;
+    /// Gives the memory back.
+    fn post_receive(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        receive: Scatter,
+    ) -> Result<(), (PostError, Scatter)>;
 
     /// Posts to the send queue. Requests start in order. An unsignaled request that succeeds has
     /// no completion; one that fails always has. Reads and invalidations are always signaled.

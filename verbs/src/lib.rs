@@ -13,6 +13,7 @@ mod burst;
 mod device;
 mod keep_alive;
 mod mem;
+mod scatter;
 mod time;
 
 pub mod iwarp;
@@ -27,5 +28,6 @@ pub use device::{
     Region, RemoteSegment, RequestId, SendWr, Stag, Success, WorkError, WrId,
 };
 pub use keep_alive::keep_alive;
-pub use mem::{Buf, Pool, PoolExhausted};
+pub use mem::{ALIGNMENT, Buf, Pool, PoolExhausted};
+pub use scatter::Scatter;
 pub use time::{Clock, Time};

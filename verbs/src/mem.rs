@@ -15,8 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-/// Smallest block, and the alignment of every block: a page.
-const MIN_BLOCK: usize = 4096;
+/// Alignment of every buffer that a pool gives: a page.
+pub const ALIGNMENT: usize = 4096;
+/// Smallest block.
+const MIN_BLOCK: usize = ALIGNMENT;
 /// Blocks from 4 KiB to 4 MiB are kept for reuse, by power of two; longer ones are not.
 const CLASSES: usize = 11;
 /// Free bytes of one class that are kept for reuse.
@@ -211,19 +213,14 @@ impl Pool {
         }
     }
 
-    /// A buffer of `len` bytes. Its content is unspecified (zeroes, or what an earlier user
-    /// left).
+    /// A buffer of `len` bytes that begins at a multiple of [`ALIGNMENT`]. Its content is unspecified
+    /// (zeroes, or what an earlier user left).
     ///
     /// # Errors
     /// [`PoolExhausted`] when the pool's limit would be passed, or when the device that the pool
     /// belongs to cannot register more memory.
     pub fn alloc(&self, len: usize) -> Result<Buf, PoolExhausted> {
-        let size = if len <= MIN_BLOCK << (CLASSES - 1) {
-            len.next_power_of_two().max(MIN_BLOCK)
-        } else {
-            len.checked_next_multiple_of(MIN_BLOCK)
-                .unwrap_or(usize::MAX)
-        };
+        let size = Self::block_size(len);
         let mut state = self.shared.state();
         if size > self.shared.limit - state.in_use {
             let (in_use, limit) = (state.in_use, self.shared.limit);
@@ -261,6 +258,21 @@ impl Pool {
             offset: 0,
             len,
         })
+    }
+
+    /// Bytes of the block that a buffer of `len` bytes takes.
+    #[must_use]
+    pub const fn block_size(len: usize) -> usize {
+        if len <= MIN_BLOCK {
+            MIN_BLOCK
+        } else if len <= MIN_BLOCK << (CLASSES - 1) {
+            len.next_power_of_two()
+        } else {
+            match len.checked_next_multiple_of(MIN_BLOCK) {
+                Some(size) => size,
+                None => usize::MAX,
+            }
+        }
     }
 
     /// Bytes of blocks handed out now, rounded up to block sizes.

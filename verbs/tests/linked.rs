@@ -63,7 +63,7 @@ impl Node {
 
     fn receive(&mut self, qp: QpId) {
         let buf = self.device.pool().alloc(64).unwrap();
-        self.device.post_receive(qp, WrId(1), buf).unwrap();
+        self.device.post_receive(qp, WrId(1), buf.into()).unwrap();
     }
 
     fn send(&mut self, qp: QpId) {

@@ -68,7 +68,7 @@ impl Raw {
             self.send(qp, message.clone())?;
             answers.push(self.wait(|event| match event {
                 Event::Completion(completion) => match completion.result {
-                    Ok(Success::Receive { buf, .. }) => Some(buf.freeze()),
+                    Ok(Success::Receive { buf, .. }) => Some(buf.into_first().freeze()),
                     _ => None,
                 },
                 _ => None,
@@ -84,7 +84,7 @@ impl Raw {
         const WHAT: &str = "posting to the bare device";
         let buf = self.device.pool().alloc(INLINE);
         let buf = buf.map_err(Error::ours(WHAT))?;
-        let posted = self.device.post_receive(qp, WrId(0), buf);
+        let posted = self.device.post_receive(qp, WrId(0), buf.into());
         posted.map_err(|(error, _)| Error::ours(WHAT)(error))?;
         let send = SendWr::Send {
             gather: smallvec![message],

@@ -115,7 +115,7 @@ impl Run {
                     }
                     if !self.wild {
                         let message = self.messages.pop_front().expect("a message out of nothing");
-                        assert!(buf[..] == message, "a message changed on its way");
+                        assert!(buf.to_vec() == message, "a message changed on its way");
                     }
                 }
                 Ok(Success::Read { sink }) if !self.wild => {

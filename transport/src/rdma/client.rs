@@ -21,6 +21,7 @@ use super::conversation::{ClientConversation, Setup};
 use super::driver::{LINGER, RETRY, ended, max_segment, not_connected, note};
 use super::link::{BEYOND_CREDITS, Done, EXTRA_RECEIVES, Link};
 use super::options::RdmaClientOptions;
+use super::receives::ReceiveStructure;
 use super::requester::{RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters};
 use crate::poll_loop::earlier;
 use crate::{ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
@@ -143,10 +144,10 @@ impl RdmaClient {
         self.options.common.credits.min(most).max(1)
     }
 
-    /// Bytes of receives.
-    fn receive_size(&self) -> usize {
+    /// What receives are made of at the beginning.
+    fn receives(&self) -> ReceiveStructure {
         let two = self.options.version.allows(Version::Two);
-        self.options.common.receive_size(two)
+        self.options.common.receives(two)
     }
 
     /// Its connections, made or being made.
@@ -227,7 +228,7 @@ impl RdmaClient {
         };
         let credits = self.credits();
         let capacity = self.device.attributes().max_send_wr;
-        let mut link = Link::new(qp, capacity, self.receive_size());
+        let mut link = Link::new(qp, capacity, self.receives());
         if let Err(error) = link.post_receives(&mut *self.device, credits + BEYOND_CREDITS) {
             self.device.destroy(qp);
             return self.not_opened(id, &error);
@@ -276,7 +277,7 @@ impl RdmaClient {
             side: Side::Client,
             options: common.clone(),
             max_segment: max_segment(&*self.device, common.max_segment),
-            receive_size: self.receive_size(),
+            receives: self.receives(),
             peer: PrivateData::find(private_data),
         };
         tracing::debug!(qp = qp.0, peer = ?setup.peer, "connected");

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use onc_rpc::Segments;
-use verbs::{Buf, Device, PoolExhausted, PostError, QpId, SendWr, Stag, WrId};
+use verbs::{Buf, Device, PoolExhausted, PostError, QpId, Scatter, SendWr, Stag, WrId};
 
 use super::memory;
+use super::receives::{ReceiveStructure, Spare};
 
 /// Receives posted beyond the credits, for messages that take no credit.
 pub(crate) const EXTRA_RECEIVES: u32 = 4;
@@ -62,15 +63,16 @@ pub(crate) struct Link<T> {
     /// Of those, Sends.
     backlog_sends: usize,
     capacity: usize,
-    receive_size: usize,
+    /// What receives are made of when they are posted now.
+    structure: ReceiveStructure,
     /// Receives posted that no message has used, the oldest of which is used first.
     receives: u32,
-    /// So many of them, the oldest, are or may be of another size.
-    old: u32,
-    /// Bytes of the shortest that may still be posted.
-    shortest: usize,
-    /// The old ones are to be told of when they are gone.
+    /// Their structures, oldest first, while there are others than the one wanted.
+    mixed: VecDeque<(u32, ReceiveStructure)>,
+    /// It is to be told when these are gone.
     replacing: bool,
+    /// Pieces of used receives, to be used again.
+    spare: Spare,
     /// Used receives that wait to be replaced.
     owed: u32,
     /// The device took no receive: the connection is ending.
@@ -80,8 +82,8 @@ pub(crate) struct Link<T> {
 }
 
 impl<T> Link<T> {
-    /// For a queue pair with room for `capacity` requests, whose receives are `receive_size` bytes.
-    pub(crate) fn new(qp: QpId, capacity: usize, receive_size: usize) -> Self {
+    /// For a queue pair with room for `capacity` requests, whose receives are of this structure.
+    pub(crate) fn new(qp: QpId, capacity: usize, structure: ReceiveStructure) -> Self {
         Self {
             qp,
             work: VecDeque::new(),
@@ -91,11 +93,11 @@ impl<T> Link<T> {
             backlog: VecDeque::new(),
             backlog_sends: 0,
             capacity: capacity.max(1),
-            receive_size,
+            structure,
             receives: 0,
-            old: 0,
-            shortest: receive_size,
+            mixed: VecDeque::new(),
             replacing: false,
+            spare: Spare::default(),
             owed: 0,
             ending: false,
             copied: 0,
@@ -261,15 +263,26 @@ impl<T> Link<T> {
         count: u32,
     ) -> Result<(), PoolExhausted> {
         for _ in 0..count {
-            let buf = device.pool().alloc(self.receive_size)?;
-            self.post_receive(device, buf);
+            let receive = self.structure.alloc(device.pool())?;
+            self.post_receive(device, receive, None);
         }
         Ok(())
     }
 
-    fn post_receive(&mut self, device: &mut dyn Device, buf: Buf) {
-        match device.post_receive(self.qp, RECEIVE, buf) {
-            Ok(()) => self.receives += 1,
+    /// Posts a receive of the structure that is wanted, or of `other`.
+    fn post_receive(
+        &mut self,
+        device: &mut dyn Device,
+        receive: Scatter,
+        other: Option<ReceiveStructure>,
+    ) {
+        match device.post_receive(self.qp, RECEIVE, receive) {
+            Ok(()) => {
+                if other.is_some() || !self.mixed.is_empty() {
+                    self.note_mixed(other);
+                }
+                self.receives += 1;
+            }
             // The connection is ending: no message will look for it.
             Err((error @ (PostError::NotConnected | PostError::Unknown), _)) => {
                 tracing::debug!(qp = self.qp.0, %error, "receive not posted");
@@ -285,58 +298,108 @@ impl<T> Link<T> {
         }
     }
 
-    /// A message arrived: gives it, and puts another receive in its place, or does so when it is
-    /// asked to [replenish](Link::replenish).
+    /// A receive was posted that is, or others are, of another structure than the one wanted.
+    #[cold]
+    fn note_mixed(&mut self, other: Option<ReceiveStructure>) {
+        if self.mixed.is_empty() && self.receives > 0 {
+            self.mixed
+                .push_back((self.receives, self.structure.clone()));
+        }
+        let structure = other.unwrap_or_else(|| self.structure.clone());
+        match self.mixed.back_mut() {
+            Some((count, last)) if *last == structure => *count += 1,
+            _ => self.mixed.push_back((1, structure)),
+        }
+    }
+
+    /// The oldest receive is used. Gives its structure, if it is or may be another than the one
+    /// wanted.
+    fn used(&mut self) -> Option<ReceiveStructure> {
+        self.receives = self.receives.saturating_sub(1);
+        let (count, structure) = self.mixed.front_mut()?;
+        *count = count.saturating_sub(1);
+        let used = match *count {
+            0 => self.mixed.pop_front().map(|(_, structure)| structure),
+            _ => Some(structure.clone()),
+        };
+        self.forget_mixed();
+        used
+    }
+
+    fn forget_mixed(&mut self) {
+        let wanted = &self.structure;
+        if self.mixed.iter().all(|(_, structure)| structure == wanted) {
+            self.mixed.clear();
+        }
+    }
+
+    /// A message arrived: gives it, in a piece for each segment that it reached, and puts another
+    /// receive in its place, or does so when it is asked to [replenish](Link::replenish).
     ///
     /// The peer was promised these receives, so one is posted whatever the pool has to give: when
-    /// that is nothing, the message is copied out of its buffer, and the buffer used again.
-    pub(crate) fn received(&mut self, device: &mut dyn Device, mut buf: Buf) -> Bytes {
-        self.receives = self.receives.saturating_sub(1);
-        self.old = self.old.saturating_sub(1);
+    /// that is nothing, the message is copied out of its buffers, and they are used again.
+    pub(crate) fn received(&mut self, device: &mut dyn Device, receive: Scatter) -> Segments {
+        let structure = self.used();
+        let keep = structure.is_none();
         if self.owed < PUT_OFF {
             self.owed += 1;
-            return buf.freeze();
+            return self.spare.message(receive, keep);
         }
-        match device.pool().alloc(self.receive_size) {
+        match self.structure.alloc_with(device.pool(), &mut self.spare) {
             Ok(next) => {
-                self.post_receive(device, next);
-                buf.freeze()
+                self.post_receive(device, next, None);
+                self.spare.message(receive, keep)
             }
             Err(_) => {
-                let message = Bytes::copy_from_slice(&buf);
-                self.copied += buf.len() as u64;
-                if buf.regrow(self.receive_size) {
-                    self.post_receive(device, buf);
-                } else if self.replacing && buf.regrow(self.shortest) {
-                    // One of the old size again, and all before it must go first.
-                    self.post_receive(device, buf);
-                    self.old = self.receives;
-                } else {
-                    // Only a device that does not give back the buffers it is given.
-                    tracing::error!(qp = self.qp.0, "no memory for a receive");
-                    device.abort(self.qp);
-                }
-                message
+                let message = receive.to_vec();
+                self.copied += message.len() as u64;
+                self.use_again(device, receive, structure);
+                Segments::from_iter([Bytes::from(message)])
             }
         }
     }
 
-    /// Replaces every receive, as it is used, by one of `size` bytes.
-    pub(crate) fn set_receive_size(&mut self, size: usize) {
-        self.shortest = self.shortest.min(size);
-        self.receive_size = size;
-        self.old = self.receives;
+    /// Posts the buffers of a used receive, which was of the structure wanted or of `other`.
+    #[cold]
+    fn use_again(
+        &mut self,
+        device: &mut dyn Device,
+        receive: Scatter,
+        other: Option<ReceiveStructure>,
+    ) {
+        let mut pieces: Vec<Buf> = receive.into_iter().collect();
+        let other = if self.structure.restore(&mut pieces) {
+            None
+        } else if let Some(other) = other.filter(|other| other.restore(&mut pieces)) {
+            // One of the old structure again, and all before it must go first.
+            Some(other)
+        } else {
+            // Only a device that does not give back the buffers it is given.
+            tracing::error!(qp = self.qp.0, "no memory for a receive");
+            return device.abort(self.qp);
+        };
+        let first = pieces.remove(0);
+        self.post_receive(device, Scatter::new(first, pieces), other);
+    }
+
+    /// Replaces every receive, as it is used, by one of another structure.
+    pub(crate) fn set_receives(&mut self, structure: ReceiveStructure) {
+        let old = std::mem::replace(&mut self.structure, structure);
+        if self.mixed.is_empty() && self.receives > 0 {
+            self.mixed.push_back((self.receives, old));
+        }
+        self.forget_mixed();
+        self.spare.clear();
         self.replacing = true;
     }
 
-    /// Bytes of every receive, once after [`Link::set_receive_size`] when no other is left.
-    pub(crate) fn receives_replaced(&mut self) -> Option<usize> {
-        if !self.replacing || self.old > 0 {
+    /// The structure of every receive, once after [`Link::set_receives`] when no other is left.
+    pub(crate) fn receives_replaced(&mut self) -> Option<&ReceiveStructure> {
+        if !self.replacing || !self.mixed.is_empty() {
             return None;
         }
         self.replacing = false;
-        self.shortest = self.receive_size;
-        Some(self.receive_size)
+        Some(&self.structure)
     }
 
     /// Whether used receives wait to be replaced.
@@ -347,11 +410,10 @@ impl<T> Link<T> {
     /// Replaces used receives, as far as there is memory.
     pub(crate) fn replenish(&mut self, device: &mut dyn Device) {
         while self.owed > 0 {
-            let Ok(buf) = device.pool().alloc(self.receive_size) else {
-                return;
-            };
+            let receive = self.structure.alloc_with(device.pool(), &mut self.spare);
+            let Ok(receive) = receive else { return };
             self.owed -= 1;
-            self.post_receive(device, buf);
+            self.post_receive(device, receive, None);
         }
     }
 

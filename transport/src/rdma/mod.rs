@@ -12,6 +12,7 @@ mod driver;
 mod link;
 mod memory;
 mod options;
+mod receives;
 mod requester;
 mod responder;
 mod server;
@@ -19,6 +20,7 @@ mod wire;
 
 pub use client::RdmaClient;
 pub use options::{MakeExtension, RdmaClientOptions, RdmaOptions, RdmaServerOptions};
+pub use receives::{BadStructure, ReceiveSegment, ReceiveStructure};
 pub use requester::{RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters};
 pub use responder::{ReadId, Responder, ResponderAction, ResponderConfig, ResponderCounters};
 pub use rpcrdma_ext_xchar::NotChanged;

@@ -8,6 +8,8 @@ use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::Extension;
 use rpcrdma_v2::limits::DEFAULT_INLINE as V2_INLINE;
 
+use super::ReceiveStructure;
+
 /// Makes an extension's state for a new connection, at this end of it.
 pub type MakeExtension = fn(Side) -> Box<dyn Extension>;
 
@@ -65,12 +67,13 @@ impl RdmaOptions {
         self.private_data.then_some(data)
     }
 
-    /// Size of receive buffers: never less than what the peer was, or is taken to have been, told;
-    /// where version 2 may be spoken, never less than its default (version-two-01, section 2.3).
-    pub(crate) fn receive_size(&self, two: bool) -> usize {
+    /// What receives are made of: their size is never less than what the peer was, or is taken to have
+    /// been, told; where version 2 may be spoken, never less than its default (version-two-01,
+    /// section 2.3).
+    pub(crate) fn receives(&self, two: bool) -> ReceiveStructure {
         let data = PrivateData::new(self.inline_send, self.inline_receive, false);
         let least = if two { V2_INLINE } else { 0 };
-        data.receive_size().max(least) as usize
+        ReceiveStructure::plain(data.receive_size().max(least) as usize)
     }
 }
 

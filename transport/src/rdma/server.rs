@@ -211,7 +211,7 @@ impl RdmaServer {
             side: Side::Server,
             options: common.clone(),
             max_segment: max_segment(&*self.device, common.max_segment),
-            receive_size: common.receive_size(versions.contains(Version::Two)),
+            receives: common.receives(versions.contains(Version::Two)),
             peer: PrivateData::find(&request.private_data),
         };
         // Until the first message shows that it is another version.
@@ -224,7 +224,7 @@ impl RdmaServer {
             outbound_reads,
         };
         let qp = self.device.prepare_accept(request.request)?;
-        let mut link = Link::new(qp, capacity, setup.receive_size);
+        let mut link = Link::new(qp, capacity, setup.receives.clone());
         // Before the client can send anything: it may use its first credit at once.
         let receives = link.post_receives(&mut *self.device, credits + BEYOND_CREDITS);
         if receives.is_err() {
@@ -387,8 +387,8 @@ impl RdmaServer {
 /// Does what the conversation wants done. Nothing in version 1.
 fn converse(device: &mut dyn Device, connection: &mut Connection) {
     loop {
-        if let Some(size) = connection.link.receives_replaced() {
-            connection.talk.receives_replaced(size);
+        if let Some(receives) = connection.link.receives_replaced() {
+            connection.talk.receives_replaced(receives);
         }
         match connection.talk.next() {
             None => return,
@@ -398,7 +398,7 @@ fn converse(device: &mut dyn Device, connection: &mut Connection) {
                     return close(device, connection, format!("message not sent: {error}"));
                 }
             }
-            Some(Wanted::ReplaceReceives(size)) => connection.link.set_receive_size(size),
+            Some(Wanted::ReplaceReceives(receives)) => connection.link.set_receives(receives),
         }
     }
 }

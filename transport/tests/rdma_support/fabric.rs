@@ -10,9 +10,9 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use verbs::{
-    AcceptOptions, Attributes, Buf, Completion, ConnectError, ConnectOptions, ConnectRequest,
-    Counters, Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError,
-    QpId, Region, RemoteSegment, RequestId, SendWr, Stag, Success, Time, WorkError, WrId,
+    AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
+    Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError, QpId,
+    Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Success, Time, WorkError, WrId,
 };
 
 /// Where every listener is.
@@ -47,7 +47,7 @@ struct Queued {
 struct Qp {
     peer: Option<(usize, QpId)>,
     up: bool,
-    receives: VecDeque<(WrId, Buf)>,
+    receives: VecDeque<(WrId, Scatter)>,
     send_queue: VecDeque<Queued>,
     /// Slots in use: requests that no later signaled completion has retired.
     slots: usize,
@@ -119,6 +119,7 @@ pub fn attributes() -> Attributes {
         max_send_wr: 256,
         max_recv_wr: 1024,
         max_gather: 8,
+        max_scatter: 32,
         max_region: 1 << 30,
         max_inbound_reads: 16,
         max_outbound_reads: 16,
@@ -177,7 +178,7 @@ impl World {
         };
         for queued in queue {
             let buf = match queued.wr {
-                SendWr::Read { sink, .. } => Some(sink),
+                SendWr::Read { sink, .. } => Some(sink.into()),
                 _ => None,
             };
             self.complete(at, queued.id, Err(flushed(buf)));
@@ -367,14 +368,12 @@ impl World {
         };
         let left = qp.receives.len();
         self.fewest_receives = Some(self.fewest_receives.map_or(left, |least| least.min(left)));
-        if buf.len() < message.len() {
+        if !buf.fill(message) {
             let error = WorkError::LocalLength;
             let buf = Some(buf);
             self.complete(peer, id, Err(Failed { error, buf }));
             return Err(operation("receive too short"));
         }
-        buf[..message.len()].copy_from_slice(message);
-        buf.truncate(message.len());
         self.nodes[peer.0].counters.receives += 1;
         let received = Success::Receive {
             buf,
@@ -612,7 +611,12 @@ impl Device for FakeDevice {
         }
     }
 
-    fn post_receive(&mut self, qp: QpId, id: WrId, buf: Buf) -> Result<(), (PostError, Buf)> {
+    fn post_receive(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        buf: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
         let mut world = self.world.borrow_mut();
         let len = buf.len();
         let max = match world.full == Some(self.me) {
@@ -624,6 +628,9 @@ impl Device for FakeDevice {
         };
         if end.receives.len() >= max {
             return Err((PostError::QueueFull, buf));
+        }
+        if buf.count() > self.attributes.max_scatter {
+            return Err((PostError::TooManyElements, buf));
         }
         end.receives.push_back((id, buf));
         let least = world.shortest_receive;

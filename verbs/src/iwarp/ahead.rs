@@ -17,6 +17,7 @@ use super::ddp;
 use super::memory::{Memory, Target};
 use super::mpa;
 use super::terminate::Code;
+use crate::scatter::Places;
 
 /// Segments read ahead, at most.
 const MOST: usize = 7;
@@ -100,16 +101,15 @@ impl Ahead {
     /// The plan's buffers around `payloads`, the memory foreseen.
     pub(super) fn push<'a>(
         &'a mut self,
-        mut payloads: &'a mut [u8],
+        mut payloads: Places<'a>,
         mut push: impl FnMut(&'a mut [u8]),
     ) {
         let mut gaps = &mut self.buffer[..];
         for size in &self.sizes {
             let (gap, other_gaps) = gaps.split_at_mut(self.gap);
-            let (payload, others) = payloads.split_at_mut(*size);
             push(gap);
-            push(payload);
-            (gaps, payloads) = (other_gaps, others);
+            payloads.take(*size, &mut push);
+            gaps = other_gaps;
         }
         push(&mut gaps[..self.last_room]);
     }
@@ -179,7 +179,8 @@ impl Ahead {
             match piece {
                 Piece::Look(gap) => bytes.extend_from_slice(&gap),
                 Piece::Placed { target, len, .. } => {
-                    bytes.extend_from_slice(memory.slice(target, 0, len)?);
+                    let mut places = memory.places(target, 0, len)?;
+                    places.take(len, |piece| bytes.extend_from_slice(piece));
                 }
                 Piece::Rest => {
                     let at = self.sizes.len() * self.gap;

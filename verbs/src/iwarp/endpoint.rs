@@ -15,8 +15,8 @@ use super::regions::NotReclaimed;
 use super::terminate::{Culprit, Terminate};
 use super::transmit::{Finishes, Outgoing, Transmitter};
 use crate::{
-    Buf, Completion, Counters, Event, Failed, PostError, QpId, Region, RemoteSegment, SendWr, Stag,
-    Success, WorkError, WrId,
+    Completion, Counters, Event, Failed, PostError, QpId, Region, RemoteSegment, Scatter, SendWr,
+    Stag, Success, WorkError, WrId,
 };
 
 /// Where an endpoint's events and counts go.
@@ -31,6 +31,7 @@ pub(super) struct Limits {
     pub(super) send_wr: usize,
     pub(super) recv_wr: usize,
     pub(super) gather: usize,
+    pub(super) scatter: usize,
 }
 
 /// What set-up agreed on.
@@ -153,9 +154,16 @@ impl Endpoint {
 
     // ---- posting ----
 
-    pub(super) fn post_receive(&mut self, id: WrId, buf: Buf) -> Result<(), (PostError, Buf)> {
+    pub(super) fn post_receive(
+        &mut self,
+        id: WrId,
+        buf: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
         if self.memory.receives.len() >= self.limits.recv_wr {
             return Err((PostError::QueueFull, buf));
+        }
+        if buf.count() > self.limits.scatter {
+            return Err((PostError::TooManyElements, buf));
         }
         self.memory.receives.push_back(Receive { id, buf });
         Ok(())
@@ -223,7 +231,7 @@ impl Endpoint {
                 Blame::Read(stag, error) if *stag == read.stag => *error,
                 _ => WorkError::Flushed,
             };
-            out.fail(qp, read.id, error, Some(read.sink));
+            out.fail(qp, read.id, error, Some(read.sink.into()));
         }
         let mut head = match blame {
             Blame::Head(error) => Some(*error),
@@ -232,7 +240,7 @@ impl Endpoint {
         for Work { id, wr, .. } in self.work.drain(..) {
             let error = head.take().unwrap_or(WorkError::Flushed);
             let buf = match wr {
-                SendWr::Read { sink, .. } => Some(sink),
+                SendWr::Read { sink, .. } => Some(sink.into()),
                 _ => None,
             };
             out.fail(qp, id, error, buf);
@@ -301,7 +309,7 @@ impl Out<'_> {
         self.events.push_back(Event::Completion(completion));
     }
 
-    pub(super) fn fail(&mut self, qp: QpId, id: WrId, error: WorkError, buf: Option<Buf>) {
+    pub(super) fn fail(&mut self, qp: QpId, id: WrId, error: WorkError, buf: Option<Scatter>) {
         self.complete(qp, id, Err(Failed { error, buf }));
     }
 }

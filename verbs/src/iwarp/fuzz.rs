@@ -177,7 +177,7 @@ impl Model {
             };
             match completion.result.unwrap() {
                 Success::Receive { buf, .. } => {
-                    assert!(buf[..] == self.sent.pop_front().unwrap());
+                    assert!(buf.to_vec() == self.sent.pop_front().unwrap());
                 }
                 other => panic!("{other:?}"),
             }

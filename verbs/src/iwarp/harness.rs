@@ -10,14 +10,16 @@ use super::regions::NotReclaimed;
 use super::terminate::Code;
 use super::transmit::Slices;
 use crate::{
-    Buf, Counters, DeviceError, Event, Pool, PostError, QpId, Region, RemoteSegment, SendWr, Stag,
-    WrId,
+    Buf, Counters, DeviceError, Event, Pool, PostError, QpId, Region, RemoteSegment, Scatter,
+    SendWr, Stag, WrId,
 };
 
 /// Outstanding requests, and posted receives, of a [`Side`].
 pub const QUEUE: usize = 1 << 10;
 /// Elements of a gather list.
 pub const GATHER: usize = 8;
+/// Pieces of a receive, at most.
+pub const SCATTER: usize = 8;
 
 /// What set-up agreed on.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +68,7 @@ impl Side {
             send_wr: QUEUE,
             recv_wr: QUEUE,
             gather: GATHER,
+            scatter: SCATTER,
         };
         let agreement = Agreement {
             crc: set_up.crc,
@@ -105,8 +108,8 @@ impl Side {
     ///
     /// # Errors
     /// The queue is full.
-    pub fn receive(&mut self, id: u64, buf: Buf) -> Result<(), PostError> {
-        let posted = self.endpoint.post_receive(WrId(id), buf);
+    pub fn receive(&mut self, id: u64, receive: impl Into<Scatter>) -> Result<(), PostError> {
+        let posted = self.endpoint.post_receive(WrId(id), receive.into());
         posted.map_err(|(error, _)| error)?;
         self.receives += 1;
         Ok(())

@@ -7,12 +7,13 @@ use super::ddp::{Header, Placement};
 use super::rdmap::{self, ControlError, Opcode};
 use super::regions::{Refused, Regions};
 use super::terminate::{Code, MAX_TERMINATE};
-use crate::{Buf, WrId};
+use crate::scatter::Places;
+use crate::{Buf, Scatter, WrId};
 
 /// A posted receive.
 pub(super) struct Receive {
     pub(super) id: WrId,
-    pub(super) buf: Buf,
+    pub(super) buf: Scatter,
 }
 
 /// An RDMA Read whose request went out.
@@ -222,29 +223,34 @@ impl Memory {
         }
     }
 
-    /// The memory of a target, from `skip` bytes into the segment's payload on. Looked up for
-    /// every piece that arrives, because a region can be invalidated in the middle of a segment.
-    pub(super) fn slice(
+    /// The memory of a target, from `skip` bytes into the segment's payload on: `len` bytes at
+    /// least, which may lie in several pieces of a receive. Looked up for every piece that arrives, because a region can be invalidated in the middle of a segment.
+    pub(super) fn places(
         &mut self,
         target: Target,
         skip: usize,
         len: usize,
-    ) -> Result<&mut [u8], Code> {
+    ) -> Result<Places<'_>, Code> {
         let gone = Code::STREAM_CATASTROPHIC;
         match target {
             Target::Receive { at } => {
                 let receive = self.receives.front_mut().ok_or(gone)?;
-                receive.buf.get_mut(at + skip..at + skip + len).ok_or(gone)
+                match at + skip + len <= receive.buf.len() {
+                    true => Ok(receive.buf.places(at + skip)),
+                    false => Err(gone),
+                }
             }
             Target::Read { at } => {
                 let read = self.reads.front_mut().ok_or(gone)?;
-                read.sink.get_mut(at + skip..at + skip + len).ok_or(gone)
+                let sink = read.sink.get_mut(at + skip..at + skip + len);
+                sink.map(Places::one).ok_or(gone)
             }
             Target::Region { stag, offset } => self
                 .regions
                 .writable(stag, offset + skip as u64, len as u64)
+                .map(Places::one)
                 .map_err(Refused::for_write),
-            Target::Control | Target::Nowhere => Ok(&mut []),
+            Target::Control | Target::Nowhere => Ok(Places::default()),
         }
     }
 }

@@ -62,9 +62,9 @@ use mio::unix::pipe;
 use mio::{Interest, Token};
 
 use crate::{
-    AcceptOptions, Attributes, Buf, ConnectOptions, Counters, Device, DeviceError, Event,
-    ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, SendWr, Stag,
-    Time, WrId,
+    AcceptOptions, Attributes, ConnectOptions, Counters, Device, DeviceError, Event, ListenerId,
+    Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Time,
+    WrId,
 };
 use endpoint::Limits;
 use manager::system;
@@ -78,6 +78,8 @@ const MAX_SEND_WR: usize = 4096;
 const MAX_RECV_WR: usize = 4096;
 /// Elements of one gather list.
 const MAX_GATHER: usize = 64;
+/// Pieces of one receive.
+const MAX_SCATTER: usize = 64;
 
 /// Whether FPDUs carry a CRC. Either side can have it (RFC 5044, section 7.1.1); this is what this
 /// side asks for.
@@ -155,12 +157,14 @@ impl Iwarp {
             send_wr: MAX_SEND_WR,
             recv_wr: MAX_RECV_WR,
             gather: MAX_GATHER,
+            scatter: MAX_SCATTER,
         };
         let attributes = Attributes {
             name: "iwarp".into(),
             max_send_wr: limits.send_wr,
             max_recv_wr: limits.recv_wr,
             max_gather: limits.gather,
+            max_scatter: limits.scatter,
             max_region: u32::MAX as usize,
             max_inbound_reads: u32::from(depth(options.inbound_reads)),
             max_outbound_reads: u32::from(depth(options.outbound_reads)),
@@ -330,12 +334,17 @@ impl Device for Iwarp {
         })
     }
 
-    fn post_receive(&mut self, qp: QpId, id: WrId, buf: Buf) -> Result<(), (PostError, Buf)> {
+    fn post_receive(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        receive: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
         let mut state = self.shared.state();
         match state.qp_mut(qp) {
-            None => Err((PostError::Unknown, buf)),
-            Some((conn, _)) if !conn.can_receive() => Err((PostError::NotConnected, buf)),
-            Some((conn, _)) => conn.endpoint.post_receive(id, buf),
+            None => Err((PostError::Unknown, receive)),
+            Some((conn, _)) if !conn.can_receive() => Err((PostError::NotConnected, receive)),
+            Some((conn, _)) => conn.endpoint.post_receive(id, receive),
         }
     }
 

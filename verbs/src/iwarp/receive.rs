@@ -161,16 +161,15 @@ impl Receiver {
             true => 0,
             false => self.ahead.plan(memory, target, skip + left),
         };
-        let slice = memory
-            .slice(target, skip, left + foreseen)
+        let mut places = memory
+            .places(target, skip, left + foreseen)
             .map_err(|code| self.fault(code))?;
-        let (now, later) = slice.split_at_mut(left);
-        buffers.push(IoSliceMut::new(now));
+        places.take(left, |now| buffers.push(IoSliceMut::new(now)));
         if self.is_last() {
             buffers.push(IoSliceMut::new(&mut self.staging[..]));
         } else {
             self.ahead
-                .push(later, |bytes| buffers.push(IoSliceMut::new(bytes)));
+                .push(places, |bytes| buffers.push(IoSliceMut::new(bytes)));
         }
         Ok(buffers)
     }
@@ -204,10 +203,12 @@ impl Receiver {
             return Ok(());
         };
         if self.check_crc {
-            let bytes = memory
-                .slice(target, skip, len)
+            let mut places = memory
+                .places(target, skip, len)
                 .map_err(|code| self.fault(code))?;
-            self.crc = crc32c::crc32c_append(self.crc, bytes);
+            places.take(len, |bytes| {
+                self.crc = crc32c::crc32c_append(self.crc, bytes);
+            });
         }
         self.stage = Stage::Body { left: left - len };
         Ok(())
@@ -248,8 +249,10 @@ impl Receiver {
                         self.spill = self.ahead.spill(memory).map_err(|code| self.fault(code))?;
                     }
                 } else {
-                    let bytes = memory.slice(target, 0, len).map(|bytes| bytes.to_vec());
-                    let mut bytes = bytes.map_err(|code| self.fault(code))?;
+                    let mut bytes = Vec::with_capacity(len);
+                    let places = memory.places(target, 0, len);
+                    let mut places = places.map_err(|code| self.fault(code))?;
+                    places.take(len, |piece| bytes.extend_from_slice(piece));
                     let rest = self.ahead.spill(memory);
                     bytes.extend(rest.map_err(|code| self.fault(code))?);
                     self.spill = bytes;
@@ -387,10 +390,15 @@ impl Receiver {
                 Target::Nowhere => {}
                 Target::Control => self.control.extend_from_slice(bytes),
                 target => {
-                    let slice = memory
-                        .slice(target, skip, here)
+                    let mut places = memory
+                        .places(target, skip, here)
                         .map_err(|code| self.fault(code))?;
-                    slice.copy_from_slice(bytes);
+                    let mut left = bytes;
+                    places.take(here, |place| {
+                        let (now, later) = left.split_at(place.len());
+                        place.copy_from_slice(now);
+                        left = later;
+                    });
                     *copied += here as u64;
                 }
             }

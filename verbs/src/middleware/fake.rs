@@ -11,9 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::{
-    AcceptOptions, Attributes, Buf, Completion, ConnectError, ConnectOptions, ConnectRequest,
-    Counters, Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError,
-    QpId, Region, RemoteSegment, RequestId, SendWr, Stag, Success, Time, WorkError, WrId,
+    AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
+    Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError, QpId,
+    Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Success, Time, WorkError, WrId,
 };
 
 /// Limit of every fake's send queue.
@@ -23,7 +23,7 @@ pub(crate) const MAX_SEND_WR: usize = 4;
 #[derive(Default)]
 struct Side {
     events: VecDeque<Event>,
-    receives: VecDeque<(WrId, Buf)>,
+    receives: VecDeque<(WrId, Scatter)>,
     qp: Option<QpId>,
     up: bool,
     /// How many more requests the send queue takes; `None` is any number.
@@ -89,6 +89,7 @@ pub(crate) fn pair() -> (Fake, Fake) {
             max_send_wr: MAX_SEND_WR,
             max_recv_wr: 16,
             max_gather: 2,
+            max_scatter: 4,
             max_region: 1 << 20,
             max_inbound_reads: 4,
             max_outbound_reads: 4,
@@ -109,7 +110,7 @@ pub(crate) fn connected(receives: u64) -> (Fake, Fake, QpId) {
     let peer = server.prepare_accept(RequestId(1)).unwrap();
     for id in 0..receives {
         let buf = server.pool().alloc(1).unwrap();
-        server.post_receive(peer, WrId(id), buf).unwrap();
+        server.post_receive(peer, WrId(id), buf.into()).unwrap();
     }
     server.accept(peer, &accept_options(b"")).unwrap();
     (client, server, qp)
@@ -272,7 +273,12 @@ impl Device for Fake {
         Err(DeviceError::Unknown("handle"))
     }
 
-    fn post_receive(&mut self, _: QpId, id: WrId, buf: Buf) -> Result<(), (PostError, Buf)> {
+    fn post_receive(
+        &mut self,
+        _: QpId,
+        id: WrId,
+        buf: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
         self.sides[0].borrow_mut().receives.push_back((id, buf));
         Ok(())
     }
@@ -306,8 +312,7 @@ impl Device for Fake {
                 let next = self.sides[1].borrow_mut().receives.pop_front();
                 let (receive, mut buf) = next.expect("a receive is posted");
                 let message = gather.concat();
-                buf[..message.len()].copy_from_slice(&message);
-                buf.truncate(message.len());
+                assert!(buf.fill(&message), "the receive is long enough");
                 let invalidated = invalidate;
                 self.complete(1, receive, Success::Receive { buf, invalidated });
                 Success::Send

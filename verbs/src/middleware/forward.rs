@@ -149,9 +149,9 @@ macro_rules! forward {
             &mut $self,
             qp: $crate::QpId,
             id: $crate::WrId,
-            buf: $crate::Buf,
-        ) -> Result<(), ($crate::PostError, $crate::Buf)> {
-            $inner.post_receive(qp, id, buf)
+            receive: $crate::Scatter,
+        ) -> Result<(), ($crate::PostError, $crate::Scatter)> {
+            $inner.post_receive(qp, id, receive)
         }
     };
     (@ post_send $self:ident $inner:expr) => {

@@ -259,12 +259,12 @@ impl Conn {
         let mut request = sys::ibv_recv_wr {
             wr_id: number,
             next: ptr::null_mut(),
-            sg_list: &mut receive.sge,
-            num_sge: i32::from(receive.sge.length > 0),
+            sg_list: receive.pieces.as_mut_ptr(),
+            num_sge: receive.pieces.len() as i32,
         };
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair is valid. The memory that the device may write from now on is
-        // `landing`'s, which nobody else can reach, and which stays in `receives` until the
+        // the landings', which nobody else can reach, and which stay in `receives` until the
         // completion of this request, or until the queue pair is destroyed (`take_down`). It is
         // registered in the queue pair's domain, until its arena is released, which is after that.
         let status = unsafe { post(qp, &mut request, &mut bad) };
@@ -494,7 +494,7 @@ impl Conn {
                     std::mem::forget(landing);
                     None
                 }
-                _ => Some(landing.give_back()),
+                _ => Some(landing.give_back().into()),
             },
             _ => None,
         };
@@ -521,12 +521,14 @@ impl Conn {
             };
             let error = work_error(status);
             note(cause, self.why(status));
-            let buf = Some(receive.landing.give_back());
-            return self.complete(out, receive.id, Err(Failed { error, buf }));
+            let id = receive.id;
+            let buf = Some(receive.give_back());
+            return self.complete(out, id, Err(Failed { error, buf }));
         }
         let counters = &mut *out.counters;
         let len = wc.byte_len as usize;
-        let buf = receive.landing.finish(len, &mut counters.copied_bytes);
+        let id = receive.id;
+        let buf = receive.finish(len, &mut counters.copied_bytes);
         counters.receives += 1;
         counters.wire_bytes_received += u64::from(wc.byte_len);
         let named =
@@ -540,7 +542,7 @@ impl Conn {
                 id.communicating();
             }
         }
-        self.complete(out, receive.id, Ok(success));
+        self.complete(out, id, Ok(success));
     }
 
     /// Does the invalidations that are due.
@@ -661,8 +663,9 @@ impl Conn {
             self.complete(out, id, Err(Failed { error, buf }));
         }
         for receive in std::mem::take(&mut self.receives) {
-            let (error, buf) = (WorkError::Flushed, Some(receive.landing.give_back()));
-            self.complete(out, receive.id, Err(Failed { error, buf }));
+            let id = receive.id;
+            let (error, buf) = (WorkError::Flushed, Some(receive.give_back()));
+            self.complete(out, id, Err(Failed { error, buf }));
         }
         self.posted_receives = 0;
         let qp = self.qp;

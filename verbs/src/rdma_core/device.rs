@@ -19,9 +19,9 @@ use super::queue::Batch;
 use super::regions::Policy;
 use super::{Options, Registration};
 use crate::{
-    AcceptOptions, Attributes, Buf, Burst, ConnectOptions, Counters, Device, DeviceError, Event,
-    ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, SendWr, Stag,
-    Time, WrId,
+    AcceptOptions, Attributes, Burst, ConnectOptions, Counters, Device, DeviceError, Event,
+    ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr,
+    Stag, Time, WrId,
 };
 
 /// Tokens of the three descriptors.
@@ -356,8 +356,13 @@ impl Device for Verbs {
             .reclaim(&self.policy.arenas, &conn.domain, stag, copied)
     }
 
-    fn post_receive(&mut self, qp: QpId, id: WrId, buf: Buf) -> Result<(), (PostError, Buf)> {
-        self.receive(qp, id, buf)
+    fn post_receive(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        receive: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
+        self.receive(qp, id, receive)
     }
 
     fn post_send(

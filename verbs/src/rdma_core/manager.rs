@@ -153,7 +153,7 @@ impl Verbs {
             max_send_wr: self.send_queue,
             max_recv_wr: self.attributes.max_recv_wr as u32,
             max_send_sge: self.attributes.max_gather as u32,
-            max_recv_sge: 1,
+            max_recv_sge: self.attributes.max_scatter as u32,
             max_inline_data: self.options.inline_data,
         }
     }

@@ -22,6 +22,8 @@ const SEND_WR: u32 = 256;
 const SEND_QUEUE: u32 = 2 * SEND_WR;
 const RECV_WR: u32 = 512;
 const GATHER: u32 = 16;
+/// Pieces of a receive.
+const SCATTER: u32 = 32;
 /// Longest region, whatever the device says.
 const REGION: u64 = 1 << 30;
 /// Private data of a connection request: what InfiniBand's CM leaves of 92 bytes, and what the
@@ -126,6 +128,7 @@ fn attributes(device: &str, can: &Capabilities, registration: Registration) -> A
         max_send_wr: count(SEND_WR.min(can.max_qp_wr / 2).max(1)),
         max_recv_wr: count(RECV_WR.min(can.max_qp_wr).max(1)),
         max_gather: count(GATHER.min(can.max_sge).max(1)),
+        max_scatter: count(SCATTER.min(can.max_sge).max(1)),
         max_region: usize::try_from(longest).unwrap_or(usize::MAX),
         max_inbound_reads: can.max_inbound_reads.min(254),
         max_outbound_reads: can.max_outbound_reads.min(254),

@@ -16,8 +16,8 @@ use super::queue::{Batch, Landing, NotBuilt, Posted, Receive, Request, Work};
 use super::regions::{Ending, Policy};
 use super::sys;
 use crate::{
-    Buf, Completion, Disconnect, Event, Failed, PostError, QpId, SendWr, Stag, Success, WorkError,
-    WrId,
+    Buf, Completion, Disconnect, Event, Failed, PostError, QpId, Scatter, SendWr, Stag, Success,
+    WorkError, WrId,
 };
 
 /// How soon after a post its memory is looked after, if nothing else happens.
@@ -85,7 +85,12 @@ fn gather(
 
 impl Verbs {
     /// See [`crate::Device::post_receive`].
-    pub(super) fn receive(&mut self, qp: QpId, id: WrId, buf: Buf) -> Result<(), (PostError, Buf)> {
+    pub(super) fn receive(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        buf: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return Err((PostError::Unknown, buf));
         };
@@ -95,10 +100,12 @@ impl Verbs {
         if conn.receives() >= self.attributes.max_recv_wr {
             return Err((PostError::QueueFull, buf));
         }
+        if buf.count() > self.attributes.max_scatter {
+            return Err((PostError::TooManyElements, buf));
+        }
         let policy = &self.policy;
-        match Landing::new(buf, &policy.arenas, &conn.domain, &policy.pool) {
-            Ok((landing, sge)) => {
-                let receive = Receive { id, landing, sge };
+        match Receive::new(id, buf, &policy.arenas, &conn.domain, &policy.pool) {
+            Ok(receive) => {
                 if let Err(error) = conn.post_receive(receive) {
                     self.broken(qp, "a receive was not posted", &error);
                 }

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::memory::{Arenas, Domain};
 use super::objects::Mr;
 use super::sys;
-use crate::{Buf, Pool, Stag, WorkError, WrId};
+use crate::{Buf, Pool, Scatter, Stag, WorkError, WrId};
 
 /// Why a request was not put together.
 pub(super) enum NotBuilt {
@@ -225,8 +225,69 @@ impl SendQueue {
 /// A receive, posted or waiting for the queue pair to be made.
 pub(super) struct Receive {
     pub(super) id: WrId,
-    pub(super) landing: Landing,
-    pub(super) sge: sys::ibv_sge,
+    first: Landing,
+    rest: Vec<Landing>,
+    /// What the device is told. Without the empty pieces: a length of 0 can mean 2 GiB.
+    pub(super) pieces: SmallVec<[sys::ibv_sge; 2]>,
+}
+
+impl Receive {
+    /// Gives the memory back when a piece cannot be used.
+    pub(super) fn new(
+        id: WrId,
+        buf: Scatter,
+        arenas: &Arenas,
+        domain: &Domain,
+        pool: &Pool,
+    ) -> Result<Self, (NotBuilt, Scatter)> {
+        let (first, rest) = buf.into_parts();
+        let (first, sge) = match Landing::new(first, arenas, domain, pool) {
+            Ok(landing) => landing,
+            Err((why, first)) => return Err((why, Scatter::new(first, rest))),
+        };
+        let mut receive = Self {
+            id,
+            first,
+            rest: Vec::with_capacity(rest.len()),
+            pieces: SmallVec::new(),
+        };
+        receive.pieces.extend((sge.length > 0).then_some(sge));
+        let mut later = rest.into_vec().into_iter();
+        while let Some(piece) = later.next() {
+            match Landing::new(piece, arenas, domain, pool) {
+                Ok((landing, sge)) => {
+                    receive.rest.push(landing);
+                    receive.pieces.extend((sge.length > 0).then_some(sge));
+                }
+                Err((why, piece)) => {
+                    let (first, before) = receive.give_back().into_parts();
+                    let mut rest = before.into_vec();
+                    rest.push(piece);
+                    rest.extend(later);
+                    return Err((why, Scatter::new(first, rest)));
+                }
+            }
+        }
+        Ok(receive)
+    }
+
+    /// The memory, with the `len` bytes that the device wrote.
+    pub(super) fn finish(self, mut len: usize, copied: &mut u64) -> Scatter {
+        let mut finish = |landing: Landing| {
+            let buf = landing.finish(len, copied);
+            len -= buf.len();
+            buf
+        };
+        let first = finish(self.first);
+        let rest: Vec<Buf> = self.rest.into_iter().map(finish).collect();
+        Scatter::new(first, rest)
+    }
+
+    /// The memory as it was handed over.
+    pub(super) fn give_back(self) -> Scatter {
+        let rest: Vec<Buf> = self.rest.into_iter().map(Landing::give_back).collect();
+        Scatter::new(self.first.give_back(), rest)
+    }
 }
 
 /// Requests being put together, with the lists they point to. Kept for its memory.

@@ -86,18 +86,16 @@ impl State {
             return self.refuse(to, from, number, operation, "no receive");
         };
         let left = self.qp(to).map_or(0, |qp| qp.receives.len());
-        let result = if buf.len() < bytes.len() {
+        let result = if buf.fill(bytes) {
+            self.node(to.node).counters.receives += 1;
+            let invalidated = invalidate;
+            Ok(Success::Receive { buf, invalidated })
+        } else {
             self.note(&Happening::TooLong(to, bytes.len()));
             Err(Failed {
                 error: WorkError::LocalLength,
                 buf: Some(buf),
             })
-        } else {
-            buf[..bytes.len()].copy_from_slice(bytes);
-            buf.truncate(bytes.len());
-            self.node(to.node).counters.receives += 1;
-            let invalidated = invalidate;
-            Ok(Success::Receive { buf, invalidated })
         };
         self.note(&Happening::Arrived(to, bytes.len(), left));
         let short = result.is_err();

@@ -12,8 +12,8 @@ use super::queue_pair::{Entry, Progress, QueuePair, Registered, Request, Stage};
 use super::state::{State, What};
 use super::{End, Happening, NodeId, Path};
 use crate::{
-    AcceptOptions, Attributes, Buf, ConnectError, ConnectOptions, Counters, Device, DeviceError,
-    Event, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, SendWr,
+    AcceptOptions, Attributes, ConnectError, ConnectOptions, Counters, Device, DeviceError, Event,
+    ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr,
     Stag, Time, WrId,
 };
 
@@ -331,7 +331,12 @@ impl Device for SimDevice {
         Ok(memory.region)
     }
 
-    fn post_receive(&mut self, qp: QpId, id: WrId, buf: Buf) -> Result<(), (PostError, Buf)> {
+    fn post_receive(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        buf: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
         let mut state = self.state.borrow_mut();
         let Some(pair) = state.qp(self.end(qp)) else {
             return Err((PostError::Unknown, buf));
@@ -341,6 +346,9 @@ impl Device for SimDevice {
         }
         if pair.receives.len() >= self.attributes.max_recv_wr {
             return Err((PostError::QueueFull, buf));
+        }
+        if buf.count() > self.attributes.max_scatter {
+            return Err((PostError::TooManyElements, buf));
         }
         pair.receives.push_back((id, buf));
         let cost = state.costs.post;

@@ -57,7 +57,7 @@ impl State {
             let buf = match entry.progress {
                 Progress::Waiting(crate::SendWr::Read { sink, .. })
                 | Progress::Reading(sink)
-                | Progress::Read(sink) => Some(sink),
+                | Progress::Read(sink) => Some(sink.into()),
                 _ => None,
             };
             let error = WorkError::Flushed;

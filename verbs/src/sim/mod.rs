@@ -74,6 +74,7 @@ pub fn attributes() -> Attributes {
         max_send_wr: 256,
         max_recv_wr: 1024,
         max_gather: 8,
+        max_scatter: 32,
         max_region: 1 << 30,
         max_inbound_reads: 32,
         max_outbound_reads: 32,

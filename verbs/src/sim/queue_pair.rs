@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use super::{Access, End, Path};
-use crate::{Buf, Region, SendWr, Stag, Time, WrId};
+use crate::{Buf, Region, Scatter, SendWr, Stag, Time, WrId};
 
 /// Where a queue pair stands.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ pub(super) struct QueuePair {
     pub(super) cut: bool,
     /// The owner wants it closed as soon as the send queue is empty.
     pub(super) closing: bool,
-    pub(super) receives: VecDeque<(WrId, Buf)>,
+    pub(super) receives: VecDeque<(WrId, Scatter)>,
     pub(super) queue: VecDeque<Entry>,
     /// Number of the queue's first entry.
     pub(super) first: u64,

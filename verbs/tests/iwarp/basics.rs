@@ -37,7 +37,7 @@ fn everything(mut pair: Pair) {
         assert!(matches!(success(client, server, 2), Success::Send));
         match success(server, client, 1) {
             Success::Receive { buf, invalidated } => {
-                assert_eq!(buf[..], data);
+                assert_eq!(buf.to_vec(), data);
                 assert_eq!(invalidated, None);
             }
             other => panic!("{other:?}"),
@@ -46,7 +46,7 @@ fn everything(mut pair: Pair) {
         server.send(*s, 4, &data);
         assert!(matches!(success(server, client, 4), Success::Send));
         match success(client, server, 3) {
-            Success::Receive { buf, .. } => assert_eq!(buf[..], data),
+            Success::Receive { buf, .. } => assert_eq!(buf.to_vec(), data),
             other => panic!("{other:?}"),
         }
         // Write and Send With Invalidate.
@@ -74,7 +74,7 @@ fn everything(mut pair: Pair) {
         assert!(matches!(success(server, client, 7), Success::Send));
         match success(client, server, 5) {
             Success::Receive { buf, invalidated } => {
-                assert_eq!(buf[..], *b"done");
+                assert_eq!(buf.to_vec(), *b"done");
                 assert_eq!(invalidated, Some(segment.stag));
             }
             other => panic!("{other:?}"),

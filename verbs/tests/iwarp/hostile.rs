@@ -359,7 +359,7 @@ fn sends_without_a_receive() {
         let completion = victim.node.next_completion();
         assert_eq!(completion.id, WrId(id));
         match completion.result.unwrap() {
-            Success::Receive { buf, .. } => assert_eq!(buf[..], *text),
+            Success::Receive { buf, .. } => assert_eq!(buf.to_vec(), *text),
             other => panic!("{other:?}"),
         }
     }

@@ -78,7 +78,7 @@ impl Node {
 
     pub(crate) fn receive(&mut self, qp: QpId, id: u64, len: usize) {
         let buf = self.pool.alloc(len).unwrap();
-        self.device.post_receive(qp, WrId(id), buf).unwrap();
+        self.device.post_receive(qp, WrId(id), buf.into()).unwrap();
     }
 
     pub(crate) fn post(&mut self, qp: QpId, id: u64, wr: SendWr) {

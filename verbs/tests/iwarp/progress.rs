@@ -65,7 +65,7 @@ fn reads_and_writes_while_the_owner_is_away() {
     ));
     // The owner comes back: what arrived meanwhile is there.
     match success(server, client, 5) {
-        Success::Receive { buf, .. } => assert_eq!(buf[..], *b"written"),
+        Success::Receive { buf, .. } => assert_eq!(buf.to_vec(), *b"written"),
         other => panic!("{other:?}"),
     }
     server.post(*s, 6, SendWr::Invalidate { stag: target.stag });
@@ -133,7 +133,7 @@ fn an_owner_that_waits_is_woken_by_what_the_thread_found() {
             Event::Completion(completion) => match completion.result {
                 Ok(Success::Receive { buf, .. }) => {
                     server.receive(qp, 1, 64);
-                    let wr = send(buf.freeze());
+                    let wr = send(buf.into_first().freeze());
                     server.device.post_send(qp, WrId(2), wr, false).unwrap();
                     pause += 1;
                     // Away for up to 3.5 ms, in the middle of things.
@@ -534,7 +534,7 @@ fn many_connections() {
                 }
                 Event::Completion(completion) => {
                     if let Ok(Success::Receive { buf, .. }) = completion.result {
-                        let wr = send(buf.freeze());
+                        let wr = send(buf.into_first().freeze());
                         server
                             .device
                             .post_send(completion.qp, WrId(2), wr, false)
@@ -557,7 +557,7 @@ fn many_connections() {
                 }
                 Event::Completion(completion) => match completion.result.unwrap() {
                     Success::Receive { buf, .. } => {
-                        assert_eq!(buf[..], completion.qp.0.to_be_bytes());
+                        assert_eq!(buf.to_vec(), completion.qp.0.to_be_bytes());
                         echoed += 1;
                     }
                     other => panic!("{other:?}"),

@@ -30,7 +30,12 @@ fn an_orderly_end_gives_everything_back() {
     assert_eq!(flushed(&mut world, SERVER, server, 5), Disconnect::Remote);
     for (side, qp) in [(CLIENT, client), (SERVER, server)] {
         let buf = world.device(side).pool().alloc(1).unwrap();
-        assert!(world.device(side).post_receive(qp, WrId(0), buf).is_err());
+        assert!(
+            world
+                .device(side)
+                .post_receive(qp, WrId(0), buf.into())
+                .is_err()
+        );
         world.device(side).destroy(qp);
     }
     world.assert_nothing_held();

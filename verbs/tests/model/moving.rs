@@ -163,7 +163,7 @@ fn memory_of_no_pool_is_offered_and_received_into() {
     let buf = foreign.alloc(64).unwrap();
     world
         .device(CLIENT)
-        .post_receive(qps[CLIENT], WrId(2000), buf)
+        .post_receive(qps[CLIENT], WrId(2000), buf.into())
         .unwrap();
     for text in [&b"one"[..], b"two", b"three"] {
         world.send(SERVER, qps[SERVER], 3, &[Bytes::from_static(text)]);

@@ -21,7 +21,7 @@ fn ping_pong(world: &mut World, qps: [QpId; 2], rounds: u64) {
             let buf = world.device(1 - from).pool().alloc(64).unwrap();
             world
                 .device(1 - from)
-                .post_receive(qps[1 - from], WrId(1000), buf)
+                .post_receive(qps[1 - from], WrId(1000), buf.into())
                 .unwrap();
         }
     }

@@ -263,7 +263,7 @@ impl World {
         for id in 0..count {
             let buf = self.device(side).pool().alloc(len).unwrap();
             self.device(side)
-                .post_receive(qp, WrId(1000 + id), buf)
+                .post_receive(qp, WrId(1000 + id), buf.into())
                 .unwrap();
         }
     }
@@ -341,7 +341,9 @@ impl World {
                     buf: None,
                 };
                 match std::mem::replace(&mut done.result, Err(nothing)) {
-                    Ok(Success::Receive { buf, invalidated }) => Some((buf.freeze(), invalidated)),
+                    Ok(Success::Receive { buf, invalidated }) => {
+                        Some((Bytes::from(buf.to_vec()), invalidated))
+                    }
                     other => panic!("no message: {other:?}"),
                 }
             }

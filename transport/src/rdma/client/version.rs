@@ -128,8 +128,8 @@ impl RdmaClient {
 /// Does what the conversation wants done. Nothing in version 1.
 pub(super) fn converse(device: &mut dyn Device, connection: &mut Connection) {
     loop {
-        if let Some(size) = connection.link.receives_replaced() {
-            connection.talk.receives_replaced(size);
+        if let Some(receives) = connection.link.receives_replaced() {
+            connection.talk.receives_replaced(receives);
         }
         match connection.talk.next() {
             None => return,
@@ -140,7 +140,7 @@ pub(super) fn converse(device: &mut dyn Device, connection: &mut Connection) {
                     device.abort(connection.link.qp());
                 }
             }
-            Some(Wanted::ReplaceReceives(size)) => connection.link.set_receive_size(size),
+            Some(Wanted::ReplaceReceives(receives)) => connection.link.set_receives(receives),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
+use onc_rpc::Segments;
 use rpcrdma_ext_xchar::{Characteristic, Exchange, NotChanged, ReceiveBufferSize};
 use rpcrdma_negotiation::{
     Asked, ClientNegotiation, Decision, Features, Heard, Reason, Verdict, Version,
@@ -12,9 +12,9 @@ use rpcrdma_v2::extension::OpttypeTaken;
 use rpcrdma_v2::{Direction, Header};
 use verbs::Stag;
 
-use super::{BACKWARD_CREDITS, Extended, Part, Setup, Wanted};
-use crate::rdma::Requester;
+use super::{BACKWARD_CREDITS, Extended, Part, Setup, Wanted, first};
 use crate::rdma::wire::{self, Answer, BadCall};
+use crate::rdma::{ReceiveStructure, Requester};
 
 /// A client's end of a connection.
 pub(crate) struct ClientConversation {
@@ -113,12 +113,12 @@ impl ClientConversation {
     /// A message arrived. Gives a decision if this was the answer.
     pub(crate) fn received(
         &mut self,
-        message: Bytes,
+        message: Segments,
         invalidated: Option<Stag>,
     ) -> Option<Decision> {
         match self.version {
             Some(Version::One) => {
-                self.requester.received(message, invalidated);
+                self.requester.received_in(message, invalidated);
                 return None;
             }
             Some(Version::Two) => {
@@ -127,7 +127,7 @@ impl ClientConversation {
             }
             None => {}
         }
-        let decision = match self.negotiation.received(&message) {
+        let decision = match self.negotiation.received(first(&message)) {
             Heard::Decides(decision) => {
                 match decision.verdict {
                     // What it says of limits counts for the first call already.
@@ -167,7 +167,7 @@ impl ClientConversation {
         self.requester.connected(version, limits);
     }
 
-    fn extended(&mut self, message: Bytes, invalidated: Option<Stag>) {
+    fn extended(&mut self, message: Segments, invalidated: Option<Stag>) {
         let Some(second) = &mut self.second else {
             return;
         };
@@ -194,10 +194,10 @@ impl ClientConversation {
         }
     }
 
-    /// Every receive is of this size, bytes.
-    pub(crate) fn receives_replaced(&mut self, size: usize) {
+    /// Every receive is made like that.
+    pub(crate) fn receives_replaced(&mut self, receives: &ReceiveStructure) {
         if let Some(second) = &mut self.second {
-            second.receives_replaced(size);
+            second.receives_replaced(receives);
         }
     }
 

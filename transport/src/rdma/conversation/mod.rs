@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use conveyance::Limits;
+use onc_rpc::Segments;
 use rpcrdma_ext_xchar::{BackwardSupport, Config, Exchange, Registry};
 use rpcrdma_negotiation::{Features, Have, PeerHas, Version, decide_features};
 use rpcrdma_v1::PrivateData;
@@ -21,8 +22,8 @@ use rpcrdma_v2::{Body, Direction, Header, Side};
 
 pub(crate) use self::client::ClientConversation;
 pub(crate) use self::server::ServerConversation;
-use super::wire::{self, Answer, BadCall};
-use super::{RdmaOptions, Requester, Responder};
+use super::wire::{self, Answer, BadCall, pieces};
+use super::{RdmaOptions, ReceiveStructure, Requester, Responder};
 
 /// Credits asked for and granted in the backward direction, in which nobody calls: the least that
 /// can be said.
@@ -35,8 +36,8 @@ pub(crate) struct Setup {
     pub(crate) options: RdmaOptions,
     /// Longest piece of memory for a segment, bytes.
     pub(crate) max_segment: u64,
-    /// Bytes of the receives that are posted at the beginning.
-    pub(crate) receive_size: usize,
+    /// What the receives are made of that are posted at the beginning.
+    pub(crate) receives: ReceiveStructure,
     /// What the peer said in private data.
     pub(crate) peer: Option<PrivateData>,
 }
@@ -54,7 +55,7 @@ impl Setup {
     }
 
     fn receive_size(&self) -> u32 {
-        u32::try_from(self.receive_size).unwrap_or(u32::MAX)
+        u32::try_from(self.receives.size()).unwrap_or(u32::MAX)
     }
 
     fn config(&self) -> Config {
@@ -105,8 +106,14 @@ impl Setup {
 pub(crate) enum Wanted {
     /// Send this message. It takes no credit.
     Send(Bytes),
-    /// Replace receives by those of this size, bytes, as they are used.
-    ReplaceReceives(usize),
+    /// Replace receives by such as these, as they are used.
+    ReplaceReceives(ReceiveStructure),
+}
+
+/// A message's first piece, in which negotiation finds what it looks at: no receive begins with a
+/// segment that is too short for that ([`ReceiveStructure::new`]).
+fn first(message: &Segments) -> &[u8] {
+    message.first().map_or(&[], |first| first)
 }
 
 /// The part that this end plays.
@@ -119,7 +126,7 @@ pub(crate) enum Part<'a> {
 #[derive(Debug)]
 enum Heard {
     /// It is for the base; with its payload.
-    Base(Header, Bytes),
+    Base(Header, Segments),
     /// It was for an extension; its direction, and its credits unless it was an error: those of the
     /// first message count that is none (version-two-01, section 5).
     Taken(Direction, Option<u32>),
@@ -162,16 +169,18 @@ impl Extended {
         }
     }
 
-    fn received(&mut self, mut message: Bytes) -> Heard {
-        let decoded = Header::decode(&message);
+    fn received(&mut self, mut message: Segments) -> Heard {
+        let decoded = pieces::decode_header(&message, Header::decode);
         self.begin(decoded.as_ref().ok().map(|(header, _)| header));
         let (header, at) = match decoded {
             Ok(decoded) => decoded,
             Err(error) => return Heard::Bad(wire::v2::bad_header(&error, self.setup.side)),
         };
-        let whole = std::slice::from_ref(&message);
-        match self.extensions.received(&header, whole, at) {
-            Routed::Base => Heard::Base(header, message.split_off(at)),
+        match self.extensions.received(&header, &message, at) {
+            Routed::Base => {
+                pieces::advance(&mut message, at);
+                Heard::Base(header, message)
+            }
             Routed::Taken => {
                 let error = matches!(header.body, Body::Error(_));
                 Heard::Taken(header.direction(), (!error).then_some(header.credits))
@@ -206,9 +215,9 @@ impl Extended {
         }
     }
 
-    /// Every receive is of this size, bytes.
-    fn receives_replaced(&mut self, size: usize) {
-        let size = u32::try_from(size).unwrap_or(u32::MAX);
+    /// Every receive is made like that.
+    fn receives_replaced(&mut self, receives: &ReceiveStructure) {
+        let size = u32::try_from(receives.size()).unwrap_or(u32::MAX);
         self.extensions.receives_replaced(size);
     }
 
@@ -234,7 +243,8 @@ impl Extended {
                     return Some(Wanted::Send(operation.header(credits).encode()));
                 }
                 Action::ReplaceReceives { size } => {
-                    return Some(Wanted::ReplaceReceives(size as usize));
+                    let receives = ReceiveStructure::plain(size as usize);
+                    return Some(Wanted::ReplaceReceives(receives));
                 }
                 Action::AwaitReplies(calls) => match (&mut part, calls) {
                     (Part::Requester(requester), calls) => requester.await_replies(calls),

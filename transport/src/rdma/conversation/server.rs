@@ -1,13 +1,13 @@
 //! A server's end of a connection.
 
-use bytes::Bytes;
+use onc_rpc::Segments;
 use rpcrdma_negotiation::{Decision, Features, FirstHeard, ServerNegotiation, Version};
 use rpcrdma_v2::Direction;
 use rpcrdma_v2::extension::OpttypeTaken;
 
-use super::{Extended, Heard, Part, Setup, Wanted};
-use crate::rdma::Responder;
+use super::{Extended, Heard, Part, Setup, Wanted, first};
 use crate::rdma::wire::{self, Answer, BadCall};
+use crate::rdma::{ReceiveStructure, Responder};
 
 /// XID of a server's first operation. Nobody else's are in the same space, as it makes no calls.
 const FIRST_XID: u32 = u32::MAX;
@@ -46,9 +46,9 @@ impl ServerConversation {
     ///
     /// # Errors
     /// Extensions that were chosen do not go together.
-    pub(crate) fn received(&mut self, message: Bytes) -> Result<(), OpttypeTaken> {
-        match self.negotiation.received(&message) {
-            FirstHeard::Speak(Version::One) => self.responder.received(message),
+    pub(crate) fn received(&mut self, message: Segments) -> Result<(), OpttypeTaken> {
+        match self.negotiation.received(first(&message)) {
+            FirstHeard::Speak(Version::One) => self.responder.received_in(message),
             FirstHeard::Speak(Version::Two) => {
                 if self.second.is_none() {
                     let second = Extended::new(self.setup.clone(), FIRST_XID)?;
@@ -70,7 +70,7 @@ impl ServerConversation {
         Ok(())
     }
 
-    fn extended(&mut self, message: Bytes) {
+    fn extended(&mut self, message: Segments) {
         let Some(second) = &mut self.second else {
             return;
         };
@@ -94,10 +94,10 @@ impl ServerConversation {
         self.second.is_some()
     }
 
-    /// Every receive is of this size, bytes.
-    pub(crate) fn receives_replaced(&mut self, size: usize) {
+    /// Every receive is made like that.
+    pub(crate) fn receives_replaced(&mut self, receives: &ReceiveStructure) {
         if let Some(second) = &mut self.second {
-            second.receives_replaced(size);
+            second.receives_replaced(receives);
         }
     }
 

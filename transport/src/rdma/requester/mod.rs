@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use conveyance::{Limits, ReplyNeed, Shape, plan_call};
-use onc_rpc::Message;
+use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::{RequesterCredits, ReturnedChunks};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::extension::Calls;
@@ -267,8 +267,14 @@ impl Requester {
         self.pump();
     }
 
-    /// A message arrived. `invalidated` is the handle that its sender invalidated with it.
+    /// A message arrived, in one piece. `invalidated` is the handle that its sender invalidated
+    /// with it.
     pub fn received(&mut self, message: Bytes, invalidated: Option<Stag>) {
+        self.received_in(Segments::from_iter([message]), invalidated);
+    }
+
+    /// A message arrived, in these pieces.
+    pub fn received_in(&mut self, message: Segments, invalidated: Option<Stag>) {
         self.take(FromResponder::decode(self.version, message), invalidated);
     }
 

@@ -1,7 +1,6 @@
 //! Fetching a call's read chunks.
 
-use bytes::Bytes;
-use onc_rpc::{BulkItem, Message, Position};
+use onc_rpc::{BulkItem, Message, Position, Segments};
 use rpcrdma_chunks::{ReadChunk, Segment};
 use smallvec::SmallVec;
 use verbs::{Buf, Pool, PoolExhausted};
@@ -36,7 +35,7 @@ struct Fetched {
 /// A call's payload and chunks, as far as they are here.
 #[derive(Debug)]
 pub(super) struct Fetch {
-    payload: Bytes,
+    payload: Segments,
     /// Whether the first chunk is the payload (a Long Call).
     long: bool,
     chunks: SmallVec<[Fetched; 1]>,
@@ -45,7 +44,7 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    pub(super) fn new(payload: Bytes, long: Option<ReadChunk>, items: Vec<ReadChunk>) -> Self {
+    pub(super) fn new(payload: Segments, long: Option<ReadChunk>, items: Vec<ReadChunk>) -> Self {
         let fetched = |chunk: ReadChunk| Fetched {
             chunk,
             pieces: SmallVec::new(),
@@ -125,7 +124,10 @@ impl Fetch {
         };
         let mut items = self.chunks.into_iter().map(joined);
         let long = if self.long { items.next() } else { None };
-        let payload = long.map_or(self.payload, |item| item.data);
-        Message::new(SmallVec::from_iter([payload]), items)
+        let payload = match long {
+            Some(item) => Segments::from_iter([item.data]),
+            None => self.payload,
+        };
+        Message::new(payload, items)
     }
 }

@@ -153,8 +153,13 @@ impl Responder {
         !self.starved.is_empty()
     }
 
-    /// A message arrived.
+    /// A message arrived, in one piece.
     pub fn received(&mut self, message: Bytes) {
+        self.received_in(Segments::from_iter([message]));
+    }
+
+    /// A message arrived, in these pieces.
+    pub fn received_in(&mut self, message: Segments) {
         let max_call = self.config.limits.max_message;
         self.take(FromRequester::decode(
             self.config.version,

@@ -3,12 +3,13 @@
 //! The engine around it deals in chunks, credits and plans, which both versions have. Which version
 //! a connection speaks is a [`Version`] that is passed along: each function here branches on it once.
 
+pub(crate) mod pieces;
 mod v1;
 pub(crate) mod v2;
 
 use bytes::{Bytes, BytesMut};
 use conveyance::{CallPayload, ChunkCounts, ReplyPayload};
-use onc_rpc::Message;
+use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::{
     CallChunks, Chunks, ReplyViolation, ReturnedChunks, WriteChunk, check_returned,
 };
@@ -131,7 +132,7 @@ pub(crate) struct FromResponder {
     pub(crate) xid: u32,
     pub(crate) granted: u32,
     body: ReplyBody,
-    payload: Bytes,
+    payload: Segments,
 }
 
 /// What it brought.
@@ -146,7 +147,7 @@ impl FromResponder {
     ///
     /// # Errors
     /// The message must be discarded silently (RFC 8166, section 4.5).
-    pub(crate) fn decode(version: Version, message: Bytes) -> Result<Self, BadReply> {
+    pub(crate) fn decode(version: Version, message: Segments) -> Result<Self, BadReply> {
         match version {
             Version::One => v1::from_responder(message),
             Version::Two => v2::from_responder(message),
@@ -158,8 +159,8 @@ impl FromResponder {
     /// # Errors
     /// Likewise.
     pub(crate) fn check(self, offered: &Chunks) -> Result<(Returned, Message), BadReply> {
-        let inline = self.payload.len() as u64;
-        let message = Message::from_payload(self.payload);
+        let inline = pieces::length(&self.payload);
+        let message = Message::new(self.payload, []);
         let (chunks, long) = match self.body {
             ReplyBody::Reply { chunks, long } => (chunks, long),
             ReplyBody::Error(error) => return Ok((Returned::Error(error), message)),
@@ -208,7 +209,7 @@ pub(crate) struct FromRequester {
     /// A handle that it offers, any one (RFC 8797, section 4.1).
     pub(crate) handle: Option<u32>,
     /// Empty when the payload is in a position-zero read chunk.
-    pub(crate) payload: Bytes,
+    pub(crate) payload: Segments,
 }
 
 /// A call that is not executed.
@@ -226,7 +227,11 @@ impl FromRequester {
     ///
     /// # Errors
     /// [`BadCall`].
-    pub(crate) fn decode(version: Version, message: Bytes, max_call: u64) -> Result<Self, BadCall> {
+    pub(crate) fn decode(
+        version: Version,
+        message: Segments,
+        max_call: u64,
+    ) -> Result<Self, BadCall> {
         match version {
             Version::One => v1::from_requester(message, max_call),
             Version::Two => v2::from_requester(message, max_call),

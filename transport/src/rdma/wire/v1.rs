@@ -1,14 +1,14 @@
 //! Version 1 (RFC 8166).
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use conveyance::ChunkCounts;
-use onc_rpc::Message;
+use onc_rpc::{Message, Segments};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header, Role, Violation, check_call, check_xid, limits};
 
 use super::{
     Answer, BadCall, BadReply, FromRequester, FromResponder, PeerError, ReplyBody, chunks_len,
-    preferred_handle,
+    pieces, preferred_handle,
 };
 
 pub(super) fn header_len(chunks: &ChunkCounts) -> u64 {
@@ -34,10 +34,10 @@ pub(super) fn encode(
     }
 }
 
-pub(super) fn from_responder(mut message: Bytes) -> Result<FromResponder, BadReply> {
-    let decoded = Header::decode(&message);
+pub(super) fn from_responder(mut payload: Segments) -> Result<FromResponder, BadReply> {
+    let decoded = pieces::decode_header(&payload, Header::decode);
     let (header, at) = decoded.map_err(|error| BadReply::Header(error.to_string()))?;
-    let payload = message.split_off(at);
+    pieces::advance(&mut payload, at);
     let body = match header.body {
         Body::Msg(chunks) => ReplyBody::Reply {
             chunks,
@@ -63,12 +63,16 @@ pub(super) fn check_payload(xid: u32, message: &Message) -> Result<(), BadReply>
     check_xid(xid, message).map_err(|violation| BadReply::Payload(violation.to_string()))
 }
 
-pub(super) fn from_requester(mut message: Bytes, max_call: u64) -> Result<FromRequester, BadCall> {
-    let (header, at) = Header::decode(&message).map_err(|error| BadCall {
+pub(super) fn from_requester(
+    mut payload: Segments,
+    max_call: u64,
+) -> Result<FromRequester, BadCall> {
+    let decoded = pieces::decode_header(&payload, Header::decode);
+    let (header, at) = decoded.map_err(|error| BadCall {
         answer: error.answer(Role::Responder).map(Answer::V1),
         reason: error.to_string(),
     })?;
-    let payload = message.split_off(at);
+    pieces::advance(&mut payload, at);
     let (xid, requested) = (header.xid, header.credits);
     let bad = |violation: Violation| BadCall {
         answer: rpcrdma_v1::Answer::to_violation(&violation, xid, Role::Responder).map(Answer::V1),
@@ -78,15 +82,16 @@ pub(super) fn from_requester(mut message: Bytes, max_call: u64) -> Result<FromRe
         Body::Msg(chunks) | Body::NoMsg(chunks) => preferred_handle(chunks),
         Body::Error(_) => None,
     };
-    let chunks = check_call(header, payload.len() as u64, max_call).map_err(bad)?;
+    let chunks = check_call(header, pieces::length(&payload), max_call).map_err(bad)?;
+    let message = Message::new(payload, []);
     if chunks.payload.is_none() {
-        check_xid(xid, &Message::from_payload(payload.clone())).map_err(bad)?;
+        check_xid(xid, &message).map_err(bad)?;
     }
     Ok(FromRequester {
         xid,
         requested,
         chunks,
         handle,
-        payload,
+        payload: message.into_payload(),
     })
 }

@@ -3,9 +3,9 @@
 //! A connection of this version decodes each header once and shows it to the extensions first; what
 //! is left for the base comes here with its header.
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use conveyance::ChunkCounts;
-use onc_rpc::Message;
+use onc_rpc::{Message, Segments};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::{
     Body, Chunks, Direction, ErrorBody, Header, HeaderError, Role, Side, Violation, check_call,
@@ -14,7 +14,7 @@ use rpcrdma_v2::{
 
 use super::{
     Answer, BadCall, BadReply, FromRequester, FromResponder, PeerError, ReplyBody, chunks_len,
-    preferred_handle,
+    pieces, preferred_handle,
 };
 
 pub(super) fn header_len(chunks: &ChunkCounts) -> u64 {
@@ -41,10 +41,10 @@ pub(super) fn encode(
     }
 }
 
-pub(super) fn from_responder(mut message: Bytes) -> Result<FromResponder, BadReply> {
-    let decoded = Header::decode(&message);
+pub(super) fn from_responder(mut payload: Segments) -> Result<FromResponder, BadReply> {
+    let decoded = pieces::decode_header(&payload, Header::decode);
     let (header, at) = decoded.map_err(|error| BadReply::Header(error.to_string()))?;
-    let payload = message.split_off(at);
+    pieces::advance(&mut payload, at);
     reply(header, payload)
 }
 
@@ -52,7 +52,7 @@ pub(super) fn from_responder(mut message: Bytes) -> Result<FromResponder, BadRep
 ///
 /// # Errors
 /// It is neither a reply nor an error.
-pub(crate) fn reply(header: Header, payload: Bytes) -> Result<FromResponder, BadReply> {
+pub(crate) fn reply(header: Header, payload: Segments) -> Result<FromResponder, BadReply> {
     let body = match header.body {
         Body::Msg(Direction::Reply, chunks) => ReplyBody::Reply {
             chunks,
@@ -77,10 +77,13 @@ pub(crate) fn reply(header: Header, payload: Bytes) -> Result<FromResponder, Bad
     })
 }
 
-pub(super) fn from_requester(mut message: Bytes, max_call: u64) -> Result<FromRequester, BadCall> {
-    let decoded = Header::decode(&message);
+pub(super) fn from_requester(
+    mut payload: Segments,
+    max_call: u64,
+) -> Result<FromRequester, BadCall> {
+    let decoded = pieces::decode_header(&payload, Header::decode);
     let (header, at) = decoded.map_err(|error| bad_header(&error, Side::Server))?;
-    let payload = message.split_off(at);
+    pieces::advance(&mut payload, at);
     call(header, payload, max_call)
 }
 
@@ -98,7 +101,7 @@ pub(crate) fn bad_header(error: &HeaderError, side: Side) -> BadCall {
 /// [`BadCall`].
 pub(crate) fn call(
     header: Header,
-    payload: Bytes,
+    payload: Segments,
     max_call: u64,
 ) -> Result<FromRequester, BadCall> {
     let (xid, requested) = (header.xid, header.credits);
@@ -107,9 +110,9 @@ pub(crate) fn call(
         reason: violation.to_string(),
     };
     let handle = header.chunks().and_then(preferred_handle);
-    let chunks = check_call(header, payload.len() as u64, max_call).map_err(bad)?;
+    let chunks = check_call(header, pieces::length(&payload), max_call).map_err(bad)?;
+    let message = Message::new(payload, []);
     if chunks.payload.is_none() {
-        let message = Message::from_payload(payload.clone());
         check_payload(xid, Direction::Call, &message).map_err(bad)?;
     }
     Ok(FromRequester {
@@ -117,6 +120,6 @@ pub(crate) fn call(
         requested,
         chunks,
         handle,
-        payload,
+        payload: message.into_payload(),
     })
 }

@@ -207,7 +207,7 @@ impl Line {
                 continue;
             };
             let buf = match wr {
-                SendWr::Read { sink, .. } => Some(sink),
+                SendWr::Read { sink, .. } => Some(sink.into()),
                 SendWr::Send { .. } | SendWr::Write { .. } | SendWr::Invalidate { .. } => None,
             };
             let error = WorkError::Flushed;

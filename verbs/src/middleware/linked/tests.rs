@@ -92,7 +92,7 @@ impl World {
     fn receive(&mut self, end: usize, id: u64) {
         let buf = self.pool.alloc(4096).unwrap();
         self.ends[end]
-            .post_receive(self.qps[end], WrId(id), buf)
+            .post_receive(self.qps[end], WrId(id), buf.into())
             .unwrap();
     }
 

@@ -1,0 +1,178 @@
+//! What receives are made of.
+
+use std::sync::Arc;
+
+use onc_rpc::Segments;
+use verbs::{ALIGNMENT, Buf, Pool, PoolExhausted, Scatter};
+
+/// The shortest first segment, bytes: the fixed words of every version's header lie in it.
+const LEAST_FIRST: u32 = 64;
+
+/// A piece of every receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveSegment {
+    /// Bytes.
+    pub len: u32,
+    /// Its first byte is at a multiple of this.
+    pub align: u32,
+    /// Bulk data may be placed into it (rtrext-00, section 4.3: `XMRSFLAG_DDP`).
+    pub ddp: bool,
+}
+
+/// Of which segments every receive is made, in the order in which a message fills them. Cheap to
+/// clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiveStructure {
+    segments: Arc<[ReceiveSegment]>,
+}
+
+/// Why receives cannot be made like that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadStructure {
+    /// There must be a segment.
+    #[error("a receive without segments")]
+    Empty,
+    /// The first segment is too short for a message's fixed words.
+    #[error("a receive's first segment of {0} bytes: {LEAST_FIRST} at least are possible")]
+    First(u32),
+    /// A segment must have bytes.
+    #[error("a segment of a receive without bytes")]
+    EmptySegment,
+    /// Alignments are powers of two, up to a page.
+    #[error("alignment of {0} bytes: powers of two up to {ALIGNMENT} are possible")]
+    Alignment(u32),
+}
+
+impl ReceiveStructure {
+    /// One piece of `len` bytes.
+    #[must_use]
+    pub fn plain(len: usize) -> Self {
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let (align, ddp) = (1, false);
+        Self {
+            segments: Arc::new([ReceiveSegment { len, align, ddp }]),
+        }
+    }
+
+    /// Of these segments.
+    ///
+    /// # Errors
+    /// [`BadStructure`].
+    pub fn new(segments: impl IntoIterator<Item = ReceiveSegment>) -> Result<Self, BadStructure> {
+        let segments: Arc<[ReceiveSegment]> = segments.into_iter().collect();
+        let first = segments.first().ok_or(BadStructure::Empty)?;
+        if first.len < LEAST_FIRST {
+            return Err(BadStructure::First(first.len));
+        }
+        for segment in segments.iter() {
+            if segment.len == 0 {
+                return Err(BadStructure::EmptySegment);
+            }
+            if !segment.align.is_power_of_two() || segment.align as usize > ALIGNMENT {
+                return Err(BadStructure::Alignment(segment.align));
+            }
+        }
+        Ok(Self { segments })
+    }
+
+    /// The segments.
+    #[must_use]
+    pub fn segments(&self) -> &[ReceiveSegment] {
+        &self.segments
+    }
+
+    /// Bytes of the longest message that fits.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.lengths().sum()
+    }
+
+    /// Bytes that a receive takes from the pool.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.lengths().map(Pool::block_size).sum()
+    }
+
+    fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.segments.iter().map(|segment| segment.len as usize)
+    }
+
+    /// Memory for one receive.
+    pub(super) fn alloc(&self, pool: &Pool) -> Result<Scatter, PoolExhausted> {
+        self.alloc_with(pool, &mut Spare::default())
+    }
+
+    /// Memory for one receive, some of which may be lying around. Buffers of a pool begin at
+    /// multiples of the largest possible alignment.
+    pub(super) fn alloc_with(
+        &self,
+        pool: &Pool,
+        spare: &mut Spare,
+    ) -> Result<Scatter, PoolExhausted> {
+        let mut piece = |(index, len)| match spare.take(index, len) {
+            Some(buf) => Ok(buf),
+            None => pool.alloc(len),
+        };
+        let mut lengths = self.lengths().enumerate();
+        let first = piece(lengths.next().unwrap_or_default())?;
+        if self.segments.len() == 1 {
+            return Ok(first.into());
+        }
+        let rest: Vec<Buf> = lengths.map(piece).collect::<Result<_, _>>()?;
+        Ok(Scatter::new(first, rest))
+    }
+
+    /// Makes a used receive whole again. False, and the receive is of no use, when it was not of
+    /// this structure and cannot be, or somebody has a part of it.
+    pub(super) fn restore(&self, pieces: &mut [Buf]) -> bool {
+        pieces.len() == self.segments.len()
+            && pieces.iter_mut().zip(self.lengths()).all(|(piece, len)| {
+                piece.truncate(len);
+                piece.len() == len || piece.regrow(len)
+            })
+    }
+}
+
+/// Pieces of receives that their messages did not reach.
+#[derive(Debug, Default)]
+pub(super) struct Spare {
+    /// With the number of their segment.
+    pieces: Vec<(usize, Buf)>,
+}
+
+impl Spare {
+    /// One for this segment.
+    fn take(&mut self, index: usize, len: usize) -> Option<Buf> {
+        if self.pieces.is_empty() {
+            return None;
+        }
+        let at = self
+            .pieces
+            .iter()
+            .position(|(number, _)| *number == index)?;
+        let (_, mut buf) = self.pieces.swap_remove(at);
+        (buf.len() == len || buf.regrow(len)).then_some(buf)
+    }
+
+    /// None is of use any more.
+    pub(super) fn clear(&mut self) {
+        self.pieces = Vec::new();
+    }
+
+    /// The message in a receive, in the segments' order; pieces that it did not reach stay here, if
+    /// they are to be kept. There always is a first piece.
+    pub(super) fn message(&mut self, receive: Scatter, keep: bool) -> Segments {
+        let (first, rest) = receive.into_parts();
+        let mut message = Segments::new();
+        message.push(first.freeze());
+        for (index, piece) in rest.into_vec().into_iter().enumerate() {
+            if !piece.is_empty() {
+                message.push(piece.freeze());
+            } else if keep {
+                self.pieces.push((index + 1, piece));
+            }
+        }
+        message
+    }
+}
