@@ -118,13 +118,15 @@ impl Frame {
         &self.targets
     }
 
-    /// Bytes that a message can place into this target.
+    /// Bytes that a message can place into this target: all, or none if it is not to reach the
+    /// target's end. Data that goes on in another target fills the one before it, as its receiver
+    /// knows the segment's length and not the sender's limit.
     #[must_use]
     pub fn usable(&self, target: &Target) -> u64 {
-        target
-            .end()
-            .min(self.len)
-            .saturating_sub(u64::from(target.at))
+        match target.end() <= self.len {
+            true => u64::from(target.len),
+            false => 0,
+        }
     }
 
     /// Whether a message can place anything.

@@ -208,8 +208,9 @@ impl Builder<'_> {
                 self.free_from(buffer - (room - take));
                 return Ok(());
             }
-            if take == 0 {
-                let header = self.headers.first.max(self.headers.next);
+            // The first header may leave nothing; if a further one does, none ever will.
+            if take == 0 && self.layout.parts.len() > 1 {
+                let header = self.headers.next;
                 return Err(NoRoom::Header { header, buffer });
             }
         }
