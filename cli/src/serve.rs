@@ -15,6 +15,7 @@ use nfs_binding::fs::{DirectoryFs, MemoryFs};
 use nfs_binding::server::{Export, ExportOptions, ExportSpec, HandleKey, NfsServer};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{Server, ServerOptions, ServerPort, Service, Stop, TcpServer};
+use rpcrdma_sim::Probe;
 use verbs::DeviceError;
 
 use crate::args::ServeArgs;
@@ -169,14 +170,15 @@ fn memory(limit: u64) -> Result<Export, Failure> {
     })
 }
 
-/// NFS over one file system in memory of at most `limit` bytes, for measurements.
+/// NFS over one file system in memory of at most `limit` bytes, for measurements, and calls of any
+/// length beside it.
 ///
 /// # Errors
 /// The system has no random numbers.
 pub(crate) fn memory_service(limit: u64) -> Result<Box<dyn Service>, Failure> {
     let key = HandleKey::random().map_err(Failure::work)?;
     let service = NfsServer::new(vec![memory(limit)?], key).map_err(Failure::work)?;
-    Ok(Box::new(service))
+    Ok(Box::new(Probe::new(service)))
 }
 
 /// The key that file handles are authenticated with. It has to stay the same for handles to

@@ -10,6 +10,10 @@ use serde_json::Value;
 fn compare(args: &[&str]) -> Finished {
     let mut command = rpcrdma();
     command.arg("compare").args(compare_place()).args(args);
+    // Not everything that there is, each time.
+    if !args.contains(&"--via") {
+        command.args(["--via", "tcp,v1,v2"]);
+    }
     Running::start(&mut command).finish()
 }
 
@@ -51,6 +55,8 @@ fn device_work_is_what_rfc_8166_prescribes() {
         "--no-trips",
         "--sizes",
         "1k,64k",
+        "--via",
+        "tcp,v1,v1-inv,v2",
     ]);
     // Call and reply inline: a Send each way and nothing else.
     for (op, size) in [
@@ -79,12 +85,23 @@ fn device_work_is_what_rfc_8166_prescribes() {
     let write = row(&rows, "write", Some(65536), "v1");
     near(write, "rdma_reads", 1.0, 0.1);
     near(write, "rdma_writes", 0.0, 0.05);
-    for row in [read, write] {
+    // Who invalidates it makes no difference to how often that is done.
+    let inv = |op| row(&rows, op, Some(65536), "v1-inv");
+    // Long calls and replies: a position-zero read chunk, and a reply chunk.
+    let call = row(&rows, "long-call", Some(65536), "v1");
+    near(call, "rdma_reads", 1.0, 0.1);
+    near(call, "rdma_writes", 0.0, 0.05);
+    let reply = row(&rows, "readdirplus", Some(65536), "v1");
+    near(reply, "rdma_reads", 0.0, 0.05);
+    near(reply, "rdma_writes", 1.0, 0.1);
+    let both = row(&rows, "long-both", Some(65536), "v1");
+    near(both, "registrations", 2.0, 0.1);
+    for row in [read, write, inv("read"), inv("write"), call, reply] {
         near(row, "registrations", 1.0, 0.1);
         near(row, "invalidations", 1.0, 0.1);
         match compare_device().starts_with("verbs") {
             true => assert!(row["wire_bytes"].is_null(), "{row:#}"),
-            false => assert!(row["wire_bytes"].as_f64().unwrap() > 65536.0),
+            false => assert!(row["wire_bytes"].as_f64().unwrap() > 65000.0),
         }
         assert_eq!(row["device"], compare_device());
     }
@@ -216,9 +233,12 @@ fn rows_tell_their_conditions() {
     assert_eq!(client.is_null(), server.is_null());
     assert!(client.is_null() || client != server, "{v1:#}");
 
-    let other = ["--rate", "1g", "--crc", "on", "--no-pin"];
+    let other = ["--rate", "1g", "--crc", "on", "--no-pin", "--inline", "16k"];
     let other = rows(&[&null[..], &other].concat());
     let v1 = row(&other, "null", None, "v1");
+    assert_eq!(v1["inline_bytes"], 4096);
+    assert_eq!(row(&other, "null", None, "v2")["inline_bytes"], 16384);
+    assert!(row(&other, "null", None, "tcp")["inline_bytes"].is_null());
     assert_eq!(v1["rate_bits_per_s"], 1_000_000_000);
     assert_eq!(v1["crc"].as_bool(), iwarp.then_some(true));
     assert!(v1["processor_requester"].is_null() && v1["processor_responder"].is_null());
@@ -268,4 +288,35 @@ fn the_network_is_told_what_to_delay() {
         near(row, "delay_us", 50_000.0, 0.0);
     }
     compare(&[&args[..], &["--set-delay", "exit 3"]].concat()).fails_with(&["--set-delay", "3"]);
+}
+
+/// What remote invalidation saves is the client's own: an interrupt, and waiting for it. In a
+/// simulation that is exact.
+#[test]
+fn remote_invalidation_saves_an_interrupt() {
+    let mut command = rpcrdma();
+    let args = ["compare", "--device", "sim", "--json", "-"];
+    let args = [&args[..], &["--ops", "read,readdirplus,long-both"]].concat();
+    command
+        .args(args)
+        .args(["--sizes", "64k", "--via", "v1,v1-inv"]);
+    let finished = Running::start(&mut command).finish().ok();
+    let rows: Vec<Value> = serde_json::from_str(&finished.stdout).expect("rows as JSON");
+    assert_eq!(rows.len(), 6, "{rows:#?}");
+    for op in ["read", "readdirplus"] {
+        let (plain, remote) = (
+            row(&rows, op, Some(65536), "v1"),
+            row(&rows, op, Some(65536), "v1-inv"),
+        );
+        assert_eq!(plain["interrupts_requester"], 2.0);
+        assert_eq!(remote["interrupts_requester"], 1.0);
+        assert!(remote["p50_us"].as_f64() < plain["p50_us"].as_f64());
+        assert_eq!(remote["inline_bytes"], 4096);
+    }
+    // One of two handles is invalidated by the server, the other one is still the client's.
+    let both = row(&rows, "long-both", Some(65536), "v1-inv");
+    assert_eq!(
+        (&both["registrations"], &both["round_trips"]),
+        (&2.0.into(), &2.0.into())
+    );
 }

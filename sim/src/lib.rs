@@ -24,6 +24,7 @@ mod world;
 
 pub use measure::{CannotMeasure, Measured, Operation, Setting, measure};
 pub use plan::{Crash, Plan, Victim};
+pub use probe::{Long, Probe};
 pub use report::{Report, Violation};
 pub use sweep::{Summary, run, running, sweep};
 pub use world::simulate;

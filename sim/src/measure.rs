@@ -11,7 +11,7 @@ use nfs_binding::client::{Mount3, Nfs3, RpcClient};
 use nfs_binding::fs::FileSystem;
 use nfs_binding::proto::{
     CreateArgs, CreateHow, Data, DirOp, FileHandle, HandleArgs, MountArgs, MountPath, Name,
-    ReadArgs, SetAttributes, Stable, WriteArgs,
+    ReadArgs, ReaddirplusArgs, SetAttributes, Stable, Verifier, WriteArgs,
 };
 use rpc_transport::rdma::{Choice, RdmaClientOptions, RdmaOptions, RdmaServerOptions, Version};
 use rpc_transport::{Client, ClientOptions, ClientPort};
@@ -20,12 +20,16 @@ use verbs::{Counters, Pool, Time};
 
 use crate::client::{ClientHost, Counted, Desk, Tally, credential};
 use crate::disk::Disk;
+use crate::probe::Long;
 use crate::server::{EXPORT, ServerHost};
 
 const SERVER: NodeId = NodeId(0);
 const CLIENT: NodeId = NodeId(1);
 /// Memory of each device, bytes.
 const MEMORY: usize = 64 << 20;
+/// Least bytes of a directory entry in READDIRPLUS results: one with its attributes and handle takes
+/// more.
+const ENTRY: u32 = 128;
 /// Long enough for whatever an earlier call left to do.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Virtual time that everything together may take.
@@ -42,6 +46,15 @@ pub enum Operation {
     Read(u32),
     /// WRITE of so many bytes, FILE_SYNC.
     Write(u32),
+    /// READDIRPLUS of a directory whose listing fills the so many bytes that are asked for.
+    Readdirplus(u32),
+    /// A call and its reply with so many bytes each that are not DDP-eligible.
+    Long {
+        /// Of the call.
+        call: u32,
+        /// Of the reply.
+        reply: u32,
+    },
 }
 
 /// Where it is measured.
@@ -179,13 +192,17 @@ async fn run(
     let rpc = Counted::new(client, desk.under_way, Rc::new(Tally::default()));
     let nfs = Nfs3::new(rpc.clone());
     let file = prepare(&rpc, &nfs, operation).await?;
+    let long = match operation {
+        Operation::Long { call, reply } => Some(Long::new(call, reply)),
+        _ => None,
+    };
     // Once for what only a first call does, such as finding memory for the first time.
-    make(&nfs, file, operation).await?;
+    make(&nfs, file, operation, long.as_ref()).await?;
     rpc.sleep(PAUSE).await;
     let before = (fabric.counters(CLIENT), fabric.counters(SERVER));
     fabric.set_path(CLIENT, Path::default());
     let start = fabric.now();
-    make(&nfs, file, operation).await?;
+    make(&nfs, file, operation, long.as_ref()).await?;
     let path = fabric.path(CLIENT);
     let latency = fabric.now() - start;
     // What nobody waited for is done then, too.
@@ -223,8 +240,24 @@ async fn prepare(
     let made = nfs.create(&create).await.map_err(failed("CREATE"))?;
     let made = made.map_err(|no| failed("CREATE")(no.status))?.object;
     let file = made.ok_or_else(|| failed("CREATE")("no handle"))?;
-    if let Operation::Read(len) = operation {
-        make(nfs, file, Operation::Write(len)).await?;
+    match operation {
+        Operation::Read(len) => make(nfs, file, Operation::Write(len), None).await?,
+        Operation::Readdirplus(len) => {
+            for number in 0..len / ENTRY + 1 {
+                let name = format!("entry-{number:06}");
+                let create = CreateArgs {
+                    place: DirOp {
+                        dir: root,
+                        name: Name::from(name.as_bytes()),
+                    },
+                    how: CreateHow::Unchecked(SetAttributes::default()),
+                };
+                let made = nfs.create(&create).await.map_err(failed("CREATE"))?;
+                made.map_err(|no| failed("CREATE")(no.status))?;
+            }
+            return Ok(root);
+        }
+        _ => {}
     }
     Ok(file)
 }
@@ -233,6 +266,7 @@ async fn make(
     nfs: &Nfs3<Counted>,
     file: FileHandle,
     operation: Operation,
+    long: Option<&Long>,
 ) -> Result<(), CannotMeasure> {
     let offset = 0;
     match operation {
@@ -253,6 +287,33 @@ async fn make(
             match read.data.0.len() == count as usize {
                 true => Ok(()),
                 false => Err(failed("READ")("fewer bytes than were asked for")),
+            }
+        }
+        Operation::Readdirplus(count) => {
+            let args = ReaddirplusArgs {
+                dir: file,
+                cookie: 0,
+                verifier: Verifier::default(),
+                dir_count: count,
+                max_count: count,
+            };
+            let listed = nfs
+                .readdirplus(&args)
+                .await
+                .map_err(failed("READDIRPLUS"))?;
+            let listed = listed.map_err(|no| failed("READDIRPLUS")(no.status))?;
+            match listed.eof {
+                false => Ok(()),
+                true => Err(failed("READDIRPLUS")("the directory is too small")),
+            }
+        }
+        Operation::Long { .. } => {
+            let long = long.ok_or_else(|| failed("a long call")("it was not made"))?;
+            let reply = nfs.rpc().call(long.call()).await;
+            let reply = reply.map_err(failed("a long call"))?;
+            match long.is_answered(&reply) {
+                true => Ok(()),
+                false => Err(failed("a long call")("a wrong answer")),
             }
         }
         Operation::Write(count) => {

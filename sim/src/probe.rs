@@ -1,8 +1,7 @@
-//! The simulated server's service: NFS, and beside it a program of this simulator's own that is
-//! asked for calls and replies of any length.
+//! A program of this project's own, beside NFS: calls and replies of any length without a
+//! DDP-eligible item, which NFS version 3 hardly has.
 
 use bytes::Bytes;
-use nfs_binding::server::NfsServer;
 use onc_rpc::{AcceptStatus, Encoder, Message};
 use rpc_transport::{Call, Denial, Outcome, Programs, ReplyRoom, Request, Service, ServiceReply};
 
@@ -12,6 +11,7 @@ use crate::pattern;
 const PROGRAM: u32 = 0x2000_5166;
 const VERSION: u32 = 1;
 const ECHO: u32 = 1;
+const LONG: u32 = 2;
 /// Longest part of a call or reply, bytes.
 const MOST: u32 = 1 << 20;
 
@@ -67,21 +67,65 @@ impl Echo {
     }
 }
 
-/// See the module.
-pub(crate) struct Probe {
-    nfs: NfsServer,
+/// A call with `call` bytes that are not DDP-eligible, whose reply has `reply` of them. What they are
+/// is not looked at, so that nothing but their way takes time.
+#[derive(Clone, Debug)]
+pub struct Long {
+    call: Call,
+    reply: u32,
+}
+
+impl Long {
+    /// Of so many bytes.
+    #[must_use]
+    pub fn new(call: u32, reply: u32) -> Self {
+        let mut args = Encoder::new();
+        args.u32(reply).opaque(&vec![0x4c; call as usize]);
+        let call = Call {
+            prog: PROGRAM,
+            vers: VERSION,
+            proc: LONG,
+            args: args.finish(),
+            reply: ReplyRoom {
+                payload: 4 + reply.next_multiple_of(4),
+                items: Default::default(),
+            },
+        };
+        Self { call, reply }
+    }
+
+    /// The call. Its copies share their memory.
+    #[must_use]
+    pub fn call(&self) -> Call {
+        self.call.clone()
+    }
+
+    /// Whether a reply is as long as was asked for.
+    #[must_use]
+    pub fn is_answered(&self, reply: &rpc_transport::Reply) -> bool {
+        let mut results = reply.results();
+        let got = results.opaque(MOST).map(|got| got.len());
+        got == Ok(self.reply as usize) && results.finish().is_ok()
+    }
+}
+
+/// A service with this program beside its own.
+pub struct Probe<S> {
+    service: S,
     programs: Vec<Programs>,
 }
 
-impl Probe {
-    pub(crate) fn new(nfs: NfsServer) -> Self {
-        let mut programs = nfs.programs().to_vec();
+impl<S: Service> Probe<S> {
+    /// Beside `service`.
+    #[must_use]
+    pub fn new(service: S) -> Self {
+        let mut programs = service.programs().to_vec();
         programs.push(Programs {
             prog: PROGRAM,
             low: VERSION,
             high: VERSION,
         });
-        Self { nfs, programs }
+        Self { service, programs }
     }
 }
 
@@ -101,7 +145,18 @@ fn echo(request: &Request) -> ServiceReply {
     Ok(out.finish())
 }
 
-impl Service for Probe {
+fn long(request: &Request) -> ServiceReply {
+    let garbage = |_| Denial::Accepted(AcceptStatus::GarbageArgs);
+    let mut args = request.args();
+    let reply = args.u32().map_err(garbage)?.min(MOST);
+    args.opaque(MOST).map_err(garbage)?;
+    args.finish().map_err(garbage)?;
+    let mut out = Encoder::new();
+    out.opaque(&vec![0x4d; reply as usize]);
+    Ok(out.finish())
+}
+
+impl<S: Service> Service for Probe<S> {
     fn programs(&self) -> &[Programs] {
         &self.programs
     }
@@ -110,12 +165,13 @@ impl Service for Probe {
         match (request.prog, request.proc) {
             (PROGRAM, 0) => Outcome::Done(Ok(Message::default())),
             (PROGRAM, ECHO) => Outcome::Done(echo(&request)),
+            (PROGRAM, LONG) => Outcome::Done(long(&request)),
             (PROGRAM, _) => Outcome::Done(Err(Denial::Accepted(AcceptStatus::ProcUnavail))),
-            _ => self.nfs.call(request),
+            _ => self.service.call(request),
         }
     }
 
     fn remember_reply(&self, prog: u32, vers: u32, proc: u32) -> bool {
-        prog != PROGRAM && self.nfs.remember_reply(prog, vers, proc)
+        prog != PROGRAM && self.service.remember_reply(prog, vers, proc)
     }
 }

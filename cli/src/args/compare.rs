@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use rpc_transport::rdma::{RdmaOptions, Version};
 use verbs::middleware::{Delay, Rate};
 
+use super::conveyance::{Conveyance, Serves};
 use super::units;
 use crate::device::{DeviceName, Policy};
 
@@ -45,6 +45,12 @@ pub(crate) enum OpName {
     Read,
     /// Writing to a file, unstable
     Write,
+    /// A long reply: 64 KiB of a large directory, none of it DDP-eligible
+    Readdirplus,
+    /// A long call: 64 KiB that are not DDP-eligible, to a program of this project's own
+    LongCall,
+    /// The same with a reply as long
+    LongBoth,
     /// Copying a generated tree there and back
     Tree,
 }
@@ -96,13 +102,18 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub(crate) address: IpAddr,
 
+    /// What to carry it over, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "CONVEYANCE,…",
+          default_values_t = Conveyance::value_variants().iter().copied())]
+    pub(crate) via: Vec<Conveyance>,
+
     /// What to measure, separated by commas
     #[arg(
         long,
         value_enum,
         value_delimiter = ',',
         value_name = "OP,…",
-        default_value = "null,getattr,read,write,tree"
+        default_value = "null,getattr,read,write,readdirplus,long-call,long-both,tree"
     )]
     pub(crate) ops: Vec<OpName>,
 
@@ -177,43 +188,11 @@ fn device_or_sim(text: &str) -> Result<DeviceName, String> {
     }
 }
 
-/// What a child process serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Serves {
-    /// Raw TCP exchanges
-    Floor,
-    /// NFS over TCP
-    Tcp,
-    /// NFS over RPC-over-RDMA version 1
-    V1,
-    /// NFS over RPC-over-RDMA version 2
-    V2,
-}
-
-impl Serves {
-    /// The version of RPC-over-RDMA, if it is that.
-    pub(crate) fn version(self) -> Option<Version> {
-        match self {
-            Self::Floor | Self::Tcp => None,
-            Self::V1 => Some(Version::One),
-            Self::V2 => Some(Version::Two),
-        }
-    }
-}
-
-/// Gives receives their size, and messages the same, where that is asked for: in version 2.
-pub(crate) fn set_inline(options: &mut RdmaOptions, version: Version, inline: u32) {
-    if version == Version::Two {
-        options.inline_send = inline;
-        options.inline_receive = inline;
-    }
-}
-
 /// What `compare` starts: serves one thing until standard input ends.
 #[derive(Debug, Args)]
 pub(crate) struct ChildArgs {
     /// What to serve
-    #[arg(value_enum)]
+    #[arg(value_parser = Serves::parse)]
     pub(crate) serves: Serves,
 
     /// Device under RPC-over-RDMA

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod compare;
+mod conveyance;
 mod devices;
 mod files;
 mod ping;
@@ -10,7 +11,8 @@ pub(crate) mod units;
 
 use clap::{Parser, Subcommand};
 
-pub(crate) use compare::{ChildArgs, CompareArgs, Crc, OpName, Serves, set_inline};
+pub(crate) use compare::{ChildArgs, CompareArgs, Crc, OpName};
+pub(crate) use conveyance::{Conveyance, Serves};
 pub(crate) use devices::DevicesArgs;
 pub(crate) use files::{
     CatArgs, ExportsArgs, GetArgs, LsArgs, MkdirArgs, MountArgs, PutArgs, RmArgs, StatArgs,

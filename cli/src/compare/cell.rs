@@ -86,9 +86,9 @@ fn repetitions(count: u32, took: Duration, time: Duration) -> u32 {
 /// The way that an operation's data takes.
 fn stream_kind(op: Op) -> Option<(Kind, u32)> {
     match op {
-        Op::Null | Op::Getattr => None,
-        Op::Read(size) => Some((Kind::FromServer, size)),
-        Op::Write(size) => Some((Kind::ToServer, size)),
+        Op::Null | Op::Getattr | Op::LongBoth(_) => None,
+        Op::Read(size) | Op::Readdirplus(size) => Some((Kind::FromServer, size)),
+        Op::Write(size) | Op::LongCall(size) => Some((Kind::ToServer, size)),
     }
 }
 
@@ -236,7 +236,7 @@ fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
     Row {
         op: cell.op.name(),
         size: cell.op.size().map(u64::from),
-        conveyance: rig.conveyance,
+        conveyance: rig.conveyance.name(),
         device: rig.device.clone(),
         mode: cell.mode,
         delay_us: cell.delay.as_secs_f64() * 1e6,

@@ -30,7 +30,7 @@ pub(crate) fn plans(setting: &Setting<'_>, ops: &[Op]) -> Result<Vec<String>, Fa
                 Some(plan) => plan,
                 None => format!("call: {call} B, reply: {reply} B, in records"),
             };
-            lines.push(format!("{op}, {}: {plan}", rig.conveyance));
+            lines.push(format!("{op}, {}: {plan}", rig.conveyance.name()));
         }
     }
     Ok(lines)

@@ -36,7 +36,7 @@ use cell::Cell;
 use floor::Floor;
 pub(crate) use latency::Latency;
 use network::Network;
-pub(crate) use op::{Op, Target};
+pub(crate) use op::{LONG, Op, Target};
 use rig::Budget;
 use rows::{Mode, Row};
 pub(crate) use server_process::run as serve_child;
@@ -95,7 +95,7 @@ fn simulate(args: &CompareArgs, ops: &[Op], json: Option<Json>) -> Result<(), Fa
 /// How everything is measured that is not said otherwise. This process gets its processor here.
 fn setting<'a>(
     args: &'a CompareArgs,
-    ops: &[Op],
+    ops: &'a [Op],
     network: Option<&'a Network>,
 ) -> Result<Setting<'a>, Failure> {
     let pair = if args.no_pin { None } else { processor::pair() };
@@ -114,7 +114,7 @@ fn setting<'a>(
             None => args.delay.0,
         },
         network,
-        largest: ops.iter().filter_map(|op| op.size()).max().unwrap_or(1),
+        ops,
         processors: pair,
     })
 }
@@ -138,6 +138,9 @@ fn ops(args: &CompareArgs) -> Result<Vec<Op>, Failure> {
             OpName::Getattr => ops.push(Op::Getattr),
             OpName::Read => ops.extend(sizes.iter().copied().map(Op::Read)),
             OpName::Write => ops.extend(sizes.iter().copied().map(Op::Write)),
+            OpName::Readdirplus => ops.push(Op::Readdirplus(LONG)),
+            OpName::LongCall => ops.push(Op::LongCall(LONG)),
+            OpName::LongBoth => ops.push(Op::LongBoth(LONG)),
             OpName::Tree => {}
         }
     }

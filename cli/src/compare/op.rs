@@ -3,9 +3,13 @@
 use std::fmt;
 
 use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
 use nfs_binding::client::Nfs3;
-use nfs_binding::proto::{FileHandle, HandleArgs, ReadArgs, SetAttributes, Stable, WriteArgs};
+use nfs_binding::proto::{
+    FileHandle, HandleArgs, ReadArgs, ReaddirplusArgs, SetAttributes, Stable, Verifier, WriteArgs,
+};
 use rpc_transport::Client;
+use rpcrdma_sim::Long;
 
 use crate::args::units::show_size;
 use crate::failure::{Context, Failure};
@@ -13,6 +17,17 @@ use crate::transport::Mounted;
 
 /// The file's name.
 const NAME: &[u8] = b"measured";
+/// The directory's name.
+const FOLDER: &[u8] = b"listed";
+/// Bytes of long calls and replies.
+pub(crate) const LONG: u32 = 64 << 10;
+/// Least bytes of a directory entry in READDIRPLUS results: one with its attributes and handle takes
+/// more.
+const ENTRY: u32 = 128;
+/// Files made at the same time.
+const MAKING: usize = 32;
+/// A word: the shortest reply that says anything.
+const SHORT: u32 = 4;
 
 /// One kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +40,12 @@ pub(crate) enum Op {
     Read(u32),
     /// WRITE, unstable, of so many bytes to the start of a file.
     Write(u32),
+    /// READDIRPLUS of a directory with more than so many bytes to list.
+    Readdirplus(u32),
+    /// A call of so many bytes that are not DDP-eligible.
+    LongCall(u32),
+    /// The same with a reply as long.
+    LongBoth(u32),
 }
 
 impl Op {
@@ -35,14 +56,21 @@ impl Op {
             Self::Getattr => "getattr",
             Self::Read(_) => "read",
             Self::Write(_) => "write",
+            Self::Readdirplus(_) => "readdirplus",
+            Self::LongCall(_) => "long-call",
+            Self::LongBoth(_) => "long-both",
         }
     }
 
-    /// Bytes of file data that it moves.
+    /// Bytes that it moves: of file data, of a listing, of what a long call or reply has.
     pub(crate) fn size(self) -> Option<u32> {
         match self {
             Self::Null | Self::Getattr => None,
-            Self::Read(size) | Self::Write(size) => Some(size),
+            Self::Read(size)
+            | Self::Write(size)
+            | Self::Readdirplus(size)
+            | Self::LongCall(size)
+            | Self::LongBoth(size) => Some(size),
         }
     }
 }
@@ -56,12 +84,16 @@ impl fmt::Display for Op {
     }
 }
 
-/// A file on a server to perform operations on.
+/// A file on a server, and what else operations are performed on.
 pub(crate) struct Target {
     nfs: Nfs3<Client>,
     /// None: only NULL can be performed.
     file: Option<FileHandle>,
     data: Bytes,
+    /// For READDIRPLUS.
+    folder: Option<FileHandle>,
+    /// Long calls, made once: encoding them is no part of carrying them.
+    long: Vec<(Op, Long)>,
 }
 
 impl Target {
@@ -71,14 +103,21 @@ impl Target {
             nfs: Nfs3::new(client),
             file,
             data,
+            folder: None,
+            long: Vec::new(),
         }
     }
 
-    /// Makes a file of `size` bytes in the root of an export.
+    /// Makes what `ops` need in the root of an export.
     ///
     /// # Errors
     /// The server refuses, or does not keep what is written.
-    pub(crate) async fn create(mounted: &Mounted, size: u32) -> Result<Self, Failure> {
+    pub(crate) async fn create(mounted: &Mounted, ops: &[Op]) -> Result<Self, Failure> {
+        let moved = ops.iter().filter_map(|op| match op {
+            Op::Read(size) | Op::Write(size) => Some(*size),
+            _ => None,
+        });
+        let size = moved.max().unwrap_or(1);
         let attributes = SetAttributes {
             mode: Some(0o644),
             ..SetAttributes::default()
@@ -88,9 +127,17 @@ impl Target {
         let file = creating.await.map_err(Failure::work)?.handle;
         // Not all zeroes, so that no layer can make less of it than of other data.
         let data: Vec<u8> = (0..size).map(|n| (n ^ n >> 8) as u8).collect();
-        let target = Self::new(mounted.reached.client.clone(), Some(file), data.into());
+        let mut target = Self::new(mounted.reached.client.clone(), Some(file), data.into());
         target.perform(Op::Write(size)).await?;
         target.check().await?;
+        for &op in ops {
+            match op {
+                Op::Readdirplus(size) => target.folder = Some(folder(mounted, size).await?),
+                Op::LongCall(len) => target.long.push((op, Long::new(len, SHORT))),
+                Op::LongBoth(len) => target.long.push((op, Long::new(len, len))),
+                Op::Null | Op::Getattr | Op::Read(_) | Op::Write(_) => {}
+            }
+        }
         Ok(target)
     }
 
@@ -154,8 +201,51 @@ impl Target {
                 let written = result.map_err(|failed| refused("WRITE", failed.status))?;
                 whole("WRITE", u64::from(written.count), count)
             }
+            Op::Readdirplus(size) => {
+                let dir = self.folder;
+                let args = ReaddirplusArgs {
+                    dir: dir.ok_or_else(|| Failure::work("no directory to list"))?,
+                    cookie: 0,
+                    verifier: Verifier::default(),
+                    dir_count: size,
+                    max_count: size,
+                };
+                let result = self.nfs.readdirplus(&args).await.context("READDIRPLUS")?;
+                let listed = result.map_err(|failed| refused("READDIRPLUS", failed.status))?;
+                match listed.eof {
+                    false => Ok(()),
+                    true => Err(Failure::work("READDIRPLUS: the directory is too small")),
+                }
+            }
+            Op::LongCall(_) | Op::LongBoth(_) => {
+                let long = self.long.iter().find(|(made, _)| *made == op);
+                let (_, long) = long.ok_or_else(|| Failure::work("no long call was made"))?;
+                let reply = self.nfs.rpc().call(long.call()).await.context(op.name())?;
+                match long.is_answered(&reply) {
+                    true => Ok(()),
+                    false => Err(Failure::Work(format!("{}: a wrong answer", op.name()))),
+                }
+            }
         }
     }
+}
+
+/// A directory with more to list than `size` bytes.
+async fn folder(mounted: &Mounted, size: u32) -> Result<FileHandle, Failure> {
+    let mount = &mounted.mount;
+    let attributes = SetAttributes::default();
+    let making = mount.mkdir(mount.root(), FOLDER, attributes, FOLDER);
+    let folder = making.await.map_err(Failure::work)?.handle;
+    let files = stream::iter(0..size / ENTRY + 1).map(|number| async move {
+        let name = format!("entry-{number:06}").into_bytes();
+        let made = mount.create(folder, &name, SetAttributes::default(), &name[..]);
+        made.await.map(drop)
+    });
+    let mut made = files.buffer_unordered(MAKING);
+    while let Some(result) = made.next().await {
+        result.map_err(Failure::work)?;
+    }
+    Ok(folder)
 }
 
 fn refused(what: &str, status: nfs_binding::proto::Status) -> Failure {

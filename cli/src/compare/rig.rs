@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use crate::args::Serves;
+use crate::args::Conveyance;
 use crate::compare::child::ChildProcess;
 use crate::compare::latency::Latency;
 use crate::compare::op::{Op, Target};
@@ -43,8 +43,8 @@ impl Budget {
 
 /// A conveyance under measurement.
 pub(crate) struct Rig {
-    /// `tcp`, `v1` or `v2`.
-    pub(crate) conveyance: &'static str,
+    /// Which.
+    pub(crate) conveyance: Conveyance,
     /// Device, if there is one.
     pub(crate) device: Option<String>,
     /// What it is measured with.
@@ -56,30 +56,25 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// From a server process and its export in use. `largest` is the most bytes that a READ or
-    /// WRITE will move.
+    /// From a server process and its export in use, where what `ops` need is made.
     ///
     /// # Errors
     /// The server refuses.
     pub(crate) fn new(
-        serves: Serves,
+        conveyance: Conveyance,
         name: &DeviceName,
         server: ChildProcess,
         mounted: Mounted,
         conditions: Conditions,
-        largest: u32,
+        ops: &[Op],
     ) -> Result<Self, Failure> {
-        let target = Target::create(&mounted, largest);
+        let target = Target::create(&mounted, ops);
         let target = mounted.reached.runtime.block_on(target)?;
-        let (conveyance, device) = match serves {
-            Serves::V1 => ("v1", Some(name.to_string())),
-            Serves::V2 => ("v2", Some(name.to_string())),
-            Serves::Tcp | Serves::Floor => ("tcp", None),
-        };
+        let rdma = conveyance.version().is_some();
         Ok(Self {
             conveyance,
-            verbs: serves.version().is_some() && matches!(name, DeviceName::Verbs(_)),
-            device,
+            verbs: rdma && matches!(name, DeviceName::Verbs(_)),
+            device: rdma.then(|| name.to_string()),
             conditions,
             mounted,
             target,

@@ -23,6 +23,8 @@ impl Mode {
 /// What a row was made with, beside the mode and the delay.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Conditions {
+    /// Bytes of receives on both sides, and so of the longest message without chunks; null for TCP.
+    pub(crate) inline_bytes: Option<u32>,
     /// The link's rate, bits per second each way; null when none was added.
     pub(crate) rate_bits_per_s: Option<u64>,
     /// Whether iWARP frames carry CRC32c; null where there are no such frames.
@@ -39,11 +41,11 @@ pub(crate) struct Conditions {
 /// Measured costs of one operation. What does not apply is null; nothing is guessed.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// `null`, `getattr`, `read`, `write`, `put-tree`, `get-tree`.
+    /// The operation: see docs/compare.md.
     pub(crate) op: &'static str,
     /// Bytes of data that one operation moves.
     pub(crate) size: Option<u64>,
-    /// `tcp`, `v1` or `v2`.
+    /// How it is carried, as `--via` names it.
     pub(crate) conveyance: &'static str,
     /// The device under the conveyance; null for TCP.
     pub(crate) device: Option<String>,
@@ -118,6 +120,7 @@ pub(crate) mod tests {
             mode: Mode::Blocking,
             delay_us: 0.0,
             conditions: Conditions {
+                inline_bytes: Some(4096),
                 rate_bits_per_s: Some(10_000_000_000),
                 crc: Some(false),
                 registration: Some("per-call"),
@@ -185,6 +188,7 @@ pub(crate) mod tests {
         let json = serde_json::to_value(sample()).unwrap();
         assert_eq!(json["rate_bits_per_s"], 10_000_000_000_u64);
         assert_eq!(json["crc"], false);
+        assert_eq!(json["inline_bytes"], 4096);
         assert_eq!(json["registration"], "per-call");
         assert_eq!(json["processor_requester"], 0);
         assert!(

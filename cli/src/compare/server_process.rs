@@ -13,7 +13,7 @@ use rpc_transport::{Server, ServerOptions, Stop, TcpServer};
 use serde::{Deserialize, Serialize};
 use verbs::Counters;
 
-use crate::args::{ChildArgs, Serves, set_inline};
+use crate::args::{ChildArgs, Serves};
 use crate::compare::floor;
 use crate::compare::processor;
 use crate::compare::usage::Usage;
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
     }
     let any_port = SocketAddr::new(args.listen, 0);
     let what = format_args!("cannot listen on {}", args.listen);
-    if args.serves == Serves::Floor {
+    let Serves::Nfs(conveyance) = args.serves else {
         let listener = TcpListener::bind(any_port).context(what)?;
         let address = listener.local_addr().context("cannot listen")?;
         thread::spawn(|| {
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
         });
         answer(&Listening { address })?;
         return floor::serve(&listener).context("the raw TCP server");
-    }
+    };
 
     let link = LinkOptions {
         delay: args.delay.0,
@@ -101,8 +101,8 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
     };
     let service = serve::memory_service(MEMORY)?;
     let mut server = Server::new(service, options).context("cannot start the server")?;
-    let (address, counters): (SocketAddr, Box<dyn Fn() -> Counters>) = match args.serves {
-        Serves::V1 | Serves::V2 => {
+    let (address, counters): (SocketAddr, Box<dyn Fn() -> Counters>) = match conveyance.version() {
+        Some(version) => {
             let device = link
                 .device(&DeviceChoice {
                     name: args.device.clone(),
@@ -110,11 +110,11 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
                     address: Some(args.listen),
                 })?
                 .device;
-            let mut options = RdmaServerOptions::default();
-            if let Some(version) = args.serves.version() {
-                options.versions = Versions::only(version);
-                set_inline(&mut options.common, version, args.inline);
-            }
+            let mut options = RdmaServerOptions {
+                versions: Versions::only(version),
+                ..RdmaServerOptions::default()
+            };
+            conveyance.configure(&mut options.common, args.inline);
             let mut port = RdmaServer::new(device, options);
             let address = port.listen(any_port).context(what)?;
             let port = Rc::new(RefCell::new(port));
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
                 .context("cannot listen")?;
             (address, Box::new(move || port.borrow().counters()))
         }
-        Serves::Tcp | Serves::Floor => {
+        None => {
             let port = TcpServer::bind(any_port, link.tcp()).context(what)?;
             let address = port.local_addr();
             let port = Rc::new(RefCell::new(port));

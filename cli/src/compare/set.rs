@@ -7,9 +7,10 @@ use std::time::Duration;
 use nfs_binding::client::{MountOptions, NfsUrl, Proto};
 use rpc_transport::rdma::{Choice, RdmaClientOptions};
 
-use crate::args::{CompareArgs, Crc, Serves, set_inline};
+use crate::args::{CompareArgs, Conveyance, Crc, Serves};
 use crate::compare::child::ChildProcess;
 use crate::compare::network::Network;
+use crate::compare::op::Op;
 use crate::compare::rig::Rig;
 use crate::compare::rows::{Conditions, Mode};
 use crate::compare::server_process::Listening;
@@ -30,7 +31,7 @@ pub(crate) const CHILD: &str = "internal-child";
 /// # Errors
 /// It does not start.
 pub(crate) fn floor(setting: &Setting<'_>) -> Result<(ChildProcess, SocketAddr), Failure> {
-    let mut words = vec![CHILD.to_owned(), "floor".to_owned()];
+    let mut words = vec![CHILD.to_owned(), Serves::FLOOR.to_owned()];
     words.push(format!("--listen={}", setting.args.address));
     words.extend(
         setting
@@ -53,8 +54,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) delay: Duration,
     /// What makes the delay, if that is not this program.
     pub(crate) network: Option<&'a Network>,
-    /// Most bytes that a READ or WRITE will move.
-    pub(crate) largest: u32,
+    /// What is performed, and needs to be there.
+    pub(crate) ops: &'a [Op],
     /// The client's processor and the servers'.
     pub(crate) processors: Option<(usize, usize)>,
 }
@@ -79,39 +80,38 @@ pub(crate) fn inline(args: &CompareArgs) -> Result<u32, Failure> {
 /// # Errors
 /// A server does not start, or cannot be reached.
 pub(crate) fn rigs(setting: &Setting<'_>) -> Result<Vec<Rig>, Failure> {
-    [Serves::Tcp, Serves::V1, Serves::V2]
-        .into_iter()
-        .map(|serves| {
-            let rig = rig(setting, serves)?;
-            if setting.mode.is_busy() {
-                // One at a time gets the processors, when its turn comes.
-                rig.pause()?;
-            }
-            Ok(rig)
-        })
-        .collect()
+    let via = setting.args.via.iter();
+    via.map(|&conveyance| {
+        let rig = rig(setting, conveyance)?;
+        if setting.mode.is_busy() {
+            // One at a time gets the processors, when its turn comes.
+            rig.pause()?;
+        }
+        Ok(rig)
+    })
+    .collect()
 }
 
-fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
+fn rig(setting: &Setting<'_>, conveyance: Conveyance) -> Result<Rig, Failure> {
     let &Setting {
         args,
         mode,
         delay,
-        largest,
+        ops,
         processors,
         ..
     } = setting;
-    let (name, proto) = match serves {
-        Serves::V1 => ("v1", Proto::Rdma),
-        Serves::V2 => ("v2", Proto::Rdma),
-        Serves::Tcp | Serves::Floor => ("tcp", Proto::Tcp),
+    let proto = match conveyance.version() {
+        Some(_) => Proto::Rdma,
+        None => Proto::Tcp,
     };
     let inline = inline(args)?;
     let mut rdma = RdmaClientOptions::default();
-    if let Some(version) = serves.version() {
+    if let Some(version) = conveyance.version() {
         rdma.version = Choice::Only(version);
-        set_inline(&mut rdma.common, version, inline);
+        conveyance.configure(&mut rdma.common, inline);
     }
+    let name = conveyance.name();
     let mut words = vec![CHILD.to_owned(), name.to_owned()];
     let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
     option("--device", args.device.to_string());
@@ -154,13 +154,14 @@ fn rig(setting: &Setting<'_>, serves: Serves) -> Result<Rig, Failure> {
         path: EXPORT.to_vec(),
     };
     let mounted = access.mount(&url)?;
-    let framed = serves.version().is_some() && args.device == DeviceName::Iwarp;
+    let framed = conveyance.version().is_some() && args.device == DeviceName::Iwarp;
     let conditions = Conditions {
+        inline_bytes: conveyance.inline(inline),
         rate_bits_per_s: args.rate.map(|rate| rate.0),
         crc: framed.then_some(args.crc.is_on()),
         registration: mounted.reached.registration(),
         processor_requester: processors.map(|(client, _)| client),
         processor_responder: processors.map(|(_, server)| server),
     };
-    Rig::new(serves, &args.device, child, mounted, conditions, largest)
+    Rig::new(conveyance, &args.device, child, mounted, conditions, ops)
 }

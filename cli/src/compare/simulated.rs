@@ -1,20 +1,16 @@
 //! `compare --device sim`: exact counts of what each operation had to wait for, in a simulation.
 
-use rpc_transport::rdma::Version;
 use rpcrdma_sim::{Measured, Operation, Setting, measure};
 use verbs::Counters;
 
 use crate::args::units::show_size;
-use crate::args::{CompareArgs, set_inline};
+use crate::args::{CompareArgs, Conveyance};
 use crate::columns::Table;
 use crate::compare::op::Op;
 use crate::compare::rows::{Conditions, Mode, Row};
 use crate::compare::set::inline;
 use crate::failure::{Context, Failure};
 use crate::output;
-
-/// Versions of RPC-over-RDMA, and their names.
-const VERSIONS: [(Version, &str); 2] = [(Version::One, "v1"), (Version::Two, "v2")];
 
 /// What is simulated: the cost model with what the options say.
 fn setting(args: &CompareArgs) -> Setting {
@@ -34,6 +30,12 @@ fn operation(op: Op) -> Operation {
         Op::Getattr => Operation::Getattr,
         Op::Read(len) => Operation::Read(len),
         Op::Write(len) => Operation::Write(len),
+        Op::Readdirplus(len) => Operation::Readdirplus(len),
+        Op::LongCall(call) => Operation::Long { call, reply: 4 },
+        Op::LongBoth(len) => Operation::Long {
+            call: len,
+            reply: len,
+        },
     }
 }
 
@@ -44,11 +46,14 @@ fn operation(op: Op) -> Operation {
 pub(crate) fn rows(args: &CompareArgs, ops: &[Op]) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     for &op in ops {
-        for (version, via) in VERSIONS {
+        for &via in &args.via {
+            let Some(version) = via.version() else {
+                continue;
+            };
             let mut setting = setting(args);
             setting.version = version;
             for options in [&mut setting.requester, &mut setting.responder] {
-                set_inline(options, version, inline(args)?);
+                via.configure(options, inline(args)?);
             }
             let what = measure(&setting, operation(op)).context(op)?;
             rows.push(row(op, via, &setting, &what));
@@ -57,7 +62,7 @@ pub(crate) fn rows(args: &CompareArgs, ops: &[Op]) -> Result<Vec<Row>, Failure> 
     Ok(rows)
 }
 
-fn row(op: Op, via: &'static str, setting: &Setting, what: &Measured) -> Row {
+fn row(op: Op, via: Conveyance, setting: &Setting, what: &Measured) -> Row {
     let Measured {
         requester,
         responder,
@@ -67,11 +72,12 @@ fn row(op: Op, via: &'static str, setting: &Setting, what: &Measured) -> Row {
     Row {
         op: op.name(),
         size: op.size().map(u64::from),
-        conveyance: via,
+        conveyance: via.name(),
         device: Some("sim".to_owned()),
         mode: Mode::Blocking,
         delay_us: setting.costs.delay.as_secs_f64() * 1e6,
         conditions: Conditions {
+            inline_bytes: Some(setting.requester.inline_send),
             rate_bits_per_s: setting.costs.rate.checked_mul(8),
             ..Conditions::default()
         },
@@ -91,7 +97,7 @@ fn row(op: Op, via: &'static str, setting: &Setting, what: &Measured) -> Row {
         }),
         interrupts_requester: Some(f64::from(what.requester_interrupts)),
         interrupts_responder: Some(f64::from(what.responder_interrupts)),
-        copied_bytes: None,
+        copied_bytes: both(|counters| counters.copied_bytes),
         wire_bytes: both(|counters| counters.wire_bytes_sent),
         floor_p50_us: None,
         floor_spread: None,
@@ -119,7 +125,7 @@ pub(crate) fn print(args: &CompareArgs, rows: &[Row]) -> Result<(), Failure> {
         3,
         [
             "op", "size", "via", "trips", "intr cl", "intr srv", "reg", "inval", "Sends", "Reads",
-            "Writes", "wire B", "time µs",
+            "Writes", "copied B", "wire B", "time µs",
         ],
     );
     for row in rows {
@@ -137,6 +143,7 @@ pub(crate) fn print(args: &CompareArgs, rows: &[Row]) -> Result<(), Failure> {
             count(row.sends),
             count(row.rdma_reads),
             count(row.rdma_writes),
+            count(row.copied_bytes),
             count(row.wire_bytes),
             row.p50_us
                 .map_or_else(String::new, |time| format!("{time:.3}")),

@@ -127,7 +127,7 @@ fn row(
     Row {
         op,
         size: Some(extent.bytes),
-        conveyance: rig.conveyance,
+        conveyance: rig.conveyance.name(),
         device: rig.device.clone(),
         mode,
         delay_us: delay.as_secs_f64() * 1e6,

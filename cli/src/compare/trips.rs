@@ -83,7 +83,10 @@ pub(crate) fn measure(
     rows: &mut [Row],
 ) -> Result<(), Failure> {
     let mut links = Links::new(setting, delay)?;
-    let conveyances: Vec<&str> = links.rigs[0].iter().map(|rig| rig.conveyance).collect();
+    let conveyances: Vec<&str> = links.rigs[0]
+        .iter()
+        .map(|rig| rig.conveyance.name())
+        .collect();
     let asked = setting.args.count;
     let calls = links.calls;
     let fewest = asked.unwrap_or(COUNT).min(COUNT).div_ceil(TURN);

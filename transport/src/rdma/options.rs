@@ -57,6 +57,10 @@ pub struct RdmaOptions {
 }
 
 impl RdmaOptions {
+    /// What [`RdmaOptions::inline_send`] and [`RdmaOptions::inline_receive`] are when nothing else is
+    /// asked for.
+    pub const DEFAULT_INLINE: u32 = DEFAULT_INLINE;
+
     /// What to tell the peer (RFC 8797).
     pub(crate) fn private_data(&self) -> Option<PrivateData> {
         let data = PrivateData::new(
