@@ -28,12 +28,14 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod cost;
 mod explain;
 mod limits;
 mod reply;
 mod shape;
 
 pub use call::{CallError, CallItem, CallPayload, CallPlan, plan_call};
+pub use cost::{CostModel, Effort};
 pub use limits::{ChunkCounts, Limits};
 pub use reply::{Offer, Offers, ReplyError, ReplyItem, ReplyPayload, ReplyPlan, plan_reply};
 pub use shape::{Item, ReplyNeed, Shape, Unplaced};

@@ -91,7 +91,7 @@ impl End {
                     self.awaited.push((Calls::Next, vec![self.next_xid]));
                 }
                 Action::LimitsChanged => {}
-                Action::Conveyed(_) => panic!("nothing is conveyed"),
+                Action::Conveyed { .. } => panic!("nothing is conveyed"),
             }
         }
     }

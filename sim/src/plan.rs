@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use rpc_transport::Retry;
-use rpc_transport::rdma::{Choice, RdmaOptions, Version, Versions};
+use rpc_transport::rdma::{Choice, RdmaClientOptions, RdmaOptions, Version, Versions};
 use verbs::Attributes;
 use verbs::sim::{Costs, Faults, Random, attributes};
 
@@ -196,7 +196,7 @@ fn options(random: &mut Random, server: bool) -> RdmaOptions {
         max_message: (4 << 20) + (64 << 10),
         max_segment: random.pick(&[512, 4096, 1 << 30]),
         max_receive_size: LONGEST_RECEIVE,
-        extensions: Vec::new(),
+        ..RdmaClientOptions::default().common
     }
 }
 

@@ -140,6 +140,9 @@ impl Sim {
         while let Some(action) = self.requester.next_action() {
             match action {
                 RequesterAction::Register { id, region } => self.registering.push((id, region)),
+                RequesterAction::Reserve { .. } | RequesterAction::Release { .. } => {
+                    panic!("nobody conveys")
+                }
                 RequesterAction::Send { gather } => self.sent(gather),
                 RequesterAction::Invalidate { id, stag } => self.invalidating.push((id, stag)),
                 RequesterAction::Reclaim { id, stag } => {

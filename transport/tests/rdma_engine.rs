@@ -615,7 +615,9 @@ fn a_cancelled_call_is_fenced_off_and_its_reply_dropped() {
 /// the connection.
 #[test]
 fn memory_of_a_cancelled_call_cannot_be_written() {
-    let (_, mut pair) = Pair::fake();
+    let (mut client, server) = options();
+    client.common.remote_invalidation = false;
+    let (_, mut pair) = Pair::fake_with(client, server, attributes());
     let conn = pair.connect();
     pair.submit(conn, message(1, 0, &[]), &room(0, &[8000]));
     pair.until(|pair| !pair.held.is_empty());
@@ -634,6 +636,30 @@ fn memory_of_a_cancelled_call_cannot_be_written() {
         (pair.client_pool.in_use(), pair.server_pool.in_use()),
         (0, 0)
     );
+}
+
+/// A responder that may invalidate handles will do it to a cancelled call's, too: they are there
+/// until it has, and the connection lives on.
+#[test]
+fn handles_of_a_cancelled_call_are_there_until_its_reply() {
+    let (_, mut pair) = Pair::fake();
+    let conn = pair.connect();
+    pair.submit(conn, message(1, 0, &[]), &room(0, &[8000]));
+    pair.until(|pair| !pair.held.is_empty());
+    pair.client.cancel(conn, 1);
+    pair.settle();
+    let before = pair.client_pool.in_use();
+    let (at, token, _) = pair.held.remove(0);
+    pair.server
+        .reply(at, token, Some(message(1, 0, &[data(1, 8000)])), Time::ZERO);
+    pair.until(|pair| {
+        let counters = pair.client.requester_counters(conn);
+        counters.is_some_and(|counters| counters.cancelled_replies == 1)
+    });
+    pair.settle();
+    assert!(pair.down.is_empty() && pair.server_down.is_empty());
+    assert!(pair.ended.is_empty(), "nobody is told");
+    assert!(pair.client_pool.in_use() < before, "its memory is back");
 }
 
 #[test]

@@ -115,6 +115,9 @@ impl Alone {
                     };
                     self.requester.registered(id, Ok(segment));
                 }
+                RequesterAction::Reserve { .. } | RequesterAction::Release { .. } => {
+                    panic!("nobody conveys")
+                }
                 RequesterAction::Send { gather } => self.sent.push(gather.concat().into()),
                 RequesterAction::Invalidate { id, stag } => {
                     self.invalidated.push(stag);

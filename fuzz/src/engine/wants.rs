@@ -25,6 +25,9 @@ impl Run {
     pub(super) fn requester_wants(&mut self, action: RequesterAction) {
         match action {
             RequesterAction::Register { id, region } => self.registering.push((id, region)),
+            RequesterAction::Reserve { .. } | RequesterAction::Release { .. } => {
+                unreachable!("nobody conveys")
+            }
             RequesterAction::Send { gather } => self.sent(&gather),
             RequesterAction::Invalidate { id, stag } => self.invalidating.push((id, stag)),
             RequesterAction::Reclaim { id, stag } => {

@@ -144,6 +144,13 @@ impl RdmaClient {
         self.options.common.credits.min(most).max(1)
     }
 
+    /// Receives that can be posted beyond those for credits, for replies in several transmissions.
+    fn spare_receives(&self) -> u32 {
+        let receives = u32::try_from(self.device.attributes().max_recv_wr).unwrap_or(u32::MAX);
+        let spare = receives.saturating_sub(self.credits() + BEYOND_CREDITS);
+        self.options.common.spare_receives.min(spare)
+    }
+
     /// What receives are made of at the beginning.
     fn receives(&self) -> ReceiveStructure {
         let two = self.options.version.allows(Version::Two);
@@ -278,6 +285,7 @@ impl RdmaClient {
             options: common.clone(),
             max_segment: max_segment(&*self.device, common.max_segment),
             receives: self.receives(),
+            spare_receives: self.spare_receives(),
             peer: PrivateData::find(private_data),
         };
         tracing::debug!(qp = qp.0, peer = ?setup.peer, "connected");
@@ -353,7 +361,7 @@ impl RdmaClient {
         let (conn, qp) = (connection.id, connection.link.qp());
         connection.link.flush(device);
         converse(device, connection);
-        while let Some(action) = connection.talk.requester.next_action() {
+        while let Some(action) = next_action(device, connection) {
             match action {
                 RequesterAction::Register { id, region } => {
                     let result = match device.register(qp, region) {
@@ -365,8 +373,13 @@ impl RdmaClient {
                     };
                     connection.talk.requester.registered(id, result);
                 }
+                RequesterAction::Reserve { id, receives } => {
+                    let done = connection.link.reserve(device, receives);
+                    connection.talk.requester.reserved(id, done);
+                }
+                RequesterAction::Release { receives } => connection.link.release(receives),
                 RequesterAction::Send { gather } => {
-                    let replies = connection.talk.requester.in_flight();
+                    let replies = connection.talk.requester.expected();
                     debug_assert!(
                         connection.link.can_receive(replies),
                         "every reply finds a receive"
@@ -394,8 +407,6 @@ impl RdmaClient {
                 }
             }
         }
-        // What has been answered meanwhile may let the conversation go on.
-        converse(device, connection);
         if connection.talk.requester.starved() || connection.link.wants_retry() {
             self.retry_at.get_or_insert(self.now + RETRY);
         }
@@ -421,6 +432,16 @@ impl RdmaClient {
             self.run(at);
         }
     }
+}
+
+/// The next thing to do. When there is none, the conversation may go on with what has been answered
+/// meanwhile, and answers what the requester asks.
+fn next_action(device: &mut dyn Device, connection: &mut Connection) -> Option<RequesterAction> {
+    let next = connection.talk.requester.next_action();
+    next.or_else(|| {
+        converse(device, connection);
+        connection.talk.requester.next_action()
+    })
 }
 
 /// Takes back memory that the peer cannot reach any more. If that fails, only closing the

@@ -75,6 +75,8 @@ pub(crate) struct Link<T> {
     spare: Spare,
     /// Used receives that wait to be replaced.
     owed: u32,
+    /// So many more are posted than anybody needs.
+    surplus: u32,
     /// The device took no receive: the connection is ending.
     ending: bool,
     /// Bytes copied here.
@@ -99,6 +101,7 @@ impl<T> Link<T> {
             replacing: false,
             spare: Spare::default(),
             owed: 0,
+            surplus: 0,
             ending: false,
             copied: 0,
         }
@@ -341,6 +344,10 @@ impl<T> Link<T> {
     pub(crate) fn received(&mut self, device: &mut dyn Device, receive: Scatter) -> Segments {
         let structure = self.used();
         let keep = structure.is_none();
+        if self.surplus > 0 {
+            self.surplus -= 1;
+            return self.spare.message(receive, keep);
+        }
         if self.owed < PUT_OFF {
             self.owed += 1;
             return self.spare.message(receive, keep);
@@ -380,6 +387,24 @@ impl<T> Link<T> {
         };
         let first = pieces.remove(0);
         self.post_receive(device, Scatter::new(first, pieces), other);
+    }
+
+    /// Makes sure of so many receives beyond those that somebody needs already. False: there is no
+    /// memory for them.
+    pub(crate) fn reserve(&mut self, device: &mut dyn Device, count: u32) -> bool {
+        let before = self.receives;
+        let there = self.surplus.min(count);
+        self.surplus -= there;
+        let done = self.post_receives(device, count - there).is_ok();
+        if !done {
+            self.release(there + self.receives.saturating_sub(before));
+        }
+        done
+    }
+
+    /// So many receives are needed no longer: as many are not replaced when they are used.
+    pub(crate) fn release(&mut self, count: u32) {
+        self.surplus += count;
     }
 
     /// Replaces every receive, as it is used, by one of another structure.

@@ -19,9 +19,12 @@ mod server;
 mod wire;
 
 pub use client::RdmaClient;
+pub use conversation::Considered;
 pub use options::{MakeExtension, RdmaClientOptions, RdmaOptions, RdmaServerOptions};
 pub use receives::{BadStructure, ReceiveSegment, ReceiveStructure};
-pub use requester::{RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters};
+pub use requester::{
+    RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters, ReservationId,
+};
 pub use responder::{ReadId, Responder, ResponderAction, ResponderConfig, ResponderCounters};
 pub use rpcrdma_ext_xchar::NotChanged;
 pub use rpcrdma_negotiation::{Choice, Decision, Features, Reason, Verdict, Version, Versions};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use conveyance::CostModel;
 use rpcrdma_negotiation::{Choice, Versions};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
@@ -21,6 +22,8 @@ const DEFAULT_MAX_MESSAGE: u32 = (4 << 20) + (64 << 10);
 const DEFAULT_MAX_SEGMENT: u32 = 1 << 30;
 /// What a peer may have receives made longer to.
 const DEFAULT_MAX_RECEIVE: u32 = 32 << 10;
+/// For several replies of a mebibyte at a time, in receives of 64 KiB.
+const DEFAULT_SPARE_RECEIVES: u32 = 256;
 /// How long a server is waited for that says nothing to version 2.
 const DEFAULT_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -51,6 +54,11 @@ pub struct RdmaOptions {
     pub max_segment: u32,
     /// Version 2: bytes that receives may be made longer to when the peer asks.
     pub max_receive_size: u32,
+    /// Version 2, client: receives to post at most beyond those for credits, for replies that come
+    /// in several transmissions.
+    pub spare_receives: u32,
+    /// What everything costs, as far as it is known: ways to convey a message are chosen by it.
+    pub costs: CostModel,
     /// Version 2: extensions, beside the exchange of transport characteristics, which is always
     /// there.
     pub extensions: Vec<MakeExtension>,
@@ -110,6 +118,8 @@ impl Default for RdmaClientOptions {
                 max_message: DEFAULT_MAX_MESSAGE,
                 max_segment: DEFAULT_MAX_SEGMENT,
                 max_receive_size: DEFAULT_MAX_RECEIVE,
+                spare_receives: DEFAULT_SPARE_RECEIVES,
+                costs: CostModel::default(),
                 extensions: Vec::new(),
             },
             connect_timeout: Duration::from_secs(10),
@@ -148,6 +158,8 @@ impl Default for RdmaServerOptions {
                 max_message: DEFAULT_MAX_MESSAGE,
                 max_segment: DEFAULT_MAX_SEGMENT,
                 max_receive_size: DEFAULT_MAX_RECEIVE,
+                spare_receives: DEFAULT_SPARE_RECEIVES,
+                costs: CostModel::default(),
                 extensions: Vec::new(),
             },
             max_connections: 1024,

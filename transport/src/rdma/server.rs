@@ -212,6 +212,7 @@ impl RdmaServer {
             options: common.clone(),
             max_segment: max_segment(&*self.device, common.max_segment),
             receives: common.receives(versions.contains(Version::Two)),
+            spare_receives: 0,
             peer: PrivateData::find(&request.private_data),
         };
         // Until the first message shows that it is another version.
@@ -310,7 +311,7 @@ impl RdmaServer {
         connection.link.flush(device);
         converse(device, connection);
         while connection.closed.is_none()
-            && let Some(action) = connection.talk.responder.next_action()
+            && let Some(action) = next_action(device, connection)
         {
             match action {
                 ResponderAction::Read {
@@ -382,6 +383,16 @@ impl RdmaServer {
             }
         }
     }
+}
+
+/// The next thing to do. When there is none, the conversation may go on, and answers what the responder
+/// asks.
+fn next_action(device: &mut dyn Device, connection: &mut Connection) -> Option<ResponderAction> {
+    let next = connection.talk.responder.next_action();
+    next.or_else(|| {
+        converse(device, connection);
+        connection.talk.responder.next_action()
+    })
 }
 
 /// Does what the conversation wants done. Nothing in version 1.

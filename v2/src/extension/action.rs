@@ -24,7 +24,12 @@ pub enum Action {
     /// The limits may have changed: plan what waits again.
     LimitsChanged,
     /// An extension received an RPC message, or word of one.
-    Conveyed(Conveyed),
+    Conveyed {
+        /// The number by which [`super::Extensions::conveyor`] finds it.
+        by: usize,
+        /// What it received.
+        conveyed: Box<Conveyed>,
+    },
 }
 
 /// Some of the calls that this side sends.
@@ -167,6 +172,9 @@ impl<'a> Outbox<'a> {
 
     /// Hands over an RPC message that arrived in operations, or word of one.
     pub fn conveyed(&mut self, conveyed: Conveyed) {
-        self.shared.actions.push_back(Action::Conveyed(conveyed));
+        let by = self.extension;
+        let conveyed = Box::new(conveyed);
+        let action = Action::Conveyed { by, conveyed };
+        self.shared.actions.push_back(action);
     }
 }

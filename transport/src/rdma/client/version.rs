@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use conveyance::{ReplyNeed, Shape};
 use onc_rpc::Segments;
 use rpcrdma_ext_xchar::NotChanged;
 use rpcrdma_negotiation::{Decision, Features, Reason, Verdict, Version};
@@ -9,7 +10,7 @@ use verbs::{Device, Time};
 
 use super::{Connection, RdmaClient};
 use crate::poll_loop::earlier;
-use crate::rdma::conversation::Wanted;
+use crate::rdma::conversation::{Considered, Wanted};
 use crate::{ClientEvent, ConnId, Down};
 
 impl RdmaClient {
@@ -29,6 +30,17 @@ impl RdmaClient {
     #[must_use]
     pub fn features(&self, conn: ConnId) -> Option<Features> {
         self.connections[self.find(conn)?].talk.features()
+    }
+
+    /// All ways in which a call of this shape, with a reply of up to `need`, could go over a
+    /// connection at present, the base's own first, and which one it is that would be taken.
+    /// Nothing once the connection is gone or before its version is known.
+    #[must_use]
+    pub fn considered(&mut self, conn: ConnId, shape: &Shape, need: &ReplyNeed) -> Vec<Considered> {
+        match self.find(conn) {
+            Some(at) => self.connections[at].talk.considered(shape, need),
+            None => Vec::new(),
+        }
     }
 
     /// Makes the receives of a connection longer, as they are used, and lets the server know when

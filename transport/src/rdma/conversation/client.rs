@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use conveyance::CostModel;
 use onc_rpc::Segments;
 use rpcrdma_ext_xchar::{Characteristic, Exchange, NotChanged, ReceiveBufferSize};
 use rpcrdma_negotiation::{
@@ -25,7 +26,7 @@ pub(crate) struct ClientConversation {
     version: Option<Version>,
     setup: Option<Setup>,
     /// Version 2, while it is asked for or spoken.
-    second: Option<Box<Extended>>,
+    pub(super) second: Option<Box<Extended>>,
 }
 
 impl ClientConversation {
@@ -76,6 +77,11 @@ impl ClientConversation {
     pub(crate) fn features(&self) -> Option<Features> {
         let setup = self.setup.as_ref()?;
         Some(setup.features(self.version?, self.second.as_deref()))
+    }
+
+    /// What everything costs, once the connection is made.
+    pub(super) fn costs(&self) -> Option<CostModel> {
+        Some(self.setup.as_ref()?.options.costs)
     }
 
     /// When to ask whether patience has [expired](ClientConversation::expired).
@@ -156,11 +162,20 @@ impl ClientConversation {
             return;
         };
         self.version = Some(version);
-        let limits = match (version, &self.second) {
-            (Version::Two, Some(second)) => second.limits(),
+        let limits = match (version, &mut self.second) {
+            (Version::Two, Some(second)) => {
+                let invalidation = setup.options.remote_invalidation;
+                self.requester.invalidation_agreed(invalidation);
+                if second.extensions.conveyors().next().is_some() {
+                    self.requester.convey(setup.spare_receives);
+                }
+                second.limits()
+            }
             _ => {
                 self.second = None;
                 let agreed = Agreed::new(setup.options.private_data(), setup.peer);
+                self.requester
+                    .invalidation_agreed(agreed.remote_invalidation);
                 setup.limits(version, agreed.call_inline, agreed.reply_inline)
             }
         };

@@ -6,6 +6,7 @@
 //! and what is left for the base goes on with its header.
 
 mod client;
+mod convey;
 mod server;
 
 use std::collections::VecDeque;
@@ -21,6 +22,7 @@ use rpcrdma_v2::limits::FIRST_MESSAGE_MAX;
 use rpcrdma_v2::{Body, Direction, Header, Side};
 
 pub(crate) use self::client::ClientConversation;
+pub use self::convey::Considered;
 pub(crate) use self::server::ServerConversation;
 use super::wire::{self, Answer, BadCall, pieces};
 use super::{RdmaOptions, ReceiveStructure, Requester, Responder};
@@ -38,6 +40,8 @@ pub(crate) struct Setup {
     pub(crate) max_segment: u64,
     /// What the receives are made of that are posted at the beginning.
     pub(crate) receives: ReceiveStructure,
+    /// Receives that can be posted for replies in several transmissions.
+    pub(crate) spare_receives: u32,
     /// What the peer said in private data.
     pub(crate) peer: Option<PrivateData>,
 }
@@ -225,6 +229,7 @@ impl Extended {
     /// base does next: an end's characteristics are the first that it sends.
     fn next(&mut self, mut part: Part<'_>) -> Option<Wanted> {
         loop {
+            self.convey(&mut part);
             if let Part::Requester(requester) = &mut part {
                 while let Some(calls) = requester.next_answered() {
                     self.extensions.replies_arrived(calls);
@@ -253,9 +258,7 @@ impl Extended {
                     (Part::Responder(_), Calls::Next) => {}
                 },
                 Action::LimitsChanged => self.apply(&mut part),
-                Action::Conveyed(message) => {
-                    tracing::error!(?message, "an extension conveys, and is not asked to");
-                }
+                Action::Conveyed { by, conveyed } => self.conveyed(by, *conveyed, &mut part),
             }
         }
     }

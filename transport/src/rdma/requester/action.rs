@@ -12,6 +12,12 @@ pub struct RegId {
     pub(super) index: usize,
 }
 
+/// Receives for the reply to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReservationId {
+    pub(super) call: usize,
+}
+
 /// What the requester's driver must do, in the order given.
 #[derive(Debug)]
 pub enum RequesterAction {
@@ -22,7 +28,20 @@ pub enum RequesterAction {
         /// The memory.
         region: Region,
     },
-    /// Send this message.
+    /// Post so many receives beyond those that there are;
+    /// [`Requester::reserved`](super::Requester::reserved) answers.
+    Reserve {
+        /// For the answer.
+        id: ReservationId,
+        /// How many.
+        receives: u32,
+    },
+    /// So many receives, of those that were posted further, need not be replaced when they are used.
+    Release {
+        /// How many.
+        receives: u32,
+    },
+    /// Send this message. Those of a group stand one after the other, and nothing may come between.
     Send {
         /// Header and payload.
         gather: Segments,

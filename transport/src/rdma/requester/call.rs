@@ -1,88 +1,19 @@
 //! One call of a requester: its memory, and how far it has come.
 
 use bytes::{Bytes, BytesMut};
-use conveyance::{CallItem, CallPayload, CallPlan, ReplyNeed};
+use conveyance::{CallPayload, ReplyNeed};
 use onc_rpc::{BulkItem, Message, Position, Segments};
-use rpcrdma_chunks::{Chunks, ReadSegment, Segment, WriteChunk};
+use rpcrdma_chunks::{Chunks, ReadSegment, WriteChunk};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::Direction;
+use rpcrdma_v2::extension::Written;
 use smallvec::SmallVec;
-use verbs::{Pool, PoolExhausted, Region, RemoteSegment, Stag};
+use verbs::{Region, Stag};
 
 use super::super::{memory, wire};
+use super::prepared::{ByExtension, Prepared};
+use super::registration::{Registration, Role};
 use crate::CallError;
-
-/// What registered memory is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    /// A segment of the read chunk at this position; 0 for the position-zero read chunk.
-    Read(u32),
-    /// A segment of this write chunk.
-    Write(usize),
-    /// A segment of the reply chunk.
-    Reply,
-}
-
-/// How far a registration has come.
-#[derive(Debug)]
-enum State {
-    Registering,
-    /// The peer can reach it.
-    Valid,
-    /// Being invalidated here, or invalidated by the peer and being reclaimed.
-    Leaving,
-    /// The peer cannot reach it, and the memory is here (or, if it is of no use, let go of).
-    Gone(Option<Region>),
-}
-
-/// A registration of a call's.
-#[derive(Debug)]
-pub(super) struct Registration {
-    role: Role,
-    segment: Segment,
-    state: State,
-}
-
-impl Registration {
-    fn new(role: Role) -> Self {
-        let segment = Segment {
-            handle: 0,
-            length: 0,
-            offset: 0,
-        };
-        Self {
-            role,
-            segment,
-            state: State::Registering,
-        }
-    }
-
-    pub(super) fn valid(&mut self, registered: RemoteSegment) {
-        self.segment = Segment {
-            handle: registered.stag.0,
-            length: registered.length,
-            offset: registered.offset,
-        };
-        self.state = State::Valid;
-    }
-
-    pub(super) fn leaving(&mut self) {
-        self.state = State::Leaving;
-    }
-
-    pub(super) fn gone(&mut self, region: Option<Region>) {
-        self.state = State::Gone(region);
-    }
-
-    pub(super) fn is_gone(&self) -> bool {
-        matches!(self.state, State::Gone(_))
-    }
-
-    /// Its handle, while the peer can reach it.
-    pub(super) fn stag(&self) -> Option<Stag> {
-        matches!(self.state, State::Valid).then_some(Stag(self.segment.handle))
-    }
-}
 
 /// How a call ended.
 #[derive(Debug)]
@@ -95,6 +26,8 @@ pub(super) enum Ended {
         /// Bytes of payload in the reply chunk.
         long: Option<u64>,
     },
+    /// A reply in operations, and what was written to each write chunk.
+    Conveyed(Message, SmallVec<[Option<Written>; 1]>),
     Failed(CallError),
     /// Nobody waits for it.
     Dropped,
@@ -103,11 +36,21 @@ pub(super) enum Ended {
 }
 
 /// A call that has not been looked at yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) xid: u32,
     pub(super) message: Message,
     pub(super) need: ReplyNeed,
+    /// Extensions are not to be asked for ways to convey it: one did not work.
+    pub(super) barred: bool,
+}
+
+impl Waiting {
+    /// The same, to go without extensions.
+    pub(super) fn barred(self) -> Self {
+        let barred = true;
+        Self { barred, ..self }
+    }
 }
 
 /// A call whose memory is being registered.
@@ -116,8 +59,10 @@ pub(super) struct Registering {
     /// How the payload travels, and the payload itself if it is inline.
     payload: CallPayload,
     gather: Segments,
-    /// Registrations that have no answer yet.
+    /// Registrations, and receives, that have no answer yet.
     pub(super) left: usize,
+    /// There are no receives for its reply.
+    pub(super) unreserved: bool,
     /// Why one of them failed.
     pub(super) failed: Option<String>,
     /// Bytes of its Send.
@@ -145,24 +90,10 @@ pub(super) struct Outstanding {
     pub(super) phase: Phase,
     pub(super) registrations: Vec<Registration>,
     pub(super) cancelled: bool,
-}
-
-/// A call as planned, with its memory.
-pub(super) struct Prepared {
-    payload: CallPayload,
-    gather: Segments,
-    regions: Vec<(Role, Region)>,
-    send_len: u64,
-    source: Option<Box<Waiting>>,
-}
-
-impl Prepared {
-    /// Keeps the call as it was if it is not going to be sent at once.
-    pub(super) fn keep(&mut self, source: Waiting) {
-        if !self.regions.is_empty() {
-            self.source = Some(Box::new(source));
-        }
-    }
+    /// It goes in operations of an extension.
+    pub(super) by_extension: Option<Box<ByExtension>>,
+    /// It went in operations before, and more errors for those may come.
+    pub(super) barred: bool,
 }
 
 impl Registering {
@@ -172,66 +103,23 @@ impl Registering {
     }
 }
 
-/// Takes apart a message as planned, and takes memory for its results.
-pub(super) fn prepare(
-    message: &Message,
-    plan: &CallPlan,
-    max_segment: u64,
-    pool: &Pool,
-    copied: &mut u64,
-) -> Result<Prepared, PoolExhausted> {
-    let mut regions: Vec<(Role, Region)> = Vec::new();
-    let mut read = |position: u32, bytes: &Bytes| {
-        for slice in memory::slices(bytes, max_segment) {
-            regions.push((Role::Read(position), Region::RemoteRead(slice)));
-        }
-    };
-    let mut gather = message.gather(|index| plan.items[index].1 == CallItem::InPayload);
-    if plan.payload == CallPayload::PositionZero {
-        read(0, &memory::flatten(&gather, pool, copied)?);
-        gather.clear();
-    }
-    for ((item, how), bulk) in plan.items.iter().zip(message.items()) {
-        if *how == CallItem::ReadChunk {
-            read(item.position, &bulk.data);
-        }
-    }
-    let mut write = |role: Role, len: u64| -> Result<(), PoolExhausted> {
-        let buf = pool.alloc(usize::try_from(len).unwrap_or(usize::MAX))?;
-        for piece in memory::cut(buf, max_segment) {
-            regions.push((role, Region::RemoteWrite(piece)));
-        }
-        Ok(())
-    };
-    for (chunk, &len) in plan.write_chunks.iter().enumerate() {
-        write(Role::Write(chunk), len)?;
-    }
-    if let Some(len) = plan.reply_chunk {
-        write(Role::Reply, len)?;
-    }
-    Ok(Prepared {
-        payload: plan.payload,
-        gather,
-        regions,
-        send_len: plan.send_len(),
-        source: None,
-    })
-}
-
 impl Outstanding {
     /// The call, and the memory to register for it.
     pub(super) fn new(xid: u32, prepared: Prepared) -> (Self, Vec<(Role, Region)>) {
         let roles = prepared.regions.iter();
         let registrations: Vec<_> = roles.map(|(role, _)| Registration::new(*role)).collect();
+        let by_extension = prepared.by_extension;
+        let receives = by_extension.as_ref().map_or(0, |how| how.receives);
         let registering = Registering {
             payload: prepared.payload,
             gather: prepared.gather,
-            left: registrations.len(),
+            left: registrations.len() + usize::from(receives > 0),
+            unreserved: false,
             failed: None,
             send_len: prepared.send_len,
             source: prepared.source,
         };
-        let phase = match registrations.is_empty() {
+        let phase = match registering.left == 0 {
             true => Phase::Ready(registering),
             false => Phase::Registering(registering),
         };
@@ -240,8 +128,28 @@ impl Outstanding {
             phase,
             registrations,
             cancelled: false,
+            by_extension,
+            barred: prepared.barred,
         };
         (call, prepared.regions)
+    }
+
+    /// The call as it was, of one that goes in operations of an extension.
+    pub(super) fn source(&self) -> Option<Waiting> {
+        let how = self.by_extension.as_ref()?;
+        Some(how.source.clone())
+    }
+
+    /// Credits that it takes.
+    pub(super) fn transmissions(&self) -> u32 {
+        self.by_extension
+            .as_ref()
+            .map_or(1, |how| how.transmissions)
+    }
+
+    /// Messages that its reply may come in.
+    pub(super) fn replies(&self) -> u32 {
+        1 + self.by_extension.as_ref().map_or(0, |how| how.receives)
     }
 
     /// The registration with this handle, if the peer could reach it so far.
@@ -283,7 +191,7 @@ impl Outstanding {
     }
 
     /// The chunk lists: registrations are in the order in which they are listed.
-    fn offered(&self) -> Chunks {
+    pub(super) fn offered(&self) -> Chunks {
         let mut chunks = Chunks::default();
         for registration in &self.registrations {
             let segment = registration.segment;
@@ -311,6 +219,9 @@ impl Outstanding {
         let (message, writes, long) = match ended {
             Ended::Dropped | Ended::Again(_) => return None,
             Ended::Failed(error) => return Some(Err(error)),
+            Ended::Conveyed(message, writes) => {
+                return Some(Ok(self.with_written(message, &writes, copied)));
+            }
             Ended::Reply {
                 message,
                 writes,
@@ -337,20 +248,44 @@ impl Outstanding {
         })
     }
 
+    /// A reply in operations, with the items that were written beside it.
+    fn with_written(
+        &mut self,
+        message: Message,
+        writes: &[Option<Written>],
+        copied: &mut u64,
+    ) -> Message {
+        if writes.iter().all(Option::is_none) {
+            return message;
+        }
+        let mut items = message.items().to_vec();
+        for (chunk, written) in writes.iter().enumerate() {
+            if let Some(Written { position, len }) = *written {
+                items.push(BulkItem {
+                    position: Position::At(position),
+                    data: self.placed(Role::Write(chunk), len, copied),
+                });
+            }
+        }
+        items.sort_by_key(|item| match item.position {
+            Position::At(position) => position,
+            Position::InOrder => u32::MAX,
+        });
+        Message::new(message.payload().clone(), items)
+    }
+
+    /// Bytes of the memory for this.
+    pub(super) fn room(&self, role: Role) -> u64 {
+        let pieces = self.registrations.iter();
+        let pieces = pieces.filter(|registration| registration.role == role);
+        pieces.map(|piece| u64::from(piece.segment.length)).sum()
+    }
+
     /// The `len` bytes that the responder wrote to a chunk.
     fn placed(&mut self, role: Role, len: u64, copied: &mut u64) -> Bytes {
-        let pieces = self.registrations.iter_mut().filter_map(|registration| {
-            if registration.role != role {
-                return None;
-            }
-            match &mut registration.state {
-                State::Gone(region) => match region.take() {
-                    Some(Region::RemoteWrite(buf)) => Some(buf),
-                    _ => None,
-                },
-                _ => None,
-            }
-        });
+        let pieces = self.registrations.iter_mut();
+        let pieces = pieces.filter(|registration| registration.role == role);
+        let pieces = pieces.filter_map(Registration::take_written);
         memory::join(pieces, len, copied)
     }
 }

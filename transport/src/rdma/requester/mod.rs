@@ -6,27 +6,33 @@
 //! memory that the responder can still reach, and nothing stays registered after its call.
 
 mod action;
+mod admit;
 mod awaited;
 mod call;
+mod convey;
+mod memory;
+mod outcome;
+mod prepared;
+mod registration;
 
 use std::collections::VecDeque;
 
-use bytes::{Bytes, BytesMut};
-use conveyance::{Limits, ReplyNeed, Shape, plan_call};
-use onc_rpc::{Message, Segments};
-use rpcrdma_chunks::{RequesterCredits, ReturnedChunks};
+use bytes::BytesMut;
+use conveyance::{Limits, ReplyNeed};
+use onc_rpc::Message;
+use rpcrdma_chunks::RequesterCredits;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::extension::Calls;
 use slab::Slab;
-use verbs::{Region, RemoteSegment, Stag};
 
-pub use self::action::{RegId, RequesterAction, RequesterConfig, RequesterCounters};
+pub use self::action::{RegId, RequesterAction, RequesterConfig, RequesterCounters, ReservationId};
 use self::awaited::Awaited;
-use self::call::{Ended, Outstanding, Phase, Prepared, Registration, Waiting, prepare};
-use super::wire::{BadReply, FromResponder, PeerError, Returned};
+use self::call::{Ended, Outstanding, Phase, Waiting};
+use self::convey::Conveying;
+pub(crate) use self::convey::{Asked, Chosen, Notice};
+use crate::ReplyRoom;
 use crate::id_map::IdMap;
 use crate::options::HEADER_ROOM;
-use crate::{CallError, ReplyRoom};
 
 /// XID, message type, reply status, an empty verifier, accept status (RFC 5531, section 9).
 const REPLY_HEADER: u64 = 24;
@@ -50,14 +56,20 @@ pub struct Requester {
     waiting: VecDeque<Waiting>,
     /// Registered and not sent yet.
     ready: VecDeque<usize>,
-    /// Calls whose registration is under way.
-    registering: u32,
+    /// Credits set aside for calls that are planned and not sent.
+    preparing: u32,
+    /// Messages that replies to the calls that were sent may come in.
+    expected: u32,
     /// The pool had no memory for the first waiting call.
     starved: bool,
     /// Calls whose answers somebody wants to know of.
     awaited: Awaited,
     /// See [`Requester::version_refused`].
     version_refused: Option<(u32, u32)>,
+    /// The responder may invalidate handles.
+    may_be_invalidated: bool,
+    /// What it does with extensions that convey messages, where there are any.
+    conveying: Option<Box<Conveying>>,
     /// Room for the headers of further calls.
     headers: BytesMut,
     actions: VecDeque<RequesterAction>,
@@ -78,10 +90,13 @@ impl Requester {
             cancelled: Vec::new(),
             waiting: VecDeque::new(),
             ready: VecDeque::new(),
-            registering: 0,
+            preparing: 0,
+            expected: 0,
             starved: false,
             awaited: Awaited::default(),
             version_refused: None,
+            may_be_invalidated: false,
+            conveying: None,
             headers: BytesMut::with_capacity(HEADER_ROOM),
             actions: VecDeque::new(),
             counters: RequesterCounters::default(),
@@ -100,6 +115,7 @@ impl Requester {
     /// the business of who changed the limits: see [`Requester::await_replies`].
     pub fn limits_changed(&mut self, limits: Limits) {
         self.limits = Some(limits);
+        self.ask_again();
         let mut outgrown = Vec::new();
         for (key, call) in &mut self.calls {
             if let Phase::Ready(ready) = &mut call.phase
@@ -109,10 +125,16 @@ impl Requester {
             }
         }
         for (key, source) in outgrown {
-            self.ready.retain(|&ready| ready != key);
-            self.end(key, Ended::Again(source));
+            self.unready(key, Ended::Again(source));
         }
         self.pump();
+    }
+
+    /// Whether the responder may invalidate a handle of a call with its reply (RFC 8797, section
+    /// 4.1; xcharext-02, section 3.2). If so, a call that is cancelled keeps its registrations
+    /// until its reply comes: a device ends the connection over a handle that is none any more.
+    pub fn invalidation_agreed(&mut self, agreed: bool) {
+        self.may_be_invalidated = agreed;
     }
 
     /// Has [`Requester::next_answered`] say when these calls are answered.
@@ -156,10 +178,17 @@ impl Requester {
         self.credits.in_flight()
     }
 
+    /// Messages that may arrive for calls that were sent: replies, in as many transmissions as room
+    /// was made for.
+    #[must_use]
+    pub fn expected(&self) -> u32 {
+        self.expected
+    }
+
     /// Calls that have not ended, cancelled ones that still hold a credit included.
     #[must_use]
     pub fn unfinished(&self) -> usize {
-        self.calls.len() + self.waiting.len()
+        self.calls.len() + self.waiting.len() + usize::from(self.asks())
     }
 
     /// A call waits for memory, and nothing here will say when there is some: call
@@ -181,7 +210,12 @@ impl Requester {
             payload: (REPLY_HEADER + u64::from(room.payload)).max(SHORTEST_NEED),
             items: room.items.iter().map(|&len| u64::from(len)).collect(),
         };
-        let call = Waiting { xid, message, need };
+        let call = Waiting {
+            xid,
+            message,
+            need,
+            barred: false,
+        };
         match self.limits {
             // Nothing is before it: past the queues.
             Some(limits)
@@ -194,9 +228,13 @@ impl Requester {
         self.pump();
     }
 
-    /// Nobody waits for this call any more. Its memory is fenced off at once; its credit stays
-    /// taken until the reply comes, for the responder still works on it.
+    /// Nobody waits for this call any more. Its memory is fenced off at once, unless the responder
+    /// might do it ([`Requester::invalidation_agreed`]); its credits stay taken until the reply
+    /// comes, for the responder still works on it.
     pub fn cancel(&mut self, xid: u32) {
+        if self.forget_sought(xid) {
+            return self.pump();
+        }
         if let Some(at) = self.waiting.iter().position(|call| call.xid == xid) {
             self.waiting.remove(at);
             return;
@@ -206,119 +244,15 @@ impl Requester {
         };
         match &self.calls[key].phase {
             Phase::Registering(_) => self.calls[key].cancelled = true,
-            Phase::Ready(_) => {
-                self.ready.retain(|&ready| ready != key);
-                self.end(key, Ended::Dropped);
-            }
+            Phase::Ready(_) => self.unready(key, Ended::Dropped),
             Phase::Sent(_) => {
                 self.calls[key].cancelled = true;
                 self.cancelled.push(key);
-                self.invalidate_all(key);
+                if !self.may_be_invalidated {
+                    self.invalidate_all(key);
+                }
             }
             Phase::Ended(_) => self.calls[key].phase = Phase::Ended(Ended::Dropped),
-        }
-        self.pump();
-    }
-
-    /// Answers [`RequesterAction::Register`].
-    pub fn registered(&mut self, id: RegId, result: Result<RemoteSegment, String>) {
-        let Some(call) = self.calls.get_mut(id.call) else {
-            return;
-        };
-        let Phase::Registering(prepared) = &mut call.phase else {
-            return;
-        };
-        match result {
-            Ok(segment) => call.registrations[id.index].valid(segment),
-            Err(reason) => {
-                call.registrations[id.index].gone(None);
-                prepared.failed = Some(reason);
-            }
-        }
-        prepared.left -= 1;
-        if prepared.left > 0 {
-            return;
-        }
-        self.registering -= 1;
-        let inline_send = self.limits.map_or(u64::MAX, |limits| limits.inline_send);
-        let outgrown = prepared.outgrown(inline_send);
-        match (prepared.failed.take(), outgrown) {
-            _ if call.cancelled => self.end(id.call, Ended::Dropped),
-            (Some(reason), _) => self.end(id.call, Ended::Failed(CallError::TooLarge(reason))),
-            (None, Some(source)) => self.end(id.call, Ended::Again(source)),
-            (None, None) => {
-                call.ready();
-                self.ready.push_back(id.call);
-            }
-        }
-        self.pump();
-    }
-
-    /// Answers [`RequesterAction::Invalidate`] and [`RequesterAction::Reclaim`]: the peer can no
-    /// longer reach the memory.
-    pub fn reclaimed(&mut self, id: RegId, region: Region) {
-        let Some(call) = self.calls.get_mut(id.call) else {
-            return;
-        };
-        // Nobody wants what a cancelled call brought: the memory goes back to the pool here.
-        let region = (!call.cancelled).then_some(region);
-        call.registrations[id.index].gone(region);
-        self.settle(id.call);
-        self.pump();
-    }
-
-    /// A message arrived, in one piece. `invalidated` is the handle that its sender invalidated
-    /// with it.
-    pub fn received(&mut self, message: Bytes, invalidated: Option<Stag>) {
-        self.received_in(Segments::from_iter([message]), invalidated);
-    }
-
-    /// A message arrived, in these pieces.
-    pub fn received_in(&mut self, message: Segments, invalidated: Option<Stag>) {
-        self.take(FromResponder::decode(self.version, message), invalidated);
-    }
-
-    /// The same of one whose header was read, or was found to be none.
-    pub(crate) fn take(
-        &mut self,
-        reply: Result<FromResponder, BadReply>,
-        invalidated: Option<Stag>,
-    ) {
-        let reply = match reply {
-            Ok(reply) => reply,
-            Err(error) => {
-                self.invalidated(None, invalidated);
-                return self.discard(&error);
-            }
-        };
-        let xid = reply.xid;
-        let found = self.by_xid.get(&xid).copied();
-        let sent = |key: &usize| matches!(self.calls[*key].phase, Phase::Sent(_));
-        let Some(key) = found.filter(sent).or_else(|| self.cancelled_call(xid)) else {
-            self.invalidated(None, invalidated);
-            self.counters.unknown_xid += 1;
-            tracing::debug!(xid, "reply to no call");
-            return;
-        };
-        self.invalidated(Some(key), invalidated);
-        let granted = reply.granted;
-        let Phase::Sent(offered) = &self.calls[key].phase else {
-            return;
-        };
-        let (returned, message) = match reply.check(offered) {
-            Ok(checked) => checked,
-            Err(error) => return self.discard(&error),
-        };
-        if let Returned::Error(PeerError::Version { low, high }) = returned {
-            self.version_refused = Some((low, high));
-        }
-        self.credits.replied(granted);
-        if self.calls[key].cancelled {
-            self.counters.cancelled_replies += 1;
-            self.cancelled.retain(|&cancelled| cancelled != key);
-            self.end(key, Ended::Dropped);
-        } else {
-            self.end(key, ended(self.version, returned, message));
         }
         self.pump();
     }
@@ -328,100 +262,14 @@ impl Requester {
         self.version_refused
     }
 
-    /// A message that is not to be acted upon (RFC 8166, section 4.5).
-    pub(crate) fn discard(&mut self, why: &dyn std::fmt::Display) {
-        self.counters.discarded += 1;
-        tracing::warn!(%why, "message from the responder discarded");
-    }
-
-    fn cancelled_call(&self, xid: u32) -> Option<usize> {
-        let found = self.cancelled.iter();
-        found.copied().find(|&key| self.calls[key].xid == xid)
-    }
-
-    /// The responder invalidated a handle with a message that is for nobody here.
-    pub(crate) fn taken(&mut self, invalidated: Option<Stag>) {
-        self.invalidated(None, invalidated);
-    }
-
-    /// The responder invalidated a handle. It should be one of the call it replies to (RFC 8797,
-    /// section 4.1); whichever it is, it is invalid now.
-    fn invalidated(&mut self, replied: Option<usize>, stag: Option<Stag>) {
-        let Some(stag) = stag else {
-            return;
-        };
-        let in_reply = replied.and_then(|key| Some((key, self.calls[key].find(stag)?)));
-        let anywhere = || {
-            let mut calls = self.calls.iter();
-            calls.find_map(|(key, call)| Some((key, call.find(stag)?)))
-        };
-        if let Some((call, index)) = in_reply.or_else(anywhere) {
-            self.calls[call].registrations[index].leaving();
-            let id = RegId { call, index };
-            self.actions
-                .push_back(RequesterAction::Reclaim { id, stag });
-        }
-    }
-
-    /// The call's outcome is known: fence off its memory, then tell.
-    fn end(&mut self, key: usize, ended: Ended) {
-        self.awaited.answered(key);
-        if self.calls[key].registrations.is_empty() {
-            return self.tell(key, ended);
-        }
-        self.calls[key].phase = Phase::Ended(ended);
-        self.invalidate_all(key);
-        self.settle(key);
-    }
-
-    fn invalidate_all(&mut self, key: usize) {
-        let registrations = &mut self.calls[key].registrations;
-        for (index, registration) in registrations.iter_mut().enumerate() {
-            if let Some(stag) = registration.stag() {
-                registration.leaving();
-                let id = RegId { call: key, index };
-                self.actions
-                    .push_back(RequesterAction::Invalidate { id, stag });
-            }
-        }
-    }
-
-    /// Tells a call's outcome if it has one and all its memory is back.
-    fn settle(&mut self, key: usize) {
-        let call = &mut self.calls[key];
-        let Phase::Ended(ended) = &mut call.phase else {
-            return;
-        };
-        if call.registrations.iter().all(Registration::is_gone) {
-            let ended = std::mem::replace(ended, Ended::Dropped);
-            self.tell(key, ended);
-        }
-    }
-
-    /// Lets go of a call, and tells its outcome.
-    fn tell(&mut self, key: usize, ended: Ended) {
-        let mut call = self.calls.remove(key);
-        let xid = call.xid;
-        if self.by_xid.get(&xid) == Some(&key) {
-            self.by_xid.remove(&xid);
-        }
-        if let Ended::Again(call) = ended {
-            return self.waiting.push_front(*call);
-        }
-        match call.finish(self.version, ended, &mut self.counters.copied_bytes) {
-            None => {}
-            Some(Ok(message)) => {
-                self.actions
-                    .push_back(RequesterAction::Deliver { xid, message });
-            }
-            Some(Err(error)) => self.actions.push_back(RequesterAction::Fail { xid, error }),
-        }
+    /// Credits that are free, and that no call which is planned will need.
+    fn unclaimed(&self) -> u32 {
+        self.credits.available().saturating_sub(self.preparing)
     }
 
     /// Whether a credit will be left for one more call.
     fn may_prepare(&self) -> bool {
-        let preparing = self.registering + self.ready.len() as u32;
-        !self.starved && self.credits.available() > preparing
+        !self.starved && self.unclaimed() > 0 && !self.asks()
     }
 
     /// Sends what is ready and prepares what waits, in order, as far as credits go.
@@ -431,8 +279,15 @@ impl Requester {
         };
         loop {
             while self.credits.available() > 0
-                && let Some(key) = self.ready.pop_front()
+                && let Some(&key) = self.ready.front()
             {
+                if self.calls[key].by_extension.is_some() {
+                    if self.hold(key) {
+                        return;
+                    }
+                    continue;
+                }
+                self.ready.pop_front();
                 self.send(key);
             }
             if !self.may_prepare() {
@@ -445,92 +300,30 @@ impl Requester {
         }
     }
 
-    /// Plans a call and takes its memory.
-    fn admit(&mut self, call: Waiting, limits: &Limits) {
-        let Waiting { xid, message, need } = call;
-        let mut fail = |reason: String| {
-            let error = CallError::TooLarge(reason);
-            self.actions.push_back(RequesterAction::Fail { xid, error });
-        };
-        let shape = match Shape::of(&message) {
-            Ok(shape) => shape,
-            Err(error) => return fail(error.to_string()),
-        };
-        let plan = match plan_call(&shape, &need, limits) {
-            Ok(plan) => plan,
-            Err(error) => return fail(error.to_string()),
-        };
-        let (max, pool) = (limits.max_segment, &self.config.pool);
-        let copied = &mut self.counters.copied_bytes;
-        let mut prepared = match prepare(&message, &plan, max, pool, copied) {
-            Ok(prepared) => prepared,
-            Err(error) if error.wanted > error.limit => return fail(error.to_string()),
-            Err(error) => {
-                tracing::debug!(xid, %error, "call waits for memory");
-                self.starved = true;
-                return self.waiting.push_front(Waiting { xid, message, need });
-            }
-        };
-        tracing::debug!(xid, %plan, "call");
-        if self.version == Version::Two {
-            prepared.keep(Waiting { xid, message, need });
-        }
-        self.start(xid, prepared);
+    /// A call that was to be sent will not be.
+    fn unready(&mut self, key: usize, ended: Ended) {
+        self.ready.retain(|&ready| ready != key);
+        self.end(key, ended);
     }
 
-    fn start(&mut self, xid: u32, prepared: Prepared) {
-        let (call, regions) = Outstanding::new(xid, prepared);
-        let key = self.calls.insert(call);
-        self.by_xid.insert(xid, key);
-        if regions.is_empty() {
-            // Its credit was looked for before it was taken, and nothing is ready before it.
-            return self.send(key);
-        }
-        self.registering += 1;
-        for (index, (_, region)) in regions.into_iter().enumerate() {
-            let id = RegId { call: key, index };
-            self.actions
-                .push_back(RequesterAction::Register { id, region });
-        }
+    /// A call goes out: it takes its credits.
+    fn go(&mut self, key: usize) {
+        let call = &self.calls[key];
+        let (transmissions, replies) = (call.transmissions(), call.replies());
+        let taken = self.credits.take_group(transmissions);
+        debug_assert!(taken, "a call is sent only with all its credits");
+        self.expected += replies;
+        let most = &mut self.counters.most_in_flight;
+        *most = self.credits.in_flight().max(*most);
+        self.awaited.sent(key);
     }
 
     fn send(&mut self, key: usize) {
-        let taken = self.credits.take();
-        debug_assert!(taken, "a call is sent only with a credit");
-        let most = &mut self.counters.most_in_flight;
-        *most = self.credits.in_flight().max(*most);
+        self.preparing -= 1;
+        self.go(key);
         let (version, requested) = (self.version, self.credits.requested());
-        self.awaited.sent(key);
         if let Some(gather) = self.calls[key].send(version, requested, &mut self.headers) {
             self.actions.push_back(RequesterAction::Send { gather });
         }
     }
-}
-
-/// What a reply means for its call.
-fn ended(version: Version, returned: Returned, message: Message) -> Ended {
-    let error = match returned {
-        Returned::Reply(ReturnedChunks { writes, long }) => {
-            return Ended::Reply {
-                message,
-                writes,
-                long,
-            };
-        }
-        Returned::Error(error) => error,
-    };
-    Ended::Failed(match error {
-        PeerError::Chunk => CallError::Chunk(
-            "the header or a chunk could not be used, or the reply was longer than the room \
-             offered for it"
-                .to_owned(),
-        ),
-        PeerError::Version { low, high } => CallError::Protocol(format!(
-            "the server speaks RPC-over-RDMA versions {low} to {high}, \
-             this call was version {version}"
-        )),
-        PeerError::Option => {
-            CallError::Protocol("the server took a call for an unknown operation".to_owned())
-        }
-    })
 }

@@ -1,6 +1,6 @@
 //! Fetching a call's read chunks.
 
-use onc_rpc::{BulkItem, Message, Position, Segments};
+use onc_rpc::{BulkItem, Message, Position};
 use rpcrdma_chunks::{ReadChunk, Segment};
 use smallvec::SmallVec;
 use verbs::{Buf, Pool, PoolExhausted};
@@ -35,7 +35,8 @@ struct Fetched {
 /// A call's payload and chunks, as far as they are here.
 #[derive(Debug)]
 pub(super) struct Fetch {
-    payload: Segments,
+    /// What came with the call itself.
+    message: Message,
     /// Whether the first chunk is the payload (a Long Call).
     long: bool,
     chunks: SmallVec<[Fetched; 1]>,
@@ -44,13 +45,13 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    pub(super) fn new(payload: Segments, long: Option<ReadChunk>, items: Vec<ReadChunk>) -> Self {
+    pub(super) fn new(message: Message, long: Option<ReadChunk>, items: Vec<ReadChunk>) -> Self {
         let fetched = |chunk: ReadChunk| Fetched {
             chunk,
             pieces: SmallVec::new(),
         };
         Self {
-            payload,
+            message,
             long: long.is_some(),
             chunks: long.into_iter().chain(items).map(fetched).collect(),
             left: 0,
@@ -114,6 +115,9 @@ impl Fetch {
 
     /// The call.
     pub(super) fn finish(self, copied: &mut u64) -> Message {
+        if self.chunks.is_empty() {
+            return self.message;
+        }
         let joined = |fetched: Fetched| BulkItem {
             position: Position::At(fetched.chunk.position),
             data: memory::join(
@@ -122,12 +126,22 @@ impl Fetch {
                 copied,
             ),
         };
-        let mut items = self.chunks.into_iter().map(joined);
-        let long = if self.long { items.next() } else { None };
-        let payload = match long {
-            Some(item) => Segments::from_iter([item.data]),
-            None => self.payload,
-        };
+        let mut fetched = self.chunks.into_iter().map(joined);
+        let long = if self.long { fetched.next() } else { None };
+        let payload = long.map_or_else(
+            || self.message.payload().clone(),
+            |item| SmallVec::from_iter([item.data]),
+        );
+        if self.message.items().is_empty() {
+            return Message::new(payload, fetched);
+        }
+        // Some items came with the call, others were fetched.
+        let mut items = self.message.items().to_vec();
+        items.extend(fetched);
+        items.sort_by_key(|item| match item.position {
+            Position::At(position) => position,
+            Position::InOrder => u32::MAX,
+        });
         Message::new(payload, items)
     }
 }

@@ -5,23 +5,27 @@
 //! nothing waits for the RDMA Writes before the Send that announces them (RFC 8166, section 2.2.2).
 
 mod action;
+mod answer;
+mod convey;
 mod fetch;
 mod place;
+mod work;
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use conveyance::{Limits, Offer, Offers, ReplyError, ReplyPlan, Shape, Unplaced, plan_reply};
+use conveyance::Limits;
 use onc_rpc::{Message, Segments};
-use rpcrdma_chunks::{ResponderCredits, WriteChunk, chunk_len};
+use rpcrdma_chunks::{ResponderCredits, WriteChunk};
 use rpcrdma_negotiation::Version;
-use rpcrdma_v2::Direction;
 use slab::Slab;
 use verbs::{Buf, Stag};
 
 pub use self::action::{ReadId, ResponderAction, ResponderConfig, ResponderCounters};
-use self::fetch::{Fetch, FetchError};
-use super::wire::{self, Answer, BadCall, FromRequester};
+use self::convey::Brought;
+pub(crate) use self::convey::{AskedReply, LaidOut};
+use self::fetch::Fetch;
+use super::wire::{Answer, BadCall, FromRequester};
 use crate::options::HEADER_ROOM;
 
 /// A call that arrived.
@@ -37,6 +41,17 @@ struct InCall {
     fetched: u64,
     /// Nothing once it is delivered.
     fetch: Option<Fetch>,
+    /// It came in operations of an extension.
+    brought: Option<Box<Brought>>,
+}
+
+impl InCall {
+    /// Credits that it took.
+    fn transmissions(&self) -> u32 {
+        self.brought
+            .as_ref()
+            .map_or(1, |brought| brought.transmissions)
+    }
 }
 
 /// A Read that waits for its turn.
@@ -63,6 +78,8 @@ pub struct Responder {
     last_resort: Option<u64>,
     /// Replies that wait for that, oldest first, with their calls.
     held: Vec<(InCall, Message)>,
+    /// Replies for which an extension is to be asked, likewise.
+    asked: VecDeque<(InCall, Message)>,
     reads: VecDeque<QueuedRead>,
     /// Reads started and not done.
     reading: u32,
@@ -85,6 +102,7 @@ impl Responder {
             starved: VecDeque::new(),
             fetched: 0,
             held: Vec::new(),
+            asked: VecDeque::new(),
             reads: VecDeque::new(),
             reading: 0,
             headers: BytesMut::with_capacity(HEADER_ROOM),
@@ -144,7 +162,7 @@ impl Responder {
     /// Calls that arrived and are not answered.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.calls.len() + self.held.len()
+        self.calls.len() + self.held.len() + self.asked.len()
     }
 
     /// A call waits for memory: call [`Responder::retry`] after a while.
@@ -179,49 +197,39 @@ impl Responder {
             Ok(call) => call,
             Err(bad) => return self.refuse(&bad),
         };
-        if let Err(overrun) = self.credits.called(call.requested) {
+        let message = Message::new(call.payload, []);
+        self.admit(
+            InCall {
+                xid: call.xid,
+                generation: 0,
+                writes: call.chunks.writes,
+                reply: call.chunks.reply,
+                handle: call.handle.map(Stag),
+                fetched: 0,
+                fetch: Some(Fetch::new(message, call.chunks.payload, call.chunks.items)),
+                brought: None,
+            },
+            call.requested,
+        );
+    }
+
+    /// A call that asks for so many credits: it is fetched, and then delivered.
+    fn admit(&mut self, mut call: InCall, requested: u32) {
+        let taken = self.credits.called_group(requested, call.transmissions());
+        if let Err(overrun) = taken {
             let reason = overrun.to_string();
             return self.actions.push_back(ResponderAction::Close { reason });
         }
         let most = &mut self.counters.most_outstanding;
         *most = self.credits.outstanding().max(*most);
         self.generation = self.generation.wrapping_add(1);
-        let fetch = Fetch::new(call.payload, call.chunks.payload, call.chunks.items);
-        let may_start = self.starved.is_empty() || fetch.wanted() == 0;
-        let key = self.calls.insert(InCall {
-            xid: call.xid,
-            generation: self.generation,
-            writes: call.chunks.writes,
-            reply: call.chunks.reply,
-            handle: call.handle.map(Stag),
-            fetched: 0,
-            fetch: Some(fetch),
-        });
+        call.generation = self.generation;
+        let wanted = call.fetch.as_ref().map_or(0, Fetch::wanted);
+        let may_start = self.starved.is_empty() || wanted == 0;
+        let key = self.calls.insert(call);
         if !(may_start && self.start(key)) {
             self.starved.push_back(key);
         }
-    }
-
-    /// There may be memory now.
-    pub fn retry(&mut self) {
-        while let Some(&key) = self.starved.front() {
-            if !self.start(key) {
-                return;
-            }
-            self.starved.pop_front();
-        }
-    }
-
-    /// Answers [`ResponderAction::Read`].
-    pub fn read_done(&mut self, id: ReadId, sink: Buf) {
-        self.reading = self.reading.saturating_sub(1);
-        if let Some(call) = self.calls.get_mut(id.call)
-            && let Some(fetch) = &mut call.fetch
-            && fetch.arrived(id.chunk, id.piece, sink)
-        {
-            self.deliver(id.call);
-        }
-        self.start_reads();
     }
 
     /// Answers [`ResponderAction::Deliver`]: with the reply, or with nothing when there is none.
@@ -235,7 +243,7 @@ impl Responder {
         match message {
             Some(message) => self.answer(call, message),
             None => {
-                let _ = self.credits.answered();
+                let _ = self.credits.answered_group(call.transmissions());
             }
         }
         self.retry();
@@ -282,149 +290,4 @@ impl Responder {
             invalidate,
         });
     }
-
-    /// Takes memory for a call's chunks and starts to fetch them. False when it must wait.
-    fn start(&mut self, key: usize) -> bool {
-        let call = &mut self.calls[key];
-        let Some(fetch) = &mut call.fetch else {
-            return true;
-        };
-        let wanted = fetch.wanted();
-        // One call alone is always taken: its length was checked on arrival.
-        if self.fetched > 0 && self.fetched + wanted > self.config.max_fetched {
-            return false;
-        }
-        let reads = match fetch.allocate(&self.config.pool) {
-            Ok(reads) => reads,
-            Err(FetchError::Later) => return false,
-            Err(FetchError::Never(error)) => {
-                let xid = self.remove(key).xid;
-                let credits = self.credits.answered();
-                self.chunk_error(xid, credits, &error);
-                return true;
-            }
-        };
-        call.fetched = wanted;
-        self.fetched += wanted;
-        if reads.is_empty() {
-            self.deliver(key);
-            return true;
-        }
-        for read in reads {
-            let (chunk, piece) = (read.chunk, read.piece);
-            self.reads.push_back(QueuedRead {
-                id: ReadId {
-                    call: key,
-                    chunk,
-                    piece,
-                },
-                sink: read.sink,
-                stag: Stag(read.segment.handle),
-                offset: read.segment.offset,
-            });
-        }
-        self.start_reads();
-        true
-    }
-
-    fn start_reads(&mut self) {
-        while self.reading < self.config.outbound_reads.max(1)
-            && let Some(read) = self.reads.pop_front()
-        {
-            self.reading += 1;
-            self.actions.push_back(ResponderAction::Read {
-                id: read.id,
-                sink: read.sink,
-                stag: read.stag,
-                offset: read.offset,
-            });
-        }
-    }
-
-    /// Everything is here.
-    fn deliver(&mut self, key: usize) {
-        let call = &mut self.calls[key];
-        let Some(fetch) = call.fetch.take() else {
-            return;
-        };
-        let xid = call.xid;
-        let message = fetch.finish(&mut self.counters.copied_bytes);
-        let checked = wire::belongs(self.config.version, xid, Direction::Call, &message);
-        if let Err(error) = checked {
-            self.remove(key);
-            let credits = self.credits.answered();
-            return self.chunk_error(xid, credits, &error);
-        }
-        if let Some(token) = self.token(key) {
-            self.actions
-                .push_back(ResponderAction::Deliver { token, message });
-        }
-    }
-
-    /// Plans a reply and sends it, unless it has to wait.
-    fn answer(&mut self, call: InCall, message: Message) {
-        let planned = match self.plan(&call, &message) {
-            Err(_) if self.last_resort.is_none() => {
-                tracing::debug!(
-                    xid = call.xid,
-                    "reply waits until it is known what may be sent"
-                );
-                return self.held.push((call, message));
-            }
-            planned => planned,
-        };
-        let credits = self.credits.answered();
-        let plan = match planned {
-            Ok(plan) => plan,
-            Err(error) => return self.chunk_error(call.xid, credits, &error),
-        };
-        tracing::debug!(xid = call.xid, %plan, "reply");
-        let placed = match place::place(&plan, &message, &call.writes, call.reply.as_ref()) {
-            Ok(placed) => placed,
-            Err(error) => return self.chunk_error(call.xid, credits, &error),
-        };
-        self.actions.extend(placed.writes);
-        let invalidate = call.handle.filter(|_| self.config.remote_invalidation);
-        let header = wire::encode_reply(
-            self.config.version,
-            &mut self.headers,
-            call.xid,
-            credits,
-            plan.payload,
-            wire::returned_chunks(placed.list, placed.reply),
-        );
-        self.send(header, placed.payload, invalidate);
-    }
-
-    fn plan(&self, call: &InCall, message: &Message) -> Result<ReplyPlan, NoPlan> {
-        let shape = Shape::of(message)?;
-        let offer = |chunk: &WriteChunk| Offer {
-            segments: chunk.len() as u64,
-            capacity: chunk_len(chunk),
-        };
-        let offers = Offers {
-            writes: call.writes.iter().map(offer).collect(),
-            reply: call.reply.as_ref().map(offer),
-        };
-        let limits = &self.config.limits;
-        match (plan_reply(&shape, &offers, limits), self.last_resort) {
-            (Err(_), Some(last)) if last > limits.inline_send => {
-                let longer = Limits {
-                    inline_send: last,
-                    ..*limits
-                };
-                Ok(plan_reply(&shape, &offers, &longer)?)
-            }
-            (planned, _) => Ok(planned?),
-        }
-    }
-}
-
-/// Why a reply cannot be conveyed.
-#[derive(Debug, thiserror::Error)]
-enum NoPlan {
-    #[error(transparent)]
-    Shape(#[from] Unplaced),
-    #[error(transparent)]
-    Plan(#[from] ReplyError),
 }

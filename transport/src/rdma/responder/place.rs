@@ -65,7 +65,7 @@ pub(super) fn place(
 }
 
 /// One RDMA Write for each segment that holds something.
-fn write_all(
+pub(super) fn write_all(
     filled: &[Segment],
     mut gather: Segments,
     writes: &mut SmallVec<[ResponderAction; 2]>,

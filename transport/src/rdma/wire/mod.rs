@@ -154,6 +154,16 @@ impl FromResponder {
         }
     }
 
+    /// Whether it lists no chunks.
+    pub(crate) fn is_plain(&self) -> bool {
+        match &self.body {
+            ReplyBody::Reply { chunks, long } => {
+                !long && chunks.writes.is_empty() && chunks.reply.is_none()
+            }
+            ReplyBody::Error(_) => false,
+        }
+    }
+
     /// Checks it against what its call offered, and gives what it brought and the inline payload.
     ///
     /// # Errors

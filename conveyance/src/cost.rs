@@ -1,0 +1,281 @@
+//! What conveying a call and its reply takes, and what that costs.
+//!
+//! [`Effort`] is counted from plans and lengths; [`CostModel`] puts a time on it. Every choice
+//! between ways of conveying a message is a comparison of two such times: there is no threshold
+//! anywhere else. What a model leaves out is what is the same for all of them.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{CallItem, CallPayload, CallPlan, Limits, ReplyNeed};
+
+/// Bytes of a page, for the cost of registration.
+const PAGE: u64 = 4096;
+
+/// What conveying a call, and the longest reply that it can have, takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Sends, both ways.
+    pub sends: u64,
+    /// RDMA Reads and RDMA Writes.
+    pub explicit: u64,
+    /// Times that the responder waits for RDMA Reads: a round trip each. Reads of one message are
+    /// started together.
+    pub turnarounds: u64,
+    /// Bytes of all of these, both ways.
+    pub bytes: u64,
+    /// Pieces of memory to register.
+    pub registrations: u64,
+    /// Their pages.
+    pub pages: u64,
+    /// Of the registrations, those that the requester must end itself.
+    pub invalidations: u64,
+    /// Bytes of bulk items that arrive within a payload stream: somewhere in a receive, and not where
+    /// their receiver wants them.
+    pub unplaced: u64,
+}
+
+impl Effort {
+    /// A call in `calls` Sends and a reply in `replies` of them, with so many bytes each.
+    #[must_use]
+    pub fn of(calls: (u64, u64), replies: (u64, u64)) -> Self {
+        Self {
+            sends: calls.0 + replies.0,
+            bytes: calls.1 + replies.1,
+            ..Self::default()
+        }
+    }
+
+    /// `len` of its bytes go by memory that the requester registers.
+    fn registered(&mut self, len: u64, limits: &Limits) {
+        let segments = limits.segments(len);
+        self.explicit += segments;
+        self.registrations += segments;
+        self.pages += len.div_ceil(PAGE);
+        self.invalidations += segments;
+    }
+
+    /// `len` bytes are fetched by RDMA Read.
+    pub fn read(&mut self, len: u64, limits: &Limits) {
+        self.registered(len, limits);
+        self.turnarounds = 1;
+    }
+
+    /// Up to `len` bytes are placed by RDMA Write.
+    pub fn write(&mut self, len: u64, limits: &Limits) {
+        self.registered(len, limits);
+    }
+
+    /// The responder ends one of the registrations with its reply.
+    pub fn remotely_invalidated(&mut self) {
+        self.invalidations = self.invalidations.saturating_sub(1);
+    }
+}
+
+impl fmt::Display for Effort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} sends, {} B", self.sends, self.bytes)?;
+        let counts = [
+            (self.explicit, "RDMA operations"),
+            (self.turnarounds, "turn-arounds"),
+            (self.registrations, "registrations"),
+            (self.invalidations, "local invalidations"),
+            (self.unplaced, "B unplaced"),
+        ];
+        for (count, name) in counts.into_iter().filter(|(count, _)| *count > 0) {
+            write!(f, ", {count} {name}")?;
+        }
+        Ok(())
+    }
+}
+
+impl CallPlan {
+    /// Whether it is one plain Send without chunks and without items, for the call and for the
+    /// reply: nothing costs less.
+    #[must_use]
+    pub fn is_plain(&self, need: &ReplyNeed) -> bool {
+        self.payload == CallPayload::Inline
+            && self.items.is_empty()
+            && self.write_chunks.is_empty()
+            && self.reply_chunk.is_none()
+            && need.items.is_empty()
+    }
+
+    /// What it takes. `may_invalidate`: the responder may end one registration with its reply.
+    #[must_use]
+    pub fn effort(&self, need: &ReplyNeed, limits: &Limits, may_invalidate: bool) -> Effort {
+        let mut effort = Effort::of(
+            (1, self.header_len + self.payload_len),
+            (1, self.header_len + need.stream_len()),
+        );
+        if self.payload == CallPayload::PositionZero {
+            effort.read(self.payload_len, limits);
+        }
+        for (item, how) in &self.items {
+            match how {
+                CallItem::InPayload => effort.unplaced += item.len,
+                CallItem::ReadChunk => {
+                    effort.bytes += item.len;
+                    effort.read(item.len, limits);
+                }
+            }
+        }
+        if self.write_chunks.is_empty() {
+            effort.unplaced += need.items.iter().sum::<u64>();
+        }
+        for &len in self.write_chunks.iter().chain(&self.reply_chunk) {
+            effort.write(len, limits);
+        }
+        if may_invalidate {
+            effort.remotely_invalidated();
+        }
+        effort
+    }
+}
+
+/// What everything costs on a connection. The defaults are round figures of the order that 100 Gb/s
+/// adapters and current hosts show, with the delay of a short path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CostModel {
+    /// From the last bit leaving one device to the last bit arriving at the other.
+    pub link_delay: Duration,
+    /// Bytes a second.
+    pub rate: u64,
+    /// Processor and device time of one message or RDMA operation, both ends together.
+    pub per_message: Duration,
+    /// Registering a piece of memory, whatever its length.
+    pub registration: Duration,
+    /// The same, for each page of it.
+    pub registration_page: Duration,
+    /// Ending a registration by the requester itself.
+    pub invalidation: Duration,
+    /// From a completion to the program that waits for it.
+    pub interrupt: Duration,
+    /// Device time between an RDMA Read's arrival and its response.
+    pub read_turnaround: Duration,
+    /// Bytes a second at which a receiver brings what is not placed to where it wants it.
+    pub copy_rate: u64,
+}
+
+impl Default for CostModel {
+    fn default() -> Self {
+        Self {
+            link_delay: Duration::from_micros(5),
+            rate: 12_500_000_000,
+            per_message: Duration::from_nanos(350),
+            registration: Duration::from_nanos(1_000),
+            registration_page: Duration::from_nanos(20),
+            invalidation: Duration::from_nanos(500),
+            interrupt: Duration::from_micros(3),
+            read_turnaround: Duration::from_nanos(500),
+            copy_rate: 10_000_000_000,
+        }
+    }
+}
+
+impl CostModel {
+    /// From handing in the call to having its reply, the server's own work left out.
+    #[must_use]
+    pub fn price(&self, effort: &Effort) -> Duration {
+        let times = |each: Duration, count: u64| each.as_nanos() * u128::from(count);
+        let at = |rate: u64, bytes: u64| {
+            (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate.max(1)))
+        };
+        let mut nanos = times(self.per_message, effort.sends + effort.explicit)
+            + at(self.rate, effort.bytes)
+            + at(self.copy_rate, effort.unplaced)
+            + times(self.registration, effort.registrations)
+            + times(self.registration_page, effort.pages)
+            + times(self.invalidation, effort.invalidations);
+        // There and back, and one interrupt at each end.
+        nanos += 2 * (self.link_delay.as_nanos() + self.interrupt.as_nanos());
+        let turnaround = 2 * self.link_delay + self.read_turnaround + self.interrupt;
+        nanos += times(turnaround, effort.turnarounds);
+        // All are waited for together.
+        nanos += times(self.interrupt, u64::from(effort.invalidations > 0));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ChunkCounts, Item, Shape, plan_call};
+
+    fn limits(max_segment: u64) -> Limits {
+        Limits {
+            inline_send: 4096,
+            inline_receive: 4096,
+            max_segment,
+            max_message: 1 << 22,
+            header_len: |chunks: &ChunkCounts| 28 + 24 * chunks.read_segments,
+        }
+    }
+
+    fn write(len: u64, max_segment: u64, may_invalidate: bool) -> Effort {
+        let (limits, need) = (limits(max_segment), ReplyNeed::new(240, []));
+        let shape = Shape::new(156, [Item { position: 152, len }]);
+        let plan = plan_call(&shape, &need, &limits).unwrap_or_else(|error| panic!("{error}"));
+        assert!(!plan.is_plain(&need), "it has an item");
+        plan.effort(&need, &limits, may_invalidate)
+    }
+
+    #[test]
+    fn a_write_by_read_chunk_is_a_turnaround_and_registrations() {
+        let effort = write(8192, 1 << 30, true);
+        assert_eq!(
+            effort,
+            Effort {
+                sends: 2,
+                explicit: 1,
+                turnarounds: 1,
+                bytes: 52 + 156 + 8192 + 52 + 240,
+                registrations: 1,
+                pages: 2,
+                invalidations: 0,
+                unplaced: 0,
+            }
+        );
+        let pieces = write(8192, 3000, false);
+        assert_eq!((pieces.registrations, pieces.invalidations), (3, 3));
+        assert_eq!((pieces.explicit, pieces.turnarounds), (3, 1));
+        let plain = write(2000, 1 << 30, true);
+        assert_eq!((plain.registrations, plain.turnarounds), (0, 0));
+        assert_eq!(plain.unplaced, 2000);
+    }
+
+    #[test]
+    fn each_parameter_counts_for_what_it_says() {
+        let zero = CostModel {
+            link_delay: Duration::ZERO,
+            rate: u64::MAX,
+            per_message: Duration::ZERO,
+            registration: Duration::ZERO,
+            registration_page: Duration::ZERO,
+            invalidation: Duration::ZERO,
+            interrupt: Duration::ZERO,
+            read_turnaround: Duration::ZERO,
+            copy_rate: u64::MAX,
+        };
+        let effort = write(8192, 3000, false);
+        let us = Duration::from_micros(1);
+        let price = |change: fn(&mut CostModel)| {
+            let mut model = zero;
+            change(&mut model);
+            // A byte takes a nanosecond at most with any rate here.
+            model.price(&effort).as_nanos() / us.as_nanos()
+        };
+        const US: Duration = Duration::from_micros(1);
+        assert_eq!(price(|model| model.link_delay = US), 4);
+        assert_eq!(price(|model| model.per_message = US), 5);
+        assert_eq!(price(|model| model.registration = US), 3);
+        assert_eq!(price(|model| model.registration_page = US), 2);
+        assert_eq!(price(|model| model.invalidation = US), 3);
+        assert_eq!(price(|model| model.interrupt = US), 4);
+        assert_eq!(price(|model| model.read_turnaround = US), 1);
+        assert_eq!(
+            price(|model| model.rate = 1_000_000),
+            u128::from(effort.bytes)
+        );
+    }
+}

@@ -1,0 +1,111 @@
+//! Fetching calls, and delivering them.
+
+use rpcrdma_v2::Direction;
+use verbs::{Buf, Stag};
+
+use super::super::wire;
+use super::fetch::FetchError;
+use super::{QueuedRead, ReadId, Responder, ResponderAction};
+
+impl Responder {
+    /// There may be memory now.
+    pub fn retry(&mut self) {
+        while let Some(&key) = self.starved.front() {
+            if !self.start(key) {
+                return;
+            }
+            self.starved.pop_front();
+        }
+    }
+
+    /// Answers [`ResponderAction::Read`].
+    pub fn read_done(&mut self, id: ReadId, sink: Buf) {
+        self.reading = self.reading.saturating_sub(1);
+        if let Some(call) = self.calls.get_mut(id.call)
+            && let Some(fetch) = &mut call.fetch
+            && fetch.arrived(id.chunk, id.piece, sink)
+        {
+            self.deliver(id.call);
+        }
+        self.start_reads();
+    }
+
+    /// Takes memory for a call's chunks and starts to fetch them. False when it must wait.
+    pub(super) fn start(&mut self, key: usize) -> bool {
+        let call = &mut self.calls[key];
+        let Some(fetch) = &mut call.fetch else {
+            return true;
+        };
+        let wanted = fetch.wanted();
+        // One call alone is always taken: its length was checked on arrival.
+        if self.fetched > 0 && self.fetched + wanted > self.config.max_fetched {
+            return false;
+        }
+        let reads = match fetch.allocate(&self.config.pool) {
+            Ok(reads) => reads,
+            Err(FetchError::Later) => return false,
+            Err(FetchError::Never(error)) => {
+                let call = self.remove(key);
+                let (xid, transmissions) = (call.xid, call.transmissions());
+                let credits = self.credits.answered_group(transmissions);
+                self.chunk_error(xid, credits, &error);
+                return true;
+            }
+        };
+        call.fetched = wanted;
+        self.fetched += wanted;
+        if reads.is_empty() {
+            self.deliver(key);
+            return true;
+        }
+        for read in reads {
+            let (chunk, piece) = (read.chunk, read.piece);
+            self.reads.push_back(QueuedRead {
+                id: ReadId {
+                    call: key,
+                    chunk,
+                    piece,
+                },
+                sink: read.sink,
+                stag: Stag(read.segment.handle),
+                offset: read.segment.offset,
+            });
+        }
+        self.start_reads();
+        true
+    }
+
+    fn start_reads(&mut self) {
+        while self.reading < self.config.outbound_reads.max(1)
+            && let Some(read) = self.reads.pop_front()
+        {
+            self.reading += 1;
+            self.actions.push_back(ResponderAction::Read {
+                id: read.id,
+                sink: read.sink,
+                stag: read.stag,
+                offset: read.offset,
+            });
+        }
+    }
+
+    /// Everything is here.
+    fn deliver(&mut self, key: usize) {
+        let call = &mut self.calls[key];
+        let Some(fetch) = call.fetch.take() else {
+            return;
+        };
+        let xid = call.xid;
+        let message = fetch.finish(&mut self.counters.copied_bytes);
+        let checked = wire::belongs(self.config.version, xid, Direction::Call, &message);
+        if let Err(error) = checked {
+            let transmissions = self.remove(key).transmissions();
+            let credits = self.credits.answered_group(transmissions);
+            return self.chunk_error(xid, credits, &error);
+        }
+        if let Some(token) = self.token(key) {
+            self.actions
+                .push_back(ResponderAction::Deliver { token, message });
+        }
+    }
+}
