@@ -56,7 +56,7 @@ impl Transmit {
         match done {
             Ok(()) => Ok(()),
             Err(Wrong::Refused(refusal)) => {
-                self.abandoned = Some((op.xid, op.direction));
+                self.abandon(op.xid, op.direction);
                 Err(refusal)
             }
             Err(Wrong::Reported(report)) => {
@@ -90,7 +90,7 @@ impl Transmit {
     /// Tells the sender of the message (section 9.5). Of the rest of its group nothing is said.
     fn report(&mut self, report: &Report, out: &mut Outbox<'_>) {
         let TransmissionId { xid, direction, .. } = report.bad;
-        self.abandoned = Some((xid, direction));
+        self.abandon(xid, direction);
         let back = match direction {
             Direction::Call => Direction::Reply,
             Direction::Reply => Direction::Call,
@@ -134,14 +134,14 @@ impl Transmit {
         payload: u32,
         out: &mut Outbox<'_>,
     ) -> Result<(), Wrong> {
-        self.abandoned.take_if(|at| *at == (op.xid, op.direction));
+        self.resume(op.xid, op.direction);
         let group = Group::new(op, lead, count, payload);
         let group = group.map_err(|fault| fault_in(op, 0, fault))?;
         self.advance(group, out)
     }
 
     fn continuation(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Wrong> {
-        if self.incoming.is_none() && self.abandoned == Some((op.xid, op.direction)) {
+        if self.incoming.is_none() && self.is_abandoned(op.xid, op.direction) {
             return Err(Wrong::Refused(Refusal::Discard(
                 "rest of an abandoned group",
             )));

@@ -22,6 +22,8 @@ use crate::{
 /// Messages that the peer could not use, after which no more are sent like that: it and this side
 /// do not understand each other.
 const MAX_FAULTS: u32 = 3;
+/// Bad messages of which more may come. One that interrupts a group can be bad itself.
+const MAX_ABANDONED: usize = 4;
 /// Replies about which the peer may still say that it cannot use them.
 const MAX_REPLIES: usize = 256;
 
@@ -43,9 +45,9 @@ pub struct Transmit {
     /// XIDs of replies, the oldest first.
     replies: VecDeque<u32>,
     pub(crate) incoming: Option<Group>,
-    /// Of this message something was wrong, and reported: what is left of its group is discarded
-    /// without a word, so that one bad message gets one error.
-    pub(crate) abandoned: Option<(u32, Direction)>,
+    /// Of these messages something was wrong: what is left of their groups is discarded without a
+    /// word, so that one bad message gets one error.
+    abandoned: VecDeque<(u32, Direction)>,
 }
 
 impl Transmit {
@@ -62,7 +64,7 @@ impl Transmit {
             outstanding: HashMap::new(),
             replies: VecDeque::new(),
             incoming: None,
-            abandoned: None,
+            abandoned: VecDeque::new(),
         }
     }
 
@@ -97,6 +99,23 @@ impl Transmit {
             Some(frame) => frame.within(inline),
             None => Frame::plain(inline),
         }
+    }
+
+    pub(crate) fn abandon(&mut self, xid: u32, direction: Direction) {
+        self.resume(xid, direction);
+        if self.abandoned.len() == MAX_ABANDONED {
+            self.abandoned.pop_front();
+        }
+        self.abandoned.push_back((xid, direction));
+    }
+
+    /// Such a message begins anew.
+    pub(crate) fn resume(&mut self, xid: u32, direction: Direction) {
+        self.abandoned.retain(|&bad| bad != (xid, direction));
+    }
+
+    pub(crate) fn is_abandoned(&self, xid: u32, direction: Direction) -> bool {
+        self.abandoned.contains(&(xid, direction))
     }
 
     pub(crate) fn remember_reply(&mut self, xid: u32) {

@@ -240,7 +240,7 @@ pub(crate) fn pair_of(client: &str, server: &str) -> (End, End) {
 /// An RPC message (its first words are an XID and a `msg_type`) with `payload` bytes of payload and
 /// items of these lengths, each with its length before it.
 pub(crate) fn message(xid: u32, direction: Direction, payload: usize, items: &[usize]) -> Message {
-    assert!(payload >= 8 + 4 * items.len() && payload % 4 == 0);
+    assert!(payload >= 8 + 4 * items.len() && payload.is_multiple_of(4));
     let mut stream = words(&[xid, direction.number()]).to_vec();
     // All that is not needed before items comes first, but for four bytes.
     let tail = usize::from(payload > 8 + 4 * items.len()) * 4;
@@ -254,7 +254,7 @@ pub(crate) fn message(xid: u32, direction: Direction, payload: usize, items: &[u
         taken += padded(len as u64);
         bulk.push(BulkItem {
             position: Position::At(position),
-            data: pattern(len, seed as u8).into(),
+            data: pattern(len, seed as u8),
         });
     }
     stream.extend_from_slice(&pattern(tail, 9));

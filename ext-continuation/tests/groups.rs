@@ -1,0 +1,323 @@
+//! Groups that are interrupted, abandoned and reported, and what becomes of reports.
+
+mod common;
+
+use bytes::Bytes;
+use common::{
+    CREDITS, End, Planning, carry_call, encode, message, operation, pair_of, reply_candidates,
+    stream,
+};
+use conveyance::ReplyNeed;
+use rpcrdma_ext_continuation::{
+    Fault, OutOfRange, Report, TransmissionId, XMTCONT, XMTERR, XMTREQ,
+};
+use rpcrdma_v2::extension::{Conveyed, Routed, Transmissions};
+use rpcrdma_v2::{Body, Chunks, Direction, ErrorBody, Header};
+
+const XID: u32 = 0x5566_7788;
+
+fn send(client: &mut End, xid: u32, payload: usize) -> Vec<Bytes> {
+    let call = message(xid, Direction::Call, payload, &[]);
+    let planning = Planning::new(client, &call, ReplyNeed::new(200_000, []));
+    let plan = planning.candidates(client).remove(0).plan;
+    let conveyor = client.extensions.conveyor(1).expect("it carries calls");
+    let sent = conveyor.send_call(xid, plan, &call, &Chunks::default());
+    let sent = sent.expect("as planned");
+    sent.iter()
+        .map(|sent| encode(xid, Direction::Call, sent))
+        .collect()
+}
+
+fn id(xid: u32, direction: Direction, number: u32) -> TransmissionId {
+    TransmissionId {
+        xid,
+        direction,
+        number,
+    }
+}
+
+fn other(body: Body) -> Bytes {
+    let header = Header {
+        xid: 77,
+        credits: CREDITS,
+        body,
+    };
+    header.encode()
+}
+
+#[test]
+fn rtr_s4_2_nothing_may_come_between_the_transmissions_of_a_group() {
+    let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+    let hmt = |found| Fault::HeaderType { expected: 5, found };
+    let omt = |found| Fault::OperationType { expected: 7, found };
+    let optional = |opttype| operation(77, Direction::Call, opttype, Bytes::new()).encode();
+    let cases = [
+        (other(Body::Msg(Direction::Call, Chunks::default())), hmt(0)),
+        (
+            other(Body::NoMsg(Direction::Call, Chunks::default())),
+            hmt(1),
+        ),
+        (other(Body::Error(ErrorBody::BadHeader)), hmt(4)),
+        // Of another extension, of nobody, and of this one.
+        (optional(4), omt(4)),
+        (optional(99), omt(99)),
+        (optional(6), omt(6)),
+        (optional(8), omt(8)),
+    ];
+    for (bytes, fault) in cases {
+        let wire = send(&mut client, XID, 150_000);
+        assert_eq!(wire.len(), 3);
+        for at in 1..3 {
+            for bytes in &wire[..at] {
+                assert_eq!(server.receive(bytes), Routed::Taken);
+            }
+            let _ = server.receive(&bytes);
+            let report = server.take_report().expect("a report");
+            let bad = id(XID, Direction::Call, at as u32);
+            let lead = Some(id(XID, Direction::Call, 0));
+            assert_eq!(report, Report { bad, lead, fault });
+            // The rest of it is dropped without a word.
+            for bytes in &wire[at..] {
+                assert!(matches!(server.receive(bytes), Routed::Discarded(_)));
+            }
+            assert!(server.operations.is_empty() && server.arrived.is_empty());
+            assert!(server.take_report().is_none());
+        }
+    }
+}
+
+#[test]
+fn rtr_s4_2_a_request_within_a_group_ends_it_and_is_taken_itself() {
+    let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+    let first = send(&mut client, XID, 150_000);
+    let second = send(&mut client, XID + 1, 150_000);
+    assert_eq!(server.receive(&first[0]), Routed::Taken);
+    assert_eq!(server.receive(&second[0]), Routed::Taken);
+    let report = server.take_report().expect("a report");
+    let fault = Fault::OperationType {
+        expected: XMTCONT,
+        found: XMTREQ,
+    };
+    assert_eq!(
+        (report.bad, report.fault),
+        (id(XID, Direction::Call, 1), fault)
+    );
+    for bytes in &second[1..] {
+        assert_eq!(server.receive(bytes), Routed::Taken);
+    }
+    assert_eq!(server.take_call().xid, XID + 1);
+    // The first one can be sent again.
+    for bytes in &first {
+        assert_eq!(server.receive(bytes), Routed::Taken);
+    }
+    assert_eq!(server.take_call().xid, XID);
+}
+
+#[test]
+fn rtr_s9_5_a_continuation_of_nothing_is_reported() {
+    let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+    let wire = send(&mut client, XID, 150_000);
+    assert!(matches!(server.receive(&wire[1]), Routed::Discarded(_)));
+    let report = server.take_report().expect("a report");
+    let bad = id(XID, Direction::Call, 1);
+    let (lead, fault) = (None, Fault::Continuation);
+    assert_eq!(report, Report { bad, lead, fault });
+    // One error for one group.
+    assert!(matches!(server.receive(&wire[2]), Routed::Discarded(_)));
+    assert!(server.take_report().is_none());
+    for bytes in &wire {
+        assert_eq!(server.receive(bytes), Routed::Taken);
+    }
+    let _ = server.take_call();
+    // It is over: one more of the same is of nothing.
+    let _ = server.receive(&wire[2]);
+    let report = server.take_report().expect("a report");
+    assert_eq!((report.bad.number, report.fault), (2, Fault::Continuation));
+}
+
+#[test]
+fn rtr_s5_4_a_call_that_was_reported_is_sent_in_another_way() {
+    let fields = OutOfRange {
+        value: 9,
+        min: 1,
+        max: 8,
+    };
+    let (expected, found) = (1, 2);
+    let faults = [
+        Fault::HeaderType { expected, found },
+        Fault::OperationType { expected, found },
+        Fault::Continuation,
+        Fault::Sequence { expected, found },
+        Fault::Xid { expected, found },
+        Fault::Offset(fields),
+        Fault::Segment(fields),
+        Fault::Payload(fields),
+    ];
+    for (at, fault) in faults.into_iter().enumerate() {
+        assert_eq!(fault.code(), at as u32 + 1);
+        let (mut client, _) = pair_of("ddp+cont", "ddp+cont");
+        let _ = send(&mut client, XID, 150_000);
+        let report = Report {
+            bad: id(XID, Direction::Call, 1),
+            lead: None,
+            fault,
+        };
+        let bytes = operation(XID, Direction::Reply, XMTERR, report.encode()).encode();
+        assert_eq!(client.receive(&bytes), Routed::Taken);
+        let Some(Conveyed::Rejected { reason, .. }) = client.arrived.front() else {
+            panic!("it is not said");
+        };
+        assert!(reason.starts_with("OPTXERR_BAD"), "{reason}");
+        assert!(
+            reason.ends_with("in transmission 1 of CALL 0x55667788"),
+            "{reason}"
+        );
+        assert_eq!(client.take_rejected(), (XID, Direction::Call));
+        // Once.
+        assert!(matches!(client.receive(&bytes), Routed::Discarded(_)));
+        assert!(client.arrived.is_empty() && client.operations.is_empty());
+    }
+}
+
+#[test]
+fn rtr_s5_4_a_reply_that_was_reported_is_told_to_the_responder() {
+    let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+    let wire = send(&mut client, XID, 1000);
+    assert_eq!(server.receive(&wire[0]), Routed::Taken);
+    let call = server.take_call();
+    let answer = message(XID, Direction::Reply, 150_000, &[]);
+    let plan = reply_candidates(&mut server, &call, &answer).remove(0).plan;
+    let conveyor = server.extensions.conveyor(1).expect("it carries replies");
+    let sent: Transmissions = conveyor.send_reply(XID, plan, &answer).expect("as planned");
+    let wire: Vec<Bytes> = sent
+        .iter()
+        .map(|s| encode(XID, Direction::Reply, s))
+        .collect();
+    assert_eq!(client.receive(&wire[0]), Routed::Taken);
+    assert!(matches!(client.receive(&wire[2]), Routed::Discarded(_)));
+    let operation = client.operations.pop_front().expect("a report");
+    assert_eq!(operation.optional.direction, Direction::Call);
+    let bytes = operation.header(CREDITS).encode();
+    assert_eq!(server.receive(&bytes), Routed::Taken);
+    assert_eq!(server.take_rejected(), (XID, Direction::Reply));
+    // Once; and of replies that were never sent, nothing is believed.
+    assert!(matches!(server.receive(&bytes), Routed::Discarded(_)));
+    // It is sent again, whole: the call still waits for it.
+    for bytes in &wire {
+        assert_eq!(client.receive(bytes), Routed::Taken);
+    }
+    assert_eq!(stream(&client.take_reply().message), stream(&answer));
+}
+
+#[test]
+fn rtr_s9_5_reports_are_never_answered() {
+    let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+    let _ = send(&mut client, XID, 150_000);
+    let good = Report {
+        bad: id(XID, Direction::Call, 1),
+        lead: Some(id(XID, Direction::Call, 0)),
+        fault: Fault::Sequence {
+            expected: 1,
+            found: 2,
+        },
+    };
+    let info = good.encode();
+    // XID, direction, number; one follows; the same three; code, two fields.
+    assert_eq!(info, common::words(&[XID, 0, 1, 1, XID, 0, 0, 4, 1, 2]));
+    let words: [(usize, u32); 11] = [
+        (0, XID + 1),
+        (0, 0),
+        (1, 1),
+        (1, 2),
+        (1, u32::MAX),
+        (3, 0),
+        (3, 2),
+        (5, 2),
+        (7, 0),
+        (7, 9),
+        (7, u32::MAX),
+    ];
+    for end in [&mut client, &mut server] {
+        for (word, value) in words {
+            let mut info = info.to_vec();
+            info[4 * word..4 * word + 4].copy_from_slice(&value.to_be_bytes());
+            let header = operation(XID, Direction::Reply, XMTERR, info.into());
+            let routed = end.receive(&header.encode());
+            assert!(
+                matches!(routed, Routed::Discarded(_)),
+                "{word} is {value}: {routed:?}"
+            );
+            assert!(end.operations.is_empty() && end.arrived.is_empty());
+        }
+        for cut in [0, 4, 16, info.len() - 4] {
+            let header = operation(XID, Direction::Reply, XMTERR, info.slice(..cut));
+            assert!(
+                matches!(end.receive(&header.encode()), Routed::Discarded(_)),
+                "{cut}"
+            );
+            assert!(end.operations.is_empty() && end.arrived.is_empty());
+        }
+    }
+}
+
+#[test]
+fn rtr_s5_1_a_peer_that_does_not_know_the_operations_is_not_sent_them_again() {
+    let (mut client, _) = pair_of("ddp+cont", "ddp+cont");
+    let call = message(XID, Direction::Call, 156, &[8192]);
+    let planning = Planning::new(&client, &call, ReplyNeed::new(136, []));
+    let plan = planning.candidates(&mut client).remove(0).plan;
+    let _ = send(&mut client, XID, 150_000);
+    let conveyor = client.extensions.conveyor(1).expect("it carries calls");
+    conveyor.call_refused(XID, ErrorBody::InvalidOption);
+    // Also what was planned before.
+    let late = conveyor.send_call(XID, plan, &call, &Chunks::default());
+    assert!(late.is_err());
+    assert!(planning.candidates(&mut client).is_empty());
+}
+
+#[test]
+fn after_some_misunderstandings_there_are_no_more() {
+    let (mut client, _) = pair_of("ddp+cont", "ddp+cont");
+    let call = message(XID, Direction::Call, 156, &[8192]);
+    let planning = Planning::new(&client, &call, ReplyNeed::new(136, []));
+    for _ in 0..3 {
+        assert!(!planning.candidates(&mut client).is_empty());
+        let _ = send(&mut client, XID, 150_000);
+        let conveyor = client.extensions.conveyor(1).expect("it carries calls");
+        conveyor.call_refused(XID, ErrorBody::BadHeader);
+    }
+    assert!(planning.candidates(&mut client).is_empty());
+}
+
+#[test]
+fn a_plan_is_for_one_message_and_the_memory_that_it_asked_for() {
+    let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+    let call = message(XID, Direction::Call, 156, &[8192]);
+    let other = message(XID, Direction::Call, 156, &[8193]);
+    let planning = Planning::new(&client, &call, ReplyNeed::new(136, [1 << 20]));
+    let count = planning.candidates(&mut client).len();
+    for number in 0..count {
+        let candidate = planning.candidates(&mut client).remove(number);
+        let needs_memory = !candidate.reads.is_empty() || !candidate.write_chunks.is_empty();
+        let conveyor = client.extensions.conveyor(1).expect("it carries calls");
+        let sent = conveyor.send_call(XID, candidate.plan, &call, &Chunks::default());
+        assert_eq!(sent.is_err(), needs_memory);
+        let candidate = planning.candidates(&mut client).remove(number);
+        let conveyor = client.extensions.conveyor(1).expect("it carries calls");
+        let sent = conveyor.send_call(XID, candidate.plan, &other, &Chunks::default());
+        assert!(sent.is_err() || candidate.reads[..] == [0]);
+    }
+    let candidate = planning.candidates(&mut client).remove(0);
+    let (incoming, ..) = carry_call(&mut client, &mut server, XID, &call, candidate);
+    let answer = message(XID, Direction::Reply, 136, &[]);
+    let plan = reply_candidates(&mut server, &incoming, &answer)
+        .remove(0)
+        .plan;
+    // A call's conveyor does not take a reply's plan.
+    let conveyor = client.extensions.conveyor(1).expect("it carries calls");
+    assert!(
+        conveyor
+            .send_call(XID, plan, &call, &Chunks::default())
+            .is_err()
+    );
+}
