@@ -174,6 +174,14 @@ impl Default for CostModel {
 }
 
 impl CostModel {
+    /// Shortest item that is worth placing, bytes: copying it takes as long as sending so much
+    /// padding, which brings it to its place.
+    #[must_use]
+    pub fn worth_placing(&self, padding: u32) -> u32 {
+        let worth = u128::from(padding) * u128::from(self.copy_rate);
+        u32::try_from(worth / u128::from(self.rate.max(1))).unwrap_or(u32::MAX)
+    }
+
     /// From handing in the call to having its reply, the server's own work left out.
     #[must_use]
     pub fn price(&self, effort: &Effort) -> Duration {
@@ -181,8 +189,12 @@ impl CostModel {
         let at = |rate: u64, bytes: u64| {
             (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate.max(1)))
         };
-        let mut nanos = times(self.per_message, effort.sends + effort.explicit)
-            + at(self.rate, effort.bytes)
+        // Of messages that follow one another, one is worked on while the next is on its way.
+        let messages = effort.sends + effort.explicit;
+        let ends = messages.min(2);
+        let stream = times(self.per_message, messages - ends).max(at(self.rate, effort.bytes));
+        let mut nanos = times(self.per_message, ends)
+            + stream
             + at(self.copy_rate, effort.unplaced)
             + times(self.registration, effort.registrations)
             + times(self.registration_page, effort.pages)
@@ -242,6 +254,17 @@ mod tests {
         let plain = write(2000, 1 << 30, true);
         assert_eq!((plain.registrations, plain.turnarounds), (0, 0));
         assert_eq!(plain.unplaced, 2000);
+    }
+
+    #[test]
+    fn many_messages_cost_no_more_than_the_link_needs_for_them() {
+        let model = CostModel::default();
+        let mebibyte = 1 << 20;
+        let one = model.price(&Effort::of((1, mebibyte), (1, 100)));
+        let many = model.price(&Effort::of((16, mebibyte), (1, 100)));
+        assert_eq!(one, many);
+        let tiny = model.price(&Effort::of((1000, mebibyte), (1, 100)));
+        assert!(tiny > many, "unless there are very many");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The ways of carrying NFS that are measured against each other.
 
 use clap::ValueEnum;
-use rpc_transport::rdma::{RdmaOptions, Version};
+use rpc_transport::rdma::{RdmaOptions, RoundTripFeatures, Version, Ways};
 
 /// A way of carrying NFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -15,6 +15,12 @@ pub(crate) enum Conveyance {
     /// Version 2 without what moves messages in other ways than version 1; like all of version 2
     /// here with remote invalidation
     V2,
+    /// Version 2 with send-based direct data placement
+    V2Ddp,
+    /// Version 2 with message continuation
+    V2Cont,
+    /// Version 2 with both
+    V2DdpCont,
 }
 
 impl Conveyance {
@@ -25,6 +31,9 @@ impl Conveyance {
             Self::V1 => "v1",
             Self::V1Inv => "v1-inv",
             Self::V2 => "v2",
+            Self::V2Ddp => "v2-ddp",
+            Self::V2Cont => "v2-cont",
+            Self::V2DdpCont => "v2-ddp-cont",
         }
     }
 
@@ -33,7 +42,7 @@ impl Conveyance {
         match self {
             Self::Tcp => None,
             Self::V1 | Self::V1Inv => Some(Version::One),
-            Self::V2 => Some(Version::Two),
+            Self::V2 | Self::V2Ddp | Self::V2Cont | Self::V2DdpCont => Some(Version::Two),
         }
     }
 
@@ -53,6 +62,19 @@ impl Conveyance {
             options.inline_receive = inline;
         }
         options.remote_invalidation = self != Self::V1;
+        options.features = self.features();
+    }
+
+    /// What both ends do to spare round trips.
+    fn features(self) -> RoundTripFeatures {
+        let mut features = RoundTripFeatures::default();
+        if matches!(self, Self::V2Ddp | Self::V2DdpCont) {
+            features.ddp = Ways::BOTH;
+        }
+        if matches!(self, Self::V2Cont | Self::V2DdpCont) {
+            features.cont = Ways::BOTH;
+        }
+        features
     }
 }
 

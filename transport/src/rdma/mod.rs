@@ -15,6 +15,7 @@ mod options;
 mod receives;
 mod requester;
 mod responder;
+mod round_trips;
 mod server;
 mod wire;
 
@@ -26,6 +27,7 @@ pub use requester::{
     RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters, ReservationId,
 };
 pub use responder::{ReadId, Responder, ResponderAction, ResponderConfig, ResponderCounters};
+pub use rpcrdma_ext_continuation::{Features as RoundTripFeatures, UnknownFeature, Ways};
 pub use rpcrdma_ext_xchar::NotChanged;
 pub use rpcrdma_negotiation::{Choice, Decision, Features, Reason, Verdict, Version, Versions};
 pub use server::RdmaServer;

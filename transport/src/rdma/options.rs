@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use conveyance::CostModel;
+use rpcrdma_ext_continuation::Features as RoundTripFeatures;
 use rpcrdma_negotiation::{Choice, Versions};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::Extension;
 use rpcrdma_v2::limits::DEFAULT_INLINE as V2_INLINE;
 
-use super::ReceiveStructure;
+use super::{ReceiveStructure, round_trips};
 
 /// Makes an extension's state for a new connection, at this end of it.
 pub type MakeExtension = fn(Side) -> Box<dyn Extension>;
@@ -59,6 +60,8 @@ pub struct RdmaOptions {
     pub spare_receives: u32,
     /// What everything costs, as far as it is known: ways to convey a message are chosen by it.
     pub costs: CostModel,
+    /// Version 2: what this end does to spare round trips. Receives are made as it asks.
+    pub features: RoundTripFeatures,
     /// Version 2: extensions, beside the exchange of transport characteristics, which is always
     /// there.
     pub extensions: Vec<MakeExtension>,
@@ -85,7 +88,11 @@ impl RdmaOptions {
     pub(crate) fn receives(&self, two: bool) -> ReceiveStructure {
         let data = PrivateData::new(self.inline_send, self.inline_receive, false);
         let least = if two { V2_INLINE } else { 0 };
-        ReceiveStructure::plain(data.receive_size().max(least) as usize)
+        let plain = data.receive_size().max(least);
+        if two && self.features.ddp.receive {
+            return round_trips::placing(plain);
+        }
+        ReceiveStructure::plain(plain as usize)
     }
 }
 
@@ -120,6 +127,7 @@ impl Default for RdmaClientOptions {
                 max_receive_size: DEFAULT_MAX_RECEIVE,
                 spare_receives: DEFAULT_SPARE_RECEIVES,
                 costs: CostModel::default(),
+                features: RoundTripFeatures::default(),
                 extensions: Vec::new(),
             },
             connect_timeout: Duration::from_secs(10),
@@ -160,6 +168,7 @@ impl Default for RdmaServerOptions {
                 max_receive_size: DEFAULT_MAX_RECEIVE,
                 spare_receives: DEFAULT_SPARE_RECEIVES,
                 costs: CostModel::default(),
+                features: RoundTripFeatures::default(),
                 extensions: Vec::new(),
             },
             max_connections: 1024,

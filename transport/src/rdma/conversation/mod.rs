@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use conveyance::Limits;
 use onc_rpc::Segments;
+use rpcrdma_ext_continuation::Transmit;
 use rpcrdma_ext_xchar::{BackwardSupport, Config, Exchange, Registry};
 use rpcrdma_negotiation::{Features, Have, PeerHas, Version, decide_features};
 use rpcrdma_v1::PrivateData;
@@ -25,7 +26,7 @@ pub(crate) use self::client::ClientConversation;
 pub use self::convey::Considered;
 pub(crate) use self::server::ServerConversation;
 use super::wire::{self, Answer, BadCall, pieces};
-use super::{RdmaOptions, ReceiveStructure, Requester, Responder};
+use super::{RdmaOptions, ReceiveStructure, Requester, Responder, round_trips};
 
 /// Credits asked for and granted in the backward direction, in which nobody calls: the least that
 /// can be said.
@@ -64,8 +65,14 @@ impl Setup {
 
     fn config(&self) -> Config {
         let invalidation = self.options.remote_invalidation;
+        let mut registry = Registry::default();
+        if !self.options.features.is_none()
+            && let Err(taken) = rpcrdma_ext_continuation::register(&mut registry)
+        {
+            tracing::error!(%taken, "characteristics are not understood");
+        }
         Config {
-            registry: Registry::default(),
+            registry,
             receive_size: self.receive_size(),
             max_receive_size: self.options.max_receive_size,
             max_send: self.max_send(),
@@ -75,8 +82,9 @@ impl Setup {
         }
     }
 
-    fn max_send(&self) -> u32 {
-        self.options.inline_send.max(FIRST_MESSAGE_MAX)
+    pub(super) fn max_send(&self) -> u32 {
+        let inline = self.options.inline_send.max(FIRST_MESSAGE_MAX);
+        round_trips::max_send(self.options.features, inline)
     }
 
     /// What may be used, and why.
@@ -156,6 +164,9 @@ impl Extended {
     /// Extensions that were chosen do not go together.
     fn new(setup: Setup, first_xid: u32) -> Result<Self, OpttypeTaken> {
         let mut list: Vec<Box<dyn Extension>> = vec![Box::new(Exchange::new(setup.config()))];
+        if let Some(config) = round_trips::config(&setup) {
+            list.push(Box::new(Transmit::new(config)));
+        }
         list.extend(setup.options.extensions.iter().map(|make| make(setup.side)));
         let extensions = Extensions::new(setup.side, first_xid, list)?;
         Ok(Self {
@@ -248,7 +259,7 @@ impl Extended {
                     return Some(Wanted::Send(operation.header(credits).encode()));
                 }
                 Action::ReplaceReceives { size } => {
-                    let receives = ReceiveStructure::plain(size as usize);
+                    let receives = round_trips::resized(&self.setup.receives, size);
                     return Some(Wanted::ReplaceReceives(receives));
                 }
                 Action::AwaitReplies(calls) => match (&mut part, calls) {
