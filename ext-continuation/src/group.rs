@@ -218,6 +218,9 @@ impl Group {
     }
 }
 
+/// Bytes of XID and `msg_type`.
+const RPC_START: u64 = 8;
+
 /// What the first transmission says is wrong.
 fn first(fault: Fault) -> Bad {
     Bad { number: 0, fault }
@@ -225,9 +228,10 @@ fn first(fault: Fault) -> Bad {
 
 /// Positions count the whole stream, as those of read chunks do (section 6.2; RFC 8166, section
 /// 3.4.5): items are in order, and each one's place in the payload is its position less what the
-/// items before it took out, round-up included. Items that stay in the payload take nothing out.
+/// items before it took out, round-up included. Items that stay in the payload take nothing out. No
+/// item comes before the XID and the type of the RPC message.
 fn check_positions(items: &[PlacedItem], payload_len: u64, max: u64) -> Result<(), Fault> {
-    let (mut end, mut reduced) = (0, 0);
+    let (mut end, mut reduced) = (RPC_START, 0);
     for item in items {
         match item.location {
             Location::Explicit(_) | Location::Placed(_) => {}

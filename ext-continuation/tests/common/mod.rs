@@ -143,7 +143,7 @@ impl End {
     pub(crate) fn look(&mut self) {
         while let Some(action) = self.extensions.next_action() {
             match action {
-                Action::Conveyed(conveyed) => self.arrived.push_back(conveyed),
+                Action::Conveyed { conveyed, .. } => self.arrived.push_back(*conveyed),
                 Action::Send(operation) => self.operations.push_back(operation),
                 _ => {}
             }
