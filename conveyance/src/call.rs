@@ -78,6 +78,16 @@ pub struct CallPlan {
 }
 
 impl CallPlan {
+    /// Whether the call has chunks, for itself or for its reply.
+    #[must_use]
+    pub fn has_chunks(&self) -> bool {
+        let read = |(_, how): &(Item, CallItem)| *how == CallItem::ReadChunk;
+        self.payload == CallPayload::PositionZero
+            || self.items.iter().any(read)
+            || !self.write_chunks.is_empty()
+            || self.reply_chunk.is_some()
+    }
+
     /// Bytes of the Send: never over [`Limits::inline_send`].
     #[must_use]
     pub fn send_len(&self) -> u64 {

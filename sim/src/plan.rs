@@ -4,7 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use rpc_transport::Retry;
-use rpc_transport::rdma::{Choice, RdmaClientOptions, RdmaOptions, Version, Versions};
+use rpc_transport::rdma::{
+    CallbackOptions, Choice, RdmaClientOptions, RdmaOptions, Version, Versions,
+};
 use verbs::Attributes;
 use verbs::sim::{Costs, Faults, Random, attributes};
 
@@ -195,6 +197,7 @@ fn options(random: &mut Random, server: bool) -> RdmaOptions {
         outbound_reads: if server { random.pick(&[1, 2, 16]) } else { 1 },
         max_message: (4 << 20) + (64 << 10),
         max_segment: random.pick(&[512, 4096, 1 << 30]),
+        callbacks: CallbackOptions::default(),
         max_receive_size: LONGEST_RECEIVE,
         ..RdmaClientOptions::default().common
     }

@@ -109,6 +109,16 @@ pub enum CallError {
     /// The call cannot be conveyed: longer than the transport, or its memory, allows.
     #[error("the call cannot be sent: {0}")]
     TooLarge(String),
+    /// A call from server to client: the client takes none.
+    #[error("the client takes no calls: {0}")]
+    NoCallbacks(String),
+    /// A call from server to client: the connection ended before its reply came. Only the client can
+    /// make another.
+    #[error("the client is gone: {reason}")]
+    Disconnected {
+        /// Why, for the log.
+        reason: String,
+    },
     /// The client was closed.
     #[error("the client was closed")]
     Closed,

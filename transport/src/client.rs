@@ -1,6 +1,7 @@
 //! A client: calls as futures.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +15,14 @@ use verbs::{Poller, Time};
 
 use crate::poll_loop::{SourceId, earlier};
 use crate::session::Session;
-use crate::{Call, CallError, ClientOptions, ClientPort, ClientStats, Reply, Runtime, Source};
+use crate::{
+    Call, CallError, ClientEvent, ClientOptions, ClientPort, ClientStats, Reply, Runtime, Service,
+    Source,
+};
+
+mod callbacks;
+
+use callbacks::{Callback, Callbacks};
 
 /// Calls procedures of one server. Cloning gives another handle to the same client; its
 /// connections are closed with the last one.
@@ -30,6 +38,8 @@ struct Shared {
     source: RefCell<Option<SourceId>>,
     remote: SocketAddr,
     core: RefCell<Core>,
+    /// The service for the server's calls, if any are taken.
+    callbacks: RefCell<Option<Callbacks>>,
 }
 
 struct Core {
@@ -40,6 +50,9 @@ struct Core {
     connecting: Option<Waker>,
     /// Whom to wake after the step: a waker is foreign code, and nothing may be borrowed then.
     to_wake: Vec<Waker>,
+    /// Calls of the server's that arrived; a service is foreign code as well.
+    called: VecDeque<Callback>,
+    callbacks_taken: u64,
 }
 
 /// A call that its caller has not seen the end of.
@@ -61,6 +74,37 @@ impl Client {
         remote: SocketAddr,
         port: Rc<RefCell<dyn ClientPort>>,
         options: ClientOptions,
+    ) -> Result<Self, CallError> {
+        Self::connect_with(runtime, remote, port, options, None).await
+    }
+
+    /// The same, for a client that the server calls over its connections (RFC 8167): `service`
+    /// answers. The port must take such calls ([`crate::rdma::CallbackOptions`],
+    /// [`crate::TcpOptions::callbacks`]), and the client's upper layer say to the server's that it
+    /// does (section 6).
+    ///
+    /// The service is run by the runtime, on its thread; also its [`crate::Outcome::Later`]. It may
+    /// make calls with the client, but not wait for them. Lost connections are made again at once,
+    /// with or without a call that needs them (section 5.4).
+    ///
+    /// # Errors
+    /// Likewise.
+    pub async fn connect_with_callbacks(
+        runtime: &Runtime,
+        remote: SocketAddr,
+        port: Rc<RefCell<dyn ClientPort>>,
+        options: ClientOptions,
+        service: Box<dyn Service>,
+    ) -> Result<Self, CallError> {
+        Self::connect_with(runtime, remote, port, options, Some(service)).await
+    }
+
+    async fn connect_with(
+        runtime: &Runtime,
+        remote: SocketAddr,
+        port: Rc<RefCell<dyn ClientPort>>,
+        options: ClientOptions,
+        service: Option<Box<dyn Service>>,
     ) -> Result<Self, CallError> {
         if let Credential::Other { body, .. } = &options.credential
             && body.len() > MAX_AUTH_BYTES as usize
@@ -84,20 +128,27 @@ impl Client {
                 calls: Slab::new(),
                 connecting: None,
                 to_wake: Vec::new(),
+                called: VecDeque::new(),
+                callbacks_taken: 0,
             }),
+            callbacks: RefCell::new(None),
         });
         let source = Rc::new(RefCell::new(Driver {
             shared: Rc::downgrade(&shared),
             to_wake: Vec::new(),
         }));
         *shared.source.borrow_mut() = Some(runtime.attach(source).map_err(system)?);
-        let session = Session::new(
+        let mut session = Session::new(
             remote,
             options,
             first_xid,
             &mut *port.borrow_mut(),
             runtime.now(),
         );
+        if let Some(service) = service {
+            session.keep_connections();
+            *shared.callbacks.borrow_mut() = Some(Callbacks::new(service));
+        }
         shared.core.borrow_mut().session = Some(session);
         let client = Self { shared };
         std::future::poll_fn(|context| client.poll_connected(context)).await?;
@@ -160,10 +211,11 @@ impl Client {
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         let core = self.shared.core.borrow();
-        core.session
-            .as_ref()
-            .map(Session::stats)
-            .unwrap_or_default()
+        let stats = core.session.as_ref().map(Session::stats);
+        ClientStats {
+            callbacks: core.callbacks_taken,
+            ..stats.unwrap_or_default()
+        }
     }
 }
 
@@ -197,7 +249,21 @@ impl Core {
         let mut progress = port.poll(now);
         while let Some(event) = port.next_event() {
             progress = true;
-            session.handle(event, &mut *port, now);
+            match event {
+                ClientEvent::Call {
+                    conn,
+                    token,
+                    message,
+                } => {
+                    self.callbacks_taken += 1;
+                    self.called.push_back(Callback {
+                        conn,
+                        token,
+                        message,
+                    });
+                }
+                event => session.handle(event, &mut *port, now),
+            }
         }
         session.poll(&mut *port, now);
         drop(port);
@@ -247,7 +313,7 @@ impl Source for Driver {
         for waker in self.to_wake.drain(..) {
             waker.wake();
         }
-        progress
+        shared.serve_callbacks(now) || progress
     }
 
     fn arm(&mut self) -> bool {

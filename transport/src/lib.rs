@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod callee;
 mod client;
 mod dispatch;
 mod id_map;
@@ -25,6 +26,7 @@ mod workers;
 pub mod rdma;
 
 pub use call::{Call, CallError, Reply, ReplyRoom};
+pub use callee::Callee;
 pub use client::{CallFuture, Client};
 pub use options::{ClientOptions, ClientStats, MAX_NCONNECT, Retry};
 pub use poll_loop::{Armed, PollLoop, SourceId, Wake};

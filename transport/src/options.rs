@@ -88,6 +88,8 @@ pub struct ClientStats {
     pub reconnects: u64,
     /// Connections given up because a reply was overdue.
     pub overdue: u64,
+    /// Calls of the server's that were taken.
+    pub callbacks: u64,
     /// Replies that nobody waited for: to cancelled calls, or repeated.
     pub stray_replies: u64,
     /// Bytes of RPC messages sent, transport framing not counted.

@@ -74,6 +74,15 @@ pub enum ClientEvent {
         /// Why.
         error: crate::CallError,
     },
+    /// The server calls (RFC 8167). Only where the port was told that calls are taken.
+    Call {
+        /// Where.
+        conn: ConnId,
+        /// Its mark, for [`ClientPort::reply`].
+        token: u64,
+        /// The call, from its XID on.
+        message: Message,
+    },
     /// The connection is gone, and with it every call on it that has not ended: the port has let
     /// go of their memory. Calling `open` again is up to the port's user.
     Down {
@@ -96,6 +105,13 @@ pub trait ClientPort: Source {
     /// Nobody waits for this call any more. Its memory is let go of as soon as the peer cannot
     /// reach it; a late reply is dropped.
     fn cancel(&mut self, conn: ConnId, xid: u32);
+
+    /// Sends the reply to a call of the server's, or drops the call when there is none to send.
+    /// Every call is ended by this or by [`ClientEvent::Down`].
+    fn reply(&mut self, conn: ConnId, token: u64, message: Option<Message>, now: Time);
+
+    /// Memory for results that this transport can send without a copy.
+    fn pool(&self) -> &verbs::Pool;
 
     /// Ends a connection in order. No event follows.
     fn close(&mut self, conn: ConnId);
@@ -123,7 +139,26 @@ pub enum ServerEvent {
         /// The call, from its XID on.
         message: Message,
     },
-    /// The client is gone; replies to its calls are dropped from here on.
+    /// A client replied to a call made with [`ServerPort::call`].
+    Reply {
+        /// Where.
+        conn: ConnId,
+        /// Of which call.
+        xid: u32,
+        /// The reply, from its XID on.
+        message: Message,
+    },
+    /// A call made with [`ServerPort::call`] failed; the connection may live on.
+    Failed {
+        /// Where.
+        conn: ConnId,
+        /// Which call.
+        xid: u32,
+        /// Why.
+        error: crate::CallError,
+    },
+    /// The client is gone; replies to its calls are dropped from here on, and calls to it that have
+    /// not ended, end with this.
     Down {
         /// Which connection.
         conn: ConnId,
@@ -142,6 +177,26 @@ pub trait ServerPort: Source {
     /// Sends the reply to a call, or drops the call when there is none to send (a call that
     /// cannot be answered). Every call is ended by this or by [`ServerEvent::Down`].
     fn reply(&mut self, conn: ConnId, token: u64, message: Option<Message>, now: Time);
+
+    /// Calls a client over the connection that it made (RFC 8167), now or when credits, queue space
+    /// and the connection allow. `message` starts with `xid`, which no other call to this client
+    /// that has not ended has, and which is not 0. The call ends with [`ServerEvent::Reply`],
+    /// [`ServerEvent::Failed`], [`ServerEvent::Down`], [`ServerPort::close`] or
+    /// [`ServerPort::cancel_call`].
+    ///
+    /// # Errors
+    /// Why it is not made: it has ended with that.
+    fn call(
+        &mut self,
+        conn: ConnId,
+        xid: u32,
+        message: Message,
+        room: &ReplyRoom,
+        now: Time,
+    ) -> Result<(), crate::CallError>;
+
+    /// Nobody waits for this call to a client any more. A late reply is dropped.
+    fn cancel_call(&mut self, conn: ConnId, xid: u32);
 
     /// Ends a connection.
     fn close(&mut self, conn: ConnId);

@@ -14,16 +14,21 @@ use onc_rpc::{CallHeader, Cursor, Message};
 use slab::Slab;
 use verbs::{Burst, Clock, Pool, Time};
 
+use crate::callee::Place;
 use crate::dispatch::{Verdict, answer, judge};
 use crate::id_map::IdMap;
 use crate::options::HEADER_ROOM;
-use crate::poll_loop::{Armed, PollLoop, Wake};
+use crate::poll_loop::{Armed, PollLoop, Wake, earlier};
 use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, Known, ReplyCache};
 use crate::workers::{Workers, catch};
-use crate::{ConnId, Outcome, Request, ServerEvent, ServerPort, Service, ServiceReply, Stop};
+use crate::{
+    Callee, ConnId, Outcome, Request, ServerEvent, ServerPort, Service, ServiceReply, Stop,
+};
 
+mod callbacks;
 mod idle;
 
+use callbacks::Callbacks;
 use idle::{DEFAULT_IDLE, Peer};
 
 /// Options of a [`Server`].
@@ -47,6 +52,9 @@ pub struct ServerOptions {
     pub idle_timeout: Duration,
     /// Whether to look for arrivals all the time instead of sleeping.
     pub busy_poll: bool,
+    /// Whether services may call clients ([`Request::client`]). The ports must be able to as well
+    /// ([`crate::rdma::CallbackOptions`], [`crate::TcpOptions::callbacks`]).
+    pub callbacks: bool,
 }
 
 impl Default for ServerOptions {
@@ -59,6 +67,7 @@ impl Default for ServerOptions {
             max_connections: 1024,
             idle_timeout: DEFAULT_IDLE,
             busy_poll: false,
+            callbacks: false,
         }
     }
 }
@@ -80,6 +89,10 @@ pub struct ServerStats {
     pub garbage: u64,
     /// Connections closed because nothing came over them.
     pub idle: u64,
+    /// Calls to clients that were begun.
+    pub callbacks: u64,
+    /// Of them, those that clients answered with results.
+    pub callback_replies: u64,
 }
 
 /// One of a server's ports hears of nobody any more, as when its device was removed.
@@ -129,6 +142,11 @@ pub struct Server {
     headers: BytesMut,
     /// When to look for idle connections.
     idle_at: Option<Time>,
+    /// Calls to clients, if any are made.
+    callbacks: Option<Callbacks>,
+    /// Calls that were taken from their ports while there were too many jobs, because replies to
+    /// callbacks, for which jobs may wait, come behind them.
+    held: VecDeque<(Origin, Message)>,
     /// Kept for its memory; empty between steps.
     done: VecDeque<(usize, ServiceReply)>,
 }
@@ -161,7 +179,10 @@ impl Server {
     ) -> Self {
         poll_loop.set_busy_poll(options.busy_poll);
         let wake = Arc::clone(poll_loop.wake());
+        let callbacks = options.callbacks.then(|| Callbacks::new(Arc::clone(&wake)));
         Self {
+            callbacks,
+            held: VecDeque::new(),
             workers,
             cache: ReplyCache::new(options.reply_cache_entries, options.reply_cache_bytes),
             service,
@@ -211,10 +232,10 @@ impl Server {
             if progress {
                 continue;
             }
-            if self.is_full() {
+            if self.takes_nothing() {
                 self.poll_loop.wait_for_wake();
             } else {
-                self.poll_loop.wait(self.idle_at);
+                self.poll_loop.wait(self.next_deadline());
             }
         }
         Ok(())
@@ -229,12 +250,20 @@ impl Server {
             // Even if no job ended: it may have been a Stop, which must be looked at before sleeping.
             progress = true;
             self.finish_jobs(now);
+            self.start_callbacks(now);
         }
+        self.end_overdue(now);
         if self.idle_at.is_some_and(|at| at <= now) {
             self.close_idle(now);
         }
+        while !self.is_full()
+            && let Some((origin, message)) = self.held.pop_front()
+        {
+            progress = true;
+            self.call(origin, message, now);
+        }
         for port in 0..self.ports.len() {
-            while !self.is_full()
+            while !self.takes_nothing()
                 && let Some(event) = self.next_event(port)
             {
                 progress = true;
@@ -246,10 +275,10 @@ impl Server {
 
     /// What there is to wait for when [`Server::step`] had nothing to do.
     pub fn arm(&mut self) -> Armed {
-        match self.is_full() && !self.wake.is_woken() {
+        match self.takes_nothing() && !self.wake.is_woken() {
             // Whatever the ports have to tell waits until a job is done.
             true => Armed::Until(self.poll_loop.next_deadline()),
-            false => self.poll_loop.arm(self.idle_at),
+            false => self.poll_loop.arm(self.next_deadline()),
         }
     }
 
@@ -263,6 +292,21 @@ impl Server {
         self.running.len() >= self.options.max_jobs.max(1)
     }
 
+    /// Whether what the ports have to tell must wait. While callbacks are outstanding, jobs may wait
+    /// for them, and what clients say is listened to: their calls are held.
+    fn takes_nothing(&self) -> bool {
+        self.is_full()
+            && self
+                .callbacks
+                .as_ref()
+                .is_none_or(|calls| calls.pending() == 0)
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let callbacks = self.callbacks.as_ref();
+        earlier(self.idle_at, callbacks.and_then(Callbacks::next_deadline))
+    }
+
     fn next_event(&self, port: usize) -> Option<ServerEvent> {
         self.ports[port].port.borrow_mut().next_event()
     }
@@ -271,9 +315,15 @@ impl Server {
         match event {
             ServerEvent::Up { conn, peer } => self.up(port, conn, peer, now),
             ServerEvent::Down { conn, reason } => {
-                if let Some(peer) = self.ports[port].peers.remove(&conn) {
+                if let Some(peer) = self.forget((port, conn), &reason) {
                     tracing::debug!(peer = %peer.address, reason, "client gone");
                 }
+            }
+            ServerEvent::Reply { conn, xid, message } => {
+                self.callback_ended((port, conn), xid, Ok(message), now);
+            }
+            ServerEvent::Failed { conn, xid, error } => {
+                self.callback_ended((port, conn), xid, Err(error), now);
             }
             ServerEvent::Call {
                 conn,
@@ -281,7 +331,10 @@ impl Server {
                 message,
             } => {
                 let origin = Origin { port, conn, token };
-                self.call(origin, message, now);
+                match self.is_full() {
+                    true => self.held.push_back((origin, message)),
+                    false => self.call(origin, message, now),
+                }
             }
             ServerEvent::Lost { reason } => self.lost = Some(PortLost { reason }),
         }
@@ -301,9 +354,28 @@ impl Server {
         let known = Peer {
             address: peer,
             last_call: now,
+            callee: self.callee((port, conn), peer),
         };
         self.ports[port].peers.insert(conn, known);
         self.expect_idle(now);
+    }
+
+    /// A connection has ended, or is about to.
+    fn forget(&mut self, place: Place, reason: &str) -> Option<Peer> {
+        let (port, conn) = place;
+        let peer = self.ports[port].peers.remove(&conn)?;
+        if let Some(callee) = &peer.callee {
+            callee.disconnected();
+            self.end_callbacks(place, reason);
+        }
+        Some(peer)
+    }
+
+    /// Ends a connection.
+    fn close(&mut self, place: Place, reason: &str) {
+        let (port, conn) = place;
+        self.forget(place, reason);
+        self.ports[port].port.borrow_mut().close(conn);
     }
 
     fn call(&mut self, origin: Origin, message: Message, now: Time) {
@@ -311,7 +383,7 @@ impl Server {
             return;
         };
         peer.last_call = now;
-        let peer = peer.address;
+        let (peer, callee) = (peer.address, peer.callee.clone());
         self.stats.calls += 1;
         match judge(&message, self.service.programs()) {
             Verdict::Execute {
@@ -326,7 +398,7 @@ impl Server {
                 let remember = self.service.remember_reply(prog, vers, proc);
                 let key = remember.then(|| CallKey::new(peer.ip(), &header, &message, args_at));
                 if key.is_none_or(|key| self.is_new(key, origin, now)) {
-                    self.execute(origin, peer, header, message, args, key, now);
+                    self.execute(origin, peer, callee, header, message, args, key, now);
                 }
             }
             Verdict::Answer(header) => {
@@ -337,9 +409,7 @@ impl Server {
             Verdict::Disconnect(reason) => {
                 tracing::warn!(%peer, reason, "garbage: closing the connection");
                 self.stats.garbage += 1;
-                let Port { port, peers } = &mut self.ports[origin.port];
-                peers.remove(&origin.conn);
-                port.borrow_mut().close(origin.conn);
+                self.close((origin.port, origin.conn), "what came over it was no call");
             }
         }
     }
@@ -371,6 +441,7 @@ impl Server {
         &mut self,
         origin: Origin,
         peer: SocketAddr,
+        callee: Option<Callee>,
         header: CallHeader,
         message: Message,
         args: Cursor,
@@ -386,7 +457,8 @@ impl Server {
             ..
         } = header;
         let pool = Pool::clone(self.ports[origin.port].port.borrow().pool());
-        let request = Request::new(peer, prog, vers, proc, cred, pool, message, args);
+        let request =
+            Request::new(peer, prog, vers, proc, cred, pool, message, args).from_client(callee);
         let service = &mut self.service;
         match catch(|| Ok(service.call(request)))
             .unwrap_or_else(|denial| Outcome::Done(Err(denial)))

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use onc_rpc::{AcceptStatus, AuthStat, Credential, Cursor, Decoder, Message};
 use verbs::Pool;
 
+use crate::Callee;
+
 /// A program and the versions of it that a service implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Programs {
@@ -65,6 +67,7 @@ pub struct Request {
     pub pool: Pool,
     message: Message,
     args: Cursor,
+    client: Option<Callee>,
 }
 
 impl Request {
@@ -90,7 +93,22 @@ impl Request {
             pool,
             message,
             args,
+            client: None,
         }
+    }
+
+    /// With a handle to its client.
+    #[must_use]
+    pub fn from_client(mut self, client: Option<Callee>) -> Self {
+        self.client = client;
+        self
+    }
+
+    /// A handle to call the client over the connection that the call came over, if the server makes
+    /// callbacks ([`crate::ServerOptions::callbacks`]).
+    #[must_use]
+    pub fn client(&self) -> Option<&Callee> {
+        self.client.as_ref()
     }
 
     /// A decoder at the start of the arguments.

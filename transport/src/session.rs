@@ -118,6 +118,14 @@ impl Session {
         session
     }
 
+    /// Connections are kept, and made again when they are lost, although nothing is to be sent: the
+    /// server may call (RFC 8167, section 5.4).
+    pub(crate) fn keep_connections(&mut self) {
+        for lane in &mut self.lanes {
+            lane.keep = true;
+        }
+    }
+
     /// How the first attempt to connect ended, once it has. After a failure the session is over.
     pub(crate) fn founded(&self) -> Option<&Result<(), CallError>> {
         self.founded.as_ref()
@@ -181,6 +189,8 @@ impl Session {
             ClientEvent::Up(conn) => self.up(conn, port, now),
             ClientEvent::Reply { conn, xid, message } => self.reply(conn, xid, message, now),
             ClientEvent::Failed { xid, error, .. } => self.end(xid, Err(error)),
+            // The client's affair: it has no part in what this side calls.
+            ClientEvent::Call { conn, token, .. } => port.reply(conn, token, None, now),
             ClientEvent::Down { conn, down } => {
                 if let Some(lane) = self.lane_of(conn) {
                     self.broken(lane, down, port, now);
@@ -382,7 +392,7 @@ impl Session {
 }
 
 /// Results, or why there are none.
-fn open_reply(message: Message, round_trip: Duration) -> Result<Reply, CallError> {
+pub(crate) fn open_reply(message: Message, round_trip: Duration) -> Result<Reply, CallError> {
     let mut decoder = Decoder::new(&message);
     let header = ReplyHeader::decode(&mut decoder)
         .map_err(|error| CallError::Protocol(format!("malformed RPC reply: {error}")))?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rdma_support::fabric::{FakeDevice, Traffic, World, address, attributes};
-use rdma_support::{End, POOL, Pair, data, message, open, options, room};
+use rdma_support::{End, POOL, Pair, data, message, open, options, reply, room};
 use rpc_transport::rdma::{RdmaClientOptions, RdmaServerOptions};
 use rpc_transport::{CallError, ClientPort, ServerPort, Source};
 use verbs::{Attributes, ConnectError, ConnectOptions, Device, Pool, SendWr, Time, WrId};
@@ -130,10 +130,10 @@ fn nothing_is_posted_that_is_not_needed() {
     let (world, mut pair) = Pair::fake();
     let conn = pair.connect();
     let item = data(1, 8192);
-    let cost = |pair: &mut Pair, call: &[Bytes], reply: &[Bytes]| {
-        let reply = reply.to_vec();
-        let lens: Vec<usize> = reply.iter().map(Bytes::len).collect();
-        pair.answer_with(move |call| Some(message(open(call).0, 1, &reply)));
+    let cost = |pair: &mut Pair, call: &[Bytes], result: &[Bytes]| {
+        let answer = result.to_vec();
+        let lens: Vec<usize> = answer.iter().map(Bytes::len).collect();
+        pair.answer_with(move |call| Some(reply(open(call).0, 1, &answer)));
         let before = (
             pair.client.device().counters(),
             pair.server.device().counters(),
@@ -197,7 +197,7 @@ fn hundreds_of_calls_at_once_stay_within_the_grant() {
             for (at, token, call) in pair.held.drain(half..).rev().collect::<Vec<_>>() {
                 let (xid, words, items) = open(&call);
                 pair.server
-                    .reply(at, token, Some(message(xid, words, &items)), now);
+                    .reply(at, token, Some(reply(xid, words, &items)), now);
             }
         }
         for (&(_, xid), end) in &pair.ended {
@@ -319,7 +319,7 @@ fn a_reply_without_room_is_an_error_and_the_connection_lives() {
         (3, room(2000, &[])),
     ] {
         let big = big.clone();
-        pair.answer_with(move |call| Some(message(open(call).0, 0, std::slice::from_ref(&big))));
+        pair.answer_with(move |call| Some(reply(open(call).0, 0, std::slice::from_ref(&big))));
         let error = pair.call(conn, message(xid, 0, &[]), &offered).error();
         assert!(matches!(error, CallError::Chunk(_)), "{error:?}");
     }
@@ -367,7 +367,7 @@ fn calls_wait_for_memory() {
             .iter()
             .map(|item| Bytes::copy_from_slice(item))
             .collect();
-        Some(message(xid, 0, &copy))
+        Some(reply(xid, 0, &copy))
     });
     let conn = pair.connect();
     for xid in 0..24 {
@@ -417,7 +417,7 @@ fn fetched_chunks_stay_within_their_limit() {
             let (xid, words, items) = open(&call);
             served.push(xid);
             pair.server
-                .reply(at, token, Some(message(xid, words, &items)), now);
+                .reply(at, token, Some(reply(xid, words, &items)), now);
         }
     }
     // The call without chunks passes the others.
@@ -462,7 +462,7 @@ fn receives_do_not_depend_on_free_memory() {
         for (at, token, call) in std::mem::take(&mut pair.held) {
             let (xid, words, _) = open(&call);
             pair.server
-                .reply(at, token, Some(message(xid, words, &[])), now);
+                .reply(at, token, Some(reply(xid, words, &[])), now);
         }
         pair.until(|pair| pair.ended.len() == 32 * (round as usize + 1));
     }
@@ -593,12 +593,12 @@ fn a_cancelled_call_is_fenced_off_and_its_reply_dropped() {
     assert_eq!(pair.held.len(), 1);
     let (at, token, _) = pair.held.remove(0);
     pair.server
-        .reply(at, token, Some(message(1, 0, &[])), Time::ZERO);
+        .reply(at, token, Some(reply(1, 0, &[])), Time::ZERO);
     pair.until(|pair| !pair.held.is_empty());
     let (at, token, call) = pair.held.remove(0);
     assert_eq!(open(&call).0, 2);
     pair.server
-        .reply(at, token, Some(message(2, 0, &[])), Time::ZERO);
+        .reply(at, token, Some(reply(2, 0, &[])), Time::ZERO);
     pair.until(|pair| pair.ended.contains_key(&(conn, 2)));
     assert_eq!(pair.ended.len(), 1, "a cancelled call does not end again");
     assert_eq!(
@@ -625,7 +625,7 @@ fn memory_of_a_cancelled_call_cannot_be_written() {
     pair.settle();
     let (at, token, _) = pair.held.remove(0);
     pair.server
-        .reply(at, token, Some(message(1, 0, &[data(1, 8000)])), Time::ZERO);
+        .reply(at, token, Some(reply(1, 0, &[data(1, 8000)])), Time::ZERO);
     pair.until(|pair| !pair.down.is_empty() && !pair.server_down.is_empty());
     assert!(
         pair.server_down[0].1.contains("remote access error"),
@@ -651,7 +651,7 @@ fn handles_of_a_cancelled_call_are_there_until_its_reply() {
     let before = pair.client_pool.in_use();
     let (at, token, _) = pair.held.remove(0);
     pair.server
-        .reply(at, token, Some(message(1, 0, &[data(1, 8000)])), Time::ZERO);
+        .reply(at, token, Some(reply(1, 0, &[data(1, 8000)])), Time::ZERO);
     pair.until(|pair| {
         let counters = pair.client.requester_counters(conn);
         counters.is_some_and(|counters| counters.cancelled_replies == 1)
@@ -738,7 +738,7 @@ fn the_server_can_end_a_connection() {
     pair.server.close(at);
     // A reply that comes too late goes nowhere.
     pair.server
-        .reply(at, token, Some(message(1, 0, &[])), Time::ZERO);
+        .reply(at, token, Some(reply(1, 0, &[])), Time::ZERO);
     pair.until(|pair| !pair.down.is_empty() && !pair.server_down.is_empty());
     assert_eq!(pair.down[0].0, conn);
     assert!(pair.ended.is_empty());
@@ -757,7 +757,7 @@ fn a_dropped_call_does_not_stop_the_server() {
         open(call)
             .0
             .is_multiple_of(2)
-            .then(|| message(open(call).0, 0, &[]))
+            .then(|| reply(open(call).0, 0, &[]))
     });
     pair.call(conn, message(0, 0, &[]), &room(0, &[])).reply();
     for xid in 1..=60 {
@@ -778,11 +778,11 @@ fn an_answer_is_for_one_call_only() {
         let (at, token, _) = pair.held.remove(0);
         for earlier in &tokens {
             assert_ne!(*earlier, token);
-            let again = message(1, 0, &[]);
+            let again = reply(1, 0, &[]);
             pair.server.reply(at, *earlier, Some(again), Time::ZERO);
         }
         tokens.push(token);
-        let answer = message(xid, 0, &[]);
+        let answer = reply(xid, 0, &[]);
         pair.server.reply(at, token, Some(answer), Time::ZERO);
         pair.until(|pair| pair.ended.contains_key(&(conn, xid)));
     }
@@ -807,7 +807,9 @@ fn arming_is_refused_while_there_is_something_to_take() {
             message,
         }) = pair.server.next_event()
         {
-            pair.server.reply(conn, token, Some(message), now);
+            let (xid, words, items) = open(&message);
+            let reply = Some(reply(xid, words, &items));
+            pair.server.reply(conn, token, reply, now);
         }
     }
     assert!(!pair.client.arm(), "a reply waits");

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use bytes::Bytes;
-use rdma_support::{End, POOL, Pair, data, message, open, options, room};
+use rdma_support::{End, POOL, Pair, data, message, open, options, reply, room};
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
 use rpc_transport::{
     CallError, ClientEvent, ClientPort, ConnId, PollLoop, ServerEvent, ServerPort, Source,
@@ -184,7 +184,7 @@ fn nobody_listening_is_said_at_once() {
 #[test]
 fn an_error_reply_leaves_the_connection_alone() {
     let mut pair = pair();
-    pair.answer_with(|call| Some(message(open(call).0, 0, &[data(1, 100_000)])));
+    pair.answer_with(|call| Some(reply(open(call).0, 0, &[data(1, 100_000)])));
     let conn = pair.connect();
     let error = pair
         .call(conn, message(1, 0, &[]), &room(0, &[99_999]))
@@ -220,7 +220,7 @@ fn serve(stop: &Arc<AtomicBool>) -> (SocketAddr, thread::JoinHandle<Counters>) {
                 } = event
                 {
                     let (xid, words, items) = open(&call);
-                    let reply = Some(message(xid, words, &items));
+                    let reply = Some(reply(xid, words, &items));
                     server.borrow_mut().reply(conn, token, reply, Time::now());
                 }
             }

@@ -283,7 +283,8 @@ fn s3_3_1_a_requester_has_receives_for_all_replies_it_expects() {
     world.borrow_mut().fewest_receives = None;
     // All replies at once, while the client looks away.
     for (at, token, call) in std::mem::take(&mut pair.held) {
-        pair.server.reply(at, token, Some(call), Time::ZERO);
+        let reply = Some(rdma_support::reply(open(&call).0, 0, &[]));
+        pair.server.reply(at, token, reply, Time::ZERO);
     }
     pair.until(|pair| pair.ended.len() == 64 || !pair.down.is_empty());
     assert_eq!(world.borrow().overruns, 0);
@@ -391,7 +392,13 @@ fn s3_4_6_write_chunks_are_long_enough_and_returned_with_what_is_in_them() {
     let (world, mut pair) = Pair::fake_with(client, server, attributes());
     let item = data(5, 5001);
     let answer = item.clone();
-    pair.answer_with(move |call| Some(message(open(call).0, 0, std::slice::from_ref(&answer))));
+    pair.answer_with(move |call| {
+        Some(rdma_support::reply(
+            open(call).0,
+            0,
+            std::slice::from_ref(&answer),
+        ))
+    });
     let conn = pair.connect();
     let reply = pair.call(conn, plain(1), &room(0, &[10_000])).reply();
     assert_eq!(open(&reply).2, [item]);
@@ -423,7 +430,7 @@ fn s3_4_6_write_chunks_are_long_enough_and_returned_with_what_is_in_them() {
 #[test]
 fn s3_4_6_2_round_up_is_not_written() {
     let (world, mut pair) = Pair::fake();
-    pair.answer_with(|call| Some(message(open(call).0, 0, &[data(1, 5001)])));
+    pair.answer_with(|call| Some(rdma_support::reply(open(call).0, 0, &[data(1, 5001)])));
     let conn = pair.connect();
     pair.call(conn, plain(1), &room(0, &[8192])).reply();
     let world = world.borrow();
@@ -505,7 +512,7 @@ fn s4_2_4_no_send_exceeds_the_inline_threshold() {
 #[test]
 fn s4_3_2_2_unused_write_chunks_are_returned_and_released() {
     let (world, mut pair) = Pair::fake();
-    pair.answer_with(|call| Some(plain(open(call).0)));
+    pair.answer_with(|call| Some(rdma_support::reply(open(call).0, 0, &[])));
     let conn = pair.connect();
     let base = pair.client_pool.in_use();
     let reply = pair.call(conn, plain(1), &room(0, &[9000, 9000])).reply();
@@ -769,7 +776,7 @@ fn s4_5_3_chunks_that_are_too_long_are_refused_before_memory_is_taken() {
 #[test]
 fn s4_5_3_a_reply_that_fits_nowhere_is_err_chunk() {
     let (world, mut pair) = Pair::fake();
-    pair.answer_with(|call| Some(message(open(call).0, 3000, &[])));
+    pair.answer_with(|call| Some(rdma_support::reply(open(call).0, 3000, &[])));
     let conn = pair.connect();
     let error = pair.call(conn, plain(1), &room(1500, &[])).error();
     assert!(matches!(error, CallError::Chunk(_)), "{error:?}");

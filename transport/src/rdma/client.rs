@@ -12,39 +12,51 @@ use rpcrdma_negotiation::{ClientNegotiation, Memory, Version};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use verbs::{
-    Completion, ConnectOptions, Counters, Device, DeviceError, Event, Poller, QpId, SendWr, Stag,
+    Completion, ConnectOptions, Counters, Device, DeviceError, Event, Poller, Pool, QpId, SendWr,
     Success, Time, WorkError,
 };
 
 use self::version::{at_time, converse, since_start};
+use super::backward::run_callee;
 use super::conversation::{ClientConversation, Setup};
-use super::driver::{LINGER, RETRY, ended, max_segment, not_connected, note};
+use super::driver::{LINGER, Mark, RETRY, ended, max_segment, not_connected, note, reclaim};
 use super::link::{BEYOND_CREDITS, Done, EXTRA_RECEIVES, Link};
 use super::options::RdmaClientOptions;
 use super::receives::ReceiveStructure;
-use super::requester::{RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters};
+use super::requester::{Requester, RequesterAction, RequesterConfig, RequesterCounters};
+use super::responder::{Responder, ResponderConfig, ResponderCounters};
 use crate::poll_loop::earlier;
 use crate::{ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
 
 /// A connection, being made or made.
-struct Connection {
-    id: ConnId,
+pub(super) struct Connection {
+    pub(super) id: ConnId,
     remote: SocketAddr,
-    link: Link<(RegId, Stag)>,
-    talk: ClientConversation,
+    pub(super) link: Link<Mark>,
+    pub(super) talk: ClientConversation,
+    /// Calls that the server may have outstanding, at most.
+    callbacks: u32,
     /// It is made; whether its user knows depends on the version's being known.
     up: bool,
     /// A reply came over it.
     worked: bool,
     /// The user has let go of it.
-    closing: bool,
+    pub(super) closing: bool,
     /// The first work request that failed for a reason of its own.
     failure: Option<WorkError>,
 }
 
 impl Connection {
     fn copied(&self) -> u64 {
-        self.link.copied() + self.talk.requester.counters().copied_bytes
+        let backward = self.talk.backward.as_ref();
+        self.link.copied()
+            + self.talk.requester.counters().copied_bytes
+            + backward.map_or(0, |responder| responder.counters().copied_bytes)
+    }
+
+    /// Messages that may come and take credits: replies, and calls of the server's.
+    pub(super) fn expected(&self) -> u32 {
+        self.talk.requester.expected() + self.callbacks
     }
 }
 
@@ -137,18 +149,75 @@ impl RdmaClient {
         Some(found.talk.requester.counters())
     }
 
+    /// Counts of the responder of a connection that callbacks may come over.
+    #[must_use]
+    pub fn callback_counters(&self, conn: ConnId) -> Option<ResponderCounters> {
+        let mut connections = self.connections.iter();
+        let found = connections.find(|connection| connection.id == conn)?;
+        Some(found.talk.backward.as_ref()?.counters())
+    }
+
     /// Calls outstanding at most: the replies to all of them must find a receive.
     fn credits(&self) -> u32 {
-        let receives = u32::try_from(self.device.attributes().max_recv_wr).unwrap_or(u32::MAX);
-        let most = receives.saturating_sub(BEYOND_CREDITS);
+        let most = self.most_receives().saturating_sub(self.callbacks());
         self.options.common.credits.min(most).max(1)
     }
 
     /// Receives that can be posted beyond those for credits, for replies in several transmissions.
     fn spare_receives(&self) -> u32 {
-        let receives = u32::try_from(self.device.attributes().max_recv_wr).unwrap_or(u32::MAX);
-        let spare = receives.saturating_sub(self.credits() + BEYOND_CREDITS);
+        let spare = self
+            .most_receives()
+            .saturating_sub(self.credits() + self.callbacks());
         self.options.common.spare_receives.min(spare)
+    }
+
+    /// Calls of the server's outstanding at most: all of them must find a receive.
+    fn callbacks(&self) -> u32 {
+        let most = self.most_receives().saturating_sub(1);
+        self.options.common.callbacks.credits.min(most)
+    }
+
+    /// Receives that messages with credits can have.
+    fn most_receives(&self) -> u32 {
+        let receives = u32::try_from(self.device.attributes().max_recv_wr).unwrap_or(u32::MAX);
+        receives.saturating_sub(BEYOND_CREDITS)
+    }
+
+    /// The responder of a new connection's backward direction.
+    fn new_callee(&self, pool: &Pool) -> Option<Box<Responder>> {
+        let common = &self.options.common;
+        let credits = self.callbacks();
+        (credits > 0).then(|| {
+            let setup = self.setup(None);
+            let mut responder = Responder::new(ResponderConfig {
+                version: Version::One,
+                credits,
+                max_fetched: u64::from(common.max_message),
+                outbound_reads: common.outbound_reads,
+                // Servers do not take it (xcharext-02, section 3.2).
+                remote_invalidation: false,
+                // Others come when the version is known.
+                limits: setup.limits(Version::One, common.inline_send, common.inline_receive),
+                pool: pool.clone(),
+            });
+            if !common.callbacks.chunks {
+                responder.refuse_chunks();
+            }
+            Box::new(responder)
+        })
+    }
+
+    /// What this end has, for a connection whose peer said this in private data.
+    fn setup(&self, peer: Option<PrivateData>) -> Setup {
+        let common = &self.options.common;
+        Setup {
+            side: Side::Client,
+            options: common.clone(),
+            max_segment: max_segment(&*self.device, common.max_segment),
+            receives: self.receives(),
+            spare_receives: self.spare_receives(),
+            peer,
+        }
     }
 
     /// What receives are made of at the beginning.
@@ -233,14 +302,16 @@ impl RdmaClient {
                 return self.not_opened(id, &error);
             }
         };
-        let credits = self.credits();
+        let (credits, callbacks) = (self.credits(), self.callbacks());
         let capacity = self.device.attributes().max_send_wr;
         let mut link = Link::new(qp, capacity, self.receives());
-        if let Err(error) = link.post_receives(&mut *self.device, credits + BEYOND_CREDITS) {
+        let receives = credits + callbacks + BEYOND_CREDITS;
+        if let Err(error) = link.post_receives(&mut *self.device, receives) {
             self.device.destroy(qp);
             return self.not_opened(id, &error);
         }
         let pool = self.device.pool().clone();
+        let backward = self.new_callee(&pool);
         let requester = Requester::new(RequesterConfig { credits, pool });
         let lesson = self.memory.lesson(&remote);
         let negotiation =
@@ -249,7 +320,8 @@ impl RdmaClient {
             id,
             remote,
             link,
-            talk: ClientConversation::new(negotiation, requester),
+            talk: ClientConversation::new(negotiation, requester, backward),
+            callbacks,
             up: false,
             worked: false,
             closing: false,
@@ -279,15 +351,7 @@ impl RdmaClient {
         let Some(at) = self.find_qp(qp) else {
             return;
         };
-        let common = &self.options.common;
-        let setup = Setup {
-            side: Side::Client,
-            options: common.clone(),
-            max_segment: max_segment(&*self.device, common.max_segment),
-            receives: self.receives(),
-            spare_receives: self.spare_receives(),
-            peer: PrivateData::find(private_data),
-        };
+        let setup = self.setup(PrivateData::find(private_data));
         tracing::debug!(qp = qp.0, peer = ?setup.peer, "connected");
         let connection = &mut self.connections[at];
         connection.up = true;
@@ -320,7 +384,7 @@ impl RdmaClient {
         let Some(at) = self.find_qp(completion.qp) else {
             return;
         };
-        let most_queued = (self.credits() + EXTRA_RECEIVES) as usize;
+        let most_queued = (self.credits() + self.callbacks() + EXTRA_RECEIVES) as usize;
         let connection = &mut self.connections[at];
         let done = connection.link.complete(completion.id);
         match (completion.result, done) {
@@ -342,8 +406,14 @@ impl RdmaClient {
                     return self.misjudged(at);
                 }
             }
-            (Ok(Success::Invalidate), Done::Work((id, stag))) => {
-                reclaim(&mut *self.device, connection, id, stag);
+            (Ok(Success::Invalidate), Done::Work(Mark::Registration(id, stag))) => {
+                let requester = &mut connection.talk.requester;
+                reclaim(&mut *self.device, completion.qp, requester, id, stag);
+            }
+            (Ok(Success::Read { sink }), Done::Work(Mark::Read(id))) => {
+                if let Some(responder) = &mut connection.talk.backward {
+                    responder.read_done(id, sink);
+                }
             }
             (Ok(_), _) => {}
             (Err(failed), _) => {
@@ -361,53 +431,60 @@ impl RdmaClient {
         let (conn, qp) = (connection.id, connection.link.qp());
         connection.link.flush(device);
         converse(device, connection);
-        while let Some(action) = next_action(device, connection) {
-            match action {
-                RequesterAction::Register { id, region } => {
-                    let result = match device.register(qp, region) {
-                        Ok(segment) => Ok(segment),
-                        // The connection has ended, and the event that says so is on its way. It
-                        // ends the call, which is then sent again over another connection.
-                        Err((DeviceError::Unknown(_), _)) => continue,
-                        Err((error, _)) => Err(error.to_string()),
-                    };
-                    connection.talk.requester.registered(id, result);
-                }
-                RequesterAction::Reserve { id, receives } => {
-                    let done = connection.link.reserve(device, receives);
-                    connection.talk.requester.reserved(id, done);
-                }
-                RequesterAction::Release { receives } => connection.link.release(receives),
-                RequesterAction::Send { gather } => {
-                    let replies = connection.talk.requester.expected();
-                    debug_assert!(
-                        connection.link.can_receive(replies),
-                        "every reply finds a receive"
-                    );
-                    if let Err(error) = connection.link.send(device, gather, None) {
-                        // The call counts as sent; only the connection's end can end it now.
-                        tracing::warn!(%error, "call not sent, closing the connection");
-                        device.abort(qp);
+        loop {
+            while let Some(action) = next_action(device, connection) {
+                match action {
+                    RequesterAction::Register { id, region } => {
+                        let result = match device.register(qp, region) {
+                            Ok(segment) => Ok(segment),
+                            // The connection has ended, and the event that says so is on its way. It
+                            // ends the call, which is then sent again over another connection.
+                            Err((DeviceError::Unknown(_), _)) => continue,
+                            Err((error, _)) => Err(error.to_string()),
+                        };
+                        connection.talk.requester.registered(id, result);
+                    }
+                    RequesterAction::Reserve { id, receives } => {
+                        let done = connection.link.reserve(device, receives);
+                        connection.talk.requester.reserved(id, done);
+                    }
+                    RequesterAction::Release { receives } => connection.link.release(receives),
+                    RequesterAction::Send { gather } => {
+                        debug_assert!(
+                            connection.link.can_receive(connection.expected()),
+                            "every reply, and every callback that is granted, finds a receive"
+                        );
+                        if let Err(error) = connection.link.send(device, gather, None) {
+                            // The call counts as sent; only the connection's end can end it now.
+                            tracing::warn!(%error, "call not sent, closing the connection");
+                            device.abort(qp);
+                        }
+                    }
+                    RequesterAction::Invalidate { id, stag } => {
+                        let wr = SendWr::Invalidate { stag };
+                        let mark = Mark::Registration(id, stag);
+                        connection.link.post(device, wr, Some(mark));
+                    }
+                    RequesterAction::Reclaim { id, stag } => {
+                        reclaim(device, qp, &mut connection.talk.requester, id, stag);
+                    }
+                    _ if connection.closing => {}
+                    RequesterAction::Deliver { xid, message } => {
+                        connection.worked = true;
+                        self.events
+                            .push_back(ClientEvent::Reply { conn, xid, message });
+                    }
+                    RequesterAction::Fail { xid, error } => {
+                        self.events
+                            .push_back(ClientEvent::Failed { conn, xid, error });
                     }
                 }
-                RequesterAction::Invalidate { id, stag } => {
-                    let wr = SendWr::Invalidate { stag };
-                    connection.link.post(device, wr, Some((id, stag)));
-                }
-                RequesterAction::Reclaim { id, stag } => reclaim(device, connection, id, stag),
-                _ if connection.closing => {}
-                RequesterAction::Deliver { xid, message } => {
-                    connection.worked = true;
-                    self.events
-                        .push_back(ClientEvent::Reply { conn, xid, message });
-                }
-                RequesterAction::Fail { xid, error } => {
-                    self.events
-                        .push_back(ClientEvent::Failed { conn, xid, error });
-                }
+            }
+            if !run_callee(device, connection, &mut self.events) {
+                break;
             }
         }
-        if connection.talk.requester.starved() || connection.link.wants_retry() {
+        if connection.talk.starved() || connection.link.wants_retry() {
             self.retry_at.get_or_insert(self.now + RETRY);
         }
     }
@@ -426,9 +503,7 @@ impl RdmaClient {
         self.retry_at = None;
         for at in 0..self.connections.len() {
             let connection = &mut self.connections[at];
-            if connection.talk.requester.starved() {
-                connection.talk.requester.retry();
-            }
+            connection.talk.retry();
             self.run(at);
         }
     }
@@ -442,19 +517,6 @@ fn next_action(device: &mut dyn Device, connection: &mut Connection) -> Option<R
         converse(device, connection);
         connection.talk.requester.next_action()
     })
-}
-
-/// Takes back memory that the peer cannot reach any more. If that fails, only closing the
-/// connection fences it off (RFC 8166, section 4.5.4).
-fn reclaim(device: &mut dyn Device, connection: &mut Connection, id: RegId, stag: Stag) {
-    let qp = connection.link.qp();
-    match device.reclaim(qp, stag) {
-        Ok(region) => connection.talk.requester.reclaimed(id, region),
-        Err(error) => {
-            tracing::error!(%stag, %error, "memory not reclaimed, closing the connection");
-            device.abort(qp);
-        }
-    }
 }
 
 impl Source for RdmaClient {
@@ -542,6 +604,21 @@ impl ClientPort for RdmaClient {
         }
     }
 
+    fn reply(&mut self, conn: ConnId, token: u64, message: Option<Message>, now: Time) {
+        self.now = now;
+        // A connection that is not here has ended, and its server has been told so.
+        if let Some(at) = self.find(conn)
+            && let Some(responder) = &mut self.connections[at].talk.backward
+        {
+            responder.reply(token, message);
+            self.run(at);
+        }
+    }
+
+    fn pool(&self) -> &Pool {
+        self.device.pool()
+    }
+
     fn close(&mut self, conn: ConnId) {
         self.events.retain(|event| event_conn(event) != conn);
         let Some(at) = self.find(conn) else {
@@ -573,6 +650,7 @@ fn event_conn(event: &ClientEvent) -> ConnId {
     match event {
         ClientEvent::Up(conn)
         | ClientEvent::Reply { conn, .. }
+        | ClientEvent::Call { conn, .. }
         | ClientEvent::Failed { conn, .. }
         | ClientEvent::Down { conn, .. } => *conn,
     }

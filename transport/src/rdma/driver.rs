@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use verbs::{ConnectError, Device, Disconnect, WorkError};
+use verbs::{ConnectError, Device, Disconnect, QpId, Stag, WorkError};
 
+use super::requester::{RegId, Requester};
+use super::responder::ReadId;
 use crate::Down;
 
 /// How often something that waits for memory is tried again.
@@ -11,6 +13,34 @@ pub(crate) const RETRY: Duration = Duration::from_millis(1);
 /// How long a connection that this side ends may take to end in order. What is registered for its
 /// calls stays so meanwhile, and a peer that is gone would never answer.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
+
+/// What a work request was for whose poster waits for its completion. Each end can have both: the
+/// requester of one direction, the responder of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// A registration that is being invalidated.
+    Registration(RegId, Stag),
+    /// An RDMA Read.
+    Read(ReadId),
+}
+
+/// Takes back memory that the peer cannot reach any more. If that fails, only closing the
+/// connection fences it off (RFC 8166, section 4.5.4).
+pub(crate) fn reclaim(
+    device: &mut dyn Device,
+    qp: QpId,
+    requester: &mut Requester,
+    id: RegId,
+    stag: Stag,
+) {
+    match device.reclaim(qp, stag) {
+        Ok(region) => requester.reclaimed(id, region),
+        Err(error) => {
+            tracing::error!(%stag, %error, "memory not reclaimed, closing the connection");
+            device.abort(qp);
+        }
+    }
+}
 
 /// The longest segment that the device and the options allow.
 pub(crate) fn max_segment(device: &dyn Device, option: u32) -> u64 {

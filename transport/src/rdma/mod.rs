@@ -6,6 +6,7 @@
 //! [`RdmaServer`] drive them with a [`verbs::Device`]. Which bytes travel which way is decided by
 //! plans ([`conveyance`]); each one is logged at debug level.
 
+mod backward;
 mod client;
 mod conversation;
 mod driver;
@@ -19,6 +20,7 @@ mod round_trips;
 mod server;
 mod wire;
 
+pub use backward::CallbackOptions;
 pub use client::RdmaClient;
 pub use conversation::Considered;
 pub use options::{MakeExtension, RdmaClientOptions, RdmaOptions, RdmaServerOptions};

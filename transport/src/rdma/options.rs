@@ -10,7 +10,7 @@ use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::Extension;
 use rpcrdma_v2::limits::DEFAULT_INLINE as V2_INLINE;
 
-use super::{ReceiveStructure, round_trips};
+use super::{CallbackOptions, ReceiveStructure, round_trips};
 
 /// Makes an extension's state for a new connection, at this end of it.
 pub type MakeExtension = fn(Side) -> Box<dyn Extension>;
@@ -53,6 +53,8 @@ pub struct RdmaOptions {
     pub max_message: u32,
     /// Longest piece of memory for one segment, bytes. Chunks that are longer have several.
     pub max_segment: u32,
+    /// Calls from server to client.
+    pub callbacks: CallbackOptions,
     /// Version 2: bytes that receives may be made longer to when the peer asks.
     pub max_receive_size: u32,
     /// Version 2, client: receives to post at most beyond those for credits, for replies that come
@@ -124,6 +126,7 @@ impl Default for RdmaClientOptions {
                 outbound_reads: 1,
                 max_message: DEFAULT_MAX_MESSAGE,
                 max_segment: DEFAULT_MAX_SEGMENT,
+                callbacks: CallbackOptions::default(),
                 max_receive_size: DEFAULT_MAX_RECEIVE,
                 spare_receives: DEFAULT_SPARE_RECEIVES,
                 costs: CostModel::default(),
@@ -165,6 +168,7 @@ impl Default for RdmaServerOptions {
                 outbound_reads: 32,
                 max_message: DEFAULT_MAX_MESSAGE,
                 max_segment: DEFAULT_MAX_SEGMENT,
+                callbacks: CallbackOptions::default(),
                 max_receive_size: DEFAULT_MAX_RECEIVE,
                 spare_receives: DEFAULT_SPARE_RECEIVES,
                 costs: CostModel::default(),

@@ -14,33 +14,51 @@ use verbs::{
     QpId, SendWr, Success, Time, WorkError,
 };
 
+use super::backward::{run_caller, submit};
 use super::conversation::{ServerConversation, Setup, Wanted};
-use super::driver::{LINGER, RETRY, end_reason, max_segment, note};
+use super::driver::{LINGER, Mark, RETRY, end_reason, max_segment, note, reclaim};
 use super::link::{BEYOND_CREDITS, Done, EXTRA_RECEIVES, Link};
 use super::options::RdmaServerOptions;
-use super::responder::{ReadId, Responder, ResponderAction, ResponderConfig, ResponderCounters};
+use super::requester::{RequesterConfig, RequesterCounters};
+use super::responder::{Responder, ResponderAction, ResponderConfig, ResponderCounters};
 use crate::id_map::IdMap;
-use crate::{ConnId, ServerEvent, ServerPort, Source};
+use crate::{CallError, ConnId, ReplyRoom, ServerEvent, ServerPort, Source};
 
 /// A connection, being accepted or made.
-struct Connection {
+pub(super) struct Connection {
     peer: SocketAddr,
     /// Calls that it may have outstanding, at most.
     credits: u32,
-    link: Link<ReadId>,
-    talk: ServerConversation,
+    pub(super) link: Link<Mark>,
+    pub(super) talk: ServerConversation,
+    /// Receives that were posted for the replies to callbacks.
+    pub(super) callback_receives: u32,
     up: bool,
     /// It is in the list of those that wait for memory.
     retrying: bool,
     /// The first work request that failed for a reason of its own.
     failure: Option<WorkError>,
     /// Why this side ends it.
-    closed: Option<String>,
+    pub(super) closed: Option<String>,
 }
 
 impl Connection {
     fn copied(&self) -> u64 {
-        self.link.copied() + self.talk.responder.counters().copied_bytes
+        let backward = self.talk.backward.as_ref();
+        self.link.copied()
+            + self.talk.responder.counters().copied_bytes
+            + backward.map_or(0, |requester| requester.counters().copied_bytes)
+    }
+
+    /// Callbacks outstanding.
+    fn callbacks(&self) -> u32 {
+        let backward = self.talk.backward.as_ref();
+        backward.map_or(0, |requester| requester.in_flight())
+    }
+
+    /// Messages that may come and take credits: calls, and replies to callbacks.
+    pub(super) fn expected(&self) -> u32 {
+        self.credits + self.callbacks()
     }
 }
 
@@ -135,6 +153,13 @@ impl RdmaServer {
         )
     }
 
+    /// Counts of the requester of a connection that callbacks may go over.
+    #[must_use]
+    pub fn callback_counters(&self, conn: ConnId) -> Option<RequesterCounters> {
+        let connection = self.connections.get(&qp_of(conn))?;
+        Some(connection.talk.backward.as_ref()?.counters())
+    }
+
     /// The version that a connection speaks, and why, once its client has begun.
     #[must_use]
     pub fn decision(&self, conn: ConnId) -> Option<Decision> {
@@ -205,6 +230,11 @@ impl RdmaServer {
             .credits
             .min(receives.saturating_sub(BEYOND_CREDITS))
             .max(1);
+        let rest = receives.saturating_sub(BEYOND_CREDITS + credits);
+        let callbacks = RequesterConfig {
+            credits: common.callbacks.credits.min(rest),
+            pool: self.device.pool().clone(),
+        };
         let outbound_reads = common.outbound_reads.min(attributes.max_outbound_reads);
         let versions = self.options.versions;
         let setup = Setup {
@@ -250,7 +280,13 @@ impl RdmaServer {
             peer: request.peer,
             credits,
             link,
-            talk: ServerConversation::new(ServerNegotiation::new(versions), responder, setup),
+            talk: ServerConversation::new(
+                ServerNegotiation::new(versions),
+                responder,
+                setup,
+                callbacks,
+            ),
+            callback_receives: 0,
             up: false,
             retrying: false,
             failure: None,
@@ -268,7 +304,7 @@ impl RdmaServer {
         match (completion.result, done) {
             // Nothing more is taken from a peer that is being disconnected.
             (Ok(_), _) if connection.closed.is_some() => return,
-            (Ok(Success::Receive { buf, .. }), _) => {
+            (Ok(Success::Receive { buf, invalidated }), _) => {
                 if !connection.link.owes() {
                     self.owing.push(completion.qp);
                 }
@@ -282,16 +318,21 @@ impl RdmaServer {
                 } else {
                     0
                 };
-                let most = (connection.credits + others) as usize;
+                let most = (connection.expected() + others) as usize;
                 if connection.link.queued_sends() >= most {
                     let reason = "more messages than granted, and their answers are not taken";
                     close(&mut *self.device, connection, reason.to_owned());
-                } else if let Err(error) = connection.talk.received(message) {
+                } else if let Err(error) = connection.talk.received(message, invalidated) {
                     close(&mut *self.device, connection, error.to_string());
                 }
             }
-            (Ok(Success::Read { sink }), Done::Work(id)) => {
+            (Ok(Success::Read { sink }), Done::Work(Mark::Read(id))) => {
                 connection.talk.responder.read_done(id, sink);
+            }
+            (Ok(Success::Invalidate), Done::Work(Mark::Registration(id, stag))) => {
+                if let Some(requester) = &mut connection.talk.backward {
+                    reclaim(&mut *self.device, completion.qp, requester, id, stag);
+                }
             }
             (Ok(_), _) => {}
             (Err(failed), _) => {
@@ -310,46 +351,51 @@ impl RdmaServer {
         };
         connection.link.flush(device);
         converse(device, connection);
-        while connection.closed.is_none()
-            && let Some(action) = next_action(device, connection)
-        {
-            match action {
-                ResponderAction::Read {
-                    id,
-                    sink,
-                    stag,
-                    offset,
-                } => {
-                    let wr = SendWr::Read { sink, stag, offset };
-                    connection.link.post(device, wr, Some(id));
-                }
-                ResponderAction::Write {
-                    gather,
-                    stag,
-                    offset,
-                } => connection.link.write(device, gather, stag, offset),
-                ResponderAction::Send { gather, invalidate } => {
-                    debug_assert!(
-                        connection.link.can_receive(connection.credits),
-                        "every call that is granted finds a receive"
-                    );
-                    if let Err(error) = connection.link.send(device, gather, invalidate) {
-                        // The requester must learn that a reply was lost (RFC 8166, 4.5.4).
-                        close(device, connection, format!("reply not sent: {error}"));
+        loop {
+            while connection.closed.is_none()
+                && let Some(action) = next_action(device, connection)
+            {
+                match action {
+                    ResponderAction::Read {
+                        id,
+                        sink,
+                        stag,
+                        offset,
+                    } => {
+                        let wr = SendWr::Read { sink, stag, offset };
+                        connection.link.post(device, wr, Some(Mark::Read(id)));
                     }
+                    ResponderAction::Write {
+                        gather,
+                        stag,
+                        offset,
+                    } => connection.link.write(device, gather, stag, offset),
+                    ResponderAction::Send { gather, invalidate } => {
+                        debug_assert!(
+                            connection.link.can_receive(connection.expected()),
+                            "every call that is granted, and every callback's reply, finds a receive"
+                        );
+                        if let Err(error) = connection.link.send(device, gather, invalidate) {
+                            // The requester must learn that a reply was lost (RFC 8166, 4.5.4).
+                            close(device, connection, format!("reply not sent: {error}"));
+                        }
+                    }
+                    ResponderAction::Deliver { token, message } => {
+                        let conn = conn_of(qp);
+                        self.events.push_back(ServerEvent::Call {
+                            conn,
+                            token,
+                            message,
+                        });
+                    }
+                    ResponderAction::Close { reason } => close(device, connection, reason),
                 }
-                ResponderAction::Deliver { token, message } => {
-                    let conn = conn_of(qp);
-                    self.events.push_back(ServerEvent::Call {
-                        conn,
-                        token,
-                        message,
-                    });
-                }
-                ResponderAction::Close { reason } => close(device, connection, reason),
+            }
+            if !run_caller(device, conn_of(qp), connection, &mut self.events) {
+                break;
             }
         }
-        let waits = connection.talk.responder.starved() || connection.link.wants_retry();
+        let waits = connection.talk.starved() || connection.link.wants_retry();
         if waits && !connection.retrying && connection.closed.is_none() {
             connection.retrying = true;
             self.retry.push(qp);
@@ -378,7 +424,7 @@ impl RdmaServer {
         for qp in std::mem::take(&mut self.retry) {
             if let Some(connection) = self.connections.get_mut(&qp) {
                 connection.retrying = false;
-                connection.talk.responder.retry();
+                connection.talk.retry();
                 self.run(qp);
             }
         }
@@ -415,7 +461,7 @@ fn converse(device: &mut dyn Device, connection: &mut Connection) {
 }
 
 /// Ends a connection with a peer that broke a rule, or that cannot be answered.
-fn close(device: &mut dyn Device, connection: &mut Connection, reason: String) {
+pub(super) fn close(device: &mut dyn Device, connection: &mut Connection, reason: String) {
     tracing::warn!(peer = %connection.peer, reason, "closing the connection");
     connection.closed = Some(reason);
     device.abort(connection.link.qp());
@@ -485,8 +531,44 @@ impl ServerPort for RdmaServer {
             connection
                 .closed
                 .get_or_insert_with(|| "closed by this side".to_owned());
-            self.device.disconnect(qp);
-            self.ending.push_back((self.now + LINGER, qp));
+            let backward = connection.talk.backward.as_ref();
+            if backward.is_some_and(|requester| requester.unfinished() > 0) {
+                // The client must not reach the memory of callbacks any longer.
+                self.device.abort(qp);
+            } else {
+                self.device.disconnect(qp);
+                self.ending.push_back((self.now + LINGER, qp));
+            }
+        }
+    }
+
+    fn call(
+        &mut self,
+        conn: ConnId,
+        xid: u32,
+        message: Message,
+        room: &ReplyRoom,
+        now: Time,
+    ) -> Result<(), CallError> {
+        self.now = now;
+        let qp = qp_of(conn);
+        let connections = self.connections.get_mut(&qp);
+        let Some(connection) = connections.filter(|connection| connection.closed.is_none()) else {
+            let reason = "the connection is ending".to_owned();
+            return Err(CallError::Disconnected { reason });
+        };
+        submit(&mut *self.device, connection, xid, message, room)?;
+        self.run(qp);
+        Ok(())
+    }
+
+    fn cancel_call(&mut self, conn: ConnId, xid: u32) {
+        let qp = qp_of(conn);
+        if let Some(connection) = self.connections.get_mut(&qp)
+            && let Some(requester) = &mut connection.talk.backward
+        {
+            requester.cancel(xid);
+            self.run(qp);
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use verbs::Time;
 
 use super::Server;
-use crate::ConnId;
+use crate::{Callee, ConnId};
 
 /// How long a connection may go without a call by default: what Linux's NFS server allows.
 pub(super) const DEFAULT_IDLE: Duration = Duration::from_secs(6 * 60);
@@ -23,6 +23,15 @@ pub(super) struct Peer {
     pub(super) address: SocketAddr,
     /// When its last call arrived, or was seen in progress, or without any when it connected.
     pub(super) last_call: Time,
+    /// The handle by which it can be called, if this server makes callbacks.
+    pub(super) callee: Option<Callee>,
+}
+
+impl Peer {
+    /// Whether somebody may want to call it.
+    fn may_be_called(&self) -> bool {
+        self.callee.as_ref().is_some_and(Callee::is_held)
+    }
 }
 
 impl Server {
@@ -45,7 +54,7 @@ impl Server {
         let mut expired = Vec::new();
         for (at, port) in self.ports.iter_mut().enumerate() {
             for (conn, peer) in &mut port.peers {
-                if busy.contains(&(at, *conn)) {
+                if busy.contains(&(at, *conn)) || peer.may_be_called() {
                     peer.last_call = now;
                 }
                 let due = peer.last_call + limit;
@@ -57,11 +66,11 @@ impl Server {
             }
         }
         for (at, conn) in expired {
-            let port = &mut self.ports[at];
-            if let Some(peer) = port.peers.remove(&conn) {
-                tracing::info!(peer = %peer.address, idle = ?limit, "idle: closing the connection");
+            let found = self.ports[at].peers.get(&conn);
+            if let Some(address) = found.map(|peer| peer.address) {
+                tracing::info!(peer = %address, idle = ?limit, "idle: closing the connection");
                 self.stats.idle += 1;
-                port.port.borrow_mut().close(conn);
+                self.close((at, conn), "it was idle");
             }
         }
     }

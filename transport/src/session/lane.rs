@@ -36,6 +36,8 @@ pub(crate) struct Lane {
     pub(crate) waiting: usize,
     /// Whether there ever was a connection: the next is a reconnection.
     pub(crate) was_up: bool,
+    /// Whether there is to be a connection although no call needs it.
+    pub(crate) keep: bool,
     /// Why the last connection or attempt ended, for the user.
     pub(crate) reason: String,
     /// Pause before the next attempt if this one fails.
@@ -50,6 +52,7 @@ impl Lane {
             state: State::Down { retry_at: now },
             waiting: 0,
             was_up: false,
+            keep: false,
             reason: String::new(),
             backoff: Duration::ZERO,
             outage: None,
@@ -122,6 +125,11 @@ impl Lane {
         }
     }
 
+    /// Whether there should be a connection: calls wait for it, or it is kept.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.waiting > 0 || (self.keep && self.was_up)
+    }
+
     /// Whether an attempt may be made now.
     pub(crate) fn may_open(&self, now: Time) -> bool {
         matches!(self.state, State::Down { retry_at } if retry_at <= now)
@@ -137,7 +145,7 @@ impl Lane {
         let act = match self.state {
             State::Up { .. } => return None,
             State::Connecting { until, .. } => until,
-            State::Down { .. } if self.waiting == 0 => return None,
+            State::Down { .. } if !self.is_wanted() => return None,
             State::Down { retry_at } => retry_at,
         };
         Some(self.give_up_at(options).map_or(act, |at| at.min(act)))

@@ -21,7 +21,7 @@ impl Session {
             }
             if self.lanes[lane].gives_up(&self.options, now) {
                 self.give_up(lane);
-            } else if self.lanes[lane].waiting > 0 {
+            } else if self.lanes[lane].is_wanted() {
                 self.open_if_due(lane, port, now);
             }
         }

@@ -6,12 +6,12 @@ use std::io;
 use std::net::SocketAddr;
 
 use mio::net::TcpStream;
-use onc_rpc::{Message, peek_xid};
-use verbs::{Poller, Time};
+use onc_rpc::{CALL, Message, peek_start, peek_xid};
+use verbs::{Poller, Pool, Time};
 
 use super::set::StreamSet;
 use super::stream::Ended;
-use super::{TcpCounters, TcpOptions, prepare};
+use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
 use crate::{CallError, ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
 
 /// A port for calls over TCP.
@@ -77,15 +77,30 @@ impl TcpClient {
         }
         let events = &mut self.events;
         let mut no_xid = false;
+        let callbacks = self.set.options.callbacks;
         let deliver = |_: &mut Connection, message: Message| {
-            let Some(xid) = peek_xid(&message) else {
-                no_xid = true;
-                return false;
-            };
-            events.push_back(ClientEvent::Reply { conn, xid, message });
+            match peek_start(&message) {
+                Some((xid, CALL)) if callbacks => events.push_back(ClientEvent::Call {
+                    conn,
+                    token: u64::from(xid),
+                    message,
+                }),
+                Some((xid, CALL)) => {
+                    tracing::debug!(xid, "dropped a call from the server: none are taken");
+                }
+                _ => {
+                    let Some(xid) = peek_xid(&message) else {
+                        no_xid = true;
+                        return false;
+                    };
+                    events.push_back(ClientEvent::Reply { conn, xid, message });
+                }
+            }
             true
         };
-        match self.set.transfer(index, now, deliver, |_, _| true) {
+        // A server that goes on calling and does not take the answers is not read from.
+        let may_receive = |_: &Connection, queued: usize| !callbacks || queued < MAX_QUEUED;
+        match self.set.transfer(index, now, deliver, may_receive) {
             Ok(()) if no_xid => {
                 self.set.remove(index);
                 self.down(conn, "a record too short for an XID".into(), false, true);
@@ -195,6 +210,25 @@ impl ClientPort for TcpClient {
         }
     }
 
+    fn reply(&mut self, conn: ConnId, _token: u64, message: Option<Message>, now: Time) {
+        let Some((index, _)) = self.set.find(conn) else {
+            return;
+        };
+        // Reading may have been held back until now.
+        self.set.mark(index);
+        if let Some(message) = message
+            && let Err(error) = self.set.reply(index, &message, now)
+        {
+            self.set.remove(index);
+            let reason = format!("a reply to a callback cannot be sent: {error}");
+            self.down(conn, reason, true, true);
+        }
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.set.options.pool
+    }
+
     fn close(&mut self, conn: ConnId) {
         if let Some((index, _)) = self.set.find(conn) {
             self.set.remove(index);
@@ -203,6 +237,7 @@ impl ClientPort for TcpClient {
             ClientEvent::Up(other)
             | ClientEvent::Reply { conn: other, .. }
             | ClientEvent::Failed { conn: other, .. }
+            | ClientEvent::Call { conn: other, .. }
             | ClientEvent::Down { conn: other, .. } => *other != conn,
         });
     }

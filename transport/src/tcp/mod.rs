@@ -40,6 +40,9 @@ pub struct TcpOptions {
     /// An added link that records go out through, for measurements. All connections of the port
     /// share it.
     pub link: Option<Shaper>,
+    /// Whether there are calls from server to client (RFC 5531 leaves open who calls): a client that
+    /// takes none drops them, a server that makes none drops a peer that sends replies.
+    pub callbacks: bool,
     /// Server: how long a record that has begun may go without a further byte, before the
     /// connection is closed. (A client has its calls' time-outs.)
     pub record_timeout: Duration,
@@ -56,6 +59,7 @@ impl Default for TcpOptions {
             pool: Pool::new(DEFAULT_POOL),
             max_record: DEFAULT_MAX_RECORD,
             link: None,
+            callbacks: false,
             record_timeout: DEFAULT_RECORD_TIMEOUT,
             max_calls: DEFAULT_MAX_CALLS,
             max_connections: DEFAULT_MAX_CONNECTIONS,
@@ -84,6 +88,10 @@ pub struct TcpCounters {
     /// Times a wait for something to happen was ended by something happening.
     pub interrupts: u64,
 }
+
+/// A connection whose peer does not take what it is sent, is not read from when this many bytes of
+/// replies are waiting.
+const MAX_QUEUED: usize = 8 << 20;
 
 /// Prepares a connected socket.
 fn prepare(socket: &TcpStream) -> io::Result<()> {

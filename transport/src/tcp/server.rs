@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Token};
-use onc_rpc::Message;
+use onc_rpc::{Message, REPLY, peek_start};
 use verbs::{Burst, Poller, Pool, Time};
 
 use super::set::StreamSet;
-use super::{TcpCounters, TcpOptions, prepare};
+use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
 use crate::poll_loop::earlier;
-use crate::{ConnId, ServerEvent, ServerPort, Source};
+use crate::{CallError, ConnId, ReplyRoom, ServerEvent, ServerPort, Source};
 
 /// The listener's token; connections have those after it.
 const LISTENER: usize = 0;
@@ -22,9 +22,6 @@ const LISTENER: usize = 0;
 const BURST: usize = 64;
 /// How soon to accept again after the system ran out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// A connection whose peer does not take its replies is not read from when this many bytes of
-/// them are waiting.
-const MAX_QUEUED: usize = 8 << 20;
 
 /// A port that listens on one TCP address.
 pub struct TcpServer {
@@ -46,6 +43,8 @@ struct Connection {
     /// Calls given out and not answered.
     outstanding: usize,
     next_token: u64,
+    /// The client was called: replies may come.
+    called: bool,
 }
 
 impl TcpServer {
@@ -116,6 +115,7 @@ impl TcpServer {
         let connection = Connection {
             outstanding: 0,
             next_token: 0,
+            called: false,
         };
         let inserted = prepare(&socket).and_then(|()| self.set.insert(socket, connection));
         match inserted {
@@ -138,6 +138,12 @@ impl TcpServer {
         let max_calls = self.set.options.max_calls.max(1);
         let events = &mut self.events;
         let deliver = |connection: &mut Connection, message: Message| {
+            if connection.called
+                && let Some((xid, REPLY)) = peek_start(&message)
+            {
+                events.push_back(ServerEvent::Reply { conn, xid, message });
+                return true;
+            }
             let token = connection.next_token;
             connection.next_token += 1;
             connection.outstanding += 1;
@@ -226,10 +232,37 @@ impl ServerPort for TcpServer {
         // Reading may have been held back until now.
         self.set.mark(index);
         if let Some(message) = message
-            && let Err(error) = self.set.send(index, 0, &message, now)
+            && let Err(error) = self.set.reply(index, &message, now)
         {
             tracing::error!(%error, "a reply cannot be sent: closing its connection");
             self.end(index, conn, error.to_string());
+        }
+    }
+
+    fn call(
+        &mut self,
+        conn: ConnId,
+        xid: u32,
+        message: Message,
+        _room: &ReplyRoom,
+        now: Time,
+    ) -> Result<(), CallError> {
+        if !self.set.options.callbacks {
+            let why = "this server makes none".to_owned();
+            return Err(CallError::NoCallbacks(why));
+        }
+        let Some((index, member)) = self.set.find(conn) else {
+            let reason = "the connection has ended".to_owned();
+            return Err(CallError::Disconnected { reason });
+        };
+        member.extra.called = true;
+        let sent = self.set.send(index, xid, &message, now);
+        sent.map_err(|error| CallError::TooLarge(error.to_string()))
+    }
+
+    fn cancel_call(&mut self, conn: ConnId, xid: u32) {
+        if let Some((_, member)) = self.set.find(conn) {
+            member.stream.unqueue(xid);
         }
     }
 
@@ -240,6 +273,8 @@ impl ServerPort for TcpServer {
         self.events.retain(|event| match event {
             ServerEvent::Up { conn: other, .. }
             | ServerEvent::Call { conn: other, .. }
+            | ServerEvent::Reply { conn: other, .. }
+            | ServerEvent::Failed { conn: other, .. }
             | ServerEvent::Down { conn: other, .. } => *other != conn,
             ServerEvent::Lost { .. } => true,
         });

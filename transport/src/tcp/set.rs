@@ -221,11 +221,31 @@ impl<X> StreamSet<X> {
         }
     }
 
-    /// Queues a record on a connection that has not ended.
+    /// Queues a call on a connection that has not ended.
     pub(super) fn send(
         &mut self,
         index: usize,
         xid: u32,
+        message: &Message,
+        now: Time,
+    ) -> Result<(), RecordError> {
+        self.queue(index, Some(xid), message, now)
+    }
+
+    /// Queues a reply on a connection that has not ended: it is not taken back.
+    pub(super) fn reply(
+        &mut self,
+        index: usize,
+        message: &Message,
+        now: Time,
+    ) -> Result<(), RecordError> {
+        self.queue(index, None, message, now)
+    }
+
+    fn queue(
+        &mut self,
+        index: usize,
+        xid: Option<u32>,
         message: &Message,
         now: Time,
     ) -> Result<(), RecordError> {

@@ -68,7 +68,8 @@ struct Outbound {
     parts: Segments,
     /// Bytes, mark included.
     len: usize,
-    xid: u32,
+    /// Of a call, which can be taken back.
+    xid: Option<u32>,
     /// When it may go out.
     release: Time,
 }
@@ -335,7 +336,7 @@ impl Stream {
     /// Queues a record, to go out at `release` or later.
     pub(super) fn queue(
         &mut self,
-        xid: u32,
+        xid: Option<u32>,
         message: &Message,
         release: Time,
     ) -> Result<(), RecordError> {
@@ -354,10 +355,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes a record back, if none of it was sent.
+    /// Takes a call back, if none of it was sent.
     pub(super) fn unqueue(&mut self, xid: u32) {
         let first = usize::from(self.sent > 0);
-        let found = (first..self.out.len()).find(|at| self.out[*at].xid == xid);
+        let found = (first..self.out.len()).find(|at| self.out[*at].xid == Some(xid));
         if let Some(outbound) = found.and_then(|at| self.out.remove(at)) {
             self.out_bytes -= outbound.len;
         }

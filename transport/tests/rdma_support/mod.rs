@@ -30,7 +30,7 @@ pub fn message(xid: u32, words: usize, items: &[Bytes]) -> Message {
     typed(xid, onc_rpc::CALL, words, items)
 }
 
-/// The same like a reply. Version 1 does not look at the difference.
+/// The same like a reply.
 pub fn reply(xid: u32, words: usize, items: &[Bytes]) -> Message {
     typed(xid, onc_rpc::REPLY, words, items)
 }
@@ -135,6 +135,12 @@ pub struct Pair {
     pub held: Vec<(ConnId, u64, Message)>,
     /// Nothing: calls are held.
     pub answer: Option<Answer>,
+    /// How callbacks ended, at the server.
+    pub called_back: HashMap<(ConnId, u32), End>,
+    /// Callbacks that the client has and does not answer by itself.
+    pub held_back: Vec<(ConnId, u64, Message)>,
+    /// What the client answers to a callback. Nothing: they are held.
+    pub answer_back: Option<Answer>,
     start: Instant,
 }
 
@@ -202,6 +208,9 @@ impl Pair {
             server_lost: Vec::new(),
             held: Vec::new(),
             answer: None,
+            called_back: HashMap::new(),
+            held_back: Vec::new(),
+            answer_back: None,
             start: Instant::now(),
         }
     }
@@ -232,6 +241,14 @@ impl Pair {
                     }
                     None => self.held.push((conn, token, message)),
                 },
+                ServerEvent::Reply { conn, xid, message } => {
+                    let earlier = self.called_back.insert((conn, xid), End::Reply(message));
+                    assert!(earlier.is_none(), "callback {xid} ended twice");
+                }
+                ServerEvent::Failed { conn, xid, error } => {
+                    let earlier = self.called_back.insert((conn, xid), End::Failed(error));
+                    assert!(earlier.is_none(), "callback {xid} ended twice");
+                }
             }
         }
         self.client.poll(now);
@@ -248,6 +265,17 @@ impl Pair {
                     let earlier = self.ended.insert((conn, xid), End::Failed(error));
                     assert!(earlier.is_none(), "call {xid} ended twice");
                 }
+                ClientEvent::Call {
+                    conn,
+                    token,
+                    message,
+                } => match &mut self.answer_back {
+                    Some(answer) => {
+                        let reply = answer(&message);
+                        self.client.reply(conn, token, reply, now);
+                    }
+                    None => self.held_back.push((conn, token, message)),
+                },
             }
         }
         busy

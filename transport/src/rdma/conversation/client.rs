@@ -13,15 +13,18 @@ use rpcrdma_v2::extension::OpttypeTaken;
 use rpcrdma_v2::{Direction, Header};
 use verbs::Stag;
 
-use super::{BACKWARD_CREDITS, Extended, Part, Setup, Wanted, first};
+use super::{Extended, Parts, Setup, Wanted, first};
+use crate::rdma::backward;
 use crate::rdma::wire::{self, Answer, BadCall};
-use crate::rdma::{ReceiveStructure, Requester};
+use crate::rdma::{ReceiveStructure, Requester, Responder};
 
 /// A client's end of a connection.
 pub(crate) struct ClientConversation {
     negotiation: ClientNegotiation,
     /// Waits with its calls until the version is known.
     pub(crate) requester: Requester,
+    /// Takes the server's calls, if any are taken.
+    pub(crate) backward: Option<Box<Responder>>,
     /// What is spoken.
     version: Option<Version>,
     setup: Option<Setup>,
@@ -30,10 +33,15 @@ pub(crate) struct ClientConversation {
 }
 
 impl ClientConversation {
-    pub(crate) fn new(negotiation: ClientNegotiation, requester: Requester) -> Self {
+    pub(crate) fn new(
+        negotiation: ClientNegotiation,
+        requester: Requester,
+        backward: Option<Box<Responder>>,
+    ) -> Self {
         Self {
             negotiation,
             requester,
+            backward,
             version: None,
             setup: None,
             second: None,
@@ -124,7 +132,7 @@ impl ClientConversation {
     ) -> Option<Decision> {
         match self.version {
             Some(Version::One) => {
-                self.requester.received_in(message, invalidated);
+                self.version_1(message, invalidated);
                 return None;
             }
             Some(Version::Two) => {
@@ -162,6 +170,9 @@ impl ClientConversation {
             return;
         };
         self.version = Some(version);
+        if let Some(responder) = &mut self.backward {
+            responder.speak(version);
+        }
         let limits = match (version, &mut self.second) {
             (Version::Two, Some(second)) => {
                 let invalidation = setup.options.remote_invalidation;
@@ -169,6 +180,10 @@ impl ClientConversation {
                 if second.extensions.conveyors().next().is_some() {
                     self.requester.convey(setup.spare_receives);
                 }
+                second.apply(&mut Parts {
+                    requester: None,
+                    responder: self.backward.as_deref_mut(),
+                });
                 second.limits()
             }
             _ => {
@@ -176,10 +191,37 @@ impl ClientConversation {
                 let agreed = Agreed::new(setup.options.private_data(), setup.peer);
                 self.requester
                     .invalidation_agreed(agreed.remote_invalidation);
-                setup.limits(version, agreed.call_inline, agreed.reply_inline)
+                let limits = setup.limits(version, agreed.call_inline, agreed.reply_inline);
+                if let Some(responder) = &mut self.backward {
+                    responder.limits_changed(limits, false, Some(limits.inline_send));
+                }
+                limits
             }
         };
         self.requester.connected(version, limits);
+    }
+
+    /// A message of version 1.
+    fn version_1(&mut self, message: Segments, invalidated: Option<Stag>) {
+        match (backward::direction(&message), &mut self.backward) {
+            (Some(Direction::Reply), _) => self.requester.received_in(message, invalidated),
+            (Some(Direction::Call), Some(responder)) => {
+                self.requester.taken(invalidated);
+                responder.received_in(message);
+            }
+            (Some(Direction::Call), None) => {
+                self.requester.taken(invalidated);
+                self.requester
+                    .discard(&"a call from the server, which was not told that any are taken");
+            }
+            // Its credits could be asked for or granted: they count for neither (RFC 8167, section
+            // 4.1).
+            (None, _) => {
+                self.requester.taken(invalidated);
+                self.requester
+                    .discard(&"a message that says not which way it goes");
+            }
+        }
     }
 
     fn extended(&mut self, message: Segments, invalidated: Option<Stag>) {
@@ -192,20 +234,55 @@ impl ClientConversation {
                     .requester
                     .take(wire::v2::reply(header, payload), invalidated);
             }
-            super::Heard::Base(header, _) => backward_call(&header),
+            super::Heard::Base(header, payload) => {
+                let Some(responder) = &mut self.backward else {
+                    return self.not_acted_upon(backward_call(&header), invalidated);
+                };
+                self.requester.taken(invalidated);
+                let call = wire::v2::call(header, payload, responder.max_call());
+                return responder.take(call);
+            }
             super::Heard::Taken(direction, credits) => {
                 self.requester.taken(invalidated);
-                if let (Direction::Reply, Some(credits)) = (direction, credits) {
-                    self.requester.granted(credits);
+                match (direction, credits, &mut self.backward) {
+                    (Direction::Reply, Some(credits), _) => self.requester.granted(credits),
+                    (Direction::Call, Some(credits), Some(responder)) => responder.asked(credits),
+                    _ => {}
                 }
                 return;
             }
             super::Heard::Bad(bad) => bad,
         };
+        self.not_acted_upon(bad, invalidated);
+    }
+
+    fn not_acted_upon(&mut self, bad: BadCall, invalidated: Option<Stag>) {
         self.requester.taken(invalidated);
         self.requester.discard(&bad.reason);
-        if let Some(answer) = bad.answer {
-            second.errors.push_back(answer.encode(BACKWARD_CREDITS));
+        if let (Some(answer), Some(second)) = (bad.answer, &mut self.second) {
+            let parts = Parts {
+                requester: None,
+                responder: self.backward.as_deref_mut(),
+            };
+            second
+                .errors
+                .push_back(answer.encode(parts.credits(Direction::Reply)));
+        }
+    }
+
+    /// Something waits for memory.
+    pub(crate) fn starved(&self) -> bool {
+        let backward = self.backward.as_ref();
+        self.requester.starved() || backward.is_some_and(|responder| responder.starved())
+    }
+
+    /// There may be memory now.
+    pub(crate) fn retry(&mut self) {
+        if self.requester.starved() {
+            self.requester.retry();
+        }
+        if let Some(responder) = &mut self.backward {
+            responder.retry();
         }
     }
 
@@ -218,8 +295,11 @@ impl ClientConversation {
 
     /// The next thing that the driver must do, beside what the requester wants.
     pub(crate) fn next(&mut self) -> Option<Wanted> {
-        let part = Part::Requester(&mut self.requester);
-        self.second.as_mut()?.next(part)
+        let parts = Parts {
+            requester: Some(&mut self.requester),
+            responder: self.backward.as_deref_mut(),
+        };
+        self.second.as_mut()?.next(parts)
     }
 
     /// Makes this end's receives longer.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use conveyance::{CallPlan, CostModel, Effort, Limits, ReplyNeed, Shape, plan_call};
-use rpcrdma_v2::Direction;
 use rpcrdma_v2::extension::{CallCandidate, Conveyed, Extensions, ReplyCandidate};
+use rpcrdma_v2::{Direction, Side};
 
-use super::{ClientConversation, Extended, Part};
+use super::{ClientConversation, Extended, Parts};
 use crate::rdma::requester::{Asked, Chosen, Notice};
 use crate::rdma::responder::{AskedReply, LaidOut};
 use crate::rdma::{Requester, Responder};
@@ -181,11 +181,13 @@ fn lay_out(asked: &AskedReply<'_>, extensions: &mut Extensions, model: &CostMode
 }
 
 impl Extended {
-    /// Answers what the base asks.
-    pub(super) fn convey(&mut self, part: &mut Part<'_>) {
-        match part {
-            Part::Requester(requester) => while self.convey_calls(requester) {},
-            Part::Responder(responder) => while self.convey_replies(responder) {},
+    /// Answers what the base asks, in the forward direction: calls from server to client and their
+    /// replies go as the base has it.
+    pub(super) fn convey(&mut self, parts: &mut Parts<'_>) {
+        match (self.setup.side, &mut parts.requester, &mut parts.responder) {
+            (Side::Client, Some(requester), _) => while self.convey_calls(requester) {},
+            (Side::Server, _, Some(responder)) => while self.convey_replies(responder) {},
+            _ => {}
         }
     }
 
@@ -241,27 +243,34 @@ impl Extended {
     }
 
     /// An extension brought a message, or word of one.
-    pub(super) fn conveyed(&mut self, by: usize, conveyed: Conveyed, part: &mut Part<'_>) {
-        match (conveyed, part) {
-            (Conveyed::Reply(reply), Part::Requester(requester)) => requester.conveyed(by, reply),
+    pub(super) fn conveyed(&mut self, by: usize, conveyed: Conveyed, parts: &mut Parts<'_>) {
+        let (requester, responder) = (&mut parts.requester, &mut parts.responder);
+        let (requester, responder) = match self.setup.side {
+            Side::Client => (requester.as_mut(), None),
+            Side::Server => (None, responder.as_mut()),
+        };
+        match (conveyed, requester, responder) {
+            (Conveyed::Reply(reply), Some(requester), _) => requester.conveyed(by, reply),
             (
                 Conveyed::Rejected {
                     xid,
                     direction: Direction::Call,
                     reason,
                 },
-                Part::Requester(requester),
+                Some(requester),
+                _,
             ) => requester.rejected(xid, &reason),
-            (Conveyed::Call(call), Part::Responder(responder)) => responder.conveyed(by, call),
+            (Conveyed::Call(call), _, Some(responder)) => responder.conveyed(by, call),
             (
                 Conveyed::Rejected {
                     xid,
                     direction: Direction::Reply,
                     reason,
                 },
-                Part::Responder(responder),
+                _,
+                Some(responder),
             ) => responder.rejected(xid, &reason),
-            (conveyed, _) => {
+            (conveyed, ..) => {
                 tracing::warn!(?conveyed, "a message in operations that is for nobody here");
             }
         }

@@ -26,11 +26,10 @@ pub(crate) use self::client::ClientConversation;
 pub use self::convey::Considered;
 pub(crate) use self::server::ServerConversation;
 use super::wire::{self, Answer, BadCall, pieces};
-use super::{RdmaOptions, ReceiveStructure, Requester, Responder, round_trips};
+use super::{CallbackOptions, RdmaOptions, ReceiveStructure, Requester, Responder, round_trips};
 
-/// Credits asked for and granted in the backward direction, in which nobody calls: the least that
-/// can be said.
-const BACKWARD_CREDITS: u32 = 1;
+/// Credits asked for and granted in a direction in which nobody calls: the least that can be said.
+const LEAST_CREDITS: u32 = 1;
 
 /// What this end of a connection has.
 #[derive(Clone, Debug)]
@@ -78,7 +77,12 @@ impl Setup {
             max_send: self.max_send(),
             accept_invalidation: invalidation && self.side == Side::Client,
             can_invalidate: invalidation && self.side == Side::Server,
-            backward: BackwardSupport::None,
+            backward: match self.options.callbacks {
+                _ if self.side == Side::Server => BackwardSupport::None,
+                CallbackOptions { credits: 0, .. } => BackwardSupport::None,
+                CallbackOptions { chunks: false, .. } => BackwardSupport::Inline,
+                CallbackOptions { chunks: true, .. } => BackwardSupport::General,
+            },
         }
     }
 
@@ -128,10 +132,22 @@ fn first(message: &Segments) -> &[u8] {
     message.first().map_or(&[], |first| first)
 }
 
-/// The part that this end plays.
-pub(crate) enum Part<'a> {
-    Requester(&'a mut Requester),
-    Responder(&'a mut Responder),
+/// The parts that this end plays: one in each direction, as far as there are calls in it.
+pub(crate) struct Parts<'a> {
+    requester: Option<&'a mut Requester>,
+    responder: Option<&'a mut Responder>,
+}
+
+impl Parts<'_> {
+    /// What a message that carries no RPC says of credits: those that are asked for in its direction,
+    /// or granted.
+    fn credits(&self, direction: Direction) -> u32 {
+        match direction {
+            Direction::Call => self.requester.as_ref().map(|part| part.requested()),
+            Direction::Reply => self.responder.as_ref().map(|part| part.grant()),
+        }
+        .unwrap_or(LEAST_CREDITS)
+    }
 }
 
 /// What a message of version 2 was.
@@ -219,14 +235,14 @@ impl Extended {
     }
 
     /// Tells the base what the extensions know.
-    fn apply(&self, part: &mut Part<'_>) {
-        match part {
-            Part::Requester(requester) => requester.limits_changed(self.limits()),
-            Part::Responder(responder) => {
-                let now = self.extensions.limits();
-                let last_resort = now.reply_last_resort.map(u64::from);
-                responder.limits_changed(self.limits(), now.may_invalidate, last_resort);
-            }
+    fn apply(&self, parts: &mut Parts<'_>) {
+        if let Some(requester) = &mut parts.requester {
+            requester.limits_changed(self.limits());
+        }
+        if let Some(responder) = &mut parts.responder {
+            let now = self.extensions.limits();
+            let last_resort = now.reply_last_resort.map(u64::from);
+            responder.limits_changed(self.limits(), now.may_invalidate, last_resort);
         }
     }
 
@@ -238,10 +254,10 @@ impl Extended {
 
     /// The next thing that the driver must do. What an extension wants comes before whatever the
     /// base does next: an end's characteristics are the first that it sends.
-    fn next(&mut self, mut part: Part<'_>) -> Option<Wanted> {
+    fn next(&mut self, mut parts: Parts<'_>) -> Option<Wanted> {
         loop {
-            self.convey(&mut part);
-            if let Part::Requester(requester) = &mut part {
+            self.convey(&mut parts);
+            if let Some(requester) = &mut parts.requester {
                 while let Some(calls) = requester.next_answered() {
                     self.extensions.replies_arrived(calls);
                 }
@@ -251,25 +267,21 @@ impl Extended {
             };
             match action {
                 Action::Send(operation) => {
-                    let credits = match (operation.optional.direction, &part) {
-                        (Direction::Call, Part::Requester(requester)) => requester.requested(),
-                        (Direction::Reply, Part::Responder(responder)) => responder.grant(),
-                        _ => BACKWARD_CREDITS,
-                    };
+                    let credits = parts.credits(operation.optional.direction);
                     return Some(Wanted::Send(operation.header(credits).encode()));
                 }
                 Action::ReplaceReceives { size } => {
                     let receives = round_trips::resized(&self.setup.receives, size);
                     return Some(Wanted::ReplaceReceives(receives));
                 }
-                Action::AwaitReplies(calls) => match (&mut part, calls) {
-                    (Part::Requester(requester), calls) => requester.await_replies(calls),
-                    // A responder has no calls outstanding, and its next one does not come.
-                    (Part::Responder(_), Calls::Earlier) => self.extensions.replies_arrived(calls),
-                    (Part::Responder(_), Calls::Next) => {}
+                Action::AwaitReplies(calls) => match (&mut parts.requester, calls) {
+                    (Some(requester), calls) => requester.await_replies(calls),
+                    // Who calls nobody has no calls outstanding, and its next one does not come.
+                    (None, Calls::Earlier) => self.extensions.replies_arrived(calls),
+                    (None, Calls::Next) => {}
                 },
-                Action::LimitsChanged => self.apply(&mut part),
-                Action::Conveyed { by, conveyed } => self.conveyed(by, *conveyed, &mut part),
+                Action::LimitsChanged => self.apply(&mut parts),
+                Action::Conveyed { by, conveyed } => self.conveyed(by, *conveyed, &mut parts),
             }
         }
     }

@@ -34,6 +34,10 @@ impl Requester {
 
     /// Takes the memory of a call that goes as the base has it.
     pub(super) fn admit_planned(&mut self, call: Waiting, plan: &CallPlan, limits: &Limits) {
+        if !self.chunks && plan.has_chunks() {
+            let reason = format!("the responder takes no chunks, and it has some: {plan}");
+            return self.fail(call.xid, reason);
+        }
         let (max, pool) = (limits.max_segment, &self.config.pool);
         let copied = &mut self.counters.copied_bytes;
         let mut prepared = match prepare(&call.message, plan, max, pool, copied) {

@@ -62,6 +62,8 @@ pub struct Requester {
     expected: u32,
     /// The pool had no memory for the first waiting call.
     starved: bool,
+    /// Whether calls may have chunks.
+    chunks: bool,
     /// Calls whose answers somebody wants to know of.
     awaited: Awaited,
     /// See [`Requester::version_refused`].
@@ -93,6 +95,7 @@ impl Requester {
             preparing: 0,
             expected: 0,
             starved: false,
+            chunks: true,
             awaited: Awaited::default(),
             version_refused: None,
             may_be_invalidated: false,
@@ -108,6 +111,12 @@ impl Requester {
         self.version = version;
         self.limits = Some(limits);
         self.pump();
+    }
+
+    /// Whether further calls may have chunks. If not, one that needs any, for itself or for its
+    /// reply, ends with an error (RFC 8167, section 5.3).
+    pub fn allow_chunks(&mut self, allow: bool) {
+        self.chunks = allow;
     }
 
     /// The limits are others from now on (version-two-01, section 5.2). Calls that were planned with

@@ -76,6 +76,8 @@ pub struct Responder {
     fetched: u64,
     /// Longest reply to a call that left no other way, bytes; nothing while that is being settled.
     last_resort: Option<u64>,
+    /// Whether calls with chunks are executed.
+    chunks: bool,
     /// Replies that wait for that, oldest first, with their calls.
     held: Vec<(InCall, Message)>,
     /// Replies for which an extension is to be asked, likewise.
@@ -101,6 +103,7 @@ impl Responder {
             generation: 0,
             starved: VecDeque::new(),
             fetched: 0,
+            chunks: true,
             held: Vec::new(),
             asked: VecDeque::new(),
             reads: VecDeque::new(),
@@ -109,6 +112,11 @@ impl Responder {
             actions: VecDeque::new(),
             counters: ResponderCounters::default(),
         }
+    }
+
+    /// Calls with chunks are answered with ERR_CHUNK (RFC 8167, section 5.3).
+    pub fn refuse_chunks(&mut self) {
+        self.chunks = false;
     }
 
     /// The connection speaks this version, which its first message showed. Its limits come with
@@ -197,6 +205,12 @@ impl Responder {
             Ok(call) => call,
             Err(bad) => return self.refuse(&bad),
         };
+        if !self.chunks && call.has_chunks() {
+            return self.refuse(&BadCall {
+                answer: Some(Answer::chunk(self.config.version, call.xid)),
+                reason: "a call with chunks, of which none are taken".to_owned(),
+            });
+        }
         let message = Message::new(call.payload, []);
         self.admit(
             InCall {

@@ -232,6 +232,15 @@ pub(crate) struct BadCall {
 }
 
 impl FromRequester {
+    /// Whether it, or its reply, has chunks.
+    pub(crate) fn has_chunks(&self) -> bool {
+        let chunks = &self.chunks;
+        chunks.payload.is_some()
+            || !chunks.items.is_empty()
+            || !chunks.writes.is_empty()
+            || chunks.reply.is_some()
+    }
+
     /// Reads a call's header and checks its chunks, for a responder that takes calls of up to
     /// `max_call` bytes of XDR.
     ///

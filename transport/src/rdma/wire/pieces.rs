@@ -20,8 +20,9 @@ pub(crate) fn decode_header<H, E>(
     }
 }
 
+/// The beginning of a message, in one piece.
 #[cold]
-fn joined(message: &Segments) -> Bytes {
+pub(crate) fn joined(message: &Segments) -> Bytes {
     let mut head = BytesMut::new();
     for piece in message {
         let room = LONGEST_HEADER - head.len();

@@ -1,0 +1,97 @@
+//! The client's end: answers callbacks, and writes down which came.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use onc_rpc::{AcceptStatus, Encoder, Message};
+use rpc_transport::{Denial, Outcome, Programs, Request, Service, ServiceReply};
+
+use crate::wire::{Ask, BACK, MAX_LEN, THERE, pattern};
+use crate::{BACKWARD, ECHO, NULL};
+
+/// What came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// How often each callback came, by its ticket and number.
+    pub times: BTreeMap<(u32, u32), u32>,
+    /// Those whose data was not what it should have been.
+    pub wrong: u32,
+}
+
+impl Seen {
+    /// Callbacks that came, each counted once.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Callbacks that came more than once.
+    #[must_use]
+    pub fn repeated(&self) -> usize {
+        self.times.values().filter(|times| **times > 1).count()
+    }
+}
+
+/// The backward program. Clones share what they have seen.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    seen: Rc<RefCell<Seen>>,
+}
+
+impl Answers {
+    /// Has seen nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What came so far.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        self.seen.borrow().clone()
+    }
+
+    fn echo(&self, request: &Request) -> ServiceReply {
+        let garbage = Denial::Accepted(AcceptStatus::GarbageArgs);
+        let ask = Ask::decode(&mut request.args()).map_err(|_| garbage)?;
+        if ask.reply_len > MAX_LEN {
+            return Err(garbage);
+        }
+        let (ticket, number) = (ask.ticket, ask.number);
+        let mut seen = self.seen.borrow_mut();
+        *seen.times.entry((ticket, number)).or_default() += 1;
+        let len = u32::try_from(ask.data.len()).unwrap_or(u32::MAX);
+        let right = pattern(ticket, number, THERE, len);
+        seen.wrong += u32::from(!right.eq(ask.data.iter().copied()));
+        let memory = request.pool.alloc(ask.reply_len as usize);
+        let mut data = memory.map_err(|_| Denial::Accepted(AcceptStatus::SystemErr))?;
+        for (to, byte) in data
+            .iter_mut()
+            .zip(pattern(ticket, number, BACK, ask.reply_len))
+        {
+            *to = byte;
+        }
+        let mut results = Encoder::new();
+        results.u32(number).bulk(data.freeze());
+        Ok(results.finish())
+    }
+}
+
+impl Service for Answers {
+    fn programs(&self) -> &[Programs] {
+        &[BACKWARD]
+    }
+
+    fn call(&mut self, request: Request) -> Outcome {
+        Outcome::Done(match request.proc {
+            NULL => Ok(Message::default()),
+            ECHO => self.echo(&request),
+            _ => Err(Denial::Accepted(AcceptStatus::ProcUnavail)),
+        })
+    }
+
+    fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
+        false
+    }
+}

@@ -1,0 +1,196 @@
+//! The server's end: takes orders for callbacks, makes them, and counts.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use onc_rpc::{AcceptStatus, Encoder, Message};
+use rpc_transport::{
+    Call, CallError, Callee, Denial, Outcome, Programs, Reply, ReplyRoom, Request, Service,
+    ServiceReply,
+};
+
+use crate::wire::{Ask, BACK, MAX_LEN, Order, THERE, Tally, pattern};
+use crate::{BACKWARD, ECHO, FORWARD, NULL, ORDER, STATE};
+
+/// Orders that are kept. The oldest one goes, and is abandoned, when there are more.
+const MAX_ORDERS: usize = 64;
+
+/// The forward program.
+#[derive(Debug, Default)]
+pub struct Orders {
+    /// By who gave them: whichever connection the question comes over, its ticket is the same.
+    orders: BTreeMap<u64, Arc<Job>>,
+    /// Numbers of the orders, by ticket.
+    tickets: BTreeMap<u32, u64>,
+    serial: u64,
+}
+
+/// An order that is being carried out.
+#[derive(Debug)]
+struct Job {
+    ticket: u32,
+    order: Order,
+    client: Callee,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    tally: Tally,
+    /// No more are to be made.
+    stopped: bool,
+}
+
+impl Orders {
+    /// Without orders.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn order(&mut self, request: &Request) -> ServiceReply {
+        let garbage = Denial::Accepted(AcceptStatus::GarbageArgs);
+        let (ticket, order) = Order::decode(&mut request.args()).map_err(|_| garbage)?;
+        if !order.is_possible() {
+            return Err(garbage);
+        }
+        if self.tickets.contains_key(&ticket) {
+            // The same order again, over another connection.
+            return Ok(Message::default());
+        }
+        // A server that makes no callbacks.
+        let unavailable = Denial::Accepted(AcceptStatus::ProcUnavail);
+        let client = request.client().ok_or(unavailable)?.clone();
+        let job = Arc::new(Job {
+            ticket,
+            order,
+            client,
+            state: Mutex::default(),
+        });
+        if self.orders.len() >= MAX_ORDERS
+            && let Some((_, oldest)) = self.orders.pop_first()
+        {
+            self.tickets.remove(&oldest.ticket);
+            oldest.state().stopped = true;
+        }
+        self.serial += 1;
+        self.orders.insert(self.serial, Arc::clone(&job));
+        self.tickets.insert(ticket, self.serial);
+        go_on(&job);
+        Ok(Message::default())
+    }
+
+    fn state(&mut self, request: &Request) -> ServiceReply {
+        let garbage = Denial::Accepted(AcceptStatus::GarbageArgs);
+        let ticket = request.args().u32().map_err(|_| garbage)?;
+        let serial = self.tickets.get(&ticket);
+        let job = serial.and_then(|serial| self.orders.get(serial));
+        Ok(job.ok_or(garbage)?.tally().encode())
+    }
+}
+
+impl Service for Orders {
+    fn programs(&self) -> &[Programs] {
+        &[FORWARD]
+    }
+
+    fn call(&mut self, request: Request) -> Outcome {
+        Outcome::Done(match request.proc {
+            NULL => Ok(Message::default()),
+            ECHO => echo(&request),
+            ORDER => self.order(&request),
+            STATE => self.state(&request),
+            _ => Err(Denial::Accepted(AcceptStatus::ProcUnavail)),
+        })
+    }
+
+    fn remember_reply(&self, _: u32, _: u32, proc: u32) -> bool {
+        proc == ORDER
+    }
+}
+
+fn echo(request: &Request) -> ServiceReply {
+    let garbage = Denial::Accepted(AcceptStatus::GarbageArgs);
+    let data = request.args().bulk(MAX_LEN).map_err(|_| garbage)?;
+    let mut results = Encoder::new();
+    results.bulk(data);
+    Ok(results.finish())
+}
+
+impl Job {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tally(&self) -> Tally {
+        let state = self.state();
+        let mut tally = state.tally;
+        let no_more = state.stopped || tally.made == self.order.count;
+        tally.done = no_more && tally.ended() == tally.made;
+        tally
+    }
+
+    /// Whether a callback's reply is what it should be.
+    fn is_right(&self, number: u32, reply: &Reply) -> bool {
+        let mut results = reply.results();
+        let (Ok(answered), Ok(data)) = (results.u32(), results.bulk(MAX_LEN)) else {
+            return false;
+        };
+        let right = pattern(self.ticket, number, BACK, self.order.reply_len);
+        answered == number && right.eq(data.iter().copied())
+    }
+
+    fn ended(&self, number: u32, ending: &Result<Reply, CallError>) {
+        let mut state = self.state();
+        match ending {
+            Ok(reply) if self.is_right(number, reply) => state.tally.answered += 1,
+            Ok(_) => state.tally.wrong += 1,
+            Err(error) => {
+                state.tally.failed += 1;
+                // Nobody is there any more, or nobody to make calls.
+                let over = matches!(error, CallError::Disconnected { .. } | CallError::Closed);
+                state.stopped |= over;
+            }
+        }
+    }
+}
+
+/// Makes as many callbacks as may be outstanding.
+fn go_on(job: &Arc<Job>) {
+    loop {
+        let number = {
+            let mut state = job.state();
+            let tally = &state.tally;
+            let outstanding = tally.made - tally.ended();
+            let more = tally.made < job.order.count && outstanding < job.order.at_a_time.max(1);
+            if state.stopped || !more {
+                return;
+            }
+            state.tally.made += 1;
+            state.tally.made
+        };
+        let data = pattern(job.ticket, number, THERE, job.order.call_len);
+        let ask = Ask {
+            ticket: job.ticket,
+            number,
+            reply_len: job.order.reply_len,
+            data: data.collect::<Bytes>(),
+        };
+        let call = Call {
+            prog: BACKWARD.prog,
+            vers: BACKWARD.low,
+            proc: ECHO,
+            args: ask.encode(),
+            reply: ReplyRoom {
+                payload: 8,
+                items: [job.order.reply_len].into_iter().collect(),
+            },
+        };
+        let again = Arc::clone(job);
+        job.client.call(call, job.order.limit, move |ending| {
+            again.ended(number, &ending);
+            go_on(&again);
+        });
+    }
+}

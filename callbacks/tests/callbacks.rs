@@ -1,0 +1,301 @@
+//! The test program over TCP and both versions of RPC-over-RDMA, on the software iWARP device.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::{join, join_all};
+use rpc_transport::rdma::{
+    CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version,
+    Versions,
+};
+use rpc_transport::{
+    CallError, Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, ServerStats,
+    Stop, TcpClient, TcpOptions, TcpServer,
+};
+use rpcrdma_callbacks::{Answers, Order, Orders, echo, null, run};
+use verbs::Pool;
+use verbs::iwarp::{Iwarp, Options};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Over {
+    Tcp,
+    Rdma(Version),
+}
+
+const ALL: [Over; 3] = [
+    Over::Tcp,
+    Over::Rdma(Version::One),
+    Over::Rdma(Version::Two),
+];
+
+const CALLBACKS: CallbackOptions = CallbackOptions {
+    credits: 32,
+    chunks: true,
+};
+
+fn pool() -> Pool {
+    Pool::new(1 << 28)
+}
+
+fn iwarp() -> Box<Iwarp> {
+    Box::new(Iwarp::new(Options::default(), pool()).unwrap())
+}
+
+/// A server on a thread of its own; ends when dropped.
+struct Running {
+    address: SocketAddr,
+    stop: Stop,
+    thread: Option<JoinHandle<ServerStats>>,
+}
+
+impl Running {
+    fn start(over: Over, options: ServerOptions) -> Self {
+        let stop = Stop::new();
+        let (tell, told) = std::sync::mpsc::channel();
+        let stopper = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut server = Server::new(Box::new(Orders::new()), options).unwrap();
+            let local = SocketAddr::from(([127, 0, 0, 1], 0));
+            let address = match over {
+                Over::Tcp => {
+                    let options = TcpOptions {
+                        callbacks: true,
+                        ..TcpOptions::default()
+                    };
+                    let port = TcpServer::bind(local, options).unwrap();
+                    let address = port.local_addr();
+                    server.add_port(Rc::new(RefCell::new(port))).unwrap();
+                    address
+                }
+                Over::Rdma(version) => {
+                    let mut options = RdmaServerOptions {
+                        versions: Versions::only(version),
+                        ..RdmaServerOptions::default()
+                    };
+                    options.common.callbacks = CALLBACKS;
+                    let mut port = RdmaServer::new(iwarp(), options);
+                    let address = port.listen(local).unwrap();
+                    server.add_port(Rc::new(RefCell::new(port))).unwrap();
+                    address
+                }
+            };
+            tell.send(address).unwrap();
+            server.run(&stopper).unwrap();
+            server.stats()
+        });
+        Self {
+            address: told.recv().unwrap(),
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn new(over: Over) -> Self {
+        Self::start(
+            over,
+            ServerOptions {
+                callbacks: true,
+                ..ServerOptions::default()
+            },
+        )
+    }
+
+    fn end(mut self) -> ServerStats {
+        self.stop.stop();
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn port(over: Over, callbacks: CallbackOptions) -> Rc<RefCell<dyn ClientPort>> {
+    match over {
+        Over::Tcp => Rc::new(RefCell::new(TcpClient::new(TcpOptions {
+            callbacks: callbacks.credits > 0,
+            ..TcpOptions::default()
+        }))),
+        Over::Rdma(version) => {
+            let mut options = RdmaClientOptions {
+                version: Choice::Only(version),
+                ..RdmaClientOptions::default()
+            };
+            options.common.callbacks = callbacks;
+            Rc::new(RefCell::new(RdmaClient::new(iwarp(), options)))
+        }
+    }
+}
+
+fn connect(runtime: &Runtime, over: Over, server: SocketAddr) -> (Client, Answers) {
+    let answers = Answers::new();
+    let connecting = Client::connect_with_callbacks(
+        runtime,
+        server,
+        port(over, CALLBACKS),
+        ClientOptions::default(),
+        Box::new(answers.clone()),
+    );
+    (runtime.block_on(connecting).unwrap(), answers)
+}
+
+#[test]
+fn a_thousand_callbacks_against_a_thousand_calls_are_each_answered_once() {
+    for over in ALL {
+        let server = Running::new(over);
+        let runtime = Runtime::new().unwrap();
+        let (client, answers) = connect(&runtime, over, server.address);
+        let order = Order {
+            count: 1000,
+            at_a_time: 1000,
+            call_len: 200,
+            reply_len: 100,
+            ..Order::default()
+        };
+        let data = |n: u32| Bytes::from(n.to_be_bytes().repeat(50));
+        let calls = join_all((0..1000).map(|n| echo(&client, data(n))));
+        let (tally, echoes) = runtime.block_on(join(run(&client, 7, order), calls));
+        let tally = tally.unwrap();
+        assert_eq!((tally.made, tally.answered), (1000, 1000), "{over:?}");
+        for (n, echo) in (0..).zip(echoes) {
+            assert_eq!(echo.unwrap(), data(n));
+        }
+        let seen = answers.seen();
+        assert_eq!((seen.count(), seen.repeated(), seen.wrong), (1000, 0, 0));
+        assert_eq!(client.stats().callbacks, 1000);
+        assert_eq!(client.stats().reconnects, 0);
+        drop(client);
+        let stats = server.end();
+        assert_eq!((stats.callbacks, stats.callback_replies), (1000, 1000));
+    }
+}
+
+#[test]
+fn long_callbacks_and_long_replies_come_whole() {
+    for over in ALL {
+        let server = Running::new(over);
+        let runtime = Runtime::new().unwrap();
+        let (client, answers) = connect(&runtime, over, server.address);
+        for (ticket, (call_len, reply_len)) in
+            (0..).zip([(0, 0), (1, 300_000), (300_000, 1), (1 << 20, 1 << 20)])
+        {
+            let order = Order {
+                count: 5,
+                at_a_time: 3,
+                call_len,
+                reply_len,
+                ..Order::default()
+            };
+            let tally = runtime.block_on(run(&client, ticket, order)).unwrap();
+            assert_eq!((tally.answered, tally.wrong), (5, 0), "{over:?} {tally:?}");
+        }
+        assert_eq!(answers.seen().wrong, 0);
+    }
+}
+
+/// A client that was not told to take calls: it gets none in version 2, drops them otherwise, and its
+/// own calls go on. A server that makes none refuses the order.
+#[test]
+fn who_takes_or_makes_no_callbacks_has_none() {
+    for over in ALL {
+        let server = Running::new(over);
+        let runtime = Runtime::new().unwrap();
+        let connecting = Client::connect(
+            &runtime,
+            server.address,
+            port(over, CallbackOptions::default()),
+            ClientOptions::default(),
+        );
+        let client = runtime.block_on(connecting).unwrap();
+        let order = Order {
+            count: 3,
+            at_a_time: 3,
+            limit: Duration::from_millis(200),
+            ..Order::default()
+        };
+        let start = Instant::now();
+        let tally = runtime.block_on(run(&client, 1, order)).unwrap();
+        assert_eq!((tally.made, tally.failed), (3, 3), "{over:?}");
+        let at_once = over == Over::Rdma(Version::Two);
+        assert_eq!(start.elapsed() < order.limit, at_once, "{over:?}");
+        runtime.block_on(null(&client)).unwrap();
+        assert_eq!(client.stats().reconnects, 0);
+        drop(client);
+        drop(server);
+
+        let server = Running::start(over, ServerOptions::default());
+        let (client, _) = connect(&runtime, over, server.address);
+        let refused = runtime.block_on(run(&client, 1, order));
+        assert!(matches!(refused, Err(CallError::Refused(_))), "{refused:?}");
+    }
+}
+
+/// Callbacks that are outstanding when the client goes, end.
+#[test]
+fn callbacks_end_with_their_connection() {
+    for over in ALL {
+        let server = Running::new(over);
+        let runtime = Runtime::new().unwrap();
+        let (client, _) = connect(&runtime, over, server.address);
+        let order = Order {
+            count: 100_000,
+            at_a_time: 50,
+            limit: Duration::from_secs(3600),
+            ..Order::default()
+        };
+        let ordering = runtime.timeout(Duration::from_millis(100), run(&client, 9, order));
+        assert!(runtime.block_on(ordering).is_err(), "it takes longer");
+        drop(client);
+        let (client, _) = connect(&runtime, over, server.address);
+        let start = Instant::now();
+        // The same ticket: the order is known, and only asked for.
+        let tally = runtime.block_on(run(&client, 9, order)).unwrap();
+        assert!(tally.done && tally.failed > 0, "{tally:?}");
+        assert!(start.elapsed() < Duration::from_secs(60));
+        assert_eq!(tally.answered + tally.failed, tally.made, "{over:?}");
+        drop(client);
+        let stats = server.end();
+        assert!(stats.callbacks <= u64::from(tally.made));
+    }
+}
+
+/// Section 5.4 of RFC 8167: a client that may be called makes a lost connection again although it has
+/// nothing to send, and a server does not close one that it has a handle to.
+#[test]
+fn a_client_that_may_be_called_stays_connected() {
+    for over in ALL {
+        let server = Running::start(
+            over,
+            ServerOptions {
+                callbacks: true,
+                idle_timeout: Duration::from_millis(50),
+                ..ServerOptions::default()
+            },
+        );
+        let runtime = Runtime::new().unwrap();
+        let (client, _) = connect(&runtime, over, server.address);
+        runtime.block_on(null(&client)).unwrap();
+        let start = Instant::now();
+        // Nobody wants to call it: the server closes it, and the client comes back.
+        while client.stats().reconnects < 2 {
+            runtime.block_on(runtime.sleep(Duration::from_millis(5)));
+            assert!(start.elapsed() < Duration::from_secs(60), "{over:?}");
+        }
+        // An order is kept, and its handle with it.
+        let tally = runtime.block_on(run(&client, 1, Order::default())).unwrap();
+        assert_eq!(tally.answered, 1);
+        let before = client.stats().reconnects;
+        runtime.block_on(runtime.sleep(Duration::from_millis(300)));
+        assert_eq!(client.stats().reconnects, before, "{over:?}");
+    }
+}

@@ -1,0 +1,232 @@
+//! Calls from this server to its clients (RFC 8167).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use onc_rpc::{CallHeader, Credential, Message, Verifier};
+use verbs::Time;
+
+use super::Server;
+use crate::callee::{Done, Ending, Mailbox, Place, Submitted};
+use crate::id_map::IdMap;
+use crate::poll_loop::Wake;
+use crate::session::open_reply;
+use crate::{CallError, Callee};
+
+/// A callback that has not ended.
+struct Pending {
+    done: Done,
+    started: Time,
+    due: Time,
+}
+
+/// The callbacks of one connection.
+#[derive(Default)]
+struct Table {
+    /// The XID of the last. Forward calls have XIDs of their own (section 2.4.1).
+    last_xid: u32,
+    pending: IdMap<u32, Pending>,
+}
+
+impl Table {
+    /// A fresh XID (section 5.1).
+    fn next_xid(&mut self) -> u32 {
+        loop {
+            self.last_xid = self.last_xid.wrapping_add(1);
+            if self.last_xid != 0 && !self.pending.contains_key(&self.last_xid) {
+                return self.last_xid;
+            }
+        }
+    }
+}
+
+/// The callbacks of a server.
+pub(super) struct Callbacks {
+    mailbox: Arc<Mailbox>,
+    tables: HashMap<Place, Table>,
+    /// When each is overdue. The number keeps those of the same moment apart.
+    due: BTreeMap<(Time, u64), (Place, u32)>,
+    serial: u64,
+    pending: usize,
+}
+
+impl Callbacks {
+    pub(super) fn new(wake: Arc<Wake>) -> Self {
+        Self {
+            mailbox: Arc::new(Mailbox::new(wake)),
+            tables: HashMap::new(),
+            due: BTreeMap::new(),
+            serial: 0,
+            pending: 0,
+        }
+    }
+
+    /// Callbacks that have not ended.
+    pub(super) fn pending(&self) -> usize {
+        self.pending
+    }
+
+    /// When one is overdue.
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        self.due.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    fn take(&mut self, place: Place, xid: u32) -> Option<Pending> {
+        let pending = self.tables.get_mut(&place)?.pending.remove(&xid)?;
+        self.pending -= 1;
+        // Others that are due at the same moment have other numbers.
+        let mut same = self.due.range((pending.due, 0)..=(pending.due, u64::MAX));
+        let key = same
+            .find(|(_, call)| **call == (place, xid))
+            .map(|(key, _)| *key);
+        if let Some(key) = key {
+            self.due.remove(&key);
+        }
+        Some(pending)
+    }
+}
+
+impl Drop for Callbacks {
+    fn drop(&mut self) {
+        self.mailbox.close();
+    }
+}
+
+impl Server {
+    /// The handle to a client that has just connected.
+    pub(super) fn callee(&self, place: Place, peer: std::net::SocketAddr) -> Option<Callee> {
+        let callbacks = self.callbacks.as_ref()?;
+        Some(Callee::new(&callbacks.mailbox, place, peer))
+    }
+
+    /// Makes the calls that were handed in since the last time.
+    pub(super) fn start_callbacks(&mut self, now: Time) {
+        let Some(callbacks) = &self.callbacks else {
+            return;
+        };
+        for submitted in callbacks.mailbox.take() {
+            self.start_callback(submitted, now);
+        }
+    }
+
+    fn start_callback(&mut self, submitted: Submitted, now: Time) {
+        let Submitted {
+            place,
+            call,
+            limit,
+            done,
+        } = submitted;
+        let (port, conn) = place;
+        let (Some(callbacks), Some(port)) = (&mut self.callbacks, self.ports.get(port)) else {
+            return;
+        };
+        if !port.peers.contains_key(&conn) {
+            let reason = "the connection has ended".to_owned();
+            return done.end(Err(CallError::Disconnected { reason }));
+        }
+        let table = callbacks.tables.entry(place).or_default();
+        let xid = table.next_xid();
+        let header = CallHeader {
+            xid,
+            prog: call.prog,
+            vers: call.vers,
+            proc: call.proc,
+            // Who a server is, its client knows by the connection that it made itself.
+            cred: Credential::None,
+            verf: Verifier::default(),
+        };
+        let mut message = call.args;
+        message.prepend(header.encode());
+        self.stats.callbacks += 1;
+        let sent = port
+            .port
+            .borrow_mut()
+            .call(conn, xid, message, &call.reply, now);
+        match sent {
+            Ok(()) => {
+                let due = now + limit;
+                let pending = Pending {
+                    done,
+                    started: now,
+                    due,
+                };
+                table.pending.insert(xid, pending);
+                callbacks.serial += 1;
+                callbacks.due.insert((due, callbacks.serial), (place, xid));
+                callbacks.pending += 1;
+            }
+            Err(error) => done.end(Err(error)),
+        }
+    }
+
+    /// A client replied, or its transport says that it will not.
+    pub(super) fn callback_ended(
+        &mut self,
+        place: Place,
+        xid: u32,
+        ended: Result<Message, CallError>,
+        now: Time,
+    ) {
+        let pending = self
+            .callbacks
+            .as_mut()
+            .and_then(|callbacks| callbacks.take(place, xid));
+        let Some(Pending { done, started, .. }) = pending else {
+            tracing::debug!(xid, "dropped a reply to a callback that nobody waits for");
+            return;
+        };
+        let ending = ended.and_then(|message| open_reply(message, now - started));
+        self.tell(done, ending);
+    }
+
+    fn tell(&mut self, done: Done, ending: Ending) {
+        match &ending {
+            Ok(_) => self.stats.callback_replies += 1,
+            Err(error) => tracing::debug!(%error, "callback ended"),
+        }
+        done.end(ending);
+    }
+
+    /// Ends callbacks whose replies are overdue.
+    pub(super) fn end_overdue(&mut self, now: Time) {
+        while let Some(callbacks) = &mut self.callbacks
+            && let Some((&(at, _), &(place, xid))) = callbacks.due.first_key_value()
+            && at <= now
+        {
+            let Some(pending) = callbacks.take(place, xid) else {
+                callbacks.due.pop_first();
+                continue;
+            };
+            let (port, conn) = place;
+            let port = &self.ports[port];
+            port.port.borrow_mut().cancel_call(conn, xid);
+            let peer = port.peers.get(&conn).map(|peer| peer.address.to_string());
+            let error = CallError::TimedOut {
+                server: peer.unwrap_or_default(),
+                after: now - pending.started,
+            };
+            self.tell(pending.done, Err(error));
+        }
+    }
+
+    /// A connection has ended, and with it all calls to its client.
+    pub(super) fn end_callbacks(&mut self, place: Place, reason: &str) {
+        let Some(callbacks) = &mut self.callbacks else {
+            return;
+        };
+        let Some(table) = callbacks.tables.get(&place) else {
+            return;
+        };
+        let mut xids: Vec<u32> = table.pending.keys().copied().collect();
+        xids.sort_unstable();
+        let ended: Vec<Pending> = xids
+            .into_iter()
+            .filter_map(|xid| callbacks.take(place, xid))
+            .collect();
+        callbacks.tables.remove(&place);
+        for Pending { done, .. } in ended {
+            let reason = reason.to_owned();
+            self.tell(done, Err(CallError::Disconnected { reason }));
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! How callbacks end that are not answered.
+
+use rpc_transport::rdma::Version;
+use rpc_transport::{CallError, ClientPort, ServerPort};
+
+use super::rdma_support::{data, message, reply, room};
+use super::{VERSIONS, fakes, options};
+
+/// A reply that comes when nobody waits any more gives back its credit, and nothing else.
+#[test]
+fn a_cancelled_callback_keeps_its_credit_until_its_reply() {
+    for version in VERSIONS {
+        let (_, mut pair) = fakes(options(version, 1, false));
+        pair.ready();
+        pair.answer_back = None;
+        let at = pair.at_server();
+        pair.submit_back(message(1, 0, &[]), &room(0, &[]));
+        pair.until(|pair| !pair.held_back.is_empty());
+        pair.server.cancel_call(at, 1);
+        pair.submit_back(message(2, 0, &[]), &room(0, &[]));
+        pair.settle();
+        assert_eq!(pair.held_back.len(), 1, "the next waits");
+        let (conn, token, _) = pair.held_back.remove(0);
+        let now = pair.now();
+        pair.client.reply(conn, token, Some(reply(1, 0, &[])), now);
+        pair.until(|pair| !pair.held_back.is_empty());
+        assert!(pair.called_back.is_empty());
+        let counters = pair.server.callback_counters(at).unwrap();
+        assert_eq!(counters.cancelled_replies, 1);
+    }
+}
+
+/// A client drops a call that it cannot answer, and takes the next.
+#[test]
+fn a_client_may_drop_a_call() {
+    let (_, mut pair) = fakes(options(Version::One, 2, false));
+    pair.ready();
+    pair.answer_back = Some(Box::new(|_| None));
+    pair.submit_back(message(1, 0, &[]), &room(0, &[]));
+    pair.settle();
+    assert!(pair.called_back.is_empty());
+    pair.echo_back();
+    pair.call_back(message(2, 0, &[]), &room(0, &[])).reply();
+}
+
+/// The server's port says that the connection is gone; whoever owns the port ends its callbacks with
+/// that. All memory is back.
+#[test]
+fn memory_of_callbacks_comes_back_when_the_connection_is_lost() {
+    for version in VERSIONS {
+        let (world, mut pair) = fakes(options(version, 4, true));
+        let conn = pair.ready();
+        pair.answer_back = None;
+        let at = pair.at_server();
+        for xid in 1..=8 {
+            let item = [data(xid, 20_000)];
+            pair.submit_back(message(xid, 0, &item), &room(0, &[20_000]));
+        }
+        pair.until(|pair| pair.held_back.len() == 4);
+        world.borrow_mut().lose_all();
+        pair.until(|pair| !pair.server_down.is_empty() && !pair.down.is_empty());
+        let (lost, token, _) = pair.held_back.remove(0);
+        pair.held_back.clear();
+        // A reply to a server that is gone goes nowhere, and a call to a client that is gone ends.
+        let now = pair.now();
+        pair.client.reply(lost, token, Some(reply(1, 0, &[])), now);
+        let called = pair
+            .server
+            .call(at, 9, message(9, 0, &[]), &room(0, &[]), now);
+        let gone = matches!(called, Err(CallError::Disconnected { .. }));
+        assert!(gone, "{called:?}");
+        assert_eq!(lost, conn);
+        assert_eq!(pair.server_pool.in_use(), 0, "{version}");
+        assert_eq!(pair.client_pool.in_use(), 0, "{version}");
+    }
+}
