@@ -14,9 +14,9 @@
 #: host     make-tree = {bin:exercise} make-tree {share}/tree
 #: host     list-back = {bin:exercise} list-tree {share}/back
 #: host     rm-back = rm -r {share}/back
-#: host     put = {bin:rpcrdma} put -r -o rpcrdma=1 -o {args} -o mountproto=tcp,mountport={forward:20048} {share}/tree nfs://127.0.0.1:{forward:20049}/export/
-#: host     get = {bin:rpcrdma} get -r -o rpcrdma=1 -o {args} -o mountproto=tcp,mountport={forward:20048} nfs://127.0.0.1:{forward:20049}/export/tree {share}/back
-#: host     cat = {bin:rpcrdma} cat -o rpcrdma=1 -o mountproto=tcp,mountport={forward:20048} nfs://127.0.0.1:{forward:20049}/export/tree/file11
+#: host     put = {bin:rpcrdma} put -r -o {args} -o mountproto=tcp,mountport={forward:20048} {share}/tree nfs://127.0.0.1:{forward:20049}/export/
+#: host     get = {bin:rpcrdma} get -r -o {args} -o mountproto=tcp,mountport={forward:20048} nfs://127.0.0.1:{forward:20049}/export/tree {share}/back
+#: host     cat = {bin:rpcrdma} cat -o mountproto=tcp,mountport={forward:20048} nfs://127.0.0.1:{forward:20049}/export/tree/file11
 #: host     decode = tshark -r {share}/out/wire.pcap -T fields -e tcp.srcport -e iwarp_rdma.opcode
 
 lane() {
@@ -165,10 +165,6 @@ restart_under_work() {
 # Of a server that is dead for a while a hard mount says so, and that it is back.
 quiet_but_for_restarts() {
     kernel_log_clean -e 'nfs: server [^ ]+ (not responding, still trying|OK)$'
-}
-
-has_lines() {
-    [ "$(wc -l <"$1")" -ge "$2" ]
 }
 
 promised_on_server() {

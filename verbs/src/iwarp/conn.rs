@@ -128,6 +128,8 @@ pub(super) struct Conn {
     /// The initiator's frame.
     pub(super) request: Option<Frame>,
     pub(super) write_shut: bool,
+    /// Initiator: ready-to-receive messages after the first that were, or are, due.
+    pub(super) reminders: usize,
 }
 
 impl Conn {
@@ -160,6 +162,7 @@ impl Conn {
             frame: Vec::new(),
             request: None,
             write_shut: false,
+            reminders: 0,
         }
     }
 
@@ -258,7 +261,8 @@ impl Conn {
             }
             Phase::Disconnecting => self.abort(cx),
             Phase::AwaitRequest | Phase::Requested | Phase::Draining => self.close(),
-            Phase::Established | Phase::Closed => {}
+            Phase::Established => self.remind(cx),
+            Phase::Closed => {}
         }
     }
 

@@ -90,6 +90,8 @@ pub(super) struct Endpoint {
     pub(super) outbound_reads: usize,
     /// False while the peer must send first.
     pub(super) open: bool,
+    /// The peer has sent something.
+    pub(super) heard: bool,
     pub(super) random: Random,
 }
 
@@ -109,6 +111,7 @@ impl Endpoint {
             msn: [1; 3],
             outbound_reads: 0,
             open: false,
+            heard: false,
             random: Random::new(),
         }
     }
@@ -132,6 +135,11 @@ impl Endpoint {
     /// Whether the peer's first FPDU, if it had to come first, has come.
     pub(super) fn is_open(&self) -> bool {
         self.open
+    }
+
+    /// Whether anything has come from the peer.
+    pub(super) fn has_heard(&self) -> bool {
+        self.heard
     }
 
     /// Queues a set-up frame.

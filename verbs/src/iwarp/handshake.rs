@@ -1,6 +1,7 @@
 //! A connection's set-up: TCP's handshake, then MPA's.
 
 use std::io::{ErrorKind, Read};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -11,6 +12,15 @@ use super::mpa::{FRAME_HEADER, Frame, FrameView, Kind, MAX_PRIVATE_DATA};
 use super::setup::{self, Failure, Unacceptable, Wants};
 use super::socket;
 use crate::{AcceptOptions, ConnectError, ConnectRequest, Event, RequestId};
+
+/// How long an initiator hears nothing before it sends its ready-to-receive message again, each time.
+/// Linux's siw misses what arrives while it leaves set-up, until something more arrives; its side
+/// would wait for the first call, and this one for the answer.
+const REMINDERS: [Duration; 3] = [
+    Duration::from_millis(250),
+    Duration::from_millis(750),
+    Duration::from_secs(3),
+];
 
 impl Conn {
     pub(super) fn finish_tcp(&mut self, cx: &mut Cx<'_>) {
@@ -178,12 +188,11 @@ impl Conn {
     pub(super) fn replied(&mut self, reply: &Frame, rest: &[u8], cx: &mut Cx<'_>) {
         let most = super::depth(cx.options.inbound_reads);
         match setup::conclude(reply, &self.wants, most) {
-            Ok((agreement, rtr)) => {
+            Ok(agreement) => {
                 self.start(&agreement, cx);
-                if rtr {
-                    self.endpoint.send_ready_to_receive();
-                }
+                self.endpoint.send_ready_to_receive();
                 self.establish(reply.private_data.clone(), cx);
+                self.remind_later(cx);
                 if let Err(over) = self.feed(rest, cx) {
                     self.over(over, cx);
                 }
@@ -197,6 +206,25 @@ impl Conn {
                 self.endpoint.send_terminate(&Fault::bare(code).terminate());
                 self.begin_drain(cx);
             }
+        }
+    }
+
+    /// Sets the time of the next ready-to-receive message, if there is to be one.
+    fn remind_later(&mut self, cx: &Cx<'_>) {
+        self.deadline = REMINDERS.get(self.reminders).map(|wait| cx.now + *wait);
+        self.reminders += 1;
+    }
+
+    /// The peer has had time to say something. If it has not, another message of nothing has it look
+    /// at what it may have missed. One that is being sent to does not need that.
+    pub(super) fn remind(&mut self, cx: &mut Cx<'_>) {
+        if self.endpoint.has_heard() {
+            return;
+        }
+        self.remind_later(cx);
+        if self.endpoint.is_flushed() {
+            self.endpoint.send_ready_to_receive();
+            self.flush_posted(cx);
         }
     }
 

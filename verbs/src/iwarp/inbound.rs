@@ -38,6 +38,7 @@ impl Endpoint {
             }
             // Whatever it was, it was the peer's first.
             self.open = true;
+            self.heard = true;
             self.memory.empty_rtr = false;
         }
     }

@@ -14,7 +14,8 @@ use super::transmit::{Finishes, Outgoing, Slices};
 use crate::{Gather, SendWr, Success, WorkError, WrId};
 
 impl Endpoint {
-    /// Queues an RDMA Write of nothing: our ready-to-receive message (RFC 6581, section 5).
+    /// Queues an RDMA Write of nothing: our ready-to-receive message (RFC 6581, section 5). STag and
+    /// offset of one without payload are not looked at (RFC 5041, section 5.2).
     pub(super) fn send_ready_to_receive(&mut self) {
         let header = tagged(Opcode::Write, 0, 0);
         self.transmitter

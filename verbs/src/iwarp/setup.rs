@@ -37,8 +37,13 @@ pub(super) enum Failure {
 }
 
 /// The initiator's frame. It is always RFC 6581's: Linux servers refuse others for want of IRD
-/// and ORD. Peer-to-peer set-up lets the responder's program send first, as either side of a
-/// queue pair may.
+/// and ORD.
+///
+/// It does not ask for peer-to-peer set-up, though the ready-to-receive message of that goes out all
+/// the same. Linux's siw has such a connection established by the first FPDU, misses one that comes
+/// while it still leaves set-up, and when the connection ends then, its kernel stops with a "BUG" in
+/// iw_cm (seen with 6.12). Any other RNIC takes the message for what it is on the wire: an RDMA Write
+/// of nothing.
 pub(super) fn request(wants: &Wants, private_data: Bytes) -> Frame {
     Frame {
         kind: Kind::Request,
@@ -49,7 +54,7 @@ pub(super) fn request(wants: &Wants, private_data: Bytes) -> Frame {
         enhanced: Some(Enhanced {
             inbound_reads: wants.inbound_reads,
             outbound_reads: wants.outbound_reads,
-            peer_to_peer: Some(Rtr::WRITE),
+            peer_to_peer: None,
         }),
         private_data,
     }
@@ -138,13 +143,12 @@ fn choose(offered: Rtr) -> Option<Rtr> {
         .find(|kind| offered.contains(*kind))
 }
 
-/// What the initiator makes of the reply. The flag says that a ready-to-receive message is due.
-/// `most_inbound` is the device's limit for IRD.
+/// What the initiator makes of the reply. `most_inbound` is the device's limit for IRD.
 pub(super) fn conclude(
     reply: &Frame,
     wants: &Wants,
     most_inbound: u16,
-) -> Result<(Agreement, bool), Failure> {
+) -> Result<Agreement, Failure> {
     if reply.rejected {
         return Err(Failure::Rejected(reply.private_data.clone()));
     }
@@ -166,18 +170,18 @@ pub(super) fn conclude(
     if theirs.inbound_reads != DEPTH_UNSPECIFIED {
         outbound = outbound.min(theirs.inbound_reads);
     }
-    let rtr = match theirs.peer_to_peer {
-        Some(kinds) if !kinds.contains(Rtr::WRITE) => {
-            return Err(Failure::Terminate(Code::NO_MATCHING_RTR));
-        }
-        rtr => rtr.is_some(),
-    };
-    let agreement = Agreement {
+    // A peer that is in peer-to-peer set-up unasked gets the message that is sent in any case, or
+    // none (RFC 6581, section 8).
+    if let Some(kinds) = theirs.peer_to_peer
+        && !kinds.contains(Rtr::WRITE)
+    {
+        return Err(Failure::Terminate(Code::NO_MATCHING_RTR));
+    }
+    Ok(Agreement {
         crc: wants.crc || reply.crc,
         inbound_reads: usize::from(inbound),
         outbound_reads: usize::from(outbound),
         empty_rtr: false,
         wait_for_peer: false,
-    };
-    Ok((agreement, rtr))
+    })
 }

@@ -16,6 +16,11 @@ use crate::raw::{
     untagged,
 };
 
+/// An RDMA Write of nothing into no memory: the ready-to-receive message.
+fn nothing() -> Vec<u8> {
+    tagged(WRITE, true, 0, 0, b"")
+}
+
 /// A node that connects to a raw listener.
 struct Caller {
     node: Node,
@@ -39,16 +44,18 @@ impl Caller {
     fn answer(&mut self, reply: &[u8]) {
         let (flags, revision, private) = self.raw.read_frame(REQUEST, &mut self.node);
         assert_eq!((flags & !0x40, revision), (0x10, 2));
-        // Peer-to-peer set-up with IRD 16; a Write of nothing, with ORD 16.
-        assert_eq!(private[..4], [0x80, 16, 0x80, 16]);
+        // IRD 16, ORD 16, and no peer-to-peer set-up, in which Linux's siw loses messages.
+        assert_eq!(private[..4], [0, 16, 0, 16]);
         assert_eq!(private[4..], *b"hello");
         self.raw.write(reply);
     }
 
+    /// The node has a connection, and tells the peer so by an RDMA Write of nothing.
     fn established(&mut self) -> Bytes {
         match self.node.next() {
             Event::Established { qp, private_data } => {
                 assert_eq!(qp, self.qp);
+                assert_eq!(self.raw.hear(&mut self.node), Got::Ulpdu(nothing()));
                 private_data
             }
             event => panic!("{event:?}"),
@@ -81,7 +88,7 @@ impl Caller {
 
 #[test]
 fn initiator_with_a_plain_responder() {
-    // As Linux's server: IRD and ORD 16, no peer-to-peer. No ready-to-receive message is sent.
+    // As Linux's server: IRD and ORD 16, no peer-to-peer.
     let mut caller = Caller::new(Options::default());
     caller.answer(&frame(REPLY, 0x10, 2, &[0, 16, 0, 16, b'o', b'k']));
     assert_eq!(caller.established(), b"ok"[..]);
@@ -91,12 +98,65 @@ fn initiator_with_a_plain_responder() {
 }
 
 #[test]
-fn initiator_in_peer_to_peer_set_up() {
+fn initiator_with_a_responder_in_peer_to_peer_set_up_unasked() {
     let mut caller = Caller::new(Options::default());
     caller.answer(&frame(REPLY, 0x10, 2, &[0x80, 16, 0x80, 16]));
     assert_eq!(caller.established(), b""[..]);
-    let rtr = tagged(WRITE, true, 0, 0, b"");
-    assert_eq!(caller.raw.hear(&mut caller.node), Got::Ulpdu(rtr));
+}
+
+/// Whether the peer hears nothing for so long.
+fn is_silent(caller: &mut Caller, time: Duration) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        idle(&mut caller.node);
+        if caller.raw.socket.peek(&mut [0]).is_ok() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Linux's siw may have missed the first message: it looks again when another comes.
+#[test]
+fn initiator_reminds_a_silent_responder_three_times() {
+    for crc in [false, true] {
+        let mut caller = Caller::new(Options::default());
+        let flags = 0x10 | u8::from(crc) << 6;
+        caller.answer(&frame(REPLY, flags, 2, &[0, 16, 0, 16]));
+        caller.raw.crc = crc;
+        // The connection cannot be older than this.
+        let start = Instant::now();
+        caller.established();
+        for at in [250, 1000, 4000].map(Duration::from_millis) {
+            assert_eq!(caller.raw.hear(&mut caller.node), Got::Ulpdu(nothing()));
+            assert!(start.elapsed() >= at, "too early: {:?}", start.elapsed());
+        }
+        assert_eq!(caller.node.device.next_deadline(), None);
+        assert!(is_silent(&mut caller, Duration::from_millis(300)));
+        // None of them was a message that takes a receive or has a number.
+        caller.node.send(caller.qp, 2, b"first");
+        let first = crate::raw::send(1, b"first");
+        assert_eq!(caller.raw.hear(&mut caller.node), Got::Ulpdu(first));
+    }
+}
+
+#[test]
+fn initiator_reminds_nobody_who_has_spoken() {
+    let read = read_request(1, 9, 0, 0, 0);
+    for said in [&crate::raw::send(1, b"hello"), &nothing(), &read] {
+        let mut caller = Caller::new(Options::default());
+        caller.answer(&frame(REPLY, 0x10, 2, &[0, 16, 0, 16]));
+        caller.established();
+        caller.raw.say(said);
+        if said == &read {
+            let Got::Ulpdu(response) = caller.raw.hear(&mut caller.node) else {
+                panic!("no answer")
+            };
+            assert_eq!(response[1] & 0x0f, 2, "an RDMA Read Response");
+        }
+        assert!(is_silent(&mut caller, Duration::from_millis(400)));
+        assert_eq!(caller.node.device.next_deadline(), None);
+    }
 }
 
 #[test]
@@ -110,6 +170,7 @@ fn initiator_with_a_hasty_responder() {
     caller.raw.write(&bytes[7..21]);
     idle(&mut caller.node);
     caller.raw.write(&bytes[21..]);
+    caller.raw.crc = true;
     assert_eq!(caller.established(), b"ok"[..]);
     match caller.node.next_completion().result.unwrap() {
         Success::Receive { buf, .. } => assert_eq!(buf.to_vec(), *b"already"),
@@ -125,8 +186,8 @@ fn crc_if_either_side_asks() {
         ..Options::default()
     });
     caller.answer(&frame(REPLY, 0x10, 2, &[0, 16, 0, 16]));
-    caller.established();
     caller.raw.crc = true;
+    caller.established();
     caller.node.send(caller.qp, 2, b"first");
     let first = crate::raw::send(1, b"first");
     assert_eq!(caller.raw.hear(&mut caller.node), Got::Ulpdu(first));
