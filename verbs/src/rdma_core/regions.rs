@@ -37,6 +37,13 @@ enum Hold {
     Stuck,
 }
 
+/// A handle, the offset of its first byte, what makes the region reachable, and what stands in for
+/// the region.
+type Made = (u32, u64, Hold, Option<Buf>);
+
+/// Handles that are taken of the device in a row, each of which names something already.
+const HANDLES_TRIED: usize = 16;
+
 struct Entry {
     hold: Hold,
     valid: bool,
@@ -158,7 +165,7 @@ impl Regions {
         if region.len() > policy.max_region {
             return Err((DeviceError::Limit("longest region"), region));
         }
-        match self.make(policy, domain, &mut region, copied) {
+        match self.make_unique(policy, domain, &mut region, copied) {
             Ok((stag, offset, hold, copy)) => {
                 let length = region.len() as u32;
                 let valid = true;
@@ -179,13 +186,47 @@ impl Regions {
         }
     }
 
+    /// As `make`, with a handle that names nothing here. The device may use one again as soon as its
+    /// validity has ended, when the memory that it named was not reclaimed yet.
+    fn make_unique(
+        &mut self,
+        policy: &mut Policy,
+        domain: &Domain,
+        region: &mut Region,
+        copied: &mut u64,
+    ) -> Result<Made, DeviceError> {
+        // Kept until there is another, lest the device gives them out again.
+        let mut taken = Vec::new();
+        let made = loop {
+            let made = self.make(policy, domain, region, copied);
+            match made {
+                Ok((stag, _, hold, _)) if self.by_stag.contains_key(&stag) => taken.push(hold),
+                made => break made,
+            }
+            if taken.len() == HANDLES_TRIED {
+                break Err(DeviceError::Limit("handles"));
+            }
+        };
+        for hold in taken {
+            // Nobody was told of it, and no request names it. What cannot be ended is let go of by
+            // the owners of these objects (`objects.rs`).
+            if let Hold::Window(mw, _, _) = &hold {
+                self.binds.retain(|bind| bind.mw != mw.raw());
+            }
+            if let Hold::Lease(rkey) = hold {
+                policy.arenas.give_back(domain, rkey);
+            }
+        }
+        made
+    }
+
     fn make(
         &mut self,
         policy: &mut Policy,
         domain: &Domain,
         region: &mut Region,
         copied: &mut u64,
-    ) -> Result<(u32, u64, Hold, Option<Buf>), DeviceError> {
+    ) -> Result<Made, DeviceError> {
         if region.is_empty() {
             // No device registers nothing, and nothing need be reachable.
             let stag = loop {
