@@ -132,6 +132,8 @@ pub(super) struct Conn {
     told_communicating: bool,
     /// Requests came back that were flushed: the queue pair is in error.
     pub(super) in_error: bool,
+    /// Something has arrived, or has been acknowledged, since this was last asked.
+    heard: bool,
 }
 
 impl Conn {
@@ -173,7 +175,15 @@ impl Conn {
             hot: false,
             told_communicating: false,
             in_error: false,
+            heard: true,
         }
+    }
+
+    /// Whether the peer has given no sign of life since the last time, and is not waited for either:
+    /// a request that is under way ends in any case.
+    pub(super) fn is_silent(&mut self) -> bool {
+        let heard = std::mem::replace(&mut self.heard, false);
+        !heard && matches!(self.phase, Phase::Up) && self.sends.is_empty()
     }
 
     pub(super) fn is_ending(&self) -> bool {
@@ -395,6 +405,7 @@ impl Conn {
                 Err(error) => return Some(unreadable(&error)),
             };
             let more = done.len() == AT_ONCE;
+            self.heard |= !done.is_empty();
             for wc in done {
                 self.sent(wc, out, &mut cause);
             }
@@ -409,6 +420,7 @@ impl Conn {
                 Err(error) => return Some(unreadable(&error)),
             };
             let more = done.len() == AT_ONCE;
+            self.heard |= !done.is_empty();
             for wc in done {
                 self.received(wc, out, &mut cause);
             }
@@ -457,7 +469,7 @@ impl Conn {
         cause: &mut Option<Disconnect>,
     ) {
         let success = match posted.work {
-            Work::Bind => return,
+            Work::Bind | Work::Probe => return,
             Work::Send => Success::Send,
             Work::Write => Success::Write,
             Work::Read(landing, mr) => {
@@ -488,7 +500,7 @@ impl Conn {
 
     fn send_failed(&mut self, posted: Posted, error: WorkError, out: &mut Out<'_>) {
         let buf = match posted.work {
-            Work::Bind => return,
+            Work::Bind | Work::Probe => return,
             Work::Read(landing, mr) => match mr.map(Mr::deregister) {
                 Some(Err(_)) => {
                     std::mem::forget(landing);

@@ -84,6 +84,8 @@ pub struct Verbs {
     /// When to look after memory of requests that nobody waits for.
     pub(super) reap_at: Option<Time>,
     pub(super) look_at_all: Time,
+    /// When to ask silent peers whether they are there; nothing where TCP does that.
+    pub(super) probe_at: Option<Time>,
     pub(super) ready: Ready,
     pub(super) busy: bool,
     /// [`Device::arm`] promised to wake the owner.
@@ -135,6 +137,7 @@ impl Verbs {
             parting: VecDeque::new(),
             reap_at: None,
             look_at_all: Time::ZERO,
+            probe_at: None,
             ready: Ready::default(),
             busy: false,
             asleep: false,
@@ -176,6 +179,13 @@ impl Verbs {
     /// peer's late Send With Invalidate of a handle that this side gave up would do.
     pub fn set_invalidate_by_request(&mut self, on: bool) {
         self.policy.invalidate_by_request = on;
+    }
+
+    /// Binds windows to parts of the pool's registrations, as is done on all devices but rxe, which
+    /// does not check a window's bounds: for tests of that way where there is nothing else.
+    #[doc(hidden)]
+    pub fn set_exact_windows(&mut self, on: bool) {
+        self.policy.exact_windows = on;
     }
 
     pub(super) fn serial(&mut self) -> u64 {
@@ -280,7 +290,8 @@ impl Device for Verbs {
     fn next_deadline(&self) -> Option<Time> {
         let timer = self.timers.first().map(|(at, _)| *at);
         let parting = self.parting.front().map(|(at, _)| *at);
-        [timer, parting, self.reap_at].into_iter().flatten().min()
+        let all = [timer, parting, self.reap_at, self.probe_at];
+        all.into_iter().flatten().min()
     }
 
     fn listen(&mut self, address: SocketAddr) -> Result<ListenerId, DeviceError> {

@@ -168,7 +168,7 @@ impl Verbs {
     }
 
     /// Posts what was put together and fits.
-    fn hand_over(&mut self, qp: QpId, posted: Posted, request: Request) {
+    pub(super) fn hand_over(&mut self, qp: QpId, posted: Posted, request: Request) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
         };

@@ -6,6 +6,7 @@ use super::conn::{Conn, End, Mark, Out, Phase};
 use super::context::AsyncEvent;
 use super::device::{Target, Verbs};
 use super::post::REAP_AFTER;
+use super::queue::{Posted, Request};
 use super::sys;
 use crate::{ConnectError, Disconnect, Event, QpId};
 
@@ -16,6 +17,8 @@ const LOOK_AT_ALL: Duration = Duration::from_millis(1);
 const PARTING: Duration = Duration::from_secs(1);
 /// How long a queue pair in error may be without that the connection manager says why.
 const IN_ERROR: Duration = Duration::from_secs(1);
+/// How long a peer may be silent, up to twice this, before it is asked whether it is there.
+const PROBE_AFTER: Duration = Duration::from_secs(20);
 
 impl Verbs {
     /// Everything that can be done now.
@@ -37,6 +40,7 @@ impl Verbs {
             self.take_channel_events();
         }
         self.reap_silent();
+        self.probe_silent();
         let before = self.events.len();
         if self.busy {
             let all: Vec<QpId> = self.conns.values().map(|conn| conn.qp).collect();
@@ -134,6 +138,40 @@ impl Verbs {
         let silent: Vec<QpId> = silent.map(|conn| conn.qp).collect();
         self.reap_at = (!silent.is_empty()).then(|| self.now + REAP_AFTER);
         silent.into_iter().for_each(|qp| self.look_at(qp));
+    }
+
+    /// Asks peers that have been silent whether they are there: a RoCE or InfiniBand peer that vanished
+    /// without a word is only noticed when it is sent to. On iWARP it is TCP that asks.
+    ///
+    /// The question is an RDMA Write of nothing, which any peer's device acknowledges by itself: a
+    /// handle is not looked at (InfiniBand specification, C9-88), no receive is used, and the peer's
+    /// program does not see it. Without an answer the queue pair fails after its retries.
+    fn probe_silent(&mut self) {
+        if self.capabilities.kind.is_iwarp() || self.probe_at.is_some_and(|at| at > self.now) {
+            return;
+        }
+        let made = self
+            .conns
+            .values()
+            .any(|conn| matches!(conn.phase, Phase::Up));
+        let began = self.probe_at.is_some();
+        self.probe_at = made.then(|| self.now + PROBE_AFTER);
+        if !began {
+            return;
+        }
+        let silent = self
+            .conns
+            .values_mut()
+            .filter_map(|conn| conn.is_silent().then_some(conn.qp));
+        for qp in silent.collect::<Vec<_>>() {
+            tracing::debug!(qp = qp.0, "asking a silent peer whether it is there");
+            self.batch.clear();
+            let request = Request {
+                opcode: sys::IBV_WR_RDMA_WRITE,
+                ..Request::default()
+            };
+            self.hand_over(qp, Posted::probe(), request);
+        }
     }
 
     fn take_channel_events(&mut self) {

@@ -104,6 +104,8 @@ pub(super) enum Work {
     /// With the registration of the sink, if it needs its own.
     Read(Landing, Option<Mr>),
     Invalidate(Stag),
+    /// A question whether the peer is still there.
+    Probe,
 }
 
 /// A posted request and what it holds.
@@ -126,6 +128,17 @@ impl Posted {
             signaled: false,
             gather: SmallVec::new(),
             copy: None,
+        }
+    }
+}
+
+impl Posted {
+    /// A question to the peer's device. Somebody waits for it, lest the answer is not looked for.
+    pub(super) fn probe() -> Self {
+        Self {
+            work: Work::Probe,
+            signaled: true,
+            ..Self::bind()
         }
     }
 }
