@@ -7,7 +7,8 @@
 //!
 //! with the addresses of two verbs devices, the connecting one first, that have a way to each
 //! other. `VERBS_MODEL_REGISTRATION=per-call` asks for a way of registering memory, and
-//! `VERBS_MODEL_BY_REQUEST=1` for windows to be invalidated by requests.
+//! `VERBS_MODEL_AS_ADAPTER=1` for windows of the pool's registrations that are invalidated by requests,
+//! as on all devices but rxe (which checks no bounds of such windows).
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use verbs::iwarp::{self, Iwarp};
-use verbs::rdma_core::{self, Registration};
+use verbs::rdma_core::{self, Registration, Verbs};
 use verbs::{
     AcceptOptions, Buf, Completion, ConnectOptions, ConnectRequest, Counters, Device, Disconnect,
     Event, Failed, ListenerId, Poller, Pool, QpId, Region, RemoteSegment, SendWr, Stag, Success,
@@ -21,9 +21,28 @@ const TOKENS: usize = 1 << 20;
 pub(crate) const CLIENT: usize = 0;
 pub(crate) const SERVER: usize = 1;
 
+/// A device that says what it holds.
+pub(crate) trait Tested: Device {
+    /// Windows and registrations that the device has for connections.
+    fn held(&self) -> usize;
+}
+
+impl Tested for Iwarp {
+    /// It registers nothing with anybody.
+    fn held(&self) -> usize {
+        0
+    }
+}
+
+impl Tested for Verbs {
+    fn held(&self) -> usize {
+        self.held()
+    }
+}
+
 /// A device and what it has said.
 pub(crate) struct Side {
-    pub(crate) device: Box<dyn Device>,
+    pub(crate) device: Box<dyn Tested>,
     pub(crate) events: VecDeque<Event>,
 }
 
@@ -42,11 +61,11 @@ fn registration() -> Option<Registration> {
 }
 
 /// The devices that are asked for, and the server's address.
-fn devices() -> ([Box<dyn Device>; 2], IpAddr) {
+fn devices() -> ([Box<dyn Tested>; 2], IpAddr) {
     let Ok(addresses) = std::env::var("VERBS_MODEL") else {
         let one = || {
             let device = Iwarp::new(iwarp::Options::default(), Pool::new(256 << 20));
-            Box::new(device.unwrap()) as Box<dyn Device>
+            Box::new(device.unwrap()) as Box<dyn Tested>
         };
         return ([one(), one()], IpAddr::from([127, 0, 0, 1]));
     };
@@ -58,10 +77,11 @@ fn devices() -> ([Box<dyn Device>; 2], IpAddr) {
             ..rdma_core::Options::default()
         };
         let mut device = rdma_core::open(&options).unwrap();
-        if std::env::var_os("VERBS_MODEL_BY_REQUEST").is_some() {
+        if std::env::var_os("VERBS_MODEL_AS_ADAPTER").is_some() {
             device.set_invalidate_by_request(true);
+            device.set_exact_windows(false);
         }
-        Box::new(device) as Box<dyn Device>
+        Box::new(device) as Box<dyn Tested>
     };
     ([open(near), open(far)], far.parse().unwrap())
 }
@@ -360,11 +380,13 @@ impl World {
         self.device(SERVER).destroy(server);
     }
 
-    /// Nothing of the pools is in use: no request and no registration holds memory any more.
+    /// Nothing of the pools is in use: no request and no registration holds memory any more. And the
+    /// devices hold nothing for connections.
     pub(crate) fn assert_nothing_held(&mut self) {
         for side in &mut self.sides {
             side.events.clear();
             assert_eq!(side.device.pool().in_use(), 0);
+            assert_eq!(side.device.held(), 0);
         }
     }
 }
