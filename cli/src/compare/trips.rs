@@ -23,8 +23,8 @@ const LONG_TURN: u32 = 21;
 /// Standard error of a figure below which no more calls are made, round trips: a machine that does
 /// other work needs more of them.
 const ERROR: f64 = 0.03;
-/// Most turns of each link.
-const MAX_TURNS: u32 = 70;
+/// Calls per operation and link, at most.
+const MAX_COUNT: u32 = 210;
 
 /// A short link and a long one. This program makes them of device middleware, each under rigs of
 /// its own; or the network is both in turn, under the same rigs.
@@ -89,8 +89,7 @@ pub(crate) fn measure(
         .collect();
     let asked = setting.args.count;
     let calls = links.calls;
-    let fewest = asked.unwrap_or(COUNT).min(COUNT).div_ceil(TURN);
-    let most = if asked.is_some() { fewest } else { MAX_TURNS };
+    let (fewest, most) = turns(asked, calls);
     for &op in ops {
         let none = || [Latency::new(), Latency::new()];
         let mut latencies: Vec<[Latency; 2]> = conveyances.iter().map(|_| none()).collect();
@@ -125,6 +124,17 @@ pub(crate) fn measure(
         }
     }
     Ok(())
+}
+
+/// Fewest and most turns of so many `calls`. Whoever asks for a number of calls gets no more of them.
+fn turns(asked: Option<u32>, calls: u32) -> (u32, u32) {
+    match asked {
+        Some(count) => {
+            let turns = count.min(COUNT).div_ceil(calls);
+            (turns, turns)
+        }
+        None => (COUNT.div_ceil(calls), MAX_COUNT.div_ceil(calls)),
+    }
 }
 
 /// A few calls over one link.
@@ -178,6 +188,14 @@ mod tests {
         assert!(of(200, 21) > ERROR, "a busy one");
         assert!(of(200, 21) > of(200, 210) && of(200, 210) < ERROR);
         assert!(error(&[Latency::new(), Latency::new()], delay).is_infinite());
+    }
+
+    #[test]
+    fn long_turns_are_fewer_than_short_ones() {
+        assert_eq!(turns(None, TURN), (7, 70));
+        assert_eq!(turns(None, LONG_TURN), (1, 10));
+        assert_eq!(turns(Some(5), TURN), (2, 2));
+        assert_eq!(turns(Some(5000), TURN), (7, 7));
     }
 
     #[test]
