@@ -104,6 +104,9 @@ pub enum Error {
         .0.display()
     )]
     NoProgram(PathBuf),
+    /// A lane runs a command on the host that is not installed there.
+    #[error("the lane needs {0} on this machine: install it (tshark has a package of that name)")]
+    NoCommand(String),
     /// A lane wants tests of a package that has none.
     #[error("package {0} has no integration tests")]
     NoTests(String),

@@ -250,6 +250,13 @@ fn prepare(order: &Order<'_>, folder: &Path) -> Result<Meaning, Error> {
         }
         bins.insert(name.clone(), path);
     }
+    for host in &lane.hosts {
+        if let Some([Piece::Text(command)]) = host.words.first().map(Vec::as_slice)
+            && !is_installed(command)
+        {
+            return Err(Error::NoCommand(command.clone()));
+        }
+    }
     let names = lane.ports();
     let mut free = ports::free(names.len() + lane.forwards.len())?.into_iter();
     Ok(Meaning {
@@ -259,6 +266,13 @@ fn prepare(order: &Order<'_>, folder: &Path) -> Result<Meaning, Error> {
         share: folder.join("share"),
         lab,
     })
+}
+
+/// Whether a command of the host can be run: a path, or a name that is looked for as a shell does.
+fn is_installed(command: &str) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    // Joined to an absolute path, a folder makes no difference.
+    std::env::split_paths(&paths).any(|folder| folder.join(command).is_file())
 }
 
 /// Builds the tests that the lane wants, by package.
@@ -367,6 +381,26 @@ mod tests {
             assert!(environment.contains("LANE=peers\n") && environment.ends_with("MORE=1\n"));
             assert_ne!(meaning.forwards[&7], port);
         });
+    }
+
+    #[test]
+    fn a_command_that_is_not_installed_is_named() {
+        let lane =
+            |command: &str| format!("#: host first = rm x\n#: host decode = {command} -r x\n");
+        for command in ["no-such-command", "/no/such/command"] {
+            ordered(&lane(command), |order, folder| {
+                let error = prepare(order, folder).unwrap_err();
+                assert!(
+                    matches!(&error, Error::NoCommand(name) if name == command),
+                    "{error}"
+                );
+            });
+        }
+        for command in ["sh", "/bin/sh"] {
+            ordered(&lane(command), |order, folder| {
+                prepare(order, folder).unwrap();
+            });
+        }
     }
 
     #[test]
