@@ -66,6 +66,11 @@ equal() {
     }
 }
 
+# has_lines FILE COUNT: so many, or more.
+has_lines() {
+    [ "$(wc -l <"$1")" -ge "$2" ]
+}
+
 # sum FILE: its checksum, without its name.
 sum() {
     sha256sum <"$1"
