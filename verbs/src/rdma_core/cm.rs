@@ -16,8 +16,9 @@ use super::objects::{Cq, Pd, unsupported};
 use super::sys::{self, Libraries};
 
 /// Transmissions of a packet that is not acknowledged, and of a message that finds no receive.
-/// There always is a receive for what a peer may send, so the second is short.
-const RETRIES: u8 = 7;
+/// There always is a receive for what a peer may send, so the second is short. The first is one less
+/// than the most that there can be, which rxe takes for no end.
+const RETRIES: u8 = 6;
 const RECEIVER_RETRIES: u8 = 6;
 
 fn done(status: c_int) -> io::Result<()> {
