@@ -1,0 +1,78 @@
+//! Constants of the XDR files that no structure uses, and the same in the crates.
+
+use std::collections::BTreeSet;
+
+use rpcrdma_ext_continuation as cont;
+use rpcrdma_ext_send_ddp as ddp;
+use rpcrdma_ext_xchar as xchar;
+use rpcrdma_ext_xchar::Characteristic;
+
+use crate::xdr::{Body, Specification};
+
+/// Each constant of the files that is not of an enumeration, and its value in the crate it is from.
+/// The enumerations are compared with every value that is encoded.
+#[must_use]
+pub fn of_crates() -> Vec<(&'static str, u64)> {
+    let narrow = [
+        ("XCHAR_RBSIZ", xchar::ReceiveBufferSize::ID),
+        ("XCHAR_REQREMINV", xchar::RequesterRemoteInvalidation::ID),
+        ("XCHAR_BRS", xchar::BackwardRequestSupport::ID),
+        ("XCHAR_EXPERIMENTAL_FIRST", *xchar::EXPERIMENTAL.start()),
+        ("XCHAR_EXPERIMENTAL_LAST", *xchar::EXPERIMENTAL.end()),
+        ("ROPT_INITXCH", xchar::INITXCH),
+        ("ROPT_REQXCH", xchar::REQXCH),
+        ("ROPT_RESPXCH", xchar::RESPXCH),
+        ("ROPT_UPDXCH", xchar::UPDXCH),
+        ("XCHAR_RTRSUPP", ddp::RoundTripSupport::ID),
+        ("XCHAR_RBSTRUCT", ddp::ReceiveBufferStructure::ID),
+        ("XCHAR_REQRXLIM", cont::RequestReceiveLimit::ID),
+        ("XCHAR_RESPSXLIM", cont::ResponseSendLimit::ID),
+        ("RTRS_XREQ", ddp::Support::XREQ.bits()),
+        ("RTRS_XRESP", ddp::Support::XRESP.bits()),
+        ("RTRS_XCONT", ddp::Support::XCONT.bits()),
+        ("XMRSFLAG_DDP", ddp::SegmentFlags::DDP.bits()),
+        ("ROPT_XMTREQ", cont::XMTREQ),
+        ("ROPT_XMTRESP", cont::XMTRESP),
+        ("ROPT_XMTCONT", cont::XMTCONT),
+        ("ROPT_XMTERR", cont::XMTERR),
+    ];
+    narrow
+        .map(|(name, value)| (name, u64::from(value)))
+        .to_vec()
+}
+
+/// Constants whose crates are still to come.
+const AWAITED: &[&str] = &["ROPT_BATCH", "XCHAR_BATCHMAX"];
+
+/// What differs between files and crates, a line each.
+#[must_use]
+pub fn differences(all: &Specification) -> Vec<String> {
+    let crates = of_crates();
+    let enumerated: BTreeSet<_> = all
+        .types
+        .iter()
+        .flat_map(|(_, body)| match body {
+            Body::Enum(values) => values.iter().map(|(name, _)| name.as_str()).collect(),
+            _ => Vec::new(),
+        })
+        .collect();
+    let mut wrong = Vec::new();
+    for (name, value) in &all.constants {
+        if enumerated.contains(name.as_str()) || AWAITED.contains(&name.as_str()) {
+            continue;
+        }
+        match crates.iter().find(|(known, _)| known == name) {
+            Some((_, same)) if same == value => {}
+            Some((_, other)) => {
+                wrong.push(format!("{name} is {value} in XDR, {other} in its crate"))
+            }
+            None => wrong.push(format!("{name} is compared with nothing")),
+        }
+    }
+    for (name, _) in crates {
+        if !all.constants.contains_key(name) || enumerated.contains(name) {
+            wrong.push(format!("{name} is no constant of the XDR files"));
+        }
+    }
+    wrong
+}

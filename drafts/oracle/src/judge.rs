@@ -1,0 +1,123 @@
+//! Whether both sides agree.
+
+use bytes::Bytes;
+use rpcrdma_v1::limits::MIN_HEADER_LEN;
+
+use crate::kind::{Kind, Read, Refused};
+use crate::program::Answer;
+
+/// A way to agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agreement {
+    /// Both accept, and every field and byte is the same.
+    Accepted,
+    /// As above, but a subset of characteristics came with words of zero at its end, which are
+    /// not sent here (xcharext-02, section 2.1: words that are not there count as zero).
+    Shortened,
+    /// Both refuse.
+    Refused,
+    /// XDR alone would accept it, and a rule beyond XDR forbids it.
+    Stricter(Refused),
+}
+
+/// Why both sides do not agree.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Disagreement {
+    /// The C program refuses what the workspace accepts.
+    #[error("accepted here as {0}, refused by the C program")]
+    OnlyHere(String),
+    /// The workspace refuses what the C program accepts, and no rule beyond XDR is the reason.
+    #[error("refused here ({0:?}), accepted by the C program as {1}")]
+    OnlyThere(Refused, String),
+    /// The fields have different values.
+    #[error("here {0}, in C {1}")]
+    Values(String, String),
+    /// They use different numbers of bytes.
+    #[error("{0} bytes used here, {1} in C")]
+    Lengths(usize, usize),
+    /// The value is encoded in different ways.
+    #[error("encoded again as {0} here, as {1} in C")]
+    Encodings(String, String),
+}
+
+/// Bytes in hexadecimal.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Compares what both sides make of these bytes.
+///
+/// # Errors
+/// [`Disagreement`].
+pub fn judge(
+    kind: &Kind,
+    bytes: &Bytes,
+    here: Result<Read, Refused>,
+    there: &Answer,
+) -> Result<Agreement, Disagreement> {
+    // The C program leaves bytes behind a value alone. Where they are no payload, they are an error.
+    let is_whole = kind.has_payload || there.used == bytes.len();
+    let accepted = there.accepted && is_whole;
+    // The library reads some things loosely, and writes them as they should be.
+    let is_loose = accepted && there.again != bytes[..there.used];
+    match here {
+        Ok(read) if accepted => compare(bytes, &read, there),
+        Ok(read) => Err(Disagreement::OnlyHere(read.json)),
+        Err(_) if !accepted => Ok(Agreement::Refused),
+        Err(refused) => {
+            let is_rule = match refused {
+                Refused::Form => false,
+                Refused::Boolean | Refused::RoundUp => is_loose,
+                Refused::Version => bytes.get(4..8) != Some(&[0, 0, 0, version(kind)]),
+                Refused::Retired => matches!(bytes.get(12..16), Some([0, 0, 0, 2 | 3])),
+                Refused::Short => bytes.len() < MIN_HEADER_LEN,
+                Refused::Limit => true,
+            };
+            match is_rule {
+                true => Ok(Agreement::Stricter(refused)),
+                false => Err(Disagreement::OnlyThere(refused, there.json.clone())),
+            }
+        }
+    }
+}
+
+fn version(kind: &Kind) -> u8 {
+    match kind.xdr {
+        "rpcrdma1_xprt_hdr" => 1,
+        _ => 2,
+    }
+}
+
+fn compare(bytes: &Bytes, here: &Read, there: &Answer) -> Result<Agreement, Disagreement> {
+    if here.used != there.used {
+        return Err(Disagreement::Lengths(here.used, there.used));
+    }
+    let encodings = || Disagreement::Encodings(hex(&here.again), hex(&there.again));
+    if there.again != bytes[..there.used] || !here.is_stable {
+        return Err(encodings());
+    }
+    if here.again == there.again {
+        return match here.json == there.json {
+            true => Ok(Agreement::Accepted),
+            false => Err(Disagreement::Values(here.json.clone(), there.json.clone())),
+        };
+    }
+    // In C the words of zero are part of the value.
+    match shortened(&there.json) == here.json {
+        true => Ok(Agreement::Shortened),
+        false => Err(encodings()),
+    }
+}
+
+/// JSON without zeros at the ends of the arrays of numbers, which subsets are.
+fn shortened(json: &str) -> String {
+    let mut json = json.to_owned();
+    loop {
+        let shorter = json.replace(",0]", "]").replace("[0]", "[]");
+        if shorter == json {
+            return json;
+        }
+        json = shorter;
+    }
+}

@@ -1,0 +1,124 @@
+//! The XDR language (RFC 4506, section 6.3), as far as the files in `drafts/xdr` use it.
+
+mod emit;
+mod parse;
+mod words;
+
+use std::collections::BTreeMap;
+
+pub use emit::emit;
+pub use parse::parse;
+
+/// The files, each with its name, in the order in which they build on one another.
+pub const FILES: &[(&str, &str)] = &[
+    ("rpcrdma1.x", include_str!("../../../xdr/rpcrdma1.x")),
+    ("rpcrdma2.x", include_str!("../../../xdr/rpcrdma2.x")),
+    ("xchar.x", include_str!("../../../xdr/xchar.x")),
+    ("rtr.x", include_str!("../../../xdr/rtr.x")),
+    ("batch.x", include_str!("../../../xdr/batch.x")),
+];
+
+/// What is wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct Error {
+    /// Line, from 1.
+    pub line: usize,
+    /// What.
+    pub what: String,
+}
+
+/// The type of a field, or of an array's elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// `unsigned int`.
+    UnsignedInt,
+    /// `unsigned hyper`.
+    UnsignedHyper,
+    /// `bool`.
+    Bool,
+    /// Bytes, always in an array.
+    Opaque,
+    /// One that is defined in the files.
+    Named(String),
+}
+
+/// How many of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One.
+    One,
+    /// One or none: `*name`.
+    Optional,
+    /// Any number: `name<>`.
+    Array,
+}
+
+/// A field, or what a typedef names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declaration {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub of: Type,
+    /// How many.
+    pub shape: Shape,
+}
+
+/// An arm of a union: the values that select it, and its field, if it has one.
+pub type Arm = (Vec<String>, Option<Declaration>);
+
+/// What a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// An enumeration's names and numbers.
+    Enum(Vec<(String, u32)>),
+    /// Another name for a type.
+    Typedef(Declaration),
+    /// A structure's fields.
+    Struct(Vec<Declaration>),
+    /// A union's discriminant and arms.
+    Union(Declaration, Vec<Arm>),
+}
+
+/// Files that were read: types in the order of their definitions, and constants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Specification {
+    /// Types.
+    pub types: Vec<(String, Body)>,
+    /// Constants, and those of enumerations.
+    pub constants: BTreeMap<String, u64>,
+}
+
+impl Specification {
+    /// All of [`FILES`].
+    ///
+    /// # Errors
+    /// The name of a file, and what is wrong with it.
+    pub fn of_files() -> Result<Self, (&'static str, Error)> {
+        let mut all = Self::default();
+        for (name, text) in FILES {
+            parse(text, &mut all).map_err(|error| (*name, error))?;
+        }
+        Ok(all)
+    }
+
+    /// What a type's name stands for.
+    #[must_use]
+    pub fn body(&self, name: &str) -> Option<&Body> {
+        let mut types = self.types.iter();
+        types.find(|(known, _)| known == name).map(|(_, body)| body)
+    }
+
+    /// Fields of a structure whose last field says whether another of its kind follows, without
+    /// that field; and that field's name.
+    #[must_use]
+    pub fn linked(&self, name: &str) -> Option<(&[Declaration], &str)> {
+        let Some(Body::Struct(fields)) = self.body(name) else {
+            return None;
+        };
+        let (last, others) = fields.split_last()?;
+        let is_link = last.shape == Shape::Optional && last.of == Type::Named(name.to_owned());
+        is_link.then_some((others, last.name.as_str()))
+    }
+}

@@ -1,0 +1,163 @@
+//! From text to definitions.
+
+use super::words::Words;
+use super::{Arm, Body, Declaration, Error, Shape, Specification, Type};
+
+/// Adds a file's definitions to those of the files it builds on.
+///
+/// # Errors
+/// The first thing that is not XDR, is not known here, or has been defined before.
+pub fn parse(text: &str, into: &mut Specification) -> Result<(), Error> {
+    let mut words = Words::new(text);
+    while let Some(word) = words.next()? {
+        match word {
+            "const" => {
+                let name = words.name()?;
+                words.expect("=")?;
+                let value = words.number()?;
+                constant(&words, into, name, value)?;
+            }
+            "typedef" => {
+                let declared = declaration(&mut words, into, None)?;
+                let name = declared.name.clone();
+                define(&words, into, name, Body::Typedef(declared))?;
+            }
+            "enum" => enumeration(&mut words, into)?,
+            "struct" => structure(&mut words, into)?,
+            "union" => union(&mut words, into)?,
+            other => return Err(words.error(format!("{other} defines nothing"))),
+        }
+        words.expect(";")?;
+    }
+    Ok(())
+}
+
+fn define(
+    words: &Words<'_>,
+    into: &mut Specification,
+    name: String,
+    body: Body,
+) -> Result<(), Error> {
+    if into.body(&name).is_some() {
+        return Err(words.error(format!("{name} is defined twice")));
+    }
+    into.types.push((name, body));
+    Ok(())
+}
+
+fn constant(
+    words: &Words<'_>,
+    into: &mut Specification,
+    name: String,
+    value: u64,
+) -> Result<(), Error> {
+    match into.constants.insert(name.clone(), value) {
+        None => Ok(()),
+        Some(_) => Err(words.error(format!("{name} is defined twice"))),
+    }
+}
+
+fn enumeration(words: &mut Words<'_>, into: &mut Specification) -> Result<(), Error> {
+    let name = words.name()?;
+    let mut values = Vec::new();
+    words.expect("{")?;
+    loop {
+        let value_name = words.name()?;
+        words.expect("=")?;
+        let value = words.number()?;
+        let number = u32::try_from(value).map_err(|_| words.error("more than 32 bits"))?;
+        constant(words, into, value_name.clone(), value)?;
+        values.push((value_name, number));
+        if !words.accept(",")? {
+            break;
+        }
+    }
+    words.expect("}")?;
+    define(words, into, name, Body::Enum(values))
+}
+
+fn structure(words: &mut Words<'_>, into: &mut Specification) -> Result<(), Error> {
+    let name = words.name()?;
+    let mut fields = Vec::new();
+    words.expect("{")?;
+    while !words.accept("}")? {
+        fields.push(declaration(words, into, Some(&name))?);
+        words.expect(";")?;
+    }
+    define(words, into, name, Body::Struct(fields))
+}
+
+fn union(words: &mut Words<'_>, into: &mut Specification) -> Result<(), Error> {
+    let name = words.name()?;
+    words.expect("switch")?;
+    words.expect("(")?;
+    let tag = declaration(words, into, None)?;
+    words.expect(")")?;
+    words.expect("{")?;
+    let Type::Named(enumeration) = &tag.of else {
+        return Err(words.error("a discriminant that is no enumeration"));
+    };
+    let Some(Body::Enum(values)) = into.body(enumeration) else {
+        return Err(words.error(format!("{enumeration} is no enumeration")));
+    };
+    let known: Vec<_> = values.iter().map(|(name, _)| name.clone()).collect();
+    let mut arms: Vec<Arm> = Vec::new();
+    while !words.accept("}")? {
+        let mut cases = Vec::new();
+        while words.accept("case")? {
+            let case = words.name()?;
+            if !known.contains(&case) {
+                return Err(words.error(format!("{case} is not of {enumeration}")));
+            }
+            cases.push(case);
+            words.expect(":")?;
+        }
+        if cases.is_empty() {
+            return Err(words.error("an arm without a case"));
+        }
+        let body = match words.accept("void")? {
+            true => None,
+            false => Some(declaration(words, into, None)?),
+        };
+        words.expect(";")?;
+        arms.push((cases, body));
+    }
+    define(words, into, name, Body::Union(tag, arms))
+}
+
+/// `within` is the structure that is being defined, which its last field may point to.
+fn declaration(
+    words: &mut Words<'_>,
+    into: &Specification,
+    within: Option<&str>,
+) -> Result<Declaration, Error> {
+    let of = match words.word()? {
+        "unsigned" => match words.word()? {
+            "int" => Type::UnsignedInt,
+            "hyper" => Type::UnsignedHyper,
+            other => return Err(words.error(format!("unsigned {other}"))),
+        },
+        "bool" => Type::Bool,
+        "opaque" => Type::Opaque,
+        name if into.body(name).is_some() || within == Some(name) => Type::Named(name.to_owned()),
+        name => return Err(words.error(format!("{name} is not defined"))),
+    };
+    let optional = words.accept("*")?;
+    let name = words.name()?;
+    let array = words.accept("<")?;
+    if array {
+        words.expect(">")?;
+    }
+    let shape = match (optional, array) {
+        (false, false) => Shape::One,
+        (true, false) => Shape::Optional,
+        (false, true) => Shape::Array,
+        (true, true) => return Err(words.error("a pointer to an array")),
+    };
+    let is_itself = within.is_some_and(|within| of == Type::Named(within.to_owned()));
+    match (&of, shape) {
+        (Type::Opaque, Shape::One | Shape::Optional) => Err(words.error("opaque without length")),
+        (_, Shape::One | Shape::Array) if is_itself => Err(words.error("a type within itself")),
+        _ => Ok(Declaration { name, of, shape }),
+    }
+}

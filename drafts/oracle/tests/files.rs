@@ -1,0 +1,149 @@
+//! What can be seen without C: the XDR files can be read, their constants are the crates', the
+//! vectors are what the codecs make of them, and the C text names every type.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use xdr_oracle::xdr::{Body, FILES, Shape, Specification, emit, parse};
+use xdr_oracle::{constants, kind, vectors};
+
+fn all() -> Specification {
+    Specification::of_files().expect("the files are XDR")
+}
+
+#[test]
+fn every_kind_is_of_a_type_that_the_files_define() {
+    let all = all();
+    for kind in kind::all() {
+        assert!(all.body(kind.xdr).is_some(), "{}: {}", kind.name, kind.xdr);
+    }
+}
+
+#[test]
+fn constants_are_those_of_the_crates() {
+    assert_eq!(constants::differences(&all()), Vec::<String>::new());
+}
+
+#[test]
+fn another_constant_is_found() {
+    let mut all = all();
+    all.constants.insert("ROPT_INITXCH".into(), 2);
+    all.constants.insert("ROPT_NEW".into(), 9);
+    all.constants.remove("XCHAR_BRS");
+    let differences = constants::differences(&all);
+    assert_eq!(
+        differences,
+        [
+            "ROPT_INITXCH is 2 in XDR, 1 in its crate",
+            "ROPT_NEW is compared with nothing",
+            "XCHAR_BRS is no constant of the XDR files",
+        ]
+    );
+}
+
+/// The lines fit an Internet-Draft, which includes the files.
+#[test]
+fn lines_are_short() {
+    for (name, text) in FILES {
+        let long = text
+            .lines()
+            .find(|line| line.len() > 69 || !line.is_ascii());
+        assert_eq!(long, None, "{name}");
+    }
+}
+
+#[test]
+fn the_language_is_read() {
+    let mut spec = Specification::default();
+    let text = "const A = 0x10; enum e { X = 1, Y = 2 }; /* ; */ typedef unsigned hyper w;\n\
+                struct n { w v; n *next; };\n\
+                union u switch (e which) { case X: opaque o<>; case Y: void; };";
+    parse(text, &mut spec).expect("is XDR");
+    assert_eq!(spec.constants["A"], 16);
+    let (fields, next) = spec.linked("n").expect("a list");
+    assert_eq!((fields.len(), next), (1, "next"));
+    let Some(Body::Union(tag, arms)) = spec.body("u") else {
+        panic!("a union");
+    };
+    assert_eq!((tag.name.as_str(), arms.len()), ("which", 2));
+    assert_eq!(
+        arms[0].1.as_ref().map(|field| field.shape),
+        Some(Shape::Array)
+    );
+    assert!(emit(&spec).contains("static void show_n(const n *v)"));
+}
+
+#[test]
+fn what_is_no_xdr_is_refused_with_its_line() {
+    let error = |text: &str| {
+        let error = parse(text, &mut Specification::default()).expect_err(text);
+        format!("{}: {}", error.line, error.what)
+    };
+    assert_eq!(
+        error("typedef xcharid uint32;"),
+        "1: xcharid is not defined"
+    );
+    assert_eq!(error("const A = 1;\nconst A = 2;"), "2: A is defined twice");
+    assert_eq!(
+        error("struct s { unsigned int a; }"),
+        "1: the file ends here"
+    );
+    assert_eq!(error("struct s { opaque a; };"), "1: opaque without length");
+    let union = "enum e { X = 1 };\nunion u switch (e w) {\ncase Z: void; };";
+    assert_eq!(error(union), "3: Z is not of e");
+    assert_eq!(error("/* "), "1: a comment that does not end");
+}
+
+/// A codec that was changed by itself reads the committed vectors in another way.
+#[test]
+fn the_vectors_are_read_as_they_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors");
+    let kinds = kind::all();
+    let mut count = 0;
+    for kind in &kinds {
+        let file = folder.join(format!("{}.json", kind.name));
+        let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let content: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(content["type"], kind.xdr);
+        for vector in content["vectors"].as_array().expect("vectors") {
+            let bytes = vector["bytes"].as_str().expect("bytes");
+            let answer = vectors::answer(&kinds, &format!("{} {bytes}", kind.xdr)).expect(bytes);
+            count += 1;
+            if vector["accept"] == false {
+                assert_eq!(answer, "reject", "{}: {vector}", kind.name);
+                continue;
+            }
+            let mut words = answer.splitn(4, ' ');
+            assert_eq!(words.next(), Some("accept"), "{}: {vector}", kind.name);
+            assert_eq!(
+                words.next(),
+                Some(vector["length"].to_string().as_str()),
+                "{vector}"
+            );
+            let used = vector["length"].as_u64().expect("length") as usize;
+            let again = vector["again"].as_str().unwrap_or(&bytes[..2 * used]);
+            assert_eq!(words.next(), Some(again), "{}: {vector}", kind.name);
+            let value: Value = serde_json::from_str(words.next().expect("a value")).expect("JSON");
+            assert_eq!(value, vector["value"], "{}", kind.name);
+        }
+    }
+    assert!(count >= 300, "only {count} vectors");
+}
+
+#[test]
+fn a_line_that_is_no_vector_has_no_answer() {
+    let kinds = kind::all();
+    for line in [
+        "",
+        "xchrbsiz",
+        "xchrbsiz 0",
+        "xchrbsiz 0g",
+        "xchrbsiz é0",
+        "nothing 00",
+    ] {
+        assert_eq!(vectors::answer(&kinds, line), None, "{line}");
+    }
+    let answer = vectors::answer(&kinds, "xchrbsiz 00001000");
+    assert_eq!(answer.as_deref(), Some("accept 4 00001000 4096"));
+}
