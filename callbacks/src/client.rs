@@ -54,7 +54,8 @@ pub async fn echo(client: &Client, data: Bytes) -> Result<Bytes, CallError> {
         },
     });
     let reply = call.await?;
-    reply.results().bulk(MAX_LEN).map_err(malformed)
+    let data = reply.results().bulk(MAX_LEN).map_err(malformed)?;
+    Ok(data.to_bytes())
 }
 
 /// Has the server carry out an order, and waits until it has. `ticket` is one that no other order at

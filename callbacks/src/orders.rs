@@ -138,7 +138,7 @@ impl Job {
             return false;
         };
         let right = pattern(self.ticket, number, BACK, self.order.reply_len);
-        answered == number && right.eq(data.iter().copied())
+        answered == number && right.eq(data.to_bytes().iter().copied())
     }
 
     fn ended(&self, number: u32, ending: &Result<Reply, CallError>) {

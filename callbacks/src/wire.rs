@@ -131,7 +131,7 @@ impl Ask {
             ticket: from.u32()?,
             number: from.u32()?,
             reply_len: from.u32()?,
-            data: from.bulk(MAX_LEN)?,
+            data: from.bulk(MAX_LEN)?.to_bytes(),
         })
     }
 }

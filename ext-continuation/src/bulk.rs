@@ -1,17 +1,14 @@
 //! The one place that knows what a bulk item's bytes are kept in.
 
 use bytes::Bytes;
-use onc_rpc::Segments;
+use onc_rpc::{Bulk, Segments};
 
 /// Their pieces.
-pub(crate) fn pieces(data: &Bytes) -> &[Bytes] {
-    std::slice::from_ref(data)
+pub(crate) fn pieces(data: &Bulk) -> &[Bytes] {
+    data.pieces()
 }
 
 /// From pieces.
-pub(crate) fn from_pieces(pieces: Segments) -> Bytes {
-    match &pieces[..] {
-        [one] => one.clone(),
-        _ => pieces.concat().into(),
-    }
+pub(crate) fn from_pieces(pieces: Segments) -> Bulk {
+    pieces.into_iter().collect()
 }

@@ -86,7 +86,7 @@ fn conveyed(bytes: &[u8], apart: u8) -> Message {
         0 => Position::At(item as u32),
         _ => Position::InOrder,
     };
-    let data = cut(&bytes[item..item + len]);
+    let data = cut(&bytes[item..item + len]).into();
     let payload = Segments::from_iter([cut(before), cut(after)]);
     Message::new(payload, [BulkItem { position, data }])
 }

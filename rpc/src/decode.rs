@@ -5,7 +5,7 @@ use std::io;
 use bytes::{Bytes, BytesMut};
 
 use crate::message::{BulkItem, Message, Position};
-use crate::{pad, padded};
+use crate::{Bulk, pad, padded};
 
 /// Why a stream could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -279,33 +279,61 @@ impl<'m> Decoder<'m> {
     pub fn opaque(&mut self, max: u32) -> Result<Bytes, DecodeError> {
         let len = self.length(max)?;
         match self.item_here()? {
-            Some(item) => self.take_item(u64::from(len), item),
+            Some(item) => Ok(self.take_item(u64::from(len), item)?.to_bytes()),
             None => self.opaque_fixed(len as usize),
         }
     }
 
+    /// Fixed-length opaque data, without its round-up, in the pieces in which it lies.
+    fn bulk_fixed(&mut self, len: usize) -> Result<Bulk, DecodeError> {
+        self.need(padded(len as u64))?;
+        let mut bulk = Bulk::new();
+        let mut left = len;
+        while left > 0
+            && let Some(segment) = self.message.payload().get(self.segment)
+        {
+            let here = self.current.len().min(left);
+            let from = segment.len() - self.current.len();
+            bulk.push(segment.slice(from..from + here));
+            self.advance(here);
+            left -= here;
+        }
+        let mut round_up = [0; 3];
+        self.fill(&mut round_up[..pad(len as u64) as usize]);
+        Ok(bulk)
+    }
+
+    fn bulk_here(&mut self, max: u32) -> Result<Bulk, DecodeError> {
+        let len = self.length(max)?;
+        match self.item_here()? {
+            Some(item) => self.take_item(u64::from(len), item),
+            None => self.bulk_fixed(len as usize),
+        }
+    }
+
     /// Variable-length opaque data that the upper-layer binding calls DDP-eligible: like
-    /// [`Decoder::opaque`], and it also takes the next [`Position::InOrder`] item.
-    pub fn bulk(&mut self, max: u32) -> Result<Bytes, DecodeError> {
+    /// [`Decoder::opaque`], but it also takes the next [`Position::InOrder`] item, and it copies
+    /// nothing, in however many pieces it lies.
+    pub fn bulk(&mut self, max: u32) -> Result<Bulk, DecodeError> {
         let Some(item) = self.message.items().get(self.item) else {
-            return self.opaque(max);
+            return self.bulk_here(max);
         };
         if item.position != Position::InOrder {
-            return self.opaque(max);
+            return self.bulk_here(max);
         }
         if item.data.is_empty() {
             self.item += 1;
-            return self.opaque(max);
+            return self.bulk_here(max);
         }
         match self.length(max)? {
             // An item without bytes uses no chunk: this one is the next item's.
-            0 => Ok(Bytes::new()),
+            0 => Ok(Bulk::new()),
             len => self.take_item(u64::from(len), item),
         }
     }
 
     /// The item's round-up may have been sent with it (RFC 8166, section 3.4.5.2).
-    fn take_item(&mut self, expected: u64, item: &BulkItem) -> Result<Bytes, DecodeError> {
+    fn take_item(&mut self, expected: u64, item: &BulkItem) -> Result<Bulk, DecodeError> {
         let mut data = item.data.clone();
         let got = data.len() as u64;
         if got != expected && got != padded(expected) {

@@ -5,7 +5,7 @@ use std::io;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::message::{BulkItem, Message, Position, Segments};
-use crate::{pad, padded};
+use crate::{Bulk, pad, padded};
 
 /// Writes an XDR stream (RFC 4506), keeping bulk items apart.
 ///
@@ -115,7 +115,8 @@ impl Encoder {
     ///
     /// # Panics
     /// When the stream would pass 4 GiB: a programming error.
-    pub fn bulk(&mut self, data: Bytes) -> &mut Self {
+    pub fn bulk(&mut self, data: impl Into<Bulk>) -> &mut Self {
+        let data = data.into();
         let len = u32::try_from(data.len()).expect("bulk item under 4 GiB");
         self.u32(len);
         if len > 0 {

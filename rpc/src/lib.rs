@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod auth;
+mod bulk;
 mod decode;
 mod encode;
 mod header;
@@ -17,6 +18,7 @@ pub use auth::{
     AUTH_NONE, AUTH_SHORT, AUTH_SYS, AuthStat, AuthSys, Credential, MAX_AUTH_BYTES, MAX_GIDS,
     MAX_MACHINE_NAME, Verifier,
 };
+pub use bulk::Bulk;
 pub use decode::{Cursor, DecodeError, Decoder};
 pub use encode::Encoder;
 pub use header::{

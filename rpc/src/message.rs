@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 
-use crate::{pad, padded};
+use crate::{Bulk, pad, padded};
 
 /// A byte string in pieces, in order: what a gather list is made from.
 pub type Segments = SmallVec<[Bytes; 2]>;
@@ -32,7 +32,7 @@ pub struct BulkItem {
     pub position: Position,
     /// Its bytes, without XDR round-up. An `InOrder` item without bytes stands for an unused
     /// write chunk: the data, if there is any, is in the payload.
-    pub data: Bytes,
+    pub data: Bulk,
 }
 
 /// An XDR stream with its bulk items held apart.
@@ -169,7 +169,7 @@ impl Message {
                     at += room;
                 }
             }
-            out.push(item.data.clone());
+            out.extend(item.data.pieces().iter().cloned());
             let pad = pad(item.data.len() as u64) as usize;
             if pad > 0 {
                 out.push(Bytes::from_static(&ZEROES[..pad]));

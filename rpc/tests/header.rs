@@ -312,7 +312,7 @@ fn a_bulk_item_within_the_header_is_garbage_and_no_question_of_who_calls() {
     for position in [4, 24, 28, 36, 40] {
         let item = BulkItem {
             position: Position::At(position),
-            data: Bytes::from_static(b"stray"),
+            data: b"stray".into(),
         };
         let payload = words(&[9, 0, 2, 100_003, 3, 0, 0, 0, 0, 0]);
         let message = Message::new([payload].into_iter().collect(), [item]);

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use bytes::Bytes;
-use onc_rpc::{BulkItem, DecodeError, Decoder, Encoder, Message, Position, Segments, padded};
+use onc_rpc::{Bulk, BulkItem, DecodeError, Decoder, Encoder, Message, Position, Segments, padded};
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
 const MAX: u32 = 1 << 20;
@@ -55,7 +55,7 @@ impl Value {
             Self::Bool(_) => Self::Bool(from.bool()?),
             Self::Fixed(v) => Self::Fixed(from.opaque_fixed(v.len())?.to_vec()),
             Self::Opaque(_) => Self::Opaque(from.opaque(MAX)?.to_vec()),
-            Self::Bulk(_) => Self::Bulk(from.bulk(MAX)?.to_vec()),
+            Self::Bulk(_) => Self::Bulk(from.bulk(MAX)?.to_bytes().to_vec()),
         })
     }
 }
@@ -128,7 +128,7 @@ quickcheck! {
             let Position::At(at) = item.position else { return false };
             let at = at as usize;
             let len = u32::from_be_bytes(plain[at - 4..at].try_into().unwrap()) as usize;
-            plain[at..at + len] == item.data
+            item.data == plain[at..at + len]
         })
     }
 
@@ -203,7 +203,7 @@ quickcheck! {
 fn item(position: Position, data: &'static [u8]) -> BulkItem {
     BulkItem {
         position,
-        data: Bytes::from_static(data),
+        data: data.into(),
     }
 }
 
@@ -224,7 +224,10 @@ fn opaque_data_in_one_segment_is_not_copied() {
     assert_eq!(from.u32(), Ok(1));
     assert_eq!(from.opaque(6).unwrap().as_ptr(), inline.as_ptr());
     let apart = from.bulk(5).unwrap();
-    assert_eq!(apart.as_ptr(), message.items()[0].data.as_ptr());
+    assert_eq!(
+        apart.pieces()[0].as_ptr(),
+        message.items()[0].data.pieces()[0].as_ptr()
+    );
     assert_eq!(from.position(), message.stream_len());
 }
 
@@ -381,4 +384,102 @@ fn booleans_are_zero_or_one() {
 fn a_position_does_not_wrap() {
     let mut message = Message::new(words(&[4]), [item(Position::At(u32::MAX - 3), b"abcd")]);
     message.prepend(Bytes::from_static(&[0; 4]));
+}
+
+/// A WRITE-like stream whose payload came in pieces of `cut` bytes, the item in it or apart.
+fn in_pieces(whole: &[u8], cut: usize) -> Segments {
+    whole.chunks(cut).map(Bytes::copy_from_slice).collect()
+}
+
+/// Wherever a piece ends, within an integer, a length, an item or its round-up: values are the same,
+/// and bulk data is handed out from where it lies.
+#[test]
+fn pieces_may_end_anywhere_and_bulk_data_stays_where_it_is() {
+    let data: Vec<u8> = (0..37).collect();
+    let mut out = Encoder::new();
+    out.u32(0x0102_0304)
+        .u64(0x1112_1314_1516_1718)
+        .bulk(data.clone())
+        .bool(true)
+        .opaque(b"odd");
+    let whole = out.finish().gather(|_| true).concat();
+    for cut in 1..=whole.len() {
+        let payload = in_pieces(&whole, cut);
+        let memory: Vec<_> = payload.iter().map(|piece| piece.as_ptr_range()).collect();
+        let message = Message::new(payload, []);
+        let mut from = Decoder::new(&message);
+        assert_eq!(from.u32(), Ok(0x0102_0304));
+        assert_eq!(from.u64(), Ok(0x1112_1314_1516_1718));
+        let found = from.bulk(37).unwrap();
+        assert_eq!(found, data);
+        for piece in found.pieces() {
+            let range = piece.as_ptr_range();
+            let in_place = |from: &std::ops::Range<*const u8>| {
+                from.start <= range.start && range.end <= from.end
+            };
+            assert!(memory.iter().any(in_place), "copied, in pieces of {cut}");
+        }
+        assert_eq!(from.bool(), Ok(true));
+        assert_eq!(from.opaque(3).unwrap(), b"odd"[..]);
+        from.finish().unwrap();
+    }
+}
+
+#[test]
+fn an_item_in_pieces_is_taken_and_sent_from_where_it_lies() {
+    let pieces = [&b"one"[..], b"", b"two", b"th"].map(Bytes::from_static);
+    let data: Bulk = pieces.iter().cloned().collect();
+    assert_eq!((data.len(), data.pieces().len()), (8, 3));
+    let mut out = Encoder::new();
+    out.bulk(data.clone()).u32(7);
+    let message = out.finish();
+    let mut from = Decoder::new(&message);
+    let taken = from.bulk(8).unwrap();
+    assert_eq!(taken, data);
+    let starts = |bulk: &Bulk| {
+        let starts = bulk.pieces().iter().map(|piece| piece.as_ptr());
+        starts.collect::<Vec<_>>()
+    };
+    assert_eq!(starts(&taken), starts(&data));
+    assert_eq!(from.u32(), Ok(7));
+    let gathered = message.gather(|_| true);
+    assert_eq!(gathered.concat(), b"\0\0\0\x08onetwoth\0\0\0\x07");
+    let sent = gathered.iter().map(|piece| piece.as_ptr());
+    assert!(
+        starts(&data)
+            .iter()
+            .all(|start| sent.clone().any(|sent| sent == *start))
+    );
+    // An item with its round-up, cut within the round-up.
+    for cut in 1..8 {
+        let padded = Bytes::from_static(b"12345\0\0\0");
+        let data: Bulk = [padded.slice(..cut), padded.slice(cut..)]
+            .into_iter()
+            .collect();
+        let position = Position::At(4);
+        let message = Message::new(words(&[5]), [BulkItem { position, data }]);
+        let mut from = Decoder::new(&message);
+        assert_eq!(from.bulk(5).unwrap(), b"12345"[..]);
+        from.finish().unwrap();
+    }
+}
+
+quickcheck! {
+    fn bulk_data_is_its_content(a: Vec<Vec<u8>>, b: Vec<Vec<u8>>, len: usize) -> bool {
+        let bulk = |pieces: &[Vec<u8>]| -> Bulk { pieces.iter().cloned().map(Bytes::from).collect() };
+        let (one, other) = (bulk(&a), bulk(&b));
+        let (whole, other_whole) = (a.concat(), b.concat());
+        let mut cut = one.clone();
+        let len = len % (whole.len() + 2);
+        cut.truncate(len);
+        let in_one = Bulk::from(whole.clone());
+        one == whole
+            && one == in_one
+            && one.len() == whole.len()
+            && one.is_empty() == whole.is_empty()
+            && (one == other) == (whole == other_whole)
+            && cut == whole[..len.min(whole.len())]
+            && cut.pieces().iter().all(|piece| !piece.is_empty())
+            && one.to_bytes() == whole
+    }
 }

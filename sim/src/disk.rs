@@ -8,6 +8,7 @@ use nfs_binding::fs::{
     MemoryFs, NameRules, Object, Read, Renamed, Space, Special, Written,
 };
 use nfs_binding::proto::{Access, Attributes, NfsTime, SetAttributes, Stable, Verifier};
+use onc_rpc::Bulk;
 use verbs::Clock;
 use verbs::sim::Random;
 
@@ -77,9 +78,13 @@ impl Disk {
             // One beyond the versions: the last one written made it.
             if let (Some(old), Some(file)) = (versions.get(kept), FileId::new(&file)) {
                 // A file that was removed meanwhile has nothing to lose.
-                let _: Change<Written> =
-                    self.inner
-                        .write(&root, &file, offset, old, Stable::FileSync);
+                let _: Change<Written> = self.inner.write(
+                    &root,
+                    &file,
+                    offset,
+                    &Bulk::copy_from(old),
+                    Stable::FileSync,
+                );
             }
         }
     }
@@ -182,14 +187,14 @@ impl FileSystem for Disk {
         who: &Caller,
         file: &FileId,
         offset: u64,
-        data: &[u8],
+        data: &Bulk,
         stable: Stable,
     ) -> Change<Written> {
         let cached = self.write_back && stable == Stable::Unstable;
         let old = cached.then(|| self.read_old(who, file, offset, data.len()));
         let mut change = self.inner.write(who, file, offset, data, stable);
         if let Ok(written) = &mut change.result {
-            self.note_executed(data);
+            self.note_executed(&data.to_bytes());
             let mut state = self.state();
             let key = (file.as_bytes().to_vec(), offset);
             match old {

@@ -6,12 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use nfs_binding::client::{Mount3, Nfs3, RpcClient};
 use nfs_binding::fs::FileSystem;
 use nfs_binding::proto::{
-    CreateArgs, CreateHow, Data, DirOp, FileHandle, HandleArgs, MountArgs, MountPath, Name,
-    ReadArgs, ReaddirplusArgs, SetAttributes, Stable, Verifier, WriteArgs,
+    CreateArgs, CreateHow, DirOp, FileHandle, HandleArgs, MountArgs, MountPath, Name, ReadArgs,
+    ReaddirplusArgs, SetAttributes, Stable, Verifier, WriteArgs,
 };
 use rpc_transport::rdma::{Choice, RdmaClientOptions, RdmaOptions, RdmaServerOptions, Version};
 use rpc_transport::{Client, ClientOptions, ClientPort};
@@ -322,7 +321,7 @@ async fn make(
                 offset,
                 count,
                 stable: Stable::FileSync,
-                data: Data(Bytes::from(vec![0x77; count as usize])),
+                data: vec![0x77; count as usize].into(),
             };
             let written = nfs.write(&args).await.map_err(failed("WRITE"))?;
             let written = written.map_err(|no| failed("WRITE")(no.status))?;

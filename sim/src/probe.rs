@@ -59,7 +59,7 @@ impl Echo {
     pub(crate) fn is_answered(self, reply: &rpc_transport::Reply) -> bool {
         let mut results = reply.results();
         let payload = results.opaque(MOST);
-        let item = results.bulk(MOST);
+        let item = results.bulk(MOST).map(|item| item.to_bytes());
         let right = |got: Result<Bytes, onc_rpc::DecodeError>, number, len: u32| {
             got.is_ok_and(|got| got[..] == pattern::content(number, len as usize))
         };

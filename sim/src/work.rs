@@ -6,11 +6,10 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::{join_all, select};
 use nfs_binding::client::{Mount3, Nfs3, RpcClient};
 use nfs_binding::proto::{
-    CommitArgs, CreateArgs, CreateHow, Data, DirOp, DirOpArgs, FileHandle, HandleArgs, MkdirArgs,
+    CommitArgs, CreateArgs, CreateHow, DirOp, DirOpArgs, FileHandle, HandleArgs, MkdirArgs,
     MountArgs, MountPath, Name, NfsResult, ReadArgs, ReaddirplusArgs, RenameArgs, SetAttributes,
     Stable, Status, WriteArgs,
 };
@@ -266,7 +265,7 @@ impl Worker<'_> {
             offset,
             count: len as u32,
             stable,
-            data: Data(Bytes::from(pattern::content(number, len))),
+            data: pattern::content(number, len).into(),
         };
         let result = self.nfs.write(&args).await;
         self.note(format_args!("WRITE {number}: {}", outcome(&result)));
@@ -312,7 +311,7 @@ impl Worker<'_> {
         self.note(format_args!("READ of {id:?}: {}", outcome(&result)));
         match result {
             Ok(Ok(ok)) => {
-                let got = pattern::number(&ok.data.0, len);
+                let got = pattern::number(&ok.data.0.to_bytes(), len);
                 let checked = self.shared.history.borrow_mut().read(id, got, losses);
                 if let Err(what) = checked {
                     self.violation(what);

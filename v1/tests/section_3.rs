@@ -261,13 +261,13 @@ fn s3_4_5_2_a_read_chunk_comes_with_its_round_up_or_without() {
         let call = check_call(msg(reads(&chunk)), 12, MAX_CALL).unwrap();
         let item = onc_rpc::BulkItem {
             position: Position::At(call.items[0].position),
-            data: Bytes::copy_from_slice(data),
+            data: onc_rpc::Bulk::copy_from(data),
         };
         let message = Message::new(reduced().payload().clone(), [item]);
         let mut from = Decoder::new(&message);
         assert_eq!(from.u32(), Ok(7));
         let item = from.bulk(100);
-        assert_eq!(item.as_deref().ok(), ok.then_some(&b"abcde"[..]));
+        assert_eq!(item.ok(), ok.then(|| b"abcde".into()));
         assert_eq!(
             from.u32()
                 .is_ok_and(|word| word == 9 && from.finish() == Ok(())),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use nfs_binding::client::{Mount3, Nfs3};
 use nfs_binding::proto::{
-    CommitArgs, CreateArgs, CreateHow, Data, DirOp, DirOpArgs, FileHandle, HandleArgs, LinkText,
+    CommitArgs, CreateArgs, CreateHow, DirOp, DirOpArgs, FileHandle, HandleArgs, LinkText,
     MkdirArgs, MountArgs, MountPath, Name, NfsResult, ReadArgs, ReaddirplusArgs, SetAttributes,
     Stable, Status, SymlinkArgs, WriteArgs,
 };
@@ -116,7 +116,7 @@ async fn write_and_read(nfs: &Nfs3<&Client>, file: FileHandle, data: Bytes) -> R
         offset: 0,
         count: data.len() as u32,
         stable: Stable::Unstable,
-        data: Data(data.clone()),
+        data: data.clone().into(),
     };
     succeeded("WRITE", nfs.write(&write).await)?;
     let (offset, count) = (0, 0);

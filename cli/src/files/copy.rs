@@ -149,7 +149,7 @@ async fn read_range(
         let read = reading.await?;
         have += read.data.0.len() as u32;
         let ended = read.eof || read.data.0.is_empty() || have >= len;
-        pieces.push(read.data.0);
+        pieces.extend(read.data.0.into_segments());
         if ended {
             return Ok(pieces);
         }

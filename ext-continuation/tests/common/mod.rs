@@ -254,7 +254,7 @@ pub(crate) fn message(xid: u32, direction: Direction, payload: usize, items: &[u
         taken += padded(len as u64);
         bulk.push(BulkItem {
             position: Position::At(position),
-            data: pattern(len, seed as u8),
+            data: pattern(len, seed as u8).into(),
         });
     }
     stream.extend_from_slice(&pattern(tail, 9));

@@ -130,7 +130,7 @@ async fn act(mount: &Mount<Client>, ask: Ask) -> Outcome {
         },
         Ask::Nulls(count) => return nulls(mount, count).await,
         Ask::Read => match mount.read(file, 0, LEN, at).await {
-            Ok(read) if read.data.0[..] != content(DATA_SEED, LEN as usize) => {
+            Ok(read) if read.data.0 != content(DATA_SEED, LEN as usize) => {
                 return Outcome::Nonsense;
             }
             other => other.map(drop),

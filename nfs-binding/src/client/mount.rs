@@ -11,9 +11,9 @@ use super::error::{NfsError, Op, Place, checked};
 use super::nfs3::Nfs3;
 use super::rpc::RpcClient;
 use crate::proto::{
-    Access, AccessArgs, Attributes, CommitArgs, Data, Failed, FileHandle, FsinfoOk, FsstatOk,
-    HandleArgs, NfsResult, PathconfOk, ReadArgs, ReadOk, SetAttributes, SetattrArgs, Stable,
-    Status, Verifier, WriteArgs, WriteOk,
+    Access, AccessArgs, Attributes, CommitArgs, Failed, FileHandle, FsinfoOk, FsstatOk, HandleArgs,
+    NfsResult, PathconfOk, ReadArgs, ReadOk, SetAttributes, SetattrArgs, Stable, Status, Verifier,
+    WriteArgs, WriteOk,
 };
 
 /// Pause before a call is made again that the server answered with NFS3ERR_JUKEBOX. Each further
@@ -233,7 +233,7 @@ impl<C: RpcClient> Mount<C> {
             offset,
             count: len as u32,
             stable,
-            data: Data(data),
+            data: data.into(),
         };
         let ok = self
             .patiently(Op::Write, at, || self.nfs.write(&args))

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use rustix::fs::FileType as Kind;
@@ -191,8 +192,8 @@ impl<C: RpcClient> Get<'_, C> {
             let file = target.object.handle;
             let ok = self.mount.read(file, offset, count, &at).await?;
             target.look(ok.attributes.as_ref());
-            let data = &ok.data.0[..];
-            target.write(data, offset)?;
+            let data = &ok.data.0;
+            target.write(data.pieces(), offset)?;
             self.ledger
                 .count(|totals| totals.bytes += data.len() as u64);
             offset += data.len() as u64;
@@ -214,12 +215,21 @@ impl Target<'_> {
         }
     }
 
-    fn write(&self, data: &[u8], offset: u64) -> Result<(), CopyError> {
+    /// Writes from where the pieces lie.
+    fn write(&self, data: &[Bytes], offset: u64) -> Result<(), CopyError> {
+        let fd = &self.partial.fd;
         let written = match self.sparse {
-            true => write_sparse(data, offset, |data, offset| {
-                write_at(&self.partial.fd, data, offset)
-            }),
-            false => write_at(&self.partial.fd, data, offset),
+            true => {
+                let mut start = offset;
+                data.iter().try_for_each(|piece| {
+                    write_sparse(piece, start, |range, offset| {
+                        write_at(fd, &[piece.slice(range)], offset)
+                    })?;
+                    start += piece.len() as u64;
+                    Ok(())
+                })
+            }
+            false => write_at(fd, data, offset),
         };
         let item = self.item;
         let path = || item.dir.info.local.path(item.local());
@@ -227,11 +237,12 @@ impl Target<'_> {
     }
 }
 
-/// Writes `data` without the blocks in it that are all zeroes, in as few writes as that takes.
+/// Writes `data`, by ranges of it and their offsets in the file, without the blocks in it that are all
+/// zeroes, in as few writes as that takes.
 fn write_sparse<E>(
     data: &[u8],
     offset: u64,
-    mut write: impl FnMut(&[u8], u64) -> Result<(), E>,
+    mut write: impl FnMut(Range<usize>, u64) -> Result<(), E>,
 ) -> Result<(), E> {
     // Where what is not yet written starts, if that is not zeroes.
     let mut start = None;
@@ -243,12 +254,12 @@ fn write_sparse<E>(
         if !zeroes {
             start = start.or(Some(at));
         } else if let Some(from) = start.take() {
-            write(&data[from..at], offset + from as u64)?;
+            write(from..at, offset + from as u64)?;
         }
         at = end;
     }
     match start {
-        Some(from) => write(&data[from..], offset + from as u64),
+        Some(from) => write(from..data.len(), offset + from as u64),
         None => Ok(()),
     }
 }
@@ -271,7 +282,8 @@ mod tests {
             let mut file = vec![0; offset as usize + data.len()];
             let mut written = 0;
             let mut last_end = 0;
-            write_sparse(&data, offset, |part, at| {
+            write_sparse(&data, offset, |range, at| {
+                let part = &data[range];
                 assert!(at == offset || at % BLOCK as u64 == 0, "starts at a block");
                 assert!(at > last_end || last_end == 0, "adjoining parts are one");
                 last_end = at + part.len() as u64;
@@ -298,7 +310,7 @@ mod tests {
 
     #[test]
     fn zeroes_alone_are_not_written() {
-        let none = |_: &[u8], _| Err("written");
+        let none = |_: Range<usize>, _| Err("written");
         assert_eq!(write_sparse(&[0; 3 * BLOCK + 7], 5, none), Ok(()));
     }
 }

@@ -2,18 +2,20 @@
 //! someone may have put there meanwhile, and never waiting for a pipe's other end.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use rustix::fs::{
     Advice, AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps,
     Uid, fadvise, fchmod, fchown, fstat, ftruncate, futimens, linkat, mkdirat, mknodat, openat,
     readlinkat, renameat, seek, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
+use smallvec::SmallVec;
 
 use super::CopyError;
 use crate::proto::NfsTime;
@@ -287,12 +289,19 @@ pub(super) fn read_at(fd: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<usize
     Ok(done)
 }
 
-/// Writes all of `data`.
-pub(super) fn write_at(fd: &OwnedFd, mut data: &[u8], mut offset: u64) -> Result<(), Errno> {
-    while !data.is_empty() {
-        match rustix::io::pwrite(fd, data, offset) {
+/// Pieces that the system writes at once, at most (`IOV_MAX`).
+const MAX_PIECES: usize = 1024;
+
+/// Writes all of `data`, from where its pieces lie.
+pub(super) fn write_at(fd: &OwnedFd, data: &[Bytes], mut offset: u64) -> Result<(), Errno> {
+    let pieces = data.iter().map(|piece| IoSlice::new(piece));
+    let mut pieces: SmallVec<[IoSlice<'_>; 18]> = pieces.collect();
+    let mut pieces = &mut pieces[..];
+    while !pieces.is_empty() {
+        let most = pieces.len().min(MAX_PIECES);
+        match rustix::io::pwritev(fd, &pieces[..most], offset) {
             Ok(n) => {
-                data = &data[n..];
+                IoSlice::advance_slices(&mut pieces, n);
                 offset += n as u64;
             }
             Err(Errno::INTR) => {}

@@ -1,5 +1,7 @@
 //! File systems that the server exports: one trait, shaped for NFS version 3, and two of them.
 
+use onc_rpc::Bulk;
+
 use crate::proto::{
     Access, Attributes, DeviceNumber, NfsTime, Properties, SetAttributes, Stable, Verifier,
     WccAttributes, WccData,
@@ -234,13 +236,13 @@ pub trait FileSystem: Send + Sync {
     /// Reads up to `buf.len()` bytes at `offset`.
     fn read(&self, who: &Caller, file: &FileId, offset: u64, buf: &mut [u8]) -> FsResult<Read>;
 
-    /// Writes `data` at `offset`.
+    /// Writes `data` at `offset`, from where its pieces lie.
     fn write(
         &self,
         who: &Caller,
         file: &FileId,
         offset: u64,
-        data: &[u8],
+        data: &Bulk,
         stable: Stable,
     ) -> Change<Written>;
 

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use bytes::Bytes;
-use onc_rpc::{DecodeError, Decoder, Encoder};
+use onc_rpc::{Bulk, DecodeError, Decoder, Encoder};
 
 use super::Xdr;
 use super::xdr::{debug_bytes, xdr_enum, xdr_opaque, xdr_struct};
@@ -94,9 +93,37 @@ xdr_opaque! {
     /// The content of a symbolic link (`nfspath3`). DDP-eligible wherever NFS has it: the argument
     /// of SYMLINK and the result of READLINK (RFC 8267, section 4).
     pub struct LinkText(bulk, MAX_PATH, 4);
-    /// The content of a part of a file. DDP-eligible: the argument of WRITE and the result of READ
-    /// (RFC 8267, section 4).
-    pub struct Data(bulk, MAX_DATA, 4);
+}
+
+/// The content of a part of a file, in the pieces in which it was received. DDP-eligible: the argument
+/// of WRITE and the result of READ (RFC 8267, section 4).
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Data(pub Bulk);
+
+impl Xdr for Data {
+    const MAX_LEN: u32 = 4;
+
+    fn encode(&self, out: &mut Encoder) {
+        out.bulk(self.0.clone());
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        input.bulk(MAX_DATA).map(Self)
+    }
+}
+
+impl<T: Into<Bulk>> From<T> for Data {
+    fn from(data: T) -> Self {
+        Self(data.into())
+    }
+}
+
+#[cfg(test)]
+impl quickcheck::Arbitrary for Data {
+    fn arbitrary(g: &mut quickcheck::Gen) -> Self {
+        let pieces = Vec::<Vec<u8>>::arbitrary(g).into_iter();
+        Self(pieces.map(bytes::Bytes::from).collect())
+    }
 }
 
 impl fmt::Debug for Name {
@@ -114,12 +141,6 @@ impl fmt::Debug for LinkText {
 impl fmt::Debug for Data {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Data({} bytes)", self.0.len())
-    }
-}
-
-impl From<Data> for Bytes {
-    fn from(data: Data) -> Self {
-        data.0
     }
 }
 

@@ -216,7 +216,7 @@ macro_rules! xdr_opaque {
             }
 
             fn decode(input: &mut onc_rpc::Decoder<'_>) -> Result<Self, onc_rpc::DecodeError> {
-                input.$kind($max).map(Self)
+                $crate::proto::xdr::$kind::get(input, $max).map(Self)
             }
         }
 
@@ -256,12 +256,26 @@ pub(super) mod opaque {
     pub(crate) fn put(out: &mut onc_rpc::Encoder, data: &bytes::Bytes) {
         out.opaque(data);
     }
+
+    pub(crate) fn get(
+        input: &mut onc_rpc::Decoder<'_>,
+        max: u32,
+    ) -> Result<bytes::Bytes, onc_rpc::DecodeError> {
+        input.opaque(max)
+    }
 }
 
-/// Opaque data that is held apart.
+/// Opaque data that is held apart, and short enough to be had in one piece.
 pub(super) mod bulk {
     pub(crate) fn put(out: &mut onc_rpc::Encoder, data: &bytes::Bytes) {
         out.bulk(data.clone());
+    }
+
+    pub(crate) fn get(
+        input: &mut onc_rpc::Decoder<'_>,
+        max: u32,
+    ) -> Result<bytes::Bytes, onc_rpc::DecodeError> {
+        Ok(input.bulk(max)?.to_bytes())
     }
 }
 

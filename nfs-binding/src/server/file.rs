@@ -6,7 +6,7 @@ use super::session::Session;
 use super::{MAX_TRANSFER, PREFERRED_LISTING};
 use crate::fs::FsError;
 use crate::proto::{
-    Access, AccessArgs, AccessOk, AccessResult, CommitArgs, CommitOk, CommitResult, Data, Failed,
+    Access, AccessArgs, AccessOk, AccessResult, CommitArgs, CommitOk, CommitResult, Failed,
     FsinfoOk, FsinfoResult, FsstatOk, FsstatResult, GetattrResult, HandleArgs, LinkText,
     PathconfOk, PathconfResult, ReadArgs, ReadOk, ReadResult, ReadlinkOk, ReadlinkResult,
     SetattrArgs, SetattrResult, Status, WriteArgs, WriteOk, WriteResult,
@@ -92,7 +92,7 @@ impl Session<'_> {
                 attributes: Some(target.own(read.attributes)),
                 count: read.count,
                 eof: read.eof,
-                data: Data(buf.freeze()),
+                data: buf.freeze().into(),
             })
         })
     }
@@ -101,13 +101,13 @@ impl Session<'_> {
     /// were decoded.
     pub(super) fn write(&self, args: WriteArgs) -> WriteResult {
         let target = self.changing(&args.file)?;
-        let data: &[u8] = args.data.as_ref();
-        let data = &data[..data.len().min(MAX_TRANSFER as usize)];
+        let mut data = args.data.0;
+        data.truncate(MAX_TRANSFER as usize);
         // Before the data: what is lost meanwhile shows in the verifier of a later reply.
         let verifier = target.fs().write_verifier();
         let change = target
             .fs()
-            .write(&target.who, &target.id, args.offset, data, args.stable);
+            .write(&target.who, &target.id, args.offset, &data, args.stable);
         let wcc = target.own_wcc(change.wcc);
         match change.result {
             Ok(written) => Ok(WriteOk {

@@ -48,10 +48,7 @@ pub(super) struct Connection {
 
 impl Connection {
     fn copied(&self) -> u64 {
-        let backward = self.talk.backward.as_ref();
-        self.link.copied()
-            + self.talk.requester.counters().copied_bytes
-            + backward.map_or(0, |responder| responder.counters().copied_bytes)
+        self.link.copied() + self.talk.requester.counters().copied_bytes
     }
 
     /// Messages that may come and take credits: replies, and calls of the server's.

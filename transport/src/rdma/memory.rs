@@ -1,8 +1,8 @@
 //! Cutting memory into segments and putting it together again, without copies where there is a
 //! way without. What is copied all the same is added to a count.
 
-use bytes::{Bytes, BytesMut};
-use onc_rpc::Segments;
+use bytes::Bytes;
+use onc_rpc::{Bulk, Segments};
 use smallvec::SmallVec;
 use verbs::{Buf, Pool, PoolExhausted};
 
@@ -26,34 +26,31 @@ pub(crate) fn slices(bytes: &Bytes, max: u64) -> impl Iterator<Item = Bytes> {
     (0..count).map(move |n| bytes.slice(n * max..bytes.len().min((n + 1) * max)))
 }
 
-/// The content of pieces of which the first `len` bytes, in order, are in use. A slice of the
-/// memory they were cut from; only pieces that never belonged together are copied.
-pub(crate) fn join(pieces: impl IntoIterator<Item = Buf>, len: u64, copied: &mut u64) -> Bytes {
-    let len = usize::try_from(len).unwrap_or(usize::MAX);
-    let mut pieces = pieces.into_iter();
-    let Some(mut whole) = pieces.next() else {
-        return Bytes::new();
-    };
-    while whole.len() < len {
-        let Some(next) = pieces.next() else {
-            break;
+/// The content of pieces of which the first `len` bytes, in order, are in use. Pieces that were cut
+/// from one another are joined again; nothing is copied.
+pub(crate) fn gathered(pieces: impl IntoIterator<Item = Buf>, len: u64) -> Bulk {
+    let mut left = usize::try_from(len).unwrap_or(usize::MAX);
+    let mut bulk = Bulk::new();
+    let mut whole: Option<Buf> = None;
+    for mut piece in pieces {
+        piece.truncate(left);
+        left -= piece.len();
+        whole = match whole.take() {
+            None => Some(piece),
+            Some(mut before) => match before.unsplit(piece) {
+                Ok(()) => Some(before),
+                Err(piece) => {
+                    bulk.push(before.freeze());
+                    Some(piece)
+                }
+            },
         };
-        if let Err(next) = whole.unsplit(next) {
-            let mut copy = BytesMut::from(&whole[..]);
-            copy.extend_from_slice(&next);
-            for piece in pieces {
-                copy.extend_from_slice(&piece);
-            }
-            *copied += copy.len() as u64;
-            copy.truncate(len);
-            return copy.freeze();
+        if left == 0 {
+            break;
         }
     }
-    whole.truncate(len);
-    if whole.is_empty() {
-        return Bytes::new();
-    }
-    whole.freeze()
+    bulk.extend(whole.map(Buf::freeze));
+    bulk
 }
 
 /// The gather list as one piece: itself if it is one, a copy in memory of the device otherwise.
@@ -133,10 +130,14 @@ mod tests {
             let pieces = pieces(&pool, len, max);
             let start = pieces[0].as_ptr();
             let short = pieces.iter().all(|piece| piece.len() as u64 <= max);
-            let mut copied = 0;
-            let joined = join(pieces, used as u64, &mut copied);
-            let content = joined.iter().enumerate().all(|(n, &byte)| byte == n as u8);
-            let in_place = copied == 0 && (used == 0 || joined.as_ptr() == start);
+            let joined = gathered(pieces, used as u64);
+            let expected: Vec<u8> = (0..used).map(|n| n as u8).collect();
+            let in_place = match joined.pieces() {
+                [] => used == 0,
+                [only] => only.as_ptr() == start,
+                _ => false,
+            };
+            let content = joined == expected;
             drop(joined);
             short && content && in_place && pool.in_use() == 0
         }
@@ -170,14 +171,15 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_different_memory_are_joined_by_a_copy() {
+    fn pieces_of_different_memory_stay_apart_and_where_they_are() {
         let pool = Pool::new(1 << 20);
         let (mut first, mut second) = (pool.alloc(3).unwrap(), pool.alloc(5).unwrap());
         first.fill(1);
         second.fill(2);
-        let mut copied = 0;
-        let joined = join([first, second], 7, &mut copied);
-        assert_eq!(joined[..], [1, 1, 1, 2, 2, 2, 2]);
-        assert_eq!(copied, 8);
+        let starts = [first.as_ptr(), second.as_ptr()];
+        let joined = gathered([first, second], 7);
+        assert_eq!(joined, [1, 1, 1, 2, 2, 2, 2][..]);
+        let found: Vec<_> = joined.pieces().iter().map(|piece| piece.as_ptr()).collect();
+        assert_eq!(found, starts);
     }
 }

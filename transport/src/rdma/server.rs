@@ -45,9 +45,7 @@ pub(super) struct Connection {
 impl Connection {
     fn copied(&self) -> u64 {
         let backward = self.talk.backward.as_ref();
-        self.link.copied()
-            + self.talk.responder.counters().copied_bytes
-            + backward.map_or(0, |requester| requester.counters().copied_bytes)
+        self.link.copied() + backward.map_or(0, |requester| requester.counters().copied_bytes)
     }
 
     /// Callbacks outstanding.

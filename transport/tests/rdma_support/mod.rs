@@ -61,7 +61,7 @@ pub fn open(message: &Message) -> (u32, usize, Vec<Bytes>) {
         assert_eq!(decoder.u32().unwrap(), n as u32);
     }
     let items = (0..counts & 0xff)
-        .map(|_| decoder.bulk(u32::MAX).unwrap())
+        .map(|_| decoder.bulk(u32::MAX).unwrap().to_bytes())
         .collect();
     assert_eq!(decoder.u32().unwrap(), 0xe0f);
     decoder.finish().unwrap();

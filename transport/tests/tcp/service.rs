@@ -204,7 +204,7 @@ pub(crate) fn called(xid: u32, call: Call) -> Vec<u8> {
 }
 
 pub(crate) fn echoed(reply: &Reply) -> Bytes {
-    reply.results().bulk(MAX).unwrap()
+    reply.results().bulk(MAX).unwrap().to_bytes()
 }
 
 /// Bytes that differ from place to place and from seed to seed.

@@ -102,7 +102,7 @@ fn reads_of_more_or_nothing_are_refused() {
             attributes: None,
             count,
             eof,
-            data: Data(Bytes::from_static(data)),
+            data: Data(data.into()),
         });
         let mount = always(&result);
         run(mount.read(mount.root, 0, 4, AT))

@@ -41,15 +41,19 @@ fn writes_say_what_they_changed(rig: &Rig) {
     let file = rig.create(&rig.root(), b"f");
     let before = rig.attributes(&file);
     for stable in [Stable::Unstable, Stable::DataSync, Stable::FileSync] {
-        let change = rig.fs.write(&root(), &file, 0, b"12345", stable);
+        let change = rig.fs.write(&root(), &file, 0, &b"12345".into(), stable);
         assert!(change.result.unwrap().committed as u32 >= stable as u32);
     }
-    let first = rig.fs.write(&root(), &file, 5, b"6", Stable::Unstable);
+    let first = rig
+        .fs
+        .write(&root(), &file, 5, &b"6".into(), Stable::Unstable);
     let wcc_before = first.wcc.before.unwrap();
     assert_eq!(wcc_before.size, 5);
     assert!(wcc_before.mtime >= before.mtime);
     assert_eq!(first.wcc.after.unwrap().size, 6);
-    let again = rig.fs.write(&root(), &file, 0, b"", Stable::Unstable);
+    let again = rig
+        .fs
+        .write(&root(), &file, 0, &b"".into(), Stable::Unstable);
     assert_eq!(again.wcc.before.unwrap().size, 6);
     assert_eq!(again.result.unwrap().count, 0);
 }
@@ -159,7 +163,7 @@ fn impossible_offsets(rig: &Rig) {
     for offset in [i64::MAX as u64, u64::MAX - 1, u64::MAX] {
         let write = rig
             .fs
-            .write(&root(), &file, offset, b"xy", Stable::Unstable);
+            .write(&root(), &file, offset, &b"xy".into(), Stable::Unstable);
         assert_eq!(write.result.unwrap_err(), FsError::FileTooLarge);
         assert_eq!(rig.read(&file, offset, 10), (vec![], true));
     }
@@ -177,7 +181,7 @@ fn content_of_other_objects(rig: &Rig) {
     assert_eq!(read(&dir), FsError::IsDirectory);
     assert_eq!(read(&fifo), FsError::Invalid);
     let write = |id: &FileId| {
-        let change = rig.fs.write(&root(), id, 0, b"x", Stable::Unstable);
+        let change = rig.fs.write(&root(), id, 0, &b"x".into(), Stable::Unstable);
         change.result.unwrap_err()
     };
     assert_eq!(write(&dir), FsError::IsDirectory);
@@ -214,7 +218,7 @@ fn concurrent_writers(rig: &Rig) {
                         &user(),
                         &file,
                         offset,
-                        &[writer as u8; 1000],
+                        &vec![writer as u8; 1000].into(),
                         Stable::Unstable,
                     );
                     assert_eq!(change.result.unwrap_err(), FsError::Access);

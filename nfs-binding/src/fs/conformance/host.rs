@@ -121,7 +121,9 @@ fn symbolic_links_lead_nowhere() {
         assert_eq!(lookup.unwrap_err(), FsError::NotDirectory);
         let read = rig.fs.read(&root(), &link, 0, &mut [0; 4]);
         assert_eq!(read.unwrap_err(), FsError::Invalid);
-        let write = rig.fs.write(&root(), &link, 0, b"x", Stable::FileSync);
+        let write = rig
+            .fs
+            .write(&root(), &link, 0, &b"x".into(), Stable::FileSync);
         assert_eq!(write.result.unwrap_err(), FsError::Invalid);
         let cut = rig.fs.setattr(&root(), &link, &size(0), None).result;
         assert_eq!(cut, Err(FsError::Invalid));
@@ -198,7 +200,10 @@ fn synchronous_operations_work_on_everything() {
     let how = HowToCreate::Exclusive([7; 8]);
     let file = fs.create(&root(), &top, b"f", &how).result.unwrap().id;
     for stable in [Stable::Unstable, Stable::DataSync, Stable::FileSync] {
-        let written = fs.write(&root(), &file, 0, b"x", stable).result.unwrap();
+        let written = fs
+            .write(&root(), &file, 0, &b"x".into(), stable)
+            .result
+            .unwrap();
         assert_eq!(written.committed, stable);
     }
     assert_eq!(fs.commit(&root(), &file, 0, 0).result, Ok(()));
@@ -264,7 +269,13 @@ fn memory_is_bounded_and_given_back() {
     let how = HowToCreate::Unchecked(none.clone());
     let file = fs.create(&root(), &top, b"f", &how).result.unwrap().id;
     let write = |offset: u64| {
-        let change = fs.write(&root(), &file, offset, &[1; 32 << 10], Stable::Unstable);
+        let change = fs.write(
+            &root(),
+            &file,
+            offset,
+            &vec![1; 32 << 10].into(),
+            Stable::Unstable,
+        );
         change.result.map(|written| written.count)
     };
     let full = (0..)

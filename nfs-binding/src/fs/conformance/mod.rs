@@ -81,7 +81,13 @@ impl Rig {
     fn write(&self, file: &FileId, offset: u64, data: &[u8]) {
         let written = self
             .fs
-            .write(&root(), file, offset, data, Stable::Unstable)
+            .write(
+                &root(),
+                file,
+                offset,
+                &Bulk::copy_from(data),
+                Stable::Unstable,
+            )
             .result
             .unwrap();
         assert_eq!(written.count as usize, data.len());

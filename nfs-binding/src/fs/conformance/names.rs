@@ -249,7 +249,7 @@ fn stale_and_foreign_handles(rig: &Rig) {
         fs.read(&root(), &file, 0, &mut [0; 4]).unwrap_err(),
         FsError::Stale
     );
-    let write = fs.write(&root(), &file, 0, b"y", Stable::Unstable);
+    let write = fs.write(&root(), &file, 0, &b"y".into(), Stable::Unstable);
     assert_eq!(write.result.unwrap_err(), FsError::Stale);
     assert_eq!(fs.lookup(&root(), &dir, b"x").unwrap_err(), FsError::Stale);
     let how = HowToCreate::Unchecked(SetAttributes::default());

@@ -72,7 +72,9 @@ fn content_needs_permission(rig: &Rig) {
             .map(|read| read.count)
     };
     let write = |who: &Caller| {
-        let change = rig.fs.write(who, &file, 0, b"abcd", Stable::Unstable);
+        let change = rig
+            .fs
+            .write(who, &file, 0, &b"abcd".into(), Stable::Unstable);
         change.result.map(|written| written.count)
     };
     // The owner may have opened it before it took its own rights away.
@@ -177,7 +179,9 @@ fn attributes_need_ownership(rig: &Rig) {
 fn set_id_bits_go(rig: &Rig) {
     let file = own_file(rig, b"f", 0o6777);
     assert_eq!(rig.attributes(&file).mode, 0o6777);
-    let write = rig.fs.write(&other(), &file, 0, b"x", Stable::Unstable);
+    let write = rig
+        .fs
+        .write(&other(), &file, 0, &b"x".into(), Stable::Unstable);
     assert_eq!(write.wcc.after.unwrap().mode, 0o777);
     rig.set(&file, mode(0o6777));
     let cut = rig.fs.setattr(&other(), &file, &size(0), None).result;

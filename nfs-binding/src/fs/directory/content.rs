@@ -1,8 +1,11 @@
 //! READ, WRITE, COMMIT, and what is stable when.
 
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
-use rustix::io::{Errno, pread, pwrite};
+use onc_rpc::Bulk;
+use rustix::io::{Errno, pread, pwritev};
+use smallvec::SmallVec;
 
 use super::*;
 
@@ -47,7 +50,7 @@ impl DirectoryFs {
         who: &Caller,
         file: &FileId,
         offset: u64,
-        data: &[u8],
+        data: &Bulk,
         stable: Stable,
     ) -> Change<Written> {
         let mut written = None;
@@ -118,13 +121,23 @@ impl DirectoryFs {
     }
 }
 
-/// Writes as much as can be; fails only when that is nothing.
-fn write_all(fd: &OwnedFd, offset: u64, data: &[u8]) -> FsResult<usize> {
+/// Pieces that the host writes at once, at most (`IOV_MAX`).
+const MAX_PIECES: usize = 1024;
+
+/// Writes as much as can be, from where the pieces lie; fails only when that is nothing.
+fn write_all(fd: &OwnedFd, offset: u64, data: &Bulk) -> FsResult<usize> {
+    let pieces = data.pieces().iter().map(|piece| IoSlice::new(piece));
+    let mut pieces: SmallVec<[IoSlice<'_>; 18]> = pieces.collect();
+    let mut pieces = &mut pieces[..];
     let mut count = 0;
-    while count < data.len() {
-        match pwrite(fd, &data[count..], offset + count as u64) {
+    while !pieces.is_empty() {
+        let most = pieces.len().min(MAX_PIECES);
+        match pwritev(fd, &pieces[..most], offset + count as u64) {
             Ok(0) => break,
-            Ok(n) => count += n,
+            Ok(n) => {
+                count += n;
+                IoSlice::advance_slices(&mut pieces, n);
+            }
             Err(Errno::INTR) => {}
             Err(_) if count > 0 => break,
             Err(error) => return Err(error.into()),

@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use onc_rpc::Bulk;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::Resource;
 use smallvec::SmallVec;
@@ -247,7 +248,7 @@ impl FileSystem for DirectoryFs {
         who: &Caller,
         file: &FileId,
         offset: u64,
-        data: &[u8],
+        data: &Bulk,
         stable: Stable,
     ) -> Change<Written> {
         self.write_content(self.identity(who), file, offset, data, stable)

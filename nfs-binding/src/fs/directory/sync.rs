@@ -104,7 +104,7 @@ mod tests {
         stable: Stable,
         data: &[u8],
     ) -> FsResult<Stable> {
-        let change = fs.write(&Caller::root(), file, 0, data, stable);
+        let change = fs.write(&Caller::root(), file, 0, &Bulk::copy_from(data), stable);
         change.result.map(|written| written.committed)
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use onc_rpc::Bulk;
+
 use super::budget::Budget;
 use crate::fs::{FsError, FsResult};
 
@@ -70,7 +72,7 @@ impl Content {
     }
 
     /// Writes `data` at `offset`, all of it or, when it does not fit, nothing.
-    pub(super) fn write(&mut self, offset: u64, data: &[u8], budget: &Budget) -> FsResult<()> {
+    pub(super) fn write(&mut self, offset: u64, data: &Bulk, budget: &Budget) -> FsResult<()> {
         let end = offset
             .checked_add(data.len() as u64)
             .filter(|&end| end <= MAX_FILE_SIZE)
@@ -84,8 +86,19 @@ impl Content {
             .sum();
         budget.take(more)?;
         self.allocated += more;
+        let mut at = offset;
+        for piece in data.pieces() {
+            self.put(at, piece);
+            at += piece.len() as u64;
+        }
+        self.size = self.size.max(end);
+        Ok(())
+    }
+
+    /// Writes what there is memory for.
+    fn put(&mut self, offset: u64, data: &[u8]) {
         let mut rest = data;
-        for (chunk, from, to) in parts(offset, end) {
+        for (chunk, from, to) in parts(offset, offset + data.len() as u64) {
             let (part, after) = rest.split_at(to - from);
             rest = after;
             let chunk = self.chunks.entry(chunk).or_default();
@@ -100,8 +113,6 @@ impl Content {
             chunk[from..from + over].copy_from_slice(&part[..over]);
             chunk.extend_from_slice(&part[over..]);
         }
-        self.size = self.size.max(end);
-        Ok(())
     }
 
     /// Sets the length.
@@ -132,6 +143,8 @@ impl Content {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn bytes(content: &Content) -> Vec<u8> {
@@ -144,7 +157,7 @@ mod tests {
     #[test]
     fn behaves_as_a_vector_does() {
         #[allow(clippy::needless_pass_by_value)]
-        fn check(steps: Vec<(u32, u16, u8, bool)>) -> bool {
+        fn check(steps: Vec<(u32, u16, u8, bool)>, piece: u16) -> bool {
             let budget = Budget::new(1 << 30);
             let (mut content, mut model) = (Content::default(), Vec::new());
             for (at, len, fill, cut) in steps {
@@ -154,8 +167,17 @@ mod tests {
                     model.resize(at, 0);
                     continue;
                 }
-                let data = vec![fill; usize::from(len)];
-                content.write(at as u64, &data, &budget).unwrap();
+                let mut data = vec![fill; usize::from(len)];
+                // The pieces are told apart by their first bytes.
+                for (n, first) in data.iter_mut().step_by(usize::from(piece) + 1).enumerate() {
+                    *first = n as u8;
+                }
+                let pieces = data
+                    .chunks(usize::from(piece) + 1)
+                    .map(Bytes::copy_from_slice);
+                content
+                    .write(at as u64, &pieces.collect(), &budget)
+                    .unwrap();
                 if !data.is_empty() {
                     model.resize(model.len().max(at + data.len()), 0);
                     model[at..at + data.len()].copy_from_slice(&data);
@@ -167,14 +189,14 @@ mod tests {
             content.resize(0, &budget).unwrap();
             same && budget.used() == 0
         }
-        quickcheck::quickcheck(check as fn(Vec<(u32, u16, u8, bool)>) -> bool);
+        quickcheck::quickcheck(check as fn(Vec<(u32, u16, u8, bool)>, u16) -> bool);
     }
 
     #[test]
     fn holes_take_no_memory() {
         let budget = Budget::new(1 << 20);
         let mut content = Content::default();
-        content.write(1 << 40, b"end", &budget).unwrap();
+        content.write(1 << 40, &b"end".into(), &budget).unwrap();
         assert_eq!(content.size(), (1 << 40) + 3);
         assert!(content.allocated() <= CHUNK, "{}", content.allocated());
         let mut out = [1; 6];
@@ -186,16 +208,16 @@ mod tests {
     fn a_write_that_does_not_fit_changes_nothing() {
         let budget = Budget::new(CHUNK);
         let mut content = Content::default();
-        content.write(0, b"kept", &budget).unwrap();
-        let long = vec![1; 2 * CHUNK as usize];
+        content.write(0, &b"kept".into(), &budget).unwrap();
+        let long = Bulk::from(vec![1; 2 * CHUNK as usize]);
         assert_eq!(content.write(0, &long, &budget), Err(FsError::NoSpace));
         assert_eq!(bytes(&content), b"kept");
         assert_eq!(
-            content.write(MAX_FILE_SIZE, b"x", &budget),
+            content.write(MAX_FILE_SIZE, &b"x".into(), &budget),
             Err(FsError::FileTooLarge)
         );
         assert_eq!(
-            content.write(u64::MAX, b"x", &budget),
+            content.write(u64::MAX, &b"x".into(), &budget),
             Err(FsError::FileTooLarge)
         );
     }

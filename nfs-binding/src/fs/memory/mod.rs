@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use onc_rpc::Bulk;
 use verbs::Clock;
 
 use super::lock::{exclusive, shared};
@@ -291,7 +292,7 @@ impl FileSystem for MemoryFs {
         who: &Caller,
         id: &FileId,
         offset: u64,
-        data: &[u8],
+        data: &Bulk,
         _: Stable,
     ) -> Change<Written> {
         self.change(id, |state| {

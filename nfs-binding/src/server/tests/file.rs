@@ -1,6 +1,7 @@
 //! Procedures on one object.
 
 use bytes::Bytes;
+use onc_rpc::Bulk;
 
 use super::*;
 use crate::proto::{
@@ -26,7 +27,7 @@ fn write(file: FileHandle, offset: u64, data: &[u8]) -> WriteArgs {
         offset,
         count: data.len() as u32,
         stable: Stable::Unstable,
-        data: Data::from(data),
+        data: Data(Bulk::copy_from(data)),
     }
 }
 
@@ -47,12 +48,12 @@ fn read_and_write(mut rig: Rig) {
     assert_eq!(written.wcc.after.unwrap().size, 8);
     let ok = rig.call::<nfs::Read>(&read(file, 0, 100)).unwrap();
     assert_eq!((ok.count, ok.eof), (8, true));
-    assert_eq!(ok.data.as_ref(), b"\0\0\0hello");
+    assert_eq!(ok.data, b"\0\0\0hello".into());
     let attributes = ok.attributes.unwrap();
     assert_eq!(attributes.size, 8);
     assert_eq!(attributes.fsid, rig.attributes(root).fsid);
     let ok = rig.call::<nfs::Read>(&read(file, 4, 2)).unwrap();
-    assert_eq!((ok.data.as_ref(), ok.eof), (&b"el"[..], false));
+    assert_eq!((ok.data, ok.eof), (b"el".into(), false));
     for (offset, count) in [(8, 10), (u64::MAX, 10), (0, 0)] {
         let ok = rig.call::<nfs::Read>(&read(file, offset, count)).unwrap();
         assert_eq!((ok.count, ok.eof), (0, offset != 0));

@@ -1,8 +1,8 @@
 //! One call of a requester: its memory, and how far it has come.
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use conveyance::{CallPayload, ReplyNeed};
-use onc_rpc::{BulkItem, Message, Position, Segments};
+use onc_rpc::{Bulk, BulkItem, Message, Position, Segments};
 use rpcrdma_chunks::{Chunks, ReadSegment, WriteChunk};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::Direction;
@@ -214,13 +214,12 @@ impl Outstanding {
         &mut self,
         version: Version,
         ended: Ended,
-        copied: &mut u64,
     ) -> Option<Result<Message, CallError>> {
         let (message, writes, long) = match ended {
             Ended::Dropped | Ended::Again(_) => return None,
             Ended::Failed(error) => return Some(Err(error)),
             Ended::Conveyed(message, writes) => {
-                return Some(Ok(self.with_written(message, &writes, copied)));
+                return Some(Ok(self.with_written(message, &writes)));
             }
             Ended::Reply {
                 message,
@@ -233,11 +232,11 @@ impl Outstanding {
         }
         let payload = match long {
             None => message.payload().clone(),
-            Some(len) => SmallVec::from_iter([self.placed(Role::Reply, len, copied)]),
+            Some(len) => self.placed(Role::Reply, len).into_segments(),
         };
         let items = writes.iter().enumerate().map(|(chunk, &len)| BulkItem {
             position: Position::InOrder,
-            data: self.placed(Role::Write(chunk), len, copied),
+            data: self.placed(Role::Write(chunk), len),
         });
         let message = Message::new(payload, items.collect::<SmallVec<[_; 1]>>());
         // What came inline was checked on arrival; a reply chunk can be looked into only now.
@@ -249,12 +248,7 @@ impl Outstanding {
     }
 
     /// A reply in operations, with the items that were written beside it.
-    fn with_written(
-        &mut self,
-        message: Message,
-        writes: &[Option<Written>],
-        copied: &mut u64,
-    ) -> Message {
+    fn with_written(&mut self, message: Message, writes: &[Option<Written>]) -> Message {
         if writes.iter().all(Option::is_none) {
             return message;
         }
@@ -263,7 +257,7 @@ impl Outstanding {
             if let Some(Written { position, len }) = *written {
                 items.push(BulkItem {
                     position: Position::At(position),
-                    data: self.placed(Role::Write(chunk), len, copied),
+                    data: self.placed(Role::Write(chunk), len),
                 });
             }
         }
@@ -282,10 +276,10 @@ impl Outstanding {
     }
 
     /// The `len` bytes that the responder wrote to a chunk.
-    fn placed(&mut self, role: Role, len: u64, copied: &mut u64) -> Bytes {
+    fn placed(&mut self, role: Role, len: u64) -> Bulk {
         let pieces = self.registrations.iter_mut();
         let pieces = pieces.filter(|registration| registration.role == role);
         let pieces = pieces.filter_map(Registration::take_written);
-        memory::join(pieces, len, copied)
+        memory::gathered(pieces, len)
     }
 }

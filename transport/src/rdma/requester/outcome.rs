@@ -149,7 +149,7 @@ impl Requester {
         if let Ended::Again(call) = ended {
             return self.waiting.push_front(*call);
         }
-        match call.finish(self.version, ended, &mut self.counters.copied_bytes) {
+        match call.finish(self.version, ended) {
             None => {}
             Some(Ok(message)) => {
                 self.actions

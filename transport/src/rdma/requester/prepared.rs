@@ -54,10 +54,12 @@ struct Memory<'a> {
 }
 
 impl Memory<'_> {
-    fn read(&mut self, position: u32, bytes: &Bytes) {
-        for slice in memory::slices(bytes, self.max_segment) {
-            let region = Region::RemoteRead(slice);
-            self.regions.push((Role::Read(position), region));
+    fn read(&mut self, position: u32, pieces: &[Bytes]) {
+        for piece in pieces {
+            for slice in memory::slices(piece, self.max_segment) {
+                let region = Region::RemoteRead(slice);
+                self.regions.push((Role::Read(position), region));
+            }
         }
     }
 
@@ -98,12 +100,12 @@ pub(super) fn prepare(
     };
     let mut gather = message.gather(|index| plan.items[index].1 == CallItem::InPayload);
     if plan.payload == CallPayload::PositionZero {
-        memory.read(0, &memory::flatten(&gather, pool, copied)?);
+        memory.read(0, &[memory::flatten(&gather, pool, copied)?]);
         gather.clear();
     }
     for ((item, how), bulk) in plan.items.iter().zip(message.items()) {
         if *how == CallItem::ReadChunk {
-            memory.read(item.position, &bulk.data);
+            memory.read(item.position, bulk.data.pieces());
         }
     }
     memory.results(&plan.write_chunks, plan.reply_chunk)?;
@@ -138,7 +140,7 @@ pub(super) fn prepare_candidate(
         if let Some(item) = source.message.items().get(index)
             && let Position::At(position) = item.position
         {
-            memory.read(position, &item.data);
+            memory.read(position, item.data.pieces());
         }
     }
     if let Err(error) = memory.results(&candidate.write_chunks, candidate.reply_chunk) {

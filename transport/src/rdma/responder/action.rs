@@ -86,7 +86,4 @@ pub struct ResponderCounters {
     pub discarded: u64,
     /// Most calls in process at the same time.
     pub most_outstanding: u32,
-    /// Bytes of calls copied to bring a chunk into one piece. None, as its segments are read into
-    /// one buffer, unless a device gives back others.
-    pub copied_bytes: u64,
 }

@@ -6,7 +6,7 @@
 use std::any::Any;
 
 use conveyance::{Limits, ReplyPlan, Shape, Unplaced};
-use onc_rpc::{Message, Segments};
+use onc_rpc::Message;
 use rpcrdma_chunks::fill;
 use rpcrdma_v2::extension::{IncomingCall, NotConveyed, ReplyToPlan, Transmissions};
 use rpcrdma_v2::{Body, Direction, Header, Optional};
@@ -185,7 +185,7 @@ impl Responder {
                 Err(error) => return self.chunk_error(call.xid, credits, &error),
             };
             let mut placed = SmallVec::new();
-            let bytes = Segments::from_iter([bulk.data.clone()]);
+            let bytes = bulk.data.clone().into_segments();
             place::write_all(&filled, bytes, &mut placed);
             self.actions.extend(placed);
         }

@@ -114,23 +114,22 @@ impl Fetch {
     }
 
     /// The call.
-    pub(super) fn finish(self, copied: &mut u64) -> Message {
+    pub(super) fn finish(self) -> Message {
         if self.chunks.is_empty() {
             return self.message;
         }
         let joined = |fetched: Fetched| BulkItem {
             position: Position::At(fetched.chunk.position),
-            data: memory::join(
+            data: memory::gathered(
                 fetched.pieces.into_iter().flatten(),
                 u64::from(fetched.chunk.length),
-                copied,
             ),
         };
         let mut fetched = self.chunks.into_iter().map(joined);
         let long = if self.long { fetched.next() } else { None };
         let payload = long.map_or_else(
             || self.message.payload().clone(),
-            |item| SmallVec::from_iter([item.data]),
+            |item| item.data.into_segments(),
         );
         if self.message.items().is_empty() {
             return Message::new(payload, fetched);

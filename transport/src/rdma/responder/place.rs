@@ -43,7 +43,7 @@ pub(super) fn place(
                 // Without its round-up, which never goes into a write chunk (section 3.4.6.2).
                 write_all(
                     &filled,
-                    Segments::from_iter([bulk.data.clone()]),
+                    bulk.data.clone().into_segments(),
                     &mut placed.writes,
                 );
             }

@@ -96,7 +96,7 @@ impl Responder {
             return;
         };
         let xid = call.xid;
-        let message = fetch.finish(&mut self.counters.copied_bytes);
+        let message = fetch.finish();
         let checked = wire::belongs(self.config.version, xid, Direction::Call, &message);
         if let Err(error) = checked {
             let transmissions = self.remove(key).transmissions();
