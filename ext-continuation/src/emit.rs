@@ -85,7 +85,7 @@ impl Arranged {
         let data = |item: usize| {
             let (index, len) = *self.placed.get(item)?;
             let item = message.items().get(index)?;
-            (item.data.len() as u64 == len).then(|| crate::bulk::pieces(&item.data))
+            (item.data.len() as u64 == len).then(|| item.data.pieces())
         };
         if stream_len != self.payload || (0..self.placed.len()).any(|item| data(item).is_none()) {
             return Err(other());

@@ -175,7 +175,7 @@ impl Group {
             }
             BulkItem {
                 position: Position::At(item.position),
-                data: crate::bulk::from_pieces(data),
+                data: data.into_iter().collect(),
             }
         };
         Ok(Message::new(payload, located.iter().map(bulk)))

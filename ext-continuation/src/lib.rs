@@ -38,7 +38,6 @@
 
 #![forbid(unsafe_code)]
 
-mod bulk;
 mod call;
 mod characteristic;
 mod config;
