@@ -180,7 +180,11 @@ impl Builder<'_> {
         let buffer = self.frame.len();
         let room = buffer.checked_sub(header);
         let room = room.ok_or(NoRoom::Header { header, buffer })?;
-        self.layout.parts.push(Part::default());
+        let sent = self.layout.parts.last().map_or(0, |part| part.payload.end);
+        self.layout.parts.push(Part {
+            payload: sent..sent,
+            ..Part::default()
+        });
         self.free_from(header);
         Ok(room)
     }

@@ -217,6 +217,7 @@ fn bytewise(layout: &Layout, problem: &Problem) -> Bytewise {
             _ => problem.headers.next,
         };
         let len = part.payload.end - part.payload.start;
+        assert_eq!(part.payload.start, done.payload.len() as u64, "in order");
         done.payload
             .extend((header..header + len).map(|at| (number, at as usize)));
         for run in &part.runs {
