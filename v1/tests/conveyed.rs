@@ -5,8 +5,8 @@ mod common;
 
 use common::{XID, chunk, segment};
 use conveyance::{
-    CallPayload, ChunkCounts, Item, Limits, Offer, Offers, ReplyError, ReplyItem, ReplyNeed,
-    ReplyPayload, ReplyPlan, Shape, plan_call, plan_reply,
+    CallItem, CallPayload, ChunkCounts, Item, Limits, Offer, Offers, ReplyError, ReplyItem,
+    ReplyNeed, ReplyPayload, ReplyPlan, Shape, plan_call, plan_reply,
 };
 use quickcheck::quickcheck;
 use rpcrdma_v1::{
@@ -157,7 +157,7 @@ quickcheck! {
             reads.extend(read(0, plan.payload_len));
         }
         for (item, how) in &plan.items {
-            if *how == conveyance::CallItem::ReadChunk {
+            if *how == CallItem::ReadChunk {
                 reads.extend(read(item.position, item.len));
             }
         }
@@ -188,6 +188,22 @@ fn s3_4_6_2_round_up_is_not_written_to_a_write_chunk() {
         let (_, header) = reply(&items(&[5]), &offered).unwrap();
         assert_eq!(lengths(&header), [[5]]);
     }
+}
+
+#[test]
+fn s3_4_5_2_round_up_is_left_out_of_a_read_chunk() {
+    let plan = plan_call(&items(&[4001]), &ReplyNeed::new(0, []), &limits(1 << 30)).unwrap();
+    let (item, how) = &plan.items[0];
+    assert_eq!((item.len, *how), (4001, CallItem::ReadChunk));
+    // Nor does it stay in the payload.
+    assert_eq!(plan.payload_len, 100);
+}
+
+#[test]
+fn s3_4_6_2_no_room_for_round_up_is_offered() {
+    let need = ReplyNeed::new(100, [4001]);
+    let plan = plan_call(&Shape::new(100, []), &need, &limits(1 << 30)).unwrap();
+    assert_eq!(plan.write_chunks.as_slice(), [4001]);
 }
 
 #[test]

@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Fills in the draft's template.
+
+    draft.py TEMPLATE ROWS.json COMPLIANCE.json DOCNAME FOLDER
+
+What stands in double braces in TEMPLATE is replaced; the result is FOLDER/DOCNAME.xml. Everything that is
+referred to has to be there: rows of measurements, constants, files, tests. Otherwise it says what is
+missing and fails.
+
+    {{docname}} {{date}}                DOCNAME, and today
+    {{row OP SIZE CONVEYANCE KEY}}      a value of a measured row
+    {{same KEY}} {{gbits}}              a value that all rows have
+    {{check OP SIZE VIA KEY < OP SIZE VIA KEY}}   nothing, if it is so (also =, >)
+    {{table OP}} {{figure OP}}          all rows of an operation
+    {{command}}                         how the rows were made
+    {{errata}}                          the tables of drafts/errata.md
+    {{compliance}}                      the summary of the compliance report
+    {{oracle kinds}} {{oracle vectors}} how much of it there is
+    {{const PATH NAME}}                 a constant of the sources
+    {{xdr FILE}}                        a file of drafts/xdr
+"""
+import datetime
+import json
+import pathlib
+import re
+import sys
+from html import escape
+
+import repo
+
+TODAY = datetime.date.today()
+COMMAND = "rpcrdma compare --device sim --ops null,read,write --sizes 1k,8k,64k,1M"
+CONVEYANCES = ["v1", "v1-inv", "v2", "v2-ddp", "v2-cont", "v2-ddp-cont"]
+# Headings of a table's columns, and the values in each, joined by a sign.
+COLUMNS = [
+    ("RTT", "", ["round_trips"]),
+    ("int", "+", ["interrupts_requester", "interrupts_responder"]),
+    ("reg", "", ["registrations"]),
+    ("Send", "", ["sends"]),
+    ("R/W", "/", ["rdma_reads", "rdma_writes"]),
+    ("octets", "", ["wire_bytes"]),
+    ("us", "", ["p50_us"]),
+]
+
+
+class Missing(Exception):
+    """Something that the text refers to."""
+
+
+def size_name(size):
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def shown(value):
+    return str(int(value)) if float(value).is_integer() else f"{value:.1f}"
+
+
+class Draft:
+    def __init__(self, rows, compliance, docname):
+        self.rows, self.compliance, self.docname = rows, compliance, docname
+
+    def value(self, op, size, conveyance, key):
+        for row in self.rows:
+            if (row["op"], row["size"], row["conveyance"]) == (op, int(size), conveyance):
+                if row.get(key) is None:
+                    raise Missing(f"{key} in the row {op} {size} {conveyance}")
+                return row[key]
+        raise Missing(f"a row {op} {size} {conveyance}")
+
+    def row(self, *words):
+        return shown(self.value(*words))
+
+    def same(self, key):
+        values = {row[key] for row in self.rows}
+        if len(values) != 1 or None in values:
+            raise Missing(f"one {key} for all rows: {values}")
+        return shown(values.pop())
+
+    def gbits(self):
+        return shown(int(self.same("rate_bits_per_s")) / 1e9)
+
+    def check(self, *words):
+        left, sign, right = self.value(*words[:4]), words[4], self.value(*words[5:])
+        holds = {"<": left < right, "=": left == right, ">": left > right}[sign]
+        if not holds:
+            raise Missing(f"what the text says: {' '.join(words)}, with {left} and {right}")
+        return ""
+
+    def of(self, op):
+        rows = [row for row in self.rows if row["op"] == op]
+        sizes = sorted({row["size"] for row in rows})
+        by = lambda size: [row for c in CONVEYANCES for row in rows if (row["size"], row["conveyance"]) == (size, c)]
+        lines = [by(size) for size in sizes]
+        for size, line in zip(sizes, lines):
+            if [row["conveyance"] for row in line] != CONVEYANCES:
+                raise Missing(f"a row for each conveyance of {op} {size}")
+        if not rows:
+            raise Missing(f"rows of {op}")
+        return list(zip(sizes, lines))
+
+    def table(self, op):
+        out = [f"<table><name>{op.upper()}, by Size and Conveyance</name><thead><tr><th>size</th><th>by</th>"]
+        out += [f'<th align="right">{name}</th>' for name, _, _ in COLUMNS]
+        out.append("</tr></thead><tbody>")
+        for size, rows in self.of(op):
+            for row in rows:
+                values = [sign.join(shown(row[key]) for key in keys) for _, sign, keys in COLUMNS]
+                cells = [f'<td align="right">{value}</td>' for value in values]
+                first = size_name(size).replace(" ", "&#160;")
+                by = row["conveyance"].replace("-", "&#8209;")
+                out.append(f"<tr><td>{first}</td><td>{by}</td>{''.join(cells)}</tr>")
+        return "\n".join(out) + "\n</tbody></table>"
+
+    def figure(self, op):
+        """Bars of time, each size to its own scale."""
+        width, text, shapes, y = 36, [], [], 0
+        for size, rows in self.of(op):
+            longest = max(row["p50_us"] for row in rows)
+            text.append(f"{op.upper()} of {size_name(size)}")
+            y += 22
+            shapes.append(f'<text x="0" y="{y}">{op.upper()} of {size_name(size)}</text>')
+            for row in rows:
+                part = row["p50_us"] / longest
+                bar = "#" * max(1, round(width * part))
+                text.append(f"  {row['conveyance']:<12}{bar:<{width}} {row['p50_us']:>8.1f} us")
+                y += 16
+                shapes.append(f'<text x="12" y="{y}">{row["conveyance"]}</text>')
+                shapes.append(f'<rect x="110" y="{y - 10}" width="{round(280 * part)}" height="11"/>')
+                shapes.append(f'<text x="400" y="{y}">{row["p50_us"]:.1f} us</text>')
+            text.append("")
+        svg = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" version="1.2" baseProfile="tiny" '
+            f'viewBox="0 0 480 {y + 8}" font-family="monospace" font-size="12">{"".join(shapes)}</svg>'
+        )
+        art = "\n".join(text).rstrip("\n")
+        return (
+            f"<figure><name>Time of a {op.upper()}, Each Size to Its Own Scale</name><artset>"
+            f'<artwork type="svg">{svg}</artwork>'
+            f'<artwork type="ascii-art"><![CDATA[\n{art}\n]]></artwork></artset></figure>'
+        )
+
+    def command(self):
+        return COMMAND
+
+    def date(self):
+        return f'<date year="{TODAY:%Y}" month="{TODAY:%B}" day="{TODAY.day}"/>'
+
+    def errata(self):
+        out, text = [], (repo.ROOT / "drafts/errata.md").read_text()
+        for part in text.split("\n## ")[1:]:
+            title, _, body = part.partition("\n")
+            rows = [re.split(r"(?<!\\) \| ", line.strip()[2:-2]) for line in body.split("\n") if line.startswith("| ")]
+            intro = [line for line in body.split("\n|")[0].split("\n") if line]
+            out.append(f"<section><name>{inline(title)}</name>")
+            if intro:
+                out.append(f"<t>{inline(' '.join(intro))}</t>")
+            out.append('<dl newline="true">')
+            is_question = rows[0][1].strip() == "what"
+            for row in rows[1:]:
+                if len(row) != 4:
+                    raise Missing(f"four columns in errata.md: {row}")
+                where, what, here, why = (inline(cell.strip()) for cell in row)
+                label = "Open: " if is_question else "Text: "
+                out.append(
+                    f"<dt>{where}</dt><dd><t>{label}{what}.</t><t>Here: {here}.</t><t>Why: {why}.</t></dd>"
+                )
+            out.append("</dl></section>")
+        return "\n".join(out)
+
+    def compliance_table(self):
+        kinds = ["MUST", "SHOULD"]
+        out = ["<table><name>Requirements, and How Many Have Tests</name><thead><tr><th>document</th>"]
+        out += [f'<th align="right">{kind}</th><th align="right">with tests</th>' for kind in kinds]
+        out.append("</tr></thead><tbody>")
+        for counts in self.compliance["documents"]:
+            cells = "".join(
+                f'<td align="right">{counts[kind]}</td><td align="right">{counts[kind + " with tests"]}</td>'
+                for kind in kinds
+            )
+            out.append(f"<tr><td>{counts['document']}</td>{cells}</tr>")
+        return "\n".join(out) + "</tbody></table>"
+
+    def oracle(self, what):
+        files = [json.loads(path.read_text()) for path in (repo.ROOT / "drafts/vectors").glob("*.json")]
+        return str(len(files) if what == "kinds" else sum(len(file["vectors"]) for file in files))
+
+    def const(self, path, name):
+        text = (repo.ROOT / path).read_text()
+        match = re.search(rf"const {name}: \w+ = ([\d_]+);", text)
+        if not match:
+            raise Missing(f"a constant {name} in {path}")
+        return match.group(1).replace("_", "")
+
+    def xdr(self, file):
+        text = (repo.ROOT / "drafts/xdr" / file).read_text()
+        return f'<sourcecode type="xdr" name="{file}" markers="true"><![CDATA[\n{text}]]></sourcecode>'
+
+    def expand(self, template):
+        def one(match):
+            name, *words = match.group(1).replace("&lt;", "<").split()
+            if name == "docname":
+                return self.docname
+            if name == "compliance":
+                return self.compliance_table()
+            return getattr(self, name)(*words)
+
+        return re.sub(r"\{\{(.*?)\}\}", one, template, flags=re.S)
+
+
+def inline(text):
+    """Markdown within a line as XML."""
+    parts = re.split(r"`([^`]*)`", text)
+    return "".join(escape(p, quote=False) if i % 2 == 0 else f"<tt>{escape(p)}</tt>" for i, p in enumerate(parts))
+
+
+def traced(template):
+    """What the template names in code style: paths, which must exist, and tests, which too."""
+    functions = repo.functions()
+    for name in re.findall(r"<tt>([^<]*)</tt>", template):
+        if "/" in name:
+            if not (repo.ROOT / name).exists():
+                raise Missing(f"the path {name}")
+        elif name.count("_") >= 3 and name not in functions:
+            raise Missing(f"the test {name}")
+
+
+def main(template, rows, compliance, docname, folder):
+    template = pathlib.Path(template).read_text()
+    draft = Draft(json.loads(pathlib.Path(rows).read_text()), json.loads(pathlib.Path(compliance).read_text()), docname)
+    try:
+        traced(template)
+        text = draft.expand(template)
+    except Missing as missing:
+        sys.exit(f"the draft refers to {missing}, which is not there")
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{docname}.xml").write_text(text)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 6:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

@@ -1,0 +1,84 @@
+"""What the checks of drafts/ know of the sources: functions by name, and citations of documents."""
+import pathlib
+import re
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# What "section" alone means in a crate.
+DEFAULT = {
+    "chunks": "RFC 8166",
+    "v1": "RFC 8166",
+    "v2": "version-two-01",
+    "ext-xchar": "xcharext-02",
+    "ext-send-ddp": "rtrext-00",
+    "ext-continuation": "rtrext-00",
+}
+
+# What only checks others.
+CHECKS = ("fuzz", "hostile", "wire-check", "drafts", "lab")
+
+DOCUMENT = re.compile(
+    r"(?P<document>RFC (?:\d+)|version-two-01|xcharext-02|rtrext-00),?\s+sections?\s+"
+    r"|(?<![\w,] )\b[Ss]ections?\s+(?=\d)"
+)
+NUMBER = re.compile(r"(\d+(?:\.\d+)*)(?:\s*(?:,|and|;|or)\s+(?=\d+(?:\.\d+)*\b))?")
+FUNCTION = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:const\s+)?fn\s+(\w+)", re.M)
+
+
+def sources(*parts):
+    """Rust files of all crates below these parts of them ("src", "tests"), new ones included."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.rs"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in sorted(set(listed.split("\n")) - {""}):
+        path = ROOT / name
+        if any(part in parts for part in path.relative_to(ROOT).parts) and path.exists():
+            yield path
+
+
+def line_of(text, at):
+    return text.count("\n", 0, at) + 1
+
+
+def functions():
+    """Where each function is: {name: "path:line"}."""
+    found = {}
+    for path in sources("src", "tests"):
+        text = path.read_text()
+        # Those of quickcheck! blocks have no attribute, but are functions all the same.
+        for match in FUNCTION.finditer(text):
+            where = f"{path.relative_to(ROOT)}:{line_of(text, match.start(1))}"
+            found.setdefault(match.group(1), where)
+    return found
+
+
+def citations():
+    """Where comments of the code cite a section: {(document, section): ["path:line"]}."""
+    found = {}
+    for path in sources("src"):
+        relative = path.relative_to(ROOT)
+        if relative.parts[0] in CHECKS:
+            continue
+        default = DEFAULT.get(relative.parts[0])
+        lines = path.read_text().split("\n")
+        comments = [re.match(r"\s*//[/!]? ?(.*)", line) for line in lines]
+        for number, comment in enumerate(comments):
+            if not comment:
+                continue
+            # A citation may go on in the next line.
+            after = comments[number + 1] if number + 1 < len(lines) else None
+            text = comment.group(1) + " " + (after.group(1) if after else "")
+            for match in DOCUMENT.finditer(text):
+                if match.start() >= len(comment.group(1)):
+                    continue
+                document = match.group("document") or default
+                rest = text[match.end() :]
+                while document and (section := NUMBER.match(rest)):
+                    where = f"{relative}:{number + 1}"
+                    places = found.setdefault((document, section.group(1)), [])
+                    if where not in places:
+                        places.append(where)
+                    rest = rest[section.end() :]
+                    if section.group(0) == section.group(1):
+                        break
+    return found
