@@ -16,6 +16,7 @@ use rpc_transport::rdma::{
 };
 use rpcrdma_chunks::{Chunks, ReadSegment, Segment, WriteChunk};
 use rpcrdma_v2::Direction;
+use rpcrdma_v2::extension::Calls;
 use verbs::{Buf, Pool, Region, RemoteSegment, Stag};
 
 /// XID, credits and chunks of a message, of whichever version.
@@ -44,9 +45,13 @@ fn version(two: bool) -> Version {
 }
 
 fn limits(version: Version) -> Limits {
+    sized(version, 1024, 1024)
+}
+
+fn sized(version: Version, inline_send: u64, inline_receive: u64) -> Limits {
     Limits {
-        inline_send: 1024,
-        inline_receive: 1024,
+        inline_send,
+        inline_receive,
         max_segment: 3000,
         max_message: 1 << 20,
         header_len: header_len(version),
@@ -57,6 +62,24 @@ fn limits(version: Version) -> Limits {
 enum Posted {
     Write(Bytes, Stag, u64),
     Send(Bytes, Option<Stag>),
+    /// It asks for receives of this size, and keeps to it.
+    Wants(u64),
+}
+
+/// What the requester has sent.
+enum Sent {
+    Call(Bytes),
+    /// It will have receives of the size that was asked for.
+    Pending,
+    /// It has receives of this size.
+    Has(u64),
+}
+
+/// A change of the requester's receives that is under way (xcharext-02, section 3.1).
+#[derive(Clone, Copy, PartialEq)]
+enum Change {
+    Raising(u64),
+    Lowering(u64),
 }
 
 /// A requester and a responder, and a network and two devices that do what they were asked to at
@@ -71,7 +94,15 @@ struct Sim {
     next_stag: u32,
     registering: Vec<(RegId, Region)>,
     invalidating: Vec<(RegId, Stag)>,
-    calls: VecDeque<Bytes>,
+    calls: VecDeque<Sent>,
+    /// Longest call at present.
+    call_limit: u64,
+    /// Bytes of the requester's receives, and what its calls count on.
+    receive_size: u64,
+    told: u64,
+    change: Option<Change>,
+    /// Changes that came to their end.
+    changes: usize,
     replies: VecDeque<Posted>,
     reads: Vec<(ReadId, Buf, Stag, u64)>,
     held: Vec<(u64, Message)>,
@@ -111,6 +142,11 @@ impl Sim {
             registering: Vec::new(),
             invalidating: Vec::new(),
             calls: VecDeque::new(),
+            call_limit: 1024,
+            receive_size: 1024,
+            told: 1024,
+            change: None,
+            changes: 0,
             replies: VecDeque::new(),
             reads: Vec::new(),
             held: Vec::new(),
@@ -174,7 +210,6 @@ impl Sim {
                 }
                 ResponderAction::Send { gather, invalidate } => {
                     let bytes = Bytes::from(gather.concat());
-                    assert!(bytes.len() <= 1024, "over the reply inline threshold");
                     self.replies.push_back(Posted::Send(bytes, invalidate));
                 }
                 ResponderAction::Deliver { token, message } => self.held.push((token, message)),
@@ -185,7 +220,8 @@ impl Sim {
 
     fn sent(&mut self, gather: Segments) {
         let bytes = Bytes::from(gather.concat());
-        assert!(bytes.len() <= 1024, "over the call inline threshold");
+        let len = bytes.len() as u64;
+        assert!(len <= self.call_limit, "over the call inline threshold");
         let (xid, _, chunks) = decode(self.version, &bytes);
         let chunks = chunks.expect("a requester sends no error");
         let stags: Vec<Stag> = chunks.handles().map(Stag).collect();
@@ -199,7 +235,57 @@ impl Sim {
             self.in_flight <= self.granted.max(1),
             "more calls than granted"
         );
-        self.calls.push_back(bytes);
+        self.calls.push_back(Sent::Call(bytes));
+    }
+
+    fn requester_limits(&mut self) {
+        let limits = sized(self.version, self.call_limit, self.told);
+        self.requester.limits_changed(limits);
+        self.drain();
+    }
+
+    fn responder_limits(&mut self, size: u64, last_resort: Option<u64>) {
+        let limits = sized(self.version, size, self.call_limit);
+        self.responder.limits_changed(limits, true, last_resort);
+        self.drain();
+    }
+
+    /// Another size in one of the directions.
+    fn resize(&mut self) {
+        let sizes = [1024, 1200, 2000, 4096, 9000];
+        let size = sizes[self.below(sizes.len())];
+        if self.below(3) == 0 {
+            self.call_limit = size;
+            self.requester_limits();
+        } else if self.change.is_none() && size > self.receive_size {
+            // All receives have it before it is told.
+            self.receive_size = size;
+            self.change = Some(Change::Raising(size));
+            self.calls.push_back(Sent::Has(size));
+            self.requester.await_replies(Calls::Next);
+        } else if self.change.is_none() && size < self.receive_size {
+            self.change = Some(Change::Lowering(size));
+            self.responder_limits(size, None);
+            self.replies.push_back(Posted::Wants(size));
+        }
+    }
+
+    /// The calls that a change waits for are answered.
+    fn answered(&mut self) {
+        while let Some(calls) = self.requester.next_answered() {
+            match (calls, self.change.take()) {
+                (Calls::Next, Some(Change::Raising(size))) => {
+                    self.told = size;
+                    self.requester_limits();
+                }
+                (Calls::Earlier, Some(Change::Lowering(size))) => {
+                    self.receive_size = size;
+                    self.calls.push_back(Sent::Has(size));
+                }
+                (_, _) => panic!("nobody waits for that"),
+            }
+            self.changes += 1;
+        }
     }
 
     fn end(&mut self, xid: u32, result: Result<Message, String>) {
@@ -229,6 +315,7 @@ impl Sim {
         let first = self.below(6);
         let happened = (0..6).any(|n| self.happen((first + n) % 6));
         self.drain();
+        self.answered();
         happened && !self.lost
     }
 
@@ -258,12 +345,17 @@ impl Sim {
                 let (region, _) = self.memory.remove(&stag).expect("invalidated twice");
                 self.requester.reclaimed(id, region);
             }
-            2 => {
-                let Some(call) = self.calls.pop_front() else {
-                    return false;
-                };
-                self.responder.received(call);
-            }
+            2 => match self.calls.pop_front() {
+                None => return false,
+                Some(Sent::Call(call)) => self.responder.received(call),
+                Some(Sent::Pending) => {
+                    let Some(Change::Lowering(size)) = self.change else {
+                        return true;
+                    };
+                    self.responder_limits(size, Some(self.receive_size));
+                }
+                Some(Sent::Has(size)) => self.responder_limits(size, Some(size)),
+            },
             3 => {
                 let Some((id, mut sink, stag, offset)) = self.pick(|sim| &mut sim.reads) else {
                     return false;
@@ -282,6 +374,12 @@ impl Sim {
                     }
                 }
                 Some(Posted::Send(bytes, invalidate)) => self.reply(bytes, invalidate),
+                Some(Posted::Wants(size)) => {
+                    self.told = size;
+                    self.requester_limits();
+                    self.calls.push_back(Sent::Pending);
+                    self.requester.await_replies(Calls::Earlier);
+                }
             },
             _ => {
                 let Some((token, call)) = self.pick(|sim| &mut sim.held) else {
@@ -295,6 +393,8 @@ impl Sim {
     }
 
     fn reply(&mut self, bytes: Bytes, invalidate: Option<Stag>) {
+        let len = bytes.len() as u64;
+        assert!(len <= self.receive_size, "longer than its receive");
         if let Some(stag) = invalidate {
             let Some((region, _)) = self.memory.remove(&stag) else {
                 self.lost = true;
@@ -364,6 +464,45 @@ quickcheck! {
         TestResult::passed()
     }
 
+    /// Receives of the requester become longer and shorter, and so do the calls that may be sent,
+    /// while calls are waiting, registered, sent and answered: no message is longer than the receive
+    /// that it meets, every call ends with its reply, and changes come to their end.
+    fn limits_change_at_any_time_and_nothing_is_lost(seed: u64) -> TestResult {
+        let pool = Pool::new(1 << 26);
+        let mut sim = Sim::new(Version::Two, seed, &pool, false);
+        sim.requester.connected(sim.version, limits(sim.version));
+        let mut expected = HashMap::new();
+        for xid in 1..=60 {
+            for _ in 0..sim.below(8) {
+                sim.step();
+                if sim.below(4) == 0 {
+                    sim.drain();
+                    sim.resize();
+                }
+            }
+            let lens = lengths(&mut sim);
+            let words = [0, 3, 200, 240, 400, 1000][sim.below(6)];
+            let items: Vec<Bytes> = lens.iter().map(|&len| data(xid, len)).collect();
+            sim.requester.submit(xid, message(xid, words, &items), &room(words, &lens));
+            expected.insert(xid, (xid, words, items));
+        }
+        while sim.step() {}
+        if sim.lost {
+            return TestResult::error("a peer reached for memory that was gone");
+        }
+        for (xid, want) in &expected {
+            match sim.ended.get(xid) {
+                Some(Ok(reply)) if open(reply) == *want => {}
+                other => return TestResult::error(format!("call {xid}: {other:?}")),
+            }
+        }
+        // One that is raised waits for a further call.
+        if matches!(sim.change, Some(Change::Lowering(_))) || sim.changes < 2 {
+            return TestResult::error(format!("{} changes ended", sim.changes));
+        }
+        TestResult::from_bool((sim.requester.unfinished(), sim.in_flight) == (0, 0))
+    }
+
     /// Calls are cancelled at any time, and in the end the connection is lost at any time: no
     /// cancelled call is delivered, no credit is used twice, no memory is lost.
     fn cancelling_and_losing_the_connection_leave_nothing(
@@ -419,7 +558,10 @@ quickcheck! {
         while sim.calls.is_empty() {
             sim.step();
         }
-        let mut call = sim.calls[0].to_vec();
+        let Sent::Call(call) = &sim.calls[0] else {
+            return false;
+        };
+        let mut call = call.to_vec();
         for (at, bits) in flips {
             let at = usize::from(at) % call.len();
             call[at] ^= bits;
