@@ -20,7 +20,7 @@ use rpc_transport::Programs;
 
 pub use answers::{Answers, Seen};
 pub use client::{echo, null, run};
-pub use orders::Orders;
+pub use orders::{Orders, Totals};
 pub use wire::{MAX_LEN, MAX_ORDERED, Order, Tally};
 
 /// The forward program: a client orders callbacks and asks what became of them.

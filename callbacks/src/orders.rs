@@ -16,9 +16,26 @@ use crate::{BACKWARD, ECHO, FORWARD, NULL, ORDER, STATE};
 /// Orders that are kept. The oldest one goes, and is abandoned, when there are more.
 const MAX_ORDERS: usize = 64;
 
+/// What became of all callbacks, of all orders, by whoever shares it.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    sum: Arc<Mutex<Tally>>,
+}
+
+impl Totals {
+    /// What became of them so far. They are done when none is outstanding.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        let mut tally = *lock(&self.sum);
+        tally.done = tally.ended() == tally.made;
+        tally
+    }
+}
+
 /// The forward program.
 #[derive(Debug, Default)]
 pub struct Orders {
+    totals: Totals,
     /// By who gave them: whichever connection the question comes over, its ticket is the same.
     orders: BTreeMap<u64, Arc<Job>>,
     /// Numbers of the orders, by ticket.
@@ -33,6 +50,7 @@ struct Job {
     order: Order,
     client: Callee,
     state: Mutex<State>,
+    totals: Totals,
 }
 
 #[derive(Debug, Default)]
@@ -47,6 +65,15 @@ impl Orders {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Without orders, adding up with others.
+    #[must_use]
+    pub fn counting(totals: Totals) -> Self {
+        Self {
+            totals,
+            ..Self::default()
+        }
     }
 
     fn order(&mut self, request: &Request) -> ServiceReply {
@@ -67,6 +94,7 @@ impl Orders {
             order,
             client,
             state: Mutex::default(),
+            totals: self.totals.clone(),
         });
         if self.orders.len() >= MAX_ORDERS
             && let Some((_, oldest)) = self.orders.pop_first()
@@ -120,7 +148,7 @@ fn echo(request: &Request) -> ServiceReply {
 
 impl Job {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn tally(&self) -> Tally {
@@ -142,18 +170,25 @@ impl Job {
     }
 
     fn ended(&self, number: u32, ending: &Result<Reply, CallError>) {
-        let mut state = self.state();
-        match ending {
-            Ok(reply) if self.is_right(number, reply) => state.tally.answered += 1,
-            Ok(_) => state.tally.wrong += 1,
-            Err(error) => {
-                state.tally.failed += 1;
-                // Nobody is there any more, or nobody to make calls.
-                let over = matches!(error, CallError::Disconnected { .. } | CallError::Closed);
-                state.stopped |= over;
+        let (mut state, mut sum) = (self.state(), lock(&self.totals.sum));
+        for tally in [&mut state.tally, &mut *sum] {
+            match ending {
+                Ok(reply) if self.is_right(number, reply) => tally.answered += 1,
+                Ok(_) => tally.wrong += 1,
+                Err(_) => tally.failed += 1,
             }
         }
+        // Nobody is there any more, or nobody to make calls.
+        state.stopped |= matches!(
+            ending,
+            Err(CallError::Disconnected { .. } | CallError::Closed)
+        );
     }
+}
+
+/// Nothing that can panic runs under these locks, so poison would mean nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes as many callbacks as may be outstanding.
@@ -168,6 +203,7 @@ fn go_on(job: &Arc<Job>) {
                 return;
             }
             state.tally.made += 1;
+            lock(&job.totals.sum).made += 1;
             state.tally.made
         };
         let data = pattern(job.ticket, number, THERE, job.order.call_len);

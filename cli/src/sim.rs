@@ -3,7 +3,7 @@
 use std::panic;
 use std::thread;
 
-use rpcrdma_sim::{Report, run as run_seed, running, sweep};
+use rpcrdma_sim::{Plan, Report, run_plan, running, sweep_plans};
 
 use crate::args::SimArgs;
 use crate::failure::Failure;
@@ -14,34 +14,43 @@ use crate::output;
 /// # Errors
 /// A seed found something, or standard output cannot be written to.
 pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
-    name_seed_on_panic();
+    name_seed_on_panic(args.resizing);
     match args.seed {
-        Some(seed) => one(seed, args.explain),
+        Some(seed) => one(seed, args),
         None => many(args),
     }
 }
 
 /// The command that runs a seed again, with everything that happens.
-fn again(seed: u64) -> String {
-    format!("rpcrdma sim --seed {seed} --explain")
+fn again(seed: u64, resizing: bool) -> String {
+    let resizing = if resizing { " --resizing" } else { "" };
+    format!("rpcrdma sim{resizing} --seed {seed} --explain")
+}
+
+/// What seeds choose.
+fn plan(args: &SimArgs) -> fn(u64) -> Plan {
+    match args.resizing {
+        false => Plan::new,
+        true => Plan::resizing,
+    }
 }
 
 /// A panic is something found too, and may be the last thing that this program does.
-fn name_seed_on_panic() {
+fn name_seed_on_panic(resizing: bool) {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         report(info);
         if let Some(seed) = running() {
             output::note(format_args!(
                 "seed {seed} panicked; once more: {}",
-                again(seed)
+                again(seed, resizing)
             ));
         }
     }));
 }
 
-fn one(seed: u64, explain: bool) -> Result<(), Failure> {
-    let report = run_seed(seed, explain);
+fn one(seed: u64, args: &SimArgs) -> Result<(), Failure> {
+    let report = run_plan(plan(args), seed, args.explain);
     output::bytes(report.log.as_bytes())?;
     for violation in &report.violations {
         output::line(format_args!("violation {violation}"))?;
@@ -55,7 +64,7 @@ fn one(seed: u64, explain: bool) -> Result<(), Failure> {
         0 => Ok(()),
         count => Err(Failure::Work(format!(
             "seed {seed}: {count} violations; once more: {}",
-            again(seed)
+            again(seed, args.resizing)
         ))),
     }
 }
@@ -64,19 +73,20 @@ fn many(args: &SimArgs) -> Result<(), Failure> {
     let processors = || thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or_else(processors, usize::from);
     let mut written = Ok(());
-    let summary = sweep(args.seeds.clone(), threads, |report| {
-        written = found(&report);
+    let summary = sweep_plans(plan(args), args.seeds.clone(), threads, |report| {
+        written = found(&report, args.resizing);
         written.is_ok()
     });
     written?;
     output::line(format_args!(
-        "{} seeds in {:.1} s, {:.0} a second: {} calls, {} of them without results, {} faults, {} \
-         events",
+        "{} seeds in {:.1} s, {:.0} a second: {} calls, {} of them without results, {} callbacks, \
+         {} faults, {} events",
         summary.seeds,
         summary.took.as_secs_f64(),
         summary.rate(),
         summary.calls,
         summary.failures,
+        summary.callbacks,
         summary.faults,
         summary.happenings
     ))?;
@@ -86,10 +96,13 @@ fn many(args: &SimArgs) -> Result<(), Failure> {
     }
 }
 
-fn found(report: &Report) -> Result<(), Failure> {
+fn found(report: &Report, resizing: bool) -> Result<(), Failure> {
     let Some(violation) = report.violations.first() else {
         return Ok(());
     };
     output::line(format_args!("seed {}: {violation}", report.seed))?;
-    output::line(format_args!("  once more: {}", again(report.seed)))
+    output::line(format_args!(
+        "  once more: {}",
+        again(report.seed, resizing)
+    ))
 }

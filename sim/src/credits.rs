@@ -16,30 +16,27 @@ struct Account {
     granted: u32,
 }
 
-/// The accounts of all requesters.
+/// The accounts of all requesters: of clients, and of servers that call clients (RFC 8167, section
+/// 4.1).
 #[derive(Debug, Default)]
 pub(crate) struct Credits {
     accounts: BTreeMap<End, Account>,
 }
 
-/// What a message means for an account.
+/// What a message means for the account of the requester that sends or takes it.
 enum Meaning {
     /// It takes a credit.
     Call,
     /// It grants so many, and gives one back if it answers a call.
     Answer(u32),
-    /// Nothing: an operation of an extension, that asks for credits.
+    /// Nothing: an operation of an extension, that asks for credits; or what cannot be told.
     Nothing,
 }
 
-/// XID and meaning of a message that a requester sends or receives.
-fn read(message: &Bytes, sent: bool) -> Result<(u32, Meaning), String> {
-    let by_side = |credits: u32| match sent {
-        true => Meaning::Call,
-        false => Meaning::Answer(credits),
-    };
+/// XID and meaning of a message.
+fn read(message: &Bytes) -> Result<(u32, Meaning), String> {
     match rpcrdma_v1::Header::decode(message) {
-        Ok((header, _)) => return Ok((header.xid, by_side(header.credits))),
+        Ok((header, at)) => return Ok((header.xid, meaning_1(&header, &message[at..]))),
         Err(rpcrdma_v1::HeaderError::Version { .. }) => {}
         Err(error) => return Err(error.to_string()),
     }
@@ -47,16 +44,31 @@ fn read(message: &Bytes, sent: bool) -> Result<(u32, Meaning), String> {
     let (header, _) = decoded.map_err(|error| error.to_string())?;
     let meaning = match (&header.body, header.direction()) {
         (Body::Msg(..) | Body::NoMsg(..), Direction::Call) => Meaning::Call,
-        (Body::Optional(_) | Body::Error(_), _) if sent => Meaning::Nothing,
         (_, Direction::Reply) => Meaning::Answer(header.credits),
         (_, Direction::Call) => Meaning::Nothing,
     };
     Ok((header.xid, meaning))
 }
 
+/// Version 1 says in the payload which way it goes, or by the chunk that it is in.
+fn meaning_1(header: &rpcrdma_v1::Header, payload: &[u8]) -> Meaning {
+    use rpcrdma_v1::Body;
+    let answer = Meaning::Answer(header.credits);
+    match &header.body {
+        Body::Error(_) => answer,
+        Body::NoMsg(chunks) if chunks.reads.is_empty() => answer,
+        Body::NoMsg(_) => Meaning::Call,
+        Body::Msg(_) => match payload.get(4..8) {
+            Some([0, 0, 0, 0]) => Meaning::Call,
+            Some([0, 0, 0, 1]) => answer,
+            _ => Meaning::Nothing,
+        },
+    }
+}
+
 impl Credits {
-    /// Enters what a requester's host did. Returns what it must not have done.
-    pub(crate) fn requester(&mut self, what: &Happening<'_>) -> Option<String> {
+    /// Enters what an end did. Returns what it must not have done.
+    pub(crate) fn happened(&mut self, what: &Happening<'_>) -> Option<String> {
         match what {
             Happening::Posted(end, SendWr::Send { gather, .. }) => self.called(*end, gather),
             Happening::Taken(end, Event::Established { .. }) => {
@@ -78,7 +90,7 @@ impl Credits {
                 };
                 let account = self.accounts.get_mut(end)?;
                 let message = Bytes::from(buf.to_vec());
-                if let Ok((xid, Meaning::Answer(credits))) = read(&message, false) {
+                if let Ok((xid, Meaning::Answer(credits))) = read(&message) {
                     account.granted = credits.max(1);
                     let mut calls = account.outstanding.iter();
                     if let Some(at) = calls.position(|&call| call == xid) {
@@ -96,7 +108,7 @@ impl Credits {
         for piece in gather {
             bytes.extend_from_slice(piece);
         }
-        let (xid, meaning) = match read(&bytes.freeze(), true) {
+        let (xid, meaning) = match read(&bytes.freeze()) {
             Ok(read) => read,
             Err(error) => {
                 return Some(format!("{end} sends a header that cannot be read: {error}"));

@@ -25,6 +25,8 @@ pub(crate) struct Journal {
     pub(crate) faults: u64,
     /// Nothing is planned that can end a connection before its owner does.
     calm: bool,
+    /// The server's calls to clients may have chunks.
+    offers: bool,
     /// Calls are given up while the server may work on them: it then reaches for memory that is
     /// not there any more.
     impatient: bool,
@@ -40,7 +42,8 @@ impl Journal {
             happenings: 0,
             faults: 0,
             calm: plan.is_calm(),
-            impatient: plan.retry != Retry::Hard,
+            offers: plan.callbacks && plan.requester.callbacks.chunks,
+            impatient: (plan.callbacks && !plan.is_calm()) || plan.retry != Retry::Hard,
         }
     }
 
@@ -84,12 +87,10 @@ impl Journal {
                     "{end} lost its connection although nothing had failed: {reason}"
                 ))
             }
-            Happening::Registered(end, ..) if end.node == self.server => {
+            Happening::Registered(end, ..) if end.node == self.server && !self.offers => {
                 Some(format!("{end} of the server offers memory to a client"))
             }
-            Happening::Posted(end, _) | Happening::Taken(end, _) if end.node != self.server => {
-                self.credits.requester(what)
-            }
+            Happening::Posted(..) | Happening::Taken(..) => self.credits.happened(what),
             _ => None,
         }
     }

@@ -26,5 +26,5 @@ pub use measure::{CannotMeasure, Measured, Operation, Setting, measure};
 pub use plan::{Crash, Plan, Victim};
 pub use probe::{Long, Probe};
 pub use report::{Report, Violation};
-pub use sweep::{Summary, run, running, sweep};
-pub use world::simulate;
+pub use sweep::{Summary, run, run_plan, running, sweep, sweep_plans};
+pub use world::{simulate, simulate_plan};

@@ -137,7 +137,7 @@ pub fn measure(setting: &Setting, operation: Operation) -> Result<Measured, Cann
         common: setting.responder.clone(),
         ..RdmaServerOptions::default()
     };
-    let server = ServerHost::start(&fabric, host(1), address(1), options, disk);
+    let server = ServerHost::start(&fabric, host(1), address(1), options, disk, None);
     let mut server = server.map_err(failed("a server"))?;
     let options = RdmaClientOptions {
         common: setting.requester.clone(),

@@ -77,6 +77,9 @@ pub struct Plan {
     pub versions: Versions,
     /// Whether clients have receives made longer and shorter, in version 2.
     pub resizes: bool,
+    /// Whether clients have the server call them; how many calls at a time, and with which data, is in
+    /// [`Plan::requester`] and [`Plan::responder`] and the orders.
+    pub callbacks: bool,
     /// The devices' limits.
     pub attributes: Attributes,
     /// Memory of each client's device beyond what receives take, bytes.
@@ -93,6 +96,10 @@ pub struct Plan {
 
 /// The random numbers that versions are chosen with.
 const VERSIONS: u64 = 5;
+/// Those that callbacks are chosen with.
+const BACKWARD: u64 = 6;
+/// Those for [`Plan::resizing`].
+const RESIZING: u64 = 7;
 /// Every so many seeds nothing at all goes wrong, and nothing may end a connection.
 const CALM: u64 = 8;
 /// A time-out that nothing reaches unless something is wrong.
@@ -131,6 +138,7 @@ impl Plan {
             version: Choice::Only(Version::One),
             versions: Versions::default(),
             resizes: false,
+            callbacks: false,
             attributes: device(&mut random),
             client_memory: AMPLE,
             server_memory: 4 * AMPLE,
@@ -147,7 +155,31 @@ impl Plan {
         }
         // Apart, so that whatever else a seed chooses stays what it was.
         speech(&mut plan, &mut Random::new(seed).split(VERSIONS));
+        backward(&mut plan, &mut Random::new(seed).split(BACKWARD));
         plan
+    }
+
+    /// The same, but for version 2 and receives that change all the time, with callbacks.
+    #[must_use]
+    pub fn resizing(seed: u64) -> Self {
+        let mut plan = Self::new(seed);
+        let mut random = Random::new(seed).split(RESIZING);
+        plan.version = random.pick(&[Choice::Auto, Choice::Only(Version::Two)]);
+        plan.versions = Versions::default();
+        plan.resizes = true;
+        backward(&mut plan, &mut random);
+        plan
+    }
+
+    /// Whether clients take calls, as far as their server's upper layer knows: in version 2 the
+    /// transport knows, too.
+    #[must_use]
+    pub fn takes_callbacks(&self) -> bool {
+        self.callbacks && (self.requester.callbacks.credits > 0 || self.speaks_only_two())
+    }
+
+    fn speaks_only_two(&self) -> bool {
+        self.version == Choice::Only(Version::Two)
     }
 
     /// Whether version 2 is spoken.
@@ -225,6 +257,23 @@ fn speech(plan: &mut Plan, random: &mut Random) {
         (Choice::Only(two), Versions::default()),
     ]);
     plan.resizes = random.below(2) == 0;
+}
+
+/// Calls from server to client.
+fn backward(plan: &mut Plan, random: &mut Random) {
+    plan.callbacks = random.below(2) == 0;
+    if !plan.callbacks {
+        return;
+    }
+    let chunks = random.below(2) == 0;
+    plan.requester.callbacks = CallbackOptions {
+        credits: random.pick(&[0, 1, 2, 5, 16]),
+        chunks,
+    };
+    plan.responder.callbacks = CallbackOptions {
+        credits: random.pick(&[1, 2, 4, 16]),
+        chunks,
+    };
 }
 
 /// What real devices and hosts do without anything being wrong.
@@ -326,8 +375,8 @@ impl fmt::Display for Plan {
         writeln!(f, "responder: {:?}", self.responder)?;
         writeln!(
             f,
-            "versions: {} wanted, {} accepted; sizes change: {}",
-            self.version, self.versions, self.resizes
+            "versions: {} wanted, {} accepted; sizes change: {}; callbacks: {}",
+            self.version, self.versions, self.resizes, self.callbacks
         )?;
         writeln!(f, "{:?}", self.attributes)?;
         for crash in &self.crashes {

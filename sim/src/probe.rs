@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use onc_rpc::{AcceptStatus, Encoder, Message};
 use rpc_transport::{Call, Denial, Outcome, Programs, ReplyRoom, Request, Service, ServiceReply};
+use rpcrdma_callbacks::{FORWARD, Orders};
 
 use crate::pattern;
 
@@ -112,6 +113,7 @@ impl Long {
 /// A service with this program beside its own.
 pub struct Probe<S> {
     service: S,
+    orders: Orders,
     programs: Vec<Programs>,
 }
 
@@ -119,13 +121,23 @@ impl<S: Service> Probe<S> {
     /// Beside `service`.
     #[must_use]
     pub fn new(service: S) -> Self {
+        Self::with_orders(service, Orders::new())
+    }
+
+    /// The same, with the test program of callbacks.
+    pub(crate) fn with_orders(service: S, orders: Orders) -> Self {
         let mut programs = service.programs().to_vec();
+        programs.push(FORWARD);
         programs.push(Programs {
             prog: PROGRAM,
             low: VERSION,
             high: VERSION,
         });
-        Self { service, programs }
+        Self {
+            service,
+            orders,
+            programs,
+        }
     }
 }
 
@@ -167,11 +179,16 @@ impl<S: Service> Service for Probe<S> {
             (PROGRAM, ECHO) => Outcome::Done(echo(&request)),
             (PROGRAM, LONG) => Outcome::Done(long(&request)),
             (PROGRAM, _) => Outcome::Done(Err(Denial::Accepted(AcceptStatus::ProcUnavail))),
+            (prog, _) if prog == FORWARD.prog => self.orders.call(request),
             _ => self.service.call(request),
         }
     }
 
     fn remember_reply(&self, prog: u32, vers: u32, proc: u32) -> bool {
-        prog != PROGRAM && self.service.remember_reply(prog, vers, proc)
+        match prog {
+            PROGRAM => false,
+            prog if prog == FORWARD.prog => self.orders.remember_reply(prog, vers, proc),
+            _ => self.service.remember_reply(prog, vers, proc),
+        }
     }
 }

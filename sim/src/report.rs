@@ -34,6 +34,8 @@ pub struct Report {
     pub failures: u64,
     /// Connections lost, hosts crashed, registrations refused: faults that took place.
     pub faults: u64,
+    /// Calls from the server to clients.
+    pub callbacks: u64,
     /// Virtual time it took.
     pub took: Time,
     /// The log, if one was asked for.

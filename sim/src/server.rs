@@ -10,6 +10,7 @@ use nfs_binding::fs::FileSystem;
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{Armed, Server, ServerOptions};
+use rpcrdma_callbacks::{Orders, Totals};
 use verbs::sim::{Fabric, Host, NodeId, Path};
 use verbs::{Device, Pool};
 
@@ -43,6 +44,7 @@ impl ServerHost {
         listen: SocketAddr,
         options: RdmaServerOptions,
         disk: Arc<dyn FileSystem>,
+        callbacks: Option<Totals>,
     ) -> Result<Self, NoServer> {
         let failed = |error: &dyn std::error::Error| NoServer(error.to_string());
         let pool = host.pool.clone();
@@ -59,8 +61,13 @@ impl ServerHost {
         let device: Box<dyn Device> = Box::new(device);
         let mut port = RdmaServer::new(device, options);
         port.listen(listen).map_err(|error| failed(&error))?;
-        let service = Box::new(Probe::new(nfs));
-        let mut server = Server::simulated(service, ServerOptions::default(), fabric.clock());
+        let options = ServerOptions {
+            callbacks: callbacks.is_some(),
+            ..ServerOptions::default()
+        };
+        let orders = Orders::counting(callbacks.unwrap_or_default());
+        let service = Box::new(Probe::with_orders(nfs, orders));
+        let mut server = Server::simulated(service, options, fabric.clock());
         server
             .add_port(Rc::new(RefCell::new(port)))
             .map_err(|error| failed(&error))?;

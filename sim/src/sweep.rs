@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use verbs::Time;
 
-use crate::{Report, Violation, simulate};
+use crate::{Plan, Report, Violation, simulate_plan};
 
 /// What many seeds did and found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct Summary {
     pub calls: u64,
     /// Of those, without results.
     pub failures: u64,
+    /// Calls from servers to clients.
+    pub callbacks: u64,
     /// Faults that took place.
     pub faults: u64,
     /// Things that happened in fabrics.
@@ -41,7 +43,17 @@ impl Summary {
 
 /// Runs seeds on `threads` threads, hands each report to `each` as it comes, in no order, and ends
 /// early when that returns false.
-pub fn sweep(seeds: Range<u64>, threads: usize, mut each: impl FnMut(Report) -> bool) -> Summary {
+pub fn sweep(seeds: Range<u64>, threads: usize, each: impl FnMut(Report) -> bool) -> Summary {
+    sweep_plans(Plan::new, seeds, threads, each)
+}
+
+/// The same, where `plan` says what each seed chooses.
+pub fn sweep_plans(
+    plan: fn(u64) -> Plan,
+    seeds: Range<u64>,
+    threads: usize,
+    mut each: impl FnMut(Report) -> bool,
+) -> Summary {
     let start = Instant::now();
     let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
     let mut summary = Summary::default();
@@ -52,7 +64,7 @@ pub fn sweep(seeds: Range<u64>, threads: usize, mut each: impl FnMut(Report) -> 
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end || sender.send(run(seed, false)).is_err() {
+                    if seed >= seeds.end || sender.send(run_plan(plan, seed, false)).is_err() {
                         return;
                     }
                 }
@@ -64,6 +76,7 @@ pub fn sweep(seeds: Range<u64>, threads: usize, mut each: impl FnMut(Report) -> 
             summary.failed += u64::from(!report.violations.is_empty());
             summary.calls += report.calls;
             summary.failures += report.failures;
+            summary.callbacks += report.callbacks;
             summary.faults += report.faults;
             summary.happenings += report.happenings;
             if !each(report) {
@@ -90,8 +103,14 @@ pub fn running() -> Option<u64> {
 /// Runs one seed; a panic is something found as well, unless the program aborts at one.
 #[must_use]
 pub fn run(seed: u64, explain: bool) -> Report {
+    run_plan(Plan::new, seed, explain)
+}
+
+/// The same, where `plan` says what the seed chooses.
+#[must_use]
+pub fn run_plan(plan: fn(u64) -> Plan, seed: u64, explain: bool) -> Report {
     RUNNING.set(Some(seed));
-    let caught = catch_unwind(AssertUnwindSafe(|| simulate(seed, explain)));
+    let caught = catch_unwind(AssertUnwindSafe(|| simulate_plan(plan(seed), explain)));
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -15,6 +15,7 @@ use nfs_binding::proto::{
 };
 use rpc_transport::rdma::RdmaClient;
 use rpc_transport::{CallError, Client, ClientOptions, ClientPort, ConnId, Runtime};
+use rpcrdma_callbacks::{Answers, Order, run};
 use verbs::sim::Random;
 
 use crate::client::{Counted, Desk, Tally, credential};
@@ -62,7 +63,14 @@ struct Worker<'a> {
     files: &'a [(u64, FileHandle)],
     number: usize,
     random: Random,
+    client: &'a Client,
+    answers: &'a Answers,
 }
+
+/// Bytes of data in callbacks, and in the replies to them.
+const CALLBACK_LENGTHS: [u32; 7] = [0, 100, 700, 700, 3000, 9000, 25_000];
+/// So many of them never need a chunk.
+const ALWAYS_INLINE: u32 = 700;
 
 /// Longest pause between two changes of receive sizes.
 const RESIZE_WITHIN: Duration = Duration::from_millis(5);
@@ -71,12 +79,13 @@ const SIZES: [u32; 5] = [4096, 6000, 8192, 16_384, 32_768];
 
 /// All a client does in one life.
 pub(crate) async fn life(shared: Rc<Shared>, desk: Desk, random: Random) {
-    let Some(client) = connect(&shared, &desk).await else {
+    let answers = Answers::new();
+    let Some(client) = connect(&shared, &desk, &answers).await else {
         let now = desk.runtime.now();
         let text = "a client cannot connect although nothing is wrong any more".to_owned();
         return shared.journal.borrow_mut().violation(now, text);
     };
-    let rpc = Counted::new(client, desk.under_way, Rc::clone(&shared.tally));
+    let rpc = Counted::new(client.clone(), desk.under_way, Rc::clone(&shared.tally));
     let nfs = Nfs3::new(rpc.clone());
     let Some((dir, files)) = prepare(&shared, &rpc, &nfs).await else {
         let now = desk.runtime.now();
@@ -91,6 +100,8 @@ pub(crate) async fn life(shared: Rc<Shared>, desk: Desk, random: Random) {
             files: &files,
             number,
             random: random.split(number as u64 + 1),
+            client: &client,
+            answers: &answers,
         };
         worker.work()
     });
@@ -119,7 +130,7 @@ async fn resize(port: &RefCell<RdmaClient>, runtime: &Runtime, mut random: Rando
     }
 }
 
-async fn connect(shared: &Shared, desk: &Desk) -> Option<Client> {
+async fn connect(shared: &Shared, desk: &Desk, answers: &Answers) -> Option<Client> {
     let plan = &shared.plan;
     let options = ClientOptions {
         credential: credential(),
@@ -132,7 +143,16 @@ async fn connect(shared: &Shared, desk: &Desk) -> Option<Client> {
     };
     for _ in 0..TRIES {
         let port = Rc::clone(&desk.port) as Rc<RefCell<dyn ClientPort>>;
-        match Client::connect(&desk.runtime, shared.server, port, options.clone()).await {
+        let (runtime, options) = (&desk.runtime, options.clone());
+        let connected = match plan.callbacks {
+            false => Client::connect(runtime, shared.server, port, options).await,
+            true => {
+                let service = Box::new(answers.clone());
+                let server = shared.server;
+                Client::connect_with_callbacks(runtime, server, port, options, service).await
+            }
+        };
+        match connected {
             Ok(client) => return Some(client),
             Err(_) => desk.runtime.sleep(PAUSE).await,
         }
@@ -207,6 +227,9 @@ fn place(dir: FileHandle, name: &str) -> DirOp {
 impl Worker<'_> {
     async fn work(mut self) {
         for _ in 0..self.shared.plan.calls {
+            if self.shared.plan.takes_callbacks() && self.random.below(4) == 0 {
+                self.callbacks().await;
+            }
             match self.random.below(16) {
                 0..=4 => self.write().await,
                 5..=7 => self.read().await,
@@ -230,6 +253,49 @@ impl Worker<'_> {
         let now = self.nfs.rpc().now();
         let line = format_args!("worker {}: {what}", self.number);
         self.shared.journal.borrow_mut().line(now, line);
+    }
+
+    /// Has the server call this client.
+    async fn callbacks(&mut self) {
+        let plan = &self.shared.plan;
+        let patience = match plan.is_calm() {
+            true => FOR_EVER,
+            false => Duration::from_micros(self.random.between(500, 300_000)),
+        };
+        let order = Order {
+            count: self.random.between(1, 12) as u32,
+            at_a_time: self.random.between(1, 8) as u32,
+            call_len: self.random.pick(&CALLBACK_LENGTHS),
+            reply_len: self.random.pick(&CALLBACK_LENGTHS),
+            limit: patience,
+        };
+        let number = self.shared.history.borrow_mut().number();
+        let ticket = u32::try_from(number).unwrap_or(u32::MAX);
+        let result = run(self.client, ticket, order).await;
+        self.note(format_args!("{order:?}: {result:?}"));
+        let seen = self.answers.seen();
+        // Another server would begin the order anew.
+        let lives = self.shared.history.borrow().lives;
+        if seen.wrong > 0 || (lives == 1 && seen.repeated() > 0) {
+            let (wrong, repeated) = (seen.wrong, seen.repeated());
+            self.violation(format!("{wrong} callbacks came wrong, {repeated} again"));
+        }
+        let Ok(tally) = result else {
+            return;
+        };
+        if tally.ended() != tally.made || tally.wrong > 0 {
+            self.violation(format!("an order was carried out badly: {tally:?}"));
+        }
+        let short = order.call_len.max(order.reply_len) <= ALWAYS_INLINE;
+        let taken = plan.requester.callbacks.credits > 0;
+        if plan.is_calm() && taken && short && tally.answered < order.count {
+            self.violation(format!("callbacks failed although nothing had: {tally:?}"));
+        }
+        if !taken && tally.answered > 0 {
+            self.violation(format!(
+                "a client that takes no calls answered some: {tally:?}"
+            ));
+        }
     }
 
     /// One of this worker's own slots, that is in no doubt: its file, and itself.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use nfs_binding::fs::FileSystem;
 use rpc_transport::Retry;
 use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
+use rpcrdma_callbacks::Totals;
 use verbs::sim::{Fabric, Faults, Host, NodeId, Random, Turn};
 use verbs::{Buf, Pool, Time};
 
@@ -60,6 +61,8 @@ struct World {
     history: Rc<RefCell<History>>,
     shared: Rc<Shared>,
     disk: Arc<Disk>,
+    /// Callbacks of all lives of the server.
+    callbacks: Totals,
     server: Option<ServerHost>,
     clients: Vec<Option<ClientHost>>,
     alarms: Vec<Alarm>,
@@ -75,7 +78,12 @@ struct World {
 /// Runs a seed; with `explain`, the report has a log.
 #[must_use]
 pub fn simulate(seed: u64, explain: bool) -> Report {
-    let plan = Plan::new(seed);
+    simulate_plan(Plan::new(seed), explain)
+}
+
+/// Runs what was chosen.
+#[must_use]
+pub fn simulate_plan(plan: Plan, explain: bool) -> Report {
     let mut world = World::new(plan, explain);
     world.run();
     world.finish()
@@ -93,7 +101,8 @@ fn receives(options: &RdmaOptions, connections: usize, resizes: bool) -> usize {
         false => options.inline_receive,
     };
     let size = (longest as usize).next_power_of_two().max(4096);
-    connections * (options.credits as usize + EXTRA) * size
+    let credits = options.credits as usize + options.callbacks.credits as usize;
+    connections * (credits + EXTRA) * size
 }
 
 impl World {
@@ -128,6 +137,7 @@ impl World {
             history,
             shared,
             disk: Arc::new(disk),
+            callbacks: Totals::default(),
             server: None,
             alarms: Vec::new(),
             greedy: Vec::new(),
@@ -173,7 +183,8 @@ impl World {
         };
         let disk = Arc::clone(&self.disk) as Arc<dyn FileSystem>;
         self.history.borrow_mut().lives += 1;
-        match ServerHost::start(&self.fabric, host, address(0), options, disk) {
+        let callbacks = self.plan.callbacks.then(|| self.callbacks.clone());
+        match ServerHost::start(&self.fabric, host, address(0), options, disk, callbacks) {
             Ok(server) => self.server = Some(server),
             Err(error) => self.violation(error.to_string()),
         }
@@ -382,6 +393,7 @@ impl World {
             self.take(turn);
         }
         if done {
+            self.check_callbacks();
             self.check_resources();
             self.check_disk();
         }
@@ -394,8 +406,19 @@ impl World {
             calls: self.shared.tally.ended.get(),
             failures: self.shared.tally.failed.get(),
             faults: journal.faults,
+            callbacks: u64::from(self.callbacks.tally().made),
             took,
             log: journal.take_text(),
+        }
+    }
+
+    /// Every callback has ended, and none was answered with another's data.
+    fn check_callbacks(&self) {
+        let tally = self.callbacks.tally();
+        if !tally.done || tally.wrong > 0 {
+            self.violation(format!(
+                "callbacks have not all ended, or not well: {tally:?}"
+            ));
         }
     }
 

@@ -17,6 +17,7 @@ fn the_first_seeds_find_nothing_and_have_faults() {
     assert!(summary.calls > 50 * SEEDS, "{summary:?}");
     assert!(summary.faults > SEEDS, "{summary:?}");
     assert!(summary.failures > 0, "{summary:?}");
+    assert!(summary.callbacks > SEEDS, "{summary:?}");
 }
 
 /// A swarm: each kind of fault is on in some seeds and off in others, and some have none.
@@ -43,6 +44,7 @@ fn seeds_differ_in_what_goes_wrong() {
             share(&|plan| !plan.faults.late_read.is_zero()),
         ),
         ("version 2", share(&|plan| plan.speaks_two())),
+        ("callbacks", share(&|plan| plan.callbacks)),
         ("one credit", share(&|plan| plan.responder.credits == 1)),
         (
             "a short queue",

@@ -25,6 +25,10 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "A..B", value_parser = range, default_value = "0..1000")]
     pub(crate) seeds: Range<u64>,
 
+    /// Version 2 in every seed, with receive sizes that change while calls go both ways
+    #[arg(long)]
+    pub(crate) resizing: bool,
+
     /// Print what the seed chose, and everything that happened
     #[arg(long, requires = "seed")]
     pub(crate) explain: bool,
