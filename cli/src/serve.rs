@@ -61,10 +61,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         })?
         .device;
     let device_name = device.attributes().name.clone();
-    let rdma_options = RdmaServerOptions {
+    let mut rdma_options = RdmaServerOptions {
         versions: args.rpcrdma,
         ..RdmaServerOptions::default()
     };
+    rdma_options.common.features = args.features;
     let mut rdma = RdmaServer::new(device, rdma_options);
     for &ip in &addresses {
         let address = SocketAddr::new(ip, args.port);

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use nfs_binding::client::{Mount, MountOptions, NfsError, NfsUrl, Proto};
 use onc_rpc::{AuthSys, Credential};
-use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions, Version};
+use rpc_transport::rdma::{
+    Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version, Ways,
+};
 use rpc_transport::{
     CallError, Client, ClientOptions, ClientPort, Retry, Runtime, TcpClient, TcpCounters,
     TcpOptions,
@@ -128,6 +130,15 @@ impl Reached {
     }
 }
 
+/// What an end does to spare round trips, unless it is told: all that takes no longer receives.
+pub(crate) const DEFAULT_FEATURES: RoundTripFeatures = RoundTripFeatures {
+    ddp: Ways {
+        send: true,
+        receive: false,
+    },
+    cont: Ways::BOTH,
+};
+
 /// How a server is to be reached: mount options, and the link.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
@@ -155,17 +166,28 @@ impl Access {
                 .map(Choice::Only)
                 .ok_or_else(|| Failure::Usage(format!("rpcrdma={number}: not a version")))?,
         };
+        let features = mount.features.unwrap_or(DEFAULT_FEATURES);
+        if version == Choice::Only(Version::One) && mount.features.is_some_and(|f| !f.is_none()) {
+            let features =
+                format!("mount option features={features}: version 2 is wanted for that");
+            return Err(Failure::Usage(features));
+        }
         let wrong = |error: String| Failure::Usage(format!("mount option {error}"));
         let device = DeviceChoice {
             name: option("device", mount.device.as_deref()).map_err(wrong)?,
             registration: option("registration", mount.registration.as_deref()).map_err(wrong)?,
             address: mount.client_address,
         };
+        let rdma = RdmaClientOptions::default();
         Ok(Self {
             mount,
             rdma: RdmaClientOptions {
                 version,
-                ..RdmaClientOptions::default()
+                common: RdmaOptions {
+                    features,
+                    ..rdma.common
+                },
+                ..rdma
             },
             device,
             link: LinkOptions {

@@ -150,6 +150,26 @@ fn trees_survive_every_pairing_of_versions() {
     }
 }
 
+/// What either end does to spare round trips, and does not.
+#[test]
+fn trees_survive_every_pairing_of_features() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, data) = (dir.path().join("source"), dir.path().join("data"));
+    tree::make(&source);
+    fs::create_dir(&data).unwrap();
+    let export = common::export("data", &data, "no_root_squash");
+    let each = ["none", "ddp", "cont", "ddp+cont"];
+    for serves in each {
+        let server = Server::start(["--export", &export, "--features", serves]);
+        for wants in each {
+            let choice = format!("rpcrdma=2,features={wants}");
+            let back = dir.path().join(format!("{serves}-{wants}"));
+            there_and_back(&server, Proto::Rdma, &choice, &source, &back);
+            tree::assert_same(&source, &back);
+        }
+    }
+}
+
 #[test]
 fn a_server_without_the_version_that_is_wanted_is_told_of() {
     let server = Server::start(["--memory", "--rpcrdma", "1"]);

@@ -12,7 +12,9 @@ use nfs_binding::proto::{
     CreateArgs, CreateHow, DirOp, FileHandle, HandleArgs, MountArgs, MountPath, Name, ReadArgs,
     ReaddirplusArgs, SetAttributes, Stable, Verifier, WriteArgs,
 };
-use rpc_transport::rdma::{Choice, RdmaClientOptions, RdmaOptions, RdmaServerOptions, Version};
+use rpc_transport::rdma::{
+    Choice, CostModel, RdmaClientOptions, RdmaOptions, RdmaServerOptions, Version,
+};
 use rpc_transport::{Client, ClientOptions, ClientPort};
 use verbs::sim::{Costs, Fabric, Faults, Host, NodeId, Path, Turn, attributes};
 use verbs::{Counters, Pool, Time};
@@ -69,6 +71,24 @@ pub struct Setting {
     pub responder: RdmaOptions,
     /// What both speak.
     pub version: Version,
+}
+
+impl Setting {
+    /// What the ends go by when they choose how to convey a message: what everything costs here.
+    fn model(&self) -> CostModel {
+        let costs = &self.costs;
+        CostModel {
+            link_delay: costs.delay,
+            rate: costs.rate,
+            per_message: costs.post + costs.completion,
+            registration: costs.register,
+            registration_page: costs.register_page,
+            invalidation: costs.invalidate,
+            interrupt: self.interrupt,
+            read_turnaround: costs.read_response,
+            ..CostModel::default()
+        }
+    }
 }
 
 impl Default for Setting {
@@ -134,13 +154,19 @@ pub fn measure(setting: &Setting, operation: Operation) -> Result<Measured, Cann
     let disk = Disk::new(1, fabric.clock(), false, false);
     let disk = Arc::new(disk) as Arc<dyn FileSystem>;
     let options = RdmaServerOptions {
-        common: setting.responder.clone(),
+        common: RdmaOptions {
+            costs: setting.model(),
+            ..setting.responder.clone()
+        },
         ..RdmaServerOptions::default()
     };
     let server = ServerHost::start(&fabric, host(1), address(1), options, disk, None);
     let mut server = server.map_err(failed("a server"))?;
     let options = RdmaClientOptions {
-        common: setting.requester.clone(),
+        common: RdmaOptions {
+            costs: setting.model(),
+            ..setting.requester.clone()
+        },
         version: Choice::Only(setting.version),
         ..RdmaClientOptions::default()
     };

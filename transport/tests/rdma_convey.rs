@@ -446,7 +446,9 @@ fn a_cancelled_call_holds_its_credits_until_its_reply() {
 
 #[test]
 fn without_memory_for_receives_the_reply_comes_in_chunks() {
-    let (client, server) = options(true, true);
+    let (mut client, server) = options(true, true);
+    client.common.inline_receive = 8192;
+    client.common.credits = 8;
     let world = World::new();
     let pool = Pool::new(4 << 20);
     let device = FakeDevice::new(&world, attributes(), pool.clone());

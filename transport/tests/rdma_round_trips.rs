@@ -56,6 +56,8 @@ fn every_shape(pair: &mut Pair, conn: ConnId) {
         }
     }
     assert!(pair.down.is_empty() && pair.server_down.is_empty());
+    let counters = pair.server.responder_counters(pair.server_up[0]).unwrap();
+    assert_eq!(counters.errors_sent, 0, "there is room for every reply");
 }
 
 #[test]

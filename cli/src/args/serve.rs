@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rpc_transport::rdma::Versions;
+use rpc_transport::rdma::{RoundTripFeatures, Versions};
 use verbs::middleware::{Delay, Rate};
 
 use super::compare::Crc;
 use super::units;
 use crate::device::{DeviceName, Policy};
+use crate::transport::DEFAULT_FEATURES;
 
 /// Export directories over RDMA and TCP, until interrupted.
 ///
@@ -58,6 +59,12 @@ pub(crate) struct ServeArgs {
     /// Versions of RPC-over-RDMA that clients may speak: 1, 2 or 1,2
     #[arg(long, value_name = "VERSIONS", default_value_t = Versions::default())]
     pub(crate) rpcrdma: Versions,
+
+    /// What this end does to spare round trips in version 2: none, or `ddp` (bulk data placed by
+    /// Sends) and `cont` (messages of several transmissions), joined by `+`, each alone or with
+    /// `:send` or `:receive`. Receiving `ddp` takes 65 KiB for each receive
+    #[arg(long, value_name = "FEATURES", default_value_t = DEFAULT_FEATURES)]
+    pub(crate) features: RoundTripFeatures,
 
     /// Port for RDMA; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 20049)]

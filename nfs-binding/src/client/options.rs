@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use rpc_transport::rdma::RoundTripFeatures;
+
 use crate::proto::MAX_DATA;
 
 /// Port of NFS over RDMA (RFC 8267, section 9).
@@ -41,6 +43,8 @@ pub struct MountOptions {
     pub mount_host: Option<String>,
     /// `rpcrdma=`: the RPC-over-RDMA version; not said, or `auto`: the highest that both sides have.
     pub rpcrdma: Option<u32>,
+    /// `features=`: what this end does to spare round trips, in version 2.
+    pub features: Option<RoundTripFeatures>,
     /// `device=`: which RDMA device.
     pub device: Option<String>,
     /// `registration=`: how that offers memory to the server.
@@ -75,6 +79,7 @@ impl Default for MountOptions {
             mount_proto: None,
             mount_host: None,
             rpcrdma: None,
+            features: None,
             device: None,
             registration: None,
             client_address: None,
@@ -193,6 +198,7 @@ const WITH_EFFECT: &[&str] = &[
     "vers=3",
     "nfsvers=3",
     "rpcrdma=1|2|auto",
+    "features=",
     "device=",
     "registration=",
     "clientaddr=",
@@ -249,6 +255,12 @@ impl MountOptions {
                     "auto" => None,
                     _ => Some(given.number("1, 2 or auto", 1, 2)?),
                 }
+            }
+            "features" => {
+                let features = given.text()?.parse();
+                let wanted =
+                    "none, or ddp and cont, joined by +, each alone or with :send or :receive,";
+                self.features = Some(features.map_err(|_| given.wrong(wanted))?);
             }
             "device" => self.device = Some(given.text()?.to_owned()),
             "registration" => self.registration = Some(given.text()?.to_owned()),
@@ -396,13 +408,15 @@ impl<'a> Given<'a> {
 
 #[cfg(test)]
 mod tests {
+    use rpc_transport::rdma::Ways;
+
     use super::*;
 
     #[test]
     fn options_are_read_over_the_defaults() {
         assert_eq!(MountOptions::parse("").unwrap(), MountOptions::default());
         let options = MountOptions::parse(
-            "proto=tcp,port=2050,mountport=2051,rpcrdma=1,device=iwarp,\
+            "proto=tcp,port=2050,mountport=2051,rpcrdma=1,features=ddp:send+cont,device=iwarp,\
              registration=windows,clientaddr=10.8.0.1,rsize=65536,wsize=70000,\
              nconnect=4,timeo=25,retrans=5,soft,nordirplus,ro,vers=3,sec=sys",
         )
@@ -412,6 +426,13 @@ mod tests {
             port: Some(2050),
             mount_port: Some(2051),
             rpcrdma: Some(1),
+            features: Some(RoundTripFeatures {
+                ddp: Ways {
+                    send: true,
+                    receive: false,
+                },
+                cont: Ways::BOTH,
+            }),
             device: Some("iwarp".into()),
             registration: Some("windows".into()),
             client_address: Some([10, 8, 0, 1].into()),
@@ -480,6 +501,8 @@ mod tests {
             "sec=krb5",
             "rpcrdma=0",
             "rpcrdma=3",
+            "features=ddp:both",
+            "features=cont+",
             "retrans=-1",
             "clientaddr=here",
         ] {

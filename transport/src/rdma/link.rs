@@ -392,14 +392,17 @@ impl<T> Link<T> {
     /// Makes sure of so many receives beyond those that somebody needs already. False: there is no
     /// memory for them.
     pub(crate) fn reserve(&mut self, device: &mut dyn Device, count: u32) -> bool {
-        let before = self.receives;
         let there = self.surplus.min(count);
+        let wanted = (there..count).map(|_| self.structure.alloc(device.pool()));
+        // All or none: those of a call that goes another way must not keep memory from it.
+        let Ok(receives) = wanted.collect::<Result<Vec<_>, _>>() else {
+            return false;
+        };
         self.surplus -= there;
-        let done = self.post_receives(device, count - there).is_ok();
-        if !done {
-            self.release(there + self.receives.saturating_sub(before));
+        for receive in receives {
+            self.post_receive(device, receive, None);
         }
-        done
+        true
     }
 
     /// So many receives are needed no longer: as many are not replaced when they are used.

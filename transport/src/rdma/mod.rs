@@ -23,6 +23,7 @@ mod wire;
 pub use backward::CallbackOptions;
 pub use client::RdmaClient;
 pub use conversation::Considered;
+pub use conveyance::CostModel;
 pub use options::{MakeExtension, RdmaClientOptions, RdmaOptions, RdmaServerOptions};
 pub use receives::{BadStructure, ReceiveSegment, ReceiveStructure};
 pub use requester::{

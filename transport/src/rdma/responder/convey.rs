@@ -102,7 +102,7 @@ impl Responder {
     ) -> Result<(Shape, Option<ReplyPlan>), Unplaced> {
         let shape = Shape::of(message)?;
         let none = conveyance::Offers::default();
-        let plan = conveyance::plan_reply(&shape, &none, &self.config.limits).ok();
+        let plan = conveyance::plan_reply(&shape, &none, &self.limits()).ok();
         Ok((shape, plan))
     }
 
@@ -128,9 +128,15 @@ impl Responder {
         })
     }
 
-    /// The limits at present.
+    /// The limits for replies to such calls: as much as the requester has room for, as it may have
+    /// left no other way.
     pub(crate) fn limits(&self) -> Limits {
-        self.config.limits
+        let limits = self.config.limits;
+        let most = self.last_resort.unwrap_or(0);
+        Limits {
+            inline_send: limits.inline_send.max(most),
+            ..limits
+        }
     }
 
     /// How that reply is to go.
@@ -138,6 +144,14 @@ impl Responder {
         let Some((call, message)) = self.asked.pop_front() else {
             return;
         };
+        let nothing = base.is_none() && !matches!(laid_out, LaidOut::InOperations(..));
+        if nothing && self.last_resort.is_none() {
+            tracing::debug!(
+                xid = call.xid,
+                "reply waits until it is known what may be sent"
+            );
+            return self.held.push((call, message));
+        }
         let credits = self.credits.answered_group(call.transmissions());
         match (laid_out, base) {
             (LaidOut::InOperations(writes, transmissions), _) => {
