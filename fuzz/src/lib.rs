@@ -15,6 +15,7 @@ pub mod nfs;
 pub mod private_data;
 pub mod record;
 pub mod rpc;
+pub mod rtr;
 pub mod v1;
 pub mod v2;
 

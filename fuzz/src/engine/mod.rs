@@ -194,7 +194,7 @@ fn is_message(message: &Message, xid: u32, words: usize, items: &[Bytes]) -> boo
         && from.u32() == Ok(items.len() as u32)
         && items
             .iter()
-            .all(|item| from.bulk(u32::MAX).as_ref() == Ok(item))
+            .all(|item| from.bulk(u32::MAX) == Ok(item.clone().into()))
         && from.finish() == Ok(())
 }
 

@@ -1,0 +1,311 @@
+//! Placement and continuation (draft-dnoveck-nfsv4-rpcrdma-rtrext-00): every decoder, an end that is
+//! sent whatever operations, and layouts that a receiver must find again.
+
+use arbitrary::{Arbitrary, Unstructured};
+use bytes::{Bytes, BytesMut};
+use conveyance::{ChunkCounts, Limits, ReplyNeed, Shape};
+use onc_rpc::{Message, padded};
+use rpcrdma_ext_continuation::{
+    Config, Continuation, Features, Report, Request, RequestReceiveLimit, Response,
+    ResponseSendLimit, Transmit,
+};
+use rpcrdma_ext_send_ddp::{
+    BufferSegment, BufferStructure, Frame, Headers, Layout, ReceiveBufferStructure,
+    RoundTripSupport, SegmentFlags, SegmentGroup, lay_out, locate, twice,
+};
+use rpcrdma_ext_xchar::Characteristic;
+use rpcrdma_v2::extension::{
+    Action, CallToPlan, Conveyed, Extension, Extensions, Operation, Outbox, Property, Refusal,
+    Routed,
+};
+use rpcrdma_v2::{Chunks, Direction, Header, Malformed, Optional, Reader, Side, chunk_len};
+
+use crate::chunks::most;
+
+const MAX_MESSAGE: u64 = 1 << 20;
+const XID: u32 = 7;
+
+/// The first byte chooses what the rest is.
+pub fn check(data: &[u8]) {
+    let Some((&choice, bytes)) = data.split_first() else {
+        return;
+    };
+    let mut input = Unstructured::new(bytes);
+    match choice % 3 {
+        0 => decoders(bytes),
+        1 => drop(end(&mut input)),
+        _ => drop(layout(&mut input)),
+    }
+}
+
+/// What decodes is encoded as it came, and takes no more memory than there is input.
+fn decoders(bytes: &[u8]) {
+    fn one<T>(
+        bytes: &[u8],
+        decode: impl FnOnce(&[u8]) -> Result<T, Malformed>,
+        encode: impl FnOnce(&T) -> Bytes,
+    ) {
+        let decoded = crate::within(most(bytes.len()), || decode(bytes));
+        if let Ok(value) = decoded {
+            assert_eq!(encode(&value), bytes);
+        }
+    }
+    one(bytes, Request::decode, Request::encode);
+    one(bytes, Response::decode, Response::encode);
+    one(bytes, Continuation::decode, Continuation::encode);
+    one(bytes, Report::decode, Report::encode);
+    let structure = |bytes: &[u8]| Reader::whole(bytes, BufferStructure::decode);
+    one(bytes, structure, |structure| {
+        let frame = crate::within(1 << 13, || Frame::new(structure));
+        if let Ok(frame) = frame {
+            assert_eq!(frame.len(), structure.sum());
+        }
+        let mut out = BytesMut::new();
+        structure.encode_into(&mut out);
+        out.freeze()
+    });
+}
+
+/// Says what a peer with everything would say.
+#[derive(Debug)]
+struct Peer(Vec<Property>);
+
+impl Extension for Peer {
+    fn name(&self) -> &'static str {
+        "a peer with everything"
+    }
+
+    fn opttypes(&self) -> &[u32] {
+        &[99]
+    }
+
+    fn received(&mut self, _: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        self.0.drain(..).for_each(|property| out.learnt(property));
+        Ok(())
+    }
+}
+
+/// A message to an end.
+#[derive(Debug, Arbitrary)]
+struct Sent {
+    opttype: u8,
+    reply: bool,
+    xid: u8,
+    info: Vec<u8>,
+    /// The RPC message's first two words, well or not.
+    rpc: bool,
+    len: u16,
+}
+
+/// An end that a call of its own is outstanding at, and whatever comes.
+fn end(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
+    let structure = BufferStructure::with_placement(512, 2, 4096);
+    let config = Config {
+        features: Features::ALL,
+        structure: structure.clone(),
+        request_limit: 4,
+        response_limit: 4,
+        min_placed: 64,
+        max_message: MAX_MESSAGE,
+        max_send: 1 << 16,
+    };
+    let said = vec![
+        RoundTripSupport::property(&config.support()),
+        RequestReceiveLimit::property(&4),
+        ResponseSendLimit::property(&4),
+        ReceiveBufferStructure::property(&structure),
+    ];
+    let list: Vec<Box<dyn Extension>> = vec![Box::new(Peer(said)), Box::new(Transmit::new(config))];
+    let mut end = Extensions::new(Side::Client, 1000, list).expect("operations of their own");
+    receive(&mut end, XID, Direction::Call, 99, Bytes::new(), &[]);
+    outstanding(&mut end);
+    while let Ok(sent) = Sent::arbitrary(input) {
+        let direction = match sent.reply {
+            true => Direction::Reply,
+            false => Direction::Call,
+        };
+        let opttype = match sent.opttype % 16 {
+            0..4 => 5,
+            4..8 => 6,
+            8..13 => 7,
+            13 | 14 => 8,
+            _ => 99,
+        };
+        let xid = XID + u32::from(sent.xid % 8 == 0);
+        let mut rest = vec![0; usize::from(sent.len) % 8192];
+        if sent.rpc && rest.len() >= 8 {
+            rest[..4].copy_from_slice(&xid.to_be_bytes());
+            rest[4..8].copy_from_slice(&direction.number().to_be_bytes());
+        }
+        receive(&mut end, xid, direction, opttype, sent.info.into(), &rest);
+        if input.is_empty() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A call goes out, whose reply may be placed, or written.
+fn outstanding(end: &mut Extensions) {
+    let limits = Limits {
+        inline_send: 8704,
+        inline_receive: 8704,
+        max_segment: 1 << 20,
+        max_message: MAX_MESSAGE,
+        header_len: |_: &ChunkCounts| 32,
+    };
+    let message = Message::from_payload(Bytes::from_static(&[0; 64]));
+    let call = CallToPlan {
+        shape: &Shape::of(&message).expect("there are no items"),
+        need: &ReplyNeed::new(64, [8000]),
+        limits: &limits,
+        credits: 4,
+        reservable: 4,
+    };
+    let conveyor = end.conveyor(1).expect("it carries calls");
+    let candidates = conveyor.plan_call(&call);
+    let placed = candidates.into_iter().find(|c| c.write_chunks.is_empty());
+    let plan = placed.expect("the peer has everything").plan;
+    let sent = conveyor.send_call(XID, plan, &message, &Chunks::default());
+    assert_eq!(sent.map(|sent| sent.len()), Ok(1));
+}
+
+/// One message is answered with one error at most, or one for the group that it interrupts and one
+/// for itself; what is delivered was there.
+fn receive(
+    end: &mut Extensions,
+    xid: u32,
+    direction: Direction,
+    opttype: u32,
+    info: Bytes,
+    rest: &[u8],
+) {
+    let optional = Optional {
+        direction,
+        opttype,
+        info,
+    };
+    let header = Header {
+        xid,
+        credits: 1,
+        body: rpcrdma_v2::Body::Optional(optional),
+    };
+    let head = header.encode();
+    let at = head.len();
+    let bytes = Bytes::from([&head[..], rest].concat());
+    let routed = end.received(&header, std::slice::from_ref(&bytes), at);
+    let mut answers = u32::from(matches!(routed, Routed::Refused(_)));
+    while let Some(action) = end.next_action() {
+        match action {
+            Action::Send(operation) => {
+                answers += 1;
+                Report::decode(&operation.optional.info).expect("a report of ours");
+            }
+            Action::Conveyed { conveyed, .. } => delivered(*conveyed),
+            _ => {}
+        }
+    }
+    assert!(answers <= 1 + u32::from(opttype != 7), "{answers} answers");
+}
+
+fn delivered(conveyed: Conveyed) {
+    match conveyed {
+        Conveyed::Call(call) => {
+            assert!((1..=4).contains(&call.transmissions));
+            let mut len = call.message.stream_len();
+            for chunk in &call.chunks.items {
+                assert_eq!(chunk_len(&chunk.segments), u64::from(chunk.length));
+                assert!(chunk.position > 0);
+                len += padded(u64::from(chunk.length));
+            }
+            // Up to the round-up of an item.
+            assert!(len <= MAX_MESSAGE + 64);
+        }
+        Conveyed::Reply(reply) => {
+            assert!((1..=4).contains(&reply.transmissions));
+            assert!(reply.message.stream_len() <= MAX_MESSAGE);
+            assert!(reply.writes.is_empty());
+        }
+        Conveyed::Rejected { xid, .. } => assert_eq!(xid, XID),
+    }
+}
+
+#[derive(Debug, Arbitrary)]
+struct Problem {
+    segments: Vec<(u16, u8, bool)>,
+    first: u8,
+    next: u8,
+    payload: u16,
+    items: Vec<u16>,
+    max: u8,
+    within: u16,
+}
+
+/// Whatever is laid out fits, and its receiver finds every byte.
+fn layout(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
+    let problem = Problem::arbitrary(input)?;
+    let group = |&(length, align, target): &(u16, u8, bool)| SegmentGroup {
+        count: 1,
+        segment: BufferSegment {
+            length: u32::from(length),
+            align: u32::from(align) & !3,
+            flags: match target {
+                true => SegmentFlags::DDP,
+                false => SegmentFlags::empty(),
+            },
+        },
+    };
+    let segments = problem.segments.iter().take(16);
+    let structure = BufferStructure::new(segments.map(group));
+    let frame = Frame::new(&structure).expect("a small buffer");
+    let frame = frame.within(u64::from(problem.within));
+    let headers = Headers {
+        first: u64::from(problem.first),
+        next: u64::from(problem.next),
+    };
+    let items: Vec<u64> = problem
+        .items
+        .iter()
+        .take(16)
+        .copied()
+        .map(u64::from)
+        .collect();
+    let payload = u64::from(problem.payload) & !3;
+    let made = lay_out(&frame, &headers, payload, &items, u32::from(problem.max));
+    if let Ok(layout) = made {
+        fits(&layout, &frame, &headers, payload, &items, problem.max);
+    }
+    Ok(())
+}
+
+fn fits(layout: &Layout, frame: &Frame, headers: &Headers, payload: u64, items: &[u64], max: u8) {
+    let count = layout.parts.len();
+    assert!(count >= 1 && count <= usize::from(max));
+    let (mut sent, mut all) = (0, Vec::new());
+    for (number, part) in layout.parts.iter().enumerate() {
+        let header = match number {
+            0 => layout.first_header(headers),
+            _ => headers.next,
+        };
+        assert!(part.len(header) <= frame.len());
+        assert_eq!(part.payload.start, sent);
+        sent = part.payload.end;
+        let mut free = header + (part.payload.end - part.payload.start);
+        for run in &part.runs {
+            assert!(u64::from(run.at) >= free);
+            free = u64::from(run.at) + run.len;
+        }
+    }
+    assert_eq!(sent, payload);
+    for ((item, &len), spot) in items.iter().enumerate().zip(&layout.spots) {
+        let places = locate(frame, count as u32, spot, len as u32).expect("it was placed");
+        let runs = layout.parts.iter().enumerate().flat_map(|(number, part)| {
+            let runs = part.runs.iter().filter(|run| run.item == item);
+            runs.map(move |run| (number, u64::from(run.at), run.len))
+        });
+        let found = places.iter().map(|p| (p.transmission, p.at, p.len));
+        assert!(runs.eq(found));
+        all.extend(places);
+    }
+    assert_eq!(twice(&all), None);
+}
