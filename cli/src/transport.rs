@@ -160,6 +160,7 @@ impl Access {
     pub(crate) fn new(args: &MountArgs) -> Result<Self, Failure> {
         let mount = MountOptions::parse(&args.options.join(","))
             .map_err(|error| Failure::Usage(error.to_string()))?;
+        only_rdma(&mount)?;
         let version = match mount.rpcrdma {
             None => Choice::Auto,
             Some(number) => Version::from_number(number)
@@ -208,25 +209,29 @@ impl Access {
         let runtime = Runtime::new().context("cannot set up polling")?;
         runtime.set_busy_poll(self.link.busy_poll);
         let port = self.mount.nfs_port(port);
-        self.reach_from(&runtime, self.mount.proto, host, port)
+        self.reach_from(&runtime, (self.mount.proto, self.mount.ipv6), host, port)
     }
 
     fn reach_from(
         &self,
         runtime: &Runtime,
-        proto: Proto,
+        (proto, ipv6): (Proto, bool),
         host: &str,
         port: u16,
     ) -> Result<Reached, Failure> {
         let addresses: Vec<SocketAddr> = (host, port)
             .to_socket_addrs()
             .context(format_args!("cannot find server {host}"))?
+            .filter(|address| address.is_ipv6() || !ipv6)
             .collect();
-        let mut last = Failure::Work(format!("cannot find server {host}: it has no address"));
+        let kind = if ipv6 { " of IPv6" } else { "" };
+        let mut last = Failure::Work(format!(
+            "cannot find server {host}: it has no address{kind}"
+        ));
         for address in addresses {
             match self.connect(runtime, proto, address)? {
                 Ok(reached) => return Ok(reached),
-                Err(error) => last = explain(&error, proto),
+                Err(error) => last = explain(&error, proto, self.rdma.version),
             }
         }
         Err(last)
@@ -297,7 +302,11 @@ impl Access {
                 ..MountOptions::default()
             };
             let port = options.nfs_port(None);
-            let mountd = self.reach_from(&reached.runtime, proto, host, port)?;
+            let ipv6 = match self.mount.mount_proto {
+                Some(_) => self.mount.mount_ipv6,
+                None => self.mount.ipv6,
+            };
+            let mountd = self.reach_from(&reached.runtime, (proto, ipv6), host, port)?;
             reached.runtime.block_on(Mount::attach(
                 reached.client.clone(),
                 mountd.client.clone(),
@@ -313,7 +322,7 @@ impl Access {
             ))
         };
         let (mount, path) = attached.map_err(|error| {
-            let advice = advice(&error, self.mount.proto);
+            let advice = advice(&error, self.mount.proto, self.rdma.version);
             Failure::Work(format!("{url}: {error}{advice}"))
         })?;
         Ok(Mounted {
@@ -343,8 +352,50 @@ where
     parsed.map_err(|error| format!("{name}: {error}"))
 }
 
-/// Adds what to try when a server is not there.
-fn explain(error: &CallError, proto: Proto) -> Failure {
+/// What is said of RDMA where there is none would have no effect: whoever says it means something
+/// else.
+fn only_rdma(mount: &MountOptions) -> Result<(), Failure> {
+    let given = [
+        ("rpcrdma", mount.rpcrdma.is_some()),
+        ("device", mount.device.is_some()),
+        ("registration", mount.registration.is_some()),
+        ("clientaddr", mount.client_address.is_some()),
+    ];
+    let tcp = mount.proto == Proto::Tcp && mount.mount_proto.unwrap_or(Proto::Tcp) == Proto::Tcp;
+    match given.into_iter().find(|(_, given)| *given && tcp) {
+        Some((name, _)) => Err(Failure::Usage(format!(
+            "mount option {name}: only for NFS over RDMA, not with proto=tcp"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// How the transport begins what it says when client and server have no version of RPC-over-RDMA in
+/// common.
+const NO_VERSION: &str = "no version in common";
+
+/// What to try then: a server that speaks neither version is not known to exist.
+fn other_version(text: &str, version: Choice) -> Option<String> {
+    let Choice::Only(wanted) = version else {
+        return None;
+    };
+    let other = match wanted {
+        Version::One => 2,
+        Version::Two => 1,
+    };
+    text.contains(NO_VERSION)
+        .then(|| format!("leave out rpcrdma={wanted}, or use -o rpcrdma={other}"))
+}
+
+/// Adds what to try when a server is not there, or speaks something else.
+fn explain(error: &CallError, proto: Proto, version: Choice) -> Failure {
+    let text = error.to_string();
+    if text.contains(NO_VERSION) {
+        return match other_version(&text, version) {
+            Some(advice) => Failure::Work(format!("{text} ({advice})")),
+            None => Failure::Work(text),
+        };
+    }
     let other = match proto {
         Proto::Rdma => "is `rpcrdma serve` running there? For NFS over TCP use -o proto=tcp",
         Proto::Tcp => "is an NFS server running there? For NFS over RDMA leave out proto=tcp",
@@ -356,11 +407,14 @@ fn explain(error: &CallError, proto: Proto) -> Failure {
 }
 
 /// What to try when whoever listens there is no server of this transport.
-fn advice(error: &NfsError, proto: Proto) -> &'static str {
+fn advice(error: &NfsError, proto: Proto, version: Choice) -> String {
     let NfsError::Call { source, .. } = error else {
-        return "";
+        return String::new();
     };
-    match (source, proto) {
+    if let Some(advice) = other_version(&source.to_string(), version) {
+        return format!("; {advice}");
+    }
+    let advice = match (source, proto) {
         (CallError::Unanswered { .. }, Proto::Tcp) => {
             "; if this is the port for NFS over RDMA, use -o proto=rdma"
         }
@@ -368,7 +422,8 @@ fn advice(error: &NfsError, proto: Proto) -> &'static str {
             "; if this is the port for NFS over TCP, use -o proto=tcp"
         }
         _ => "",
-    }
+    };
+    advice.to_owned()
 }
 
 /// AUTH_SYS for the calling user.

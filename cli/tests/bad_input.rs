@@ -38,6 +38,14 @@ fn wrong_host() {
 }
 
 #[test]
+fn an_address_of_the_wrong_kind() {
+    for proto in ["rdma6", "tcp6"] {
+        let options = format!("proto={proto}");
+        run(["ping", "-o", &options, "127.0.0.1"]).fails_with(&["127.0.0.1", "IPv6"]);
+    }
+}
+
+#[test]
 fn refused_port() {
     let port = free_port();
     for proto in BOTH {
@@ -197,6 +205,24 @@ fn usage_errors_have_exit_status_2() {
         &["serve", "--memory", "lots"],
         &["ping", "-s", "4k", "localhost"],
         &["compare", "--ops", "sing"],
+        &["compare", "--via", "v9"],
+        &[
+            "compare",
+            "--reference",
+            "/dev/null",
+            "--device",
+            "sim",
+            "--busy-poll",
+        ],
+        &["ping", "-o", "proto=tcp,rpcrdma=2", "localhost"],
+        &["ls", "-o", "tcp,device=iwarp", "nfs://server/export"],
+        &[
+            "ls",
+            "-o",
+            "registration=windows,proto=tcp6",
+            "nfs://server/export",
+        ],
+        &["ls", "-o", "clientaddr=10.0.0.1,tcp", "nfs://server/export"],
         &["frobnicate"],
     ] {
         let finished = run(args);

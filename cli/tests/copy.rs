@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{BOTH, Proto, Running, Server, options, rpcrdma, run, tree};
+use common::{BOTH, Proto, Running, Server, address, options, rpcrdma, run, tree};
 
 /// Puts the tree `source` to `name` and gets it back as `back`.
 #[track_caller]
@@ -176,5 +176,49 @@ fn a_server_without_the_version_that_is_wanted_is_told_of() {
     let url = server.url(Proto::Rdma, "/memory");
     let ls = ["ls".to_owned(), url];
     let refused = run([&ls[..], &options(Proto::Rdma, "rpcrdma=2")].concat());
-    refused.fails_with(&["no version in common", "refused version 2 and speaks 1"]);
+    let refused = refused.fails_with(&[
+        "no version in common",
+        "refused version 2 and speaks 1",
+        "-o rpcrdma=1",
+    ]);
+    assert!(
+        !refused.stderr.contains("is `rpcrdma serve` running"),
+        "{refused:#?}"
+    );
+
+    let server = Server::start(["--memory", "--rpcrdma", "2"]);
+    let ls = ["ls".to_owned(), server.url(Proto::Rdma, "/memory")];
+    let refused = run([&ls[..], &options(Proto::Rdma, "rpcrdma=1")].concat());
+    refused.fails_with(&["no version in common", "version 2 only", "-o rpcrdma=2"]);
+}
+
+/// That a client asks for version 2 first is how versions are found, and nothing to warn of.
+#[test]
+fn clients_that_negotiate_are_no_reason_for_a_warning() {
+    let free = || {
+        let listener = std::net::TcpListener::bind((address(), 0)).unwrap();
+        listener.local_addr().unwrap().port().to_string()
+    };
+    let (port, tcp_port, listen) = (free(), free(), address().to_string());
+    let mut serve = rpcrdma();
+    serve.args(["serve", "--memory", "--rpcrdma", "1", "--listen", &listen]);
+    serve.args(["--port", &port, "--tcp-port", &tcp_port]);
+    let server = Running::start(&mut serve);
+    let ping = ["ping", "-v", "-c", "3", &format!("{listen}:{port}")].map(str::to_owned);
+    let start = std::time::Instant::now();
+    loop {
+        let said = run([&ping[..], &options(Proto::Rdma, "")].concat());
+        if said.status.success() {
+            assert!(
+                said.stdout
+                    .contains("version 1: the server refused version 2"),
+                "{said:#?}"
+            );
+            break;
+        }
+        assert!(start.elapsed() < common::patience(), "{said:#?}");
+    }
+    server.interrupt();
+    let log = server.finish().stderr;
+    assert!(!log.contains("WARN"), "{log}");
 }

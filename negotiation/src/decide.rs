@@ -156,6 +156,15 @@ impl Lesson {
     }
 }
 
+/// A range of versions in words.
+#[must_use]
+pub fn show_versions(low: u32, high: u32) -> String {
+    match low == high {
+        true => format!("version {low} only"),
+        false => format!("versions {low} to {high}"),
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -169,7 +178,8 @@ impl fmt::Display for Reason {
             }
             Self::ClientBegan => f.write_str("the client began with it"),
             Self::NoneInCommon { low, high } => {
-                write!(f, "the server refused version 2 and speaks {low} to {high}")
+                let versions = show_versions(*low, *high);
+                write!(f, "the server refused version 2 and speaks {versions}")
             }
         }
     }

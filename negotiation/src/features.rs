@@ -5,7 +5,7 @@ use std::fmt;
 use rpcrdma_ext_xchar::{
     BackwardRequestSupport, Peer, ReceiveBufferSize, RequesterRemoteInvalidation,
 };
-use rpcrdma_v1::{Agreed, PrivateData};
+use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::Backward;
 use rpcrdma_v2::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX};
@@ -127,24 +127,11 @@ fn both(here: bool, peer: bool, peer_why: Why) -> Decided<bool> {
 
 /// RFC 8797, sections 4.1 and 4.2.
 fn version_1(have: &Have, said: Option<PrivateData>) -> Features {
-    let (client, server) = match have.side {
-        Side::Client => (have.private_data, said),
-        Side::Server => (said, have.private_data),
-    };
-    let agreed = Agreed::new(client, server);
-    let (send, receive) = match have.side {
-        Side::Client => (agreed.call_inline, agreed.reply_inline),
-        Side::Server => (agreed.reply_inline, agreed.call_inline),
-    };
     let why = match said {
         Some(_) => Why::Peer,
         None => Why::NotSaid,
     };
     let here = have.private_data.unwrap_or_default();
-    let limit = |value: u32, here: u32| match value == here {
-        true => decided(value, Why::Here),
-        false => decided(value, why),
-    };
     let peer = said.unwrap_or_default();
     let invalidation = both(here.remote_invalidation(), peer.remote_invalidation(), why);
     // Calls, and so registered memory, are the client's.
@@ -155,8 +142,8 @@ fn version_1(have: &Have, said: Option<PrivateData>) -> Features {
     Features {
         version: Version::One,
         characteristics: decided(false, Why::CannotSay),
-        inline_send: limit(send, here.send_size()),
-        inline_receive: limit(receive, here.receive_size()),
+        inline_send: smaller(here.send_size(), peer.receive_size(), why),
+        inline_receive: smaller(here.receive_size(), peer.send_size(), why),
         invalidated_here,
         invalidated_there,
         backward: match have.side {

@@ -29,7 +29,7 @@ mod server;
 mod version;
 
 pub use client::{Asked, ClientNegotiation, Heard};
-pub use decide::{Decision, Lesson, PeerDid, Reason, Verdict, decide_version};
+pub use decide::{Decision, Lesson, PeerDid, Reason, Verdict, decide_version, show_versions};
 pub use features::{Decided, Features, Have, PeerHas, Why, decide_features};
 pub use memory::Memory;
 pub use server::{FirstHeard, ServerNegotiation};

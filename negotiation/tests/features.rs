@@ -4,7 +4,7 @@ use bytes::Bytes;
 use quickcheck::{Arbitrary, Gen, quickcheck};
 use rpcrdma_ext_xchar::{BackwardSupport, Config, Exchange, INITXCH, Init, Registry, Subset};
 use rpcrdma_negotiation::{Decided, Have, PeerHas, Version, Why, decide_features};
-use rpcrdma_v1::PrivateData;
+use rpcrdma_v1::{Agreed, PrivateData};
 use rpcrdma_v2::extension::{Backward, Extensions, Property, Routed};
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header, Optional, Side};
 
@@ -157,6 +157,18 @@ fn rfc8797_private_data_decides_for_version_1() {
     let server = decide_features(&have(Side::Server), PeerHas::PrivateData(peers));
     assert!(server.invalidated_there.value && !server.invalidated_here.value);
     assert_eq!(server.backward.value, Backward::Inline);
+    // What both ends allow is as much the peer's choice.
+    let same = Have {
+        private_data: Some(PrivateData::new(8192, 16384, true)),
+        ..have(Side::Client)
+    };
+    let same = decide_features(&same, PeerHas::PrivateData(peers));
+    assert_eq!(same.inline_send, limit(8192, Why::Peer));
+    assert_eq!(same.inline_receive, limit(16384, Why::Peer));
+    // What is used is what RFC 8797 has both ends compute.
+    let agreed = Agreed::new(have(Side::Client).private_data, peers);
+    assert_eq!(agreed.call_inline, client.inline_send.value);
+    assert_eq!(agreed.reply_inline, client.inline_receive.value);
     let silent = decide_features(&have(Side::Client), PeerHas::PrivateData(None));
     assert_eq!(silent.inline_send, limit(1024, Why::NotSaid));
     let no = Decided {

@@ -355,8 +355,14 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "seed {}: {} clients, {} workers each, {} calls each, writes of {} bytes, nconnect {}",
-            self.seed, self.clients, self.workers, self.calls, self.slot, self.nconnect
+            "seed {}: {} client{}, workers each: {}, calls each: {}, writes of {} bytes, nconnect {}",
+            self.seed,
+            self.clients,
+            if self.clients == 1 { "" } else { "s" },
+            self.workers,
+            self.calls,
+            self.slot,
+            self.nconnect
         )?;
         writeln!(
             f,

@@ -156,7 +156,7 @@ fn version_2_alone_is_spoken_and_refuses_who_does_not() {
     let (_, mut pair) = Pair::fake_with(client, server, attributes());
     let conn = pair.connect();
     let error = pair.call(conn, message(1, 0, &[]), &room(0, &[])).error();
-    assert!(error.to_string().contains("versions 2 to 2"), "{error}");
+    assert!(error.to_string().contains("version 2 only"), "{error}");
 }
 
 /// What is sent in version 1 by a client that speaks both is what one sends that speaks only it.

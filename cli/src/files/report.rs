@@ -49,7 +49,7 @@ impl Watch {
         }
     }
 
-    /// Shows how far it is, on a terminal.
+    /// Shows how far it is.
     pub(super) fn show(&mut self, totals: &Totals) {
         if self.shown.elapsed() >= EVERY {
             self.shown = Instant::now();

@@ -37,6 +37,10 @@ pub struct MountOptions {
     pub port: Option<u16>,
     /// `mountport=`: where MOUNT answers; not said: where NFS does.
     pub mount_port: Option<u16>,
+    /// `proto=rdma6`, `proto=tcp6`: only IPv6 addresses of the server are of use (nfs(5)).
+    pub ipv6: bool,
+    /// The same of `mountproto=`.
+    pub mount_ipv6: bool,
     /// `mountproto=`: transport of MOUNT; not said: the same as NFS's.
     pub mount_proto: Option<Proto>,
     /// `mounthost=`: the host where MOUNT answers, if it is another.
@@ -76,6 +80,8 @@ impl Default for MountOptions {
             proto: Proto::default(),
             port: None,
             mount_port: None,
+            ipv6: false,
+            mount_ipv6: false,
             mount_proto: None,
             mount_host: None,
             rpcrdma: None,
@@ -187,7 +193,7 @@ const WITHOUT_EFFECT: &[&str] = &[
 
 /// Options that have an effect, for messages.
 const WITH_EFFECT: &[&str] = &[
-    "proto=rdma|tcp",
+    "proto=rdma|tcp|rdma6|tcp6",
     "rdma",
     "tcp",
     "port=",
@@ -238,12 +244,18 @@ impl MountOptions {
         };
         let given = Given { name, value };
         match name {
-            "proto" => self.proto = given.proto()?,
+            "proto" => {
+                self.proto = given.proto()?;
+                self.ipv6 = given.is_ipv6();
+            }
             "rdma" => self.proto = given.flag(Proto::Rdma)?,
             "tcp" => self.proto = given.flag(Proto::Tcp)?,
             "port" => self.port = given.port()?,
             "mountport" => self.mount_port = given.port()?,
-            "mountproto" => self.mount_proto = Some(given.proto()?),
+            "mountproto" => {
+                self.mount_proto = Some(given.proto()?);
+                self.mount_ipv6 = given.is_ipv6();
+            }
             "mounthost" | "mountaddr" => self.mount_host = Some(given.text()?.to_owned()),
             "vers" | "nfsvers" | "mountvers" => {
                 if given.text()? != "3" {
@@ -382,11 +394,16 @@ impl<'a> Given<'a> {
         Ok((size - size % MIN_IO).min(MAX_DATA))
     }
 
+    /// Whether a transport is the one over IPv6.
+    fn is_ipv6(&self) -> bool {
+        self.value.is_some_and(|value| value.ends_with('6'))
+    }
+
     fn proto(&self) -> Result<Proto, OptionError> {
         match self.text()? {
             "rdma" | "rdma6" => Ok(Proto::Rdma),
             "tcp" | "tcp6" => Ok(Proto::Tcp),
-            _ => Err(self.wrong("rdma or tcp")),
+            _ => Err(self.wrong("rdma, tcp, rdma6 or tcp6")),
         }
     }
 
@@ -472,7 +489,7 @@ mod tests {
         for (slip, meant) in [
             ("rzise=1", Some("rsize=")),
             ("nconect=4", Some("nconnect=")),
-            ("prot=tcp", Some("proto=rdma|tcp")),
+            ("prot=tcp", Some("proto=rdma|tcp|rdma6|tcp6")),
             ("nolokc", Some("nolock")),
             ("frobnicate=1", None),
             ("x", None),

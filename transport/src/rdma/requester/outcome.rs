@@ -179,8 +179,8 @@ fn ended(version: Version, returned: Returned, message: Message) -> Ended {
                 .to_owned(),
         ),
         PeerError::Version { low, high } => CallError::Protocol(format!(
-            "the server speaks RPC-over-RDMA versions {low} to {high}, \
-             this call was version {version}"
+            "no version in common: the server speaks RPC-over-RDMA {}, this call was version {version}",
+            rpcrdma_negotiation::show_versions(low, high)
         )),
         PeerError::Option => {
             CallError::Protocol("the server took a call for an unknown operation".to_owned())

@@ -276,7 +276,12 @@ impl Responder {
 
     /// A message that cannot be executed.
     pub(crate) fn refuse(&mut self, bad: &BadCall) {
-        tracing::warn!(reason = %bad.reason, "bad message from the requester");
+        match bad.answer.as_ref().is_some_and(Answer::is_version) {
+            true => {
+                tracing::info!(reason = %bad.reason, "the requester is told which versions there are")
+            }
+            false => tracing::warn!(reason = %bad.reason, "bad message from the requester"),
+        }
         let Some(answer) = bad.answer else {
             self.counters.discarded += 1;
             return;

@@ -81,6 +81,18 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
+    /// Whether it says which versions are spoken: so negotiation goes, and nothing is wrong with that.
+    pub(crate) fn is_version(&self) -> bool {
+        match self {
+            Self::V1(answer) => {
+                matches!(answer.error, rpcrdma_v1::ErrorBody::Version { .. })
+            }
+            Self::V2(answer) => {
+                matches!(answer.error, rpcrdma_v2::ErrorBody::Version { .. })
+            }
+        }
+    }
+
     /// ERR_CHUNK, or RDMA2_ERR_BAD_HEADER, for a call that was understood (RFC 8166, section 4.5.3).
     pub(crate) fn chunk(version: Version, xid: u32) -> Self {
         match version {
