@@ -1,0 +1,200 @@
+//! An example extension of RPC-over-RDMA version 2, built step by step in docs/tutorial.md: several small
+//! RPC messages in one transmission (rtissues-02, section 4), so that one Send serves all of them.
+//!
+//! They go back to back behind one header: an optional operation that says how long each is. The
+//! receiver said, by a characteristic, how many it takes. Each takes the credit that it would alone.
+
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::iter;
+
+use bytes::{Bytes, BytesMut};
+use onc_rpc::Message;
+use rpcrdma_v2::extension::{
+    Conveyed, Extension, IncomingCall, IncomingReply, Operation, Outbox, OutgoingOperation,
+    Property, Refusal,
+};
+use rpcrdma_v2::{Body, CallChunks, Direction, Header, Malformed, Optional, Reader};
+
+/// The operation: from the range of experimental characteristics, as the base has none for operations.
+pub const ROPT_BATCH: u32 = 0xffff_ff00;
+/// The characteristic: the most messages that its sender takes in one transmission.
+pub const XCHAR_BATCHMAX: u32 = 0xffff_ff00;
+/// What a peer takes that says nothing.
+const DEFAULT_MAX: u32 = 1;
+/// Most messages in one transmission, whatever the peer takes.
+const MOST: u32 = 256;
+/// Least bytes of an RPC message: its XID, and whether it is a call (RFC 5531, section 9).
+const SHORTEST: usize = 8;
+
+/// The fields of the operation as XDR: bytes of each message, in order (drafts/xdr/batch.x).
+#[must_use]
+pub fn encode(lengths: &[u32]) -> Bytes {
+    let words = iter::once(lengths.len() as u32).chain(lengths.iter().copied());
+    words.flat_map(u32::to_be_bytes).collect()
+}
+
+/// The lengths from XDR, at most `most` of them.
+///
+/// # Errors
+/// It is something else.
+pub fn decode(info: &Bytes, most: u32) -> Result<Vec<u32>, Malformed> {
+    let mut info = Reader::new(info);
+    let count = info.u32()?;
+    // Before room is made for them.
+    if count > most {
+        return Err(Malformed::TooMany("messages in a batch"));
+    }
+    let lengths = (0..count).map(|_| info.u32()).collect::<Result<_, _>>()?;
+    info.end()?;
+    Ok(lengths)
+}
+
+/// One end's state on one connection.
+#[derive(Debug)]
+pub struct Batch {
+    takes: u32,
+    peer_takes: u32,
+}
+
+impl Batch {
+    /// An end that takes up to so many messages in one transmission.
+    #[must_use]
+    pub fn new(takes: u32) -> Self {
+        Self {
+            takes: takes.clamp(DEFAULT_MAX, MOST),
+            peer_takes: DEFAULT_MAX,
+        }
+    }
+
+    /// Takes messages from the front of `waiting`, all of them calls or all replies: as many as the
+    /// peer takes and as fit `room` bytes with their header. They go behind that of the operation.
+    /// Nothing if that is not more than one: a single message needs no batch.
+    pub fn gather(
+        &self,
+        direction: Direction,
+        waiting: &mut VecDeque<Bytes>,
+        room: usize,
+    ) -> Option<(OutgoingOperation, Bytes)> {
+        let (mut lengths, mut bytes) = (Vec::new(), 0);
+        for message in waiting.iter().take(self.peer_takes as usize) {
+            lengths.push(u32::try_from(message.len()).ok()?);
+            bytes += message.len();
+            if header_len(direction, &lengths) + bytes > room {
+                lengths.pop();
+                break;
+            }
+        }
+        if lengths.len() < 2 {
+            return None;
+        }
+        // Short as they are, one piece of memory costs less than a gather list.
+        let payload: Bytes = waiting.drain(..lengths.len()).flatten().collect();
+        let xid = word(&payload, 0)?;
+        let optional = optional(direction, &lengths);
+        Some((OutgoingOperation { xid, optional }, payload))
+    }
+
+    /// The messages that arrived, each with its XID.
+    fn parts(&self, op: &Operation<'_>) -> Result<Vec<(u32, Bytes)>, Malformed> {
+        let mut payload = rest(op);
+        let mut parts = Vec::new();
+        for length in decode(op.info, self.takes)? {
+            let length = length as usize;
+            if length < SHORTEST || length % 4 != 0 || length > payload.len() {
+                return Err(Malformed::Rule("a message of a batch has a wrong length"));
+            }
+            let message = payload.split_to(length);
+            if word(&message, 1) != Some(op.direction.number()) {
+                return Err(Malformed::Rule("a batch has calls and replies"));
+            }
+            parts.extend(word(&message, 0).map(|xid| (xid, message)));
+        }
+        if !payload.is_empty() || parts.first().map(|(xid, _)| *xid) != Some(op.xid) {
+            return Err(Malformed::Rule("a batch is not what follows it"));
+        }
+        Ok(parts)
+    }
+}
+
+fn optional(direction: Direction, lengths: &[u32]) -> Optional {
+    let (opttype, info) = (ROPT_BATCH, encode(lengths));
+    Optional {
+        direction,
+        opttype,
+        info,
+    }
+}
+
+fn header_len(direction: Direction, lengths: &[u32]) -> usize {
+    let body = Body::Optional(optional(direction, lengths));
+    Header {
+        xid: 0,
+        credits: 0,
+        body,
+    }
+    .encoded_len()
+}
+
+fn word(message: &Bytes, index: usize) -> Option<u32> {
+    let bytes = message.get(4 * index..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*bytes))
+}
+
+/// What follows the header: in one piece, unless this end built its receives otherwise.
+fn rest(op: &Operation<'_>) -> Bytes {
+    if let [message] = op.message {
+        return message.slice(op.payload_at.min(message.len())..);
+    }
+    let mut joined: BytesMut = op.message.iter().flatten().copied().collect();
+    joined.split_off(op.payload_at.min(joined.len())).freeze()
+}
+
+impl Extension for Batch {
+    fn name(&self) -> &'static str {
+        "batch"
+    }
+
+    fn opttypes(&self) -> &[u32] {
+        &[ROPT_BATCH]
+    }
+
+    fn properties(&self) -> Vec<Property> {
+        let (id, value) = (
+            XCHAR_BATCHMAX,
+            Bytes::copy_from_slice(&self.takes.to_be_bytes()),
+        );
+        vec![Property { id, value }]
+    }
+
+    fn learnt(&mut self, property: &Property, _: &mut Outbox<'_>) {
+        if let (XCHAR_BATCHMAX, Some(takes)) = (property.id, word(&property.value, 0)) {
+            self.peer_takes = takes.clamp(DEFAULT_MAX, MOST);
+        }
+    }
+
+    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        for (xid, message) in self.parts(op)? {
+            let (credits, message) = (op.credits, Message::from_payload(message));
+            out.conveyed(match op.direction {
+                Direction::Call => Conveyed::Call(IncomingCall {
+                    xid,
+                    requested: credits,
+                    transmissions: 1,
+                    message,
+                    chunks: CallChunks::default(),
+                    context: Box::new(()),
+                }),
+                Direction::Reply => Conveyed::Reply(IncomingReply {
+                    xid,
+                    granted: credits,
+                    transmissions: 1,
+                    message,
+                    writes: Default::default(),
+                }),
+            });
+        }
+        Ok(())
+    }
+}

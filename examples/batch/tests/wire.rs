@@ -1,0 +1,207 @@
+//! What is on the wire, and what must not be.
+
+use std::collections::VecDeque;
+
+use batch::{Batch, ROPT_BATCH, XCHAR_BATCHMAX, decode, encode};
+use bytes::Bytes;
+use quickcheck::quickcheck;
+use rpcrdma_v2::extension::{
+    Action, Conveyed, Extension, Extensions, Operation, Outbox, Property, Refusal, Routed, Start,
+};
+use rpcrdma_v2::{Body, Direction, ErrorBody, Header, Optional, Side};
+
+/// An RPC message of so many words after its XID: a call or a reply.
+fn message(xid: u32, kind: u32, words: usize) -> Bytes {
+    let words = [xid, kind]
+        .into_iter()
+        .chain((0..words as u32).map(|n| n ^ 7));
+    words.flat_map(u32::to_be_bytes).collect()
+}
+
+/// An end that takes 4, whose peer takes `peer`.
+fn end(peer: u32) -> Extensions {
+    let told = Property {
+        id: XCHAR_BATCHMAX,
+        value: Bytes::copy_from_slice(&peer.to_be_bytes()),
+    };
+    let list: Vec<Box<dyn Extension>> = vec![Box::new(Teller(Some(told))), Box::new(Batch::new(4))];
+    let mut set = Extensions::new(Side::Server, 9, list).expect("one owner each");
+    set.connected(None);
+    set
+}
+
+/// Learns a property of the peer at the start, as the exchange of characteristics does.
+#[derive(Debug)]
+struct Teller(Option<Property>);
+
+impl Extension for Teller {
+    fn name(&self) -> &'static str {
+        "teller"
+    }
+
+    fn opttypes(&self) -> &[u32] {
+        &[]
+    }
+
+    fn connected(&mut self, _: &Start<'_>, out: &mut Outbox<'_>) {
+        self.0
+            .take()
+            .into_iter()
+            .for_each(|property| out.learnt(property));
+    }
+
+    fn received(&mut self, _: &Operation<'_>, _: &mut Outbox<'_>) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+/// Has an operation with this payload arrive, in pieces of `piece` bytes.
+fn arrive(
+    set: &mut Extensions,
+    xid: u32,
+    direction: Direction,
+    info: Bytes,
+    payload: &[Bytes],
+    piece: usize,
+) -> (Routed, Vec<(u32, Bytes)>) {
+    let optional = Optional {
+        direction,
+        opttype: ROPT_BATCH,
+        info,
+    };
+    let header = Header {
+        xid,
+        credits: 5,
+        body: Body::Optional(optional),
+    };
+    let mut whole = header.encode().to_vec();
+    let at = whole.len();
+    payload
+        .iter()
+        .for_each(|message| whole.extend_from_slice(message));
+    let pieces: Vec<Bytes> = whole.chunks(piece).map(Bytes::copy_from_slice).collect();
+    let routed = set.received(&header, &pieces, at);
+    let mut got = Vec::new();
+    while let Some(action) = set.next_action() {
+        let Action::Conveyed { conveyed, .. } = action else {
+            panic!("{action:?}");
+        };
+        match *conveyed {
+            Conveyed::Call(call) => {
+                assert_eq!((call.requested, call.transmissions), (5, 1));
+                got.push((call.xid, call.message.gather(|_| true).concat().into()));
+            }
+            Conveyed::Reply(reply) => {
+                got.push((reply.xid, reply.message.gather(|_| true).concat().into()));
+            }
+            Conveyed::Rejected { .. } => panic!("{conveyed:?}"),
+        }
+    }
+    (routed, got)
+}
+
+#[test]
+fn messages_come_out_as_they_went_in() {
+    for (direction, kind) in [(Direction::Call, 0), (Direction::Reply, 1)] {
+        for piece in [1 << 20, 52] {
+            let mut set = end(3);
+            let messages: Vec<Bytes> = (0..5).map(|n| message(70 + n, kind, n as usize)).collect();
+            let mut waiting: VecDeque<Bytes> = messages.iter().cloned().collect();
+            let gathered =
+                set.with(|batch: &mut Batch, _| batch.gather(direction, &mut waiting, 4096));
+            let (operation, payload) = gathered.flatten().expect("a batch");
+            assert_eq!(waiting.len(), 2, "as many are gone as the peer takes");
+            assert_eq!(operation.xid, 70);
+            let info = operation.optional.info;
+            let (routed, got) = arrive(&mut set, 70, direction, info, &[payload], piece);
+            assert_eq!(routed, Routed::Taken);
+            let expected: Vec<(u32, Bytes)> = (70..73).zip(messages).collect();
+            assert_eq!(got, expected);
+        }
+    }
+}
+
+#[test]
+fn a_batch_has_two_messages_at_least_and_fits_its_receive() {
+    let gather = |peer, room| {
+        let mut waiting: VecDeque<Bytes> = (0..3).map(|n| message(n, 0, 8)).collect();
+        let mut set = end(peer);
+        let gathered =
+            set.with(|batch: &mut Batch, _| batch.gather(Direction::Call, &mut waiting, room));
+        let gathered = gathered.flatten();
+        gathered.map(|(operation, payload)| {
+            let header = operation.header(1).encode().len();
+            // Of 40 bytes each.
+            (payload.len() / 40, header + payload.len())
+        })
+    };
+    let (three, all) = gather(4, 4096).expect("a batch");
+    assert_eq!(three, 3);
+    assert_eq!(gather(4, all), Some((3, all)));
+    assert_eq!(gather(4, all - 1), Some((2, all - 44)));
+    assert_eq!(gather(4, 100), None);
+    // A peer that says nothing, or nonsense, takes one.
+    assert_eq!(gather(1, 4096), None);
+    assert_eq!(gather(0, 4096), None);
+}
+
+#[test]
+fn a_wrong_batch_is_answered_with_bad_header_and_nothing_of_it_is_delivered() {
+    let two = [message(1, 0, 2), message(2, 0, 3)];
+    let right = encode(&[16, 20]);
+    let words =
+        |words: &[u32]| -> Bytes { words.iter().flat_map(|word| word.to_be_bytes()).collect() };
+    let call = Direction::Call;
+    for (what, xid, direction, info) in [
+        ("another XID", 9, call, right.clone()),
+        ("replies that are calls", 1, Direction::Reply, right.clone()),
+        ("a length too long", 1, call, encode(&[16, 24])),
+        ("bytes left over", 1, call, encode(&[16])),
+        (
+            "a length that is no multiple of four",
+            1,
+            call,
+            encode(&[18, 18]),
+        ),
+        (
+            "a length too short for a message",
+            1,
+            call,
+            encode(&[4, 32]),
+        ),
+        ("none", 1, call, encode(&[])),
+        ("more than are taken", 1, call, encode(&[8; 5])),
+        ("a count without lengths", 1, call, words(&[2, 16])),
+        ("a count of billions", 1, call, words(&[u32::MAX, 16, 20])),
+        ("bytes behind the lengths", 1, call, words(&[2, 16, 20, 0])),
+        ("a sum over 32 bits", 1, call, encode(&[16, u32::MAX - 3])),
+    ] {
+        let (routed, got) = arrive(&mut end(4), xid, direction, info, &two, 1 << 20);
+        assert!(got.is_empty(), "{what}: {got:?}");
+        match direction {
+            Direction::Call => assert!(
+                matches!(&routed, Routed::Refused(answer) if answer.error == ErrorBody::BadHeader),
+                "{what}: {routed:?}"
+            ),
+            // What is wrong with a reply is not answered.
+            Direction::Reply => assert!(!matches!(routed, Routed::Base), "{what}: {routed:?}"),
+        }
+    }
+}
+
+quickcheck! {
+    fn lengths_come_out_as_they_went_in(lengths: Vec<u32>) -> bool {
+        decode(&encode(&lengths), u32::MAX) == Ok(lengths)
+    }
+
+    fn any_bytes_are_decoded_or_refused(info: Vec<u8>) -> bool {
+        let info = Bytes::from(info);
+        decode(&info, 8).is_ok_and(|lengths| encode(&lengths) == info) || decode(&info, 8).is_err()
+    }
+
+    fn no_bytes_make_it_panic(info: Vec<u32>, payload: Vec<u8>) -> bool {
+        let info = encode(&info);
+        arrive(&mut end(4), 1, Direction::Call, info, &[payload.into()], 7);
+        true
+    }
+}
