@@ -64,10 +64,11 @@ floor and the transports take turns, so that other work on the machine hits all 
 client has one processor and the servers another, as on two machines.
 
   p50, p99     latency, one call at a time
+  x v1         p50 over that of v1, which has no remote invalidation, like x p50
   floor        a raw TCP ping-pong of as many bytes each way, without the added delay or
                rate: with --delay or --rate there is nothing to hold against it
-  x p50        p50 over the floor's, taken in each round by itself: the median of the
-               rounds' ratios, so it need not be p50 divided by floor
+  x p50        p50 over the floor's, taken in turns of a few milliseconds: the median of the
+               turns' ratios, so it need not be p50 divided by floor
   ops/s MiB/s  with several calls in flight
   raw MiB/s    a raw TCP stream, one way and in messages of the same size, likewise without
                delay or rate. No bound: what keeps both processors busy at once can beat it
@@ -174,6 +175,14 @@ pub(crate) struct CompareArgs {
     /// Also print how each operation's bytes are conveyed: the plan
     #[arg(long)]
     pub(crate) explain: bool,
+
+    /// Write a report to FILE: a page with tables and figures that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
+    /// Say what changed against an earlier report, which --json wrote
+    #[arg(long, value_name = "REPORT.json")]
+    pub(crate) reference: Option<PathBuf>,
 
     /// Write the rows as JSON to FILE; `-` is standard output, and then no tables are printed. The
     /// keys are explained in docs/compare.md

@@ -1,19 +1,27 @@
 //! Measuring one operation over every conveyance, in rounds in which floor and conveyances take
-//! turns: other work on the machine then hits all of them, and ratios are taken within a round.
+//! turns, for latency in slices of a few milliseconds each: other work on the machine then hits all of
+//! them, and ratios are taken within such a turn.
 
 use std::time::Duration;
 
+use crate::args::Conveyance;
 use crate::compare::floor::{Floor, Kind};
 use crate::compare::latency::{Latency, median, spread, weighted_median};
 use crate::compare::op::Op;
 use crate::compare::rig::{Budget, Rig, WARM_UP};
-use crate::compare::rows::{Mode, Row};
+use crate::compare::rows::{Mode, Row, Split};
 use crate::compare::usage::Both;
 use crate::failure::{Context, Failure};
 
 /// Rounds per operation: many short ones, so that a disturbance hits floor and conveyances alike.
 /// An odd number: the median round is one that was.
 const ROUNDS: u32 = 9;
+/// Turns that floor and conveyances take for latency in each round, if the time allows. The shorter a
+/// turn, the more alike is the machine to all that take one: ratios of long turns move with whatever
+/// else runs.
+const SLICES: u32 = 6;
+/// What a turn lasts at least: it begins with calls that are not timed.
+const SLICE: Duration = Duration::from_millis(3);
 /// Fewest and most repetitions of the floor in a round.
 const FLOOR_COUNT: (u32, u32) = (4, 100_000);
 /// Bytes of a raw stream that find out how fast it is.
@@ -37,8 +45,10 @@ pub(crate) struct Cell {
 /// What one conveyance did so far.
 struct Tally {
     latency: Latency,
-    /// Each round's median over the floor's, and its calls.
+    /// Each turn's median over the floor's, and its calls.
     ratios: Vec<(f64, u64)>,
+    /// Each turn's median over version 1's, likewise.
+    v1_ratios: Vec<(f64, u64)>,
     did: Both,
     calls: u64,
     streamed: u64,
@@ -51,6 +61,7 @@ impl Tally {
         Self {
             latency: Latency::new(),
             ratios: Vec::new(),
+            v1_ratios: Vec::new(),
             did: Both::default(),
             calls: 0,
             streamed: 0,
@@ -68,13 +79,26 @@ impl Tally {
 struct FloorTally {
     latency: Latency,
     count: u32,
-    /// Each round's median, microseconds.
+    /// Each turn's median, microseconds.
     rounds: Vec<f64>,
     stream_count: u32,
     stream_bytes: u64,
     stream_time: Duration,
     /// Each round's bytes per second.
     stream_rounds: Vec<f64>,
+}
+
+/// How a round's share of the budget is cut into turns: how many, and each one's share. Whoever asks
+/// for a number of calls gets no more of them for that.
+fn slices(share: Budget) -> (u32, Budget) {
+    let most = (share.time.as_nanos() / SLICE.as_nanos())
+        .try_into()
+        .unwrap_or(SLICES);
+    let slices = match share.count {
+        Some(_) => 1,
+        None => SLICES.min(most).max(1),
+    };
+    (slices, share.share(slices))
 }
 
 /// A count that takes about `time` when `count` took `took`.
@@ -126,23 +150,15 @@ pub(crate) fn measure(
     for round in 0..ROUNDS as usize {
         // Nobody is always the first after the floor, or the last.
         let order: Vec<usize> = (0..rigs.len()).map(|n| (n + round) % rigs.len()).collect();
-        let floor_us = floor_round(floor, &mut floors, sizes, busy, share)?;
-        for &index in &order {
-            let (rig, tally) = (&mut rigs[index], &mut tallies[index]);
-            if busy {
-                rig.resume()?;
-            }
-            let mut latency = Latency::new();
-            let (did, calls) = rig.one_at_a_time(op, share, &mut latency)?;
-            if busy {
-                rig.pause()?;
-            }
-            tally
-                .ratios
-                .extend(latency.p50_us().map(|p50| (p50 / floor_us, calls)));
-            tally.latency.merge(&latency);
-            tally.did = tally.did + did;
-            tally.calls += calls;
+        let (turns, slice) = slices(share);
+        for _ in 0..turns {
+            turn(
+                cell,
+                (&mut *floor, &mut floors, sizes),
+                (&mut *rigs, &mut tallies),
+                &order,
+                slice,
+            )?;
         }
         let raw_rate = match stream_kind(op) {
             Some(kind) => Some(stream_round(floor, &mut floors, kind, busy, share.time)?),
@@ -171,7 +187,47 @@ pub(crate) fn measure(
         .collect())
 }
 
-/// One round of the ping-pong; its median, microseconds.
+/// One turn of the floor and of each conveyance, in that order.
+fn turn(
+    cell: Cell,
+    (floor, floors, sizes): (&mut Floor, &mut FloorTally, (u32, u32)),
+    (rigs, tallies): (&mut [Rig], &mut [Tally]),
+    order: &[usize],
+    slice: Budget,
+) -> Result<(), Failure> {
+    let busy = cell.mode.is_busy();
+    let floor_us = floor_round(floor, floors, sizes, busy, slice)?;
+    let mut medians = vec![None; rigs.len()];
+    for &index in order {
+        let (rig, tally) = (&mut rigs[index], &mut tallies[index]);
+        if busy {
+            rig.resume()?;
+        }
+        let mut latency = Latency::new();
+        let (did, calls) = rig.one_at_a_time(cell.op, slice, &mut latency)?;
+        if busy {
+            rig.pause()?;
+        }
+        medians[index] = latency.p50_us().map(|p50| (p50, calls));
+        tally.latency.merge(&latency);
+        tally.did = tally.did + did;
+        tally.calls += calls;
+    }
+    let v1 = rigs.iter().position(|rig| rig.conveyance == Conveyance::V1);
+    let v1 = v1.and_then(|v1| medians[v1]);
+    for (tally, median) in tallies.iter_mut().zip(medians) {
+        let Some((p50, calls)) = median else {
+            continue;
+        };
+        tally.ratios.push((p50 / floor_us, calls));
+        tally
+            .v1_ratios
+            .extend(v1.map(|(v1, v1_calls)| (p50 / v1, calls.min(v1_calls))));
+    }
+    Ok(())
+}
+
+/// One turn of the ping-pong; its median, microseconds.
 fn floor_round(
     floor: &mut Floor,
     floors: &mut FloorTally,
@@ -233,6 +289,7 @@ fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
     let total = tally.did.total();
     let size = cell.op.size().map(f64::from);
     let raw_rate = floors.stream_bytes as f64 / floors.stream_time.as_secs_f64() / MIB;
+    let ops_per_s = tally.ops_per_s();
     Row {
         op: cell.op.name(),
         size: cell.op.size().map(u64::from),
@@ -244,11 +301,11 @@ fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
         count: tally.calls,
         p50_us: tally.latency.p50_us(),
         p99_us: tally.latency.p99_us(),
-        mib_per_s: tally
-            .ops_per_s()
-            .zip(size)
-            .map(|(ops, size)| ops * size / MIB),
-        ops_per_s: tally.ops_per_s(),
+        v1_ratio: weighted_median(tally.v1_ratios),
+        latency_over_delay: None,
+        split: Split::default(),
+        mib_per_s: ops_per_s.zip(size).map(|(ops, size)| ops * size / MIB),
+        ops_per_s,
         cpu_us: per_call(total.cpu_ns).map(|nanos| nanos / 1e3),
         round_trips: None,
         sends: device(total.sends),
@@ -272,6 +329,23 @@ fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_turns_are_cut_from_a_round_unless_calls_are_counted() {
+        let share = |millis, count| Budget {
+            time: Duration::from_millis(millis),
+            count,
+        };
+        let cut = |millis, count| {
+            let (slices, slice) = slices(share(millis, count));
+            (slices, slice.time.as_millis(), slice.count)
+        };
+        assert_eq!(cut(22, None), (6, 3, None));
+        assert_eq!(cut(9, None), (3, 3, None));
+        assert_eq!(cut(1, None), (1, 1, None));
+        assert_eq!(cut(0, None), (1, 0, None));
+        assert_eq!(cut(22, Some(4)), (1, 22, Some(4)));
+    }
 
     #[test]
     fn repetitions_follow_the_time_and_stay_in_bounds() {

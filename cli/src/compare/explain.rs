@@ -22,11 +22,9 @@ pub(crate) fn plans(setting: &Setting<'_>, ops: &[Op]) -> Result<Vec<String>, Fa
     let mut lines = Vec::new();
     for rig in &mut set::rigs(setting)? {
         for &op in ops {
-            let listener = Listener::default();
-            let performed =
-                tracing::subscriber::with_default(listener.clone(), || rig.message_sizes(op));
+            let (performed, plan) = listen(|| rig.message_sizes(op));
             let (call, reply) = performed?;
-            let plan = match listener.take() {
+            let plan = match plan {
                 Some(plan) => plan,
                 None => format!("call: {call} B, reply: {reply} B, in records"),
             };
@@ -34,6 +32,13 @@ pub(crate) fn plans(setting: &Setting<'_>, ops: &[Op]) -> Result<Vec<String>, Fa
         }
     }
     Ok(lines)
+}
+
+/// Does something, and gives the last plan that was made meanwhile.
+pub(crate) fn listen<T>(work: impl FnOnce() -> T) -> (T, Option<String>) {
+    let listener = Listener::default();
+    let done = tracing::subscriber::with_default(listener.clone(), work);
+    (done, listener.take())
 }
 
 /// Keeps the last plan that was logged.

@@ -7,7 +7,10 @@ mod floor;
 mod latency;
 mod network;
 mod op;
+mod outputs;
 mod processor;
+mod reference;
+mod report;
 mod rig;
 mod rows;
 mod sample_tree;
@@ -19,9 +22,6 @@ mod tree;
 mod trips;
 mod usage;
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -37,6 +37,7 @@ use floor::Floor;
 pub(crate) use latency::Latency;
 use network::Network;
 pub(crate) use op::{LONG, Op, Target};
+use outputs::Outputs;
 use rig::Budget;
 use rows::{Mode, Row};
 pub(crate) use server_process::run as serve_child;
@@ -49,10 +50,14 @@ use set::Setting;
 /// A process does not start, an operation fails, or the rows cannot be written.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let ops = ops(args)?;
+    if args.device == DeviceName::Sim && (args.busy_poll || args.set_delay.is_some()) {
+        let text = "--device sim: not with --busy-poll or --set-delay";
+        return Err(Failure::usage(text));
+    }
     // Before anything is measured: a file that cannot be written would waste it all.
-    let json = args.json.as_deref().map(Json::open).transpose()?;
+    let outputs = Outputs::open(args)?;
     if args.device == DeviceName::Sim {
-        return simulate(args, &ops, json);
+        return simulate(args, &ops, outputs);
     }
     let network = args.set_delay.as_deref();
     let network = network.map(|command| Network::new(command, args.delay.0));
@@ -61,14 +66,16 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let status = Status::new();
     let Measured { rows, device } = measure(&setting, &ops, &status)?;
     drop(status);
-    if let Some(json) = json {
-        let to_stdout = matches!(json, Json::Stdout);
-        json.write(&rows)?;
-        if to_stdout {
-            return Ok(());
-        }
+    let summary = summary(&setting, &device);
+    let noise = table::noise(&rows);
+    let results = outputs.write(&rows, &summary, noise.as_deref())?;
+    if !results.tables {
+        return Ok(());
     }
-    print(&setting, &device, &rows)?;
+    output::line(format_args!("{summary}\n"))?;
+    print(&setting, &rows)?;
+    noise.map_or(Ok(()), output::line)?;
+    results.print_changes()?;
     if args.explain {
         for line in explain::plans(&setting, &ops)? {
             output::line(line)?;
@@ -78,18 +85,22 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
 }
 
 /// The same in a simulation, where nothing of this machine matters.
-fn simulate(args: &CompareArgs, ops: &[Op], json: Option<Json>) -> Result<(), Failure> {
-    if args.busy_poll || args.explain || args.set_delay.is_some() {
-        let text = "--device sim: not with --busy-poll, --explain or --set-delay";
-        return Err(Failure::usage(text));
+fn simulate(args: &CompareArgs, ops: &[Op], outputs: Outputs) -> Result<(), Failure> {
+    let rows = simulated::rows(args, ops, outputs.has_files())?;
+    let summary = simulated::summary(args);
+    let results = outputs.write(&rows, &summary, None)?;
+    if !results.tables {
+        return Ok(());
     }
-    let rows = simulated::rows(args, ops)?;
-    let to_stdout = matches!(json, Some(Json::Stdout));
-    json.map_or(Ok(()), |json| json.write(&rows))?;
-    match to_stdout {
-        true => Ok(()),
-        false => simulated::print(args, &rows),
+    output::line(format_args!("{summary}\n"))?;
+    simulated::print(&rows)?;
+    results.print_changes()?;
+    if args.explain {
+        for line in simulated::plans(args, ops)? {
+            output::line(line)?;
+        }
     }
+    Ok(())
 }
 
 /// How everything is measured that is not said otherwise. This process gets its processor here.
@@ -222,15 +233,20 @@ fn trips_delay(args: &CompareArgs) -> Duration {
     }
 }
 
-fn print(setting: &Setting<'_>, device: &str, rows: &[Row]) -> Result<(), Failure> {
-    let args = setting.args;
-    let by = match setting.network {
+/// By the network, if it is the network.
+fn by(setting: &Setting<'_>) -> &'static str {
+    match setting.network {
         Some(_) => " by the network",
         None => "",
-    };
+    }
+}
+
+/// What was measured, in a sentence.
+fn summary(setting: &Setting<'_>, device: &str) -> String {
+    let args = setting.args;
     let delay = match args.delay.0 {
         Duration::ZERO => "no added delay".to_owned(),
-        _ => format!("{} added each way{by}", args.delay),
+        _ => format!("{} added each way{}", args.delay, by(setting)),
     };
     let rate = args
         .rate
@@ -239,51 +255,23 @@ fn print(setting: &Setting<'_>, device: &str, rows: &[Row]) -> Result<(), Failur
         DeviceName::Iwarp => format!(", CRC {}", args.crc.name()),
         DeviceName::Verbs(_) | DeviceName::Sim => String::new(),
     };
-    output::line(format_args!(
-        "NFS over TCP and RPC-over-RDMA 1 and 2 (device {device}{crc}), {delay}{rate}.\n"
-    ))?;
+    format!("NFS over TCP and RPC-over-RDMA 1 and 2 (device {device}{crc}), {delay}{rate}.")
+}
+
+fn print(setting: &Setting<'_>, rows: &[Row]) -> Result<(), Failure> {
+    let args = setting.args;
     output::line(table::speed(rows))?;
     output::line(table::costs(rows))?;
     let delay = trips_delay(args);
     let trips = match args.no_trips {
         true => String::new(),
         false => format!(
-            "trips: measured with {delay:?} and {:?} added each way{by}. ",
-            delay * 2
+            "trips: measured with {delay:?} and {:?} added each way{}. ",
+            delay * 2,
+            by(setting)
         ),
     };
     output::line(format_args!(
         "{trips}`rpcrdma compare --help` explains the columns."
-    ))?;
-    table::noise(rows).map_or(Ok(()), output::line)
-}
-
-/// Where the rows go.
-enum Json {
-    Stdout,
-    File(String, File),
-}
-
-impl Json {
-    fn open(path: &Path) -> Result<Self, Failure> {
-        if path == Path::new("-") {
-            return Ok(Self::Stdout);
-        }
-        let name = path.display().to_string();
-        let file = File::create(path).context(format_args!("cannot create {name}"))?;
-        Ok(Self::File(name, file))
-    }
-
-    fn write(self, rows: &[Row]) -> Result<(), Failure> {
-        let text = serde_json::to_string_pretty(rows).map_err(Failure::work)?;
-        match self {
-            Self::Stdout => output::line(text),
-            Self::File(name, file) => {
-                let mut file = BufWriter::new(file);
-                writeln!(file, "{text}")
-                    .and_then(|()| file.flush())
-                    .context(format_args!("cannot write {name}"))
-            }
-        }
-    }
+    ))
 }

@@ -38,6 +38,27 @@ pub(crate) struct Conditions {
     pub(crate) processor_responder: Option<usize>,
 }
 
+/// A latency over a link with a delay.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct OverDelay {
+    /// The link's delay each way.
+    pub(crate) delay_us: f64,
+    /// Median latency over it.
+    pub(crate) p50_us: f64,
+}
+
+/// What the latency is made of: each part is what the operation takes less when that costs nothing.
+/// Known in simulations only.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Split {
+    /// The link: its delay, and the time that bytes take at its rate.
+    pub(crate) link_us: Option<f64>,
+    /// Interrupts of both sides.
+    pub(crate) interrupts_us: Option<f64>,
+    /// Registration and invalidation of memory.
+    pub(crate) registration_us: Option<f64>,
+}
+
 /// Measured costs of one operation. What does not apply is null; nothing is guessed.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
@@ -62,6 +83,14 @@ pub(crate) struct Row {
     pub(crate) p50_us: Option<f64>,
     /// 99th percentile of latency.
     pub(crate) p99_us: Option<f64>,
+    /// Median latency over that of version 1 without remote invalidation, taken like `floor_ratio`;
+    /// null where that was not measured.
+    pub(crate) v1_ratio: Option<f64>,
+    /// Median latency at each of the delays that round trips were measured with, and at `delay_us`.
+    pub(crate) latency_over_delay: Option<Vec<OverDelay>>,
+    /// Keys of their own.
+    #[serde(flatten)]
+    pub(crate) split: Split,
     /// Data moved per second with several operations in flight.
     pub(crate) mib_per_s: Option<f64>,
     /// Operations per second with several in flight.
@@ -95,8 +124,9 @@ pub(crate) struct Row {
     /// medians lie in, over their median. More than a few percent tell of other work on the
     /// machine.
     pub(crate) floor_spread: Option<f64>,
-    /// The operation's median over the floor's, in the same round: the median of rounds, which
-    /// weigh what they had of calls. (A round that other work cut short has few.)
+    /// The operation's median over the floor's, in slices of a few milliseconds that take turns: the
+    /// median over pairs of slices, which weigh what they had of calls. (One that other work cut
+    /// short has few.)
     pub(crate) floor_ratio: Option<f64>,
     /// A raw TCP stream's data per second, the same way and in messages of the same size: something
     /// to hold throughput against, which can be beaten.
@@ -130,6 +160,12 @@ pub(crate) mod tests {
             count: 100,
             p50_us: Some(512.25),
             p99_us: Some(1234.5),
+            v1_ratio: Some(1.0),
+            latency_over_delay: Some(vec![OverDelay {
+                delay_us: 1000.0,
+                p50_us: 2512.25,
+            }]),
+            split: Split::default(),
             mib_per_s: Some(2048.0),
             ops_per_s: Some(2048.0),
             cpu_us: Some(700.0),
@@ -176,6 +212,11 @@ pub(crate) mod tests {
             "copied_bytes",
             "wire_bytes",
             "floor_p50_us",
+            "v1_ratio",
+            "latency_over_delay",
+            "link_us",
+            "interrupts_us",
+            "registration_us",
         ] {
             assert!(json[0].get(key).is_some(), "{key}");
         }

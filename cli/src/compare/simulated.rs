@@ -1,16 +1,22 @@
 //! `compare --device sim`: exact counts of what each operation had to wait for, in a simulation.
 
+use std::time::Duration;
+
 use rpcrdma_sim::{Measured, Operation, Setting, measure};
 use verbs::Counters;
 
 use crate::args::units::show_size;
 use crate::args::{CompareArgs, Conveyance};
 use crate::columns::Table;
+use crate::compare::explain::listen;
 use crate::compare::op::Op;
-use crate::compare::rows::{Conditions, Mode, Row};
+use crate::compare::rows::{Conditions, Mode, OverDelay, Row, Split};
 use crate::compare::set::inline;
 use crate::failure::{Context, Failure};
 use crate::output;
+
+/// The delays that latencies over delay are simulated with, in those of the setting.
+const DELAYS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
 /// What is simulated: the cost model with what the options say.
 fn setting(args: &CompareArgs) -> Setting {
@@ -39,24 +45,112 @@ fn operation(op: Op) -> Operation {
     }
 }
 
-/// Simulates each operation once.
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// Latency over links of other delays.
+fn over_delay(op: Op, setting: &Setting) -> Result<Vec<OverDelay>, Failure> {
+    let points = DELAYS.iter().map(|&times| {
+        let mut setting = setting.clone();
+        setting.costs.delay *= times;
+        let what = measure(&setting, operation(op)).context(op)?;
+        Ok(OverDelay {
+            delay_us: micros(setting.costs.delay),
+            p50_us: micros(what.latency),
+        })
+    });
+    points.collect()
+}
+
+/// What an operation takes less in simulations where one thing or another costs nothing.
+fn split(op: Op, setting: &Setting, latency: Duration) -> Result<Split, Failure> {
+    let less = |change: fn(&mut Setting)| {
+        let mut setting = setting.clone();
+        change(&mut setting);
+        let what = measure(&setting, operation(op)).context(op)?;
+        Ok::<_, Failure>(Some(micros(latency) - micros(what.latency)))
+    };
+    Ok(Split {
+        link_us: less(|setting| {
+            setting.costs.delay = Duration::ZERO;
+            setting.costs.rate = u64::MAX;
+        })?,
+        interrupts_us: less(|setting| setting.interrupt = Duration::ZERO)?,
+        registration_us: less(|setting| {
+            let costs = &mut setting.costs;
+            for cost in [
+                &mut costs.register,
+                &mut costs.register_page,
+                &mut costs.invalidate,
+                &mut costs.invalidate_page,
+            ] {
+                *cost = Duration::ZERO;
+            }
+        })?,
+    })
+}
+
+/// Simulates each operation once more and returns a line with its plan.
 ///
 /// # Errors
 /// An operation cannot be simulated.
-pub(crate) fn rows(args: &CompareArgs, ops: &[Op]) -> Result<Vec<Row>, Failure> {
+pub(crate) fn plans(args: &CompareArgs, ops: &[Op]) -> Result<Vec<String>, Failure> {
+    let mut lines = Vec::new();
+    for &via in &args.via {
+        let Some(setting) = configured(args, via)? else {
+            continue;
+        };
+        for &op in ops {
+            let (measured, plan) = listen(|| measure(&setting, operation(op)));
+            measured.context(op)?;
+            lines.extend(plan.map(|plan| format!("{op}, {}: {plan}", via.name())));
+        }
+    }
+    Ok(lines)
+}
+
+/// What is simulated of a conveyance; nothing of TCP, which is not.
+fn configured(args: &CompareArgs, via: Conveyance) -> Result<Option<Setting>, Failure> {
+    let Some(version) = via.version() else {
+        return Ok(None);
+    };
+    let mut setting = setting(args);
+    setting.version = version;
+    for options in [&mut setting.requester, &mut setting.responder] {
+        via.configure(options, inline(args)?);
+    }
+    Ok(Some(setting))
+}
+
+/// Simulates each operation once; if `more` is wanted also over other links, and with other costs.
+///
+/// # Errors
+/// An operation cannot be simulated.
+pub(crate) fn rows(args: &CompareArgs, ops: &[Op], more: bool) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     for &op in ops {
+        let of_op = rows.len();
         for &via in &args.via {
-            let Some(version) = via.version() else {
+            let Some(setting) = configured(args, via)? else {
                 continue;
             };
-            let mut setting = setting(args);
-            setting.version = version;
-            for options in [&mut setting.requester, &mut setting.responder] {
-                via.configure(options, inline(args)?);
-            }
             let what = measure(&setting, operation(op)).context(op)?;
-            rows.push(row(op, via, &setting, &what));
+            let mut row = row(op, via, &setting, &what);
+            if more {
+                row.latency_over_delay = Some(over_delay(op, &setting)?);
+                row.split = split(op, &setting, what.latency)?;
+            }
+            rows.push(row);
+        }
+        let of_op = &mut rows[of_op..];
+        let v1 = of_op
+            .iter()
+            .find(|row| row.conveyance == Conveyance::V1.name());
+        if let Some(v1) = v1.and_then(|row| row.p50_us) {
+            for row in of_op {
+                row.v1_ratio = row.p50_us.map(|p50| p50 / v1);
+            }
         }
     }
     Ok(rows)
@@ -75,15 +169,18 @@ fn row(op: Op, via: Conveyance, setting: &Setting, what: &Measured) -> Row {
         conveyance: via.name(),
         device: Some("sim".to_owned()),
         mode: Mode::Blocking,
-        delay_us: setting.costs.delay.as_secs_f64() * 1e6,
+        delay_us: micros(setting.costs.delay),
         conditions: Conditions {
             inline_bytes: Some(setting.requester.inline_send),
             rate_bits_per_s: setting.costs.rate.checked_mul(8),
             ..Conditions::default()
         },
         count: 1,
-        p50_us: Some(what.latency.as_secs_f64() * 1e6),
+        p50_us: Some(micros(what.latency)),
         p99_us: None,
+        v1_ratio: None,
+        latency_over_delay: None,
+        split: Split::default(),
         mib_per_s: None,
         ops_per_s: None,
         cpu_us: None,
@@ -108,24 +205,28 @@ fn row(op: Op, via: Conveyance, setting: &Setting, what: &Measured) -> Row {
     }
 }
 
+/// What was simulated, in a sentence.
+pub(crate) fn summary(args: &CompareArgs) -> String {
+    let setting = setting(args);
+    format!(
+        "NFS over RPC-over-RDMA versions 1 and 2, simulated (device sim): {:?} each way, {} Gbit/s, \
+         interrupts of {:?}.",
+        setting.costs.delay,
+        setting.costs.rate as f64 * 8.0 / 1e9,
+        setting.interrupt
+    )
+}
+
 /// Prints the rows as a table.
 ///
 /// # Errors
 /// Standard output cannot be written to.
-pub(crate) fn print(args: &CompareArgs, rows: &[Row]) -> Result<(), Failure> {
-    let setting = setting(args);
-    output::line(format_args!(
-        "NFS over RPC-over-RDMA versions 1 and 2, simulated (device sim): {:?} each way, {} Gbit/s, \
-         interrupts of {:?}.\n",
-        setting.costs.delay,
-        setting.costs.rate as f64 * 8.0 / 1e9,
-        setting.interrupt
-    ))?;
+pub(crate) fn print(rows: &[Row]) -> Result<(), Failure> {
     let mut table = Table::new(
         3,
         [
             "op", "size", "via", "trips", "intr cl", "intr srv", "reg", "inval", "Sends", "Reads",
-            "Writes", "copied B", "wire B", "time µs",
+            "Writes", "copied B", "wire B", "time µs", "x v1",
         ],
     );
     for row in rows {
@@ -147,6 +248,8 @@ pub(crate) fn print(args: &CompareArgs, rows: &[Row]) -> Result<(), Failure> {
             count(row.wire_bytes),
             row.p50_us
                 .map_or_else(String::new, |time| format!("{time:.3}")),
+            row.v1_ratio
+                .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
         ]);
     }
     output::line(table.render())?;

@@ -8,7 +8,7 @@ use nfs_binding::copy::{self, CopyOptions, Report};
 
 use crate::compare::latency::Latency;
 use crate::compare::rig::Rig;
-use crate::compare::rows::{Mode, Row};
+use crate::compare::rows::{Mode, Row, Split};
 use crate::compare::sample_tree::{self, Extent};
 use crate::compare::usage::Both;
 use crate::failure::{Context, Failure};
@@ -135,6 +135,9 @@ fn row(
         count: tally.times.len() as u64,
         p50_us: latency.p50_us(),
         p99_us: latency.p99_us(),
+        v1_ratio: None,
+        latency_over_delay: None,
+        split: Split::default(),
         mib_per_s: Some(extent.bytes as f64 * copies / total.as_secs_f64() / MIB),
         ops_per_s: Some(copies / total.as_secs_f64()),
         cpu_us: per_copy(did.cpu_ns).map(|nanos| nanos / 1e3),

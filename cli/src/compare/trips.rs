@@ -7,7 +7,7 @@ use crate::compare::latency::Latency;
 use crate::compare::network::Network;
 use crate::compare::op::Op;
 use crate::compare::rig::Rig;
-use crate::compare::rows::{Mode, Row};
+use crate::compare::rows::{Mode, OverDelay, Row};
 use crate::compare::set::{self, Setting};
 use crate::failure::Failure;
 
@@ -113,6 +113,11 @@ pub(crate) fn measure(
                 .p50_us()
                 .zip(long.p50_us())
                 .map(|(short, long)| slope(short, long, delay));
+            let delays = [delay, delay * 2].map(|delay| delay.as_secs_f64() * 1e6);
+            let points = delays.into_iter().zip([short.p50_us(), long.p50_us()]);
+            let over_delay: Vec<OverDelay> = points
+                .filter_map(|(delay_us, p50)| p50.map(|p50_us| OverDelay { delay_us, p50_us }))
+                .collect();
             let size = op.size().map(u64::from);
             let measured = (op.name(), size, conveyance, setting.mode);
             let of_op = rows
@@ -120,6 +125,14 @@ pub(crate) fn measure(
                 .filter(|row| (row.op, row.size, row.conveyance, row.mode) == measured);
             for row in of_op {
                 row.round_trips = slope;
+                let own = row.p50_us.map(|p50_us| OverDelay {
+                    delay_us: row.delay_us,
+                    p50_us,
+                });
+                // Unless it is one of the others, measured with more calls.
+                let other = own.filter(|own| !delays.contains(&own.delay_us));
+                row.latency_over_delay =
+                    Some(other.into_iter().chain(over_delay.clone()).collect());
             }
         }
     }

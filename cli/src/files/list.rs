@@ -1,9 +1,10 @@
 //! `exports`, `ls`, `stat`.
 
 use nfs_binding::client::{DisplayPath, Follow, Mount3, NfsUrl, Object};
-use nfs_binding::proto::{Attributes, FileType, NfsTime};
+use nfs_binding::proto::{Attributes, FileType};
 
 use super::each;
+use crate::args::units::show_date;
 use crate::args::{ExportsArgs, LsArgs, StatArgs};
 use crate::failure::{Context, Failure};
 use crate::output;
@@ -102,7 +103,7 @@ fn print(
         it.uid,
         it.gid,
         it.size,
-        date(it.mtime),
+        show_date(u64::from(it.mtime.seconds)),
     ))
 }
 
@@ -151,7 +152,11 @@ pub(crate) fn stat(args: &StatArgs) -> Result<(), Failure> {
             ..
         } = it;
         for (what, time) in [("access", atime), ("modify", mtime), ("change", ctime)] {
-            output::line(format_args!("{what}: {}.{:09}", date(*time), time.nanos))?;
+            output::line(format_args!(
+                "{what}: {}.{:09}",
+                show_date(u64::from(time.seconds)),
+                time.nanos
+            ))?;
         }
         Ok(())
     })
@@ -198,42 +203,9 @@ fn permissions(mode: u32) -> String {
     out
 }
 
-/// `YYYY-MM-DD HH:MM:SS` in UTC.
-fn date(time: NfsTime) -> String {
-    let seconds = u64::from(time.seconds);
-    let (year, month, day) = civil(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
-}
-
-/// Year, month and day of a day since 1970. Days are counted from 1 March of year 0, so that the
-/// leap day is the last of its year.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    (year, month, day)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dates_are_right_around_leap_days() {
-        let date = |seconds| date(NfsTime { seconds, nanos: 0 });
-        assert_eq!(date(0), "1970-01-01 00:00:00");
-        assert_eq!(date(951_782_399), "2000-02-28 23:59:59");
-        assert_eq!(date(951_782_400), "2000-02-29 00:00:00");
-        assert_eq!(date(1_709_251_199), "2024-02-29 23:59:59");
-        assert_eq!(date(u32::MAX), "2106-02-07 06:28:15");
-    }
 
     #[test]
     fn permissions_show_special_bits() {

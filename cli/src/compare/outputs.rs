@@ -1,0 +1,151 @@
+//! Where results go: files, standard output, and an earlier report that they are held against.
+
+use std::env;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::args::CompareArgs;
+use crate::args::units::show_date;
+use crate::compare::reference::{Changes, Reference};
+use crate::compare::report::Report;
+use crate::compare::rows::Row;
+use crate::failure::{Context, Failure};
+use crate::output;
+
+/// A place for a text.
+enum Place {
+    Stdout,
+    File(String, File),
+}
+
+impl Place {
+    /// `-` is standard output if `stdout` allows it, and a file otherwise.
+    fn open(path: &Path, stdout: bool) -> Result<Self, Failure> {
+        if stdout && path == Path::new("-") {
+            return Ok(Self::Stdout);
+        }
+        let name = path.display().to_string();
+        let file = File::create(path).context(format_args!("cannot create {name}"))?;
+        Ok(Self::File(name, file))
+    }
+
+    fn write(self, text: &str) -> Result<(), Failure> {
+        match self {
+            Self::Stdout => output::line(text),
+            Self::File(name, file) => {
+                let mut file = BufWriter::new(file);
+                writeln!(file, "{text}")
+                    .and_then(|()| file.flush())
+                    .context(format_args!("cannot write {name}"))
+            }
+        }
+    }
+}
+
+/// All that was asked for beside tables.
+pub(super) struct Outputs {
+    json: Option<Place>,
+    html: Option<Place>,
+    reference: Option<Reference>,
+}
+
+/// What is left to print.
+pub(super) struct Results {
+    /// Whether tables are wanted: not where the rows went to standard output.
+    pub(super) tables: bool,
+    changes: Option<Changes>,
+}
+
+impl Outputs {
+    /// Opens the files, the reference first: it may be one of those that are written.
+    ///
+    /// # Errors
+    /// A file cannot be made, or the reference is none.
+    pub(super) fn open(args: &CompareArgs) -> Result<Self, Failure> {
+        let reference = args.reference.as_deref().map(Reference::open).transpose()?;
+        let place =
+            |path: Option<&Path>, stdout| path.map(|path| Place::open(path, stdout)).transpose();
+        Ok(Self {
+            reference,
+            json: place(args.json.as_deref(), true)?,
+            html: place(args.html.as_deref(), false)?,
+        })
+    }
+
+    /// Whether what is not in the tables is wanted as well.
+    pub(super) fn has_files(&self) -> bool {
+        self.json.is_some() || self.html.is_some()
+    }
+
+    /// Writes the files.
+    ///
+    /// # Errors
+    /// One cannot be written.
+    pub(super) fn write(
+        self,
+        rows: &[Row],
+        summary: &str,
+        noise: Option<&str>,
+    ) -> Result<Results, Failure> {
+        let changes = self.reference.map(|reference| reference.changes(rows));
+        let changes = changes.transpose()?;
+        if let Some(html) = self.html {
+            let report = Report {
+                rows,
+                summary,
+                facts: &facts(),
+                noise,
+                changes: changes.as_ref(),
+            };
+            html.write(&report.render().map_err(Failure::work)?)?;
+        }
+        let tables = !matches!(self.json, Some(Place::Stdout));
+        if let Some(json) = self.json {
+            json.write(&serde_json::to_string_pretty(rows).map_err(Failure::work)?)?;
+        }
+        Ok(Results { tables, changes })
+    }
+}
+
+impl Results {
+    /// Prints what changed against the reference.
+    ///
+    /// # Errors
+    /// Standard output cannot be written to.
+    pub(super) fn print_changes(&self) -> Result<(), Failure> {
+        let changes = self.changes.as_ref().map(Changes::table);
+        changes.map_or(Ok(()), |table| output::line(format_args!("\n{table}")))
+    }
+}
+
+/// How to do it again, and on what.
+fn facts() -> [(&'static str, String); 4] {
+    let words = env::args_os().skip(1);
+    let words: Vec<String> = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let system = rustix::system::uname();
+    let of = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    [
+        ("command", format!("rpcrdma {}", words.join(" "))),
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        (
+            "system",
+            format!(
+                "{} {}, {}, {} processors",
+                of(system.sysname()),
+                of(system.release()),
+                of(system.machine()),
+                thread::available_parallelism().map_or(1, usize::from)
+            ),
+        ),
+        (
+            "date",
+            now.map_or_else(|_| String::new(), |now| show_date(now.as_secs()) + " UTC"),
+        ),
+    ]
+}

@@ -1,0 +1,257 @@
+//! From rows to figures.
+
+use super::bars::{BarChart, Panel};
+use super::lines::{Line, LineChart};
+use crate::args::units::show_size;
+use crate::compare::rows::{Mode, Row};
+
+/// Bytes of the READ and WRITE that stand for short ones.
+const SHORT: u64 = 8192;
+/// Parts of a latency, and their colours.
+const PARTS: [(&str, usize); 4] = [
+    ("link", 1),
+    ("interrupts", 4),
+    ("registration", 5),
+    ("the rest", 0),
+];
+
+/// What of the rows belongs to one operation of one size.
+pub(super) struct Group<'a> {
+    pub(super) op: &'a str,
+    pub(super) size: Option<u64>,
+    pub(super) rows: Vec<&'a Row>,
+}
+
+impl Group<'_> {
+    /// As a heading has it.
+    pub(super) fn name(&self) -> String {
+        match self.size {
+            Some(size) => format!("{} {}", self.op.to_uppercase(), show_size(size)),
+            None => self.op.to_uppercase(),
+        }
+    }
+}
+
+/// The rows that figures are of, by operation and size. Trees are no single operation; where both
+/// modes were measured, it is the main one that counts.
+pub(super) fn groups(rows: &[Row]) -> Vec<Group<'_>> {
+    let main = rows.first().map_or(Mode::Blocking, |row| row.mode);
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for row in rows {
+        if row.mode != main || row.op.ends_with("-tree") {
+            continue;
+        }
+        let known = groups
+            .iter_mut()
+            .find(|group| (group.op, group.size) == (row.op, row.size));
+        match known {
+            Some(group) => group.rows.push(row),
+            None => groups.push(Group {
+                op: row.op,
+                size: row.size,
+                rows: vec![row],
+            }),
+        }
+    }
+    groups
+}
+
+/// Colours of conveyances: TCP has the one that the others are held against.
+pub(super) struct Palette<'a>(Vec<&'a str>);
+
+impl<'a> Palette<'a> {
+    pub(super) fn of(rows: &'a [Row]) -> Self {
+        let mut names = vec!["tcp"];
+        for row in rows {
+            if !names.contains(&row.conveyance) {
+                names.push(row.conveyance);
+            }
+        }
+        Self(names)
+    }
+
+    fn series(&self, conveyance: &str) -> usize {
+        self.0
+            .iter()
+            .position(|&name| name == conveyance)
+            .unwrap_or(0)
+    }
+}
+
+/// Latency over size, for each operation that has sizes.
+pub(super) fn over_size(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<String> {
+    let mut out = Vec::new();
+    for op in ["read", "write"] {
+        let of_op: Vec<&Row> = groups
+            .iter()
+            .filter(|group| group.op == op)
+            .flat_map(|group| group.rows.iter().copied())
+            .collect();
+        let mut lines = lines(&of_op, palette, |row| {
+            row.size
+                .zip(row.p50_us)
+                .map(|(size, p50)| (size as f64, p50))
+                .into_iter()
+                .collect()
+        });
+        if lines.iter().all(|line| line.points.len() < 2) {
+            continue;
+        }
+        let mut floor: Vec<(f64, f64)> = of_op
+            .iter()
+            .filter_map(|row| Some((row.size? as f64, row.floor_p50_us?)))
+            .collect();
+        floor.sort_by(|a, b| a.0.total_cmp(&b.0));
+        floor.dedup_by(|a, b| a.0 == b.0);
+        if floor.len() > 1 {
+            lines.push(Line {
+                name: "bare TCP".to_owned(),
+                series: 0,
+                dashed: true,
+                points: floor,
+            });
+        }
+        let chart = LineChart {
+            title: &format!("{}: latency over size", op.to_uppercase()),
+            x_label: "bytes of data, logarithmic",
+            y_label: "median latency, µs, logarithmic",
+            word: Some(|bytes| show_size(bytes as u64).replace("iB", "")),
+            lines,
+        };
+        out.push(chart.render());
+    }
+    out
+}
+
+/// Latency over the link's delay, for what tells something.
+pub(super) fn over_delay(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<String> {
+    let mut out = Vec::new();
+    for group in chosen(groups) {
+        let lines = lines(&group.rows, palette, |row| {
+            let points = row.latency_over_delay.iter().flatten();
+            points.map(|point| (point.delay_us, point.p50_us)).collect()
+        });
+        if lines.iter().all(|line| line.points.len() < 2) {
+            continue;
+        }
+        let chart = LineChart {
+            title: &format!("{}: latency over link delay", group.name()),
+            x_label: "delay of the link each way, µs",
+            y_label: "median latency, µs",
+            word: None,
+            lines,
+        };
+        out.push(chart.render());
+    }
+    out
+}
+
+/// What the time went to, where that is known: in simulations.
+pub(super) fn split(groups: &[Group<'_>]) -> Vec<String> {
+    let known = |row: &Row| row.split.link_us.is_some();
+    let figures = chosen(groups).filter(|group| group.rows.iter().any(|row| known(row)));
+    figures
+        .map(|group| {
+            let bars = group.rows.iter().map(|row| {
+                let parts = [
+                    row.split.link_us?,
+                    row.split.interrupts_us?,
+                    row.split.registration_us?,
+                ];
+                let rest = row.p50_us? - parts.iter().sum::<f64>();
+                Some(
+                    parts
+                        .into_iter()
+                        .chain([rest])
+                        .map(|us| us.max(0.0))
+                        .collect(),
+                )
+            });
+            let chart = BarChart {
+                title: &format!("{}: what its time is made of", group.name()),
+                names: names(group),
+                parts: &PARTS,
+                panels: vec![Panel {
+                    label: "µs".to_owned(),
+                    bars: bars.collect(),
+                }],
+            };
+            chart.render()
+        })
+        .collect()
+}
+
+/// What each operation had to wait for, counted.
+pub(super) fn counts(groups: &[Group<'_>]) -> Vec<String> {
+    let panel = |group: &Group<'_>, label: &str, of: fn(&Row) -> Option<f64>| Panel {
+        label: label.to_owned(),
+        bars: group
+            .rows
+            .iter()
+            .map(|row| of(row).map(|value| vec![value.max(0.0)]))
+            .collect(),
+    };
+    let interrupts = |row: &Row| Some(row.interrupts_requester? + row.interrupts_responder?);
+    chosen(groups)
+        .map(|group| {
+            let chart = BarChart {
+                title: &format!("{}: costs, counted", group.name()),
+                names: names(group),
+                parts: &[],
+                panels: vec![
+                    panel(group, "round trips", |row| row.round_trips),
+                    panel(group, "interrupts", interrupts),
+                    panel(group, "registrations", |row| row.registrations),
+                ],
+            };
+            chart.render()
+        })
+        .collect()
+}
+
+fn names(group: &Group<'_>) -> Vec<String> {
+    group
+        .rows
+        .iter()
+        .map(|row| row.conveyance.to_owned())
+        .collect()
+}
+
+/// Of READ and WRITE a short one and the longest, and all else once.
+fn chosen<'a, 'b>(groups: &'a [Group<'b>]) -> impl Iterator<Item = &'a Group<'b>> {
+    groups.iter().filter(move |group| {
+        let sizes = groups
+            .iter()
+            .filter(|other| other.op == group.op)
+            .filter_map(|other| other.size);
+        let longest = sizes.clone().max();
+        let short = sizes.min_by_key(|size| size.abs_diff(SHORT));
+        group.size == longest || group.size == short
+    })
+}
+
+/// A line for each conveyance among `rows`.
+fn lines(
+    rows: &[&Row],
+    palette: &Palette<'_>,
+    points: impl Fn(&Row) -> Vec<(f64, f64)>,
+) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for row in rows {
+        let more = points(row);
+        match lines.iter_mut().find(|line| line.name == row.conveyance) {
+            Some(line) => line.points.extend(more),
+            None => lines.push(Line {
+                name: row.conveyance.to_owned(),
+                series: palette.series(row.conveyance),
+                dashed: false,
+                points: more,
+            }),
+        }
+    }
+    lines.retain(|line| !line.points.is_empty());
+    for line in &mut lines {
+        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    lines
+}

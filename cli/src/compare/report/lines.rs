@@ -1,0 +1,128 @@
+//! A figure with lines: latency over something.
+
+use super::scale::{Scale, show};
+use super::svg::{Anchor, Svg};
+
+const WIDTH: f64 = 470.0;
+const PLOT_HEIGHT: f64 = 230.0;
+const LEFT: f64 = 56.0;
+const RIGHT: f64 = 14.0;
+const BOTTOM: f64 = 40.0;
+const TITLE: f64 = 18.0;
+
+/// One line.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    /// Of the legend.
+    pub(super) name: String,
+    /// Its colour and marker.
+    pub(super) series: usize,
+    /// Something to hold the others against.
+    pub(super) dashed: bool,
+    /// In the order of their first value.
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// A figure.
+pub(super) struct LineChart<'a> {
+    pub(super) title: &'a str,
+    pub(super) x_label: &'a str,
+    pub(super) y_label: &'a str,
+    /// Both axes logarithmic, and a word at each value of the horizontal one; otherwise both linear.
+    pub(super) word: Option<fn(f64) -> String>,
+    pub(super) lines: Vec<Line>,
+}
+
+impl LineChart<'_> {
+    /// As SVG.
+    pub(super) fn render(&self) -> String {
+        let entries: Vec<_> = self
+            .lines
+            .iter()
+            .map(|line| (line.name.clone(), line.series, line.dashed))
+            .collect();
+        let xs = || self.points().map(|(x, _)| x);
+        let ys = || self.points().map(|(_, y)| y);
+        // The legend says how high it is: once for that, once where it stays.
+        let room = WIDTH - LEFT - RIGHT;
+        let legend = Svg::new(0.0, 0.0, "").legend((LEFT, 0.0), room, &entries);
+        let top = TITLE + 12.0 + legend;
+        let bottom = top + PLOT_HEIGHT;
+        let mut svg = Svg::new(WIDTH, bottom + BOTTOM, self.title);
+        svg.text((LEFT, TITLE), Anchor::Start, "title", self.title);
+        svg.legend((LEFT, TITLE + 18.0), room, &entries);
+        let (x, y) = match self.word {
+            Some(_) => (
+                Scale::logarithmic(xs(), LEFT, WIDTH - RIGHT),
+                Scale::logarithmic(ys(), bottom, top),
+            ),
+            None => (
+                Scale::linear(xs(), LEFT, WIDTH - RIGHT),
+                Scale::linear(ys(), bottom, top),
+            ),
+        };
+        for tick in y.ticks() {
+            let at = y.at(tick);
+            svg.rule((LEFT, at), (WIDTH - RIGHT, at), "grid");
+            svg.text((LEFT - 6.0, at + 4.0), Anchor::End, "label", &show(tick));
+        }
+        let ticks: Vec<(f64, String)> = match self.word {
+            Some(word) => {
+                let mut values: Vec<f64> = xs().collect();
+                values.sort_by(f64::total_cmp);
+                values.dedup();
+                values
+                    .into_iter()
+                    .map(|value| (value, word(value)))
+                    .collect()
+            }
+            None => x
+                .ticks()
+                .into_iter()
+                .map(|value| (value, show(value)))
+                .collect(),
+        };
+        let mut free = f64::NEG_INFINITY;
+        for (value, text) in ticks {
+            let at = x.at(value);
+            svg.rule((at, bottom), (at, bottom + 4.0), "axis");
+            let half = 3.2 * text.chars().count() as f64;
+            if at - half > free {
+                svg.text((at, bottom + 16.0), Anchor::Middle, "label", &text);
+                free = at + half + 4.0;
+            }
+        }
+        svg.rule((LEFT, bottom), (WIDTH - RIGHT, bottom), "axis");
+        let middle = (LEFT + WIDTH - RIGHT) / 2.0;
+        svg.text(
+            (middle, bottom + 33.0),
+            Anchor::Middle,
+            "label",
+            self.x_label,
+        );
+        svg.text_up((13.0, (top + bottom) / 2.0), self.y_label);
+        for line in &self.lines {
+            let places: Vec<(f64, f64)> = line
+                .points
+                .iter()
+                .map(|&(a, b)| (x.at(a), y.at(b)))
+                .collect();
+            svg.polyline(&places, line.series, line.dashed);
+            if line.dashed {
+                continue;
+            }
+            for (&place, &(a, b)) in places.iter().zip(&line.points) {
+                let at = self.word.map_or_else(|| show(a), |word| word(a));
+                let says = format!("{}, {} at {at}", line.name, show(b));
+                svg.marker(place, line.series, &says);
+            }
+        }
+        svg.finish()
+    }
+
+    fn points(&self) -> impl Iterator<Item = (f64, f64)> {
+        self.lines
+            .iter()
+            .flat_map(|line| line.points.iter().copied())
+    }
+}

@@ -1,0 +1,326 @@
+//! `compare --html`: the rows as a page that needs nothing else, with figures for a paper.
+
+mod bars;
+mod figures;
+mod lines;
+mod scale;
+mod svg;
+
+use std::fmt::Write;
+
+use crate::compare::reference::Changes;
+use crate::compare::rows::Row;
+use figures::{Group, Palette};
+use scale::show;
+use svg::escape;
+
+/// What the others are held against in the page's first table.
+const AGAINST: &str = "v1";
+/// By how much a ratio differs from 1 before it is coloured.
+const NOTABLE: f64 = 0.02;
+
+/// What a page is made of.
+pub(super) struct Report<'a> {
+    /// The rows.
+    pub(super) rows: &'a [Row],
+    /// In one sentence, what was measured.
+    pub(super) summary: &'a str,
+    /// With what, for whoever wants to do it again: names and values.
+    pub(super) facts: &'a [(&'a str, String)],
+    /// Why the figures may be off.
+    pub(super) noise: Option<&'a str>,
+    /// Against an earlier report.
+    pub(super) changes: Option<&'a Changes>,
+}
+
+impl Report<'_> {
+    /// The page.
+    ///
+    /// # Errors
+    /// The rows cannot be written as JSON.
+    pub(super) fn render(&self) -> serde_json::Result<String> {
+        let groups = figures::groups(self.rows);
+        let palette = Palette::of(self.rows);
+        let title = "What each way of carrying NFS costs";
+        let mut out = format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <title>{title}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
+             <h1>{title}</h1>\n<p>{}</p>\n",
+            include_str!("style.css"),
+            escape(self.summary)
+        );
+        if let Some(noise) = self.noise {
+            // Writing to a String does not fail, here and below.
+            let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(noise));
+        }
+        out.push_str(&latencies(&groups));
+        if let Some(changes) = self.changes {
+            out.push_str(&change_table(changes));
+        }
+        let simulated = self.rows.iter().any(|row| row.split.link_us.is_some());
+        section(
+            &mut out,
+            "Latency over size",
+            "One call at a time. Dashed: as many bytes each way over bare TCP.",
+            figures::over_size(&groups, &palette),
+        );
+        section(
+            &mut out,
+            "Latency over link delay",
+            "The slope is the number of round trips: each takes twice the delay.",
+            figures::over_delay(&groups, &palette),
+        );
+        section(
+            &mut out,
+            "What the time goes to",
+            "Each part is what the call takes less in the same simulation when that costs nothing: \
+             the link (no delay, any rate), interrupts, registration and invalidation.",
+            figures::split(&groups),
+        );
+        let counted = match simulated {
+            true => "Counted on the way of each reply: what it had to wait for.",
+            false => {
+                "For one operation, both sides together; round trips from time alone, the rest \
+                 counted by the devices. Where there is no bar and no figure, none was measured."
+            }
+        };
+        section(&mut out, "Costs", counted, figures::counts(&groups));
+        out.push_str("<h2>How this was made</h2>\n<dl>\n");
+        for (name, value) in self.facts {
+            let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
+        }
+        out.push_str("</dl>\n");
+        out.push_str(&all_rows(self.rows)?);
+        // Read back by nobody here, but the page is a report of its own: the rows go with it. `</`
+        // would end the element, and is the same in JSON with its slash escaped.
+        let json = serde_json::to_string(self.rows)?.replace("</", "<\\/");
+        let _ = writeln!(
+            out,
+            "<script type=\"application/json\" id=\"rows\">{json}</script>\n</body>\n</html>"
+        );
+        Ok(out)
+    }
+}
+
+fn section(out: &mut String, heading: &str, note: &str, figures: Vec<String>) {
+    if figures.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "<h2>{heading}</h2>\n<p class=\"note\">{note}</p>\n<div class=\"figures\">"
+    );
+    for figure in figures {
+        let _ = writeln!(out, "<figure>{figure}</figure>");
+    }
+    out.push_str("</div>\n");
+}
+
+/// Median latency of everything over everything, and against version 1.
+fn latencies(groups: &[Group<'_>]) -> String {
+    let mut conveyances: Vec<&str> = Vec::new();
+    for row in groups.iter().flat_map(|group| &group.rows) {
+        if !conveyances.contains(&row.conveyance) {
+            conveyances.push(row.conveyance);
+        }
+    }
+    let mut out = String::from(
+        "<h2>Median latency, µs</h2>\n<p class=\"note\">In brackets: over that of v1, taken in each \
+         round by itself.</p>\n<div class=\"scroll\"><table>\n<tr><th class=\"name\">operation</th>",
+    );
+    for name in &conveyances {
+        let _ = write!(out, "<th>{}</th>", escape(name));
+    }
+    out.push_str("</tr>\n");
+    for group in groups {
+        let _ = write!(out, "<tr><td class=\"name\">{}</td>", escape(&group.name()));
+        for &name in &conveyances {
+            let row = group.rows.iter().find(|row| row.conveyance == name);
+            let Some((row, p50)) = row.and_then(|row| Some((row, row.p50_us?))) else {
+                out.push_str("<td>–</td>");
+                continue;
+            };
+            match row.v1_ratio.filter(|_| name != AGAINST) {
+                Some(ratio) => {
+                    let class = notable(ratio);
+                    let _ = write!(
+                        out,
+                        "<td class=\"{class}\">{} <small>({ratio:.2})</small></td>",
+                        show(p50)
+                    );
+                }
+                None => {
+                    let _ = write!(out, "<td>{}</td>", show(p50));
+                }
+            }
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</table></div>\n");
+    out
+}
+
+fn notable(ratio: f64) -> &'static str {
+    match ratio {
+        less if less < 1.0 - NOTABLE => "good",
+        more if more > 1.0 + NOTABLE => "bad",
+        _ => "",
+    }
+}
+
+fn change_table(changes: &Changes) -> String {
+    let mut out = format!(
+        "<h2>Against {}</h2>\n<p class=\"note\">Latency then and now; the change is of the ratio to \
+         the floor where both runs have one, which another day's machine disturbs less.</p>\n",
+        escape(&changes.name)
+    );
+    for note in &changes.notes {
+        let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(note));
+    }
+    out.push_str(
+        "<div class=\"scroll\"><table>\n<tr><th class=\"name\">operation</th>\
+         <th class=\"name\">via</th><th>then, µs</th><th>now, µs</th><th>change</th>\
+         <th class=\"name\">counts that changed</th></tr>\n",
+    );
+    for change in &changes.rows {
+        let class = change.ratio.map_or("", notable);
+        let _ = writeln!(
+            out,
+            "<tr><td class=\"name\">{}</td><td class=\"name\">{}</td><td>{}</td><td>{}</td>\
+             <td class=\"{class}\">{}</td><td class=\"name\">{}</td></tr>",
+            escape(&change.what),
+            escape(&change.conveyance),
+            change.then_us.map_or_else(|| "–".to_owned(), show),
+            change.now_us.map_or_else(|| "–".to_owned(), show),
+            change.percent(),
+            escape(&change.counts.join(", "))
+        );
+    }
+    out.push_str("</table></div>\n");
+    out
+}
+
+/// Every key of every row.
+fn all_rows(rows: &[Row]) -> serde_json::Result<String> {
+    let mut out = String::from(
+        "<h2>All rows</h2>\n<p class=\"note\">The keys are explained in docs/compare.md.</p>\n\
+         <details><summary>Show</summary><div class=\"scroll\"><table>\n",
+    );
+    for (number, row) in rows.iter().enumerate() {
+        let serde_json::Value::Object(row) = serde_json::to_value(row)? else {
+            continue;
+        };
+        if number == 0 {
+            let keys: String = row.keys().map(|key| format!("<th>{key}</th>")).collect();
+            let _ = writeln!(out, "<tr>{keys}</tr>");
+        }
+        out.push_str("<tr>");
+        for value in row.values() {
+            let text = match value {
+                serde_json::Value::Null => "–".to_owned(),
+                serde_json::Value::String(text) => text.clone(),
+                serde_json::Value::Number(number) => number.as_f64().map_or_else(String::new, show),
+                other => other.to_string(),
+            };
+            let _ = write!(out, "<td>{}</td>", escape(&text));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</table></div></details>\n");
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::rows::OverDelay;
+    use crate::compare::rows::tests::sample;
+
+    fn page(rows: &[Row]) -> String {
+        let report = Report {
+            rows,
+            summary: "a <test>",
+            facts: &[("command", "rpcrdma compare </script>".to_owned())],
+            noise: None,
+            changes: None,
+        };
+        report.render().unwrap()
+    }
+
+    fn rows() -> Vec<Row> {
+        let mut rows = Vec::new();
+        for op in ["read", "write"] {
+            for size in [1024, 8192, 1 << 20] {
+                for conveyance in ["tcp", "v1", "v9-new"] {
+                    let points = [0.0, 1000.0, 2000.0].map(|delay_us| OverDelay {
+                        delay_us,
+                        p50_us: 50.0 + 2.0 * delay_us,
+                    });
+                    rows.push(Row {
+                        op,
+                        size: Some(size),
+                        conveyance,
+                        latency_over_delay: Some(points.to_vec()),
+                        ..sample()
+                    });
+                }
+            }
+        }
+        rows
+    }
+
+    #[test]
+    fn a_page_has_its_figures_and_needs_nothing_else() {
+        let page = page(&rows());
+        // Two of latency over size, and of the short and the long READ and WRITE one each over delay
+        // and of counts.
+        assert_eq!(page.matches("<svg").count(), 2 + 4 + 4);
+        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+        for outside in ["http:", "https:", "src=", "href=", "url(", "@import"] {
+            let page = page.replace("http://www.w3.org/2000/svg", "");
+            assert!(!page.contains(outside), "{outside}");
+        }
+        // A conveyance that nobody has heard of is shown like any other.
+        assert!(page.matches("v9-new").count() > 20);
+        assert!(page.contains("a &lt;test&gt;") && page.contains("&lt;/script&gt;"));
+    }
+
+    #[test]
+    fn the_rows_go_with_the_page() {
+        let rows = rows();
+        let page = page(&rows);
+        let start = page.find("id=\"rows\">").unwrap() + "id=\"rows\">".len();
+        let end = start + page[start..].find("</script>").unwrap();
+        let embedded: serde_json::Value = serde_json::from_str(&page[start..end]).unwrap();
+        assert_eq!(embedded, serde_json::to_value(&rows).unwrap());
+    }
+
+    #[test]
+    fn rows_without_figures_make_a_page_too() {
+        let bare = Row {
+            p50_us: None,
+            round_trips: None,
+            floor_p50_us: None,
+            latency_over_delay: None,
+            v1_ratio: None,
+            ..sample()
+        };
+        for rows in [vec![], vec![bare]] {
+            assert!(page(&rows).ends_with("</html>\n"));
+        }
+    }
+
+    #[test]
+    fn what_the_time_goes_to_is_shown_where_it_is_known() {
+        let mut row = sample();
+        assert!(!page(std::slice::from_ref(&row)).contains("what its time is made of"));
+        row.split.link_us = Some(20.0);
+        row.split.interrupts_us = Some(4.0);
+        row.split.registration_us = Some(1.0);
+        let page = page(&[row]);
+        assert!(page.contains("what its time is made of"));
+        // 512.25 altogether.
+        assert!(page.contains("the rest 487"), "{page}");
+    }
+}

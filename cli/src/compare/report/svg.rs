@@ -1,0 +1,241 @@
+//! SVG as text. Figures stand by themselves, so that they can be cut out of the page: colours are
+//! attributes, which the page's style sheet overrides where it is dark.
+
+use std::fmt::{Display, Write};
+
+/// Where a text is anchored.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+impl Anchor {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Middle => "middle",
+            Self::End => "end",
+        }
+    }
+}
+
+/// Colours of series on light ground; the style sheet has those for dark ground. The first is for
+/// what the others are held against.
+const COLOURS: [&str; 8] = [
+    "#6b7280", "#1f6fd6", "#0e8f9c", "#7a4fd0", "#c77800", "#c2368f", "#1d8f47", "#c0392b",
+];
+/// Half the width of a marker.
+const MARKER: f64 = 3.4;
+
+/// The number of a series' colour and marker: they begin again after some.
+pub(super) fn style(series: usize) -> usize {
+    match series < COLOURS.len() {
+        true => series,
+        // Not the first, which is special.
+        false => 1 + (series - 1) % (COLOURS.len() - 1),
+    }
+}
+
+/// Text where markup is not meant.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// A figure under construction.
+pub(super) struct Svg {
+    out: String,
+}
+
+impl Svg {
+    /// Of so many pixels, with what a screen reader says of it.
+    pub(super) fn new(width: f64, height: f64, label: &str) -> Self {
+        let label = escape(label);
+        Self {
+            out: format!(
+                "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{label}\" \
+                 viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" height=\"{height:.0}\" \
+                 font-family=\"system-ui, sans-serif\" font-size=\"11\">\n"
+            ),
+        }
+    }
+
+    fn push(&mut self, text: impl Display) {
+        // Writing to a String does not fail.
+        let _ = writeln!(self.out, "{text}");
+    }
+
+    /// A straight line of the frame or grid.
+    pub(super) fn rule(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
+        let colour = if class == "axis" {
+            "#6b7280"
+        } else {
+            "#e2e5ea"
+        };
+        self.push(format_args!(
+            "<path class=\"{class}\" d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\" stroke=\"{colour}\"/>"
+        ));
+    }
+
+    /// A text; `class` is `title`, `label` or `value`.
+    pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: &str) {
+        let (colour, weight) = match class {
+            "title" => ("#111827", " font-size=\"13\" font-weight=\"600\""),
+            "value" => ("#111827", ""),
+            _ => ("#4b5563", ""),
+        };
+        self.push(format_args!(
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{}\" \
+             fill=\"{colour}\"{weight}>{}</text>",
+            anchor.name(),
+            escape(text)
+        ));
+    }
+
+    /// The same, upwards.
+    pub(super) fn text_up(&mut self, (x, y): (f64, f64), text: &str) {
+        self.push(format_args!(
+            "<text class=\"label\" transform=\"translate({x:.1} {y:.1}) rotate(-90)\" \
+             text-anchor=\"middle\" fill=\"#4b5563\">{}</text>",
+            escape(text)
+        ));
+    }
+
+    /// A line through points.
+    pub(super) fn polyline(&mut self, points: &[(f64, f64)], series: usize, dashed: bool) {
+        let points: Vec<String> = points
+            .iter()
+            .map(|(x, y)| format!("{x:.1},{y:.1}"))
+            .collect();
+        let dash = if dashed {
+            " stroke-dasharray=\"4 3\""
+        } else {
+            ""
+        };
+        let style = style(series);
+        self.push(format_args!(
+            "<polyline class=\"s{style}\" points=\"{}\" fill=\"none\" stroke=\"{}\" \
+             stroke-width=\"1.8\" stroke-linejoin=\"round\"{dash}/>",
+            points.join(" "),
+            COLOURS[style]
+        ));
+    }
+
+    /// A point's marker, and what it says when pointed at.
+    pub(super) fn marker(&mut self, (x, y): (f64, f64), series: usize, says: &str) {
+        let (style, m) = (style(series), MARKER);
+        let colour = COLOURS[style];
+        let shape = match style % 4 {
+            0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{m}\""),
+            1 => format!(
+                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"",
+                x - m * 0.9,
+                y - m * 0.9,
+                m * 1.8,
+                m * 1.8
+            ),
+            2 => format!(
+                "<path d=\"M{x:.1} {:.1}L{:.1} {:.1}H{:.1}Z\"",
+                y - m * 1.2,
+                x + m * 1.2,
+                y + m,
+                x - m * 1.2
+            ),
+            _ => format!(
+                "<path d=\"M{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}Z\"",
+                y - m * 1.3,
+                x + m * 1.3,
+                y + m * 1.3,
+                x - m * 1.3
+            ),
+        };
+        let name = shape[1..].split(' ').next().unwrap_or_default();
+        self.push(format_args!(
+            "{shape} class=\"f{style}\" fill=\"{colour}\"><title>{}</title></{name}>",
+            escape(says)
+        ));
+    }
+
+    /// A filled bar, and what it says when pointed at.
+    pub(super) fn bar(
+        &mut self,
+        (x, y): (f64, f64),
+        (width, height): (f64, f64),
+        series: usize,
+        says: &str,
+    ) {
+        let style = style(series);
+        self.push(format_args!(
+            "<rect class=\"f{style}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" \
+             height=\"{height:.1}\" fill=\"{}\"><title>{}</title></rect>",
+            width.max(0.0),
+            COLOURS[style],
+            escape(says)
+        ));
+    }
+
+    /// Names of series from a place on, as wide as there is room; the height it took.
+    pub(super) fn legend(
+        &mut self,
+        (left, top): (f64, f64),
+        width: f64,
+        entries: &[(String, usize, bool)],
+    ) -> f64 {
+        let (mut x, mut y) = (left, top);
+        for (name, series, dashed) in entries {
+            let wide = 30.0 + 6.1 * name.chars().count() as f64;
+            if x > left && x + wide > left + width {
+                (x, y) = (left, y + LEGEND_LINE);
+            }
+            self.polyline(&[(x, y - 4.0), (x + 18.0, y - 4.0)], *series, *dashed);
+            if !dashed {
+                self.marker((x + 9.0, y - 4.0), *series, name);
+            }
+            self.text((x + 22.0, y), Anchor::Start, "label", name);
+            x += wide + 6.0;
+        }
+        y - top + LEGEND_LINE
+    }
+
+    /// The figure as text.
+    pub(super) fn finish(mut self) -> String {
+        self.out.push_str("</svg>\n");
+        self.out
+    }
+}
+
+/// Height of a line of a legend.
+const LEGEND_LINE: f64 = 15.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_is_taken_for_markup() {
+        let mut svg = Svg::new(10.0, 10.0, "a \"b\" <c>");
+        svg.text((0.0, 0.0), Anchor::Start, "label", "<script>&");
+        let out = svg.finish();
+        assert!(out.contains("&lt;script&gt;&amp;"), "{out}");
+        assert!(out.contains("a &quot;b&quot; &lt;c&gt;"), "{out}");
+    }
+
+    #[test]
+    fn there_is_a_style_for_any_number_of_series_and_the_first_stays_special() {
+        assert_eq!(style(0), 0);
+        for series in 1..100 {
+            assert!((1..COLOURS.len()).contains(&style(series)));
+        }
+    }
+}
