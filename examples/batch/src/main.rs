@@ -116,7 +116,6 @@ mod tests {
         );
         let replies = measure([16, 1]);
         assert_eq!(replies.client.sends, u64::from(CALLS));
-        assert!(replies.server.sends < u64::from(CALLS));
         // Three at a time: 3, 3 and 2.
         assert_eq!(measure([1, 3]).client.sends, 3);
     }
