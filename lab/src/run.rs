@@ -77,6 +77,7 @@ pub fn run(order: &Order<'_>) -> Result<Report, Error> {
     let results = order.cache.path("results").join(&report.lane);
     cache::write(&results.with_extension("json"), &json)?;
     cache::write(&folder.join("report.json"), &json)?;
+    keep_results(&meaning.share, &results)?;
     log.say(report.summary());
     if report.verdict == Verdict::Passed && !order.keep {
         cache::remove(&folder)?;
@@ -88,6 +89,25 @@ pub fn run(order: &Order<'_>) -> Result<Report, Error> {
         log.say(format!("logs: {}", folder.display()));
     }
     Ok(report)
+}
+
+/// Where a lane puts what is kept however it ends, below what is shared with the guest.
+const RESULTS: &str = "out/results";
+
+/// Keeps what the lane put there, in a folder of the lane's name beside its report.
+fn keep_results(share: &Path, folder: &Path) -> Result<(), Error> {
+    cache::remove(folder)?;
+    let from = share.join(RESULTS);
+    if !from.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(folder).map_err(Error::file(folder))?;
+    for entry in fs::read_dir(&from).map_err(Error::file(&from))? {
+        let entry = entry.map_err(Error::file(&from))?;
+        let to = folder.join(entry.file_name());
+        fs::copy(entry.path(), &to).map_err(Error::file(&to))?;
+    }
+    Ok(())
 }
 
 /// Boots the guest with a shell on this terminal instead of the lane's script. The lane's programs
@@ -401,6 +421,24 @@ mod tests {
                 prepare(order, folder).unwrap();
             });
         }
+    }
+
+    #[test]
+    fn results_are_kept_and_those_of_the_run_before_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let (share, kept) = (
+            folder.path().join("share"),
+            folder.path().join("results/verbs"),
+        );
+        cache::write(&share.join(RESULTS).join("compare.html"), "<html>").unwrap();
+        keep_results(&share, &kept).unwrap();
+        assert_eq!(
+            fs::read_to_string(kept.join("compare.html")).unwrap(),
+            "<html>"
+        );
+        cache::remove(&share).unwrap();
+        keep_results(&share, &kept).unwrap();
+        assert!(!kept.exists());
     }
 
     #[test]
