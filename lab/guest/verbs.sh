@@ -5,13 +5,14 @@
 NEAR=10.8.0.1
 FAR=10.8.0.2
 
-# load_modules KIND...: verbs, nfs, netem
+# load_modules KIND...: verbs, nfs, netem, disk
 load_modules() {
     for _kind in "$@"; do
         case $_kind in
         verbs) modprobe -a rdma_rxe siw rdma_ucm ib_uverbs ib_umad veth dummy ;;
         nfs) modprobe -a sunrpc rpcrdma lockd nfsd nfs nfsv3 nfsv4 ;;
         netem) modprobe -a sch_netem ;;
+        disk) modprobe -a loop ext4 ;;
         *)
             echo "no such modules: $_kind"
             return 1
