@@ -53,6 +53,12 @@ impl Scatter {
         iter::once(&self.first).chain(self.rest())
     }
 
+    /// Bytes of the first piece, if there are others.
+    #[inline]
+    pub(crate) fn head(&self) -> Option<usize> {
+        self.rest.is_some().then(|| self.first.len())
+    }
+
     /// The pieces behind the first.
     fn rest(&self) -> &[Buf] {
         self.rest.as_deref().unwrap_or_default()

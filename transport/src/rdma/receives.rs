@@ -176,3 +176,101 @@ impl Spare {
         message
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn structure(segments: &[(u32, u32, bool)]) -> ReceiveStructure {
+        let segments = segments.iter();
+        let segments = segments.map(|&(len, align, ddp)| ReceiveSegment { len, align, ddp });
+        ReceiveStructure::new(segments).unwrap()
+    }
+
+    fn lengths(receive: &Scatter) -> Vec<usize> {
+        receive.pieces().map(|piece| piece.len()).collect()
+    }
+
+    #[test]
+    fn receives_are_made_as_the_structure_says() {
+        let pool = Pool::new(1 << 20);
+        let structure = structure(&[(1024, 4, false), (65_536, 4096, true), (100, 64, false)]);
+        assert_eq!((structure.size(), structure.memory()), (66_660, 73_728));
+        for _ in 0..3 {
+            let receive = structure.alloc(&pool).unwrap();
+            assert_eq!(lengths(&receive), [1024, 65_536, 100]);
+            for (piece, segment) in receive.pieces().zip(structure.segments()) {
+                assert_eq!(piece.as_ptr().addr() % segment.align as usize, 0);
+            }
+            assert_eq!(pool.in_use(), structure.memory());
+        }
+        let plain = ReceiveStructure::plain(5000);
+        assert_eq!((plain.size(), plain.memory()), (5000, 8192));
+        assert_eq!(plain.alloc(&pool).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_refused() {
+        let new = |segments: &[(u32, u32)]| {
+            let segments = segments.iter().map(|&(len, align)| ReceiveSegment {
+                len,
+                align,
+                ddp: false,
+            });
+            ReceiveStructure::new(segments).unwrap_err()
+        };
+        assert_eq!(new(&[]), BadStructure::Empty);
+        assert_eq!(new(&[(63, 1)]), BadStructure::First(63));
+        assert_eq!(new(&[(64, 1), (0, 1)]), BadStructure::EmptySegment);
+        for align in [0, 3, 8192, u32::MAX] {
+            assert_eq!(new(&[(64, 1), (1, align)]), BadStructure::Alignment(align));
+        }
+    }
+
+    /// rtrext-00, section 4.3: bulk data is where it landed, a piece for each segment; what was not
+    /// reached goes into the next receive.
+    #[test]
+    fn a_message_is_handed_up_where_it_is_and_the_rest_used_again() {
+        let pool = Pool::new(1 << 20);
+        let structure = structure(&[(64, 1, false), (4096, 4096, true), (4096, 4096, true)]);
+        let mut spare = Spare::default();
+        for (len, held) in [(0, 1), (1, 1), (64, 1), (65, 2), (4160, 2), (4161, 3)] {
+            let mut receive = structure.alloc_with(&pool, &mut spare).unwrap();
+            let message: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
+            assert!(receive.fill(&message));
+            let places: Vec<_> = receive.pieces().map(|piece| piece.as_ptr()).collect();
+            let got = spare.message(receive, true);
+            let starts: Vec<_> = got.iter().map(|piece| piece.as_ptr()).collect();
+            assert_eq!(starts, places[..held], "of {len} bytes");
+            assert_eq!(got.concat(), message);
+            assert_eq!(
+                pool.in_use(),
+                structure.memory(),
+                "the message and the spare pieces"
+            );
+            let next = structure.alloc_with(&pool, &mut spare).unwrap();
+            assert_eq!(lengths(&next), [64, 4096, 4096]);
+            let again: Vec<_> = next.pieces().map(|piece| piece.as_ptr()).collect();
+            assert_eq!(
+                again[held..],
+                places[held..],
+                "another piece than the unused one"
+            );
+            drop((got, next));
+            assert_eq!(pool.in_use(), 0);
+        }
+    }
+
+    #[test]
+    fn a_used_receive_is_made_whole_again_in_its_own_structure_alone() {
+        let pool = Pool::new(1 << 20);
+        let own = structure(&[(64, 1, false), (4096, 4096, true)]);
+        let mut receive = own.alloc(&pool).unwrap();
+        assert!(receive.fill(&[7; 70]));
+        let mut pieces: Vec<Buf> = receive.into_iter().collect();
+        assert!(!ReceiveStructure::plain(64).restore(&mut pieces));
+        assert!(!structure(&[(64, 1, false), (8192, 4096, true)]).restore(&mut pieces));
+        assert!(own.restore(&mut pieces));
+        assert_eq!((pieces[0].len(), pieces[1].len()), (64, 4096));
+    }
+}

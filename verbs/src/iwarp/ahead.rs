@@ -9,7 +9,7 @@
 //!
 //! Only memory whose content does not matter yet is used for this: the rest of an RDMA Read's
 //! sink, the rest of a posted receive, and the part of a region above everything that the peer has
-//! written since it was registered.
+//! written since it was registered. For receives in several pieces nothing is foreseen but headers.
 
 use smallvec::SmallVec;
 
@@ -76,8 +76,15 @@ impl Ahead {
     }
 
     /// Plans a read behind a segment that is not its message's last, has `payload` bytes and goes
-    /// to `target`. Returns how many bytes of payload are foreseen.
-    pub(super) fn plan(&mut self, memory: &Memory, target: Target, payload: usize) -> usize {
+    /// to `target`. Behind the message that ends where it fills its memory, `behind` bytes are read
+    /// at most. Returns how many bytes of payload are foreseen.
+    pub(super) fn plan(
+        &mut self,
+        memory: &Memory,
+        target: Target,
+        payload: usize,
+        behind: usize,
+    ) -> usize {
         let header = match target {
             Target::Receive { .. } => ddp::UNTAGGED,
             _ => ddp::TAGGED,
@@ -86,14 +93,24 @@ impl Ahead {
         self.gap = mpa::padding(header + payload) + mpa::CRC_FIELD + mpa::LENGTH_FIELD + header;
         self.sizes.clear();
         let mut room = memory.room_at(self.target);
-        while room > 0 && self.sizes.len() < self.depth {
+        // Where a message ends is not known, and what the next one has for other pieces of a receive
+        // than the first is not to be copied: only the next header is read ahead then.
+        let depth = match target {
+            Target::Receive { .. } if memory.copyable(false).is_some() => 0,
+            _ => self.depth,
+        };
+        while room > 0 && self.sizes.len() < depth {
             let size = payload.min(room);
             self.sizes.push(size);
             room -= size;
         }
         // A message that fills its memory ends with it.
         let fills = room == 0 && !self.sizes.is_empty();
-        self.last_room = if fills { AFTER_MESSAGE } else { self.gap };
+        self.last_room = if fills {
+            AFTER_MESSAGE.min(behind)
+        } else {
+            self.gap
+        };
         (self.left, self.next) = (0, 0);
         self.sizes.iter().sum()
     }

@@ -13,7 +13,7 @@ impl Endpoint {
     /// Where the next bytes of the stream are to be put, when no payload is expected: a shorter
     /// way to the same as [`Endpoint::buffers`].
     pub(super) fn between_segments(&mut self) -> Option<&mut [u8]> {
-        self.receiver.between_segments()
+        self.receiver.between_segments(&self.memory)
     }
 
     /// Where the next bytes of the stream are to be put.

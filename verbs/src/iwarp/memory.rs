@@ -216,6 +216,15 @@ impl Memory {
         }
     }
 
+    /// Bytes of the next Send's segment that may be received elsewhere and copied: what comes into the
+    /// first piece of a receive in several is little, and what comes into the others is not to be
+    /// copied. `behind`: the message at hand is at its end.
+    pub(super) fn copyable(&self, behind: bool) -> Option<usize> {
+        let next = self.receives.get(usize::from(behind))?.buf.head()?;
+        let received = if behind { 0 } else { self.received };
+        Some(next.saturating_sub(received))
+    }
+
     /// A segment of `len` bytes was accepted for a place.
     pub(super) fn touch(&mut self, target: Target, len: usize) {
         if let Target::Region { stag, offset } = target {

@@ -6,7 +6,8 @@
 //! - while payload is expected, the socket is read into [target memory][staging], or, in the
 //!   middle of a message, into the places of several segments ([`super::ahead`]);
 //! - between segments it is read into staging alone, so a short message costs one read and a
-//!   short copy, and a long one the copy of its first bytes.
+//!   short copy, and a long one the copy of its first bytes. Of a message for a receive in several
+//!   pieces no more is read there than its first piece holds.
 //!
 //! # Placement before the CRC
 //!
@@ -143,30 +144,63 @@ impl Receiver {
     }
 
     /// Where the next bytes go when no payload is expected.
-    pub(super) fn between_segments(&mut self) -> Option<&mut [u8]> {
+    pub(super) fn between_segments(&mut self, memory: &Memory) -> Option<&mut [u8]> {
         match self.direct() {
-            None => Some(&mut self.staging[self.end..]),
+            None => {
+                let room = self.room(memory);
+                Some(&mut self.staging[self.end..room])
+            }
             Some(_) => None,
         }
+    }
+
+    /// Where the part of staging ends that is read into when no payload is expected. At least what
+    /// the header or trailer at hand still needs is in it.
+    #[inline]
+    fn room(&self, memory: &Memory) -> usize {
+        match memory.copyable(false) {
+            None => BETWEEN_MESSAGES,
+            Some(len) => self.room_for(len),
+        }
+    }
+
+    /// The same when `len` bytes may be copied of what follows the header.
+    #[cold]
+    fn room_for(&self, len: usize) -> usize {
+        let needed = match self.stage {
+            Stage::Head => mpa::LENGTH_FIELD + ddp::UNTAGGED + len,
+            // For the device itself, or for nobody.
+            Stage::Body { left } => left,
+            Stage::Tail => mpa::padding(self.ulpdu) + mpa::CRC_FIELD,
+        };
+        BETWEEN_MESSAGES.min((self.start + needed).max(self.end + 1))
     }
 
     /// Where the next bytes go, in this order. Never empty.
     pub(super) fn buffers<'a>(&'a mut self, memory: &'a mut Memory) -> Result<Buffers<'a>, Fault> {
         let mut buffers = Buffers::new();
         let Some((target, skip, left)) = self.direct() else {
-            buffers.push(IoSliceMut::new(&mut self.staging[self.end..]));
+            let room = self.room(memory);
+            buffers.push(IoSliceMut::new(&mut self.staging[self.end..room]));
             return Ok(buffers);
+        };
+        let behind = match memory.copyable(matches!(target, Target::Receive { .. })) {
+            None => BETWEEN_MESSAGES,
+            Some(len) => {
+                let next = mpa::LENGTH_FIELD + ddp::UNTAGGED + len;
+                BETWEEN_MESSAGES.min(mpa::padding(self.ulpdu) + mpa::CRC_FIELD + next)
+            }
         };
         let foreseen = match self.is_last() {
             true => 0,
-            false => self.ahead.plan(memory, target, skip + left),
+            false => self.ahead.plan(memory, target, skip + left, behind),
         };
         let mut places = memory
             .places(target, skip, left + foreseen)
             .map_err(|code| self.fault(code))?;
         places.take(left, |now| buffers.push(IoSliceMut::new(now)));
         if self.is_last() {
-            buffers.push(IoSliceMut::new(&mut self.staging[..]));
+            buffers.push(IoSliceMut::new(&mut self.staging[..behind]));
         } else {
             self.ahead
                 .push(places, |bytes| buffers.push(IoSliceMut::new(bytes)));
@@ -241,31 +275,42 @@ impl Receiver {
                 segment,
                 len,
             }) => {
-                if self.is_foreseen(target, segment) {
-                    self.placed(target, len, memory)?;
-                    // Behind the end of a message nothing is where it was foreseen; and its memory
-                    // may leave with it.
-                    if self.is_last() && self.ahead.has_payload() {
-                        self.spill = self.ahead.spill(memory).map_err(|code| self.fault(code))?;
-                    }
-                } else {
-                    let mut bytes = Vec::with_capacity(len);
-                    let places = memory.places(target, 0, len);
+                // A segment that is shorter than foreseen, as the last of a message is, begins where it
+                // was foreseen all the same.
+                let here = len.min(self.foreseen(target));
+                let mut beyond = Vec::new();
+                if here < len {
+                    let places = memory.places(target, here, len - here);
                     let mut places = places.map_err(|code| self.fault(code))?;
-                    places.take(len, |piece| bytes.extend_from_slice(piece));
+                    places.take(len - here, |piece| beyond.extend_from_slice(piece));
+                }
+                if here > 0 {
+                    self.placed(target, here, memory)?;
+                }
+                // Behind the end of a message nothing is where it was foreseen; and its memory may
+                // leave with it.
+                let moved = here < len || (self.is_last() && self.ahead.has_payload());
+                if moved || self.foreseen_length() != segment {
                     let rest = self.ahead.spill(memory);
-                    bytes.extend(rest.map_err(|code| self.fault(code))?);
-                    self.spill = bytes;
+                    beyond.extend(rest.map_err(|code| self.fault(code))?);
+                    self.spill = beyond;
                 }
             }
         }
         Ok(true)
     }
 
-    /// Whether the segment at hand, of which only the header has been seen, goes to that place and
-    /// has that length.
-    fn is_foreseen(&self, target: Target, len: usize) -> bool {
-        self.start == self.end && self.direct() == Some((target, 0, len))
+    /// Bytes of the segment at hand, of which only the header has been seen, that go to that place.
+    fn foreseen(&self, target: Target) -> usize {
+        match self.direct() {
+            Some((place, 0, left)) if place == target && self.start == self.end => left,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the segment at hand.
+    fn foreseen_length(&self) -> usize {
+        self.segment.as_ref().map_or(0, |segment| segment.payload)
     }
 
     /// Takes staged bytes apart, up to the end of the next FPDU. `copied` grows by the payload

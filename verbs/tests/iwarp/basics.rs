@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 use verbs::iwarp::{CrcPolicy, Options};
-use verbs::{Device, Disconnect, Region, SendWr, Success, WorkError};
+use verbs::{Device, Disconnect, Region, Scatter, SendWr, Success, WorkError, WrId};
 
 use crate::node::{Pair, disconnected, failure, success};
 
@@ -137,4 +137,63 @@ fn every_operation_with_crc_asked_for_by_one_side() {
 fn every_operation_in_small_segments() {
     let client = options(CrcPolicy::Request, Some(536));
     everything(Pair::new(client, options(CrcPolicy::IfAsked, Some(1460))));
+}
+
+/// Bulk data that is sent behind what fills the first piece of a receive is read from the socket into
+/// its place, and never anywhere else: however it is cut into segments, and whatever comes before it.
+#[test]
+fn what_is_behind_the_first_piece_is_never_copied() {
+    const HEAD: usize = 1024;
+    const TARGET: usize = 64 << 10;
+    for (mss_limit, crc) in [(None, false), (Some(1460), true), (Some(536), false)] {
+        let crc = if crc {
+            CrcPolicy::Request
+        } else {
+            CrcPolicy::IfAsked
+        };
+        let both = options(crc, mss_limit);
+        let mut pair = Pair::new(both.clone(), both);
+        let Pair {
+            client,
+            server,
+            c,
+            s,
+        } = &mut pair;
+        let lengths = [
+            TARGET,
+            4096,
+            1,
+            0,
+            TARGET - 1,
+            100,
+            8192,
+            8192,
+            60_000,
+            1000,
+            30_001,
+            TARGET,
+        ];
+        for id in 0..lengths.len() as u64 {
+            let rest = vec![server.buf(&vec![0xee; TARGET])];
+            let receive = Scatter::new(server.buf(&[0xee; HEAD]), rest);
+            server.device.post_receive(*s, WrId(id), receive).unwrap();
+        }
+        let before = server.device.counters().copied_bytes;
+        // All at once, so that one read meets the end of a message and the start of the next.
+        let messages = lengths.map(|len| pattern(HEAD + len));
+        for (id, message) in messages.iter().enumerate() {
+            client.send(*c, id as u64, message);
+        }
+        for (id, message) in messages.iter().enumerate() {
+            match success(server, client, id as u64) {
+                Success::Receive { buf, .. } => assert_eq!(buf.to_vec(), *message, "{id}"),
+                other => panic!("{other:?}"),
+            }
+            assert!(matches!(success(client, server, id as u64), Success::Send));
+        }
+        let copied = server.device.counters().copied_bytes - before;
+        let heads = (lengths.len() * HEAD) as u64;
+        assert!(copied <= heads, "{copied} of {heads} bytes, {mss_limit:?}");
+        pair.finish();
+    }
 }

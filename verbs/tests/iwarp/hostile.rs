@@ -2,7 +2,7 @@
 //! ends, and nothing else happens.
 
 use verbs::iwarp::Options;
-use verbs::{Device, Disconnect, Event, Region, RemoteSegment, Success, WorkError, WrId};
+use verbs::{Device, Disconnect, Event, Region, RemoteSegment, Scatter, Success, WorkError, WrId};
 
 use crate::node::{Node, Pair, next_completion};
 use crate::raw::{
@@ -344,6 +344,88 @@ fn sends_that_do_not_fit() {
         .raw
         .say(&untagged(SEND, false, 0, (0, 1, 0), &[0; 64]));
     victim.expect(&untagged(SEND, true, 0, (0, 1, 64), b"x"), 0x12, 0x05, text);
+}
+
+/// A victim whose receives are made of these pieces.
+fn scattered(pieces: &[usize], crc: bool) -> (Node, Raw, verbs::QpId) {
+    let mut node = Node::new(Options::default());
+    let (raw, qp) = Raw::set_up(&mut node, crc);
+    for id in 1..=2 {
+        let mut bufs: Vec<_> = pieces
+            .iter()
+            .map(|&len| node.buf(&vec![0xee; len]))
+            .collect();
+        let first = bufs.remove(0);
+        let receive = Scatter::new(first, bufs);
+        node.device.post_receive(qp, WrId(id), receive).unwrap();
+    }
+    (node, raw, qp)
+}
+
+fn received(node: &mut Node, id: u64) -> Scatter {
+    let completion = node.next_completion();
+    assert_eq!(completion.id, WrId(id));
+    match completion.result.unwrap() {
+        Success::Receive { buf, .. } => buf,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// RFC 5041, section 5.3: payload is placed by MO, wherever segments of the wire and pieces of the
+/// buffer end.
+#[test]
+fn segments_that_end_a_byte_before_at_and_behind_a_piece() {
+    let pieces = [64, 5000, 4096];
+    let all: usize = pieces.iter().sum();
+    let message: Vec<u8> = (0..all).map(|n| (n * 7 % 251) as u8).collect();
+    for crc in [false, true] {
+        for cut in [1, 63, 64, 65, 2500, 5063, 5064, 5065, all - 1, all] {
+            let (mut node, mut raw, qp) = scattered(&pieces, crc);
+            let mut at = 0;
+            while at < all {
+                let end = all.min(at + cut.max(40));
+                let offset = at as u32;
+                let part = &message[at..end];
+                raw.say(&untagged(SEND, end == all, 0, (0, 1, offset), part));
+                at = end;
+            }
+            let whole = received(&mut node, 1);
+            assert_eq!(whole.to_vec(), message, "in segments of {cut}");
+            let lengths: Vec<_> = whole.pieces().map(|piece| piece.len()).collect();
+            assert_eq!(lengths, pieces);
+            // The next one starts in the next receive, and ends in its first piece.
+            raw.say(&send(2, b"next"));
+            let next = received(&mut node, 2);
+            let lengths: Vec<_> = next.pieces().map(|piece| piece.len()).collect();
+            assert_eq!((next.to_vec(), lengths), (b"next".to_vec(), vec![4, 0, 0]));
+            drop((whole, next));
+            node.device.destroy(qp);
+            assert_eq!(node.pool.in_use(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_byte_more_than_all_pieces_hold() {
+    let pieces = [64, 5000, 4096];
+    let all: usize = pieces.iter().sum();
+    for first in [1, 64, 5064, all] {
+        let (mut node, mut raw, qp) = scattered(&pieces, false);
+        let (part, offset) = (vec![1; first], first as u32);
+        raw.say(&untagged(SEND, false, 0, (0, 1, 0), &part));
+        let rest = vec![2; all - first + 1];
+        raw.say(&untagged(SEND, true, 0, (0, 1, offset), &rest));
+        let heard = raw.hear_terminate(&mut node);
+        assert_eq!((heard.0, heard.1), (0x12, 0x05), "{first} and the rest");
+        for (id, error) in [(1, WorkError::LocalLength), (2, WorkError::Flushed)] {
+            let completion = node.next_completion();
+            let failed = completion.result.unwrap_err();
+            assert_eq!((completion.id, failed.error), (WrId(id), error));
+            let buf = failed.buf.unwrap();
+            assert_eq!((buf.count(), buf.len()), (3, all), "all pieces, whole");
+        }
+        node.device.destroy(qp);
+    }
 }
 
 #[test]

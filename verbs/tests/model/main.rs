@@ -16,5 +16,6 @@ mod connecting;
 mod ending;
 mod moving;
 mod reaching;
+mod scattering;
 mod waking;
 mod world;

@@ -1,9 +1,12 @@
 //! Content and attributes of files.
 
+use bytes::Bytes;
+
 use super::*;
 
 on_both! {
     what_is_written_is_read,
+    pieces_are_written_in_order,
     writes_say_what_they_changed,
     holes_read_as_zeroes,
     offsets_beyond_four_gibibytes,
@@ -35,6 +38,32 @@ fn what_is_written_is_read(rig: &Rig) {
     rig.write(&file, 65_530, b"across a boundary");
     assert_eq!(rig.read(&file, 65_530, 17).0, b"across a boundary");
     assert_eq!(rig.attributes(&file).size, 300_000);
+}
+
+/// Pieces of all lengths, more of them than the host takes at once.
+fn pieces_are_written_in_order(rig: &Rig) {
+    for (n, lengths) in [
+        vec![1, 65_536, 3, 4096],
+        vec![65_536; 16],
+        (0..1500).map(|n| n % 7 + 1).collect(),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let file = rig.create(&rig.root(), format!("f{n}").as_bytes());
+        let len: usize = lengths.iter().sum();
+        let whole: Vec<u8> = (0..len).map(|n| (n * 31 % 251) as u8).collect();
+        let mut rest = Bytes::from(whole.clone());
+        let pieces = lengths.iter().map(|&len| rest.split_to(len));
+        let data: Bulk = pieces.collect();
+        for offset in [0, 70_003] {
+            let change = rig
+                .fs
+                .write(&root(), &file, offset, &data, Stable::FileSync);
+            assert_eq!(change.result.unwrap().count as usize, len);
+            assert_eq!(rig.read(&file, offset, len), (whole.clone(), true));
+        }
+    }
 }
 
 fn writes_say_what_they_changed(rig: &Rig) {
