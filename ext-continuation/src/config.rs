@@ -3,7 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rpcrdma_ext_send_ddp::{BufferStructure, Frame, Support};
+use rpcrdma_ext_send_ddp::{
+    BufferStructure, Frame, ReceiveBufferStructure, RoundTripSupport, Support,
+};
+use rpcrdma_ext_xchar::Peer;
+
+use crate::{RequestReceiveLimit, ResponseSendLimit};
 
 /// Which ways something is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -178,6 +183,20 @@ pub struct PeerSaid {
     pub takes: u32,
     /// Transmissions of a reply that it sends.
     pub sends: u32,
+}
+
+impl PeerSaid {
+    /// From its characteristics.
+    #[must_use]
+    pub fn of(peer: &Peer) -> Self {
+        let structure = peer.said::<ReceiveBufferStructure>();
+        Self {
+            support: peer.get::<RoundTripSupport>(),
+            frame: structure.and_then(|structure| Frame::new(&structure).ok()),
+            takes: peer.get::<RequestReceiveLimit>(),
+            sends: peer.get::<ResponseSendLimit>(),
+        }
+    }
 }
 
 /// What may be used on a connection, from this end's side.

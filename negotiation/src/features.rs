@@ -10,7 +10,7 @@ use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::Backward;
 use rpcrdma_v2::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX};
 
-use crate::Version;
+use crate::{RoundTrips, Version};
 
 /// What this end has.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +91,19 @@ pub struct Features {
     pub invalidated_there: Decided<bool>,
     /// What may be called from server to client, if this end is the server.
     pub backward: Decided<Backward>,
+    /// What is used to spare round trips, where this end does any of it.
+    pub round_trips: Option<RoundTrips>,
+}
+
+impl Features {
+    /// The same, with this as well.
+    #[must_use]
+    pub fn with_round_trips(self, round_trips: Option<RoundTrips>) -> Self {
+        Self {
+            round_trips,
+            ..self
+        }
+    }
 }
 
 /// What may be used, from what this end has and what the peer said.
@@ -104,7 +117,7 @@ pub fn decide_features(have: &Have, peer: PeerHas<'_>) -> Features {
     }
 }
 
-fn decided<T>(value: T, why: Why) -> Decided<T> {
+pub(crate) fn decided<T>(value: T, why: Why) -> Decided<T> {
     Decided { value, why }
 }
 
@@ -117,7 +130,7 @@ fn smaller(here: u32, peer: u32, peer_why: Why) -> Decided<u32> {
 }
 
 /// Whether both want something, and who does not if not.
-fn both(here: bool, peer: bool, peer_why: Why) -> Decided<bool> {
+pub(crate) fn both(here: bool, peer: bool, peer_why: Why) -> Decided<bool> {
     match (here, peer) {
         (true, true) => decided(true, Why::Both),
         (false, _) => decided(false, Why::Here),
@@ -150,6 +163,7 @@ fn version_1(have: &Have, said: Option<PrivateData>) -> Features {
             Side::Client => decided(Backward::None, Why::NotHere),
             Side::Server => decided(Backward::Inline, Why::UpperLayer),
         },
+        round_trips: None,
     }
 }
 
@@ -173,6 +187,7 @@ fn version_2(have: &Have, peer: Option<&Peer>, why: Why) -> Features {
                 Side::Client => decided(Backward::None, Why::NotHere),
                 Side::Server => decided(Backward::Inline, why),
             },
+            round_trips: None,
         };
     };
     let said = |said: bool| match said {
@@ -206,6 +221,7 @@ fn version_2(have: &Have, peer: Option<&Peer>, why: Why) -> Features {
                 said(backward.is_some()),
             ),
         },
+        round_trips: None,
     }
 }
 
@@ -224,7 +240,7 @@ impl fmt::Display for Why {
     }
 }
 
-fn yes(value: bool) -> &'static str {
+pub(crate) fn yes(value: bool) -> &'static str {
     match value {
         true => "yes",
         false => "no",
@@ -253,9 +269,12 @@ impl fmt::Display for Features {
             Backward::Inline => "without chunks",
             Backward::General => "yes",
         };
-        match why {
-            Why::NotHere => Ok(()),
-            _ => write!(f, "\nbackward calls: {value} ({why})"),
+        if why != Why::NotHere {
+            write!(f, "\nbackward calls: {value} ({why})")?;
+        }
+        match self.round_trips {
+            Some(round_trips) => write!(f, "\n{round_trips}"),
+            None => Ok(()),
         }
     }
 }

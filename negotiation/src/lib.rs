@@ -25,6 +25,7 @@ mod client;
 mod decide;
 mod features;
 mod memory;
+mod round_trips;
 mod server;
 mod version;
 
@@ -32,5 +33,6 @@ pub use client::{Asked, ClientNegotiation, Heard};
 pub use decide::{Decision, Lesson, PeerDid, Reason, Verdict, decide_version, show_versions};
 pub use features::{Decided, Features, Have, PeerHas, Why, decide_features};
 pub use memory::Memory;
+pub use round_trips::{RoundTrips, decide_round_trips};
 pub use server::{FirstHeard, ServerNegotiation};
 pub use version::{Choice, ParseVersionError, Version, Versions};

@@ -16,7 +16,7 @@ use conveyance::Limits;
 use onc_rpc::Segments;
 use rpcrdma_ext_continuation::Transmit;
 use rpcrdma_ext_xchar::{BackwardSupport, Config, Exchange, Registry};
-use rpcrdma_negotiation::{Features, Have, PeerHas, Version, decide_features};
+use rpcrdma_negotiation::{Features, Have, PeerHas, Version, decide_features, decide_round_trips};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::extension::{Action, Calls, Extension, Extensions, OpttypeTaken, Routed};
 use rpcrdma_v2::limits::FIRST_MESSAGE_MAX;
@@ -113,7 +113,9 @@ impl Setup {
                 Some(true) => PeerHas::Characteristics(exchange.peer()),
             },
         };
-        decide_features(&have, peer)
+        let round_trips = round_trips::config(self);
+        let round_trips = round_trips.map(|own| decide_round_trips(self.side, &own, peer));
+        decide_features(&have, peer).with_round_trips(round_trips.flatten())
     }
 }
 

@@ -1,0 +1,108 @@
+//! What is used of rtrext-00, send-based placement and message continuation, and why.
+
+use std::fmt;
+
+use rpcrdma_ext_continuation::{Config, PeerSaid, RequestReceiveLimit, ResponseSendLimit, decide};
+use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport};
+use rpcrdma_ext_xchar::{Characteristic, Peer};
+use rpcrdma_v2::Side;
+
+use crate::features::{both, decided, yes};
+use crate::{Decided, PeerHas, Why};
+
+/// What may be used of rtrext-00 in calls from client to server and in their replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundTrips {
+    /// Whether bulk data is placed by this end's Sends.
+    pub placed_there: Decided<bool>,
+    /// Whether bulk data is placed by the peer's Sends.
+    pub placed_here: Decided<bool>,
+    /// Transmissions of a call, at most.
+    pub call_transmissions: Decided<u32>,
+    /// Transmissions of a reply, at most.
+    pub reply_transmissions: Decided<u32>,
+}
+
+/// What may be used, from what this end does and what the peer said; nothing in version 1.
+#[must_use]
+pub fn decide_round_trips(side: Side, own: &Config, peer: PeerHas<'_>) -> Option<RoundTrips> {
+    let nothing = |why| RoundTrips {
+        placed_there: decided(false, why),
+        placed_here: decided(false, why),
+        call_transmissions: decided(1, why),
+        reply_transmissions: decided(1, why),
+    };
+    match peer {
+        PeerHas::PrivateData(_) => None,
+        PeerHas::NotSaidYet => Some(nothing(Why::NotSaidYet)),
+        PeerHas::NoCharacteristics => Some(nothing(Why::CannotSay)),
+        PeerHas::Characteristics(peer) => Some(from_both(side, own, peer)),
+    }
+}
+
+fn from_both(side: Side, own: &Config, peer: &Peer) -> RoundTrips {
+    let usable = decide(own, &PeerSaid::of(peer));
+    let (ddp, cont) = (own.features.ddp, own.features.cont);
+    let up_to = |here: bool, limit: u32, why| match here {
+        true => decided(limit, why),
+        false => decided(1, Why::Here),
+    };
+    let structure = said::<ReceiveBufferStructure>(peer);
+    let placed_there = both(ddp.send, usable.place, structure);
+    match side {
+        Side::Client => RoundTrips {
+            placed_there,
+            placed_here: both(
+                ddp.receive,
+                usable.placed_replies,
+                said::<RoundTripSupport>(peer),
+            ),
+            call_transmissions: up_to(
+                cont.send,
+                usable.call_transmissions,
+                said::<RequestReceiveLimit>(peer),
+            ),
+            reply_transmissions: up_to(
+                cont.receive,
+                usable.reply_transmissions,
+                said::<ResponseSendLimit>(peer),
+            ),
+        },
+        // The client decides how its calls go, and what their replies may take.
+        Side::Server => RoundTrips {
+            placed_there,
+            placed_here: decided(ddp.receive, Why::Here),
+            call_transmissions: decided(own.takes(), Why::Here),
+            reply_transmissions: decided(own.sends(), Why::Here),
+        },
+    }
+}
+
+/// Why something that the peer says by this characteristic is as it is.
+fn said<C: Characteristic>(peer: &Peer) -> Why {
+    match peer.said::<C>() {
+        Some(_) => Why::Peer,
+        None => Why::NotSaid,
+    }
+}
+
+impl fmt::Display for RoundTrips {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Decided { value, why } = self.placed_there;
+        write!(
+            f,
+            "bulk data placed by Sends, to the peer: {} ({why})",
+            yes(value)
+        )?;
+        let Decided { value, why } = self.placed_here;
+        write!(
+            f,
+            "\nbulk data placed by Sends, from the peer: {} ({why})",
+            yes(value)
+        )?;
+        let Decided { value, why } = self.call_transmissions;
+        write!(f, "\ntransmissions of a call: up to {value} ({why})")?;
+        let Decided { value, why } = self.reply_transmissions;
+        write!(f, "\ntransmissions of a reply: up to {value} ({why})")
+    }
+}

@@ -1,0 +1,132 @@
+//! What is used of rtrext-00, pairing by pairing, and why.
+
+use rpcrdma_ext_continuation::{Config, RequestReceiveLimit, ResponseSendLimit};
+use rpcrdma_ext_send_ddp::{BufferStructure, ReceiveBufferStructure, RoundTripSupport};
+use rpcrdma_ext_xchar::{BackwardSupport, INITXCH};
+use rpcrdma_ext_xchar::{Characteristic, Config as Exchanged, Exchange, Init, Registry, Subset};
+use rpcrdma_negotiation::{PeerHas, Why, decide_round_trips};
+use rpcrdma_v2::extension::{Extensions, Property, Routed};
+use rpcrdma_v2::{Body, Direction, Header, Optional, Side};
+
+fn config(features: &str, limit: u32) -> Config {
+    Config {
+        features: features.parse().expect("features"),
+        structure: BufferStructure::with_placement(1024, 1, 65_536),
+        request_limit: limit,
+        response_limit: limit,
+        min_placed: 256,
+        max_message: 1 << 20,
+        max_send: 1 << 20,
+    }
+}
+
+/// An end that was told this by its peer.
+fn told(start: Vec<Property>) -> Extensions {
+    let mut registry = Registry::default();
+    rpcrdma_ext_continuation::register(&mut registry).expect("numbers of their own");
+    let exchange = Exchange::new(Exchanged {
+        registry,
+        receive_size: 4096,
+        max_receive_size: 4096,
+        max_send: 4096,
+        accept_invalidation: false,
+        can_invalidate: false,
+        backward: BackwardSupport::None,
+    });
+    let mut end = Extensions::new(Side::Client, 1, vec![Box::new(exchange)]).expect("one");
+    end.connected(None);
+    let no_change = Subset::default();
+    let info = Init { start, no_change }.encode();
+    let header = Header {
+        xid: 9,
+        credits: 8,
+        body: Body::Optional(Optional {
+            direction: Direction::Call,
+            opttype: INITXCH,
+            info,
+        }),
+    };
+    let bytes = header.encode();
+    let at = bytes.len();
+    assert_eq!(end.received(&header, &[bytes], at), Routed::Taken);
+    end
+}
+
+fn all(peer: &Config) -> Vec<Property> {
+    let mut said = vec![
+        RoundTripSupport::property(&peer.support()),
+        RequestReceiveLimit::property(&peer.takes()),
+        ResponseSendLimit::property(&peer.sends()),
+    ];
+    if peer.features.ddp.receive {
+        said.push(ReceiveBufferStructure::property(&peer.structure));
+    }
+    said
+}
+
+fn printed(side: Side, own: &str, said: Vec<Property>) -> String {
+    let end = told(said);
+    let exchange: &Exchange = end.find().expect("it is there");
+    let peer = PeerHas::Characteristics(exchange.peer());
+    let decided = decide_round_trips(side, &config(own, 16), peer);
+    decided.expect("version 2").to_string()
+}
+
+#[test]
+fn both_ends_have_everything() {
+    assert_eq!(
+        printed(Side::Client, "ddp+cont", all(&config("ddp+cont", 20))),
+        "bulk data placed by Sends, to the peer: yes (both ends have it)\n\
+         bulk data placed by Sends, from the peer: yes (both ends have it)\n\
+         transmissions of a call: up to 20 (the peer's choice)\n\
+         transmissions of a reply: up to 20 (the peer's choice)"
+    );
+    assert_eq!(
+        printed(Side::Server, "ddp+cont", all(&config("ddp+cont", 20))),
+        "bulk data placed by Sends, to the peer: yes (both ends have it)\n\
+         bulk data placed by Sends, from the peer: yes (this end's choice)\n\
+         transmissions of a call: up to 16 (this end's choice)\n\
+         transmissions of a reply: up to 16 (this end's choice)"
+    );
+}
+
+#[test]
+fn what_one_end_does_not_have_is_not_used_and_it_is_said_whose_choice_that_is() {
+    assert_eq!(
+        printed(
+            Side::Client,
+            "ddp:send+cont:receive",
+            all(&config("cont:receive", 20))
+        ),
+        "bulk data placed by Sends, to the peer: no (the peer did not say)\n\
+         bulk data placed by Sends, from the peer: no (this end's choice)\n\
+         transmissions of a call: up to 1 (this end's choice)\n\
+         transmissions of a reply: up to 1 (the peer's choice)"
+    );
+    assert_eq!(
+        printed(Side::Client, "ddp+cont", Vec::new()),
+        "bulk data placed by Sends, to the peer: no (the peer did not say)\n\
+         bulk data placed by Sends, from the peer: no (the peer did not say)\n\
+         transmissions of a call: up to 1 (the peer did not say)\n\
+         transmissions of a reply: up to 1 (the peer did not say)"
+    );
+}
+
+#[test]
+fn nothing_is_used_that_nothing_is_known_of() {
+    let own = config("ddp+cont", 16);
+    for (peer, why) in [
+        (PeerHas::NotSaidYet, Why::NotSaidYet),
+        (PeerHas::NoCharacteristics, Why::CannotSay),
+    ] {
+        let decided = decide_round_trips(Side::Client, &own, peer).expect("version 2");
+        assert_eq!(
+            (decided.placed_there.value, decided.placed_there.why),
+            (false, why)
+        );
+        assert_eq!(decided.call_transmissions.value, 1);
+        assert_eq!(decided.reply_transmissions.value, 1);
+    }
+    let none = decide_round_trips(Side::Client, &own, PeerHas::PrivateData(None));
+    assert_eq!(none, None);
+}
