@@ -7,6 +7,7 @@ mod columns;
 mod compare;
 mod device;
 mod devices;
+mod explain;
 mod failure;
 mod files;
 mod interrupt;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
 fn run(command: &Command, verbose: bool) -> Result<(), Failure> {
     match command {
         Command::Compare(args) => compare::run(args),
+        Command::Explain(args) => explain::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Devices(args) => devices::run(args),

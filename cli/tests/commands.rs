@@ -280,3 +280,25 @@ fn devices_that_are_not_there_are_usage_errors() {
         assert_eq!(finished.status.code(), Some(2), "{args:?}: {finished:#?}");
     }
 }
+
+#[test]
+fn explain_names_all_ways_and_marks_the_one_that_is_taken() {
+    let explain = |args: &[&str]| run([&["explain"], args].concat()).ok().stdout;
+    let one = explain(&["-o", "rpcrdma=1", "write:8192", "null"]);
+    assert!(one.contains("write 8 KiB, version 1"), "{one}");
+    assert!(
+        one.contains("by read chunk") && one.contains("1 turn-arounds"),
+        "{one}"
+    );
+    let taken = |text: &str| text.lines().filter(|line| line.starts_with("->")).count();
+    assert_eq!(taken(&one), 2, "{one}");
+    // A round trip more costs what the link's delay says.
+    let far = explain(&["-o", "rpcrdma=1", "--delay", "1ms", "write:8192"]);
+    let cost = far.lines().find(|line| line.starts_with("->")).unwrap();
+    let cost: f64 = cost.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!((4000.0..4100.0).contains(&cost), "{far}");
+    for wrong in [&["sing"][..], &["write:0"], &["-o", "tcp", "null"], &[]] {
+        let finished = run([&["explain"], wrong].concat());
+        assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
+    }
+}

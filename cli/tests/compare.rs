@@ -320,3 +320,23 @@ fn remote_invalidation_saves_an_interrupt() {
         (&2.0.into(), &2.0.into())
     );
 }
+
+/// What `explain` predicts comes true, for nine operations of ten.
+#[test]
+fn predictions_come_true_in_the_simulation() {
+    let mut command = rpcrdma();
+    command.args([
+        "compare",
+        "--device",
+        "sim",
+        "--check-explain",
+        "--sizes",
+        "1k,8k,1M",
+    ]);
+    let finished = Running::start(&mut command).finish().ok();
+    assert!(
+        finished.stdout.contains("explain predicts"),
+        "{}",
+        finished.stdout
+    );
+}

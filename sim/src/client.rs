@@ -29,6 +29,8 @@ pub(crate) fn credential() -> Credential {
 pub(crate) struct Tally {
     pub(crate) ended: Cell<u64>,
     pub(crate) failed: Cell<u64>,
+    /// The last call that was begun.
+    pub(crate) last: RefCell<Option<Call>>,
 }
 
 /// A client that knows how many of its calls are under way.
@@ -56,6 +58,7 @@ impl Counted {
 impl RpcClient for Counted {
     async fn call(&self, call: Call) -> Result<Reply, CallError> {
         self.under_way.set(self.under_way.get() + 1);
+        *self.tally.last.borrow_mut() = Some(call.clone());
         let result = self.client.call(call).await;
         self.under_way.set(self.under_way.get() - 1);
         self.tally.ended.set(self.tally.ended.get() + 1);

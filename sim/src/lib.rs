@@ -22,7 +22,7 @@ mod sweep;
 mod work;
 mod world;
 
-pub use measure::{CannotMeasure, Measured, Operation, Setting, measure};
+pub use measure::{CannotMeasure, Measured, Operation, Setting, consider, measure};
 pub use plan::{Crash, Plan, Victim};
 pub use probe::{Long, Probe};
 pub use report::{Report, Violation};

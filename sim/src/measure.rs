@@ -12,8 +12,9 @@ use nfs_binding::proto::{
     CreateArgs, CreateHow, DirOp, FileHandle, HandleArgs, MountArgs, MountPath, Name, ReadArgs,
     ReaddirplusArgs, SetAttributes, Stable, Verifier, WriteArgs,
 };
+use onc_rpc::{CallHeader, Verifier as CallVerifier};
 use rpc_transport::rdma::{
-    Choice, CostModel, RdmaClientOptions, RdmaOptions, RdmaServerOptions, Version,
+    Choice, Considered, CostModel, RdmaClientOptions, RdmaOptions, RdmaServerOptions, Version,
 };
 use rpc_transport::{Client, ClientOptions, ClientPort};
 use verbs::sim::{Costs, Fabric, Faults, Host, NodeId, Path, Turn, attributes};
@@ -135,7 +136,7 @@ pub struct CannotMeasure {
 /// What the client's host found.
 #[derive(Default)]
 struct Found {
-    result: Option<Result<Measured, CannotMeasure>>,
+    result: Option<Result<Both, CannotMeasure>>,
 }
 
 /// Makes a call in a simulation of its own, and says what it cost.
@@ -143,6 +144,21 @@ struct Found {
 /// # Errors
 /// The options do not allow the call.
 pub fn measure(setting: &Setting, operation: Operation) -> Result<Measured, CannotMeasure> {
+    both(setting, operation).map(|(measured, _)| measured)
+}
+
+/// Makes a call in a simulation of its own, and says in which ways it could be carried and which one
+/// is taken, by the cost model of the requester's options.
+///
+/// # Errors
+/// The options do not allow the call.
+pub fn consider(setting: &Setting, operation: Operation) -> Result<Vec<Considered>, CannotMeasure> {
+    both(setting, operation).map(|(_, considered)| considered)
+}
+
+type Both = (Measured, Vec<Considered>);
+
+fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> {
     let fabric = Fabric::new(1, setting.costs.clone(), Faults::default());
     let address = |host: u8| -> SocketAddr { (Ipv4Addr::new(10, 0, 0, host), 20049).into() };
     let host = |number| Host {
@@ -206,7 +222,8 @@ async fn run(
     fabric: &Fabric,
     server: SocketAddr,
     operation: Operation,
-) -> Result<Measured, CannotMeasure> {
+) -> Result<Both, CannotMeasure> {
+    let concrete = Rc::clone(&desk.port);
     let port = Rc::clone(&desk.port) as Rc<RefCell<dyn ClientPort>>;
     let options = ClientOptions {
         credential: credential(),
@@ -214,7 +231,8 @@ async fn run(
     };
     let client = Client::connect(&desk.runtime, server, port, options).await;
     let client = client.map_err(failed("a connection"))?;
-    let rpc = Counted::new(client, desk.under_way, Rc::new(Tally::default()));
+    let tally = Rc::new(Tally::default());
+    let rpc = Counted::new(client, desk.under_way, Rc::clone(&tally));
     let nfs = Nfs3::new(rpc.clone());
     let file = prepare(&rpc, &nfs, operation).await?;
     let long = match operation {
@@ -233,7 +251,21 @@ async fn run(
     // What nobody waited for is done then, too.
     rpc.sleep(PAUSE).await;
     let sum = |counts: [u32; verbs::sim::MAX_NODES]| counts.iter().sum();
-    Ok(Measured {
+    let last = tally.last.borrow_mut().take();
+    let considered = last.map_or_else(Vec::new, |call| {
+        let header = CallHeader {
+            xid: 0,
+            prog: call.prog,
+            vers: call.vers,
+            proc: call.proc,
+            cred: credential(),
+            verf: CallVerifier::default(),
+        };
+        let mut message = call.args;
+        message.prepend(header.encode());
+        concrete.borrow_mut().considered_call(&message, &call.reply)
+    });
+    let measured = Measured {
         latency,
         round_trips: path.round_trips(),
         requester_interrupts: path.interrupts[CLIENT.0],
@@ -242,7 +274,8 @@ async fn run(
         invalidations: sum(path.invalidations),
         requester: since(before.0, fabric.counters(CLIENT)),
         responder: since(before.1, fabric.counters(SERVER)),
-    })
+    };
+    Ok((measured, considered))
 }
 
 /// A file to read from or write to.

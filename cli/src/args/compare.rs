@@ -176,6 +176,11 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     pub(crate) explain: bool,
 
+    /// Fail unless the conveyance that `explain` predicts to be the best one is the best one measured, for
+    /// nine operations of ten
+    #[arg(long)]
+    pub(crate) check_explain: bool,
+
     /// Write a report to FILE: a page with tables and figures that needs nothing else
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,

@@ -66,7 +66,7 @@ impl Conveyance {
     }
 
     /// What both ends do to spare round trips.
-    fn features(self) -> RoundTripFeatures {
+    pub(crate) fn features(self) -> RoundTripFeatures {
         let mut features = RoundTripFeatures::default();
         if matches!(self, Self::V2Ddp | Self::V2DdpCont) {
             features.ddp = Ways::BOTH;

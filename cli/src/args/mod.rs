@@ -3,6 +3,7 @@
 mod compare;
 mod conveyance;
 mod devices;
+mod explain;
 mod files;
 mod ping;
 mod serve;
@@ -14,6 +15,7 @@ use clap::{Parser, Subcommand};
 pub(crate) use compare::{ChildArgs, CompareArgs, Crc, OpName};
 pub(crate) use conveyance::{Conveyance, Serves};
 pub(crate) use devices::DevicesArgs;
+pub(crate) use explain::ExplainArgs;
 pub(crate) use files::{
     CatArgs, ExportsArgs, GetArgs, LsArgs, MkdirArgs, MountArgs, PutArgs, RmArgs, StatArgs,
 };
@@ -58,6 +60,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure what NFS operations cost over TCP and over RDMA, and print it as tables
     Compare(CompareArgs),
+    /// Say how operations would be carried: all ways, what each costs, and the one that is taken
+    Explain(ExplainArgs),
     /// Run clients and servers in a simulation, with faults that follow from a seed
     Sim(SimArgs),
     /// Export directories over RDMA and TCP, until interrupted

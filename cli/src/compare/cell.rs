@@ -302,6 +302,7 @@ fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
         p50_us: tally.latency.p50_us(),
         p99_us: tally.latency.p99_us(),
         v1_ratio: weighted_median(tally.v1_ratios),
+        predicted_us: None,
         latency_over_delay: None,
         split: Split::default(),
         mib_per_s: ops_per_s.zip(size).map(|(ops, size)| ops * size / MIB),

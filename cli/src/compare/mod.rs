@@ -8,6 +8,7 @@ mod latency;
 mod network;
 mod op;
 mod outputs;
+mod prediction;
 mod processor;
 mod reference;
 mod report;
@@ -41,8 +42,9 @@ use outputs::Outputs;
 use rig::Budget;
 use rows::{Mode, Row};
 pub(crate) use server_process::run as serve_child;
-pub(crate) use set::CHILD;
 use set::Setting;
+pub(crate) use set::{CHILD, inline};
+pub(crate) use simulated::operation;
 
 /// Measures and prints.
 ///
@@ -64,7 +66,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let network = network.transpose()?;
     let setting = setting(args, &ops, network.as_ref())?;
     let status = Status::new();
-    let Measured { rows, device } = measure(&setting, &ops, &status)?;
+    let Measured { mut rows, device } = measure(&setting, &ops, &status)?;
+    simulated::predict(args, &ops, &mut rows)?;
     drop(status);
     let summary = summary(&setting, &device);
     let noise = table::noise(&rows);
@@ -76,6 +79,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     print(&setting, &rows)?;
     noise.map_or(Ok(()), output::line)?;
     results.print_changes()?;
+    prediction::report(&rows, args.check_explain)?;
     if args.explain {
         for line in explain::plans(&setting, &ops)? {
             output::line(line)?;
@@ -95,6 +99,7 @@ fn simulate(args: &CompareArgs, ops: &[Op], outputs: Outputs) -> Result<(), Fail
     output::line(format_args!("{summary}\n"))?;
     simulated::print(&rows)?;
     results.print_changes()?;
+    prediction::report(&rows, args.check_explain)?;
     if args.explain {
         for line in simulated::plans(args, ops)? {
             output::line(line)?;

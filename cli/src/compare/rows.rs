@@ -86,6 +86,9 @@ pub(crate) struct Row {
     /// Median latency over that of version 1 without remote invalidation, taken like `floor_ratio`;
     /// null where that was not measured.
     pub(crate) v1_ratio: Option<f64>,
+    /// What `rpcrdma explain` says that it costs: by a model, without the server's own work. Null for
+    /// TCP and trees.
+    pub(crate) predicted_us: Option<f64>,
     /// Median latency at each of the delays that round trips were measured with, and at `delay_us`.
     pub(crate) latency_over_delay: Option<Vec<OverDelay>>,
     /// Keys of their own.
@@ -161,6 +164,7 @@ pub(crate) mod tests {
             p50_us: Some(512.25),
             p99_us: Some(1234.5),
             v1_ratio: Some(1.0),
+            predicted_us: Some(18.0),
             latency_over_delay: Some(vec![OverDelay {
                 delay_us: 1000.0,
                 p50_us: 2512.25,

@@ -64,12 +64,12 @@ pub(crate) struct Setting<'a> {
 ///
 /// # Errors
 /// They are asked for with another size than they can have.
-pub(crate) fn inline(args: &CompareArgs) -> Result<u32, Failure> {
-    match u32::try_from(args.inline) {
+pub(crate) fn inline(asked: u64) -> Result<u32, Failure> {
+    match u32::try_from(asked) {
         Ok(size) if INLINE.contains(&size) => Ok(size),
         _ => {
             let (low, high) = (INLINE.start(), INLINE.end());
-            let text = format!("--inline {}: not from {low} to {high}", args.inline);
+            let text = format!("--inline {asked}: not from {low} to {high}");
             Err(Failure::Usage(text))
         }
     }
@@ -105,7 +105,7 @@ fn rig(setting: &Setting<'_>, conveyance: Conveyance) -> Result<Rig, Failure> {
         Some(_) => Proto::Rdma,
         None => Proto::Tcp,
     };
-    let inline = inline(args)?;
+    let inline = inline(args.inline)?;
     let mut rdma = RdmaClientOptions::default();
     if let Some(version) = conveyance.version() {
         rdma.version = Choice::Only(version);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rpcrdma_sim::{Measured, Operation, Setting, measure};
+use rpcrdma_sim::{Measured, Operation, Setting, consider, measure};
 use verbs::Counters;
 
 use crate::args::units::show_size;
@@ -30,7 +30,8 @@ fn setting(args: &CompareArgs) -> Setting {
     setting
 }
 
-fn operation(op: Op) -> Operation {
+/// The operation as the simulation has it.
+pub(crate) fn operation(op: Op) -> Operation {
     match op {
         Op::Null => Operation::Null,
         Op::Getattr => Operation::Getattr,
@@ -43,6 +44,34 @@ fn operation(op: Op) -> Operation {
             reply: len,
         },
     }
+}
+
+/// What is predicted to be the latency: the cost of the way that is taken.
+fn predicted(op: Op, setting: &Setting) -> Result<Option<f64>, Failure> {
+    let ways = consider(setting, operation(op)).context(op)?;
+    let taken = ways.into_iter().find(|way| way.chosen);
+    Ok(taken.map(|way| micros(way.cost)))
+}
+
+/// Enters predictions into rows that were measured elsewhere, for its link.
+///
+/// # Errors
+/// An operation cannot be simulated.
+pub(crate) fn predict(args: &CompareArgs, ops: &[Op], rows: &mut [Row]) -> Result<(), Failure> {
+    for &op in ops {
+        for &via in &args.via {
+            let Some(setting) = configured(args, via)? else {
+                continue;
+            };
+            let predicted_us = predicted(op, &setting)?;
+            let size = op.size().map(u64::from);
+            let of_op = rows
+                .iter_mut()
+                .filter(|row| (row.op, row.size, row.conveyance) == (op.name(), size, via.name()));
+            of_op.for_each(|row| row.predicted_us = predicted_us);
+        }
+    }
+    Ok(())
 }
 
 fn micros(time: Duration) -> f64 {
@@ -118,7 +147,7 @@ fn configured(args: &CompareArgs, via: Conveyance) -> Result<Option<Setting>, Fa
     let mut setting = setting(args);
     setting.version = version;
     for options in [&mut setting.requester, &mut setting.responder] {
-        via.configure(options, inline(args)?);
+        via.configure(options, inline(args.inline)?);
     }
     Ok(Some(setting))
 }
@@ -137,6 +166,7 @@ pub(crate) fn rows(args: &CompareArgs, ops: &[Op], more: bool) -> Result<Vec<Row
             };
             let what = measure(&setting, operation(op)).context(op)?;
             let mut row = row(op, via, &setting, &what);
+            row.predicted_us = predicted(op, &setting)?;
             if more {
                 row.latency_over_delay = Some(over_delay(op, &setting)?);
                 row.split = split(op, &setting, what.latency)?;
@@ -179,6 +209,7 @@ fn row(op: Op, via: Conveyance, setting: &Setting, what: &Measured) -> Row {
         p50_us: Some(micros(what.latency)),
         p99_us: None,
         v1_ratio: None,
+        predicted_us: None,
         latency_over_delay: None,
         split: Split::default(),
         mib_per_s: None,

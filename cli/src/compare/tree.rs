@@ -136,6 +136,7 @@ fn row(
         p50_us: latency.p50_us(),
         p99_us: latency.p99_us(),
         v1_ratio: None,
+        predicted_us: None,
         latency_over_delay: None,
         split: Split::default(),
         mib_per_s: Some(extent.bytes as f64 * copies / total.as_secs_f64() / MIB),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conveyance::{ReplyNeed, Shape};
-use onc_rpc::Segments;
+use onc_rpc::{Message, Segments};
 use rpcrdma_ext_xchar::NotChanged;
 use rpcrdma_negotiation::{Decision, Features, Reason, Verdict, Version};
 use verbs::{Device, Time};
@@ -11,7 +11,8 @@ use verbs::{Device, Time};
 use super::{Connection, RdmaClient};
 use crate::poll_loop::earlier;
 use crate::rdma::conversation::{Considered, Wanted};
-use crate::{ClientEvent, ConnId, Down};
+use crate::rdma::requester::need;
+use crate::{ClientEvent, ConnId, Down, ReplyRoom};
 
 impl RdmaClient {
     /// The version that a connection speaks, and why, once that is known.
@@ -41,6 +42,17 @@ impl RdmaClient {
             Some(at) => self.connections[at].talk.considered(shape, need),
             None => Vec::new(),
         }
+    }
+
+    /// The same for a call as it is handed in, its RPC header included, over the first connection.
+    #[must_use]
+    pub fn considered_call(&mut self, message: &Message, room: &ReplyRoom) -> Vec<Considered> {
+        let shape = Shape::of(message).ok();
+        let first = self.connections.iter_mut().next();
+        let both = first.zip(shape);
+        both.map_or_else(Vec::new, |(connection, shape)| {
+            connection.talk.considered(&shape, &need(room))
+        })
     }
 
     /// Makes the receives of a connection longer, as they are used, and lets the server know when

@@ -78,6 +78,14 @@ pub struct Requester {
     counters: RequesterCounters,
 }
 
+/// The longest reply that fits this room, its RPC header included.
+pub(crate) fn need(room: &ReplyRoom) -> ReplyNeed {
+    ReplyNeed {
+        payload: (REPLY_HEADER + u64::from(room.payload)).max(SHORTEST_NEED),
+        items: room.items.iter().map(|&len| u64::from(len)).collect(),
+    }
+}
+
 impl Requester {
     /// For a connection that is not made yet.
     #[must_use]
@@ -215,10 +223,7 @@ impl Requester {
 
     /// A call to send when credits allow. `message` starts with `xid`.
     pub fn submit(&mut self, xid: u32, message: Message, room: &ReplyRoom) {
-        let need = ReplyNeed {
-            payload: (REPLY_HEADER + u64::from(room.payload)).max(SHORTEST_NEED),
-            items: room.items.iter().map(|&len| u64::from(len)).collect(),
-        };
+        let need = need(room);
         let call = Waiting {
             xid,
             message,

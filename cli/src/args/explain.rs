@@ -1,0 +1,79 @@
+//! Options of `explain`.
+
+use clap::Args;
+
+use super::MountArgs;
+use super::units;
+use crate::compare::{LONG, Op};
+
+/// Bytes of READ, WRITE and the like when nothing is said.
+const DEFAULT_SIZE: u32 = 8192;
+
+/// Say how operations would be carried: all ways, what each costs, and the one that is taken.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Nothing is sent: client and server are simulated, with options as given, the server with all that this
+program has. What each way takes is counted from its plan, and priced by a cost model with the link's
+--delay and --rate; the cheapest is taken. The same functions decide for every call of every command.
+
+Examples:
+  rpcrdma explain write:8192
+  rpcrdma explain -o rpcrdma=1 read:64k write:1M
+  rpcrdma explain --delay 1ms -o rpcrdma=2 readdirplus:64k null")]
+pub(crate) struct ExplainArgs {
+    /// Operations: null, getattr, read:SIZE, write:SIZE, readdirplus:SIZE, long-call:SIZE (bytes that
+    /// are not DDP-eligible), long-both:SIZE
+    #[arg(value_name = "OP[:SIZE]", required = true, value_parser = op)]
+    pub(crate) ops: Vec<Op>,
+
+    /// Bytes of the receives of both sides, in version 2
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4k")]
+    pub(crate) inline: u64,
+
+    #[command(flatten)]
+    pub(crate) mount: MountArgs,
+}
+
+/// An operation from its name and size.
+fn op(text: &str) -> Result<Op, String> {
+    let (name, size) = match text.split_once(':') {
+        Some((name, size)) => (name, Some(units::size(size)?)),
+        None => (text, None),
+    };
+    let most = nfs_binding::server::MAX_TRANSFER;
+    let size = match size.map(u32::try_from) {
+        None => None,
+        Some(Ok(size)) if (1..=most).contains(&size) => Some(size),
+        Some(_) => return Err(format!("`{text}`: sizes are from 1 to {most} bytes")),
+    };
+    let or = |default| size.unwrap_or(default);
+    match (name, size) {
+        ("null", None) => Ok(Op::Null),
+        ("getattr", None) => Ok(Op::Getattr),
+        ("null" | "getattr", Some(_)) => Err(format!("`{name}` has no size")),
+        ("read", _) => Ok(Op::Read(or(DEFAULT_SIZE))),
+        ("write", _) => Ok(Op::Write(or(DEFAULT_SIZE))),
+        ("readdirplus", _) => Ok(Op::Readdirplus(or(LONG))),
+        ("long-call", _) => Ok(Op::LongCall(or(LONG))),
+        ("long-both", _) => Ok(Op::LongBoth(or(LONG))),
+        _ => Err(format!(
+            "`{name}` is none of null, getattr, read, write, readdirplus, long-call and long-both"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_have_sizes_where_they_move_something() {
+        assert_eq!(op("null"), Ok(Op::Null));
+        assert_eq!(op("write:8192"), Ok(Op::Write(8192)));
+        assert_eq!(op("read:1M"), Ok(Op::Read(1 << 20)));
+        assert_eq!(op("read"), Ok(Op::Read(DEFAULT_SIZE)));
+        for wrong in ["null:4", "sing", "write:0", "read:1G", "read:x", ""] {
+            assert!(op(wrong).is_err(), "{wrong}");
+        }
+    }
+}
