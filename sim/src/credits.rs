@@ -8,11 +8,15 @@ use rpcrdma_v2::{Body, Direction};
 use verbs::sim::{End, Happening};
 use verbs::{Event, SendWr, Success};
 
+/// ROPT_XMTREQ and ROPT_XMTCONT, as the document has them (rtrext-00, section 9.1).
+const XMTREQ: u32 = 5;
+const XMTCONT: u32 = 7;
+
 /// A requester's account, kept from what it sends and takes.
 #[derive(Debug)]
 struct Account {
-    /// XIDs of calls that are not answered.
-    outstanding: Vec<u32>,
+    /// XIDs of calls that are not answered, each with the messages that it was sent in.
+    outstanding: Vec<(u32, u32)>,
     granted: u32,
 }
 
@@ -27,6 +31,8 @@ pub(crate) struct Credits {
 enum Meaning {
     /// It takes a credit.
     Call,
+    /// So does each further transmission of a call (rtrext-00, section 4.3).
+    Continued,
     /// It grants so many, and gives one back if it answers a call.
     Answer(u32),
     /// Nothing: an operation of an extension, that asks for credits; or what cannot be told.
@@ -44,6 +50,11 @@ fn read(message: &Bytes) -> Result<(u32, Meaning), String> {
     let (header, _) = decoded.map_err(|error| error.to_string())?;
     let meaning = match (&header.body, header.direction()) {
         (Body::Msg(..) | Body::NoMsg(..), Direction::Call) => Meaning::Call,
+        (Body::Optional(optional), Direction::Call) => match optional.opttype {
+            XMTREQ => Meaning::Call,
+            XMTCONT => Meaning::Continued,
+            _ => Meaning::Nothing,
+        },
         (_, Direction::Reply) => Meaning::Answer(header.credits),
         (_, Direction::Call) => Meaning::Nothing,
     };
@@ -93,8 +104,8 @@ impl Credits {
                 if let Ok((xid, Meaning::Answer(credits))) = read(&message) {
                     account.granted = credits.max(1);
                     let mut calls = account.outstanding.iter();
-                    if let Some(at) = calls.position(|&call| call == xid) {
-                        account.outstanding.swap_remove(at);
+                    if let Some(at) = calls.position(|&(call, _)| call == xid) {
+                        account.outstanding.remove(at);
                     }
                 }
                 None
@@ -114,13 +125,22 @@ impl Credits {
                 return Some(format!("{end} sends a header that cannot be read: {error}"));
             }
         };
-        let Meaning::Call = meaning else {
-            return None;
-        };
         let account = self.accounts.get_mut(&end)?;
-        account.outstanding.push(xid);
-        let (calls, granted) = (account.outstanding.len(), account.granted);
-        (calls > granted as usize)
+        match meaning {
+            Meaning::Call => account.outstanding.push((xid, 1)),
+            Meaning::Continued => match account.outstanding.last_mut() {
+                Some((call, messages)) if *call == xid => *messages += 1,
+                _ => {
+                    return Some(format!(
+                        "{end} continues {xid:#x}, which is not the last call"
+                    ));
+                }
+            },
+            Meaning::Answer(_) | Meaning::Nothing => return None,
+        }
+        let messages = account.outstanding.iter().map(|(_, messages)| messages);
+        let (calls, granted): (u32, u32) = (messages.sum(), account.granted);
+        (calls > granted)
             .then(|| format!("{end} has {calls} calls outstanding, {granted} were granted"))
     }
 }

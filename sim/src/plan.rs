@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rpc_transport::Retry;
 use rpc_transport::rdma::{
-    CallbackOptions, Choice, RdmaClientOptions, RdmaOptions, Version, Versions,
+    CallbackOptions, Choice, RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version, Versions,
+    Ways,
 };
 use verbs::Attributes;
 use verbs::sim::{Costs, Faults, Random, attributes};
@@ -100,6 +101,8 @@ const VERSIONS: u64 = 5;
 const BACKWARD: u64 = 6;
 /// Those for [`Plan::resizing`].
 const RESIZING: u64 = 7;
+/// Those that features are chosen with.
+const FEATURES: u64 = 8;
 /// Every so many seeds nothing at all goes wrong, and nothing may end a connection.
 const CALM: u64 = 8;
 /// A time-out that nothing reaches unless something is wrong.
@@ -156,6 +159,7 @@ impl Plan {
         // Apart, so that whatever else a seed chooses stays what it was.
         speech(&mut plan, &mut Random::new(seed).split(VERSIONS));
         backward(&mut plan, &mut Random::new(seed).split(BACKWARD));
+        round_trips(&mut plan, &mut Random::new(seed).split(FEATURES));
         plan
     }
 
@@ -232,6 +236,24 @@ fn options(random: &mut Random, server: bool) -> RdmaOptions {
         callbacks: CallbackOptions::default(),
         max_receive_size: LONGEST_RECEIVE,
         ..RdmaClientOptions::default().common
+    }
+}
+
+/// What either end does to spare round trips: any part of it, and nothing every fourth time.
+fn round_trips(plan: &mut Plan, random: &mut Random) {
+    for end in [&mut plan.requester, &mut plan.responder] {
+        end.spare_receives = random.pick(&[0, 3, 32]);
+        if random.below(4) == 0 {
+            continue;
+        }
+        let mut ways = || Ways {
+            send: random.below(3) > 0,
+            receive: random.below(3) > 0,
+        };
+        end.features = RoundTripFeatures {
+            ddp: ways(),
+            cont: ways(),
+        };
     }
 }
 

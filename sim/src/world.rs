@@ -94,15 +94,22 @@ fn address(host: usize) -> SocketAddr {
     (ip, if host == 0 { PORT } else { 1000 }).into()
 }
 
+/// Memory of the segments of a receive that bulk data is placed in, bytes.
+const PLACING: usize = (64 << 10) + 4096;
+
 /// Memory that the receives of so many connections take, bytes.
 fn receives(options: &RdmaOptions, connections: usize, resizes: bool) -> usize {
     let longest = match resizes {
         true => options.max_receive_size,
         false => options.inline_receive,
     };
-    let size = (longest as usize).next_power_of_two().max(4096);
-    let credits = options.credits as usize + options.callbacks.credits as usize;
-    connections * (credits + EXTRA) * size
+    let plain = (longest as usize).next_power_of_two().max(4096);
+    let size = match options.features.ddp.receive {
+        true => PLACING + plain,
+        false => plain,
+    };
+    let credits = options.credits + options.callbacks.credits + options.spare_receives;
+    connections * (credits as usize + EXTRA) * size
 }
 
 impl World {
@@ -290,7 +297,7 @@ impl World {
         }
         let now = self.fabric.now();
         let since = *self.exposed[node.0].get_or_insert(now);
-        if now - since >= self.fence() {
+        if self.fence().is_some_and(|fence| now - since >= fence) {
             let text = format!("{node} has no call under way, and {reachable} regions exposed");
             self.violation(text);
         }
@@ -298,11 +305,13 @@ impl World {
 
     /// How long memory may be exposed after its call. Not at all: its outcome is told when the
     /// memory is back. But a call that is given up ends at once, and has its memory fenced off then,
-    /// behind whatever the send queue holds, or by the connection's end.
-    fn fence(&self) -> Duration {
+    /// behind whatever the send queue holds, or by the connection's end; where the server may
+    /// invalidate it, its reply is waited for, however long that takes.
+    fn fence(&self) -> Option<Duration> {
         match self.plan.retry {
-            Retry::Hard => Duration::ZERO,
-            Retry::Soft { .. } => self.plan.costs.detection + FENCE,
+            Retry::Hard => Some(Duration::ZERO),
+            Retry::Soft { .. } if self.plan.requester.remote_invalidation => None,
+            Retry::Soft { .. } => Some(self.plan.costs.detection + FENCE),
         }
     }
 
