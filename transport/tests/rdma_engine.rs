@@ -389,6 +389,39 @@ fn calls_wait_for_memory() {
     assert!(matches!(error, CallError::TooLarge(_)), "{error:?}");
 }
 
+/// The receives alone leave too little of the pool, and nothing else has any of it: calls fail in the
+/// end, each by itself, and those that need less go on.
+#[test]
+fn a_call_for_which_no_memory_can_come_free_fails() {
+    let (mut client, server) = options();
+    client.common.credits = 16;
+    let world = World::new();
+    let (a, b) = (
+        FakeDevice::new(&world, attributes(), Pool::new(1 << 18)),
+        FakeDevice::new(&world, attributes(), Pool::new(POOL)),
+    );
+    let mut pair = Pair::new(Box::new(a), client, Box::new(b), server, address());
+    pair.echo();
+    let conn = pair.connect();
+    assert!(pair.client_pool.in_use() > 1 << 16, "receives");
+    pair.submit(conn, message(1, 0, &[]), &room(0, &[1 << 18]));
+    pair.submit(conn, message(2, 0, &[]), &room(0, &[200_000]));
+    pair.submit(conn, message(3, 0, &[]), &room(0, &[10_000]));
+    for _ in 0..30 {
+        pair.ahead += Duration::from_secs(1);
+        pair.settle();
+    }
+    for xid in [1, 2] {
+        let error = pair.ended.remove(&(conn, xid)).unwrap().error();
+        let CallError::TooLarge(why) = &error else {
+            panic!("{error:?}");
+        };
+        assert!(why.contains("no call under way"), "{why}");
+    }
+    pair.ended.remove(&(conn, 3)).unwrap().reply();
+    assert!(pair.down.is_empty());
+}
+
 /// What the calls of one connection hold in fetched chunks is bounded; what is over it waits, and is
 /// served when others are answered. A call that is over it by itself is served alone.
 #[test]

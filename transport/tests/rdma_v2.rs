@@ -494,6 +494,8 @@ fn xchar_s3_1_receives_are_replaced_as_they_are_used() {
     assert!((10..18).contains(&before), "{before} replies by RDMA Write");
     call(&mut pair, 21);
     assert_eq!(writes(&pair), before, "inline from now on");
+    let features = pair.client.features(conn).unwrap();
+    assert_eq!(features.inline_receive.value, 16_384);
     assert_eq!(world.borrow().overruns, 0);
 }
 
@@ -506,9 +508,13 @@ fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
     pair.echo();
     world.borrow_mut().lose_at = Some(0);
     let conn = pair.client.open(pair.address, pair.now());
+    // Nobody need wait for the event that says that the connection is there.
+    pair.submit(conn, message(9, 0, &[]), &room(0, &[]));
     pair.until(|pair| pair.server_up.len() == 1);
     world.borrow_mut().lose_at = None;
     pair.until(|pair| !pair.up.is_empty());
+    pair.until(|pair| !pair.ended.is_empty());
+    pair.ended.remove(&(conn, 9)).unwrap().reply();
     let decision = pair.client.decision(conn).unwrap();
     assert_eq!(decision.verdict, Verdict::Speak(Version::One));
     assert!(

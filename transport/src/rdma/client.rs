@@ -1,5 +1,6 @@
 //! The client's port: requesters, driven by a device.
 
+mod stuck;
 mod version;
 
 use std::collections::{HashSet, VecDeque};
@@ -74,6 +75,8 @@ pub struct RdmaClient {
     owing: bool,
     /// When to try again what waits for memory.
     retry_at: Option<Time>,
+    /// Since when calls have waited for memory while no call had any to give back.
+    stuck_since: Option<Time>,
     /// Servers that spoke version 2 on some connection.
     speak_two: HashSet<SocketAddr>,
     /// What is known of servers' versions.
@@ -106,6 +109,7 @@ impl RdmaClient {
             removed: false,
             owing: false,
             retry_at: None,
+            stuck_since: None,
             speak_two: HashSet::new(),
             memory: Memory::default(),
             expires_at: None,
@@ -493,15 +497,6 @@ impl RdmaClient {
                 connection.link.replenish(&mut *self.device);
                 self.owing |= connection.link.owes();
             }
-        }
-    }
-
-    fn retry(&mut self) {
-        self.retry_at = None;
-        for at in 0..self.connections.len() {
-            let connection = &mut self.connections[at];
-            connection.talk.retry();
-            self.run(at);
         }
     }
 }

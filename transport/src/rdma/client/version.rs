@@ -95,9 +95,14 @@ impl RdmaClient {
                 self.run(at);
             }
             Verdict::Reconnect(_) => {
-                self.remove(at);
+                let calls = self.remove(at).talk.requester.into_waiting();
                 self.device.destroy(qp);
                 self.make(conn, remote);
+                // What was submitted before the version was known waits for the next connection. If
+                // there is none, the event that says so ends it.
+                if let Some(at) = self.find(conn) {
+                    self.connections[at].talk.requester.resume(calls);
+                }
             }
             Verdict::GiveUp => {
                 let gone = self.remove(at);

@@ -97,7 +97,11 @@ impl Setup {
         let have = Have {
             side: self.side,
             max_send: config.max_send,
-            receive_size: config.receive_size,
+            // It may have changed since the beginning.
+            receive_size: match second {
+                Some(second) => second.extensions.limits().inline_receive,
+                None => config.receive_size,
+            },
             accept_invalidation: config.accept_invalidation,
             can_invalidate: config.can_invalidate,
             private_data: self.options.private_data(),

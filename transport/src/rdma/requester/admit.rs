@@ -47,7 +47,7 @@ impl Requester {
             }
             Err(error) => {
                 tracing::debug!(xid = call.xid, %error, "call waits for memory");
-                self.starved = true;
+                self.starved = Some(error);
                 return self.waiting.push_front(call);
             }
         };

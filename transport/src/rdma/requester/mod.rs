@@ -24,20 +24,25 @@ use rpcrdma_chunks::RequesterCredits;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::extension::Calls;
 use slab::Slab;
+use verbs::PoolExhausted;
 
 pub use self::action::{RegId, RequesterAction, RequesterConfig, RequesterCounters, ReservationId};
 use self::awaited::Awaited;
 use self::call::{Ended, Outstanding, Phase, Waiting};
 use self::convey::Conveying;
 pub(crate) use self::convey::{Asked, Chosen, Notice};
-use crate::ReplyRoom;
 use crate::id_map::IdMap;
 use crate::options::HEADER_ROOM;
+use crate::{CallError, ReplyRoom};
 
 /// XID, message type, reply status, an empty verifier, accept status (RFC 5531, section 9).
 const REPLY_HEADER: u64 = 24;
 /// The longest reply without results: PROG_MISMATCH and its two numbers.
 const SHORTEST_NEED: u64 = REPLY_HEADER + 8;
+
+/// Calls that were submitted, and that nothing has been done about.
+#[derive(Debug)]
+pub(crate) struct Submitted(VecDeque<Waiting>);
 
 /// The requester's side of one connection.
 #[derive(Debug)]
@@ -61,7 +66,7 @@ pub struct Requester {
     /// Messages that replies to the calls that were sent may come in.
     expected: u32,
     /// The pool had no memory for the first waiting call.
-    starved: bool,
+    starved: Option<PoolExhausted>,
     /// Whether calls may have chunks.
     chunks: bool,
     /// Calls whose answers somebody wants to know of.
@@ -102,7 +107,7 @@ impl Requester {
             ready: VecDeque::new(),
             preparing: 0,
             expected: 0,
-            starved: false,
+            starved: None,
             chunks: true,
             awaited: Awaited::default(),
             version_refused: None,
@@ -212,12 +217,43 @@ impl Requester {
     /// [`Requester::retry`] after a while.
     #[must_use]
     pub fn starved(&self) -> bool {
-        self.starved
+        self.starved.is_some()
+    }
+
+    /// A call is under way, and gives back its memory, if it has any, when it ends.
+    #[must_use]
+    pub fn under_way(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// Nobody is going to give back the memory that the first waiting call needs: it fails.
+    pub fn give_up_waiting(&mut self) {
+        if let Some(error) = self.starved.take()
+            && let Some(call) = self.waiting.pop_front()
+        {
+            let reason = format!("{error}, and no call under way gives any back");
+            self.actions.push_back(RequesterAction::Fail {
+                xid: call.xid,
+                error: CallError::TooLarge(reason),
+            });
+        }
+        self.pump();
+    }
+
+    /// Its calls that nothing has been done about: all of them, while no version is known.
+    pub(crate) fn into_waiting(self) -> Submitted {
+        Submitted(self.waiting)
+    }
+
+    /// Takes over calls that another was given.
+    pub(crate) fn resume(&mut self, calls: Submitted) {
+        self.waiting.extend(calls.0);
+        self.pump();
     }
 
     /// There may be memory now.
     pub fn retry(&mut self) {
-        self.starved = false;
+        self.starved = None;
         self.pump();
     }
 
@@ -251,6 +287,9 @@ impl Requester {
         }
         if let Some(at) = self.waiting.iter().position(|call| call.xid == xid) {
             self.waiting.remove(at);
+            if at == 0 {
+                self.retry();
+            }
             return;
         }
         let Some(key) = self.by_xid.remove(&xid) else {
@@ -283,7 +322,7 @@ impl Requester {
 
     /// Whether a credit will be left for one more call.
     fn may_prepare(&self) -> bool {
-        !self.starved && self.unclaimed() > 0 && !self.asks()
+        !self.starved() && self.unclaimed() > 0 && !self.asks()
     }
 
     /// Sends what is ready and prepares what waits, in order, as far as credits go.
