@@ -15,6 +15,7 @@ mod journal;
 mod measure;
 mod pattern;
 mod plan;
+mod pools;
 mod probe;
 mod report;
 mod server;

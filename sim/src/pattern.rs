@@ -1,14 +1,20 @@
 //! Contents that say which write they are of.
 
+/// From one eight bytes of a content to the next.
+const STEP: u64 = 0x0101_0101_0101_0101;
+
+/// The eight bytes of a content at each multiple of eight.
+fn words(number: u64) -> impl Iterator<Item = [u8; 8]> {
+    let step = if number == 0 { 0 } else { STEP };
+    let next = move |word: &u64| Some(word.wrapping_add(step));
+    std::iter::successors(Some(number), next).map(u64::to_le_bytes)
+}
+
 /// The content of a write: of its number, and `len` bytes long. Number 0 is what was never written.
 pub(crate) fn content(number: u64, len: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(len + 8);
-    let mut word = number;
-    while out.len() < len {
-        out.extend_from_slice(&word.to_le_bytes());
-        if number != 0 {
-            word = word.wrapping_add(0x0101_0101_0101_0101);
-        }
+    let mut out = vec![0; len.next_multiple_of(8)];
+    for (place, word) in out.chunks_exact_mut(8).zip(words(number)) {
+        place.copy_from_slice(&word);
     }
     out.truncate(len);
     out
@@ -26,17 +32,15 @@ pub(crate) fn number(data: &[u8], len: usize) -> Option<u64> {
         }
         false => data,
     };
-    let number = u64::from_le_bytes(data.get(..8)?.try_into().ok()?);
-    let mut word = number;
-    for chunk in data.chunks(8) {
-        if chunk != &word.to_le_bytes()[..chunk.len()] {
-            return None;
-        }
-        if number != 0 {
-            word = word.wrapping_add(0x0101_0101_0101_0101);
-        }
-    }
-    Some(number)
+    let number = u64::from_le_bytes(*data.first_chunk()?);
+    let (chunks, rest) = data.as_chunks::<8>();
+    let mut words = words(number);
+    let same = chunks
+        .iter()
+        .zip(&mut words)
+        .all(|(chunk, word)| *chunk == word);
+    let last = words.next()?;
+    (same && *rest == last[..rest.len()]).then_some(number)
 }
 
 #[cfg(test)]

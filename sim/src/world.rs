@@ -11,7 +11,7 @@ use rpc_transport::Retry;
 use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
 use rpcrdma_callbacks::Totals;
 use verbs::sim::{Fabric, Faults, Host, NodeId, Random, Turn};
-use verbs::{Buf, Pool, Time};
+use verbs::{Buf, Time};
 
 use crate::client::{ClientHost, Tally};
 use crate::disk::Disk;
@@ -19,6 +19,7 @@ use crate::history::{History, SlotId};
 use crate::journal::Journal;
 use crate::pattern;
 use crate::plan::{Plan, Victim};
+use crate::pools::Pools;
 use crate::report::Report;
 use crate::server::ServerHost;
 use crate::work::{Shared, life};
@@ -72,6 +73,7 @@ struct World {
     exposed: Vec<Option<Time>>,
     /// Memory that somebody else has.
     greedy: Vec<Buf>,
+    pools: Pools,
     turns: u64,
 }
 
@@ -86,7 +88,10 @@ pub fn simulate(seed: u64, explain: bool) -> Report {
 pub fn simulate_plan(plan: Plan, explain: bool) -> Report {
     let mut world = World::new(plan, explain);
     world.run();
-    world.finish()
+    let pools = std::mem::take(&mut world.pools);
+    let report = world.finish();
+    pools.give_back();
+    report
 }
 
 fn address(host: usize) -> SocketAddr {
@@ -148,6 +153,7 @@ impl World {
             server: None,
             alarms: Vec::new(),
             greedy: Vec::new(),
+            pools: Pools::default(),
             turns: 0,
             plan,
         };
@@ -180,7 +186,7 @@ impl World {
         let host = Host {
             address: address(0),
             attributes: self.plan.attributes.clone(),
-            pool: Pool::new(memory),
+            pool: self.pools.take(memory),
             interrupt: self.plan.interrupt,
         };
         let options = RdmaServerOptions {
@@ -203,7 +209,7 @@ impl World {
         let host = Host {
             address: address(client + 1),
             attributes: self.plan.attributes.clone(),
-            pool: Pool::new(memory),
+            pool: self.pools.take(memory),
             interrupt: self.plan.interrupt,
         };
         let options = RdmaClientOptions {
@@ -290,7 +296,7 @@ impl World {
         };
         client.turn(&self.fabric);
         let under_way = client.under_way.get();
-        let reachable = self.fabric.reachable(node);
+        let reachable = self.fabric.reachable(node).len();
         if under_way > 0 || reachable == 0 {
             self.exposed[node.0] = None;
             return;

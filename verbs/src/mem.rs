@@ -75,6 +75,8 @@ unsafe impl Send for Free {}
 
 struct State {
     free: [Vec<Free>; CLASSES],
+    /// Of an earlier use ([`Pool::renewed`]): zeroed again before they are handed out.
+    stale: [Vec<Free>; CLASSES],
     /// What was obtained from the system to be parted.
     arenas: Vec<Free>,
     in_use: usize,
@@ -131,6 +133,13 @@ impl Shared {
     /// A block from the system; nothing when the registrar does not want it.
     #[cold]
     fn obtain(&self, size: usize) -> Option<NonNull<u8>> {
+        let stale = class(size).and_then(|class| self.state().stale[class].pop());
+        if let Some(Free(start)) = stale {
+            // SAFETY: the list held a block of its class, `size` bytes long, that nothing else refers
+            // to.
+            unsafe { start.write_bytes(0, size) };
+            return Some(start);
+        }
         let parted = self.is_parted(size);
         let whole = if parted { ARENA } else { size };
         // SAFETY: `size` is at least `MIN_BLOCK`, so the layout's size is not zero.
@@ -158,7 +167,12 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let (free, arenas) = (mem::take(&mut state.free), mem::take(&mut state.arenas));
-        for (class, free) in free.into_iter().enumerate() {
+        let stale = mem::take(&mut state.stale);
+        for (class, free) in free
+            .into_iter()
+            .enumerate()
+            .chain(stale.into_iter().enumerate())
+        {
             let size = MIN_BLOCK << class;
             for block in free {
                 if !self.is_parted(size) && self.may_free(block.0) {
@@ -201,6 +215,7 @@ impl Pool {
     fn of(limit: usize, registrar: Option<Arc<dyn Registrar>>) -> Self {
         let state = State {
             free: [const { Vec::new() }; CLASSES],
+            stale: [const { Vec::new() }; CLASSES],
             arenas: Vec::new(),
             in_use: 0,
         };
@@ -211,6 +226,27 @@ impl Pool {
                 registrar,
             }),
         }
+    }
+
+    /// A pool like a new one, zeroes in its buffers included, but in the memory of this one: for those
+    /// who need one pool after the other, and would have the system clear as many pages each time.
+    /// Nothing when there are buffers or other handles of this one left, or when a device is told of
+    /// its memory.
+    #[must_use]
+    pub fn renewed(mut self, limit: usize) -> Option<Self> {
+        let shared = Arc::get_mut(&mut self.shared)?;
+        if shared.registrar.is_some() {
+            return None;
+        }
+        shared.limit = limit;
+        let state = shared
+            .state
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        for (free, stale) in state.free.iter_mut().zip(&mut state.stale) {
+            stale.append(free);
+        }
+        Some(self)
     }
 
     /// A buffer of `len` bytes that begins at a multiple of [`ALIGNMENT`]. Its content is unspecified
@@ -413,6 +449,29 @@ mod tests {
         first.unsplit(third).unwrap();
         assert_eq!(first.len(), 10);
         assert_eq!(first[..7], [1, 1, 1, 1, 2, 2, 2]);
+    }
+
+    #[test]
+    fn a_renewed_pool_is_as_a_new_one_in_the_same_memory() {
+        let pool = Pool::new(1 << 20);
+        let mut first = pool.alloc(5000).unwrap();
+        first.fill(7);
+        let other = pool.clone();
+        drop(first);
+        assert!(pool.renewed(1).is_none(), "another handle is left");
+        let buf = other.alloc(1).unwrap();
+        assert!(other.renewed(1).is_none(), "a buffer is left");
+        drop(buf);
+        let pool = Pool::new(1 << 20);
+        for len in [5000, 1 << 20] {
+            pool.alloc(len).unwrap().fill(9);
+        }
+        let pool = pool.renewed(8192).unwrap();
+        assert_eq!((pool.in_use(), pool.limit()), (0, 8192));
+        assert!(pool.alloc(8193).is_err());
+        let again = pool.alloc(5000).unwrap();
+        assert!(again.iter().all(|&byte| byte == 0));
+        assert!(pool.alloc(1).is_err(), "all of it is in use");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::state::{Node, State, What};
 use super::{Costs, End, Faults, Happening, MAX_NODES, NodeId, Observer, Path, SimDevice};
-use crate::{Attributes, Clock, Counters, DeviceError, Disconnect, Pool, Time};
+use crate::{Attributes, Clock, Counters, DeviceError, Disconnect, Pool, Stag, Time};
 
 /// Who goes on next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,14 +187,15 @@ impl Fabric {
         self.state.borrow_mut().nodes[node.0].path = path;
     }
 
-    /// Regions of a host that its peers can reach now.
+    /// Handles of a host's regions that its peers can reach now.
     #[must_use]
-    pub fn reachable(&self, node: NodeId) -> usize {
+    pub fn reachable(&self, node: NodeId) -> Vec<Stag> {
         let state = self.state.borrow();
         let qps = state.nodes[node.0].qps.values();
-        qps.flat_map(|qp| qp.memory.values())
-            .filter(|memory| memory.valid)
-            .count()
+        qps.flat_map(|qp| &qp.memory)
+            .filter(|(_, memory)| memory.valid)
+            .map(|(&stag, _)| stag)
+            .collect()
     }
 
     /// Queue pairs that a host has.

@@ -100,6 +100,8 @@ pub(super) struct QueuePair {
     pub(super) first: u64,
     /// Entries at the front that have been started.
     pub(super) started: usize,
+    /// When the first entry that has not been started is looked at again, if that is planned.
+    pub(super) look: Option<Time>,
     /// Slots in use: requests that no signaled completion has given back.
     pub(super) slots: usize,
     /// Of those, unsignaled ones that are done.
@@ -128,6 +130,7 @@ impl QueuePair {
             queue: VecDeque::new(),
             first: 0,
             started: 0,
+            look: None,
             slots: 0,
             silent: 0,
             reading: 0,

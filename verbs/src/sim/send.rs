@@ -23,7 +23,10 @@ impl State {
             if entry.posted > now {
                 // The processor is not done with posting it; this will be looked at then.
                 let posted = entry.posted;
-                return self.at(posted, What::Pump(end));
+                if qp.look.replace(posted) != Some(posted) {
+                    self.at(posted, What::Pump(end));
+                }
+                return;
             }
             if matches!(entry.progress, Progress::Waiting(SendWr::Read { .. })) && reading >= max {
                 return;
