@@ -11,6 +11,7 @@ mod client_segments;
 mod client_setup;
 mod client_silence;
 mod ends;
+mod server_callbacks;
 mod server_nfs;
 mod server_replies;
 mod server_segments;
@@ -71,8 +72,11 @@ pub struct Table {
     pub cases: fn(&[u8]) -> Vec<Case>,
 }
 
+/// The program that clients which take callbacks have, with NULL alone.
+pub const CALLED: u32 = 0x4000_8168;
+
 /// Every table.
-pub const TABLES: [Table; 14] = [
+pub const TABLES: [Table; 15] = [
     table("client, set-up", |_| client(client_setup::cases())),
     table("client, framing", |_| client(client_framing::cases())),
     table("client, segments", |_| client(client_segments::cases())),
@@ -93,6 +97,7 @@ pub const TABLES: [Table; 14] = [
     table("server, segments", |_| server(server_segments::cases())),
     table("server, replies", |_| server(server_replies::cases())),
     table("server, RPC and NFS", |_| server(server_nfs::cases())),
+    table("server, callbacks", |_| server(server_callbacks::cases())),
 ];
 
 const fn table(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {

@@ -30,6 +30,8 @@ pub struct Case {
     pub outcome: Outcome,
     /// Bytes that it may cost at most while it runs.
     pub growth: usize,
+    /// The client takes callbacks, without chunks.
+    pub called: bool,
 }
 
 /// A case that begins with the client's call, costs [`GROWTH`] at most, and whose lies are made good:
@@ -52,6 +54,7 @@ pub fn case(
         end,
         outcome: Outcome::Right,
         growth: GROWTH,
+        called: false,
     }
 }
 
@@ -60,6 +63,15 @@ impl Case {
     #[must_use]
     pub fn ending(self, outcome: Outcome) -> Self {
         Self { outcome, ..self }
+    }
+
+    /// The same, against a client that takes callbacks.
+    #[must_use]
+    pub fn called(self) -> Self {
+        Self {
+            called: true,
+            ..self
+        }
     }
 
     /// The same, lying from another place on.
@@ -143,6 +155,15 @@ pub enum Step {
     Trickle(Vec<u8>),
     /// Hears the next call.
     Hear,
+    /// Hears a reply to a callback with this XID.
+    HearReply(u32),
+    /// The same, with the XID of the last call.
+    HearReplyToCall,
+    /// Hears an RDMA_ERROR to that XID, with these words.
+    HearError(u32, Vec<u32>),
+    /// Sends a message so many times, a few at a time, unless that is not possible any more, and hears
+    /// nothing meanwhile.
+    Flood(usize, fn(&Call) -> Vec<u8>),
     /// Hears no other call while a round trip of the bystander's takes place.
     HearNothing,
     /// Answers the last call: rightly, but for what this changes.

@@ -9,13 +9,16 @@ use crate::rig::content;
 use crate::stream::{Gone, Stream};
 use crate::wire::ddp::{self, ReadRequest, Untagged};
 use crate::wire::mpa::{self, Frame};
-use crate::wire::v1::Segment;
+use crate::wire::rpc;
+use crate::wire::v1::{self, Segment};
 use crate::{End, Wrong, wrong};
 
 /// Calls that mount: EXPORT, MNT, FSINFO.
 const GREETING: usize = 3;
 /// Credits that an honest server grants.
 const CREDITS: u32 = 8;
+/// Messages of a flood that are written at a time.
+const IN_ONE_GO: usize = 4;
 
 /// The hostile server, between two connections or on one.
 pub(super) struct Performer<'a> {
@@ -161,6 +164,29 @@ impl Scene<'_> {
                 self.peer.stream.write(&all);
                 self.peer.said(*count as u32);
             }
+            Step::Flood(count, message) => {
+                let message = message(self.call()?);
+                for _ in 0..count.div_ceil(IN_ONE_GO) {
+                    let mut all = Vec::new();
+                    for n in 0..IN_ONE_GO as u32 {
+                        let msn = self.peer.next_msn().wrapping_add(n);
+                        let ulpdu = Untagged::send(msn, &message).ulpdu();
+                        all.extend(mpa::fpdu(&ulpdu, false));
+                    }
+                    self.peer.said(IN_ONE_GO as u32);
+                    if !self.peer.stream.write(&all) {
+                        break;
+                    }
+                }
+            }
+            Step::HearReply(xid) => self.hear_reply(*xid)?,
+            Step::HearReplyToCall => self.hear_reply(self.call()?.header.xid)?,
+            Step::HearError(xid, words) => match self.hear_any().map_err(wrong)? {
+                Heard::Message { bytes, .. }
+                    if matches!(v1::parse(&bytes), Some(v1::Message::Error(to, _, said))
+                        if to == *xid && said == *words) => {}
+                other => return Err(wrong(format!("no error but {other:x?}"))),
+            },
             Step::ReadAhead(times) => {
                 let request = request(self.call()?.segment());
                 for _ in 0..*times {
@@ -209,6 +235,23 @@ impl Scene<'_> {
         match self.hear_any().map_err(wrong)? {
             Heard::Message { bytes, .. } => self.take_note(&bytes),
             other => Err(wrong(format!("no call but {other:x?}"))),
+        }
+    }
+
+    /// Hears a reply, whatever it says.
+    fn hear_reply(&mut self, xid: u32) -> Result<(), Wrong> {
+        let heard = self.hear_any().map_err(wrong)?;
+        let Heard::Message { bytes, .. } = &heard else {
+            return Err(wrong(format!("no reply but {heard:x?}")));
+        };
+        let start = [xid.to_be_bytes(), rpc::REPLY.to_be_bytes()].concat();
+        match v1::parse(bytes) {
+            Some(v1::Message::Rpc(header, payload))
+                if (header.xid, header.version) == (xid, 1) && payload.starts_with(&start) =>
+            {
+                Ok(())
+            }
+            _ => Err(wrong(format!("no reply but {bytes:x?}"))),
         }
     }
 

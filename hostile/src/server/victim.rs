@@ -8,12 +8,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use nfs_binding::client::{Mount, MountOptions, NfsError};
 use nfs_binding::proto::{FileHandle, Stable};
-use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions, Version};
-use rpc_transport::{CallError, Client, ClientOptions, ClientPort, Retry, Runtime};
+use rpc_transport::rdma::{CallbackOptions, Choice, RdmaClient, RdmaClientOptions, Version};
+use rpc_transport::{
+    CallError, Client, ClientOptions, ClientPort, Outcome as ServiceOutcome, Programs, Request,
+    Retry, Runtime, Service,
+};
 use verbs::Pool;
 use verbs::iwarp::{Iwarp, Options};
 
 use super::{Ask, Case, DATA_SEED, LEN, Outcome};
+use crate::cases::CALLED;
 use crate::rig::{VICTIM_POOL, content, root};
 use crate::stream::PATIENCE;
 use crate::{Wrong, wrong};
@@ -27,6 +31,30 @@ const HASTY: Duration = Duration::from_millis(500);
 const SEGMENT: u32 = 4096;
 /// Calls outstanding, and so receives less four.
 const CREDITS: u32 = 8;
+
+/// Callbacks outstanding.
+const CALLBACKS: u32 = 4;
+
+/// What a client answers to callbacks.
+struct Nothing;
+
+impl Service for Nothing {
+    fn programs(&self) -> &[Programs] {
+        &[Programs {
+            prog: CALLED,
+            low: 1,
+            high: 1,
+        }]
+    }
+
+    fn call(&mut self, _: Request) -> ServiceOutcome {
+        ServiceOutcome::Done(Ok(onc_rpc::Message::default()))
+    }
+
+    fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
+        false
+    }
+}
 
 /// A client of the hostile server.
 pub(super) struct Victim {
@@ -48,6 +76,12 @@ impl Victim {
             options.connect_timeout = HASTY;
         }
         options.common.credits = CREDITS;
+        if case.called {
+            options.common.callbacks = CallbackOptions {
+                credits: CALLBACKS,
+                chunks: false,
+            };
+        }
         if !matches!(case.ask, Ask::LongWrite(_)) {
             options.common.max_segment = SEGMENT;
         }
@@ -63,14 +97,14 @@ impl Victim {
     pub(super) fn act(&mut self, server: SocketAddr, case: &Case) -> Outcome {
         let runtime = self.runtime.clone();
         runtime.block_on(async {
-            match self.mounted(server, case.outcome).await {
+            match self.mounted(server, case).await {
                 Ok(mount) => act(&mount, case.ask).await,
                 Err(outcome) => outcome,
             }
         })
     }
 
-    async fn mounted(&mut self, server: SocketAddr, to: Outcome) -> Result<Mount<Client>, Outcome> {
+    async fn mounted(&mut self, server: SocketAddr, case: &Case) -> Result<Mount<Client>, Outcome> {
         let port: Rc<RefCell<dyn ClientPort>> = self.port.clone();
         let mut options = ClientOptions {
             credential: root(),
@@ -78,11 +112,17 @@ impl Victim {
             retry: Retry::Soft { retransmissions: 1 },
             ..ClientOptions::default()
         };
-        if to == Outcome::TimedOut {
+        if case.outcome == Outcome::TimedOut {
             options.timeout = SHORT;
             options.retry = Retry::Soft { retransmissions: 0 };
         }
-        let client = Client::connect(&self.runtime, server, port, options).await;
+        let client = match case.called {
+            false => Client::connect(&self.runtime, server, port, options).await,
+            true => {
+                let service = Box::new(Nothing);
+                Client::connect_with_callbacks(&self.runtime, server, port, options, service).await
+            }
+        };
         let client = client.map_err(|error| outcome_of(&error))?;
         self.client = Some(client.clone());
         let options = MountOptions {
