@@ -63,6 +63,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let device_name = device.attributes().name.clone();
     let mut rdma_options = RdmaServerOptions {
         versions: args.rpcrdma,
+        max_receive_memory: usize::try_from(args.receive_memory).unwrap_or(usize::MAX),
         ..RdmaServerOptions::default()
     };
     rdma_options.common.features = args.features;

@@ -973,3 +973,30 @@ fn a_message_longer_than_the_receives_ends_the_connection_with_a_clear_reason() 
     assert!(reason.contains("local length error"), "{reason}");
     assert!(pair.down.is_empty(), "the other client is left alone");
 }
+
+#[test]
+fn receives_of_all_connections_have_a_limit() {
+    let (client, mut server) = options();
+    // A connection gets a quarter of what is left, which leaves fewer credits for each that follows.
+    server.max_receive_memory = 1 << 20;
+    let world = World::new();
+    let device = FakeDevice::new(&world, attributes(), Pool::new(POOL));
+    let pool = Pool::new(POOL);
+    let other = FakeDevice::new(&world, attributes(), pool.clone());
+    let mut pair = Pair::new(Box::new(device), client, Box::new(other), server, address());
+    let before = pool.in_use();
+    let mut accepted = 0;
+    loop {
+        let now = pair.now();
+        let conn = pair.client.open(address(), now);
+        pair.settle();
+        assert!(pool.in_use() - before <= 1 << 20, "{} bytes", pool.in_use());
+        if !pair.up.contains(&conn) {
+            break;
+        }
+        accepted += 1;
+        assert!(accepted < 60, "nobody is turned away");
+    }
+    assert!(accepted > 5, "{accepted} connections");
+    assert!(pool.in_use() - before > 3 << 18, "most of it is used");
+}

@@ -66,6 +66,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FEATURES", default_value_t = DEFAULT_FEATURES)]
     pub(crate) features: RoundTripFeatures,
 
+    /// Memory for the receives of all RDMA connections together: as it runs short, new connections
+    /// get fewer credits, at last they are rejected. 64 credits take 280 KiB, or 4.7 MiB with
+    /// `ddp:receive`
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::size)]
+    pub(crate) receive_memory: u64,
+
     /// Port for RDMA; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 20049)]
     pub(crate) port: u16,

@@ -106,6 +106,7 @@ impl Limits {
                 ..default.common
             },
             max_connections: self.connections,
+            max_receive_memory: default.max_receive_memory,
             max_fetched: u64::from(self.message),
             // What the tables' errors name as the lowest and highest version.
             versions: Versions::only(Version::One),

@@ -13,6 +13,7 @@ mod driver;
 mod link;
 mod memory;
 mod options;
+mod receive_memory;
 mod receives;
 mod requester;
 mod responder;

@@ -21,6 +21,9 @@ const DEFAULT_INLINE: u32 = 4096;
 const DEFAULT_MAX_MESSAGE: u32 = (4 << 20) + (64 << 10);
 /// A segment's length is 32 bits wide; this keeps sums of two in range.
 const DEFAULT_MAX_SEGMENT: u32 = 1 << 30;
+/// Enough for all connections that are accepted, with plain receives, and for a hundred with receives
+/// that bulk data is placed in.
+const DEFAULT_RECEIVE_MEMORY: usize = 512 << 20;
 /// What a peer may have receives made longer to.
 const DEFAULT_MAX_RECEIVE: u32 = 32 << 10;
 /// For several replies of a mebibyte at a time, in receives of 64 KiB.
@@ -147,6 +150,12 @@ pub struct RdmaServerOptions {
     pub common: RdmaOptions,
     /// Connections at the same time; more are rejected.
     pub max_connections: usize,
+    /// Bytes of the device's pool that the receives of all connections may take together. As less is
+    /// left, new connections get fewer credits, at last none: they are rejected. Receives of 4 KiB
+    /// take 4 KiB for each credit, and six more; those that bulk data is placed in 68 KiB; and what a
+    /// peer may have made longer ([`RdmaOptions::max_receive_size`]) is counted as if it were, out of
+    /// half of this.
+    pub max_receive_memory: usize,
     /// Bytes of fetched chunks that the unanswered calls of one connection may hold together.
     /// Further calls wait.
     pub max_fetched: u64,
@@ -176,6 +185,7 @@ impl Default for RdmaServerOptions {
                 extensions: Vec::new(),
             },
             max_connections: 1024,
+            max_receive_memory: DEFAULT_RECEIVE_MEMORY,
             max_fetched: 64 << 20,
             versions: Versions::default(),
         }

@@ -19,6 +19,7 @@ use super::conversation::{ServerConversation, Setup, Wanted};
 use super::driver::{LINGER, Mark, RETRY, end_reason, max_segment, note, reclaim};
 use super::link::{BEYOND_CREDITS, Done, EXTRA_RECEIVES, Link};
 use super::options::RdmaServerOptions;
+use super::receive_memory::share;
 use super::requester::{RequesterConfig, RequesterCounters};
 use super::responder::{Responder, ResponderAction, ResponderConfig, ResponderCounters};
 use crate::id_map::IdMap;
@@ -29,6 +30,8 @@ pub(super) struct Connection {
     peer: SocketAddr,
     /// Calls that it may have outstanding, at most.
     credits: u32,
+    /// Bytes of the pool that are counted for its receives.
+    memory: usize,
     pub(super) link: Link<Mark>,
     pub(super) talk: ServerConversation,
     /// Receives that were posted for the replies to callbacks.
@@ -229,17 +232,38 @@ impl RdmaServer {
             .min(receives.saturating_sub(BEYOND_CREDITS))
             .max(1);
         let rest = receives.saturating_sub(BEYOND_CREDITS + credits);
+        let versions = self.options.versions;
+        let receives = common.receives(versions.contains(Version::Two));
+        let Some(share) = share(
+            self.options.max_receive_memory,
+            self.connections.values().map(|other| other.memory).sum(),
+            &receives,
+            common.max_receive_size,
+            (credits, common.callbacks.credits.min(rest)),
+        ) else {
+            self.device.reject(request.request, &[])?;
+            return Err(DeviceError::Limit("memory for receives"));
+        };
+        let credits = share.credits;
         let callbacks = RequesterConfig {
-            credits: common.callbacks.credits.min(rest),
+            credits: share.callbacks,
             pool: self.device.pool().clone(),
         };
+        let mut common = common.clone();
+        if !share.longer {
+            let size = u32::try_from(receives.size()).unwrap_or(u32::MAX);
+            common.max_receive_size = common.max_receive_size.min(size);
+        }
         let outbound_reads = common.outbound_reads.min(attributes.max_outbound_reads);
-        let versions = self.options.versions;
+        let (max_segment, inbound_reads) = (
+            max_segment(&*self.device, common.max_segment),
+            common.inbound_reads,
+        );
         let setup = Setup {
             side: Side::Server,
-            options: common.clone(),
-            max_segment: max_segment(&*self.device, common.max_segment),
-            receives: common.receives(versions.contains(Version::Two)),
+            options: common,
+            max_segment,
+            receives,
             spare_receives: 0,
             peer: PrivateData::find(&request.private_data),
         };
@@ -249,7 +273,7 @@ impl RdmaServer {
         let options = AcceptOptions {
             private_data: ours
                 .map_or_else(Bytes::new, |data| Bytes::copy_from_slice(&data.encode())),
-            inbound_reads: common.inbound_reads,
+            inbound_reads,
             outbound_reads,
         };
         let qp = self.device.prepare_accept(request.request)?;
@@ -277,6 +301,7 @@ impl RdmaServer {
         let connection = Connection {
             peer: request.peer,
             credits,
+            memory: share.memory,
             link,
             talk: ServerConversation::new(
                 ServerNegotiation::new(versions),
