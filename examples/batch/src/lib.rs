@@ -102,7 +102,7 @@ impl Batch {
         let mut parts = Vec::new();
         for length in decode(op.info, self.takes)? {
             let length = length as usize;
-            if length < SHORTEST || length % 4 != 0 || length > payload.len() {
+            if length < SHORTEST || !length.is_multiple_of(4) || length > payload.len() {
                 return Err(Malformed::Rule("a message of a batch has a wrong length"));
             }
             let message = payload.split_to(length);
