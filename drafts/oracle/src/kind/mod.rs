@@ -2,6 +2,7 @@
 //! crate that owns it encodes and decodes them.
 
 mod any;
+mod batch;
 mod chunks;
 mod optinfo;
 mod rtr;
@@ -151,5 +152,5 @@ pub(crate) use kind;
 /// Every kind.
 #[must_use]
 pub fn all() -> Vec<Kind> {
-    [v1::KINDS, v2::KINDS, xchar::KINDS, rtr::KINDS].concat()
+    [v1::KINDS, v2::KINDS, xchar::KINDS, rtr::KINDS, batch::KINDS].concat()
 }
