@@ -1,8 +1,8 @@
 //! An example extension of RPC-over-RDMA version 2, built step by step in docs/tutorial.md: several small
 //! RPC messages in one transmission (rtissues-02, section 4), so that one Send serves all of them.
 //!
-//! They go back to back behind one header: an optional operation that says how long each is. The
-//! receiver said, by a characteristic, how many it takes. Each takes the credit that it would alone.
+//! They go back to back behind one header, an operation that says how long each is. The receiver
+//! said, by a characteristic, how many it takes. Each takes the credit that it would alone.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ use rpcrdma_v2::extension::{
 };
 use rpcrdma_v2::{Body, CallChunks, Direction, Header, Malformed, Optional, Reader};
 
-/// The operation: from the range of experimental characteristics, as the base has none for operations.
+/// The operation: from the range of experimental characteristics; the base has none for operations.
 pub const ROPT_BATCH: u32 = 0xffff_ff00;
 /// The characteristic: the most messages that its sender takes in one transmission.
 pub const XCHAR_BATCHMAX: u32 = 0xffff_ff00;
@@ -89,7 +89,6 @@ impl Batch {
         if lengths.len() < 2 {
             return None;
         }
-        // Short as they are, one piece of memory costs less than a gather list.
         let payload: Bytes = waiting.drain(..lengths.len()).flatten().collect();
         let xid = word(&payload, 0)?;
         let optional = optional(direction, &lengths);
@@ -119,10 +118,10 @@ impl Batch {
 }
 
 fn optional(direction: Direction, lengths: &[u32]) -> Optional {
-    let (opttype, info) = (ROPT_BATCH, encode(lengths));
+    let info = encode(lengths);
     Optional {
         direction,
-        opttype,
+        opttype: ROPT_BATCH,
         info,
     }
 }
