@@ -21,7 +21,7 @@ use rpc_transport::Programs;
 pub use answers::{Answers, Seen};
 pub use client::{echo, null, run};
 pub use orders::{Orders, Totals};
-pub use wire::{MAX_LEN, MAX_ORDERED, Order, Tally};
+pub use wire::{MAX_AT_A_TIME, MAX_BYTES_AT_A_TIME, MAX_LEN, MAX_ORDERED, Order, Tally};
 
 /// The forward program: a client orders callbacks and asks what became of them.
 pub const FORWARD: Programs = Programs {

@@ -10,14 +10,19 @@ pub const MAX_ORDERED: u32 = 1_000_000;
 /// Bytes of data in a callback, or in the reply to one, at most.
 pub const MAX_LEN: u32 = 1 << 20;
 
+/// Callbacks outstanding of one order at most.
+pub const MAX_AT_A_TIME: u32 = 4096;
+/// Bytes of data in all of them together at most: the server holds them.
+pub const MAX_BYTES_AT_A_TIME: u64 = 64 << 20;
+
 /// What a client wants to be called with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     /// Callbacks, [`MAX_ORDERED`] at most.
     pub count: u32,
-    /// How many of them at a time.
+    /// How many of them at a time, [`MAX_AT_A_TIME`] at most.
     pub at_a_time: u32,
-    /// Bytes of data in each, [`MAX_LEN`] at most.
+    /// Bytes of data in each, [`MAX_LEN`] at most, and [`MAX_BYTES_AT_A_TIME`] in those at a time.
     pub call_len: u32,
     /// Bytes of data in each reply, likewise.
     pub reply_len: u32,
@@ -64,7 +69,11 @@ impl Order {
     /// Whether it keeps to the limits.
     #[must_use]
     pub fn is_possible(&self) -> bool {
-        self.count <= MAX_ORDERED && self.call_len <= MAX_LEN && self.reply_len <= MAX_LEN
+        self.count <= MAX_ORDERED
+            && self.at_a_time <= MAX_AT_A_TIME
+            && self.call_len <= MAX_LEN
+            && self.reply_len <= MAX_LEN
+            && u64::from(self.at_a_time) * u64::from(self.call_len) <= MAX_BYTES_AT_A_TIME
     }
 
     pub(crate) fn encode(&self, ticket: u32) -> Message {
@@ -150,3 +159,23 @@ pub(crate) fn pattern(ticket: u32, number: u32, way: u8, len: u32) -> impl Itera
 /// Ways of [`pattern`].
 pub(crate) const THERE: u8 = 1;
 pub(crate) const BACK: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_makes_the_server_hold_no_more_than_a_bound() {
+        let order = |at_a_time, call_len| Order {
+            count: MAX_ORDERED,
+            at_a_time,
+            call_len,
+            ..Order::default()
+        };
+        assert!(order(1000, 200).is_possible());
+        assert!(order(64, MAX_LEN).is_possible());
+        assert!(!order(65, MAX_LEN).is_possible());
+        assert!(order(MAX_AT_A_TIME, 0).is_possible());
+        assert!(!order(MAX_AT_A_TIME + 1, 0).is_possible());
+    }
+}

@@ -68,6 +68,14 @@ pub(super) fn max_send(features: Features, inline: u32) -> u32 {
     }
 }
 
+/// Sends that a reply can take, at most.
+pub(super) fn transmissions_of_a_reply(features: Features) -> usize {
+    match features.cont.send {
+        true => MAX_TRANSMISSIONS as usize,
+        false => 1,
+    }
+}
+
 /// What the extension of a connection is told; nothing where it would be of no use.
 pub(super) fn config(setup: &Setup) -> Option<Config> {
     let options = &setup.options;

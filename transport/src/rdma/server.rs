@@ -22,6 +22,7 @@ use super::options::RdmaServerOptions;
 use super::receive_memory::share;
 use super::requester::{RequesterConfig, RequesterCounters};
 use super::responder::{Responder, ResponderAction, ResponderConfig, ResponderCounters};
+use super::round_trips;
 use crate::id_map::IdMap;
 use crate::{CallError, ConnId, ReplyRoom, ServerEvent, ServerPort, Source};
 
@@ -250,6 +251,8 @@ impl RdmaServer {
             pool: self.device.pool().clone(),
         };
         let mut common = common.clone();
+        // Groups of transmissions are announced to be no longer than the receives there are.
+        common.credits = credits;
         if !share.longer {
             let size = u32::try_from(receives.size()).unwrap_or(u32::MAX);
             common.max_receive_size = common.max_receive_size.min(size);
@@ -341,7 +344,12 @@ impl RdmaServer {
                 } else {
                     0
                 };
-                let most = (connection.expected() + others) as usize;
+                // A reply may take several Sends.
+                let each = match connection.talk.is_second() {
+                    true => round_trips::transmissions_of_a_reply(self.options.common.features),
+                    false => 1,
+                };
+                let most = (connection.expected() + others) as usize * each;
                 if connection.link.queued_sends() >= most {
                     let reason = "more messages than granted, and their answers are not taken";
                     close(&mut *self.device, connection, reason.to_owned());

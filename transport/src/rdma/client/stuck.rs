@@ -41,6 +41,7 @@ impl RdmaClient {
             return false;
         }
         if !self.connections.iter().any(|c| c.talk.requester.starved()) {
+            self.stuck_since = None;
             return false;
         }
         let since = *self.stuck_since.get_or_insert(self.now);

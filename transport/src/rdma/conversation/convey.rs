@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use conveyance::{CallPlan, CostModel, Effort, Limits, ReplyNeed, Shape, plan_call};
-use rpcrdma_v2::extension::{CallCandidate, Conveyed, Extensions, ReplyCandidate};
+use rpcrdma_v2::extension::{
+    CallCandidate, Conveyed, Extensions, IncomingCall, IncomingReply, ReplyCandidate,
+};
 use rpcrdma_v2::{Direction, Side};
 
 use super::{ClientConversation, Extended, Parts};
@@ -270,8 +272,10 @@ impl Extended {
                 _,
                 Some(responder),
             ) => responder.rejected(xid, &reason),
-            (conveyed, ..) => {
-                tracing::warn!(?conveyed, "a message in operations that is for nobody here");
+            // Not the message itself: it can be as long as the peer likes.
+            (Conveyed::Call(IncomingCall { xid, .. }), ..)
+            | (Conveyed::Reply(IncomingReply { xid, .. }) | Conveyed::Rejected { xid, .. }, ..) => {
+                tracing::warn!(xid, "a message in operations that is for nobody here");
             }
         }
     }
