@@ -366,7 +366,7 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
     let bytes = Bytes::from(bytes);
     let (header, at) = Header::decode(&bytes).unwrap();
     assert_eq!(server.received(&header, &[bytes], at), Routed::Taken);
-    let Some(Action::Conveyed { by: 0, conveyed }) = server.next_action() else {
+    let Some(Action::Conveyed { by: 1, conveyed }) = server.next_action() else {
         panic!("a message");
     };
     let Conveyed::Call(call) = *conveyed else {

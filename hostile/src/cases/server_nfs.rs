@@ -189,7 +189,7 @@ pub(super) fn cases() -> Vec<Case> {
             vec![Hear],
             Reset,
         )
-        .ending(Outcome::TimedOut),
+        .ending(TimedOut),
         case(
             "silence in the middle of an answer",
             "RFC 5531, 4",
@@ -197,7 +197,7 @@ pub(super) fn cases() -> Vec<Case> {
             vec![Hear, Bytes(vec![0, 60, 0x41, 0x43, 0, 0])],
             Reset,
         )
-        .ending(Outcome::TimedOut),
+        .ending(TimedOut),
     ]
 }
 
