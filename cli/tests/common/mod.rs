@@ -57,6 +57,11 @@ pub fn address() -> Ipv4Addr {
     variable("SERVER").map_or(Ipv4Addr::LOCALHOST, |text| text.parse().unwrap())
 }
 
+/// What tells a server which device it listens on.
+pub fn server_place() -> Vec<String> {
+    device_words(server_device())
+}
+
 /// The device of servers.
 fn server_device() -> String {
     variable("SERVER_DEVICE").unwrap_or_else(device)
@@ -261,7 +266,7 @@ impl Server {
             .args(listen)
             .args(["--port", &rdma.to_string()])
             .args(["--tcp-port", &tcp.to_string()])
-            .args(device_words(server_device()))
+            .args(server_place())
             .args(args)
             .stdout(Stdio::piped())
             .spawn()

@@ -45,6 +45,15 @@ fn set_mtime(path: &Path, seconds: i64, nanos: i64) {
 /// nanosecond, symbolic links (one of them dangling), odd names, a directory of many entries,
 /// empty and nested directories.
 pub fn make(root: &Path) {
+    make_of(root, 500, 20 << 20);
+}
+
+/// The same with a directory of fewer entries and a smaller hole, for tests that copy it many times.
+pub fn make_small(root: &Path) {
+    make_of(root, 20, 2 << 20);
+}
+
+fn make_of(root: &Path, entries: usize, holes_len: u64) {
     fs::create_dir(root).unwrap();
     for (seed, len) in [
         0,
@@ -66,9 +75,9 @@ pub fn make(root: &Path) {
     }
     let mut holes = File::create(root.join("holes")).unwrap();
     holes.write_all(&noise(5000, 77)).unwrap();
-    holes.seek(SeekFrom::Start(8 << 20)).unwrap();
+    holes.seek(SeekFrom::Start(holes_len / 2)).unwrap();
     holes.write_all(&noise(5000, 78)).unwrap();
-    holes.set_len(20 << 20).unwrap();
+    holes.set_len(holes_len).unwrap();
     drop(holes);
 
     for mode in [0o600, 0o755, 0o444, 0o711] {
@@ -96,7 +105,7 @@ pub fn make(root: &Path) {
 
     let many = root.join("many");
     fs::create_dir(&many).unwrap();
-    for index in 0..500 {
+    for index in 0..entries {
         file(
             &many.join(format!("file-{index:04}")),
             index * 7,
