@@ -100,8 +100,8 @@ pub(crate) struct Row {
     pub(crate) ops_per_s: Option<f64>,
     /// Processor time of both processes per operation, one at a time.
     pub(crate) cpu_us: Option<f64>,
-    /// Round trips per operation: the slope of median latency over added delay. Null for the busy
-    /// rows of a run that is otherwise blocking: these are measured in one mode.
+    /// Round trips per operation: the slope of the fastest tenth's latency over added delay. Null for
+    /// the busy rows of a run that is otherwise blocking: these are measured in one mode.
     pub(crate) round_trips: Option<f64>,
     /// Sends per operation, both sides.
     pub(crate) sends: Option<f64>,
