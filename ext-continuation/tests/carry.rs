@@ -4,8 +4,8 @@
 mod common;
 
 use common::{
-    CREDITS, End, Planning, carry_call, carry_reply, config, message, pair, pair_of,
-    reply_candidates, stream,
+    End, Planning, carry_call, carry_reply, config, message, pair, pair_of, reply_candidates,
+    stream,
 };
 use conveyance::ReplyNeed;
 use rpcrdma_ext_continuation::{Continuation, Features, Request, Response, Ways};
@@ -493,5 +493,4 @@ fn rtr_s8_3_a_size_that_was_not_said_follows_from_the_structure() {
         let _ = client.receive(&header.encode());
         assert_eq!(client.extensions.limits().inline_send, expected);
     }
-    assert_eq!(CREDITS, 32);
 }

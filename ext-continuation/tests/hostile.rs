@@ -4,9 +4,7 @@
 mod common;
 
 use bytes::Bytes;
-use common::{
-    CREDITS, End, Planning, carry_call, message, operation, pair_of, reply_candidates, words,
-};
+use common::{End, Planning, carry_call, message, operation, pair_of, reply_candidates, words};
 use conveyance::ReplyNeed;
 use rpcrdma_ext_continuation::{
     Continuation, Fault, OutOfRange, Request, Response, TransmissionId, XMTCONT, XMTREQ, XMTRESP,
@@ -312,6 +310,27 @@ fn call_with(items: Vec<PlacedItem>, directions: Vec<DirectedSet>, rpc: [u32; 2]
     let mut rest = words(&rpc).to_vec();
     rest.resize(1024 - request.header_len() as usize + 65_536, 0);
     whole(Direction::Call, XMTREQ, request.encode(), &rest)
+}
+
+/// Version-two-01, section 4.2.2, of operations that carry an RPC message.
+#[test]
+fn v2_s4_2_2_a_conveyed_message_has_the_direction_of_its_header() {
+    let (mut client, mut server) = ends();
+    for (msg_type, expected) in [(0, Taken), (1, BadHeader), (2, BadHeader)] {
+        let bytes = call_with(vec![], vec![], [XID, msg_type]);
+        check(&mut server, Direction::Call, &bytes, expected, "a call");
+        assert_eq!(server.arrived.len(), usize::from(expected == Taken));
+        server.arrived.clear();
+    }
+    let (_, sent) = answered(&mut client, &mut server);
+    let (info, rest) = (sent[0].info.clone(), sent[0].payload.concat());
+    for (msg_type, expected) in [(0, Nothing), (2, Nothing), (1, Taken)] {
+        let mut rest = rest.clone();
+        rest[4..8].copy_from_slice(&u32::to_be_bytes(msg_type));
+        let bytes = whole(Direction::Reply, XMTRESP, info.clone(), &rest);
+        check(&mut client, Direction::Reply, &bytes, expected, "a reply");
+        assert_eq!(client.arrived.len(), usize::from(expected == Taken));
+    }
 }
 
 #[test]
@@ -785,5 +804,4 @@ fn rtr_s7_4_memory_that_comes_back_is_that_which_was_offered() {
             );
         }
     }
-    assert_eq!(CREDITS, 32);
 }

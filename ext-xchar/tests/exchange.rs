@@ -160,6 +160,22 @@ fn xchar_s2_1_an_unknown_characteristic_is_no_error_and_the_next_is_processed() 
 }
 
 #[test]
+fn xchar_s2_1_of_two_values_for_one_characteristic_the_last_counts() {
+    for (first, last) in [(20_480, 8192), (8192, 20_480)] {
+        let mut end = end(Side::Client, config());
+        let said = init(&[
+            property(1, &[first]),
+            property(2, &[1]),
+            property(1, &[last]),
+        ]);
+        let routed = deliver(&mut end, &call(INITXCH, said.encode()));
+        assert_eq!(routed, Routed::Taken);
+        assert_eq!(exchange(&end).peer().get::<ReceiveBufferSize>(), last);
+        assert_eq!(end.limits().inline_send, last);
+    }
+}
+
+#[test]
 fn xchar_s3_what_is_not_said_has_its_default() {
     let peer = rpcrdma_ext_xchar::Peer::default();
     assert_eq!(peer.get::<ReceiveBufferSize>(), 4096);

@@ -91,7 +91,7 @@ enum Answer {
     BadHeader(u32),
     /// ROPT_XMTERR: words after the transport header.
     Report(u32, Vec<u32>),
-    /// A reply to a call.
+    /// A reply to a call, or a transmission of one.
     Reply(u32),
 }
 
@@ -117,7 +117,7 @@ fn understood(message: &Bytes) -> Answer {
             assert_eq!(len as usize, message.len() - HEADER);
             Answer::Report(words[0], words[7..].to_vec())
         }
-        [5, REPLY, 6, ..] | [0, REPLY, ..] => Answer::Reply(words[0]),
+        [5, REPLY, 6 | 7, ..] | [0, REPLY, ..] => Answer::Reply(words[0]),
         _ => panic!("unexpected {words:x?}"),
     }
 }
@@ -392,6 +392,28 @@ fn lies_are_answered_as_they_must_be_and_nobody_else_is_harmed() {
     for (what, messages, expected) in rows() {
         assert_eq!(liar.hear(&messages), expected, "{what}");
         liar.unharmed(idle, what);
+    }
+}
+
+/// Section 5.4: without chunks, the reply itself cannot be sent in another way.
+#[test]
+fn rtr_s5_4_a_reply_that_was_reported_is_answered_with_bad_header() {
+    let mut liar = Liar::new();
+    let idle = liar.idle();
+    // The reply takes two receives, and three more than one are there for it.
+    let info = [1, 16, 6000, 2, 0, 1, 0, 0, 1, 3, 20];
+    let mut call = operation(XID, CALL, 5, &info);
+    call.extend(bytes(&[XID, CALL, 1, 6000, 0xe0f]));
+    call.resize(TARGET, 0);
+    call.extend(data(1, 6000));
+    let report = operation(XID, CALL, 8, &[XID, REPLY, 0, 0, 3]);
+    for _ in 0..3 {
+        let both = [Answer::Reply(XID), Answer::Reply(XID)];
+        assert_eq!(liar.hear(&[call.clone()]), both);
+        assert_eq!(liar.hear(&[report.clone()]), [Answer::BadHeader(XID)]);
+        // Once for each reply.
+        assert_eq!(liar.hear(&[report.clone()]), []);
+        liar.unharmed(idle, "a reply reported");
     }
 }
 

@@ -78,9 +78,9 @@ impl PrivateData {
     }
 
     /// Looks for the format anywhere in the private data of a connection: other layers may have
-    /// put something before it, and padding follows it on some transports (section 5.2). Nothing
-    /// when it is not there, is of another version or is cut off: the peer then is to be taken for
-    /// one that said nothing, [`PrivateData::default`].
+    /// put something before it, and padding follows it on some transports (RFC 8797, section 5.2).
+    /// Nothing when it is not there, is of another version or is cut off: the peer then is to be
+    /// taken for one that said nothing, [`PrivateData::default`].
     #[must_use]
     pub fn find(private_data: &[u8]) -> Option<Self> {
         let at = private_data

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use bytes::Bytes;
-use onc_rpc::{Cursor, Encoder, Message};
+use onc_rpc::{BulkItem, Cursor, Encoder, Message, Position};
 use rpc_transport::{Call, Reply};
 
 use super::super::{Limits, Nfs3};
@@ -93,6 +93,35 @@ fn listings_without_end_are_refused() {
     nonsense(run(mount.list_all(mount.root, AT)));
     let mount = always(&listing(&[], false));
     nonsense(run(mount.list_all(mount.root, AT)));
+}
+
+/// RFC 8166, section 6.1: a reply with an item reduced that is not DDP-eligible ends its call with a
+/// permanent error.
+#[test]
+fn s6_1_a_reply_with_a_reduced_item_that_is_not_eligible_fails_its_call() {
+    let mut out = Encoder::new();
+    listing(&[b"a name"], true).encode(&mut out);
+    let payload = Bytes::from(out.finish().payload().concat());
+    let at = payload.windows(6).position(|bytes| bytes == b"a name");
+    let at = at.expect("it has the name");
+    let without: Bytes = [&payload[..at], &payload[at + 8..]].concat().into();
+    let list = |payload: &Bytes, position: Option<Position>| {
+        let item = |position| BulkItem {
+            position,
+            data: Bytes::from_static(b"a name").into(),
+        };
+        let message = Message::new([payload.clone()].into_iter().collect(), position.map(item));
+        let mount = mount(message);
+        run(mount.list_all(mount.root, AT))
+    };
+    assert_eq!(list(&payload, None).unwrap().len(), 1);
+    // With the name taken out, and as it is with an item more; chunks of replies are in order.
+    for payload in [&without, &payload] {
+        let outcome = list(payload, Some(Position::InOrder));
+        let is_protocol = matches!(&outcome, Err(NfsError::Call { source, .. })
+            if matches!(source, CallError::Protocol(_)));
+        assert!(is_protocol, "{outcome:?}");
+    }
 }
 
 #[test]
