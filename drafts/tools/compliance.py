@@ -4,8 +4,8 @@ tests that are named after the requirement.
 
     compliance.py FOLDER    writes compliance.md and compliance.json there
 
-Requirements are the rows of the crates' MUSTS.md. It fails when a row names a test that does not exist,
-and says which.
+Requirements are the rows of the crates' MUSTS.md. It fails when a row names a test that does not exist, or
+a comment in the code a section that does not, and says which.
 """
 import json
 import pathlib
@@ -112,6 +112,10 @@ def main(folder):
         names = NAME.findall(row["kept"])
         row["tests"] = [name for name in names if name in functions]
         missing += [f"{row['list']}: no test {name}" for name in names if name not in functions]
+    for (document, section), places in citations.items():
+        sections = repo.SECTIONS.get(repo.NAMES.get(document))
+        if sections and section not in sections:
+            missing.append(f"{places[0]}: no section {section} in {document}")
     for what in missing:
         print(what, file=sys.stderr)
     if missing:

@@ -1,23 +1,26 @@
 #!/usr/bin/env python3
 """Fills in the draft's template.
 
-    draft.py TEMPLATE ROWS.json COMPLIANCE.json DOCNAME FOLDER
+    draft.py TEMPLATE ROWS.json COMPLIANCE.json ORACLE.json DOCNAME FOLDER
 
 What stands in double braces in TEMPLATE is replaced; the result is FOLDER/DOCNAME.xml. Everything that is
 referred to has to be there: rows of measurements, constants, files, tests. Otherwise it says what is
-missing and fails.
+missing and fails. FOLDER/extract.sh is the script that the text has for its XDR.
 
     {{docname}} {{date}}                DOCNAME, and today
     {{row OP SIZE CONVEYANCE KEY}}      a value of a measured row
     {{same KEY}} {{gbits}}              a value that all rows have
-    {{check OP SIZE VIA KEY < OP SIZE VIA KEY}}   nothing, if it is so (also =, >)
+    {{check OP SIZE VIA KEY < OP SIZE VIA KEY}}   nothing, if it is so (also =, >; a number on the right)
     {{table OP}} {{figure OP}}          all rows of an operation
-    {{command}}                         how the rows were made
+    {{command}} {{costs}}               how the rows were made, and by which costs
     {{errata}}                          the tables of drafts/errata.md
-    {{compliance}}                      the summary of the compliance report
+    {{compliance}} {{gaps}}             the summary of the compliance report, and what has no test
     {{oracle kinds}} {{oracle vectors}} how much of it there is
+    {{oracle values}} {{oracle disagreements}}    what this build compared, of each kind, and what came of it
     {{const PATH NAME}}                 a constant of the sources
-    {{xdr FILE}}                        a file of drafts/xdr
+    {{xdr FILE}} {{extract}}            a file of drafts/xdr, and the script that prints all of them
+    {{seen ...}} {{text ...}} {{plain}} nothing: what a paragraph rests on (trace.py)
+    {{traces}}                          all of that
 """
 import datetime
 import json
@@ -27,9 +30,11 @@ import sys
 from html import escape
 
 import repo
+from trace import Missing, Tracer, breakable
 
 TODAY = datetime.date.today()
 COMMAND = "rpcrdma compare --device sim --ops null,read,write --sizes 1k,8k,64k,1M"
+UNITS = {"nanos": "ns", "micros": "us", "millis": "ms", "secs": "s"}
 CONVEYANCES = ["v1", "v1-inv", "v2", "v2-ddp", "v2-cont", "v2-ddp-cont"]
 # Headings of a table's columns, and the values in each, joined by a sign.
 COLUMNS = [
@@ -42,9 +47,13 @@ COLUMNS = [
     ("us", "", ["p50_us"]),
 ]
 
-
-class Missing(Exception):
-    """Something that the text refers to."""
+# Prints the XDR of a draft, from its text form: base 3.3 wants such a script in the documents of extensions.
+EXTRACT = """\
+#!/bin/sh
+sed -n '/^ *<CODE BEGINS> file ".*\\.x"/,/^ *<CODE ENDS>/p' |
+    sed -e '/<CODE /d' -e '/\\[Page .*\\]$/d' \\
+        -e '/^Internet-Draft /d' -e 's/\\f//' -e 's/^   //'
+"""
 
 
 def size_name(size):
@@ -59,8 +68,9 @@ def shown(value):
 
 
 class Draft:
-    def __init__(self, rows, compliance, docname):
-        self.rows, self.compliance, self.docname = rows, compliance, docname
+    def __init__(self, rows, compliance, oracle, docname):
+        self.rows, self.compliance, self.compared, self.docname = rows, compliance, oracle, docname
+        self.tracer, self.template = Tracer(), ""
 
     def value(self, op, size, conveyance, key):
         for row in self.rows:
@@ -83,7 +93,8 @@ class Draft:
         return shown(int(self.same("rate_bits_per_s")) / 1e9)
 
     def check(self, *words):
-        left, sign, right = self.value(*words[:4]), words[4], self.value(*words[5:])
+        left, sign, right = self.value(*words[:4]), words[4], words[5:]
+        right = float(right[0]) if len(right) == 1 else self.value(*right)
         holds = {"<": left < right, "=": left == right, ">": left > right}[sign]
         if not holds:
             raise Missing(f"what the text says: {' '.join(words)}, with {left} and {right}")
@@ -154,18 +165,27 @@ class Draft:
             title, _, body = part.partition("\n")
             rows = [re.split(r"(?<!\\) \| ", line.strip()[2:-2]) for line in body.split("\n") if line.startswith("| ")]
             intro = [line for line in body.split("\n|")[0].split("\n") if line]
+            title = " ".join(word if word == "and" else word[0].upper() + word[1:] for word in title.split())
             out.append(f"<section><name>{inline(title)}</name>")
             if intro:
                 out.append(f"<t>{inline(' '.join(intro))}</t>")
             out.append('<dl newline="true">')
             is_question = rows[0][1].strip() == "what"
             for row in rows[1:]:
-                if len(row) != 4:
-                    raise Missing(f"four columns in errata.md: {row}")
-                where, what, here, why = (inline(cell.strip()) for cell in row)
+                if len(row) != 5:
+                    raise Missing(f"five columns in errata.md: {row}")
+                for section in sections_in(row[0]):
+                    self.tracer.said(section)
+                names = re.findall(r"`([^`]*)`", row[4])
+                if not names:
+                    raise Missing(f"where {row[1]} is to be seen")
+                for name in names:
+                    self.tracer.seen(name)
+                seen = ", ".join(f"<tt>{breakable(name)}</tt>" for name in names)
+                where, what, here, why = (inline(cell.strip()) for cell in row[:4])
                 label = "Open: " if is_question else "Text: "
                 out.append(
-                    f"<dt>{where}</dt><dd><t>{label}{what}.</t><t>Here: {here}.</t><t>Why: {why}.</t></dd>"
+                    f"<dt>{where}</dt><dd><t>{label}{what}.</t><t>Here: {here}.</t><t>Why: {why}.</t><t>Seen in: {seen}.</t></dd>"
                 )
             out.append("</dl></section>")
         return "\n".join(out)
@@ -183,22 +203,65 @@ class Draft:
             out.append(f"<tr><td>{counts['document']}</td>{cells}</tr>")
         return "\n".join(out) + "</tbody></table>"
 
+    def gaps(self):
+        out = ["<dl>"]
+        for row in self.compliance["rows"]:
+            if row["level"] in ("MUST", "SHOULD") and not row["tests"]:
+                where = f"{row['document']}, {row['section']}"
+                out.append(f"<dt>{where}</dt><dd>{inline(row['text'])} Here: {inline(row['kept'])}.</dd>")
+        return "\n".join(out) + "</dl>"
+
+    def costs(self):
+        """The costs of the simulation, from where its defaults are."""
+        out = ['<table anchor="costs"><name>Costs in the Simulation</name>']
+        out.append("<thead><tr><th>what</th><th>cost</th></tr></thead><tbody>")
+        for path, kind in (("verbs/src/sim/costs.rs", "Costs"), ("sim/src/measure.rs", "Setting")):
+            text = (repo.ROOT / path).read_text()
+            meanings = {name: meaning for meaning, name in re.findall(r"/// (.*)\n    pub (\w+):", text)}
+            defaults = text.partition(f"impl Default for {kind}")[2].partition("\n}\n")[0]
+            found = re.findall(r"^ +(\w+): (?:Duration::from_(\w+)\()?([\d_]+)\)?,$", defaults, re.M)
+            if not found:
+                raise Missing(f"costs in {path}")
+            for name, unit, value in found:
+                if name == "detection":  # Of lost connections, which there are none of.
+                    continue
+                number = int(value)
+                cost = f"{number} {UNITS[unit]}" if unit else str(number)
+                out.append(f"<tr><td>{inline(meanings[name].rstrip('.'))}</td><td>{cost}</td></tr>")
+        return "\n".join(out) + "</tbody></table>"
+
     def oracle(self, what):
+        if what in self.compared:
+            return str(self.compared[what])
         files = [json.loads(path.read_text()) for path in (repo.ROOT / "drafts/vectors").glob("*.json")]
         return str(len(files) if what == "kinds" else sum(len(file["vectors"]) for file in files))
 
     def const(self, path, name):
         text = (repo.ROOT / path).read_text()
-        match = re.search(rf"const {name}: \w+ = ([\d_]+);", text)
+        match = re.search(rf"const {name}: \w+ = ([\d_]+)(?: << (\d+))?;", text)
         if not match:
             raise Missing(f"a constant {name} in {path}")
-        return match.group(1).replace("_", "")
+        return str(int(match.group(1)) << int(match.group(2) or 0))
 
     def xdr(self, file):
         text = (repo.ROOT / "drafts/xdr" / file).read_text()
         return f'<sourcecode type="xdr" name="{file}" markers="true"><![CDATA[\n{text}]]></sourcecode>'
 
+    def extract(self):
+        return f'<sourcecode type="shell" name="extract.sh" markers="true"><![CDATA[\n{EXTRACT}]]></sourcecode>'
+
+    def seen(self, *_):
+        return ""
+
+    text = plain = seen
+
+    def traces(self):
+        return self.tracer.appendix(self.template)
+
     def expand(self, template):
+        self.template = template
+        self.tracer.paragraphs(template)
+
         def one(match):
             name, *words = match.group(1).replace("&lt;", "<").split()
             if name == "docname":
@@ -216,31 +279,37 @@ def inline(text):
     return "".join(escape(p, quote=False) if i % 2 == 0 else f"<tt>{escape(p)}</tt>" for i, p in enumerate(parts))
 
 
-def traced(template):
+def sections_in(where):
+    """ "base 4.2, xchar 5.2, 6" as documents with sections."""
+    document = None
+    for item in where.split(","):
+        words = item.split()
+        document = " ".join(words[:-1]) or document
+        yield f"{document} {words[-1]}"
+
+
+def traced(template, tracer):
     """What the template names in code style: paths, which must exist, and tests, which too."""
-    functions = repo.functions()
     for name in re.findall(r"<tt>([^<]*)</tt>", template):
-        if "/" in name:
-            if not (repo.ROOT / name).exists():
-                raise Missing(f"the path {name}")
-        elif name.count("_") >= 3 and name not in functions:
-            raise Missing(f"the test {name}")
+        if "/" in name or name.count("_") >= 3:
+            tracer.seen(name)
 
 
-def main(template, rows, compliance, docname, folder):
+def main(template, rows, compliance, oracle, docname, folder):
     template = pathlib.Path(template).read_text()
-    draft = Draft(json.loads(pathlib.Path(rows).read_text()), json.loads(pathlib.Path(compliance).read_text()), docname)
+    draft = Draft(*(json.loads(pathlib.Path(path).read_text()) for path in (rows, compliance, oracle)), docname)
     try:
-        traced(template)
+        traced(template, draft.tracer)
         text = draft.expand(template)
     except Missing as missing:
         sys.exit(f"the draft refers to {missing}, which is not there")
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{docname}.xml").write_text(text)
+    (folder / "extract.sh").write_text(EXTRACT)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 6:
+    if len(sys.argv) != 7:
         sys.exit(__doc__)
     main(*sys.argv[1:])

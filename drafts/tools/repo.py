@@ -18,6 +18,34 @@ DEFAULT = {
 # What only checks others.
 CHECKS = ("fuzz", "hostile", "wire-check", "drafts", "lab")
 
+
+
+def numbers(text):
+    """Sections: "3.1-3" is 3.1, 3.2 and 3.3."""
+    found = set()
+    for item in text.split():
+        first, _, last = item.partition("-")
+        before, _, low = first.rpartition(".")
+        for number in range(int(low), int(last or low) + 1):
+            found.add(f"{before}.{number}" if before else str(number))
+    return found
+
+
+# The sections that there are in the documents that are reported about.
+SECTIONS = {
+    "base": numbers("1-9 1.1 2.1-3 3.1-3 4.1-2 4.2.1-3 5.1-3 9.1-2"),
+    "xchar": numbers("1-9 1.1-3 2.1-3 3.1-3 4.1-4 5.1-2 6.1-2 9.1-2"),
+    "rtr": numbers("1-13 1.1-4 3.1-4 4.1-3 5.1-4 6.1-2 7.1-4 8.1-5 9.1-5 10.1-2 13.1-2"),
+    "rtissues": numbers("1-8 1.1-2 2.1-3 3.1-5 8.1-2"),
+    "RFC 8166": numbers(
+        "1-10 2.1-2 2.2.1-2 3.1-5 3.3.1-3 3.4.1-6 3.4.4.1-4 3.4.5.1-2 3.4.6.1-2 3.5.1-3 4.1-7 4.1.1-2 4.2.1-4"
+        " 4.3.1-3 4.3.1.1 4.3.2.1-3 4.4.1-3 4.5.1-5 4.6.1-2 6.1-4 7.1 8.1-2 8.1.1-4 8.2.1-2 8.2.2.1-3"
+    ),
+    "RFC 4506": numbers("1-9 4.1-23"),
+}
+# Their names in code.
+NAMES = {"version-two-01": "base", "xcharext-02": "xchar", "rtrext-00": "rtr", "RFC 8166": "RFC 8166"}
+
 DOCUMENT = re.compile(
     r"(?P<document>RFC (?:\d+)|version-two-01|xcharext-02|rtrext-00),?\s+sections?\s+"
     r"|(?<![\w,] )\b[Ss]ections?\s+(?=\d)"

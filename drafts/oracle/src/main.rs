@@ -36,6 +36,9 @@ enum What {
         /// Where the values come from.
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Writes a summary there, as JSON: the fewest values of a kind, and all disagreements.
+        #[arg(long)]
+        summary: Option<PathBuf>,
     },
     /// Writes the test vectors, after both sides agreed about them.
     Vectors {
@@ -76,6 +79,7 @@ fn work(args: Args) -> io::Result<ExitCode> {
             program,
             count,
             seed,
+            summary,
         } => {
             let differences = constants::differences(&all);
             for difference in &differences {
@@ -84,6 +88,11 @@ fn work(args: Args) -> io::Result<ExitCode> {
             let kinds = kind::all();
             let tallies = run::run(&program, &all, &kinds, count, seed)?;
             let disagreed = report(&kinds, &tallies);
+            if let Some(path) = summary {
+                let values = tallies.iter().map(|tally| tally.values).min().unwrap_or(0);
+                let text = format!("{{\"values\": {values}, \"disagreements\": {disagreed}}}\n");
+                std::fs::write(path, text)?;
+            }
             Ok(match disagreed == 0 && differences.is_empty() {
                 true => ExitCode::SUCCESS,
                 false => ExitCode::FAILURE,

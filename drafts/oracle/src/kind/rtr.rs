@@ -201,7 +201,7 @@ fn show_direction(to: &mut Fields<'_>, direction: &Direction) {
         }
         Direction::Choice(chunk) => {
             to.name("xmdrsdl_type", "XMDTYPE_CHOICE")
-                .field("xmdrsdl_chex", |json| segments(json, chunk));
+                .field("xmdrsdl_ex", |json| segments(json, chunk));
         }
         Direction::BySize {
             longest_placed,
