@@ -292,7 +292,7 @@ fn the_network_is_told_what_to_delay() {
     let told: Vec<&str> = told.lines().collect();
     assert_eq!(told.first(), Some(&"50ms"), "{told:?}");
     assert_eq!(told.last(), Some(&"0ms"), "{told:?}");
-    let rounds = told.windows(2).filter(|pair| *pair == ["50ms", "100ms"]);
+    let rounds = told.windows(2).filter(|pair| *pair == ["50ms", "500ms"]);
     assert_eq!(rounds.count(), 3, "{told:?}");
     for conveyance in ["tcp", "v1", "v2"] {
         let row = row(&rows, "null", None, conveyance);

@@ -74,8 +74,8 @@ client has one processor and the servers another, as on two machines.
                delay or rate. No bound: what keeps both processors busy at once can beat it
   x raw        throughput over the raw stream's, again the median of the rounds' ratios
   CPU          processor time of client and server together, per operation
-  trips        round trips: (p10 at delay 2d - p10 at delay d) / 2d, from time alone; not
-               measured again for the rows of NULL that spin, (busy)
+  trips        round trips: (p10 at a long delay - p10 at a short one) / twice what is between
+               them, from time alone; not measured again for the rows of NULL that spin, (busy)
   Sends, Reads, Writes, reg, inval
                work the devices of both sides did per operation (Reads and Writes are RDMA)
   intr cl/srv  times the client or the server slept and had to be woken

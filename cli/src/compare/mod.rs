@@ -267,12 +267,11 @@ fn print(setting: &Setting<'_>, rows: &[Row]) -> Result<(), Failure> {
     let args = setting.args;
     output::line(table::speed(rows))?;
     output::line(table::costs(rows))?;
-    let delay = trips_delay(args);
+    let [short, long] = trips::delays(setting.network, trips_delay(args));
     let trips = match args.no_trips {
         true => String::new(),
         false => format!(
-            "trips: measured with {delay:?} and {:?} added each way{}. ",
-            delay * 2,
+            "trips: measured with {short:?} and {long:?} added each way{}. ",
             by(setting)
         ),
     };

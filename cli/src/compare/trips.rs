@@ -22,11 +22,16 @@ pub(crate) const DELAY: Duration = Duration::from_millis(1);
 const COUNT: u32 = 21;
 /// Calls over one link before the other has its turn.
 const TURN: u32 = 3;
-/// The same where a command makes one link of the other, which takes longer than many calls, and
+/// The same where a command makes one link of the other, which takes longer than some calls, and
 /// disturbs those that come right after it.
-const LONG_TURN: u32 = 21;
+const LONG_TURN: u32 = 7;
 /// Of how many calls in a hundred the slowest one's time is compared.
 const UNDISTURBED: f64 = 10.0;
+/// How much longer the longer link is.
+const LONGER: u32 = 2;
+/// The same where it is a network that delays: what is measured on one is often an emulated or a busy
+/// machine, whose disturbances are as long as a short link.
+const LONGER_NETWORK: u32 = 10;
 /// Standard error of a figure below which no more calls are made, round trips: a machine that does
 /// other work needs more of them.
 const ERROR: f64 = 0.03;
@@ -46,7 +51,7 @@ struct Links<'a> {
 
 impl<'a> Links<'a> {
     fn new(setting: &Setting<'a>, delay: Duration) -> Result<Self, Failure> {
-        let delays = [delay, delay * 2];
+        let delays = delays(setting.network, delay);
         let rigs = match setting.network {
             Some(_) => vec![set::rigs(setting)?],
             None => delays
@@ -78,7 +83,16 @@ impl<'a> Links<'a> {
     }
 }
 
-/// Measures `ops` over links of `delay` and of twice that, and enters the slope into those of `rows`
+/// The delays each way of the two links that are measured for a link of `delay`.
+pub(crate) fn delays(network: Option<&Network>, delay: Duration) -> [Duration; 2] {
+    let longer = match network {
+        Some(_) => LONGER_NETWORK,
+        None => LONGER,
+    };
+    [delay, delay.saturating_mul(longer)]
+}
+
+/// Measures `ops` over a link of `delay` and a longer one, and enters the slope into those of `rows`
 /// that have the setting's mode: no other was measured here.
 ///
 /// # Errors
@@ -97,12 +111,14 @@ pub(crate) fn measure(
     let asked = setting.args.count;
     let calls = links.calls;
     let (fewest, most) = turns(asked, calls);
+    let delays = links.delays;
+    let longer = delays[1].saturating_sub(delays[0]);
     for &op in ops {
         let none = || [Latency::new(), Latency::new()];
         let mut latencies: Vec<[Latency; 2]> = conveyances.iter().map(|_| none()).collect();
         // In turns, so that what disturbs one disturbs the other.
         let exact = |latencies: &[[Latency; 2]]| {
-            let errors = latencies.iter().map(|both| error(both, delay));
+            let errors = latencies.iter().map(|both| error(both, longer));
             errors.fold(0.0, f64::max) < ERROR
         };
         for turns in 0..most {
@@ -119,8 +135,8 @@ pub(crate) fn measure(
             let fast = |latency: &Latency| latency.percentile_us(UNDISTURBED);
             let slope = fast(&short)
                 .zip(fast(&long))
-                .map(|(short, long)| slope(short, long, delay));
-            let delays = [delay, delay * 2].map(|delay| delay.as_secs_f64() * 1e6);
+                .map(|(short, long)| slope(short, long, longer));
+            let delays = delays.map(|delay| delay.as_secs_f64() * 1e6);
             let points = delays.into_iter().zip([short.p50_us(), long.p50_us()]);
             let over_delay: Vec<OverDelay> = points
                 .filter_map(|(delay_us, p50)| p50.map(|p50_us| OverDelay { delay_us, p50_us }))
@@ -175,14 +191,14 @@ fn turn(
     Ok(())
 }
 
-/// Each way becomes longer by `delay`, a round trip by twice that.
-fn slope(near_us: f64, far_us: f64, delay: Duration) -> f64 {
-    (far_us - near_us) / (2.0 * delay.as_secs_f64() * 1e6)
+/// Each way becomes longer by `longer`, a round trip by twice that.
+fn slope(near_us: f64, far_us: f64, longer: Duration) -> f64 {
+    (far_us - near_us) / (2.0 * longer.as_secs_f64() * 1e6)
 }
 
 /// Standard error of the slope between two links' fastest tenths. That of the quantile `q` of `n` values is
 /// the root of `q (1 - q) / n`, divided by their density there: `2 q` over the width of the fastest fifth.
-fn error([near, far]: &[Latency; 2], delay: Duration) -> f64 {
+fn error([near, far]: &[Latency; 2], longer: Duration) -> f64 {
     let q = UNDISTURBED / 100.0;
     let of_quantile = |latency: &Latency| {
         let ends = latency
@@ -191,7 +207,7 @@ fn error([near, far]: &[Latency; 2], delay: Duration) -> f64 {
         let width = ends.map_or(f64::INFINITY, |(upper, (least, _))| upper - least);
         (q * (1.0 - q) / latency.count() as f64).sqrt() * width / (2.0 * q)
     };
-    of_quantile(near).hypot(of_quantile(far)) / (2.0 * delay.as_secs_f64() * 1e6)
+    of_quantile(near).hypot(of_quantile(far)) / (2.0 * longer.as_secs_f64() * 1e6)
 }
 
 #[cfg(test)]
@@ -225,7 +241,7 @@ mod tests {
     #[test]
     fn long_turns_are_fewer_than_short_ones() {
         assert_eq!(turns(None, TURN), (7, 70));
-        assert_eq!(turns(None, LONG_TURN), (1, 10));
+        assert_eq!(turns(None, LONG_TURN), (3, 30));
         assert_eq!(turns(Some(5), TURN), (2, 2));
         assert_eq!(turns(Some(5000), TURN), (7, 7));
     }
