@@ -37,6 +37,8 @@ const LONGER_NETWORK: u32 = 10;
 const ERROR: f64 = 0.03;
 /// Calls per operation and link, at most.
 const MAX_COUNT: u32 = 210;
+/// The same over a network, where a longer link makes each of them worth more, and last longer.
+const MAX_COUNT_NETWORK: u32 = 105;
 
 /// A short link and a long one. This program makes them of device middleware, each under rigs of
 /// its own; or the network is both in turn, under the same rigs.
@@ -169,6 +171,7 @@ fn turns(asked: Option<u32>, calls: u32) -> (u32, u32) {
             let turns = count.min(COUNT).div_ceil(calls);
             (turns, turns)
         }
+        None if calls == LONG_TURN => (COUNT.div_ceil(calls), MAX_COUNT_NETWORK.div_ceil(calls)),
         None => (COUNT.div_ceil(calls), MAX_COUNT.div_ceil(calls)),
     }
 }
@@ -241,7 +244,7 @@ mod tests {
     #[test]
     fn long_turns_are_fewer_than_short_ones() {
         assert_eq!(turns(None, TURN), (7, 70));
-        assert_eq!(turns(None, LONG_TURN), (3, 30));
+        assert_eq!(turns(None, LONG_TURN), (3, 15));
         assert_eq!(turns(Some(5), TURN), (2, 2));
         assert_eq!(turns(Some(5000), TURN), (7, 7));
     }
