@@ -6,6 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod null;
+
 use std::time::{Duration, Instant};
 
 use criterion::Criterion;

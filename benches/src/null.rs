@@ -1,0 +1,214 @@
+//! The NULL path: a whole client and a whole server that take turns on one thread.
+//!
+//! So what is measured is what both do for a call, system calls included, and no waiting for another
+//! thread: it can be counted exactly, and means something on a machine that is busy with other work.
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::pin::pin;
+use std::rc::Rc;
+use std::str::FromStr;
+
+use onc_rpc::{AuthSys, Credential, Message};
+use rpc_transport::rdma::{
+    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version, Versions,
+};
+use rpc_transport::{
+    Call, Client, ClientOptions, ClientPort, Outcome, Programs, ReplyRoom, Request, Runtime,
+    Server, ServerOptions, ServerPort, Service, Stepped, TcpClient, TcpOptions, TcpServer,
+};
+use verbs::iwarp::{Iwarp, Options};
+use verbs::{Device, Pool};
+
+/// Any program.
+const PROGRAM: u32 = 100_003;
+const VERSION: u32 = 3;
+/// Memory of one device, bytes.
+const POOL: usize = 16 << 20;
+/// Bytes of a NULL call with `AUTH_SYS` credentials and of its reply, as bare TCP sends them.
+const CALL: usize = 76;
+const REPLY: usize = 28;
+/// Turns that a call may take.
+const TURNS: u32 = 1_000_000;
+
+/// Why there are no ends, or a call failed.
+pub type Outcomes<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// What carries the calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// TCP.
+    Tcp,
+    /// RPC-over-RDMA over the iwarp device.
+    Rdma(Version),
+}
+
+impl FromStr for Carrier {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            "tcp" => Ok(Self::Tcp),
+            "v1" => Ok(Self::Rdma(Version::One)),
+            "v2" => Ok(Self::Rdma(Version::Two)),
+            other => Err(format!("{other}: not tcp, v1 or v2")),
+        }
+    }
+}
+
+/// Answers every procedure as NULL.
+struct Null([Programs; 1]);
+
+impl Service for Null {
+    fn programs(&self) -> &[Programs] {
+        &self.0
+    }
+
+    fn call(&mut self, _: Request) -> Outcome {
+        Outcome::Done(Ok(Message::default()))
+    }
+
+    fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
+        false
+    }
+}
+
+/// A client, and the server that it is connected to.
+pub struct Ends {
+    runtime: Runtime,
+    client: Client,
+    server: Server,
+}
+
+fn device() -> io::Result<Box<dyn Device>> {
+    Ok(Box::new(Iwarp::new(Options::default(), Pool::new(POOL))?))
+}
+
+impl Ends {
+    /// Connects a client to a server; both look for arrivals all the time.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub fn new(carrier: Carrier) -> Outcomes<Self> {
+        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let programs = Programs {
+            prog: PROGRAM,
+            low: VERSION,
+            high: VERSION,
+        };
+        let options = ServerOptions {
+            workers: 1,
+            busy_poll: true,
+            ..ServerOptions::default()
+        };
+        let mut server = Server::new(Box::new(Null([programs])), options)?;
+        let (address, port): (SocketAddr, Rc<RefCell<dyn ServerPort>>) = match carrier {
+            Carrier::Tcp => {
+                let port = TcpServer::bind(any_port, TcpOptions::default())?;
+                (port.local_addr(), Rc::new(RefCell::new(port)))
+            }
+            Carrier::Rdma(version) => {
+                let options = RdmaServerOptions {
+                    versions: Versions::only(version),
+                    ..RdmaServerOptions::default()
+                };
+                let mut port = RdmaServer::new(device()?, options);
+                (port.listen(any_port)?, Rc::new(RefCell::new(port)))
+            }
+        };
+        server.add_port(port)?;
+        let runtime = Runtime::new()?;
+        runtime.set_busy_poll(true);
+        let port: Rc<RefCell<dyn ClientPort>> = match carrier {
+            Carrier::Tcp => Rc::new(RefCell::new(TcpClient::new(TcpOptions::default()))),
+            Carrier::Rdma(version) => {
+                let options = RdmaClientOptions {
+                    version: Choice::Only(version),
+                    ..RdmaClientOptions::default()
+                };
+                Rc::new(RefCell::new(RdmaClient::new(device()?, options)))
+            }
+        };
+        let options = ClientOptions {
+            credential: Credential::Sys(AuthSys {
+                stamp: 0,
+                machine_name: b"bench"[..].into(),
+                uid: 0,
+                gid: 0,
+                gids: Default::default(),
+            }),
+            ..ClientOptions::default()
+        };
+        let connecting = Client::connect(&runtime, address, port, options);
+        let client = both(&runtime, &mut server, connecting)??;
+        Ok(Self {
+            runtime,
+            client,
+            server,
+        })
+    }
+
+    /// One call.
+    ///
+    /// # Errors
+    /// It failed, or took too long.
+    pub fn call(&mut self) -> Outcomes<()> {
+        let call = self.client.call(Call {
+            prog: PROGRAM,
+            vers: VERSION,
+            proc: 0,
+            args: Message::default(),
+            reply: ReplyRoom::default(),
+        });
+        both(&self.runtime, &mut self.server, call)??;
+        Ok(())
+    }
+}
+
+/// Runs a future of the client's to its end, the server's turns between the client's.
+fn both<F: Future>(runtime: &Runtime, server: &mut Server, future: F) -> Outcomes<F::Output> {
+    let mut future = pin!(future);
+    runtime.wake();
+    for _ in 0..TURNS {
+        if let Stepped::Done(output) = runtime.step(future.as_mut(), 1) {
+            return Ok(output);
+        }
+        server.step();
+    }
+    Err("the call takes for ever".into())
+}
+
+/// As many bytes over bare TCP, on one thread as well.
+pub struct Bare {
+    client: TcpStream,
+    server: TcpStream,
+}
+
+impl Bare {
+    /// A connection.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub fn new() -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let client = TcpStream::connect(listener.local_addr()?)?;
+        let (server, _) = listener.accept()?;
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        Ok(Self { client, server })
+    }
+
+    /// There and back.
+    ///
+    /// # Errors
+    /// The connection was lost.
+    pub fn call(&mut self) -> io::Result<()> {
+        let mut buffer = [0; CALL];
+        self.client.write_all(&buffer)?;
+        self.server.read_exact(&mut buffer)?;
+        self.server.write_all(&buffer[..REPLY])?;
+        self.client.read_exact(&mut buffer[..REPLY])
+    }
+}
