@@ -1,7 +1,7 @@
 //! Chunk lists to bytes and back (sections 4.1.2 and 4.7).
 
 use bytes::{Buf, BufMut, BytesMut};
-use onc_rpc::padded;
+use onc_rpc::{padded, put_words};
 
 use crate::limits::{MAX_CHUNK_SEGMENTS, MAX_READ_SEGMENTS, MAX_WRITE_CHUNKS};
 use crate::{Chunks, Malformed, ReadSegment, Segment, WriteChunk};
@@ -22,6 +22,9 @@ impl Chunks {
 
     /// Appends the lists to `out`.
     pub fn encode_into(&self, out: &mut BytesMut) {
+        if self.is_empty() {
+            return put_words(out, [0; 3]);
+        }
         for read in &self.reads {
             out.put_u32(1);
             out.put_u32(read.position);
@@ -182,6 +185,13 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// What is wrong with their form, or that they are over the limits.
     pub fn chunks(&mut self) -> Result<Chunks, Malformed> {
+        if let Some((lists, rest)) = self.0.split_first_chunk::<12>()
+            && *lists == [0; 12]
+        {
+            // All three are empty, as most are.
+            self.0 = rest;
+            return Ok(Chunks::default());
+        }
         let mut reads = Vec::new();
         while self.boolean()? {
             if reads.len() == MAX_READ_SEGMENTS {

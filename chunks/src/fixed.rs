@@ -1,6 +1,7 @@
 //! The fields at the same place in every version (sections 4.2 and 4.2.1 to 4.2.4).
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{Buf, BytesMut};
+use onc_rpc::put_words;
 
 /// Bytes of XID, version, credits and procedure.
 pub const FIXED_LEN: usize = 16;
@@ -41,22 +42,19 @@ pub struct Fixed {
 impl Fixed {
     /// The fields of a message; nothing when it is shorter than they are.
     #[must_use]
-    pub fn peek(mut message: &[u8]) -> Option<Self> {
-        if message.len() < FIXED_LEN {
-            return None;
-        }
+    #[inline]
+    pub fn peek(message: &[u8]) -> Option<Self> {
+        let mut fields: &[u8] = message.first_chunk::<FIXED_LEN>()?;
         Some(Self {
-            xid: message.get_u32(),
-            version: message.get_u32(),
-            credits: message.get_u32(),
-            procedure: message.get_u32(),
+            xid: fields.get_u32(),
+            version: fields.get_u32(),
+            credits: fields.get_u32(),
+            procedure: fields.get_u32(),
         })
     }
 
     /// Appends the fields to `out`.
     pub fn encode_into(&self, out: &mut BytesMut) {
-        for word in [self.xid, self.version, self.credits, self.procedure] {
-            out.put_u32(word);
-        }
+        put_words(out, [self.xid, self.version, self.credits, self.procedure]);
     }
 }

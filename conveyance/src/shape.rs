@@ -51,6 +51,12 @@ impl Shape {
     /// # Errors
     /// [`Unplaced`].
     pub fn of(message: &Message) -> Result<Self, Unplaced> {
+        if message.items().is_empty() {
+            return Ok(Self {
+                payload: message.payload_len(),
+                items: SmallVec::new(),
+            });
+        }
         let items = message.items().iter().enumerate().map(|(index, item)| {
             let Position::At(position) = item.position else {
                 return Err(Unplaced(index));

@@ -64,7 +64,10 @@ impl AuthSys {
                 max: u64::from(MAX_GIDS),
             });
         }
-        let gids = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
+        let mut gids = SmallVec::new();
+        for _ in 0..count {
+            gids.push(from.u32()?);
+        }
         from.finish()?;
         Ok(Self {
             stamp,

@@ -180,15 +180,16 @@ impl<'m> Decoder<'m> {
 
     #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        // Nearly always the value lies in one segment, and is not the last in it.
-        if let Some((&out, rest)) = self.current.split_first_chunk()
-            && !rest.is_empty()
-        {
-            self.current = rest;
-            self.position += N as u64;
-            return Ok(out);
+        // Nearly always the value lies in one segment.
+        let Some((&out, rest)) = self.current.split_first_chunk() else {
+            return self.array_across();
+        };
+        self.current = rest;
+        self.position += N as u64;
+        if rest.is_empty() {
+            self.skip_empty();
         }
-        self.array_across()
+        Ok(out)
     }
 
     #[cold]
@@ -200,6 +201,7 @@ impl<'m> Decoder<'m> {
     }
 
     /// Unsigned integer.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, DecodeError> {
         Ok(u32::from_be_bytes(self.array()?))
     }
@@ -229,6 +231,24 @@ impl<'m> Decoder<'m> {
     /// Fixed-length opaque data of `len` bytes, without its round-up. A slice of the message
     /// where the bytes lie in one segment, a copy otherwise.
     pub fn opaque_fixed(&mut self, len: usize) -> Result<Bytes, DecodeError> {
+        let whole = padded(len as u64);
+        // Nearly always it lies in one segment, round-up included.
+        if self.current.len() as u64 >= whole
+            && let Some(segment) = self.message.payload().get(self.segment)
+        {
+            let from = segment.len() - self.current.len();
+            let out = match len {
+                0 => Bytes::new(),
+                _ => segment.slice(from..from + len),
+            };
+            self.advance(whole as usize);
+            return Ok(out);
+        }
+        self.opaque_across(len)
+    }
+
+    #[cold]
+    fn opaque_across(&mut self, len: usize) -> Result<Bytes, DecodeError> {
         self.need(padded(len as u64))?;
         let out = if self.current.len() >= len {
             let segment = self.message.payload().get(self.segment);

@@ -7,6 +7,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::message::{BulkItem, Message, Position, Segments};
 use crate::{Bulk, pad, padded};
 
+/// Appends unsigned integers (RFC 4506, section 4.2), all in one go: headers consist of nothing else.
+#[inline]
+pub fn put_words<const N: usize>(out: &mut BytesMut, words: [u32; N]) {
+    out.extend_from_slice(words.map(u32::to_be_bytes).as_flattened());
+}
+
 /// Writes an XDR stream (RFC 4506), keeping bulk items apart.
 ///
 /// It also is an [`io::Write`], for types that pack themselves.

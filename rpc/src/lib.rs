@@ -20,7 +20,7 @@ pub use auth::{
 };
 pub use bulk::Bulk;
 pub use decode::{Cursor, DecodeError, Decoder};
-pub use encode::Encoder;
+pub use encode::{Encoder, put_words};
 pub use header::{
     AcceptStatus, CALL, CallDecodeError, CallHeader, REPLY, RPC_VERSION, ReplyBody, ReplyHeader,
     peek_start, peek_xid,

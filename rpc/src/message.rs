@@ -1,7 +1,7 @@
 //! An RPC message, or a part of one, with its bulk items held apart.
 
 use bytes::{Bytes, BytesMut};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::{Bulk, pad, padded};
 
@@ -39,10 +39,28 @@ pub struct BulkItem {
 ///
 /// `payload` is the stream with each item's bytes and round-up taken out ("reduced"); `items` are
 /// in stream order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Message {
     payload: Segments,
     items: Vec<BulkItem>,
+}
+
+impl Clone for Message {
+    fn clone(&self) -> Self {
+        Self {
+            payload: clone_segments(&self.payload),
+            items: self.items.clone(),
+        }
+    }
+}
+
+/// Handles to the same pieces. Most messages are one, which costs less than a collection of any
+/// number.
+fn clone_segments(segments: &Segments) -> Segments {
+    match &segments[..] {
+        [only] => smallvec![only.clone()],
+        segments => segments.iter().cloned().collect(),
+    }
 }
 
 impl Message {
@@ -58,10 +76,15 @@ impl Message {
     /// A message that is one piece, with nothing held apart.
     #[must_use]
     pub fn from_payload(payload: Bytes) -> Self {
-        Self {
-            payload: SmallVec::from_iter([payload]),
-            items: Vec::new(),
-        }
+        Self::without_items(smallvec![payload])
+    }
+
+    /// A message with nothing held apart.
+    #[must_use]
+    #[inline]
+    pub fn without_items(payload: Segments) -> Self {
+        let items = Vec::new();
+        Self { payload, items }
     }
 
     /// The stream without its items.
@@ -124,7 +147,8 @@ impl Message {
                 joined.extend_from_slice(first);
                 *first = joined.freeze();
             }
-            _ => self.payload.insert(0, header),
+            None => self.payload.push(header),
+            Some(_) => self.payload.insert(0, header),
         }
     }
 

@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use onc_rpc::{
-    AcceptStatus, CALL, CallHeader, Decoder, Message, RPC_VERSION, ReplyBody, ReplyHeader, Verifier,
+    AcceptStatus, CALL, CallHeader, Decoder, Message, RPC_VERSION, ReplyBody, ReplyHeader,
+    Verifier, put_words,
 };
 use verbs::Time;
 
@@ -259,10 +260,8 @@ impl Session {
 
     fn header(&mut self, words: [u32; CREDENTIAL_AT / 4]) -> Bytes {
         self.headers.reserve(CREDENTIAL_AT + self.credentials.len());
-        for word in words {
-            self.headers.put_u32(word);
-        }
-        self.headers.put_slice(&self.credentials);
+        put_words(&mut self.headers, words);
+        self.headers.extend_from_slice(&self.credentials);
         self.headers.split().freeze()
     }
 

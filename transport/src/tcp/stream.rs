@@ -212,7 +212,7 @@ impl Stream {
                 Want::Take => {
                     if let Some(record) = self.reader.take() {
                         counters.receives += 1;
-                        if !deliver(Message::new(record, [])) {
+                        if !deliver(Message::without_items(record)) {
                             return Ok(false);
                         }
                     }

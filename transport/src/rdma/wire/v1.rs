@@ -83,7 +83,7 @@ pub(super) fn from_requester(
         Body::Error(_) => None,
     };
     let chunks = check_call(header, pieces::length(&payload), max_call).map_err(bad)?;
-    let message = Message::new(payload, []);
+    let message = Message::without_items(payload);
     if chunks.payload.is_none() {
         check_xid(xid, &message).map_err(bad)?;
     }

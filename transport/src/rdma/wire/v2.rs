@@ -111,7 +111,7 @@ pub(crate) fn call(
     };
     let handle = header.chunks().and_then(preferred_handle);
     let chunks = check_call(header, pieces::length(&payload), max_call).map_err(bad)?;
-    let message = Message::new(payload, []);
+    let message = Message::without_items(payload);
     if chunks.payload.is_none() {
         check_payload(xid, Direction::Call, &message).map_err(bad)?;
     }
