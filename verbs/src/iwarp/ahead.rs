@@ -137,6 +137,11 @@ impl Ahead {
         self.next = 0;
     }
 
+    /// Whether everything that was received has been handed out.
+    pub(super) fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+
     /// The next piece of what was received.
     pub(super) fn next(&mut self) -> Option<Piece> {
         if self.left == 0 {

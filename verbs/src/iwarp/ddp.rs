@@ -71,6 +71,7 @@ pub fn header_len(control: u8) -> usize {
     }
 }
 
+#[inline]
 fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -107,11 +108,13 @@ impl<'a> HeaderView<'a> {
                 offset: high << 32 | u64::from(be32(self.0, 10)),
             }
         } else {
+            // One check of the length is enough for all of them.
+            let bytes = &self.0[..UNTAGGED];
             Placement::Untagged {
-                ulp_word: be32(self.0, 2),
-                queue: be32(self.0, 6),
-                msn: be32(self.0, 10),
-                offset: be32(self.0, 14),
+                ulp_word: be32(bytes, 2),
+                queue: be32(bytes, 6),
+                msn: be32(bytes, 10),
+                offset: be32(bytes, 14),
             }
         };
         Ok(Header {
@@ -152,6 +155,7 @@ impl Header {
                 msn,
                 offset,
             } => {
+                let out = &mut out[..UNTAGGED];
                 out[0] = last | VERSION;
                 out[2..6].copy_from_slice(&ulp_word.to_be_bytes());
                 out[6..10].copy_from_slice(&queue.to_be_bytes());

@@ -65,7 +65,7 @@ pub(super) enum Step {
     Segment(Segment),
 }
 
-enum Stage {
+pub(super) enum Stage {
     /// Expecting `ULPDU_Length` and the DDP header.
     Head,
     /// Expecting `left` of the payload.
@@ -76,23 +76,23 @@ enum Stage {
 
 /// The receiving half of a stream.
 pub(super) struct Receiver {
-    stage: Stage,
-    staging: Box<[u8; BETWEEN_MESSAGES]>,
+    pub(super) stage: Stage,
+    pub(super) staging: Box<[u8; BETWEEN_MESSAGES]>,
     /// The part of `staging` that holds bytes.
-    start: usize,
-    end: usize,
+    pub(super) start: usize,
+    pub(super) end: usize,
     /// What was read beyond the segment at hand.
     ahead: Ahead,
     /// Bytes read ahead into wrong places, from `spilled` on.
     spill: Vec<u8>,
     spilled: usize,
     /// Whether CRCs are checked.
-    check_crc: bool,
+    pub(super) check_crc: bool,
     crc: u32,
     ulpdu: usize,
     /// Its length field and DDP header as they came.
-    raw: [u8; mpa::LENGTH_FIELD + ddp::UNTAGGED],
-    raw_len: usize,
+    pub(super) raw: [u8; mpa::LENGTH_FIELD + ddp::UNTAGGED],
+    pub(super) raw_len: usize,
     /// The segment at hand, from its header on.
     segment: Option<Segment>,
     /// What is wrong with it, when that is reported only if its CRC is right.
@@ -316,6 +316,16 @@ impl Receiver {
     /// Takes staged bytes apart, up to the end of the next FPDU. `copied` grows by the payload
     /// bytes that went through staging.
     pub(super) fn step(&mut self, memory: &mut Memory, copied: &mut u64) -> Result<Step, Fault> {
+        if matches!(self.stage, Stage::Head) {
+            if let Some(segment) = self.short(memory) {
+                *copied += segment.payload as u64;
+                return Ok(Step::Segment(segment));
+            }
+            if self.start == self.end && self.spill.is_empty() && self.ahead.is_empty() {
+                (self.start, self.end) = (0, 0);
+                return Ok(Step::More);
+            }
+        }
         loop {
             let advanced = match self.stage {
                 Stage::Head => match self.head(memory)? {

@@ -1,14 +1,17 @@
-//! A short Send when nothing else is under way: framed in one piece and handed to TCP at once, past
-//! the queues. Real RNICs take short messages "inline" for the same reason.
+//! Short Sends. When nothing else is under way, one is framed in one piece and handed to TCP at once,
+//! past the queues: real RNICs take short messages "inline" for the same reason. One that arrived
+//! whole is taken out of the staging buffer in one go, past the stages of an FPDU that comes in parts.
 
 use bytes::Bytes;
 
 use super::conn::{Conn, Cx};
-use super::ddp;
+use super::ddp::{self, HeaderView};
 use super::endpoint::{Current, Endpoint};
+use super::memory::{Memory, Target};
 use super::mpa;
 use super::outbound::finishes;
 use super::rdmap::Opcode;
+use super::receive::{Receiver, Segment};
 use super::socket;
 use crate::{SendWr, Stag, Success, WrId};
 
@@ -33,9 +36,22 @@ struct Fpdu {
 }
 
 impl Fpdu {
+    const fn new() -> Self {
+        Self {
+            bytes: [0; socket::SHORT],
+            len: 0,
+        }
+    }
+
+    #[inline]
     fn push(&mut self, bytes: &[u8]) {
-        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
+        let end = self.len + bytes.len();
+        self.bytes[self.len..end].copy_from_slice(bytes);
+        self.len = end;
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 }
 
@@ -52,30 +68,72 @@ impl Endpoint {
             && self.transmitter.is_empty()
     }
 
-    fn frame_short(&mut self, gather: &[Bytes], payload: usize, invalidate: Option<Stag>) -> Fpdu {
+    fn frame_short(
+        &mut self,
+        fpdu: &mut Fpdu,
+        gather: &[Bytes],
+        payload: usize,
+        invalidate: Option<Stag>,
+    ) {
         let (opcode, word) = match invalidate {
             Some(stag) => (Opcode::SendInvalidate, stag.0),
             None => (Opcode::Send, 0),
         };
+        // Far below 2^16, as `payload` is short.
+        let ulpdu = ddp::UNTAGGED + payload;
+        fpdu.push(&(ulpdu as u16).to_be_bytes());
         let header = self.untagged(opcode, word);
-        let mut fpdu = Fpdu {
-            bytes: [0; socket::SHORT],
-            len: mpa::LENGTH_FIELD,
-        };
         fpdu.len += header.emit(&mut fpdu.bytes[mpa::LENGTH_FIELD..]);
         for bytes in gather {
             fpdu.push(bytes);
         }
-        // Far below 2^16, as `payload` is short.
-        let ulpdu = ddp::UNTAGGED + payload;
-        fpdu.bytes[..mpa::LENGTH_FIELD].copy_from_slice(&(ulpdu as u16).to_be_bytes());
         fpdu.len += mpa::padding(ulpdu);
         let crc = match self.transmitter.has_crc() {
-            true => crc32c::crc32c(&fpdu.bytes[..fpdu.len]),
+            true => crc32c::crc32c(fpdu.bytes()),
             false => 0,
         };
         fpdu.push(&crc.to_le_bytes());
-        fpdu
+    }
+}
+
+impl Receiver {
+    /// The Send at the front of what is staged, if all of it is there, in one FPDU, and nothing is
+    /// wrong with it. If not, the stages are to look at it.
+    pub(super) fn short(&mut self, memory: &mut Memory) -> Option<Segment> {
+        let staged = &self.staging[self.start..self.end];
+        let (length, rest) = staged.split_first_chunk::<{ mpa::LENGTH_FIELD }>()?;
+        let ulpdu = usize::from(u16::from_be_bytes(*length));
+        let payload = ulpdu.checked_sub(ddp::UNTAGGED)?;
+        let covered = mpa::LENGTH_FIELD + ulpdu + mpa::padding(ulpdu);
+        let (fpdu, crc) = staged
+            .get(..covered + mpa::CRC_FIELD)?
+            .split_at_checked(covered)?;
+        let header = HeaderView::new(rest)?.to_header().ok()?;
+        if !header.last {
+            return None;
+        }
+        let (opcode, target) = memory.place(&header, payload).ok()?;
+        if !matches!(target, Target::Receive { .. })
+            || (self.check_crc && crc32c::crc32c(fpdu).to_le_bytes() != crc)
+        {
+            return None;
+        }
+        let (head, mut bytes) =
+            fpdu.split_first_chunk::<{ mpa::LENGTH_FIELD + ddp::UNTAGGED }>()?;
+        let mut places = memory.places(target, 0, payload).ok()?;
+        places.take(payload, |place| {
+            let (now, later) = bytes.split_at(place.len());
+            place.copy_from_slice(now);
+            bytes = later;
+        });
+        (self.raw, self.raw_len) = (*head, head.len());
+        self.start += covered + mpa::CRC_FIELD;
+        Some(Segment {
+            header,
+            opcode,
+            target,
+            payload,
+        })
     }
 }
 
@@ -98,11 +156,13 @@ impl Conn {
         {
             return Short::Not;
         }
-        let fpdu = self.endpoint.frame_short(gather, payload, *invalidate);
+        let mut fpdu = Fpdu::new();
+        self.endpoint
+            .frame_short(&mut fpdu, gather, payload, *invalidate);
         cx.counters.sends += 1;
         cx.counters.sends_with_invalidate += u64::from(invalidate.is_some());
         cx.counters.copied_bytes += payload as u64;
-        let bytes = &fpdu.bytes[..fpdu.len];
+        let bytes = fpdu.bytes();
         // An error is met again when the rest is sent, and reported then.
         let sent = socket::send_one(socket, bytes).unwrap_or(0);
         cx.counters.wire_bytes_sent += sent as u64;
