@@ -296,7 +296,9 @@ fn messages_of_every_shape_go_in_pieces_without_any_rdma() {
         "nobody is asked about what one plain Send carries"
     );
     assert!(pair.client_pool.in_use() <= before.0 + 300 * 8192);
-    assert_eq!(pair.client.copied_bytes() + pair.server.copied_bytes(), 0);
+    // Nothing but messages' short beginnings.
+    let copied = pair.client.copied_bytes() + pair.server.copied_bytes();
+    assert!(copied <= 256 * world.traffic.len() as u64, "{copied} bytes");
 }
 
 #[test]

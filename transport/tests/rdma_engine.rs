@@ -914,19 +914,20 @@ fn copies_are_counted() {
     let apart = [data(2, 9000)];
     pair.call(conn, message(2, 0, &apart), &room(0, &[9000]))
         .reply();
-    assert_eq!(
-        (pair.client.copied_bytes(), pair.server.copied_bytes()),
-        (0, 0)
-    );
+    // But for what short messages are, or begin with.
+    let short = 256;
+    let before = pair.client.copied_bytes();
+    assert!(before <= 2 * short && pair.server.copied_bytes() <= 2 * short);
     // A Long Call whose item is not worth a chunk of its own: put together from pieces.
     let call = message(3, 2000, &[data(3, 1000)]);
     let len = call.stream_len();
     pair.call(conn, call, &room(2000, &[1000])).reply();
-    assert_eq!(pair.client.copied_bytes(), len);
+    let copied = pair.client.copied_bytes();
+    assert!((len..=len + short).contains(&(copied - before)));
     pair.client.close(conn);
     pair.settle();
-    assert_eq!(pair.client.copied_bytes(), len);
-    assert_eq!(pair.server.copied_bytes(), 0);
+    assert_eq!(pair.client.copied_bytes(), copied);
+    assert!(pair.server.copied_bytes() <= 3 * short);
 }
 
 /// Another protocol is not worth a second try, unless the server has spoken the right one before:

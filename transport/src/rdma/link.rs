@@ -450,10 +450,10 @@ impl<T> Link<T> {
         self.ending || self.receives >= messages
     }
 
-    /// Bytes copied here: gather lists too long for the device, messages whose receives were
-    /// needed again at once.
+    /// Bytes copied here: short messages, gather lists too long for the device, messages whose
+    /// receives were needed again at once.
     pub(crate) fn copied(&self) -> u64 {
-        self.copied
+        self.copied + self.spare.copied()
     }
 
     /// Sends that wait for room in the send queue.

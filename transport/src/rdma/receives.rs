@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use onc_rpc::Segments;
 use verbs::{ALIGNMENT, Buf, Pool, PoolExhausted, Scatter};
+
+use crate::options::HEADER_ROOM;
 
 /// The shortest first segment, bytes: the fixed words of every version's header lie in it.
 const LEAST_FIRST: u32 = 64;
@@ -134,11 +137,20 @@ impl ReceiveStructure {
     }
 }
 
-/// Pieces of receives that their messages did not reach.
+/// So many bytes of a receive's first piece are copied out of it rather than handed up in it.
+const COPIED: usize = 256;
+
+/// Pieces of receives that their messages do not need: those that they did not reach, and first ones
+/// whose little content was copied out. That costs less than new memory from the pool, and receives
+/// do not stay away for as long as somebody has a short message.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
     /// With the number of their segment.
     pieces: Vec<(usize, Buf)>,
+    /// Room for what is copied: one allocation for many messages.
+    room: BytesMut,
+    /// Bytes copied.
+    copied: u64,
 }
 
 impl Spare {
@@ -160,12 +172,27 @@ impl Spare {
         self.pieces = Vec::new();
     }
 
-    /// The message in a receive, in the segments' order; pieces that it did not reach stay here, if
+    /// Bytes copied.
+    pub(super) fn copied(&self) -> u64 {
+        self.copied
+    }
+
+    /// The message in a receive, in the segments' order; pieces that it does not need stay here, if
     /// they are to be kept. There always is a first piece.
     pub(super) fn message(&mut self, receive: Scatter, keep: bool) -> Segments {
         let (first, rest) = receive.into_parts();
         let mut message = Segments::new();
-        message.push(first.freeze());
+        if keep && first.len() <= COPIED {
+            if self.room.capacity() < first.len() {
+                self.room.reserve(HEADER_ROOM);
+            }
+            self.room.extend_from_slice(&first);
+            self.copied += first.len() as u64;
+            message.push(self.room.split().freeze());
+            self.pieces.push((0, first));
+        } else {
+            message.push(first.freeze());
+        }
         for (index, piece) in rest.into_vec().into_iter().enumerate() {
             if !piece.is_empty() {
                 message.push(piece.freeze());
@@ -232,9 +259,9 @@ mod tests {
     #[test]
     fn a_message_is_handed_up_where_it_is_and_the_rest_used_again() {
         let pool = Pool::new(1 << 20);
-        let structure = structure(&[(64, 1, false), (4096, 4096, true), (4096, 4096, true)]);
+        let structure = structure(&[(512, 1, false), (4096, 4096, true), (4096, 4096, true)]);
         let mut spare = Spare::default();
-        for (len, held) in [(0, 1), (1, 1), (64, 1), (65, 2), (4160, 2), (4161, 3)] {
+        for (len, held) in [(257, 1), (512, 1), (513, 2), (4608, 2), (4609, 3)] {
             let mut receive = structure.alloc_with(&pool, &mut spare).unwrap();
             let message: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
             assert!(receive.fill(&message));
@@ -249,7 +276,7 @@ mod tests {
                 "the message and the spare pieces"
             );
             let next = structure.alloc_with(&pool, &mut spare).unwrap();
-            assert_eq!(lengths(&next), [64, 4096, 4096]);
+            assert_eq!(lengths(&next), [512, 4096, 4096]);
             let again: Vec<_> = next.pieces().map(|piece| piece.as_ptr()).collect();
             assert_eq!(
                 again[held..],
@@ -259,6 +286,41 @@ mod tests {
             drop((got, next));
             assert_eq!(pool.in_use(), 0);
         }
+    }
+
+    /// A short message does not keep its receive away; bulk data behind a short beginning stays where
+    /// it is all the same.
+    #[test]
+    fn little_is_copied_out_and_its_receive_used_again() {
+        let pool = Pool::new(1 << 20);
+        let structure = structure(&[(256, 1, false), (4096, 4096, true)]);
+        let mut spare = Spare::default();
+        let mut copied = 0;
+        for len in [0, 1, 255, 256, 257, 4352] {
+            let mut receive = structure.alloc_with(&pool, &mut spare).unwrap();
+            let message: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
+            assert!(receive.fill(&message));
+            let places: Vec<_> = receive.pieces().map(|piece| piece.as_ptr()).collect();
+            let got = spare.message(receive, true);
+            assert_eq!(got.concat(), message);
+            copied += len.min(256);
+            assert_eq!(spare.copied(), copied as u64);
+            if let Some(bulk) = got.get(1) {
+                assert_eq!(bulk.as_ptr(), places[1]);
+            }
+            let next = structure.alloc_with(&pool, &mut spare).unwrap();
+            assert_eq!(lengths(&next), [256, 4096]);
+            assert_eq!(next.pieces().next().unwrap().as_ptr(), places[0]);
+            assert_eq!(got.concat(), message, "whatever becomes of the receive");
+            drop((got, next));
+        }
+        // Of another structure than is wanted now: of no use.
+        let mut receive = structure.alloc(&pool).unwrap();
+        assert!(receive.fill(&[7; 9]));
+        let got = spare.message(receive, false);
+        assert_eq!((got.concat(), spare.copied()), (vec![7; 9], copied as u64));
+        drop(got);
+        assert_eq!(pool.in_use(), 0);
     }
 
     #[test]
