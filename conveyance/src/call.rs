@@ -98,6 +98,19 @@ impl CallPlan {
     }
 }
 
+/// Whether a call of `len` bytes without items is one plain Send, and its reply, too: what
+/// [`plan_call`] decides about most calls, without the plan.
+#[must_use]
+pub fn goes_plain(len: u64, need: &ReplyNeed, limits: &Limits) -> bool {
+    let header = (limits.header_len)(&ChunkCounts::default());
+    let fits = |len: u64, inline: u64| {
+        len <= limits.max_message && header.checked_add(len).is_some_and(|len| len <= inline)
+    };
+    need.items.is_empty()
+        && fits(len, limits.inline_send)
+        && fits(need.payload, limits.inline_receive)
+}
+
 /// What a requester offers for the reply.
 struct Offered {
     write_chunks: SmallVec<[u64; 1]>,

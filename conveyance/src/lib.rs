@@ -34,7 +34,7 @@ mod limits;
 mod reply;
 mod shape;
 
-pub use call::{CallError, CallItem, CallPayload, CallPlan, plan_call};
+pub use call::{CallError, CallItem, CallPayload, CallPlan, goes_plain, plan_call};
 pub use cost::{CostModel, Effort};
 pub use limits::{ChunkCounts, Limits};
 pub use reply::{Offer, Offers, ReplyError, ReplyItem, ReplyPayload, ReplyPlan, plan_reply};

@@ -4,7 +4,7 @@
 
 use conveyance::{
     CallError, CallItem, CallPayload, ChunkCounts, Item, Limits, Offer, Offers, ReplyError,
-    ReplyItem, ReplyNeed, ReplyPayload, Shape, plan_call, plan_reply,
+    ReplyItem, ReplyNeed, ReplyPayload, Shape, goes_plain, plan_call, plan_reply,
 };
 use onc_rpc::padded;
 use quickcheck::{Arbitrary, Gen, quickcheck};
@@ -370,6 +370,22 @@ impl Arbitrary for Case {
 }
 
 quickcheck! {
+    fn what_goes_plain_is_what_the_plan_would_say(
+        len: u16, need: u16, items: Vec<u16>, send: u16, receive: u16, most: u16
+    ) -> bool {
+        let limits = Limits {
+            inline_send: u64::from(send),
+            inline_receive: u64::from(receive),
+            max_message: u64::from(most),
+            ..limits(0)
+        };
+        let items = items.iter().map(|&len| u64::from(len));
+        let need = ReplyNeed::new(u64::from(need), items.take(usize::from(len % 3)));
+        let len = u64::from(len);
+        let plan = plan_call(&Shape::new(len, []), &need, &limits);
+        goes_plain(len, &need, &limits) == plan.is_ok_and(|plan| plan.is_plain(&need))
+    }
+
     fn a_call_never_exceeds_its_threshold_and_loses_nothing(case: Case) -> bool {
         let Ok(plan) = plan_call(&case.call, &case.need, &case.limits()) else {
             // Only chunk lists that are too long can be refused at these sizes.

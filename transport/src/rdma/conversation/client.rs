@@ -15,7 +15,7 @@ use verbs::Stag;
 
 use super::{Extended, Parts, Setup, Wanted, first};
 use crate::rdma::backward;
-use crate::rdma::wire::{self, Answer, BadCall};
+use crate::rdma::wire::{self, Answer, BadCall, Plain};
 use crate::rdma::{ReceiveStructure, Requester, Responder};
 
 /// A client's end of a connection.
@@ -230,6 +230,9 @@ impl ClientConversation {
         };
         let bad = match second.received(message) {
             super::Heard::Base(header, payload) if header.direction() == Direction::Reply => {
+                if let Some(plain) = Plain::of(&header, &payload, u64::MAX) {
+                    return self.requester.take_plain(plain, payload, invalidated);
+                }
                 return self
                     .requester
                     .take(wire::v2::reply(header, payload), invalidated);

@@ -10,7 +10,7 @@ use verbs::Stag;
 use super::{Extended, Heard, Parts, Setup, Wanted, first};
 use crate::rdma::backward;
 use crate::rdma::requester::RequesterConfig;
-use crate::rdma::wire::{self, Answer, BadCall};
+use crate::rdma::wire::{self, Answer, BadCall, Plain};
 use crate::rdma::{ReceiveStructure, Requester, Responder};
 
 /// XID of a server's first operation, and downwards: its calls are counted upwards from the other end.
@@ -128,6 +128,9 @@ impl ServerConversation {
         }
         match heard {
             Heard::Base(header, payload) if header.direction() == Direction::Call => {
+                if let Some(plain) = Plain::of(&header, &payload, self.responder.max_call()) {
+                    return self.responder.take_plain(plain, payload);
+                }
                 let call = wire::v2::call(header, payload, self.responder.max_call());
                 self.responder.take(call);
             }

@@ -1,17 +1,25 @@
 //! Planning calls, and taking their memory.
 
-use conveyance::{CallPlan, Limits, Shape, plan_call};
+use conveyance::{CallPlan, Limits, Shape, goes_plain, plan_call};
 use rpcrdma_negotiation::Version;
+use rpcrdma_v2::Direction;
 use rpcrdma_v2::extension::CallCandidate;
 
+use super::super::wire::Plain;
 use super::call::{Outstanding, Waiting};
 use super::prepared::{Prepared, prepare, prepare_candidate};
 use super::{RegId, Requester, RequesterAction, ReservationId};
 use crate::CallError;
 
 impl Requester {
-    /// Plans a call and takes its memory, or has extensions asked first.
+    /// Plans a call and takes its memory, or has extensions asked first. What goes as a plain Send goes
+    /// at once: there must be a credit for it, and nothing ready before it.
     pub(super) fn admit(&mut self, call: Waiting, limits: &Limits) {
+        if call.message.items().is_empty()
+            && goes_plain(call.message.payload_len(), &call.need, limits)
+        {
+            return self.send_plain(call, limits);
+        }
         let shape = match Shape::of(&call.message) {
             Ok(shape) => shape,
             Err(error) => return self.fail(call.xid, error.to_string()),
@@ -30,6 +38,26 @@ impl Requester {
             Err(error) => return self.fail(call.xid, error.to_string()),
         };
         self.admit_planned(call, &plan, limits);
+    }
+
+    fn send_plain(&mut self, call: Waiting, limits: &Limits) {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            tell_plan(&call, limits);
+        }
+        let xid = call.xid;
+        let plain = Plain {
+            xid,
+            credits: self.credits.requested(),
+        };
+        let key = self.calls.insert(Outstanding::plain(xid, call.barred));
+        self.by_xid.insert(xid, key);
+        self.go(key);
+        let mut gather = call.message.into_payload();
+        gather.insert(
+            0,
+            plain.encode(self.version, Direction::Call, &mut self.headers),
+        );
+        self.actions.push_back(RequesterAction::Send { gather });
     }
 
     /// Takes the memory of a call that goes as the base has it.
@@ -107,5 +135,15 @@ impl Requester {
             self.actions
                 .push_back(RequesterAction::Register { id, region });
         }
+    }
+}
+
+/// Logs the plan of a call that was sent without one.
+#[cold]
+fn tell_plan(call: &Waiting, limits: &Limits) {
+    if let Ok(shape) = Shape::of(&call.message)
+        && let Ok(plan) = plan_call(&shape, &call.need, limits)
+    {
+        tracing::debug!(xid = call.xid, %plan, "call");
     }
 }

@@ -134,6 +134,27 @@ impl Outstanding {
         (call, prepared.regions)
     }
 
+    /// A call that is sent with nothing but itself.
+    pub(super) fn plain(xid: u32, barred: bool) -> Self {
+        Self {
+            xid,
+            phase: Phase::Sent(Chunks::default()),
+            registrations: Vec::new(),
+            cancelled: false,
+            by_extension: None,
+            barred,
+        }
+    }
+
+    /// Whether it is sent, and its reply can be told as it comes: it offered nothing, and somebody
+    /// waits for it.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(&self.phase, Phase::Sent(offered) if offered.is_empty())
+            && self.registrations.is_empty()
+            && self.by_extension.is_none()
+            && !self.cancelled
+    }
+
     /// The call as it was, of one that goes in operations of an extension.
     pub(super) fn source(&self) -> Option<Waiting> {
         let how = self.by_extension.as_ref()?;

@@ -7,7 +7,7 @@ use rpcrdma_negotiation::Version;
 use rpcrdma_v2::ErrorBody;
 use verbs::Stag;
 
-use super::super::wire::{BadReply, FromResponder, PeerError, Returned};
+use super::super::wire::{BadReply, FromResponder, PeerError, Plain, Returned};
 use super::call::{Ended, Phase};
 use super::{Notice, Requester, RequesterAction};
 use crate::CallError;
@@ -20,8 +20,38 @@ impl Requester {
     }
 
     /// A message arrived, in these pieces.
-    pub fn received_in(&mut self, message: Segments, invalidated: Option<Stag>) {
+    pub fn received_in(&mut self, mut message: Segments, invalidated: Option<Stag>) {
+        if self.version == Version::One
+            && let Some(plain) = Plain::take(&mut message, u64::MAX)
+        {
+            return self.take_plain(plain, message, invalidated);
+        }
         self.take(FromResponder::decode(self.version, message), invalidated);
+    }
+
+    /// The same of a plain one, whose header was taken off.
+    pub(crate) fn take_plain(
+        &mut self,
+        plain: Plain,
+        payload: Segments,
+        invalidated: Option<Stag>,
+    ) {
+        let xid = plain.xid;
+        let answered = self.by_xid.get(&xid).copied();
+        let answered = answered.filter(|&key| self.calls[key].is_plain() && invalidated.is_none());
+        let Some(key) = answered else {
+            let reply = FromResponder::plain(self.version, plain, payload);
+            return self.take(Ok(reply), invalidated);
+        };
+        self.credits.replied(plain.credits);
+        self.expected = self.expected.saturating_sub(1);
+        self.awaited.answered(key);
+        self.calls.remove(key);
+        self.by_xid.remove(&xid);
+        let message = Message::without_items(payload);
+        self.actions
+            .push_back(RequesterAction::Deliver { xid, message });
+        self.pump();
     }
 
     /// The same of one whose header was read, or was found to be none.

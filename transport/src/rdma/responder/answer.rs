@@ -1,10 +1,13 @@
 //! Replies as the base has them.
 
-use conveyance::{Limits, Offer, Offers, ReplyError, ReplyPlan, Shape, Unplaced, plan_reply};
+use conveyance::{
+    ChunkCounts, Limits, Offer, Offers, ReplyError, ReplyPlan, Shape, Unplaced, plan_reply,
+};
 use onc_rpc::Message;
 use rpcrdma_chunks::{WriteChunk, chunk_len};
+use rpcrdma_v2::Direction;
 
-use super::super::wire;
+use super::super::wire::{self, Plain};
 use super::place::{self, Placed};
 use super::{InCall, Responder};
 
@@ -13,6 +16,10 @@ impl Responder {
     pub(super) fn answer(&mut self, call: InCall, message: Message) {
         if call.brought.is_some() {
             return self.answer_brought(call, message);
+        }
+        let no_chunks = call.writes.is_empty() && call.reply.is_none();
+        if no_chunks && message.items().is_empty() && self.is_short(message.payload_len()) {
+            return self.answer_plain(&call, message);
         }
         let planned = match self.plan(&call, &message) {
             Err(_) if self.last_resort.is_none() => {
@@ -35,6 +42,28 @@ impl Responder {
             Err(error) => return self.chunk_error(call.xid, credits, &error),
         };
         self.send_placed(&call, credits, &plan, placed);
+    }
+
+    /// Whether a reply without items can be one plain Send, as [`plan_reply`] would have it.
+    fn is_short(&self, len: u64) -> bool {
+        let limits = &self.config.limits;
+        let header = (limits.header_len)(&ChunkCounts::default());
+        len <= limits.inline_send.saturating_sub(header)
+    }
+
+    fn answer_plain(&mut self, call: &InCall, message: Message) {
+        if tracing::enabled!(tracing::Level::DEBUG)
+            && let Ok(plan) = self.plan(call, &message)
+        {
+            tracing::debug!(xid = call.xid, %plan, "reply");
+        }
+        let plain = Plain {
+            xid: call.xid,
+            credits: self.credits.answered(),
+        };
+        let header = plain.encode(self.config.version, Direction::Reply, &mut self.headers);
+        let invalidate = call.handle.filter(|_| self.config.remote_invalidation);
+        self.send(header, message.into_payload(), invalidate);
     }
 
     /// The same for a call that came in operations: an extension may have to be asked first.

@@ -63,14 +63,18 @@ impl Responder {
         let call_in = InCall {
             xid: call.xid,
             generation: 0,
-            fetch: Some(Fetch::new(call.message, chunks.payload, chunks.items)),
+            fetch: Some(Box::new(Fetch::new(
+                call.message,
+                chunks.payload,
+                chunks.items,
+            ))),
             writes: chunks.writes,
             reply: chunks.reply,
             handle: handle.map(Stag),
             fetched: 0,
             brought: Some(Box::new(brought)),
         };
-        self.admit(call_in, call.requested);
+        self.admit_to_fetch(call_in, call.requested);
     }
 
     /// The requester could not use the reply that was sent for this call. It learns that there will

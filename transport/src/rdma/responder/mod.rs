@@ -25,7 +25,7 @@ pub use self::action::{ReadId, ResponderAction, ResponderConfig, ResponderCounte
 use self::convey::Brought;
 pub(crate) use self::convey::{AskedReply, LaidOut};
 use self::fetch::Fetch;
-use super::wire::{Answer, BadCall, FromRequester};
+use super::wire::{Answer, BadCall, FromRequester, Plain};
 use crate::options::HEADER_ROOM;
 
 /// A call that arrived.
@@ -39,8 +39,8 @@ struct InCall {
     handle: Option<Stag>,
     /// Bytes of fetched chunks that it holds.
     fetched: u64,
-    /// Nothing once it is delivered.
-    fetch: Option<Fetch>,
+    /// Nothing once it is delivered, and for a call that came whole.
+    fetch: Option<Box<Fetch>>,
     /// It came in operations of an extension.
     brought: Option<Box<Brought>>,
 }
@@ -185,8 +185,13 @@ impl Responder {
     }
 
     /// A message arrived, in these pieces.
-    pub fn received_in(&mut self, message: Segments) {
+    pub fn received_in(&mut self, mut message: Segments) {
         let max_call = self.config.limits.max_message;
+        if self.config.version == Version::One
+            && let Some(plain) = Plain::take(&mut message, max_call)
+        {
+            return self.take_plain(plain, message);
+        }
         self.take(FromRequester::decode(
             self.config.version,
             message,
@@ -197,6 +202,23 @@ impl Responder {
     /// Longest call taken, bytes of XDR.
     pub(crate) fn max_call(&self) -> u64 {
         self.config.limits.max_message
+    }
+
+    /// The same of a plain one, whose header was taken off.
+    pub(crate) fn take_plain(&mut self, plain: Plain, payload: Segments) {
+        let call = InCall {
+            xid: plain.xid,
+            generation: 0,
+            writes: Vec::new(),
+            reply: None,
+            handle: None,
+            fetched: 0,
+            fetch: None,
+            brought: None,
+        };
+        if let Some(key) = self.admit(call, plain.credits) {
+            self.deliver(key, Message::without_items(payload));
+        }
     }
 
     /// The same of a message whose header was read, or was found to be none.
@@ -211,39 +233,45 @@ impl Responder {
                 reason: "a call with chunks, of which none are taken".to_owned(),
             });
         }
-        let message = Message::new(call.payload, []);
-        self.admit(
-            InCall {
-                xid: call.xid,
-                generation: 0,
-                writes: call.chunks.writes,
-                reply: call.chunks.reply,
-                handle: call.handle.map(Stag),
-                fetched: 0,
-                fetch: Some(Fetch::new(message, call.chunks.payload, call.chunks.items)),
-                brought: None,
-            },
-            call.requested,
-        );
+        let message = Message::without_items(call.payload);
+        let fetch = Fetch::new(message, call.chunks.payload, call.chunks.items);
+        let in_call = InCall {
+            xid: call.xid,
+            generation: 0,
+            writes: call.chunks.writes,
+            reply: call.chunks.reply,
+            handle: call.handle.map(Stag),
+            fetched: 0,
+            fetch: Some(Box::new(fetch)),
+            brought: None,
+        };
+        self.admit_to_fetch(in_call, call.requested);
     }
 
     /// A call that asks for so many credits: it is fetched, and then delivered.
-    fn admit(&mut self, mut call: InCall, requested: u32) {
+    fn admit_to_fetch(&mut self, call: InCall, requested: u32) {
+        let wanted = call.fetch.as_ref().map_or(0, |fetch| fetch.wanted());
+        let may_start = self.starved.is_empty() || wanted == 0;
+        if let Some(key) = self.admit(call, requested)
+            && !(may_start && self.start(key))
+        {
+            self.starved.push_back(key);
+        }
+    }
+
+    /// A call that asks for so many credits. Nothing: it has none, and the connection ends.
+    fn admit(&mut self, mut call: InCall, requested: u32) -> Option<usize> {
         let taken = self.credits.called_group(requested, call.transmissions());
         if let Err(overrun) = taken {
             let reason = overrun.to_string();
-            return self.actions.push_back(ResponderAction::Close { reason });
+            self.actions.push_back(ResponderAction::Close { reason });
+            return None;
         }
         let most = &mut self.counters.most_outstanding;
         *most = self.credits.outstanding().max(*most);
         self.generation = self.generation.wrapping_add(1);
         call.generation = self.generation;
-        let wanted = call.fetch.as_ref().map_or(0, Fetch::wanted);
-        let may_start = self.starved.is_empty() || wanted == 0;
-        let key = self.calls.insert(call);
-        if !(may_start && self.start(key)) {
-            self.starved.push_back(key);
-        }
+        Some(self.calls.insert(call))
     }
 
     /// Answers [`ResponderAction::Deliver`]: with the reply, or with nothing when there is none.

@@ -1,5 +1,6 @@
 //! Fetching calls, and delivering them.
 
+use onc_rpc::Message;
 use rpcrdma_v2::Direction;
 use verbs::{Buf, Stag};
 
@@ -25,7 +26,7 @@ impl Responder {
             && let Some(fetch) = &mut call.fetch
             && fetch.arrived(id.chunk, id.piece, sink)
         {
-            self.deliver(id.call);
+            self.complete(id.call);
         }
         self.start_reads();
     }
@@ -55,7 +56,7 @@ impl Responder {
         call.fetched = wanted;
         self.fetched += wanted;
         if reads.is_empty() {
-            self.deliver(key);
+            self.complete(key);
             return true;
         }
         for read in reads {
@@ -90,7 +91,7 @@ impl Responder {
     }
 
     /// Everything is here.
-    fn deliver(&mut self, key: usize) {
+    fn complete(&mut self, key: usize) {
         let call = &mut self.calls[key];
         let Some(fetch) = call.fetch.take() else {
             return;
@@ -103,6 +104,11 @@ impl Responder {
             let credits = self.credits.answered_group(transmissions);
             return self.chunk_error(xid, credits, &error);
         }
+        self.deliver(key, message);
+    }
+
+    /// A call is whole, and for the upper layer.
+    pub(super) fn deliver(&mut self, key: usize, message: Message) {
         if let Some(token) = self.token(key) {
             self.actions
                 .push_back(ResponderAction::Deliver { token, message });

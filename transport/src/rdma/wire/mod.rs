@@ -4,6 +4,7 @@
 //! a connection speaks is a [`Version`] that is passed along: each function here branches on it once.
 
 pub(crate) mod pieces;
+mod plain;
 mod v1;
 pub(crate) mod v2;
 
@@ -15,6 +16,8 @@ use rpcrdma_chunks::{
 };
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::{Direction, check_payload};
+
+pub(crate) use plain::Plain;
 
 /// Bytes of a header with these chunks (RFC 8166, section 4.7; version-two-01, section 4.2): what
 /// [`conveyance::Limits::header_len`] asks for.
@@ -166,6 +169,20 @@ impl FromResponder {
         }
     }
 
+    /// Of a plain message.
+    pub(crate) fn plain(version: Version, plain: Plain, payload: Segments) -> Self {
+        Self {
+            version,
+            xid: plain.xid,
+            granted: plain.credits,
+            body: ReplyBody::Reply {
+                chunks: Chunks::default(),
+                long: false,
+            },
+            payload,
+        }
+    }
+
     /// Whether it lists no chunks.
     pub(crate) fn is_plain(&self) -> bool {
         match &self.body {
@@ -182,7 +199,7 @@ impl FromResponder {
     /// Likewise.
     pub(crate) fn check(self, offered: &Chunks) -> Result<(Returned, Message), BadReply> {
         let inline = pieces::length(&self.payload);
-        let message = Message::new(self.payload, []);
+        let message = Message::without_items(self.payload);
         let (chunks, long) = match self.body {
             ReplyBody::Reply { chunks, long } => (chunks, long),
             ReplyBody::Error(error) => return Ok((Returned::Error(error), message)),
