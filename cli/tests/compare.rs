@@ -352,3 +352,38 @@ fn predictions_come_true_in_the_simulation() {
         finished.stdout
     );
 }
+
+/// The figures of README.md are those of the run that it names.
+#[test]
+fn the_readme_says_what_is_counted_in_the_simulation() {
+    let mut command = rpcrdma();
+    command.args(["compare", "--device", "sim", "--json", "-"]);
+    command.args(["--ops", "write", "--sizes", "8k"]);
+    let finished = Running::start(&mut command).finish().ok();
+    let rows: Vec<Value> = serde_json::from_str(&finished.stdout).expect("rows as JSON");
+    let mut seen = 0;
+    for line in include_str!("../../README.md").lines() {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        let ["", conveyance, figures @ .., ""] = &cells[..] else {
+            continue;
+        };
+        let name = conveyance.split('`').nth(1);
+        let Some(row) = rows
+            .iter()
+            .find(|row| name.is_some_and(|name| row["conveyance"] == name))
+        else {
+            continue;
+        };
+        let counted = [
+            "round_trips",
+            "interrupts_requester",
+            "interrupts_responder",
+            "registrations",
+            "rdma_reads",
+        ];
+        let counted = counted.map(|key| row[key].as_f64().unwrap().to_string());
+        assert_eq!(figures, counted, "{line}");
+        seen += 1;
+    }
+    assert_eq!(seen, 3);
+}
