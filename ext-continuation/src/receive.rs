@@ -87,9 +87,13 @@ impl Transmit {
         }
     }
 
-    /// Tells the sender of the message (section 9.5). Of the rest of its group nothing is said.
+    /// Tells the sender of the message (section 9.5). Of the rest of its group nothing is said, nor of
+    /// that of the group which it came into the middle of.
     fn report(&mut self, report: &Report, out: &mut Outbox<'_>) {
         let TransmissionId { xid, direction, .. } = report.bad;
+        if let Some(lead) = &report.lead {
+            self.abandon(lead.xid, lead.direction);
+        }
         self.abandon(xid, direction);
         let back = match direction {
             Direction::Call => Direction::Reply,

@@ -604,6 +604,8 @@ fn rtr_s9_4_every_field_of_a_continuation() {
             report.lead.map(|lead| (lead.xid, lead.direction)),
             Some((XID, Direction::Call))
         );
+        // Nor is anything said of the rest of the group that it came into.
+        check(&mut server, Direction::Call, &wire[1], Nothing, "XID");
         lives_on(&mut client, &mut server, "XID");
     }
     let header = operation(XID, Direction::Call, XMTCONT, words(&[1, 5]));
