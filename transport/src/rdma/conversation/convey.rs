@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use conveyance::{CallPlan, CostModel, Effort, Limits, ReplyNeed, Shape, plan_call};
+use rpcrdma_negotiation::Version;
 use rpcrdma_v2::extension::{
     CallCandidate, Conveyed, Extensions, IncomingCall, IncomingReply, ReplyCandidate,
 };
@@ -11,6 +12,7 @@ use rpcrdma_v2::{Direction, Side};
 use super::{ClientConversation, Extended, Parts};
 use crate::rdma::requester::{Asked, Chosen, Notice};
 use crate::rdma::responder::{AskedReply, LaidOut};
+use crate::rdma::wire::Answer;
 use crate::rdma::{Requester, Responder};
 
 /// A way to convey a call, beside others.
@@ -272,9 +274,16 @@ impl Extended {
                 _,
                 Some(responder),
             ) => responder.rejected(xid, &reason),
+            // As no call of the server's goes in operations, none is taken in them; but whoever made
+            // one has to learn that it has ended.
+            (Conveyed::Call(IncomingCall { xid, .. }), ..) => {
+                tracing::warn!(xid, "a call in operations to a client, which takes none");
+                let credits = parts.credits(Direction::Reply);
+                let answer = Answer::chunk(Version::Two, xid);
+                self.errors.push_back(answer.encode(credits));
+            }
             // Not the message itself: it can be as long as the peer likes.
-            (Conveyed::Call(IncomingCall { xid, .. }), ..)
-            | (Conveyed::Reply(IncomingReply { xid, .. }) | Conveyed::Rejected { xid, .. }, ..) => {
+            (Conveyed::Reply(IncomingReply { xid, .. }) | Conveyed::Rejected { xid, .. }, ..) => {
                 tracing::warn!(xid, "a message in operations that is for nobody here");
             }
         }
