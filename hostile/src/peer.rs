@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use crate::stream::{Gone, Meanwhile, Stream};
 use crate::wire::ddp::{self, Arrived, Code, ReadRequest, Tagged, Untagged};
 use crate::wire::mpa::{self, Frame};
+use crate::wire::v2;
 
 /// Payload of one segment of a message that is cut.
 const CUT: usize = 16 << 10;
@@ -58,6 +59,8 @@ pub struct Peer {
     reads: u32,
     heard: u32,
     partial: Vec<u8>,
+    /// What is said is put into the form of version 2, in this direction.
+    translated: Option<u32>,
 }
 
 impl Peer {
@@ -72,7 +75,45 @@ impl Peer {
             reads: 1,
             heard: 1,
             partial: Vec::new(),
+            translated: None,
         }
+    }
+
+    /// The same, in version 2: what is said is put into its form ([`v2::from_first`]), and what is
+    /// heard into that of version 1. Without a word about it, characteristics are exchanged.
+    #[must_use]
+    pub fn translated(mut self, direction: u32) -> Self {
+        self.translated = Some(direction);
+        self
+    }
+
+    /// A message as it goes on the wire.
+    #[must_use]
+    pub fn form(&self, message: &[u8]) -> Vec<u8> {
+        match self.translated {
+            Some(direction) => v2::from_first(message, direction),
+            None => message.to_vec(),
+        }
+    }
+
+    /// What a message says, in the version of the scripts. Nothing: it is not for them.
+    fn understood(&mut self, message: Vec<u8>) -> Option<Vec<u8>> {
+        let Some(direction) = self.translated else {
+            return Some(message);
+        };
+        if v2::parse(&message).is_some_and(|heard| heard.opttype == v2::INITXCH) {
+            if direction == v2::REPLY {
+                self.send(&v2::operation(
+                    0x0f00_0001,
+                    v2::CALL,
+                    v2::INITXCH,
+                    &[0, 0],
+                    &[],
+                ));
+            }
+            return None;
+        }
+        Some(v2::to_first(&message, 1 - direction).unwrap_or(message))
     }
 
     /// Connects to a server and says nothing.
@@ -145,6 +186,7 @@ impl Peer {
 
     /// A Send in segments that carry so many bytes.
     pub fn send_cut(&mut self, opcode: u8, word: u32, message: &[u8], most: usize) {
+        let message = self.form(message);
         let mut pieces = message.chunks(most).peekable();
         let mut segment = Untagged {
             opcode,
@@ -246,7 +288,9 @@ impl Peer {
                     if last {
                         self.heard = self.heard.wrapping_add(1);
                         let bytes = std::mem::take(&mut self.partial);
-                        return Ok(Heard::Message { bytes, invalidate });
+                        if let Some(bytes) = self.understood(bytes) {
+                            return Ok(Heard::Message { bytes, invalidate });
+                        }
                     }
                 }
             }

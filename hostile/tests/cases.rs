@@ -80,7 +80,7 @@ fn mib(bytes: usize) -> f64 {
 
 /// Runs what is wanted of a table, against one server.
 fn run(table: &Table, is_wanted: &dyn Fn(&str) -> bool, tally: &mut Tally) -> Result<(), Wrong> {
-    let mut rig = Rig::start(table.timeouts)?;
+    let mut rig = Rig::start(table.timeouts, table.form)?;
     let mut cases = (table.cases)(&rig.bystander.file());
     for at in 0..cases.len() {
         let case = &cases[at];
@@ -109,7 +109,7 @@ fn run(table: &Table, is_wanted: &dyn Fn(&str) -> bool, tally: &mut Tally) -> Re
                 println!("FAILED {name}: {what}");
                 tally.failed.push(name);
                 // What one case has left must not be blamed on the next.
-                rig = Rig::start(table.timeouts)?;
+                rig = Rig::start(table.timeouts, table.form)?;
                 cases = (table.cases)(&rig.bystander.file());
             }
         }

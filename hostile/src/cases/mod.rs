@@ -11,6 +11,7 @@ mod client_segments;
 mod client_setup;
 mod client_silence;
 mod ends;
+mod second;
 mod server_callbacks;
 mod server_nfs;
 mod server_replies;
@@ -18,7 +19,7 @@ mod server_segments;
 mod server_setup;
 
 use crate::client::Step;
-use crate::rig::Timeouts;
+use crate::rig::{Form, Timeouts};
 use crate::wire::mpa::{self, Frame};
 use crate::wire::v1::{self, Segment};
 use crate::wire::{rpc, v1::segment};
@@ -36,10 +37,10 @@ pub enum Case {
 impl Case {
     /// What it is about.
     #[must_use]
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
-            Self::Client(case) => case.name,
-            Self::Server(case) => case.name,
+            Self::Client(case) => &case.name,
+            Self::Server(case) => &case.name,
         }
     }
 
@@ -68,6 +69,8 @@ pub struct Table {
     pub name: &'static str,
     /// How long the server there waits for its peers.
     pub timeouts: Timeouts,
+    /// What is spoken there.
+    pub form: Form,
     /// The rows, given the handle of a file that there is.
     pub cases: fn(&[u8]) -> Vec<Case>,
 }
@@ -76,7 +79,7 @@ pub struct Table {
 pub const CALLED: u32 = 0x4000_8168;
 
 /// Every table.
-pub const TABLES: [Table; 15] = [
+pub const TABLES: [Table; 26] = [
     table("client, set-up", |_| client(client_setup::cases())),
     table("client, framing", |_| client(client_framing::cases())),
     table("client, segments", |_| client(client_segments::cases())),
@@ -91,6 +94,7 @@ pub const TABLES: [Table; 15] = [
     Table {
         name: "client, silence",
         timeouts: Timeouts::SHORT,
+        form: Form::First,
         cases: |file| client(client_silence::cases(file)),
     },
     table("server, set-up", |_| server(server_setup::cases())),
@@ -98,14 +102,91 @@ pub const TABLES: [Table; 15] = [
     table("server, replies", |_| server(server_replies::cases())),
     table("server, RPC and NFS", |_| server(server_nfs::cases())),
     table("server, callbacks", |_| server(server_callbacks::cases())),
+    translated("version 1 as version 2, client, chunks", |file| {
+        client(as_second(client_chunks::cases(file)))
+    }),
+    translated("version 1 as version 2, client, calls", |file| {
+        client(as_second(client_calls::cases(file)))
+    }),
+    translated("version 1 as version 2, server, replies", |_| {
+        server(replies_as_second(server_replies::cases()))
+    }),
+    translated("version 1 as version 2, server, RPC and NFS", |_| {
+        server(server_nfs::cases())
+    }),
+    second("version 2, client, headers", |_| {
+        client(second::headers::cases())
+    }),
+    second("version 2, client, characteristics", |_| {
+        client(second::characteristics::cases())
+    }),
+    second("version 2, client, requests", |file| {
+        client(second::requests::cases(file))
+    }),
+    second("version 2, client, groups", |_| {
+        client(second::groups::cases())
+    }),
+    second("version 2, client, reports", |file| {
+        client(second::reports::cases(file))
+    }),
+    second("version 2, server, replies", |_| {
+        server(second::replies::cases())
+    }),
+    second("version 2, server, callbacks", |_| {
+        server(second::callbacks::cases())
+    }),
 ];
 
 const fn table(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
     Table {
         name,
         timeouts: Timeouts::LONG,
+        form: Form::First,
         cases,
     }
+}
+
+/// Scripts of version 1 in the form of version 2.
+const fn translated(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
+    Table {
+        form: Form::Translated,
+        ..table(name, cases)
+    }
+}
+
+/// Version 2.
+const fn second(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
+    Table {
+        form: Form::Second,
+        ..table(name, cases)
+    }
+}
+
+/// Cases of version 1 that mean the same in version 2. There, a message's direction is in its transport
+/// header, and an RPC message that does not go with that has an answer; and replies have more room.
+fn as_second(mut cases: Vec<client::Case>) -> Vec<client::Case> {
+    cases.retain(|case| {
+        ![
+            "more segments than a reply's header has room for",
+            "an XID and no more",
+            "a reply to a call never made",
+            "a message that is neither call nor reply",
+            "a message of kind 4294967295",
+            "messages to discard without end",
+        ]
+        .contains(&case.name.as_str())
+    });
+    cases
+}
+
+/// The same of hostile servers. What is about versions, or numbers of errors, means
+/// something else in another.
+fn replies_as_second(mut cases: Vec<server::Case>) -> Vec<server::Case> {
+    cases.retain(|case| {
+        let otherwise = ["an error that there is not"].contains(&case.name.as_str());
+        !otherwise && !case.name.contains("version")
+    });
+    cases
 }
 
 fn client(cases: Vec<client::Case>) -> Vec<Case> {

@@ -37,8 +37,11 @@ fn results(answer: &mut Answer, words: &[u32]) {
 pub(super) fn cases() -> Vec<Case> {
     use Outcome::{Nonsense, Protocol, Refused, Right, Status, TimedOut};
     vec![
-        // The direction of a message is in its RPC header (RFC 8167, section 2.4.1): the first of
-        // these is a call with an XID of the server's, the next two are no messages. None answers the call.
+        // An XID means something only together with the type behind it, and only a reply is matched
+        // with a call (RFC 8167, section 2.4): the first of these is a call of the server's, which may have
+        // the same XID, the next two are no messages, whose credits do not count either (section 4.1). None
+        // answers the call, nor gives its credit back; it ends when its time is over, and the connection
+        // with it.
         rpc("an answer that is a call", TimedOut, |a| {
             words(a, &[0, 2, 100_003, 3, 0, 0, 0, 0, 0])
         }),

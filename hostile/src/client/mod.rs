@@ -15,7 +15,7 @@ use crate::{End, GROWTH};
 #[derive(Clone, Debug)]
 pub struct Case {
     /// What it is about.
-    pub name: &'static str,
+    pub name: String,
     /// What decides the outcome.
     pub section: &'static str,
     /// What happens, in order.
@@ -28,9 +28,9 @@ pub struct Case {
 
 /// A case that may cost [`GROWTH`].
 #[must_use]
-pub fn case(name: &'static str, section: &'static str, script: Vec<Step>, end: End) -> Case {
+pub fn case(name: impl Into<String>, section: &'static str, script: Vec<Step>, end: End) -> Case {
     Case {
-        name,
+        name: name.into(),
         section,
         script,
         end,
@@ -84,12 +84,21 @@ pub enum Step {
     Hear(Reply),
     /// Hears a reply to this XID, whatever it says.
     HearAnyReply(u32),
+    /// Version 2 from here on: what shows that the connection lives is said in it.
+    Second,
+    /// Hears a message of version 2 that is these words but for its credits, with more behind them
+    /// if it says so.
+    HearWords(Vec<u32>, bool),
+    /// Hears an operation of an extension of version 2, whatever it says.
+    HearOperation(u32),
     /// Hears a Read Request for exactly this segment, and answers it with these bytes.
     Serve(Segment, Vec<u8>),
     /// The same, and says these ULPDUs instead.
     Cheat(Segment, fn(&ReadRequest) -> Vec<Vec<u8>>),
     /// The server has placed these bytes there, and nothing else since the last look.
     Placed(u32, u64, Vec<u8>),
+    /// The server has placed so many bytes there, and nothing else since the last look.
+    PlacedLength(u32, u64, usize),
     /// What was said is with the server: a round trip of the bystander's.
     Turn,
     /// The bystander writes and reads, while all connections of the script are still there.

@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use super::hear::check_error;
 use super::{Case, Step, success};
 use crate::peer::{Heard, Peer};
-use crate::rig::Rig;
+use crate::rig::{Form, Rig, SERVER};
 use crate::stream::{Gone, Stream};
+use crate::wire::Reader;
 use crate::wire::ddp::{self, ReadRequest, Untagged};
 use crate::wire::v1::{self, Segment};
-use crate::wire::{mpa, rpc};
+use crate::wire::{mpa, rpc, v2};
 use crate::{End, Wrong, wrong};
 
 /// XID of the call that shows that a connection lives.
@@ -27,6 +28,7 @@ pub fn run(case: &Case, rig: &mut Rig) -> Result<(), Wrong> {
         rig,
         peer: None,
         silent: Vec::new(),
+        second: false,
     };
     play.steps(&case.script)?;
     play.end(case.end)?;
@@ -40,6 +42,8 @@ struct Play<'a> {
     peer: Option<Peer>,
     /// Connections that stay without a word.
     silent: Vec<Peer>,
+    /// Version 2 is spoken, and not only the form in which version 1 is put.
+    second: bool,
 }
 
 impl Play<'_> {
@@ -61,7 +65,11 @@ impl Play<'_> {
         match step {
             Step::Connect => {
                 let stream = Stream::connect(self.server).map_err(wrong)?;
-                self.silent.extend(self.peer.replace(Peer::new(stream)));
+                let peer = match self.rig.form {
+                    Form::Translated => Peer::new(stream).translated(v2::CALL),
+                    Form::First | Form::Second => Peer::new(stream),
+                };
+                self.silent.extend(self.peer.replace(peer));
             }
             Step::Bytes(bytes) => drop(self.peer()?.stream.write(bytes)),
             Step::Trickle(bytes) => {
@@ -84,14 +92,15 @@ impl Play<'_> {
                 self.peer()?.send_cut(ddp::SEND, 0, message, *most);
             }
             Step::Burst(count, message) => {
-                let bytes = sends(self.peer()?.next_msn(), *count, message);
+                let message = self.peer()?.form(message);
+                let bytes = sends(self.peer()?.next_msn(), *count, &message);
                 self.peer()?.stream.write(&bytes);
                 self.peer()?.said(*count as u32);
             }
             Step::Flood(count, message) => {
                 for _ in 0..count.div_ceil(IN_ONE_GO) {
                     let peer = self.peer()?;
-                    let bytes = sends(peer.next_msn(), IN_ONE_GO, message);
+                    let bytes = sends(peer.next_msn(), IN_ONE_GO, &peer.form(message));
                     peer.said(IN_ONE_GO as u32);
                     if !peer.stream.write(&bytes) {
                         break;
@@ -120,6 +129,20 @@ impl Play<'_> {
                     return Err(wrong(format!("heard {message:x?}")));
                 }
             }
+            Step::Second => self.second = true,
+            Step::HearWords(words, more) => {
+                let heard = self.message()?;
+                if !v2::is(&heard, words, *more, SERVER.credits) {
+                    let text = format!("heard {}, not {words:x?}", in_words(&heard));
+                    return Err(wrong(text));
+                }
+            }
+            Step::HearOperation(opttype) => {
+                let heard = self.message()?;
+                if v2::parse(&heard).is_none_or(|heard| heard.opttype != *opttype) {
+                    return Err(wrong(format!("heard {}", in_words(&heard))));
+                }
+            }
             Step::Serve(segment, bytes) => {
                 let request = self.read_request(segment)?;
                 self.peer()?.respond(&request, bytes);
@@ -131,6 +154,7 @@ impl Play<'_> {
                 }
             }
             Step::Placed(stag, offset, bytes) => self.placed(*stag, *offset, bytes)?,
+            Step::PlacedLength(stag, offset, len) => self.placed_length(*stag, *offset, *len)?,
             Step::Turn => self.rig.bystander.null()?,
             Step::Works => self.rig.bystander.works()?,
             Step::Shut => self.peer()?.stream.shut(),
@@ -211,6 +235,21 @@ impl Play<'_> {
     }
 
     fn placed(&mut self, stag: u32, offset: u64, bytes: &[u8]) -> Result<(), Wrong> {
+        match self.all_placed(stag, offset)? == bytes {
+            true => Ok(()),
+            false => Err(wrong("other bytes were placed")),
+        }
+    }
+
+    fn placed_length(&mut self, stag: u32, offset: u64, len: usize) -> Result<(), Wrong> {
+        match self.all_placed(stag, offset)?.len() {
+            placed if placed == len => Ok(()),
+            placed => Err(wrong(format!("{placed} bytes were placed"))),
+        }
+    }
+
+    /// What was placed at one place, one piece behind the other.
+    fn all_placed(&mut self, stag: u32, offset: u64) -> Result<Vec<u8>, Wrong> {
         let mut at = offset;
         let mut all = Vec::new();
         for placed in std::mem::take(&mut self.peer()?.placed) {
@@ -220,15 +259,22 @@ impl Play<'_> {
             at += placed.bytes.len() as u64;
             all.extend(placed.bytes);
         }
-        match all == bytes {
-            true => Ok(()),
-            false => Err(wrong("other bytes were placed")),
-        }
+        Ok(all)
     }
 
     fn end(&mut self, end: End) -> Result<(), Wrong> {
         match end {
             End::Left => return Ok(()),
+            End::Lives if self.second => {
+                let call = v2::plain(LAST, v2::CALL, &rpc::null(LAST).bytes());
+                self.peer()?.send(&call);
+                let heard = self.message();
+                let heard = heard.map_err(|what| wrong(format!("it does not live: {what}")))?;
+                return match v2::is(&heard, &v2::success(LAST, &[]), false, SERVER.credits) {
+                    true => Ok(()),
+                    false => Err(wrong(format!("heard {} at last", in_words(&heard)))),
+                };
+            }
             End::Lives => {
                 let call = v1::header(LAST).with(&rpc::null(LAST).bytes());
                 self.peer()?.send(&call);
@@ -269,6 +315,14 @@ fn sends(msn: u32, count: usize, message: &[u8]) -> Vec<u8> {
         mpa::fpdu(&ulpdu, false)
     };
     (0..count as u32).flat_map(fpdu).collect()
+}
+
+/// A message in words, as many as matter.
+fn in_words(message: &[u8]) -> String {
+    let words = message.chunks_exact(4).take(40);
+    let words = words.map(|word| Reader(word).word().unwrap_or_default());
+    let words: Vec<u32> = words.collect();
+    format!("{} bytes, {words:x?}", message.len())
 }
 
 /// A step's name.

@@ -13,7 +13,7 @@ use rpc_transport::{Client, ClientOptions, ClientPort, Retry, Runtime};
 use verbs::Pool;
 use verbs::iwarp::{Iwarp, Options};
 
-use super::{BYSTANDER_POOL, EXPORT};
+use super::{BYSTANDER_POOL, EXPORT, Form, features};
 use crate::stream::PATIENCE;
 use crate::{Wrong, wrong};
 
@@ -49,14 +49,18 @@ impl Bystander {
     ///
     /// # Errors
     /// The server does not let it.
-    pub fn connect(runtime: Runtime, server: SocketAddr) -> Result<Self, Wrong> {
+    pub fn connect(runtime: Runtime, server: SocketAddr, form: Form) -> Result<Self, Wrong> {
         let pool = Pool::new(BYSTANDER_POOL);
         let device = Iwarp::new(Options::default(), pool.clone()).map_err(wrong)?;
         let mut options = RdmaClientOptions {
-            version: Choice::Only(Version::One),
+            version: Choice::Only(match form {
+                Form::First => Version::One,
+                Form::Translated | Form::Second => Version::Two,
+            }),
             ..RdmaClientOptions::default()
         };
         options.common.credits = 8;
+        options.common.features = features(form);
         let port = RdmaClient::new(Box::new(device), options);
         let port: Rc<RefCell<dyn ClientPort>> = Rc::new(RefCell::new(port));
         let options = ClientOptions {

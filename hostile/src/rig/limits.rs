@@ -1,7 +1,9 @@
 //! How much memory the server may take, by its own documented limits.
 
 use rpc_transport::ServerOptions;
-use rpc_transport::rdma::{RdmaOptions, RdmaServerOptions, Version, Versions};
+use rpc_transport::rdma::{RdmaOptions, RdmaServerOptions, RoundTripFeatures, Version, Versions};
+
+use super::Form;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -97,19 +99,31 @@ impl Limits {
 
     /// Its port's options.
     #[must_use]
-    pub fn rdma(&self) -> RdmaServerOptions {
+    pub fn rdma(&self, form: Form) -> RdmaServerOptions {
         let default = RdmaServerOptions::default();
         RdmaServerOptions {
             common: RdmaOptions {
                 credits: self.credits,
                 max_message: self.message,
+                features: features(form),
                 ..default.common
             },
             max_connections: self.connections,
-            max_receive_memory: default.max_receive_memory,
+            max_receive_memory: self.pool / 2,
             max_fetched: u64::from(self.message),
             // What the tables' errors name as the lowest and highest version.
-            versions: Versions::only(Version::One),
+            versions: match form {
+                Form::First => Versions::only(Version::One),
+                Form::Translated | Form::Second => Versions::default(),
+            },
         }
+    }
+}
+
+/// What victims of hostile peers that speak in this form have.
+pub(crate) fn features(form: Form) -> RoundTripFeatures {
+    match form {
+        Form::First | Form::Translated => RoundTripFeatures::default(),
+        Form::Second => RoundTripFeatures::ALL,
     }
 }

@@ -13,11 +13,23 @@ use verbs::Pool;
 
 pub(crate) use bystander::root;
 pub use bystander::{Bystander, content};
+pub(crate) use limits::features;
 pub use limits::{BYSTANDER_POOL, Limits, SERVER, VICTIM_POOL};
 pub use serve::{EXPORT, Served, Timeouts};
 
 use crate::stream::PATIENCE;
 use crate::{Wrong, wrong};
+
+/// In which version hostile peers and their victims speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// In version 1, which is all that the victims have.
+    First,
+    /// In version 2, scripts of version 1 put into its form.
+    Translated,
+    /// In version 2. The victims have all features.
+    Second,
+}
 
 /// What a server, and this process, hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +61,8 @@ pub struct Rig {
     pub bystander: Bystander,
     before: Holdings,
     reconnects: u64,
+    /// What is spoken with hostile peers.
+    pub form: Form,
     /// Whether the server may close connections that say nothing for a moment.
     impatient: bool,
 }
@@ -58,10 +72,10 @@ impl Rig {
     ///
     /// # Errors
     /// The system or the server refused, or the server serves wrong data.
-    pub fn start(timeouts: Timeouts) -> Result<Self, Wrong> {
-        let served = Served::start(timeouts)?;
+    pub fn start(timeouts: Timeouts, form: Form) -> Result<Self, Wrong> {
+        let served = Served::start(timeouts, form)?;
         let runtime = Runtime::new().map_err(wrong)?;
-        let mut bystander = Bystander::connect(runtime, served.address)?;
+        let mut bystander = Bystander::connect(runtime, served.address, form)?;
         bystander.works()?;
         let mut rig = Self {
             before: Holdings {
@@ -70,6 +84,7 @@ impl Rig {
                 descriptors: 0,
             },
             reconnects: 0,
+            form,
             impatient: timeouts.are_short(),
             bystander,
             served,

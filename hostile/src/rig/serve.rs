@@ -14,7 +14,7 @@ use rpc_transport::{Server, ServerOptions, ServerPort, Stop};
 use verbs::Pool;
 use verbs::iwarp::{Iwarp, Options};
 
-use super::SERVER;
+use super::{Form, SERVER};
 use crate::{Wrong, wrong};
 
 /// The export's path.
@@ -67,12 +67,12 @@ impl Served {
     ///
     /// # Errors
     /// What the system refused.
-    pub fn start(timeouts: Timeouts) -> Result<Self, Wrong> {
+    pub fn start(timeouts: Timeouts, form: Form) -> Result<Self, Wrong> {
         let (pool, stop) = (Pool::new(SERVER.pool), Stop::new());
         let (ready, address) = mpsc::channel();
         let (its_pool, its_stop) = (pool.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
-            let server = listen(its_pool, timeouts);
+            let server = listen(its_pool, timeouts, form);
             match server {
                 Ok((mut server, address)) => {
                     ready.send(Ok(address)).map_err(wrong)?;
@@ -91,7 +91,7 @@ impl Served {
     }
 }
 
-fn listen(pool: Pool, timeouts: Timeouts) -> Result<(Server, SocketAddr), Wrong> {
+fn listen(pool: Pool, timeouts: Timeouts, form: Form) -> Result<(Server, SocketAddr), Wrong> {
     let export = Export {
         path: EXPORT.to_owned(),
         backend: Arc::new(MemoryFs::new(SERVER.files).map_err(wrong)?),
@@ -110,7 +110,7 @@ fn listen(pool: Pool, timeouts: Timeouts) -> Result<(Server, SocketAddr), Wrong>
         ..Options::default()
     };
     let device = Iwarp::new(options, pool).map_err(wrong)?;
-    let mut port = RdmaServer::new(Box::new(device), SERVER.rdma());
+    let mut port = RdmaServer::new(Box::new(device), SERVER.rdma(form));
     let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
     let address = port.listen(anywhere).map_err(wrong)?;
     let port: Rc<RefCell<dyn ServerPort>> = Rc::new(RefCell::new(port));

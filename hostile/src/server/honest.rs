@@ -1,9 +1,10 @@
 //! What an honest server answers: the least that mounts, and one file of which any part has the same
 //! content.
 
+use super::second::Request;
 use crate::rig::content;
 use crate::wire::v1::{self, Header, Message, Segment};
-use crate::wire::{Reader, Xdr, rpc};
+use crate::wire::{Reader, Xdr, rpc, v2};
 use crate::{Wrong, wrong};
 
 /// Bytes of a READ or WRITE.
@@ -18,7 +19,9 @@ pub struct Call {
     pub header: Header,
     /// Its RPC message.
     pub rpc: Vec<u8>,
-    procedure: (u32, u32),
+    pub(super) procedure: (u32, u32),
+    /// It came by ROPT_XMTREQ.
+    pub(super) request: Option<Request>,
 }
 
 impl Call {
@@ -48,7 +51,19 @@ impl Call {
             header,
             procedure: (program, procedure),
             rpc,
+            request: None,
         })
+    }
+
+    /// Takes a message of version 2 apart.
+    pub(super) fn parse_second(bytes: &[u8]) -> Result<Self, Wrong> {
+        if let Some(first) = v2::to_first(bytes, v2::CALL) {
+            return Self::parse(&first);
+        }
+        let (plain, request) = Request::take_out_of(bytes)?;
+        let mut call = Self::parse(&plain)?;
+        call.request = Some(request);
+        Ok(call)
     }
 
     /// The first segment of all that it offers.
@@ -90,11 +105,12 @@ impl Call {
             (rpc::MOUNT, 5) => Xdr::new().word(0),
             (rpc::MOUNT, 1) => Xdr::new().word(0).opaque(&[0xf1; 16]).word(0),
             (rpc::NFS, 19) => Xdr::new()
-                .words(&[0, 0, LEN, LEN, 1, MOST, MOST, 1, LEN])
+                .words(&[0, 0, MOST, LEN, 1, MOST, MOST, 1, LEN])
                 .words(&[0x7fff_ffff, 0xffff_ffff, 0, 1, 0x1b]),
             (rpc::NFS, 6) => {
-                let data = content(DATA_SEED, LEN as usize);
-                let head = Xdr::new().words(&[0, 0, LEN, 1, LEN]);
+                let len = self.last_word();
+                let data = content(DATA_SEED, len as usize);
+                let head = Xdr::new().words(&[0, 0, len, 1, len]);
                 match answer.header.writes.first_mut() {
                     Some(chunk) => {
                         place(chunk, &self.header.writes[0], &data, &mut answer.places);
@@ -122,10 +138,28 @@ impl Call {
         answer
     }
 
-    /// `count` of a WRITE: the last word but two.
-    fn count(&self) -> u32 {
-        let at = self.rpc.len().saturating_sub(12);
+    /// `count` of a READ.
+    pub(super) fn last_word(&self) -> u32 {
+        let at = self.rpc.len().saturating_sub(4);
         Reader(&self.rpc[at..]).word().unwrap_or_default()
+    }
+
+    /// `count` of a WRITE: behind the offset, which is behind the file handle.
+    fn count(&self) -> u32 {
+        let opaque = |from: &mut Reader<'_>| {
+            let len = from.word()? as usize;
+            from.take(len.next_multiple_of(4)).map(drop)
+        };
+        let count = |mut from: Reader<'_>| {
+            from.take(24 + 4)?;
+            opaque(&mut from)?;
+            from.word()?;
+            opaque(&mut from)?;
+            opaque(&mut from)?;
+            from.long()?;
+            from.word()
+        };
+        count(Reader(&self.rpc)).unwrap_or_default()
     }
 
     /// Whether it is a WRITE, whose data is to be fetched.

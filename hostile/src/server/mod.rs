@@ -3,19 +3,22 @@
 mod honest;
 mod perform;
 mod run;
+mod second;
 mod victim;
 
 pub use honest::{Answer, Call, DATA_SEED, LEN};
 pub use run::run;
+pub use second::response;
 
 use crate::wire::mpa::Frame;
+use crate::wire::v2;
 use crate::{End, GROWTH};
 
 /// What is done and expected, and what must come of it.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// What it is about.
-    pub name: &'static str,
+    pub name: String,
     /// What decides the outcome.
     pub section: &'static str,
     /// What the client is made to do.
@@ -32,6 +35,8 @@ pub struct Case {
     pub growth: usize,
     /// The client takes callbacks, without chunks.
     pub called: bool,
+    /// Version 2: what the hostile server says of itself, in words of ROPT_INITXCH.
+    pub said: Vec<u32>,
 }
 
 /// A case that begins with the client's call, costs [`GROWTH`] at most, and whose lies are made good:
@@ -39,14 +44,14 @@ pub struct Case {
 /// the next. So the call ends well.
 #[must_use]
 pub fn case(
-    name: &'static str,
+    name: impl Into<String>,
     section: &'static str,
     ask: Ask,
     script: Vec<Step>,
     end: End,
 ) -> Case {
     Case {
-        name,
+        name: name.into(),
         section,
         ask,
         honest: Until::Call,
@@ -55,6 +60,7 @@ pub fn case(
         outcome: Outcome::Right,
         growth: GROWTH,
         called: false,
+        said: v2::everything(),
     }
 }
 
@@ -72,6 +78,12 @@ impl Case {
             called: true,
             ..self
         }
+    }
+
+    /// The same, saying something else of itself.
+    #[must_use]
+    pub fn saying(self, said: Vec<u32>) -> Self {
+        Self { said, ..self }
     }
 
     /// The same, lying from another place on.
@@ -100,6 +112,8 @@ pub enum Ask {
     Write,
     /// WRITE of so many bytes.
     LongWrite(u32),
+    /// READ of so many bytes.
+    LongRead(u32),
     /// READDIR: a reply chunk.
     List,
 }
@@ -164,6 +178,25 @@ pub enum Step {
     /// Sends a message so many times, a few at a time, unless that is not possible any more, and hears
     /// nothing meanwhile.
     Flood(usize, fn(&Call) -> Vec<u8>),
+    /// Hears a message of version 2 that is these words but for its credits.
+    HearWords(Vec<u32>),
+    /// Hears ROPT_XMTERR about a transmission of the reply, with that number, naming the first one as
+    /// well or not, and with these words behind.
+    HearReport(u32, bool, Vec<u32>),
+    /// Hears ROPT_XMTERR with OPTXERR_BADXID about a transmission that said it was of a call with the
+    /// XID of the last, in the middle of the reply to that.
+    HearBadXid(u32),
+    /// The calls that were heard before the last are answered, or never will be.
+    Settled,
+    /// Sends a message as it is.
+    Say(Vec<u8>),
+    /// Sends ROPT_XMTERR about the last call, with these words behind its direction.
+    Reject(Vec<u32>),
+    /// Answers the last call by ROPT_XMTRESP, rightly but for these: words of the information of a
+    /// transmission. Its data is wrong, and its status SYSTEM_ERR.
+    Patched(Vec<(usize, usize, u32)>),
+    /// The same, with this done to all transmissions.
+    Transmissions(fn(&Call, &mut Vec<Vec<u8>>)),
     /// Hears no other call while a round trip of the bystander's takes place.
     HearNothing,
     /// Answers the last call: rightly, but for what this changes.

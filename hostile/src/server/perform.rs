@@ -5,18 +5,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Answer, Call, Case, DATA_SEED, Outcome, Step, Until};
 use crate::peer::{Heard, Peer};
-use crate::rig::content;
+use crate::rig::{Form, content};
 use crate::stream::{Gone, Stream};
+use crate::wire::Reader;
 use crate::wire::ddp::{self, ReadRequest, Untagged};
 use crate::wire::mpa::{self, Frame};
-use crate::wire::rpc;
 use crate::wire::v1::{self, Segment};
+use crate::wire::{rpc, v2};
 use crate::{End, Wrong, wrong};
 
 /// Calls that mount: EXPORT, MNT, FSINFO.
 const GREETING: usize = 3;
 /// Credits that an honest server grants.
 const CREDITS: u32 = 8;
+/// Credits that a client asks for at most, or grants.
+const MOST_ASKED: u32 = 128;
 /// Messages of a flood that are written at a time.
 const IN_ONE_GO: usize = 4;
 
@@ -26,6 +29,8 @@ pub(super) struct Performer<'a> {
     pub(super) case: &'a Case,
     /// The client has what it wanted, or never will.
     pub(super) done: &'a AtomicBool,
+    /// What is spoken.
+    pub(super) form: Form,
 }
 
 /// A connection, and the calls on it.
@@ -37,6 +42,8 @@ struct Scene<'a> {
     last: Option<Call>,
     /// Calls that have not been answered rightly.
     owed: Vec<Call>,
+    /// Version 2 is spoken, and this is said in it of this end.
+    said: Option<&'a [u32]>,
 }
 
 impl Performer<'_> {
@@ -79,8 +86,13 @@ impl Performer<'_> {
             return Ok(None);
         }
         let stream = Stream::new(socket).map_err(wrong)?;
+        let peer = Peer::new(stream);
         Ok(Some(Scene {
-            peer: Peer::new(stream),
+            peer: match self.form {
+                Form::Translated => peer.translated(v2::REPLY),
+                Form::First | Form::Second => peer,
+            },
+            said: (self.form == Form::Second).then_some(&self.case.said[..]),
             done: self.done,
             credits: match self.case.honest {
                 Until::Granting(credits) => credits,
@@ -141,6 +153,7 @@ impl Scene<'_> {
             Step::TrickleAnswer => {
                 let answer = self.call()?.answer(self.credits);
                 let message = answer.header.with(&answer.payload);
+                let message = self.peer.form(&message);
                 let ulpdu = Untagged::send(self.peer.next_msn(), &message).ulpdu();
                 self.trickle(&mpa::fpdu(&ulpdu, false));
                 self.peer.said(1);
@@ -155,7 +168,7 @@ impl Scene<'_> {
                 self.peer.send(&message);
             }
             Step::Burst(count, message) => {
-                let message = message(self.call()?);
+                let message = self.peer.form(&message(self.call()?));
                 let (first, mut all) = (self.peer.next_msn(), Vec::new());
                 for n in 0..*count as u32 {
                     let ulpdu = Untagged::send(first.wrapping_add(n), &message).ulpdu();
@@ -165,7 +178,7 @@ impl Scene<'_> {
                 self.peer.said(*count as u32);
             }
             Step::Flood(count, message) => {
-                let message = message(self.call()?);
+                let message = self.peer.form(&message(self.call()?));
                 for _ in 0..count.div_ceil(IN_ONE_GO) {
                     let mut all = Vec::new();
                     for n in 0..IN_ONE_GO as u32 {
@@ -178,6 +191,45 @@ impl Scene<'_> {
                         break;
                     }
                 }
+            }
+            Step::HearWords(words) => self.hear_words(words)?,
+            Step::HearReport(number, lead, fault) => {
+                let xid = self.call()?.header.xid;
+                let lead = match lead {
+                    true => vec![1, xid, v2::REPLY, 0],
+                    false => vec![0],
+                };
+                let bad = [xid, v2::REPLY, *number];
+                let info = [&bad[..], &lead, fault].concat();
+                self.hear_words(&v2::report(xid, v2::REPLY, &info))?;
+            }
+            Step::HearBadXid(number) => {
+                let xid = self.call()?.header.xid;
+                let lead = [1, xid, v2::REPLY, 0];
+                let info = [&[xid, v2::CALL, *number][..], &lead, &[5, xid, xid]].concat();
+                self.hear_words(&v2::report(xid, v2::CALL, &info))?;
+            }
+            Step::Settled => drop(self.owed.drain(..self.owed.len().saturating_sub(1))),
+            Step::Say(message) => self.peer.send(message),
+            Step::Reject(words) => {
+                let xid = self.call()?.header.xid;
+                let info = [&[xid, v2::CALL][..], words].concat();
+                let message = v2::operation(xid, v2::REPLY, v2::XMTERR, &info, &[]);
+                self.peer.send(&message);
+            }
+            Step::Patched(patches) => {
+                let mut transmissions = self.call()?.transmissions(true)?;
+                for (part, word, value) in patches {
+                    let at = v2::OPERATION + 4 * word;
+                    transmissions[*part][at..at + 4].copy_from_slice(&value.to_be_bytes());
+                }
+                transmissions.iter().for_each(|part| self.peer.send(part));
+            }
+            Step::Transmissions(change) => {
+                let call = self.call()?.clone();
+                let mut transmissions = call.transmissions(true)?;
+                change(&call, &mut transmissions);
+                transmissions.iter().for_each(|part| self.peer.send(part));
             }
             Step::HearReply(xid) => self.hear_reply(*xid)?,
             Step::HearReplyToCall => self.hear_reply(self.call()?.header.xid)?,
@@ -231,10 +283,41 @@ impl Scene<'_> {
         self.peer.hear(&mut || !done.load(Ordering::Acquire))
     }
 
+    /// Hears a call. Before the first, an honest client says what it is like.
     fn hear(&mut self) -> Result<(), Wrong> {
+        loop {
+            let Heard::Message { bytes, .. } = self.hear_any().map_err(wrong)? else {
+                return Err(wrong("no call"));
+            };
+            if !self.introduced(&bytes) {
+                return self.take_note(&bytes);
+            }
+        }
+    }
+
+    /// Whether this is what a client of version 2 says first. Then it hears the same of this end.
+    fn introduced(&mut self, message: &[u8]) -> bool {
+        let operation = v2::parse(message).filter(|heard| heard.opttype == v2::INITXCH);
+        let (Some(_), Some(said)) = (operation, self.said) else {
+            return false;
+        };
+        let init = v2::operation(0x0f00_0001, v2::CALL, v2::INITXCH, said, &[]);
+        self.peer.send(&init);
+        true
+    }
+
+    fn hear_words(&mut self, words: &[u32]) -> Result<(), Wrong> {
         match self.hear_any().map_err(wrong)? {
-            Heard::Message { bytes, .. } => self.take_note(&bytes),
-            other => Err(wrong(format!("no call but {other:x?}"))),
+            Heard::Message { bytes, .. } if v2::is(&bytes, words, false, MOST_ASKED) => Ok(()),
+            Heard::Message { bytes, .. } => {
+                let heard = bytes
+                    .chunks_exact(4)
+                    .take(30)
+                    .map(|word| Reader(word).word());
+                let heard: Vec<u32> = heard.flatten().collect();
+                Err(wrong(format!("heard {heard:x?}, not {words:x?}")))
+            }
+            other => Err(wrong(format!("heard {other:x?}, not {words:x?}"))),
         }
     }
 
@@ -244,6 +327,12 @@ impl Scene<'_> {
         let Heard::Message { bytes, .. } = &heard else {
             return Err(wrong(format!("no reply but {heard:x?}")));
         };
+        if self.said.is_some() {
+            return match v2::is(bytes, &v2::success(xid, &[]), false, MOST_ASKED) {
+                true => Ok(()),
+                false => Err(wrong(format!("no reply but {bytes:x?}"))),
+            };
+        }
         let start = [xid.to_be_bytes(), rpc::REPLY.to_be_bytes()].concat();
         match v1::parse(bytes) {
             Some(v1::Message::Rpc(header, payload))
@@ -256,7 +345,10 @@ impl Scene<'_> {
     }
 
     fn take_note(&mut self, message: &[u8]) -> Result<(), Wrong> {
-        let call = Call::parse(message)?;
+        let call = match self.said {
+            Some(_) => Call::parse_second(message)?,
+            None => Call::parse(message)?,
+        };
         self.owed.push(call.clone());
         self.earlier = self.last.replace(call);
         Ok(())
@@ -274,6 +366,13 @@ impl Scene<'_> {
     /// Answers the last call, fetching its data first.
     fn answer(&mut self, lie: impl Fn(&mut Answer)) -> Result<(), Wrong> {
         let call = self.call()?.clone();
+        if call.request.is_some() {
+            for part in call.transmissions(false)? {
+                self.peer.send(&part);
+            }
+            self.owed.retain(|owed| *owed != call);
+            return Ok(());
+        }
         if call.is_write() {
             let mut data = Vec::new();
             for (_, segment) in &call.header.reads {
@@ -295,7 +394,10 @@ impl Scene<'_> {
         for (stag, offset, bytes) in &answer.places {
             self.peer.write(*stag, *offset, bytes);
         }
-        let message = answer.header.with(&answer.payload);
+        let message = match self.said {
+            Some(_) => v2::with(&answer.header, v2::REPLY, &answer.payload),
+            None => answer.header.with(&answer.payload),
+        };
         for _ in 0..answer.repeat {
             match answer.invalidate {
                 Some(stag) => self.peer.send_as(ddp::SEND_INVALIDATE, stag, &message),
@@ -329,8 +431,10 @@ impl Scene<'_> {
         loop {
             match self.hear_any() {
                 Ok(Heard::Message { bytes, .. }) => {
-                    self.take_note(&bytes)?;
-                    self.answer(|_| {})?;
+                    if !self.introduced(&bytes) {
+                        self.take_note(&bytes)?;
+                        self.answer(|_| {})?;
+                    }
                 }
                 Ok(other) => return Err(wrong(format!("heard {other:x?}"))),
                 Err(Gone::Nonsense(what)) => return Err(wrong(what)),

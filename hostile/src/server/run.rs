@@ -32,6 +32,7 @@ fn against(case: &Case, rig: &Rig, listener: &TcpListener) -> Result<(), Wrong> 
         listener,
         case,
         done: &done,
+        form: rig.form,
     };
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| performer.perform());
@@ -51,7 +52,7 @@ fn against(case: &Case, rig: &Rig, listener: &TcpListener) -> Result<(), Wrong> 
 
 /// Has the client do what the case asks for, and looks at what comes of it.
 fn watch(case: &Case, rig: &Rig, address: std::net::SocketAddr) -> Result<(), Wrong> {
-    let mut victim = Victim::new(rig.bystander.runtime(), case)?;
+    let mut victim = Victim::new(rig.bystander.runtime(), case, rig.form)?;
     let outcome = victim.act(address, case);
     let expected = match case.outcome {
         Outcome::NoAnswer => Outcome::NoConnection,

@@ -18,7 +18,7 @@ use verbs::iwarp::{Iwarp, Options};
 
 use super::{Ask, Case, DATA_SEED, LEN, Outcome};
 use crate::cases::CALLED;
-use crate::rig::{VICTIM_POOL, content, root};
+use crate::rig::{Form, VICTIM_POOL, content, features, root};
 use crate::stream::PATIENCE;
 use crate::{Wrong, wrong};
 
@@ -65,17 +65,21 @@ pub(super) struct Victim {
 }
 
 impl Victim {
-    pub(super) fn new(runtime: &Runtime, case: &Case) -> Result<Self, Wrong> {
+    pub(super) fn new(runtime: &Runtime, case: &Case, form: Form) -> Result<Self, Wrong> {
         let pool = Pool::new(VICTIM_POOL);
         let device = Iwarp::new(Options::default(), pool.clone()).map_err(wrong)?;
         let mut options = RdmaClientOptions {
-            version: Choice::Only(Version::One),
+            version: Choice::Only(match form {
+                Form::First => Version::One,
+                Form::Translated | Form::Second => Version::Two,
+            }),
             ..RdmaClientOptions::default()
         };
         if case.outcome == Outcome::NoAnswer {
             options.connect_timeout = HASTY;
         }
         options.common.credits = CREDITS;
+        options.common.features = features(form);
         if case.called {
             options.common.callbacks = CallbackOptions {
                 credits: CALLBACKS,
@@ -169,12 +173,8 @@ async fn act(mount: &Mount<Client>, ask: Ask) -> Outcome {
             Err(error) => return outcome_of(&error),
         },
         Ask::Nulls(count) => return nulls(mount, count).await,
-        Ask::Read => match mount.read(file, 0, LEN, at).await {
-            Ok(read) if read.data.0 != content(DATA_SEED, LEN as usize) => {
-                return Outcome::Nonsense;
-            }
-            other => other.map(drop),
-        },
+        Ask::Read => return read(mount, file, LEN).await,
+        Ask::LongRead(len) => return read(mount, file, len).await,
         Ask::Write => write(mount, file, LEN).await,
         Ask::LongWrite(len) => write(mount, file, len).await,
         Ask::List => mount.list_all(file, at).await.map(drop),
@@ -186,6 +186,14 @@ async fn write(mount: &Mount<Client>, file: FileHandle, len: u32) -> Result<(), 
     let data: Bytes = content(DATA_SEED, len as usize).into();
     let written = mount.write(file, 0, data, Stable::FileSync, b"file".as_slice());
     written.await.map(drop)
+}
+
+async fn read(mount: &Mount<Client>, file: FileHandle, len: u32) -> Outcome {
+    match mount.read(file, 0, len, b"file".as_slice()).await {
+        Ok(read) if read.data.0 != content(DATA_SEED, len as usize) => Outcome::Nonsense,
+        Ok(_) => Outcome::Right,
+        Err(error) => outcome(&error),
+    }
 }
 
 async fn nulls(mount: &Mount<Client>, count: usize) -> Outcome {

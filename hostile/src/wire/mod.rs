@@ -7,6 +7,7 @@ pub mod ddp;
 pub mod mpa;
 pub mod rpc;
 pub mod v1;
+pub mod v2;
 
 /// XDR under construction (RFC 4506).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,73 @@
+//! Version 2 (version-two-01) and the operations of its extensions (xcharext-02, rtrext-00), against
+//! ends that have all of them.
+
+pub(super) mod callbacks;
+pub(super) mod characteristics;
+pub(super) mod groups;
+pub(super) mod headers;
+pub(super) mod replies;
+pub(super) mod reports;
+pub(super) mod requests;
+
+use super::on;
+use crate::End::Lives;
+use crate::client::{self, Step, Step::*};
+use crate::wire::v2::{self, CALL, INITXCH, bytes};
+
+/// XID of the message that is wrong.
+const XID: u32 = 0x0bad;
+/// XID of the hostile end's characteristics.
+const INIT: u32 = 0x0f00_0001;
+/// Calls and transmissions that the server grants.
+const GRANT: u32 = 16;
+/// What receives of 66,560 bytes for 22 messages take, and a call's data.
+const RECEIVES: usize = 3 << 20;
+
+/// Words with the names that their fields have in the XDR of their document, so that a case says by
+/// itself what it is about.
+pub(super) type Fields = Vec<(&'static str, u32)>;
+
+fn values(fields: &[(&'static str, u32)]) -> Vec<u32> {
+    fields.iter().map(|(_, value)| *value).collect()
+}
+
+/// A connection of version 2 on which both ends have said what they are like, and then these steps.
+fn on_second(steps: Vec<Step>) -> Vec<Step> {
+    let first = v2::operation(INIT, CALL, INITXCH, &v2::everything(), &[]);
+    beginning(first, steps)
+}
+
+/// The same, with another first message.
+fn beginning(first: Vec<u8>, mut steps: Vec<Step>) -> Vec<Step> {
+    let mut script = vec![Second, Send(first), HearOperation(INITXCH)];
+    script.append(&mut steps);
+    on(script)
+}
+
+/// A case whose messages are answered with these words, and no others. The connection lives: a
+/// further call on it is answered, and by that next.
+fn row(
+    name: impl Into<String>,
+    section: &'static str,
+    messages: Vec<Vec<u8>>,
+    answers: Vec<Vec<u32>>,
+) -> client::Case {
+    let mut steps: Vec<Step> = messages.into_iter().map(Send).collect();
+    steps.extend(answers.into_iter().map(|words| HearWords(words, false)));
+    client::case(name, section, on_second(steps), Lives).costing(RECEIVES)
+}
+
+/// A message that is discarded without a word.
+fn discarded(name: &'static str, section: &'static str, message: Vec<u8>) -> client::Case {
+    row(name, section, vec![message], vec![])
+}
+
+/// A message that is answered with RDMA2_ERR_BAD_HEADER.
+fn bad_header(name: &'static str, section: &'static str, message: Vec<u8>) -> client::Case {
+    row(name, section, vec![message], vec![v2::bad_header(XID)])
+}
+
+/// Four fixed fields, and these words.
+fn words(version: u32, procedure: u32, rest: &[u32]) -> Vec<u8> {
+    bytes(&[&[XID, version, v2::CREDITS, procedure], rest].concat())
+}

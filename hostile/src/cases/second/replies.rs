@@ -1,0 +1,750 @@
+//! A hostile server of version 2: operations and errors that a client does not expect, and replies by
+//! ROPT_XMTRESP and ROPT_XMTCONT with every field of them wrong (version-two-01; xcharext-02;
+//! rtrext-00, sections 6 to 9). Its client goes on, and gets what is right behind the lie.
+
+use super::reports::CODES;
+use super::{Fields, values};
+use crate::End::{Left, Lives};
+use crate::server::{Ask, Case, LEN, Outcome, Step, Step::*, case, response};
+use crate::wire::rpc;
+use crate::wire::v1::{self, Header, NOMSG, segment};
+use crate::wire::v2::{
+    self, CALL, INITXCH, REPLY, REQXCH, RESPXCH, TARGET, UPDXCH, XMTCONT, XMTERR, XMTREQ, XMTRESP,
+};
+
+const BASE: &str = "version-two-01, 4.2";
+const EXCHANGE: &str = "xcharext-02, 5";
+const RESPONSES: &str = "rtrext-00, 9.3";
+const CONTINUED: &str = "rtrext-00, 9.4";
+const REPORTS: &str = "rtrext-00, 9.5";
+/// XID of messages that are about no call.
+const XID: u32 = 0x0bad;
+/// Bytes of a READ that comes in four transmissions.
+const LONG: u32 = 200_000;
+/// What a client's receives for bulk data take, at both ends of a case.
+const RECEIVES: usize = 4 << 20;
+/// Longest message that a client takes ([`rpc_transport::rdma::RdmaOptions::max_message`]).
+const MOST: u32 = (4 << 20) + (64 << 10);
+/// Bytes of the results of a READ before its data.
+const RESULTS: u32 = 44;
+
+fn with(ask: Ask, name: impl Into<String>, section: &'static str, script: Vec<Step>) -> Case {
+    case(name, section, ask, script, Lives).costing(RECEIVES)
+}
+
+/// A message that comes while NULL is awaited, and what the client says to it.
+fn said(
+    name: impl Into<String>,
+    section: &'static str,
+    message: Vec<u8>,
+    answer: Option<Vec<u32>>,
+) -> Case {
+    let answer = answer.map_or(HearNothing, HearWords);
+    with(Ask::Null, name, section, vec![Hear, Say(message), answer])
+}
+
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        with(Ask::Null, "control: NULL", BASE, vec![]),
+        with(Ask::Read, "control: READ, placed", RESPONSES, vec![]),
+        with(
+            Ask::Write,
+            "control: WRITE, placed",
+            "rtrext-00, 9.2",
+            vec![],
+        ),
+        with(Ask::List, "control: READDIR", RESPONSES, vec![]),
+        with(
+            Ask::LongRead(LONG),
+            "control: READ in four transmissions",
+            CONTINUED,
+            vec![],
+        ),
+    ];
+    cases.extend(base());
+    cases.extend(operations());
+    cases.extend(responses());
+    cases.extend(continued());
+    cases.extend(reports());
+    cases.extend(structures());
+    cases
+}
+
+/// Headers of version 2 that are none, and errors.
+fn base() -> Vec<Case> {
+    let message = |name, message: Vec<u8>| said(name, BASE, message, None);
+    let bad = || Some(v2::bad_header(XID));
+    let words = |version: u32, procedure: u32, rest: &[u32]| {
+        v2::bytes(&[&[XID, version, 8, procedure], rest].concat())
+    };
+    let about = |name: &'static str, say: fn(&crate::server::Call) -> Vec<u8>| {
+        with(Ask::Null, name, BASE, vec![Hear, Send(say), HearNothing])
+    };
+    let mut cases = vec![
+        message("procedure 2", words(2, 2, &[REPLY, 0, 0, 0])),
+        message("procedure 6", words(2, 6, &[REPLY, 0, 0, 0])),
+        message(
+            "procedure 4294967295",
+            words(2, u32::MAX, &[REPLY, 0, 0, 0]),
+        ),
+        message("direction 2", words(2, 0, &[2, 0, 0, 0])),
+        message("version 1 in mid-stream", words(1, 0, &[0, 0, 0])),
+        message("version 3 in mid-stream", words(3, 0, &[REPLY, 0, 0, 0])),
+        message(
+            "an error of version 1 in mid-stream",
+            words(1, 4, &[1, 1, 1]),
+        ),
+        message("an error that there is not", words(2, 4, &[77])),
+        message("an error without a code", words(2, 4, &[])),
+        message("RDMA2_ERR_INVAL_OPTION to nothing", words(2, 4, &[3])),
+        message("RDMA2_ERR_BAD_HEADER to nothing", words(2, 4, &[2])),
+        message("no message", vec![]),
+        message("16 bytes", words(2, 0, &[])),
+        message("a reply to a call never made", {
+            v2::plain(XID, REPLY, &rpc::accepted(XID, 0, &[]))
+        }),
+        message(
+            "a read list without end, in a reply",
+            words(2, 0, &[REPLY, 1, 1]),
+        ),
+        said(
+            "a read list without end, in a call",
+            BASE,
+            words(2, 0, &[CALL, 1, 1]),
+            bad(),
+        ),
+        said(
+            "a call to a client that takes none",
+            "xcharext-02, 3.3",
+            v2::plain(XID, CALL, &rpc::null(XID).bytes()),
+            bad(),
+        ),
+        about("the answer to another call inside", |call| {
+            let xid = call.header.xid;
+            v2::plain(xid, REPLY, &rpc::accepted(xid.wrapping_sub(1), 5, &[]))
+        }),
+        about("a call inside, with the XID of the call", |call| {
+            v2::plain(call.header.xid, REPLY, &call.rpc)
+        }),
+        about("a header alone", |call| {
+            v2::plain(call.header.xid, REPLY, &[])
+        }),
+        about("a reply chunk that was not offered", |call| {
+            let header = Header {
+                procedure: NOMSG,
+                reply: Some(vec![segment(0x51, 64, 0)]),
+                ..v1::header(call.header.xid)
+            };
+            v2::with(&header, REPLY, &[])
+        }),
+    ];
+    let error = |name: &'static str, say: fn(&crate::server::Call) -> Vec<u8>, outcome| {
+        with(Ask::Null, name, BASE, vec![Hear, Send(say)]).ending(outcome)
+    };
+    cases.extend([
+        error(
+            "RDMA2_ERR_BAD_HEADER",
+            |call| v2::bytes(&[call.header.xid, 2, 8, 4, 2]),
+            Outcome::Chunk,
+        ),
+        error(
+            "RDMA2_ERR_VERS",
+            |call| v2::bytes(&[call.header.xid, 2, 8, 4, 1, 1, 1]),
+            Outcome::Protocol,
+        ),
+    ]);
+    // To a call that went by ROPT_XMTREQ: it goes another way.
+    let refused = |name: &'static str, say: fn(&crate::server::Call) -> Vec<u8>| {
+        let script = vec![Hear, Send(say), Hear, Settled];
+        with(Ask::Write, name, "rtrext-00, 5.1", script)
+    };
+    cases.extend([
+        refused("RDMA2_ERR_INVAL_OPTION to ROPT_XMTREQ", |call| {
+            v2::bytes(&[call.header.xid, 2, 8, 4, 3])
+        }),
+        refused("RDMA2_ERR_BAD_HEADER to ROPT_XMTREQ", |call| {
+            v2::bytes(&[call.header.xid, 2, 8, 4, 2])
+        }),
+    ]);
+    cases
+}
+
+/// Operations, known and unknown.
+fn operations() -> Vec<Case> {
+    let bad = || Some(v2::bad_header(XID));
+    let op = |name: &'static str, direction, opttype, info: &[u32], answer| {
+        let message = v2::operation(XID, direction, opttype, info, &[]);
+        said(name, EXCHANGE, message, answer)
+    };
+    let response = |subsets: &[u32]| {
+        let len = 4 * subsets.len() as u32;
+        let header = [XID, v2::VERSION, 0, v2::OPTIONAL, REPLY, RESPXCH, len];
+        Some([&header[..], subsets].concat())
+    };
+    let mut cases = Vec::new();
+    for opttype in [0, 9, 99, u32::MAX] {
+        for direction in [CALL, REPLY] {
+            cases.push(said(
+                format!("operation {opttype}, direction {direction}"),
+                "version-two-01, 4.2.4",
+                v2::operation(XID, direction, opttype, &[1, 2, 3], &[]),
+                Some(v2::invalid_option(XID)),
+            ));
+        }
+    }
+    cases.extend([
+        op("ROPT_INITXCH again", CALL, INITXCH, &v2::everything(), None),
+        op("optixch_start cut off", CALL, INITXCH, &[], bad()),
+        op("optixch_start of 65", CALL, INITXCH, &[65, 0], bad()),
+        op("optixch_nochg cut off", CALL, INITXCH, &[0], bad()),
+        op(
+            "xchv_data of the size, empty",
+            CALL,
+            INITXCH,
+            &[1, 1, 0, 0],
+            bad(),
+        ),
+        op(
+            "xchv_which 2 with a bool of 2",
+            CALL,
+            INITXCH,
+            &[1, 2, 4, 2, 0],
+            bad(),
+        ),
+        op(
+            "optreqxch_want nothing",
+            CALL,
+            REQXCH,
+            &[0],
+            response(&[0, 0, 0]),
+        ),
+        op(
+            "optreqxch_want what nobody knows",
+            CALL,
+            REQXCH,
+            &[2, 99, 0, 4_294_967_040, 0],
+            response(&[0, 1, 0b11, 0]),
+        ),
+        op(
+            "optreqxch_want a size of 4294967295",
+            CALL,
+            REQXCH,
+            &[1, 1, 4, u32::MAX],
+            response(&[0, 1, 1, 0]),
+        ),
+        op("optreqxch_want cut off", CALL, REQXCH, &[1, 1, 4], bad()),
+        op(
+            "optreqxch_want a bool of 7",
+            CALL,
+            REQXCH,
+            &[1, 2, 4, 7],
+            bad(),
+        ),
+        op("optreqxch_want in a reply", REPLY, REQXCH, &[0], None),
+        op(
+            "optrespxch_done to no request",
+            REPLY,
+            RESPXCH,
+            &[1, 1, 0, 0],
+            None,
+        ),
+        op(
+            "optrespxch_rej to no request",
+            REPLY,
+            RESPXCH,
+            &[0, 1, 1, 0],
+            None,
+        ),
+        op(
+            "optrespxch_pend to no request",
+            REPLY,
+            RESPXCH,
+            &[0, 0, 1, 1],
+            None,
+        ),
+        op(
+            "optrespxch_done in a call",
+            CALL,
+            RESPXCH,
+            &[0, 0, 0],
+            bad(),
+        ),
+        op("optupdxch_now unknown", CALL, UPDXCH, &[99, 4, 9, 0], None),
+        op(
+            "optupdxch_now a size of 0",
+            CALL,
+            UPDXCH,
+            &[1, 4, 0, 0],
+            None,
+        ),
+        op(
+            "optupdxch_now a bool of 9",
+            CALL,
+            UPDXCH,
+            &[2, 4, 9, 0],
+            bad(),
+        ),
+        op("optupdxch_now cut off", CALL, UPDXCH, &[], bad()),
+        op(
+            "optupdxch_pendclr of 2",
+            CALL,
+            UPDXCH,
+            &[1, 4, 8192, 2],
+            bad(),
+        ),
+        op(
+            "a call by ROPT_XMTREQ",
+            CALL,
+            XMTREQ,
+            &[0, 0, 1, 0, 0],
+            bad(),
+        ),
+        said(
+            "a whole call by ROPT_XMTREQ",
+            "xcharext-02, 3.3",
+            v2::operation(
+                XID,
+                CALL,
+                XMTREQ,
+                &[0, 0, 1, 0, 40],
+                &rpc::null(XID).bytes(),
+            ),
+            bad(),
+        ),
+        op("ROPT_XMTREQ cut off", CALL, XMTREQ, &[0], bad()),
+        op(
+            "ROPT_XMTREQ in a reply",
+            REPLY,
+            XMTREQ,
+            &[0, 0, 1, 0, 0],
+            bad(),
+        ),
+        op("ROPT_XMTRESP to no call", REPLY, XMTRESP, &[0, 1, 0], None),
+        op("ROPT_XMTRESP in a call", CALL, XMTRESP, &[0, 1, 0], None),
+        op("ROPT_XMTRESP cut off", REPLY, XMTRESP, &[0], None),
+        op("ROPT_XMTCONT of nothing", REPLY, XMTCONT, &[1, 6, 0], {
+            Some(v2::report(XID, REPLY, &[XID, REPLY, 1, 0, 3]))
+        }),
+        op(
+            "ROPT_XMTCONT of nothing, in a call",
+            CALL,
+            XMTCONT,
+            &[1, 5, 0],
+            Some(v2::report(XID, CALL, &[XID, CALL, 1, 0, 3])),
+        ),
+        op(
+            "ROPT_XMTERR about a call never made",
+            REPLY,
+            XMTERR,
+            &[XID, CALL, 0, 0, 3],
+            None,
+        ),
+        op(
+            "ROPT_XMTERR about a reply never sent",
+            CALL,
+            XMTERR,
+            &[XID, REPLY, 0, 0, 3],
+            None,
+        ),
+        op("ROPT_XMTERR cut off", REPLY, XMTERR, &[XID], None),
+    ]);
+    // The document's own limit on messages without credit is far below this.
+    let message = v2::operation(XID, CALL, UPDXCH, &[99, 4, 9, 0], &[]);
+    let mut script = vec![Hear];
+    for _ in 0..50 {
+        script.extend([Say(message.clone()), Say(message.clone()), HearNothing]);
+    }
+    cases.push(with(Ask::Null, "a hundred updates", EXCHANGE, script));
+    cases.push(
+        case(
+            "a flood of operations nobody has, by a server that does not read",
+            "version-two-01, 4.2.4",
+            Ask::Null,
+            vec![
+                Hear,
+                Flood(200_000, |_| v2::operation(XID, CALL, 99, &[], &[])),
+            ],
+            Left,
+        )
+        .costing(2 * RECEIVES),
+    );
+    cases
+}
+
+/// What comes of a changed field.
+#[derive(Clone, Copy)]
+enum Comes<'a> {
+    /// Nothing: it is discarded.
+    Nothing,
+    /// ROPT_XMTERR, with these words.
+    Report(&'a [u32]),
+}
+
+/// ROPT_XMTRESP, every field of it.
+fn responses() -> Vec<Case> {
+    use Comes::{Nothing, Report};
+    let fields = response(LEN as usize);
+    let header = (v2::OPERATION + 4 * fields.len()) as u32;
+    let room = 1024 + LEN - header;
+    let (top, target) = (u32::MAX, TARGET as u32);
+    let missing: &[u32] = &[7, 0, 0, 0];
+    let rows: [(usize, u32, Comes<'_>); 35] = [
+        (0, 0, Nothing),
+        (0, 2, Nothing),
+        (0, top, Nothing),
+        (1, 4, Report(&[6, 4, 8, RESULTS])),
+        (1, 45, Report(&[6, 45, 8, RESULTS])),
+        (1, 48, Report(&[6, 48, 8, RESULTS])),
+        (1, top, Report(&[6, top, 8, RESULTS])),
+        (2, 0, Report(&[7, 1, 0, 0])),
+        (2, LEN + 1, Report(missing)),
+        (2, target + 1, Report(&[7, 1, 2, 1024])),
+        (2, top, Report(&[8, top, 0, MOST])),
+        (3, 0, Nothing),
+        (3, 1, Nothing),
+        (3, 3, Nothing),
+        (3, 4, Nothing),
+        (3, 5, Nothing),
+        (3, 6, Nothing),
+        (3, top, Nothing),
+        (4, 2, Report(&[6, 2, 0, target - 1])),
+        (4, 4, Report(missing)),
+        (4, top, Report(&[6, top, 0, target - 1])),
+        (5, 0, Nothing),
+        (5, 2, Nothing),
+        (5, top, Nothing),
+        (6, 1, Report(&[7, 1, 0, 0])),
+        (6, top, Report(&[7, top, 0, 0])),
+        (7, 0, Report(&[4, 1, 0])),
+        (7, 2, Report(&[4, 1, 2])),
+        (7, top, Report(&[4, 1, top])),
+        (8, 0, Report(&[6, RESULTS, 8, 0])),
+        (8, 43, Report(&[8, 43, 0, room])),
+        (8, room, Report(missing)),
+        (8, room + 4, Report(&[8, room + 4, 0, room])),
+        (8, top - 3, Report(&[8, top - 3, 0, room])),
+        (8, top, Report(&[8, top, 0, room])),
+    ];
+    let row = |&(at, value, comes): &(usize, u32, Comes<'_>)| {
+        let hear = match comes {
+            Nothing => HearNothing,
+            Report(fault) => HearReport(0, false, fault.to_vec()),
+        };
+        let script = vec![Hear, Patched(vec![(0, at, value)]), hear];
+        let name = format!("{} ({at}) is {value}", fields[at].0);
+        with(Ask::Read, name, RESPONSES, script)
+    };
+    let mut cases: Vec<Case> = rows.iter().map(row).collect();
+    let changed =
+        |name: &'static str, change: fn(&crate::server::Call, &mut Vec<Vec<u8>>), hear| {
+            let script = vec![Hear, Transmissions(change), hear];
+            with(Ask::Read, name, RESPONSES, script)
+        };
+    cases.extend([
+        changed(
+            "ROPT_XMTRESP without its data",
+            |_, all| all[0].truncate(1024),
+            HearReport(0, false, missing.to_vec()),
+        ),
+        changed(
+            "ROPT_XMTRESP with another XID inside",
+            |_, all| all[0][64 + 3] ^= 1,
+            HearNothing,
+        ),
+        changed(
+            "ROPT_XMTRESP with a call inside",
+            |_, all| all[0][64 + 7] = 0,
+            HearNothing,
+        ),
+        changed(
+            "ROPT_XMTRESP to another call",
+            |_, all| all[0][0] ^= 0x80,
+            HearNothing,
+        ),
+        changed(
+            "ROPT_XMTRESP in a call",
+            |_, all| all[0][19] = 0,
+            HearNothing,
+        ),
+    ]);
+    // The one that is right comes twice: the second is nothing that is waited for.
+    cases.push(with(
+        Ask::Null,
+        "NULL answered by ROPT_XMTRESP",
+        RESPONSES,
+        vec![
+            Hear,
+            Send(|call| {
+                let xid = call.header.xid;
+                let payload = rpc::accepted(xid, 5, &[]);
+                let info = [0, 1, payload.len() as u32];
+                v2::operation(xid, REPLY, XMTRESP, &info, &payload)
+            }),
+            HearNothing,
+        ],
+    ));
+    cases
+}
+
+/// ROPT_XMTCONT, every field of it, and transmissions in other orders.
+fn continued() -> Vec<Case> {
+    let room = (TARGET + 1024 - v2::OPERATION - 12) as u32;
+    let fields: Fields = vec![("optxc_xnum", 1), ("optxc_itype", 6), ("optxc_pslen", 0)];
+    let top = u32::MAX;
+    let rows: [(usize, u32, u32, &[u32]); 12] = [
+        (0, 0, 0, &[4, 1, 0]),
+        (0, 2, 2, &[4, 1, 2]),
+        (0, 3, 3, &[4, 1, 3]),
+        (0, top, top, &[4, 1, top]),
+        (1, 0, 1, &[2, 6, 0]),
+        (1, 5, 1, &[2, 6, 5]),
+        (1, 7, 1, &[2, 6, 7]),
+        (1, top, 1, &[2, 6, top]),
+        (2, 2, 1, &[8, 2, 0, room]),
+        (2, room + 4, 1, &[8, room + 4, 0, room]),
+        (2, top - 3, 1, &[8, top - 3, 0, room]),
+        (2, top, 1, &[8, top, 0, room]),
+    ];
+    let long = |name: String, script| with(Ask::LongRead(LONG), name, CONTINUED, script);
+    let mut cases: Vec<Case> = rows
+        .iter()
+        .map(|&(at, value, number, fault)| {
+            let script = vec![
+                Hear,
+                Patched(vec![(1, at, value)]),
+                HearReport(number, true, fault.to_vec()),
+            ];
+            long(format!("{} is {value}", fields[at].0), script)
+        })
+        .collect();
+    // Payload in the place of data.
+    cases.push(long(
+        "optxc_pslen of what is data".to_owned(),
+        vec![
+            Hear,
+            Patched(vec![(1, 2, room)]),
+            HearReport(1, true, vec![7, 1, 0, 3]),
+        ],
+    ));
+    let changed =
+        |name: &str, change: fn(&crate::server::Call, &mut Vec<Vec<u8>>), hear: Vec<Step>| {
+            let mut script = vec![Hear, Transmissions(change)];
+            script.extend(hear);
+            long(name.to_owned(), script)
+        };
+    let report = |number, lead, fault: &[u32]| HearReport(number, lead, fault.to_vec());
+    cases.extend([
+        changed(
+            "the first transmission alone, twice",
+            |_, all| {
+                all.truncate(1);
+                all.push(all[0].clone());
+                all.push(v2::operation(XID, CALL, UPDXCH, &[99, 4, 9, 0], &[]));
+            },
+            vec![report(1, true, &[2, 7, 6]), report(1, true, &[2, 7, 4])],
+        ),
+        changed(
+            "a transmission in a call",
+            |_, all| all[1][19] = 0,
+            vec![HearBadXid(1)],
+        ),
+        changed(
+            "the second transmission left out",
+            |_, all| drop(all.remove(1)),
+            vec![report(2, true, &[4, 1, 2])],
+        ),
+        changed(
+            "the second transmission twice",
+            |_, all| {
+                let second = all[1].clone();
+                all.insert(1, second);
+            },
+            vec![report(1, true, &[4, 2, 1])],
+        ),
+        changed(
+            "transmissions in another order",
+            |_, all| all.swap(1, 2),
+            vec![report(2, true, &[4, 1, 2])],
+        ),
+        changed(
+            "the first transmission left out",
+            |_, all| drop(all.remove(0)),
+            vec![report(1, false, &[3])],
+        ),
+        changed(
+            "the last transmission cut short",
+            |_, all| {
+                all[3].truncate(2000);
+            },
+            vec![report(3, true, &[7, 3, 0, 3])],
+        ),
+        changed(
+            "an update between",
+            |_, all| {
+                all.insert(1, v2::operation(XID, CALL, UPDXCH, &[99, 4, 9, 0], &[]));
+            },
+            vec![report(1, true, &[2, 7, 4])],
+        ),
+        changed(
+            "an error between",
+            |_, all| {
+                all.insert(1, v2::bytes(&[XID, 2, 8, 4, 2]));
+            },
+            vec![report(1, true, &[1, 5, 4])],
+        ),
+        changed(
+            "more transmissions than there is room for",
+            |_, all| {
+                let at = v2::OPERATION + 4 * (response(LONG as usize).len() - 2);
+                all[0][at..at + 4].copy_from_slice(&64_u32.to_be_bytes());
+                all.truncate(1);
+            },
+            vec![report(0, false, &[4, 4, 64])],
+        ),
+        changed(
+            "a transmission behind the last",
+            |_, all| {
+                // The group is complete with wrong data, so only the rest of it comes, of another call.
+                all.clear();
+                all.push(v2::operation(XID, REPLY, XMTCONT, &[4, 6, 0], &[]));
+            },
+            vec![HearWords(v2::report(XID, REPLY, &[XID, REPLY, 4, 0, 3]))],
+        ),
+    ]);
+    // Transmissions for which the client has no receives. Who is faster decides whether the device ends
+    // the connection, or the client, whose answers are not taken.
+    cases.push(
+        case(
+            "more transmissions than receives",
+            CONTINUED,
+            Ask::Null,
+            vec![
+                Hear,
+                Burst(400, |_| {
+                    v2::operation(XID, REPLY, XMTCONT, &[1, 6, 0], &[0; 40])
+                }),
+            ],
+            Left,
+        )
+        .costing(RECEIVES),
+    );
+    cases
+}
+
+/// ROPT_XMTERR about a call: each code, and every field of it. The call goes another way, once.
+fn reports() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (name, code, words) in CODES {
+        for ask in [Ask::Write, Ask::Read] {
+            let script = vec![Hear, Reject([&[0, 0, code], words].concat()), Hear, Settled];
+            cases.push(with(ask, format!("{name} about {ask:?}"), REPORTS, script));
+        }
+    }
+    let discarded = |name: &str, words: &[u32]| {
+        let script = vec![Hear, Reject(words.to_vec()), HearNothing];
+        with(Ask::Write, name, REPORTS, script)
+    };
+    let taken = |name: &str, words: &[u32]| {
+        let script = vec![Hear, Reject(words.to_vec()), Hear, Settled];
+        with(Ask::Write, name, REPORTS, script)
+    };
+    cases.extend([
+        taken("xmsi_seq is 4294967295", &[u32::MAX, 0, 3]),
+        taken("optxe_lead about another", &[0, 1, 7, REPLY, 9, 3]),
+        discarded("optxe_lead is 2", &[0, 2, 3]),
+        discarded("optxe_lead is cut off", &[0, 1, 7]),
+        discarded("xmsi_dir of the lead is 2", &[0, 1, 7, 2, 0, 3]),
+        discarded("optxe_which is 0", &[0, 0, 0]),
+        discarded("optxe_which is 9", &[0, 0, 9]),
+        discarded("optxe_which is 4294967295", &[0, 0, u32::MAX]),
+        discarded("optxi_expect is left out", &[0, 0, 1]),
+        discarded("optxi_current is left out", &[0, 0, 4, 1]),
+        discarded("optxi_value is left out", &[0, 0, 6]),
+        discarded("optxi_min is left out", &[0, 0, 7, 1]),
+        discarded("optxi_max is left out", &[0, 0, 8, 1, 2]),
+        discarded("a word more", &[0, 0, 3, 0]),
+        taken("optxi_min above optxi_max", &[0, 0, 6, 4, 64, 8]),
+        taken("optxi_expect the same as optxi_current", &[0, 0, 5, 7, 7]),
+    ]);
+    let other = |name: &str, xid: fn(u32) -> u32, direction: u32| {
+        let script = match (xid(0), direction) {
+            (0, _) => vec![
+                Hear,
+                Send(|call| wrong_direction(call.header.xid)),
+                HearNothing,
+            ],
+            _ => vec![Hear, Send(|call| other_call(call.header.xid)), HearNothing],
+        };
+        with(Ask::Write, name, REPORTS, script)
+    };
+    cases.push(other("xmsi_xid of another call", |xid| xid + 1, CALL));
+    cases.push(other("xmsi_dir is REPLY", |xid| xid, REPLY));
+    cases
+}
+
+fn wrong_direction(xid: u32) -> Vec<u8> {
+    v2::operation(xid, REPLY, XMTERR, &[xid, REPLY, 0, 0, 3], &[])
+}
+
+fn other_call(xid: u32) -> Vec<u8> {
+    v2::operation(xid, REPLY, XMTERR, &[xid ^ 0x8000_0000, CALL, 0, 0, 3], &[])
+}
+
+/// A server's receives as no server can have them: nothing is placed in those that make no sense, and
+/// the call is made all the same.
+fn structures() -> Vec<Case> {
+    let fields: Fields = vec![
+        ("xmrbuf_length", 66_560),
+        ("xmrbuf_groups", 2),
+        ("xmrgrp_count", 1),
+        ("xmrseg_length", 1024),
+        ("xmrseg_align", 1),
+        ("xmrseg_flags", 0),
+        ("xmrgrp_count", 1),
+        ("xmrseg_length", 65_536),
+        ("xmrseg_align", 4096),
+        ("xmrseg_flags", 1),
+    ];
+    let rows = [
+        (0, 0),
+        (0, u32::MAX),
+        (2, 0),
+        (2, u32::MAX),
+        (3, 0),
+        (3, u32::MAX),
+        (4, 0),
+        (4, u32::MAX),
+        (6, 0),
+        (6, u32::MAX),
+        (7, 0),
+        (7, u32::MAX),
+        (8, 0),
+        (8, u32::MAX),
+        (9, 0),
+    ];
+    let row = |(at, value): (usize, u32)| {
+        let mut changed = fields.clone();
+        changed[at].1 = value;
+        let mut said = vec![5, 1, 4, 66_560, 4, 4, 7, 5, 4 * fields.len() as u32];
+        said.extend(values(&changed));
+        said.extend([6, 4, 16, 7, 4, 64, 0]);
+        let name = format!("XCHAR_RBSTRUCT: {} ({at}) is {value}", fields[at].0);
+        with(Ask::Write, name, "rtrext-00, 8.3", vec![]).saying(said)
+    };
+    let mut cases: Vec<Case> = rows.map(row).into();
+    let saying = |name: &str, id: u32, value: u32| {
+        let mut said = v2::everything();
+        let at = said.windows(2).position(|pair| pair == [id, 4]);
+        said[at.expect("it is there") + 2] = value;
+        with(Ask::Write, name, "rtrext-00, 8", vec![]).saying(said)
+    };
+    cases.extend([
+        saying("XCHAR_RTRSUPP of 0", 4, 0),
+        saying("XCHAR_RTRSUPP of all bits", 4, u32::MAX),
+        saying("XCHAR_REQRXLIM of 0", 6, 0),
+        saying("XCHAR_REQRXLIM of 4294967295", 6, u32::MAX),
+        saying("XCHAR_RESPSXLIM of 0", 7, 0),
+        saying("XCHAR_RESPSXLIM of 4294967295", 7, u32::MAX),
+    ]);
+    cases
+}

@@ -1,0 +1,143 @@
+//! ROPT_XMTERR from a hostile client (rtrext-00, section 9.5): every code about a reply that it got,
+//! and every field about things that never were.
+
+use super::*;
+use crate::client::{Case, case};
+use crate::wire::rpc;
+use crate::wire::v2::{REPLY, XMTERR, XMTREQ, XMTRESP};
+
+const SECTION: &str = "rtrext-00, 9.5";
+
+/// The codes, with the words that each has.
+pub(super) const CODES: [(&str, u32, &[u32]); 8] = [
+    ("OPTXERR_BADHMT", 1, &[5, 0]),
+    ("OPTXERR_BADOMT", 2, &[7, 4]),
+    ("OPTXERR_BADCONT", 3, &[]),
+    ("OPTXERR_BADSEQ", 4, &[1, 2]),
+    ("OPTXERR_BADXID", 5, &[1, 2]),
+    ("OPTXERR_BADOFF", 6, &[4, 8, 64]),
+    ("OPTXERR_BADTBSN", 7, &[9, 0, 0]),
+    ("OPTXERR_BADPL", 8, &[64, 0, 0]),
+];
+
+/// READ by ROPT_XMTREQ, whose data is to be placed, and hearing so.
+fn answered(file: &[u8], xid: u32) -> Vec<Step> {
+    const LEN: u32 = 4096;
+    let mut call = rpc::nfs(xid, 6, rpc::read_args(file, 4096, LEN));
+    call.credential = rpc::root();
+    let payload = call.bytes();
+    let len = payload.len() as u32;
+    let info = [0, 1, 0, len, 1, 0, 2, 1, 0, len];
+    vec![
+        Send(v2::operation(xid, CALL, XMTREQ, &info, &payload)),
+        HearOperation(XMTRESP),
+    ]
+}
+
+fn report(xid: u32, direction: u32, info: &[u32]) -> Step {
+    Send(v2::operation(xid, direction, XMTERR, info, &[]))
+}
+
+/// Whether a report is acted upon in which this field has this value.
+type IsTaken<'a> = &'a dyn Fn(usize, u32) -> bool;
+
+pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (name, code, fields) in CODES {
+        let info = [&[XID, REPLY, 0, 0, code], fields].concat();
+        let mut steps = answered(file, XID);
+        steps.push(report(XID, CALL, &info));
+        // It cannot be sent again: the call fails, and its requester is told.
+        steps.push(HearWords(v2::bad_header(XID), false));
+        // The same reply again is nothing that was sent any more.
+        steps.push(report(XID, CALL, &info));
+        let heard = case(
+            format!("{name} about a reply"),
+            SECTION,
+            on_second(steps),
+            Lives,
+        );
+        cases.push(heard.costing(RECEIVES));
+        let never = [&[XID, CALL, 0, 0, code], fields].concat();
+        cases.push(row(
+            format!("{name} about a call that was never made"),
+            SECTION,
+            vec![v2::operation(XID, REPLY, XMTERR, &never, &[])],
+            vec![],
+        ));
+    }
+    let fields: Fields = vec![
+        ("xmsi_xid", XID),
+        ("xmsi_dir", REPLY),
+        ("xmsi_seq", 0),
+        ("optxe_lead", 1),
+        ("xmsi_xid", XID),
+        ("xmsi_dir", REPLY),
+        ("xmsi_seq", 0),
+        ("optxe_which", 7),
+        ("optxi_value", 1),
+        ("optxi_min", 0),
+        ("optxi_max", 0),
+    ];
+    let mismatch: Fields = vec![
+        ("xmsi_xid", XID),
+        ("xmsi_dir", REPLY),
+        ("xmsi_seq", 0),
+        ("optxe_lead", 0),
+        ("optxe_which", 4),
+        ("optxi_expect", 1),
+        ("optxi_current", 2),
+    ];
+    // What has the form and is about the reply is acted upon, and everything else discarded. No report
+    // is answered with another.
+    let range = |at: usize, value: u32| match at {
+        2 | 4 | 6 | 8.. => true,
+        5 => value == CALL,
+        _ => false,
+    };
+    let two = |at: usize, value: u32| match at {
+        2 | 5.. => true,
+        4 => value == 1 || value == 2,
+        _ => false,
+    };
+    let all: [(&Fields, &str, IsTaken<'_>); 2] =
+        [(&fields, "range", &range), (&mismatch, "mismatch", &two)];
+    for (fields, kind, is_taken) in all {
+        for (at, (field, right)) in fields.iter().enumerate() {
+            for value in [0, 1, 2, 3, 9, u32::MAX] {
+                if value == *right {
+                    continue;
+                }
+                let mut changed = fields.clone();
+                changed[at].1 = value;
+                let mut steps = answered(file, XID);
+                steps.push(report(XID, CALL, &values(&changed)));
+                if is_taken(at, value) {
+                    steps.push(HearWords(v2::bad_header(XID), false));
+                }
+                let name = format!("{field} ({kind}, {at}) is {value}");
+                cases.push(case(name, SECTION, on_second(steps), Lives).costing(RECEIVES));
+            }
+        }
+    }
+    let mut steps = Vec::new();
+    for xid in XID..XID + 6 {
+        steps.extend(answered(file, xid));
+        steps.push(report(xid, CALL, &[xid, REPLY, 0, 0, 3]));
+        steps.push(HearWords(v2::bad_header(xid), false));
+    }
+    cases.push(case("every reply is reported", SECTION, on_second(steps), Lives).costing(RECEIVES));
+    cases.push(row(
+        "ROPT_XMTERR of nothing",
+        SECTION,
+        vec![v2::operation(XID, REPLY, XMTERR, &[], &[])],
+        vec![],
+    ));
+    cases.push(row(
+        "eight reports of nothing",
+        SECTION,
+        vec![v2::operation(XID, REPLY, XMTERR, &[XID, CALL, 0, 0, 3], &[]); 8],
+        vec![],
+    ));
+    cases
+}
