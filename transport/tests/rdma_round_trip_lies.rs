@@ -412,7 +412,7 @@ fn rtr_s5_4_a_reply_that_was_reported_is_answered_with_bad_header() {
         assert_eq!(liar.hear(&[call.clone()]), both);
         assert_eq!(liar.hear(&[report.clone()]), [Answer::BadHeader(XID)]);
         // Once for each reply.
-        assert_eq!(liar.hear(&[report.clone()]), []);
+        assert_eq!(liar.hear(std::slice::from_ref(&report)), []);
         liar.unharmed(idle, "a reply reported");
     }
 }
