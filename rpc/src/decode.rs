@@ -45,8 +45,8 @@ pub enum DecodeError {
         /// The item's own length.
         got: u64,
     },
-    /// A bulk item is at a place where the stream has no opaque data.
-    #[error("bulk item at position {0} is not the content of an opaque")]
+    /// A bulk item is at a place where the stream has no DDP-eligible opaque data.
+    #[error("bulk item at position {0} is not the content of a DDP-eligible opaque")]
     StrayBulk(u32),
     /// A bulk item without a position was not taken by any value that was decoded.
     #[error("bulk item of {0} bytes that no value has room for")]
@@ -294,13 +294,13 @@ impl<'m> Decoder<'m> {
         Ok(len)
     }
 
-    /// Variable-length opaque data of at most `max` bytes, from the payload or from the bulk item
-    /// that is held apart here. Copies nothing that lies in one piece.
+    /// Variable-length opaque data of at most `max` bytes that is not DDP-eligible: a bulk item that
+    /// is held apart here is an error (RFC 8166, section 6.1). Copies nothing that lies in one piece.
     pub fn opaque(&mut self, max: u32) -> Result<Bytes, DecodeError> {
         let len = self.length(max)?;
-        match self.item_here()? {
-            Some(item) => Ok(self.take_item(u64::from(len), item)?.to_bytes()),
-            None => self.opaque_fixed(len as usize),
+        match self.item_here()?.map(|item| item.position) {
+            Some(Position::At(position)) => Err(DecodeError::StrayBulk(position)),
+            _ => self.opaque_fixed(len as usize),
         }
     }
 
@@ -331,9 +331,9 @@ impl<'m> Decoder<'m> {
         }
     }
 
-    /// Variable-length opaque data that the upper-layer binding calls DDP-eligible: like
-    /// [`Decoder::opaque`], but it also takes the next [`Position::InOrder`] item, and it copies
-    /// nothing, in however many pieces it lies.
+    /// Variable-length opaque data that the upper-layer binding calls DDP-eligible, from the payload,
+    /// from the bulk item that is held apart here, or from the next [`Position::InOrder`] item. It
+    /// copies nothing, in however many pieces it lies.
     pub fn bulk(&mut self, max: u32) -> Result<Bulk, DecodeError> {
         let Some(item) = self.message.items().get(self.item) else {
             return self.bulk_here(max);

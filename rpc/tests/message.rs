@@ -316,6 +316,17 @@ fn an_item_may_come_with_its_round_up_and_with_no_other_length() {
     }
 }
 
+/// RFC 8166, section 6.1.
+#[test]
+fn an_item_in_place_of_data_that_is_not_eligible_is_an_error() {
+    let message = Message::new(words(&[4, 9]), [item(Position::At(4), b"abcd")]);
+    let stray = Err(DecodeError::StrayBulk(4));
+    assert_eq!(Decoder::new(&message).opaque(4), stray);
+    let mut from = Decoder::new(&message);
+    assert_eq!(from.bulk(4).unwrap(), b"abcd"[..]);
+    assert_eq!((from.u32(), from.finish()), (Ok(9), Ok(())));
+}
+
 #[test]
 fn an_item_where_no_opaque_data_is_belongs_nowhere() {
     let message = Message::new(words(&[1, 2, 0]), [item(Position::At(4), b"abcd")]);

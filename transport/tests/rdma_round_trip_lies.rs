@@ -406,13 +406,13 @@ fn rtr_s5_4_a_reply_that_was_reported_is_answered_with_bad_header() {
     call.extend(bytes(&[XID, CALL, 1, 6000, 0xe0f]));
     call.resize(TARGET, 0);
     call.extend(data(1, 6000));
-    let report = operation(XID, CALL, 8, &[XID, REPLY, 0, 0, 3]);
+    let (call, report) = ([call], [operation(XID, CALL, 8, &[XID, REPLY, 0, 0, 3])]);
     for _ in 0..3 {
         let both = [Answer::Reply(XID), Answer::Reply(XID)];
-        assert_eq!(liar.hear(&[call.clone()]), both);
-        assert_eq!(liar.hear(&[report.clone()]), [Answer::BadHeader(XID)]);
+        assert_eq!(liar.hear(&call), both);
+        assert_eq!(liar.hear(&report), [Answer::BadHeader(XID)]);
         // Once for each reply.
-        assert_eq!(liar.hear(std::slice::from_ref(&report)), []);
+        assert_eq!(liar.hear(&report), []);
         liar.unharmed(idle, "a reply reported");
     }
 }

@@ -1,6 +1,7 @@
 //! What the service says to the RPC layer.
 
 use bytes::Bytes;
+use onc_rpc::{BulkItem, Position};
 
 use super::*;
 use crate::proto::ReadArgs;
@@ -97,6 +98,29 @@ fn bulk_data_where_there_is_none_is_garbage() {
         .raw(NFS_PROGRAM, nfs::Read::NUMBER, out.finish())
         .unwrap_err();
     assert_eq!(denial, Denial::Accepted(AcceptStatus::GarbageArgs));
+}
+
+/// RFC 8166, section 6.1: a call with a reduced item that is not DDP-eligible is not processed.
+#[test]
+fn s6_1_a_call_with_a_reduced_name_is_garbage() {
+    let mut rig = Rig::memory();
+    let (dir, name) = (rig.root(), Name::from(b"name".as_slice()));
+    let what = DirOp { dir, name };
+    let mut out = Encoder::new();
+    DirOpArgs { what }.encode(&mut out);
+    let whole = Bytes::from(out.finish().payload().concat());
+    let at = whole.len() - 4;
+    let item = BulkItem {
+        position: Position::At(at as u32),
+        data: whole.slice(at..).into(),
+    };
+    let reduced = Message::new([whole.slice(..at)].into_iter().collect(), [item]);
+    let denial = rig
+        .raw(NFS_PROGRAM, nfs::Lookup::NUMBER, reduced)
+        .unwrap_err();
+    assert_eq!(denial, Denial::Accepted(AcceptStatus::GarbageArgs));
+    let unreduced = Message::from_payload(whole);
+    assert!(rig.raw(NFS_PROGRAM, nfs::Lookup::NUMBER, unreduced).is_ok());
 }
 
 #[test]
