@@ -431,6 +431,7 @@ impl RdmaClient {
         let connection = &mut self.connections[at];
         let (conn, qp) = (connection.id, connection.link.qp());
         connection.link.flush(device);
+        connection.talk.requester.set_room(connection.link.room());
         converse(device, connection);
         loop {
             while let Some(action) = next_action(device, connection) {
@@ -501,12 +502,16 @@ impl RdmaClient {
     }
 }
 
-/// The next thing to do. When there is none, the conversation may go on with what has been answered
-/// meanwhile, and answers what the requester asks.
+/// The next thing to do. When there is none, calls go on that waited for room in the send queue; and the
+/// conversation may go on with what has been answered meanwhile, and answers what the requester asks.
 fn next_action(device: &mut dyn Device, connection: &mut Connection) -> Option<RequesterAction> {
     let next = connection.talk.requester.next_action();
     next.or_else(|| {
+        let room = connection.link.room();
+        connection.talk.requester.set_room(room);
         converse(device, connection);
+        let room = connection.link.room();
+        connection.talk.requester.set_room(room);
         connection.talk.requester.next_action()
     })
 }

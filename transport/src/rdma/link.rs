@@ -450,6 +450,14 @@ impl<T> Link<T> {
         self.ending || self.receives >= messages
     }
 
+    /// Requests that can be posted at once.
+    pub(crate) fn room(&self) -> usize {
+        match self.backlog.is_empty() {
+            true => self.capacity.saturating_sub(self.busy),
+            false => 0,
+        }
+    }
+
     /// Bytes copied here: short messages, gather lists too long for the device, messages whose
     /// receives were needed again at once.
     pub(crate) fn copied(&self) -> u64 {

@@ -60,7 +60,11 @@ pub(in crate::rdma) fn run_caller(
         let Some(requester) = &mut talk.backward else {
             return any;
         };
-        let Some(action) = requester.next_action() else {
+        let action = requester.next_action().or_else(|| {
+            requester.set_room(link.room());
+            requester.next_action()
+        });
+        let Some(action) = action else {
             return any;
         };
         any = true;

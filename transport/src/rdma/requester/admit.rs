@@ -13,9 +13,12 @@ use crate::CallError;
 
 impl Requester {
     /// Plans a call and takes its memory, or has extensions asked first. What goes as a plain Send goes
-    /// at once: there must be a credit for it, and nothing ready before it.
+    /// at once, unless something is ready before it or the send queue is full: there must be a credit
+    /// for it.
     pub(super) fn admit(&mut self, call: Waiting, limits: &Limits) {
-        if call.message.items().is_empty()
+        if self.ready.is_empty()
+            && self.has_room()
+            && call.message.items().is_empty()
             && goes_plain(call.message.payload_len(), &call.need, limits)
         {
             return self.send_plain(call, limits);
@@ -118,10 +121,10 @@ impl Requester {
         let key = self.calls.insert(call);
         self.by_xid.insert(xid, key);
         if regions.is_empty() && receives == 0 {
-            if by_extension {
+            // Its credit was looked for before it was taken.
+            if by_extension || !self.ready.is_empty() || !self.has_room() {
                 return self.ready.push_back(key);
             }
-            // Its credit was looked for before it was taken, and nothing is ready before it.
             return self.send(key);
         }
         if receives > 0 {

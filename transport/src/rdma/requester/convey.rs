@@ -220,7 +220,7 @@ impl Requester {
     /// A call that is to be laid out, and then sent; [`Requester::laid_out`] answers.
     pub(crate) fn layout(&mut self) -> Option<Layout<'_>> {
         let &key = self.ready.front()?;
-        if self.calls[key].transmissions() > self.credits.available() {
+        if self.calls[key].transmissions() > self.credits.available() || !self.has_room() {
             return None;
         }
         let chunks = self.calls[key].offered();

@@ -61,6 +61,8 @@ pub struct Requester {
     waiting: VecDeque<Waiting>,
     /// Registered and not sent yet.
     ready: VecDeque<usize>,
+    /// See [`Requester::set_room`].
+    room: usize,
     /// Credits set aside for calls that are planned and not sent.
     preparing: u32,
     /// Messages that replies to the calls that were sent may come in.
@@ -105,6 +107,7 @@ impl Requester {
             cancelled: Vec::new(),
             waiting: VecDeque::new(),
             ready: VecDeque::new(),
+            room: usize::MAX,
             preparing: 0,
             expected: 0,
             starved: None,
@@ -183,9 +186,29 @@ impl Requester {
         self.credits.requested()
     }
 
+    /// The send queue has room for so many requests. A call that would wait for room is not sent:
+    /// the grant may be lowered meanwhile, and what is posted then must keep to that (RFC 8166,
+    /// section 3.3.1). Unless told otherwise, a requester takes it that there always is room.
+    pub fn set_room(&mut self, room: usize) {
+        self.room = room;
+        if !self.ready.is_empty() {
+            self.pump();
+        }
+    }
+
+    /// Whether there will be room for one more request when all actions are done, each of which
+    /// takes one at most.
+    fn has_room(&self) -> bool {
+        self.room > self.actions.len()
+    }
+
     /// The next thing to do.
     pub fn next_action(&mut self) -> Option<RequesterAction> {
-        self.actions.pop_front()
+        let action = self.actions.pop_front();
+        if let Some(RequesterAction::Send { .. } | RequesterAction::Invalidate { .. }) = action {
+            self.room = self.room.saturating_sub(1);
+        }
+        action
     }
 
     /// Counts so far.
@@ -332,6 +355,7 @@ impl Requester {
         };
         loop {
             while self.credits.available() > 0
+                && self.has_room()
                 && let Some(&key) = self.ready.front()
             {
                 if self.calls[key].by_extension.is_some() {
