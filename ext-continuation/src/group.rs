@@ -48,6 +48,8 @@ struct Received {
 pub(crate) struct Group {
     pub(crate) xid: u32,
     pub(crate) direction: Direction,
+    /// `rdma_credit` of its last transmission: the latest word on credits counts (RFC 8166, section
+    /// 3.3.1).
     pub(crate) credits: u32,
     pub(crate) lead: Lead,
     /// Transmissions that it has.
@@ -128,7 +130,9 @@ impl Group {
             let found = cont.number;
             return Err(Fault::Sequence { expected, found });
         }
-        self.add(op, cont.payload)
+        self.add(op, cont.payload)?;
+        self.credits = op.credits;
+        Ok(())
     }
 
     /// Section 9.5: the payload is a subset of the transmission; and XDR has units of four bytes.

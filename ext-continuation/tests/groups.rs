@@ -321,3 +321,19 @@ fn a_plan_is_for_one_message_and_the_memory_that_it_asked_for() {
             .is_err()
     );
 }
+
+/// RFC 8166, section 3.3.1: each message says anew how many credits there are, or are wanted. A group
+/// says it with each of its transmissions, and the last one counts.
+#[test]
+fn the_last_transmission_of_a_group_says_what_credits_there_are() {
+    let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+    let wire = send(&mut client, XID, 150_000);
+    for (number, bytes) in wire.iter().enumerate() {
+        let mut bytes = bytes.to_vec();
+        let credits = 40 - number as u32;
+        bytes[8..12].copy_from_slice(&credits.to_be_bytes());
+        assert_eq!(server.receive(&bytes.into()), Routed::Taken);
+    }
+    let last = 40 - (wire.len() as u32 - 1);
+    assert_eq!(server.take_call().requested, last);
+}
