@@ -17,6 +17,7 @@ use verbs::{
     Success, Time, WorkError,
 };
 
+use self::stuck::Stuck;
 use self::version::{at_time, converse, since_start};
 use super::backward::run_callee;
 use super::conversation::{ClientConversation, Setup};
@@ -75,8 +76,8 @@ pub struct RdmaClient {
     owing: bool,
     /// When to try again what waits for memory.
     retry_at: Option<Time>,
-    /// Since when calls have waited for memory while no call had any to give back.
-    stuck_since: Option<Time>,
+    /// Calls have waited for memory while no call had any to give back.
+    stuck: Option<Stuck>,
     /// Servers that spoke version 2 on some connection.
     speak_two: HashSet<SocketAddr>,
     /// What is known of servers' versions.
@@ -109,7 +110,7 @@ impl RdmaClient {
             removed: false,
             owing: false,
             retry_at: None,
-            stuck_since: None,
+            stuck: None,
             speak_two: HashSet::new(),
             memory: Memory::default(),
             expires_at: None,

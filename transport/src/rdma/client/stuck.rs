@@ -2,11 +2,21 @@
 
 use std::time::Duration;
 
+use verbs::Time;
+
 use super::RdmaClient;
 
 /// How long calls wait for memory that nothing under way can give back: whoever took replies may
 /// still give some back.
 const STUCK: Duration = Duration::from_secs(5);
+
+/// Calls wait for memory, and none has been under way that could have given back any.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stuck {
+    since: Time,
+    /// When that was found last.
+    seen: Time,
+}
 
 impl RdmaClient {
     /// There may be memory now for what waits for it. If there has been none for long, the calls that
@@ -23,7 +33,7 @@ impl RdmaClient {
             self.run(at);
         }
         if self.is_under_way() {
-            self.stuck_since = None;
+            self.stuck = None;
         }
     }
 
@@ -37,14 +47,23 @@ impl RdmaClient {
     /// been under way that could have given back any: they would wait for ever.
     fn is_stuck(&mut self) -> bool {
         if self.is_under_way() {
-            self.stuck_since = None;
+            self.stuck = None;
             return false;
         }
         if !self.connections.iter().any(|c| c.talk.requester.starved()) {
-            self.stuck_since = None;
+            // Perhaps for the moment only: a time-out may have ended the connection, and the same calls
+            // come over the next one.
             return false;
         }
-        let since = *self.stuck_since.get_or_insert(self.now);
-        self.now.since(since) >= STUCK
+        let now = self.now;
+        let stuck = self.stuck.get_or_insert(Stuck {
+            since: now,
+            seen: now,
+        });
+        if now.since(stuck.seen) >= STUCK {
+            stuck.since = now;
+        }
+        stuck.seen = now;
+        now.since(stuck.since) >= STUCK
     }
 }
