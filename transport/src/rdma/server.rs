@@ -228,11 +228,10 @@ impl RdmaServer {
         let agreed = Agreed::new(PrivateData::find(&request.private_data), ours);
         let attributes = self.device.attributes();
         let receives = u32::try_from(attributes.max_recv_wr).unwrap_or(u32::MAX);
-        let credits = common
-            .credits
-            .min(receives.saturating_sub(BEYOND_CREDITS))
-            .max(1);
-        let rest = receives.saturating_sub(BEYOND_CREDITS + credits);
+        // Where there is not enough for all, half are for callbacks.
+        let most = receives.saturating_sub(BEYOND_CREDITS);
+        let callbacks = common.callbacks.credits.min(most / 2);
+        let credits = common.credits.min(most - callbacks).max(1);
         let versions = self.options.versions;
         let receives = common.receives(versions.contains(Version::Two));
         let Some(share) = share(
@@ -240,7 +239,7 @@ impl RdmaServer {
             self.connections.values().map(|other| other.memory).sum(),
             &receives,
             common.max_receive_size,
-            (credits, common.callbacks.credits.min(rest)),
+            (credits, callbacks),
         ) else {
             self.device.reject(request.request, &[])?;
             return Err(DeviceError::Limit("memory for receives"));
