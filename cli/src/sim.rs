@@ -3,9 +3,9 @@
 use std::panic;
 use std::thread;
 
-use rpcrdma_sim::{Plan, Report, run_plan, running, sweep_plans};
+use rpcrdma_sim::{FeaturesOf, Report, Summary, Swarm, running, sweep};
 
-use crate::args::SimArgs;
+use crate::args::{ALL, SimArgs};
 use crate::failure::Failure;
 use crate::output;
 
@@ -14,7 +14,7 @@ use crate::output;
 /// # Errors
 /// A seed found something, or standard output cannot be written to.
 pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
-    name_seed_on_panic(args.resizing);
+    name_seed_on_panic(args.swarm());
     match args.seed {
         Some(seed) => one(seed, args),
         None => many(args),
@@ -22,35 +22,32 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
 }
 
 /// The command that runs a seed again, with everything that happens.
-fn again(seed: u64, resizing: bool) -> String {
-    let resizing = if resizing { " --resizing" } else { "" };
-    format!("rpcrdma sim{resizing} --seed {seed} --explain")
-}
-
-/// What seeds choose.
-fn plan(args: &SimArgs) -> fn(u64) -> Plan {
-    match args.resizing {
-        false => Plan::new,
-        true => Plan::resizing,
-    }
+fn again(seed: u64, swarm: Swarm) -> String {
+    let resizing = if swarm.resizing { " --resizing" } else { "" };
+    let features = match swarm.features {
+        FeaturesOf::Seed => String::new(),
+        FeaturesOf::Turns => format!(" --features {ALL}"),
+        FeaturesOf::Only(pairing) => format!(" --features {pairing}"),
+    };
+    format!("rpcrdma sim{resizing}{features} --seed {seed} --explain")
 }
 
 /// A panic is something found too, and may be the last thing that this program does.
-fn name_seed_on_panic(resizing: bool) {
+fn name_seed_on_panic(swarm: Swarm) {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         report(info);
         if let Some(seed) = running() {
             output::note(format_args!(
                 "seed {seed} panicked; once more: {}",
-                again(seed, resizing)
+                again(seed, swarm)
             ));
         }
     }));
 }
 
 fn one(seed: u64, args: &SimArgs) -> Result<(), Failure> {
-    let report = run_plan(plan(args), seed, args.explain);
+    let report = rpcrdma_sim::run(args.swarm(), seed, args.explain);
     output::bytes(report.log.as_bytes())?;
     for violation in &report.violations {
         output::line(format_args!("violation {violation}"))?;
@@ -64,7 +61,7 @@ fn one(seed: u64, args: &SimArgs) -> Result<(), Failure> {
         0 => Ok(()),
         count => Err(Failure::Work(format!(
             "seed {seed}: {count} violations; once more: {}",
-            again(seed, args.resizing)
+            again(seed, args.swarm())
         ))),
     }
 }
@@ -73,8 +70,8 @@ fn many(args: &SimArgs) -> Result<(), Failure> {
     let processors = || thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or_else(processors, usize::from);
     let mut written = Ok(());
-    let summary = sweep_plans(plan(args), args.seeds.clone(), threads, |report| {
-        written = found(&report, args.resizing);
+    let summary = sweep(args.swarm(), args.seeds.clone(), threads, |report| {
+        written = found(&report, args.swarm());
         written.is_ok()
     });
     written?;
@@ -90,19 +87,31 @@ fn many(args: &SimArgs) -> Result<(), Failure> {
         summary.faults,
         summary.happenings
     ))?;
+    pairings(&summary, args.swarm())?;
     match summary.failed {
         0 => output::line("no violation"),
         failed => Err(Failure::Work(format!("{failed} seeds found violations"))),
     }
 }
 
-fn found(report: &Report, resizing: bool) -> Result<(), Failure> {
+/// How often each pairing of features was run.
+fn pairings(summary: &Summary, swarm: Swarm) -> Result<(), Failure> {
+    let counts = summary.pairings.iter();
+    match (swarm.features, counts.clone().min(), counts.max()) {
+        (FeaturesOf::Only(pairing), ..) => {
+            output::line(format_args!("features {pairing} in all of them"))
+        }
+        (_, Some(least), Some(most)) => output::line(format_args!(
+            "version 2 with each of the 16 pairings of features: {least} to {most} seeds"
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn found(report: &Report, swarm: Swarm) -> Result<(), Failure> {
     let Some(violation) = report.violations.first() else {
         return Ok(());
     };
     output::line(format_args!("seed {}: {violation}", report.seed))?;
-    output::line(format_args!(
-        "  once more: {}",
-        again(report.seed, resizing)
-    ))
+    output::line(format_args!("  once more: {}", again(report.seed, swarm)))
 }

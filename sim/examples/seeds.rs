@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use rpcrdma_sim::{run, sweep};
+use rpcrdma_sim::{Swarm, run, sweep};
 
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
 }
 
 fn one(seed: u64) -> ExitCode {
-    let report = run(seed, true);
+    let report = run(Swarm::default(), seed, true);
     print!("{}", report.log);
     for violation in &report.violations {
         println!("seed {seed}: {violation}");
@@ -43,7 +43,7 @@ fn one(seed: u64) -> ExitCode {
 
 fn many(seeds: std::ops::Range<u64>, stop: bool) -> ExitCode {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let summary = sweep(seeds, threads, |report| {
+    let summary = sweep(Swarm::default(), seeds, threads, |report| {
         if let Some(violation) = report.violations.first() {
             println!("seed {}: {violation}", report.seed);
         }

@@ -10,7 +10,7 @@ use nfs_binding::client::RpcClient;
 use onc_rpc::{AuthSys, Credential};
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
 use rpc_transport::{Call, CallError, Client, Reply, Runtime, Stepped};
-use verbs::sim::{Fabric, Host, NodeId};
+use verbs::sim::{Fabric, Host, NodeId, SimDevice};
 use verbs::{Device, DeviceError, Pool, Time};
 
 /// Turns of its loop before others may go on.
@@ -99,13 +99,13 @@ impl ClientHost {
         host: Host,
         options: RdmaClientOptions,
         seed: u64,
+        wrap: impl FnOnce(SimDevice) -> Box<dyn Device>,
         work: impl FnOnce(Desk) -> Work,
     ) -> Result<Self, DeviceError> {
         let pool = host.pool.clone();
         let device = fabric.host(host)?;
         let node = device.node();
-        let device: Box<dyn Device> = Box::new(device);
-        let port = Rc::new(RefCell::new(RdmaClient::new(device, options)));
+        let port = Rc::new(RefCell::new(RdmaClient::new(wrap(device), options)));
         let runtime = Runtime::simulated(fabric.clock(), seed);
         let under_way = Rc::new(Cell::new(0));
         let desk = Desk {

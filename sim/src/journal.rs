@@ -2,11 +2,14 @@
 
 use std::fmt::{self, Write};
 
+use bytes::Bytes;
 use rpc_transport::Retry;
-use verbs::sim::{Happening, NodeId, Observer};
-use verbs::{Event, Time};
+use verbs::sim::{End, Happening, NodeId, Observer};
+use verbs::{Event, SendWr, Success, Time};
 
 use crate::credits::Credits;
+use crate::exposure::{Exposing, Exposure};
+use crate::message::{self, Meaning, read};
 use crate::plan::Plan;
 use crate::report::Violation;
 
@@ -20,6 +23,7 @@ pub(crate) struct Journal {
     text: Option<String>,
     server: NodeId,
     credits: Credits,
+    exposure: Exposure,
     pub(crate) violations: Vec<Violation>,
     pub(crate) happenings: u64,
     pub(crate) faults: u64,
@@ -38,6 +42,7 @@ impl Journal {
             text: explain.then(String::new),
             server,
             credits: Credits::default(),
+            exposure: Exposure::default(),
             violations: Vec::new(),
             happenings: 0,
             faults: 0,
@@ -90,9 +95,70 @@ impl Journal {
             Happening::Registered(end, ..) if end.node == self.server && !self.offers => {
                 Some(format!("{end} of the server offers memory to a client"))
             }
-            Happening::Posted(..) | Happening::Taken(..) => self.credits.happened(what),
+            Happening::Registered(end, stag, len) => {
+                self.exposure.registered(*end, *stag, *len);
+                None
+            }
+            Happening::Accessed(end, access) => self.exposure.accessed(*end, access),
+            Happening::Invalidated(end, stag, by_the_peer) => {
+                self.exposure.invalidated(*end, *stag, *by_the_peer);
+                None
+            }
+            Happening::Crashed(node) => {
+                self.exposure.crashed(*node);
+                None
+            }
+            Happening::Posted(end, SendWr::Send { gather, .. }) => {
+                self.sent(*end, &message::sent(gather)?)
+            }
+            Happening::Taken(end, event) => self.taken(*end, event),
+            Happening::Over(end) => {
+                self.exposure.over(*end);
+                None
+            }
             _ => None,
         }
+    }
+
+    /// An end sends a message.
+    fn sent(&mut self, end: End, message: &Bytes) -> Option<String> {
+        match read(message) {
+            Ok((xid, Meaning::Call(offers))) => {
+                let offered = self.exposure.offered(end, xid, &offers);
+                self.credits.called(end, xid).or(offered)
+            }
+            Ok((xid, Meaning::Continued)) => self.credits.continued(end, xid),
+            Ok(_) => None,
+            Err(error) => Some(format!("{end} sends a header that cannot be read: {error}")),
+        }
+    }
+
+    /// An end takes an event.
+    fn taken(&mut self, end: End, event: &Event) -> Option<String> {
+        match event {
+            Event::Established { .. } => self.credits.opened(end),
+            Event::Disconnected { .. } | Event::ConnectFailed { .. } => self.credits.over(end),
+            Event::Completion(completion) => {
+                let Ok(Success::Receive { buf, invalidated }) = &completion.result else {
+                    return None;
+                };
+                let answered = match read(&message::taken(buf)) {
+                    Ok((xid, Meaning::Answer(credits))) => {
+                        self.credits.answered(end, xid, credits);
+                        Some(xid)
+                    }
+                    _ => None,
+                };
+                return self.exposure.taken(end, answered, *invalidated);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Calls that `node` has memory registered for.
+    pub(crate) fn exposing(&self, node: NodeId) -> Exposing {
+        self.exposure.calls(node)
     }
 }
 

@@ -24,6 +24,8 @@ impl fmt::Display for Violation {
 pub struct Report {
     /// Its seed.
     pub seed: u64,
+    /// Number of the [`Pairing`](crate::Pairing) of features that it ran, if it was one of the sixteen.
+    pub pairing: Option<usize>,
     /// What must not have happened, in order.
     pub violations: Vec<Violation>,
     /// Things that happened in the fabric.

@@ -11,7 +11,7 @@ use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{Armed, Server, ServerOptions};
 use rpcrdma_callbacks::{Orders, Totals};
-use verbs::sim::{Fabric, Host, NodeId, Path};
+use verbs::sim::{Fabric, Host, NodeId, Path, SimDevice};
 use verbs::{Device, Pool};
 
 use crate::probe::Probe;
@@ -24,6 +24,7 @@ pub(crate) const EXPORT: &str = "/sim";
 /// One life of the server.
 pub(crate) struct ServerHost {
     server: Server,
+    pub(crate) port: Rc<RefCell<RdmaServer>>,
     node: NodeId,
     pub(crate) pool: Pool,
     /// What had led to each job that waits, in order.
@@ -45,6 +46,7 @@ impl ServerHost {
         options: RdmaServerOptions,
         disk: Arc<dyn FileSystem>,
         callbacks: Option<Totals>,
+        wrap: impl FnOnce(SimDevice) -> Box<dyn Device>,
     ) -> Result<Self, NoServer> {
         let failed = |error: &dyn std::error::Error| NoServer(error.to_string());
         let pool = host.pool.clone();
@@ -58,8 +60,7 @@ impl ServerHost {
         // The same in every life, so that handles outlive the server.
         let key = HandleKey::from_bytes([0x5a; 16]);
         let nfs = NfsServer::new(vec![export], key).map_err(|error| failed(&error))?;
-        let device: Box<dyn Device> = Box::new(device);
-        let mut port = RdmaServer::new(device, options);
+        let mut port = RdmaServer::new(wrap(device), options);
         port.listen(listen).map_err(|error| failed(&error))?;
         let options = ServerOptions {
             callbacks: callbacks.is_some(),
@@ -68,12 +69,14 @@ impl ServerHost {
         let orders = Orders::counting(callbacks.unwrap_or_default());
         let service = Box::new(Probe::with_orders(nfs, orders));
         let mut server = Server::simulated(service, options, fabric.clock());
+        let port = Rc::new(RefCell::new(port));
         server
-            .add_port(Rc::new(RefCell::new(port)))
+            .add_port(Rc::clone(&port) as Rc<RefCell<_>>)
             .map_err(|error| failed(&error))?;
         fabric.turn_at(node, fabric.now());
         Ok(Self {
             server,
+            port,
             node,
             pool,
             jobs: VecDeque::new(),

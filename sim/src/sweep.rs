@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use verbs::Time;
 
-use crate::{Plan, Report, Violation, simulate_plan};
+use crate::{Pairing, Report, Swarm, Violation, simulate_plan};
 
 /// What many seeds did and found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct Summary {
     pub faults: u64,
     /// Things that happened in fabrics.
     pub happenings: u64,
+    /// Of those that spoke version 2, how many ran each [`Pairing`] of features, by its number.
+    pub pairings: [u64; Pairing::COUNT],
     /// Real time it took.
     pub took: Duration,
 }
@@ -43,13 +45,8 @@ impl Summary {
 
 /// Runs seeds on `threads` threads, hands each report to `each` as it comes, in no order, and ends
 /// early when that returns false.
-pub fn sweep(seeds: Range<u64>, threads: usize, each: impl FnMut(Report) -> bool) -> Summary {
-    sweep_plans(Plan::new, seeds, threads, each)
-}
-
-/// The same, where `plan` says what each seed chooses.
-pub fn sweep_plans(
-    plan: fn(u64) -> Plan,
+pub fn sweep(
+    swarm: Swarm,
     seeds: Range<u64>,
     threads: usize,
     mut each: impl FnMut(Report) -> bool,
@@ -64,7 +61,7 @@ pub fn sweep_plans(
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end || sender.send(run_plan(plan, seed, false)).is_err() {
+                    if seed >= seeds.end || sender.send(run(swarm, seed, false)).is_err() {
                         return;
                     }
                 }
@@ -79,6 +76,9 @@ pub fn sweep_plans(
             summary.callbacks += report.callbacks;
             summary.faults += report.faults;
             summary.happenings += report.happenings;
+            if let Some(number) = report.pairing {
+                summary.pairings[number] += 1;
+            }
             if !each(report) {
                 stop.store(true, Ordering::Relaxed);
             }
@@ -102,15 +102,11 @@ pub fn running() -> Option<u64> {
 
 /// Runs one seed; a panic is something found as well, unless the program aborts at one.
 #[must_use]
-pub fn run(seed: u64, explain: bool) -> Report {
-    run_plan(Plan::new, seed, explain)
-}
-
-/// The same, where `plan` says what the seed chooses.
-#[must_use]
-pub fn run_plan(plan: fn(u64) -> Plan, seed: u64, explain: bool) -> Report {
+pub fn run(swarm: Swarm, seed: u64, explain: bool) -> Report {
     RUNNING.set(Some(seed));
-    let caught = catch_unwind(AssertUnwindSafe(|| simulate_plan(plan(seed), explain)));
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        simulate_plan(swarm.plan(seed), explain)
+    }));
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

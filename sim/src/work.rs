@@ -287,7 +287,7 @@ impl Worker<'_> {
             self.violation(format!("an order was carried out badly: {tally:?}"));
         }
         let short = order.call_len.max(order.reply_len) <= ALWAYS_INLINE;
-        let taken = plan.requester.callbacks.credits > 0;
+        let taken = plan.callback_credits() > 0;
         if plan.is_calm() && taken && short && tally.answered < order.count {
             self.violation(format!("callbacks failed although nothing had: {tally:?}"));
         }
@@ -351,7 +351,17 @@ impl Worker<'_> {
             }
             Ok(Err(failed)) => self.refused("WRITE", failed.status),
             // The slot stays in doubt: the call may be executed yet.
-            Err(_) => {}
+            Err(error) => self.failed("WRITE", &error),
+        }
+    }
+
+    /// A call of a client that never gives up ends with results, whatever becomes of connections and
+    /// servers, unless there is no memory for it.
+    fn failed(&self, what: &str, error: &CallError) {
+        if self.shared.plan.is_patient() {
+            self.violation(format!(
+                "{what} failed on a client that is patient: {error}"
+            ));
         }
     }
 
@@ -384,7 +394,7 @@ impl Worker<'_> {
                 }
             }
             Ok(Err(failed)) => self.refused("READ", failed.status),
-            Err(_) => {}
+            Err(error) => self.failed("READ", &error),
         }
     }
 
@@ -408,7 +418,7 @@ impl Worker<'_> {
                 history.committed(number, ok.verifier, began);
             }
             Ok(Err(failed)) => self.refused("COMMIT", failed.status),
-            Err(_) => {}
+            Err(error) => self.failed("COMMIT", &error),
         }
     }
 
@@ -416,8 +426,10 @@ impl Worker<'_> {
         let (number, object) = self.files[self.random.below(FILES as u64) as usize];
         let result = self.nfs.getattr(&HandleArgs { object }).await;
         self.note(format_args!("GETATTR of {number}: {}", outcome(&result)));
-        if let Ok(Err(failed)) = result {
-            self.refused("GETATTR", failed.status);
+        match result {
+            Ok(Ok(_)) => {}
+            Ok(Err(failed)) => self.refused("GETATTR", failed.status),
+            Err(error) => self.failed("GETATTR", &error),
         }
     }
 
@@ -512,7 +524,10 @@ impl Worker<'_> {
                 self.refused(what, failed.status);
                 false
             }
-            Err(_) => false,
+            Err(error) => {
+                self.failed(what, &error);
+                false
+            }
         }
     }
 
@@ -537,7 +552,9 @@ impl Worker<'_> {
                 }
             }
             Ok(Err(failed)) => self.refused("READDIRPLUS", failed.status),
-            Err(_) => {}
+            // The chunk for a long listing may need more segments than a header has room for.
+            Err(CallError::TooLarge(_)) => {}
+            Err(error) => self.failed("READDIRPLUS", &error),
         }
     }
 

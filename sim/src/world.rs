@@ -15,6 +15,7 @@ use verbs::{Buf, Time};
 
 use crate::client::{ClientHost, Tally};
 use crate::disk::Disk;
+use crate::exposure::Exposing;
 use crate::history::{History, SlotId};
 use crate::journal::Journal;
 use crate::pattern;
@@ -22,6 +23,7 @@ use crate::plan::{Plan, Victim};
 use crate::pools::Pools;
 use crate::report::Report;
 use crate::server::ServerHost;
+use crate::starve::{Starvation, starving};
 use crate::work::{Shared, life};
 
 /// Where the server listens.
@@ -69,8 +71,10 @@ struct World {
     alarms: Vec<Alarm>,
     /// Until when hosts stand still: the server's, and each client's.
     paused: Vec<Time>,
-    /// Since when hosts have memory exposed and no call under way.
+    /// Since when hosts have memory exposed for more calls than they have under way.
     exposed: Vec<Option<Time>>,
+    /// Calls that hosts had under way when that was looked at last.
+    under_way: Vec<usize>,
     /// Memory that somebody else has.
     greedy: Vec<Buf>,
     pools: Pools,
@@ -143,6 +147,7 @@ impl World {
             random: Random::new(plan.seed).split(3),
             paused: vec![Time::ZERO; plan.clients + 1],
             exposed: vec![None; plan.clients + 1],
+            under_way: vec![0; plan.clients + 1],
             clients: (0..plan.clients).map(|_| None).collect(),
             fabric,
             journal,
@@ -197,9 +202,28 @@ impl World {
         let disk = Arc::clone(&self.disk) as Arc<dyn FileSystem>;
         self.history.borrow_mut().lives += 1;
         let callbacks = self.plan.callbacks.then(|| self.callbacks.clone());
-        match ServerHost::start(&self.fabric, host, address(0), options, disk, callbacks) {
+        let starve = self.starvation();
+        let wrap = |device| starving(device, &self.fabric, starve);
+        match ServerHost::start(
+            &self.fabric,
+            host,
+            address(0),
+            options,
+            disk,
+            callbacks,
+            wrap,
+        ) {
             Ok(server) => self.server = Some(server),
             Err(error) => self.violation(error.to_string()),
+        }
+    }
+
+    /// What becomes of the grants of a host that starts now.
+    fn starvation(&mut self) -> Starvation {
+        Starvation {
+            parts: self.plan.starve,
+            heal_at: Time::ZERO + self.plan.heal_at,
+            random: Random::new(self.random.next()),
         }
     }
 
@@ -221,7 +245,9 @@ impl World {
         let shared = Rc::clone(&self.shared);
         let random = Random::new(self.random.next());
         let seed = self.random.next();
-        let started = ClientHost::start(&self.fabric, host, options, seed, |desk| {
+        let starve = self.starvation();
+        let wrap = |device| starving(device, &self.fabric, starve);
+        let started = ClientHost::start(&self.fabric, host, options, seed, wrap, |desk| {
             Box::pin(life(shared, desk, random))
         });
         match started {
@@ -296,28 +322,41 @@ impl World {
         };
         client.turn(&self.fabric);
         let under_way = client.under_way.get();
-        let reachable = self.fabric.reachable(node).len();
-        if under_way > 0 || reachable == 0 {
+        // Only when a call has ended can more calls have memory exposed than are under way.
+        let before = std::mem::replace(&mut self.under_way[node.0], under_way);
+        if under_way >= before && self.exposed[node.0].is_none() {
+            return;
+        }
+        let Exposing {
+            answered,
+            unanswered,
+        } = self.journal.borrow().exposing(node);
+        // Of a call that was given up, the responder may invalidate memory with its reply, where both
+        // sides agreed to that: taken away before, it would cost the connection.
+        let outlived = match self.plan.requester.remote_invalidation {
+            true if self.plan.retry != Retry::Hard => answered,
+            _ => answered + unanswered,
+        };
+        if outlived <= under_way {
             self.exposed[node.0] = None;
             return;
         }
         let now = self.fabric.now();
         let since = *self.exposed[node.0].get_or_insert(now);
-        if self.fence().is_some_and(|fence| now - since >= fence) {
-            let text = format!("{node} has no call under way, and {reachable} regions exposed");
-            self.violation(text);
+        if now - since >= self.fence() {
+            self.violation(format!(
+                "{node} has {under_way} calls under way, and memory exposed for {outlived}"
+            ));
         }
     }
 
     /// How long memory may be exposed after its call. Not at all: its outcome is told when the
     /// memory is back. But a call that is given up ends at once, and has its memory fenced off then,
-    /// behind whatever the send queue holds, or by the connection's end; where the server may
-    /// invalidate it, its reply is waited for, however long that takes.
-    fn fence(&self) -> Option<Duration> {
+    /// behind whatever the send queue holds, or by the connection's end.
+    fn fence(&self) -> Duration {
         match self.plan.retry {
-            Retry::Hard => Some(Duration::ZERO),
-            Retry::Soft { .. } if self.plan.requester.remote_invalidation => None,
-            Retry::Soft { .. } => Some(self.plan.costs.detection + FENCE),
+            Retry::Hard => Duration::ZERO,
+            Retry::Soft { .. } => self.plan.costs.detection + FENCE,
         }
     }
 
@@ -416,6 +455,7 @@ impl World {
         let mut journal = self.journal.borrow_mut();
         Report {
             seed: self.plan.seed,
+            pairing: self.plan.pairing().and_then(|pairing| pairing.number()),
             violations: std::mem::take(&mut journal.violations),
             happenings: journal.happenings,
             calls: self.shared.tally.ended.get(),

@@ -1,13 +1,13 @@
 //! A few seeds, with every run of the tests; CI runs many more (`.ci/run sim`).
 
-use rpcrdma_sim::{Plan, Victim, sweep};
+use rpcrdma_sim::{FeaturesOf, Pairing, Plan, Swarm, Victim, sweep};
 
 const SEEDS: u64 = 120;
 
 #[test]
 fn the_first_seeds_find_nothing_and_have_faults() {
     let mut found = Vec::new();
-    let summary = sweep(0..SEEDS, 2, |report| {
+    let summary = sweep(Swarm::default(), 0..SEEDS, 2, |report| {
         let seed = report.seed;
         found.extend(report.violations.into_iter().map(|what| (seed, what)));
         true
@@ -31,6 +31,7 @@ fn seeds_differ_in_what_goes_wrong() {
     let shares = [
         ("nothing", share(&Plan::is_calm)),
         ("loss", share(&|plan| plan.faults.lose > 0)),
+        ("starvation", share(&|plan| plan.starve > 0)),
         (
             "registration",
             share(&|plan| plan.faults.fail_registration > 0),
@@ -50,6 +51,15 @@ fn seeds_differ_in_what_goes_wrong() {
             "a short queue",
             share(&|plan| plan.attributes.max_send_wr == 2),
         ),
+        (
+            "few receives",
+            share(&|plan| plan.attributes.max_recv_wr < 10),
+        ),
+        (
+            "little memory",
+            share(&|plan| plan.client_memory < 100 << 10),
+        ),
+        ("version 1", share(&|plan| !plan.speaks_two())),
         ("power", crashes(|victim| victim == Victim::ServerPower)),
         ("process", crashes(|victim| victim == Victim::ServerProcess)),
         ("memory", crashes(|victim| victim == Victim::ServerMemory)),
@@ -68,4 +78,39 @@ fn seeds_differ_in_what_goes_wrong() {
             "{what}: {share}"
         );
     }
+}
+
+/// Each of the sixteen pairings of features is run as often as any other, and nothing else when
+/// nothing else is asked for.
+#[test]
+fn seeds_take_turns_at_the_pairings_of_features() {
+    let count = |swarm: Swarm, seeds| {
+        let mut counts = [0; Pairing::COUNT];
+        for seed in 0..seeds {
+            if let Some(pairing) = swarm.plan(seed).pairing().and_then(|p| p.number()) {
+                counts[pairing] += 1;
+            }
+        }
+        counts
+    };
+    let plain = count(Swarm::default(), 6400);
+    assert!(plain.iter().all(|&count| count >= 200), "{plain:?}");
+    let (most, least) = (plain.iter().max(), plain.iter().min());
+    // Features of which a side might have had a half are sometimes whole.
+    assert!(
+        most.zip(least)
+            .is_some_and(|(most, least)| most - least <= 80),
+        "{plain:?}"
+    );
+    let turns = Swarm {
+        features: FeaturesOf::Turns,
+        ..Swarm::default()
+    };
+    assert_eq!(count(turns, 160), [10; Pairing::COUNT]);
+    let pairing: Pairing = "ddp/cont:send".parse().unwrap();
+    let only = Swarm {
+        features: FeaturesOf::Only(pairing),
+        ..Swarm::default()
+    };
+    assert!((0..100).all(|seed| only.plan(seed).pairing() == Some(pairing)));
 }

@@ -21,7 +21,7 @@ pub(crate) use files::{
 };
 pub(crate) use ping::{PingArgs, PingOp};
 pub(crate) use serve::ServeArgs;
-pub(crate) use sim::SimArgs;
+pub(crate) use sim::{ALL, SimArgs};
 
 use crate::compare::CHILD;
 

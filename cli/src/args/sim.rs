@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use clap::Args;
+use rpcrdma_sim::{FeaturesOf, Swarm};
 
 /// Run clients and servers in a simulation, with faults that follow from a seed, and check them.
 #[derive(Debug, Args)]
@@ -10,6 +11,10 @@ use clap::Args;
 Each seed is a run of its own: a server and up to three clients, with NFS and a file system in
 memory, joined by a simulated network on a virtual clock. The seed chooses the hosts, their options,
 what they do, and what goes wrong. The same seed is the same run, byte for byte, on any machine.
+
+By themselves, every second seed speaks version 2 with one of the sixteen pairings of features (each
+side has ddp, cont, both or none), each in turn; of the others, half speak version 1, and half have
+features that a side only sends or only receives.
 
 Checked are, at every step: that no peer is overrun, that memory is reached only as it was offered
 and only while its call lasts, and that credits are kept to; and at the end: that every call has
@@ -29,6 +34,11 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     pub(crate) resizing: bool,
 
+    /// Version 2 in every seed, with these features: SERVER/CLIENT, each as in `-o features=`, for
+    /// instance ddp+cont/none; or `all`: the sixteen pairings, each in turn
+    #[arg(long, value_name = "PAIRING", value_parser = features)]
+    pub(crate) features: Option<FeaturesOf>,
+
     /// Print what the seed chose, and everything that happened
     #[arg(long, requires = "seed")]
     pub(crate) explain: bool,
@@ -36,6 +46,29 @@ pub(crate) struct SimArgs {
     /// Seeds to run at the same time, instead of one on each processor
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,
+}
+
+impl SimArgs {
+    /// What all its seeds have in common.
+    pub(crate) fn swarm(&self) -> Swarm {
+        Swarm {
+            resizing: self.resizing,
+            features: self.features.unwrap_or_default(),
+        }
+    }
+}
+
+/// What `--features` calls the sixteen pairings in turn.
+pub(crate) const ALL: &str = "all";
+
+fn features(text: &str) -> Result<FeaturesOf, String> {
+    match text {
+        ALL => Ok(FeaturesOf::Turns),
+        _ => match text.parse() {
+            Ok(pairing) => Ok(FeaturesOf::Only(pairing)),
+            Err(error) => Err(error.to_string()),
+        },
+    }
 }
 
 fn range(text: &str) -> Result<Range<u64>, String> {
@@ -50,6 +83,17 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn features_are_of_two_sides_or_all() {
+        assert_eq!(features("all"), Ok(FeaturesOf::Turns));
+        let pairing = "ddp:send/none".parse().unwrap();
+        assert_eq!(features("ddp:send/none"), Ok(FeaturesOf::Only(pairing)));
+        let error = features("ddp").unwrap_err();
+        assert!(error.contains("SERVER/CLIENT"), "{error}");
+        let error = features("ddp/tcp").unwrap_err();
+        assert!(error.contains("no feature \"tcp\""), "{error}");
+    }
 
     #[test]
     fn a_range_has_a_first_seed_and_an_end_after_it() {

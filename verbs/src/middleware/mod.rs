@@ -4,6 +4,7 @@
 //! boxed device is a device too.
 
 mod counting;
+mod edited;
 mod forward;
 mod link;
 mod linked;
@@ -13,6 +14,7 @@ mod tapped;
 mod fake;
 
 pub use counting::Counting;
+pub use edited::Edited;
 pub use link::{Delay, ParseLinkError, Rate, Shaper};
 pub use linked::Linked;
 pub use tapped::{Posted, Tapped};

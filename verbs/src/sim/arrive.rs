@@ -14,8 +14,8 @@ impl State {
             return;
         };
         let from = qp.peer;
-        if self.random.chance(self.faults.lose) {
-            return self.lose(to);
+        if self.may_lose(to) {
+            return;
         }
         let len = match &packet {
             Packet::Message { bytes, .. }

@@ -99,6 +99,7 @@ impl State {
             // The other side was gone before its answer got here.
             self.cut(to, Disconnect::Lost("the peer does not answer".to_owned()));
         }
+        self.may_lose(to);
     }
 
     /// The connecting side has the answer: the accepting side is connected, too.
@@ -121,5 +122,6 @@ impl State {
         if !alive && !cut {
             self.end(end, Disconnect::Lost("reset".to_owned()));
         }
+        self.may_lose(end);
     }
 }

@@ -91,7 +91,8 @@ fn pages(bytes: usize) -> u32 {
 /// What goes wrong by itself, and how often. Probabilities are in parts per million.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// That an arrival is the moment at which its connection is lost.
+    /// That a connection's being made, a request's being posted, a registration, an arrival or a
+    /// completion is the moment at which the connection is lost.
     pub lose: u32,
     /// That a connection request is not answered.
     pub ignore_request: u32,

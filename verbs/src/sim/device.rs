@@ -313,6 +313,7 @@ impl Device for SimDevice {
             };
             pair.memory.insert(stag, registered);
         }
+        state.may_lose(end);
         Ok(RemoteSegment {
             stag,
             length,
@@ -400,6 +401,7 @@ impl Device for SimDevice {
             });
         }
         state.pump(end);
+        state.may_lose(end);
         Ok(())
     }
 }

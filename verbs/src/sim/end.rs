@@ -16,6 +16,16 @@ impl State {
         }
     }
 
+    /// Something happened to a connection: the moment at which it is lost, if that is its fate.
+    pub(super) fn may_lose(&mut self, end: End) -> bool {
+        let lost = self.random.chance(self.faults.lose)
+            && self.qp(end).is_some_and(|qp| qp.is_up() && !qp.cut);
+        if lost {
+            self.lose(end);
+        }
+        lost
+    }
+
     /// The network loses a connection.
     pub(super) fn lose(&mut self, end: End) {
         self.note(&Happening::Lost(end));
@@ -46,6 +56,7 @@ impl State {
 
     /// All that was posted and is not done fails, and all that was registered is out of reach.
     pub(super) fn flush(&mut self, end: End, path: Path) {
+        self.note(&Happening::Over(end));
         let Some(qp) = self.qp(end) else { return };
         let receives = std::mem::take(&mut qp.receives);
         let queue = std::mem::take(&mut qp.queue);
@@ -122,6 +133,7 @@ impl State {
             self.note(&Happening::Aborted(end));
             self.transmit(end, 0, 0, Packet::Reset, path);
         }
+        self.note(&Happening::Over(end));
         let node = self.node(end.node);
         let gone = node.qps.remove(&end.qp);
         let qp = Some(end.qp);

@@ -37,6 +37,8 @@ pub enum Happening<'a> {
     Interrupt(super::NodeId),
     /// The network lost the connection, as a fault.
     Lost(End),
+    /// The end is over: what was registered for it is out of reach.
+    Over(End),
     /// The owner ends the connection at once.
     Aborted(End),
     /// The owner ends the connection in order.
@@ -102,6 +104,7 @@ impl fmt::Display for Happening<'_> {
             }
             Self::Interrupt(node) => write!(f, "{node} interrupt"),
             Self::Lost(end) => write!(f, "{end} fault: connection lost"),
+            Self::Over(end) => write!(f, "{end} is over"),
             Self::Aborted(end) => write!(f, "{end} aborts"),
             Self::Closed(end) => write!(f, "{end} closes"),
             Self::Crashed(node) => write!(f, "{node} fault: crash"),

@@ -1,20 +1,19 @@
 //! What a call costs when nothing goes wrong: counted on the way of its own reply.
 
+mod calls;
+
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nfs_binding::client::{Mount3, Nfs3, RpcClient};
+use nfs_binding::client::{Nfs3, RpcClient};
 use nfs_binding::fs::FileSystem;
-use nfs_binding::proto::{
-    CreateArgs, CreateHow, DirOp, FileHandle, HandleArgs, MountArgs, MountPath, Name, ReadArgs,
-    ReaddirplusArgs, SetAttributes, Stable, Verifier, WriteArgs,
-};
 use onc_rpc::{CallHeader, Verifier as CallVerifier};
 use rpc_transport::rdma::{
-    Choice, Considered, CostModel, RdmaClientOptions, RdmaOptions, RdmaServerOptions, Version,
+    Choice, Considered, CostModel, RdmaClientOptions, RdmaOptions, RdmaServer, RdmaServerOptions,
+    Version,
 };
 use rpc_transport::{Client, ClientOptions, ClientPort};
 use verbs::sim::{Costs, Fabric, Faults, Host, NodeId, Path, Turn, attributes};
@@ -23,41 +22,19 @@ use verbs::{Counters, Pool, Time};
 use crate::client::{ClientHost, Counted, Desk, Tally, credential};
 use crate::disk::Disk;
 use crate::probe::Long;
-use crate::server::{EXPORT, ServerHost};
+use crate::server::ServerHost;
+
+pub use self::calls::{CannotMeasure, Operation};
+use self::calls::{failed, make, prepare};
 
 const SERVER: NodeId = NodeId(0);
 const CLIENT: NodeId = NodeId(1);
 /// Memory of each device, bytes.
 const MEMORY: usize = 64 << 20;
-/// Least bytes of a directory entry in READDIRPLUS results: one with its attributes and handle takes
-/// more.
-const ENTRY: u32 = 128;
 /// Long enough for whatever an earlier call left to do.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Virtual time that everything together may take.
 const LIMIT: Time = Time::from_nanos(1_000_000_000_000);
-
-/// A call to be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// NULL.
-    Null,
-    /// GETATTR.
-    Getattr,
-    /// READ of so many bytes.
-    Read(u32),
-    /// WRITE of so many bytes, FILE_SYNC.
-    Write(u32),
-    /// READDIRPLUS of a directory whose listing fills the so many bytes that are asked for.
-    Readdirplus(u32),
-    /// A call and its reply with so many bytes each that are not DDP-eligible.
-    Long {
-        /// Of the call.
-        call: u32,
-        /// Of the reply.
-        reply: u32,
-    },
-}
 
 /// Where it is measured.
 #[derive(Clone, Debug)]
@@ -72,11 +49,18 @@ pub struct Setting {
     pub responder: RdmaOptions,
     /// What both speak.
     pub version: Version,
+    /// What the ends go by when they choose how to convey a message, if that is not what everything
+    /// costs here: for the same way at other costs.
+    pub chosen_by: Option<CostModel>,
 }
 
 impl Setting {
-    /// What the ends go by when they choose how to convey a message: what everything costs here.
-    fn model(&self) -> CostModel {
+    /// What the ends go by when they choose how to convey a message.
+    #[must_use]
+    pub fn model(&self) -> CostModel {
+        if let Some(model) = self.chosen_by {
+            return model;
+        }
         let costs = &self.costs;
         CostModel {
             link_delay: costs.delay,
@@ -100,6 +84,7 @@ impl Default for Setting {
             requester: RdmaClientOptions::default().common,
             responder: RdmaServerOptions::default().common,
             version: Version::One,
+            chosen_by: None,
         }
     }
 }
@@ -123,14 +108,6 @@ pub struct Measured {
     pub requester: Counters,
     /// What the server's device did, likewise.
     pub responder: Counters,
-}
-
-/// A call could not be measured.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot simulate {what}: {why}")]
-pub struct CannotMeasure {
-    what: &'static str,
-    why: String,
 }
 
 /// What the client's host found.
@@ -176,7 +153,15 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
         },
         ..RdmaServerOptions::default()
     };
-    let server = ServerHost::start(&fabric, host(1), address(1), options, disk, None);
+    let server = ServerHost::start(
+        &fabric,
+        host(1),
+        address(1),
+        options,
+        disk,
+        None,
+        |device| Box::new(device),
+    );
     let mut server = server.map_err(failed("a server"))?;
     let options = RdmaClientOptions {
         common: RdmaOptions {
@@ -188,12 +173,20 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
     };
     let found = Rc::new(RefCell::new(Found::default()));
     let (result, view) = (Rc::clone(&found), fabric.clone());
-    let client = ClientHost::start(&fabric, host(2), options, 1, |desk| {
-        Box::pin(async move {
-            let measured = run(desk, &view, address(1), operation).await;
-            result.borrow_mut().result = Some(measured);
-        })
-    });
+    let port = Rc::clone(&server.port);
+    let client = ClientHost::start(
+        &fabric,
+        host(2),
+        options,
+        1,
+        |device| Box::new(device),
+        |desk| {
+            Box::pin(async move {
+                let measured = run(desk, &view, (address(1), port), operation).await;
+                result.borrow_mut().result = Some(measured);
+            })
+        },
+    );
     let mut client = client.map_err(failed("a client"))?;
     while !client.is_done()
         && let Some(turn) = fabric.next(LIMIT)
@@ -210,17 +203,10 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
     found.unwrap_or_else(|| Err(failed("the call")("it did not end")))
 }
 
-fn failed<E: ToString>(what: &'static str) -> impl Fn(E) -> CannotMeasure {
-    move |error| CannotMeasure {
-        what,
-        why: error.to_string(),
-    }
-}
-
 async fn run(
     desk: Desk,
     fabric: &Fabric,
-    server: SocketAddr,
+    (server, responder): (SocketAddr, Rc<RefCell<RdmaServer>>),
     operation: Operation,
 ) -> Result<Both, CannotMeasure> {
     let concrete = Rc::clone(&desk.port);
@@ -242,7 +228,9 @@ async fn run(
     // Once for what only a first call does, such as finding memory for the first time.
     make(&nfs, file, operation, long.as_ref()).await?;
     rpc.sleep(PAUSE).await;
-    let before = (fabric.counters(CLIENT), fabric.counters(SERVER));
+    // Those of the devices, and what was copied on the way to them.
+    let counters = || (concrete.borrow().counters(), responder.borrow().counters());
+    let before = counters();
     fabric.set_path(CLIENT, Path::default());
     let start = fabric.now();
     make(&nfs, file, operation, long.as_ref()).await?;
@@ -250,6 +238,7 @@ async fn run(
     let latency = fabric.now() - start;
     // What nobody waited for is done then, too.
     rpc.sleep(PAUSE).await;
+    let after = counters();
     let sum = |counts: [u32; verbs::sim::MAX_NODES]| counts.iter().sum();
     let last = tally.last.borrow_mut().take();
     let considered = last.map_or_else(Vec::new, |call| {
@@ -272,124 +261,10 @@ async fn run(
         responder_interrupts: path.interrupts[SERVER.0],
         registrations: sum(path.registrations),
         invalidations: sum(path.invalidations),
-        requester: since(before.0, fabric.counters(CLIENT)),
-        responder: since(before.1, fabric.counters(SERVER)),
+        requester: since(before.0, after.0),
+        responder: since(before.1, after.1),
     };
     Ok((measured, considered))
-}
-
-/// A file to read from or write to.
-async fn prepare(
-    rpc: &Counted,
-    nfs: &Nfs3<Counted>,
-    operation: Operation,
-) -> Result<FileHandle, CannotMeasure> {
-    let path = MountPath::from(EXPORT.as_bytes());
-    let mounted = Mount3::new(rpc.clone()).mount(&MountArgs { path }).await;
-    let mounted = mounted.map_err(failed("MNT"))?;
-    let root = mounted.map_err(|no| failed("MNT")(no.status))?.handle;
-    let create = CreateArgs {
-        place: DirOp {
-            dir: root,
-            name: Name::from(&b"file"[..]),
-        },
-        how: CreateHow::Unchecked(SetAttributes::default()),
-    };
-    let made = nfs.create(&create).await.map_err(failed("CREATE"))?;
-    let made = made.map_err(|no| failed("CREATE")(no.status))?.object;
-    let file = made.ok_or_else(|| failed("CREATE")("no handle"))?;
-    match operation {
-        Operation::Read(len) => make(nfs, file, Operation::Write(len), None).await?,
-        Operation::Readdirplus(len) => {
-            for number in 0..len / ENTRY + 1 {
-                let name = format!("entry-{number:06}");
-                let create = CreateArgs {
-                    place: DirOp {
-                        dir: root,
-                        name: Name::from(name.as_bytes()),
-                    },
-                    how: CreateHow::Unchecked(SetAttributes::default()),
-                };
-                let made = nfs.create(&create).await.map_err(failed("CREATE"))?;
-                made.map_err(|no| failed("CREATE")(no.status))?;
-            }
-            return Ok(root);
-        }
-        _ => {}
-    }
-    Ok(file)
-}
-
-async fn make(
-    nfs: &Nfs3<Counted>,
-    file: FileHandle,
-    operation: Operation,
-    long: Option<&Long>,
-) -> Result<(), CannotMeasure> {
-    let offset = 0;
-    match operation {
-        Operation::Null => nfs.null(&()).await.map_err(failed("NULL")),
-        Operation::Getattr => {
-            let got = nfs.getattr(&HandleArgs { object: file }).await;
-            let got = got.map_err(failed("GETATTR"))?;
-            got.map(drop).map_err(|no| failed("GETATTR")(no.status))
-        }
-        Operation::Read(count) => {
-            let args = ReadArgs {
-                file,
-                offset,
-                count,
-            };
-            let read = nfs.read(&args).await.map_err(failed("READ"))?;
-            let read = read.map_err(|no| failed("READ")(no.status))?;
-            match read.data.0.len() == count as usize {
-                true => Ok(()),
-                false => Err(failed("READ")("fewer bytes than were asked for")),
-            }
-        }
-        Operation::Readdirplus(count) => {
-            let args = ReaddirplusArgs {
-                dir: file,
-                cookie: 0,
-                verifier: Verifier::default(),
-                dir_count: count,
-                max_count: count,
-            };
-            let listed = nfs
-                .readdirplus(&args)
-                .await
-                .map_err(failed("READDIRPLUS"))?;
-            let listed = listed.map_err(|no| failed("READDIRPLUS")(no.status))?;
-            match listed.eof {
-                false => Ok(()),
-                true => Err(failed("READDIRPLUS")("the directory is too small")),
-            }
-        }
-        Operation::Long { .. } => {
-            let long = long.ok_or_else(|| failed("a long call")("it was not made"))?;
-            let reply = nfs.rpc().call(long.call()).await;
-            let reply = reply.map_err(failed("a long call"))?;
-            match long.is_answered(&reply) {
-                true => Ok(()),
-                false => Err(failed("a long call")("a wrong answer")),
-            }
-        }
-        Operation::Write(count) => {
-            let args = WriteArgs {
-                file,
-                offset,
-                count,
-                stable: Stable::FileSync,
-                data: vec![0x77; count as usize].into(),
-            };
-            let written = nfs.write(&args).await.map_err(failed("WRITE"))?;
-            let written = written.map_err(|no| failed("WRITE")(no.status))?;
-            match written.count == count {
-                true => Ok(()),
-                false => Err(failed("WRITE")("fewer bytes than were sent")),
-            }
-        }
-    }
 }
 
 fn since(before: Counters, after: Counters) -> Counters {

@@ -1,0 +1,170 @@
+//! A second opinion on memory: what the messages on the wire offer, held against what is registered
+//! and what is reached for (RFC 8166, sections 3.4.1 and 4.4.1; RFC 8797, section 4.1).
+
+use std::collections::BTreeMap;
+
+use verbs::Stag;
+use verbs::sim::{Access, End, NodeId};
+
+use crate::message::Offered;
+
+/// What a call's chunk lists say of a region.
+#[derive(Clone, Copy, Debug)]
+struct Offer {
+    /// XID of the call.
+    xid: u32,
+    /// The responder may write it, or read it.
+    write: bool,
+    /// Tagged offset of its first byte.
+    offset: u64,
+}
+
+/// A registered region of a requester.
+#[derive(Debug)]
+struct Exposed {
+    end: End,
+    len: usize,
+    /// Nothing until a call that names it is sent.
+    offer: Option<Offer>,
+    /// The call's answer was taken.
+    answered: bool,
+}
+
+/// All that requesters have registered.
+#[derive(Debug, Default)]
+pub(crate) struct Exposure {
+    regions: BTreeMap<Stag, Exposed>,
+    /// Handles that messages invalidated which their receivers have not taken yet, where they were
+    /// registered, and XIDs of the calls that had offered them.
+    ended: BTreeMap<Stag, (End, Option<u32>)>,
+}
+
+impl Exposure {
+    pub(crate) fn registered(&mut self, end: End, stag: Stag, len: usize) {
+        let exposed = Exposed {
+            end,
+            len,
+            offer: None,
+            answered: false,
+        };
+        self.regions.insert(stag, exposed);
+    }
+
+    /// A call is sent. Returns what is wrong with what it offers.
+    pub(crate) fn offered(&mut self, end: End, xid: u32, offers: &[Offered]) -> Option<String> {
+        for Offered { segment, write } in offers {
+            let stag = Stag(segment.handle);
+            let Some(region) = self.regions.get_mut(&stag).filter(|known| known.end == end) else {
+                return Some(format!(
+                    "{end} offers {stag}, which is not registered there"
+                ));
+            };
+            if region.len != segment.length as usize {
+                return Some(format!(
+                    "{end} offers {} bytes at {stag}, and registered {}",
+                    segment.length, region.len
+                ));
+            }
+            if let Some(before) = region.offer {
+                return Some(format!(
+                    "{end} offers {stag} in call {xid:#x} and in call {:#x}",
+                    before.xid
+                ));
+            }
+            region.offer = Some(Offer {
+                xid,
+                write: *write,
+                offset: segment.offset,
+            });
+        }
+        None
+    }
+
+    /// The peer of `end` reached for memory there, and its device allowed it.
+    pub(crate) fn accessed(&self, end: End, access: &Access) -> Option<String> {
+        let region = self.regions.get(&access.stag)?;
+        let Some(offer) = region.offer else {
+            return Some(format!("{end} serves a {access} that nobody was offered"));
+        };
+        let last = access.offset.checked_add(access.len as u64);
+        let inside = access.offset >= offer.offset
+            && last.is_some_and(|last| last <= offer.offset + region.len as u64);
+        if offer.write != access.write || !inside {
+            return Some(format!("{end} serves a {access}, and offered {offer:?}"));
+        }
+        region.answered.then(|| {
+            format!(
+                "{end} serves a {access} after the answer to {:#x}",
+                offer.xid
+            )
+        })
+    }
+
+    pub(crate) fn invalidated(&mut self, end: End, stag: Stag, by_the_peer: bool) {
+        let region = self.regions.remove(&stag);
+        if by_the_peer {
+            let xid = region.and_then(|region| Some(region.offer?.xid));
+            self.ended.insert(stag, (end, xid));
+        }
+    }
+
+    /// A requester took the answer to a call, or another message (no XID). `invalidated`: the handle
+    /// that it came to invalidate, which must be one that the call offered.
+    pub(crate) fn taken(
+        &mut self,
+        end: End,
+        answered: Option<u32>,
+        invalidated: Option<Stag>,
+    ) -> Option<String> {
+        if answered.is_some() {
+            for region in self.regions.values_mut() {
+                let same = region.end == end && region.offer.map(|offer| offer.xid) == answered;
+                region.answered |= same;
+            }
+        }
+        let stag = invalidated?;
+        let (_, offered) = self.ended.remove(&stag)?;
+        (offered.is_none() || offered != answered).then(|| {
+            format!("{end} got {stag} of {offered:x?} invalidated by the answer to {answered:x?}")
+        })
+    }
+
+    /// A connection is over, and with it all that was registered for it.
+    pub(crate) fn over(&mut self, end: End) {
+        self.regions.retain(|_, region| region.end != end);
+        self.ended.retain(|_, (at, _)| *at != end);
+    }
+
+    pub(crate) fn crashed(&mut self, node: NodeId) {
+        self.regions.retain(|_, region| region.end.node != node);
+        self.ended.retain(|_, (at, _)| at.node != node);
+    }
+
+    /// Of calls of `node` that offer memory, how many are answered, and how many are not.
+    pub(crate) fn calls(&self, node: NodeId) -> Exposing {
+        let regions = self.regions.values();
+        let offers = regions
+            .filter(|region| region.end.node == node)
+            .map(|region| {
+                let offer = region.offer.map(|offer| offer.xid);
+                (region.end, offer, region.answered)
+            });
+        let mut calls: Vec<_> = offers.collect();
+        calls.sort_unstable();
+        calls.dedup();
+        let answered = calls.iter().filter(|(.., answered)| *answered).count();
+        Exposing {
+            answered,
+            unanswered: calls.len() - answered,
+        }
+    }
+}
+
+/// Calls that a host has memory registered for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exposing {
+    /// The requester took their answers.
+    pub(crate) answered: usize,
+    /// The responder may still work on them; or they are not sent yet.
+    pub(crate) unanswered: usize,
+}

@@ -1,0 +1,146 @@
+//! What a message on the wire says, read without the engine that sent it.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use rpcrdma_chunks::{Chunks, Segment};
+use rpcrdma_ext_continuation::{Request, XMTCONT, XMTREQ};
+use rpcrdma_ext_send_ddp::Location;
+use rpcrdma_v2::{Body, Direction};
+use verbs::Scatter;
+
+/// Offset and end of `rdma_credit` in a header of either version (RFC 8166, section 4.2;
+/// version-two-01, section 4.2.1).
+pub(crate) const CREDITS: Range<usize> = 8..12;
+/// No header is longer than this, bytes.
+const LONGEST_HEADER: usize = 8192;
+/// Of what follows a header's piece, that many bytes say what it is.
+const TELLING: usize = 64;
+
+/// Memory that a call offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offered {
+    pub(crate) segment: Segment,
+    /// The responder may write it, or read it.
+    pub(crate) write: bool,
+}
+
+/// What a message means to the requester that sends or takes it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// It takes a credit, and offers memory.
+    Call(Vec<Offered>),
+    /// A further transmission of a call: it takes a credit as well (rtrext-00, section 4.3).
+    Continued,
+    /// It grants so many credits, and gives one back if it answers a call.
+    Answer(u32),
+    /// Nothing: an operation of an extension that asks for credits, or what cannot be told.
+    Nothing,
+}
+
+/// The beginning of a message that is sent, with its header in the first piece.
+pub(crate) fn sent(gather: &[Bytes]) -> Option<Bytes> {
+    match gather {
+        [] => None,
+        [only] => Some(only.clone()),
+        [first, second, ..] => {
+            let mut start = BytesMut::from(&first[..first.len().min(LONGEST_HEADER)]);
+            start.extend_from_slice(&second[..second.len().min(TELLING)]);
+            Some(start.freeze())
+        }
+    }
+}
+
+/// The beginning of a message that was taken.
+pub(crate) fn taken(receive: &Scatter) -> Bytes {
+    let mut start = BytesMut::new();
+    for piece in receive.pieces() {
+        let room = LONGEST_HEADER - start.len();
+        start.extend_from_slice(&piece[..piece.len().min(room)]);
+    }
+    start.freeze()
+}
+
+/// XID and meaning of a message (RFC 8166, section 3.3.1; in version 2 with its direction,
+/// version-two-01, section 4.2.2).
+pub(crate) fn read(message: &Bytes) -> Result<(u32, Meaning), String> {
+    match rpcrdma_v1::Header::decode(message) {
+        Ok((header, at)) => {
+            let xid = header.xid;
+            return Ok((xid, meaning_1(header, &message[at..])));
+        }
+        Err(rpcrdma_v1::HeaderError::Version { .. }) => {}
+        Err(error) => return Err(error.to_string()),
+    }
+    let decoded = rpcrdma_v2::Header::decode(message);
+    let (header, _) = decoded.map_err(|error| error.to_string())?;
+    let (xid, direction, credits) = (header.xid, header.direction(), header.credits);
+    let meaning = match (header.body, direction) {
+        (Body::Msg(_, chunks) | Body::NoMsg(_, chunks), Direction::Call) => {
+            Meaning::Call(offers(&chunks))
+        }
+        (Body::Optional(optional), Direction::Call) => match optional.opttype {
+            XMTREQ => {
+                let request = Request::decode(&optional.info);
+                Meaning::Call(offers_of(&request.map_err(|error| error.to_string())?))
+            }
+            XMTCONT => Meaning::Continued,
+            _ => Meaning::Nothing,
+        },
+        (_, Direction::Reply) => Meaning::Answer(credits),
+        (_, Direction::Call) => Meaning::Nothing,
+    };
+    Ok((xid, meaning))
+}
+
+/// Version 1 says in the payload which way it goes, or by the chunk that it is in.
+fn meaning_1(header: rpcrdma_v1::Header, payload: &[u8]) -> Meaning {
+    use rpcrdma_v1::Body;
+    let answer = Meaning::Answer(header.credits);
+    match header.body {
+        Body::Error(_) => answer,
+        Body::NoMsg(chunks) if chunks.reads.is_empty() => answer,
+        Body::NoMsg(chunks) => Meaning::Call(offers(&chunks)),
+        Body::Msg(chunks) => match payload.get(4..8) {
+            Some([0, 0, 0, 0]) => Meaning::Call(offers(&chunks)),
+            Some([0, 0, 0, 1]) => answer,
+            _ => Meaning::Nothing,
+        },
+    }
+}
+
+fn offers(chunks: &Chunks) -> Vec<Offered> {
+    let offered = |write| {
+        move |segment: &Segment| Offered {
+            segment: *segment,
+            write,
+        }
+    };
+    let reads = chunks.reads.iter().map(|read| &read.segment);
+    let writes = chunks.writes.iter().chain(&chunks.reply).flatten();
+    let reads = reads.map(offered(false));
+    reads.chain(writes.map(offered(true))).collect()
+}
+
+/// The same of a call in operations (rtrext-00, sections 7.3 and 7.4).
+fn offers_of(request: &Request) -> Vec<Offered> {
+    let mut all = Vec::new();
+    for item in &request.items {
+        if let Location::Explicit(segments) = &item.location {
+            let offered = |&segment: &Segment| Offered {
+                segment,
+                write: false,
+            };
+            all.extend(segments.iter().map(offered));
+        }
+    }
+    let directed = request.directions.iter().flat_map(|set| &set.items);
+    for chunk in directed.filter_map(|item| item.to.chunk()) {
+        let offered = |&segment: &Segment| Offered {
+            segment,
+            write: true,
+        };
+        all.extend(chunk.iter().map(offered));
+    }
+    all
+}

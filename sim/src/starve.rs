@@ -1,0 +1,46 @@
+//! Credit starvation: grants that shrink, down to none, and grow again (RFC 8166, section 3.3.1).
+
+use bytes::BytesMut;
+use verbs::middleware::Edited;
+use verbs::sim::{Fabric, Random, SimDevice};
+use verbs::{Device, QpId, SendWr, Time};
+
+use crate::message::{self, CREDITS, Meaning, read};
+
+/// When and how often grants are made smaller.
+#[derive(Clone, Debug)]
+pub(crate) struct Starvation {
+    /// Of a million messages that grant credits, so many grant fewer.
+    pub(crate) parts: u32,
+    /// From here on, grants are what they are meant to be.
+    pub(crate) heal_at: Time,
+    pub(crate) random: Random,
+}
+
+/// A host's device whose grants do not always get there as its owner meant them.
+pub(crate) fn starving(device: SimDevice, fabric: &Fabric, how: Starvation) -> Box<dyn Device> {
+    let Starvation {
+        parts,
+        heal_at,
+        mut random,
+    } = how;
+    if parts == 0 {
+        return Box::new(device);
+    }
+    let fabric = fabric.clone();
+    Box::new(Edited::new(device, move |_: QpId, wr: &mut SendWr| {
+        if let SendWr::Send { gather, .. } = wr
+            && fabric.now() < heal_at
+            && random.chance(parts)
+            && let Some(start) = message::sent(gather)
+            && let Ok((_, Meaning::Answer(credits))) = read(&start)
+            // The header is in the first piece.
+            && let Some(header) = gather.first_mut()
+        {
+            let fewer = random.below(u64::from(credits) + 1) as u32;
+            let mut changed = BytesMut::from(&header[..]);
+            changed[CREDITS].copy_from_slice(&fewer.to_be_bytes());
+            *header = changed.freeze();
+        }
+    }))
+}
