@@ -6,6 +6,9 @@ use std::time::Duration;
 use rpc_transport::rdma::{RoundTripFeatures, Version};
 use rpcrdma_sim::{Measured, Operation, Setting, measure};
 
+/// Messages without bulk data are copied out of their receives, bytes.
+const SHORT: u64 = 512;
+
 /// Both ends with these features.
 fn setting(features: &str) -> Setting {
     let features: RoundTripFeatures = features.parse().expect("features");
@@ -42,7 +45,7 @@ fn one_round_trip(measured: &Measured, call: u64, reply: u64) {
             (0, 0),
             "{end:?}"
         );
-        assert_eq!(end.copied_bytes, 0, "{end:?}");
+        assert!(end.copied_bytes < SHORT, "{end:?}");
     }
 }
 
@@ -119,5 +122,5 @@ fn copies_are_counted_on_both_sides() {
     let measured = measure(&Setting::default(), long).expect("version 1 does it");
     let copied = measured.requester.copied_bytes;
     assert!((65_536..70_000).contains(&copied), "{measured:?}");
-    assert_eq!(measured.responder.copied_bytes, 0, "{measured:?}");
+    assert!(measured.responder.copied_bytes < SHORT, "{measured:?}");
 }

@@ -96,6 +96,8 @@ fn over_delay(op: Op, setting: &Setting) -> Result<Vec<OverDelay>, Failure> {
 fn split(op: Op, setting: &Setting, latency: Duration) -> Result<Split, Failure> {
     let less = |change: fn(&mut Setting)| {
         let mut setting = setting.clone();
+        // The same way: where something is free, another one might be chosen.
+        setting.chosen_by = Some(setting.model());
         change(&mut setting);
         let what = measure(&setting, operation(op)).context(op)?;
         Ok::<_, Failure>(Some(micros(latency) - micros(what.latency)))

@@ -113,6 +113,7 @@ impl Fabric {
                         node.turn = None;
                         // It is awake now: what happens meanwhile needs no interrupt.
                         node.armed = false;
+                        node.waking = false;
                         return Some(Turn::Host(id));
                     }
                 }
@@ -227,6 +228,7 @@ impl Fabric {
         gone.life += 1;
         gone.alive = false;
         gone.armed = false;
+        gone.waking = false;
         gone.turn = None;
         gone.busy = now;
         gone.path = Path::default();
@@ -268,6 +270,7 @@ impl Node {
             listeners: Default::default(),
             counters: Counters::default(),
             armed: false,
+            waking: false,
             turn: None,
             busy: Time::ZERO,
             sending: Time::ZERO,

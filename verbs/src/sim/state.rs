@@ -32,6 +32,9 @@ pub(super) struct Node {
     pub(super) counters: Counters,
     /// The owner sleeps, and the next event wakes it.
     pub(super) armed: bool,
+    /// The owner was woken, and has not had its turn yet: what becomes visible meanwhile waits for
+    /// that interrupt as well.
+    pub(super) waking: bool,
     /// The owner's next turn, and its number.
     pub(super) turn: Option<(Time, u64)>,
     /// The owner's processor is busy until then.
@@ -251,14 +254,23 @@ impl State {
 
     /// An event becomes visible.
     pub(super) fn visible(&mut self, id: NodeId, life: u64, event: Event, mut path: Path) {
+        let qp = qp_of(&event);
+        if let Some(qp) = qp
+            && self.nodes[id.0].life == life
+        {
+            self.may_lose(End { node: id, qp });
+        }
         let node = &mut self.nodes[id.0];
-        let gone = qp_of(&event).is_some_and(|qp| !node.qps.contains_key(&qp));
+        let gone = qp.is_some_and(|qp| !node.qps.contains_key(&qp));
         if node.life != life || gone {
             return;
         }
         let wakes = std::mem::take(&mut node.armed);
         if wakes {
             node.counters.interrupts += 1;
+            node.waking = true;
+        }
+        if node.waking {
             path = path.interrupted(id);
         }
         node.events.push_back((event, path));
