@@ -773,6 +773,44 @@ fn s4_5_3_chunks_that_are_too_long_are_refused_before_memory_is_taken() {
     assert_eq!(responder.outstanding(), 0);
 }
 
+/// Xcharext-02, section 3.1: a call was sent when its reply could be longer than it can now.
+#[test]
+fn xchar_s3_1_a_reply_waits_while_it_is_not_known_what_fits() {
+    // What is found out in the end, and how long the reply then is; or an error.
+    for (last_resort, fits) in [(4096, true), (1024, false)] {
+        let pool = Pool::new(POOL);
+        let mut responder = responder(&pool);
+        let call = encoded(7, Body::Msg(Chunks::default()), &bytes(&plain(7)));
+        responder.received(call);
+        let Some(ResponderAction::Deliver { token, .. }) = responder.next_action() else {
+            panic!("no call");
+        };
+        let less = Limits {
+            inline_send: 1024,
+            ..limits()
+        };
+        responder.limits_changed(less, true, None);
+        let reply = rdma_support::reply(7, 500, &[]);
+        let len = bytes(&reply).len();
+        assert!((1024..4096).contains(&len));
+        responder.reply(token, Some(reply));
+        assert!(responder.next_action().is_none(), "it waits");
+        responder.limits_changed(less, true, Some(last_resort));
+        let Some(ResponderAction::Send { gather, .. }) = responder.next_action() else {
+            panic!("no answer");
+        };
+        let answer = Bytes::from(gather.concat());
+        let (header, at) = Header::decode(&answer).unwrap();
+        let sent = answer.len() - at;
+        let (body, expected) = match fits {
+            true => (Body::Msg(Chunks::default()), len),
+            false => (Body::Error(ErrorBody::Chunk), 0),
+        };
+        assert_eq!((header.xid, header.body, sent), (7, body, expected));
+        assert!(responder.next_action().is_none());
+    }
+}
+
 #[test]
 fn s4_5_3_a_reply_that_fits_nowhere_is_err_chunk() {
     let (world, mut pair) = Pair::fake();
