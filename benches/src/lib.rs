@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod null;
+pub mod calls;
 
 use std::time::{Duration, Instant};
 

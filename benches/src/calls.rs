@@ -1,4 +1,4 @@
-//! The NULL path: a whole client and a whole server that take turns on one thread.
+//! Whole calls: a client and a server that take turns on one thread.
 //!
 //! So what is measured is what both do for a call, system calls included, and no waiting for another
 //! thread: it can be counted exactly, and means something on a machine that is busy with other work.
@@ -11,9 +11,11 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::str::FromStr;
 
-use onc_rpc::{AuthSys, Credential, Message};
+use bytes::Bytes;
+use onc_rpc::{AuthSys, Credential, Encoder, Message};
 use rpc_transport::rdma::{
-    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version, Versions,
+    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, RoundTripFeatures,
+    Version, Versions, Ways,
 };
 use rpc_transport::{
     Call, Client, ClientOptions, ClientPort, Outcome, Programs, ReplyRoom, Request, Runtime,
@@ -26,7 +28,7 @@ use verbs::{Device, Pool};
 const PROGRAM: u32 = 100_003;
 const VERSION: u32 = 3;
 /// Memory of one device, bytes.
-const POOL: usize = 16 << 20;
+const POOL: usize = 64 << 20;
 /// Bytes of a NULL call with `AUTH_SYS` credentials and of its reply, as bare TCP sends them.
 const CALL: usize = 76;
 const REPLY: usize = 28;
@@ -43,6 +45,28 @@ pub enum Carrier {
     Tcp,
     /// RPC-over-RDMA over the iwarp device.
     Rdma(Version),
+    /// Version 2, and both ends spare round trips in both ways.
+    RoundTrips,
+}
+
+impl Carrier {
+    fn version(self) -> Option<Version> {
+        match self {
+            Self::Tcp => None,
+            Self::Rdma(version) => Some(version),
+            Self::RoundTrips => Some(Version::Two),
+        }
+    }
+
+    fn features(self) -> RoundTripFeatures {
+        match self {
+            Self::Tcp | Self::Rdma(_) => RoundTripFeatures::default(),
+            Self::RoundTrips => RoundTripFeatures {
+                ddp: Ways::BOTH,
+                cont: Ways::BOTH,
+            },
+        }
+    }
 }
 
 impl FromStr for Carrier {
@@ -53,7 +77,8 @@ impl FromStr for Carrier {
             "tcp" => Ok(Self::Tcp),
             "v1" => Ok(Self::Rdma(Version::One)),
             "v2" => Ok(Self::Rdma(Version::Two)),
-            other => Err(format!("{other}: not tcp, v1 or v2")),
+            "v2-ddp-cont" => Ok(Self::RoundTrips),
+            other => Err(format!("{other}: not tcp, v1, v2 or v2-ddp-cont")),
         }
     }
 }
@@ -104,16 +129,17 @@ impl Ends {
             ..ServerOptions::default()
         };
         let mut server = Server::new(Box::new(Null([programs])), options)?;
-        let (address, port): (SocketAddr, Rc<RefCell<dyn ServerPort>>) = match carrier {
-            Carrier::Tcp => {
+        let (address, port): (SocketAddr, Rc<RefCell<dyn ServerPort>>) = match carrier.version() {
+            None => {
                 let port = TcpServer::bind(any_port, TcpOptions::default())?;
                 (port.local_addr(), Rc::new(RefCell::new(port)))
             }
-            Carrier::Rdma(version) => {
-                let options = RdmaServerOptions {
+            Some(version) => {
+                let mut options = RdmaServerOptions {
                     versions: Versions::only(version),
                     ..RdmaServerOptions::default()
                 };
+                options.common.features = carrier.features();
                 let mut port = RdmaServer::new(device()?, options);
                 (port.listen(any_port)?, Rc::new(RefCell::new(port)))
             }
@@ -121,13 +147,14 @@ impl Ends {
         server.add_port(port)?;
         let runtime = Runtime::new()?;
         runtime.set_busy_poll(true);
-        let port: Rc<RefCell<dyn ClientPort>> = match carrier {
-            Carrier::Tcp => Rc::new(RefCell::new(TcpClient::new(TcpOptions::default()))),
-            Carrier::Rdma(version) => {
-                let options = RdmaClientOptions {
+        let port: Rc<RefCell<dyn ClientPort>> = match carrier.version() {
+            None => Rc::new(RefCell::new(TcpClient::new(TcpOptions::default()))),
+            Some(version) => {
+                let mut options = RdmaClientOptions {
                     version: Choice::Only(version),
                     ..RdmaClientOptions::default()
                 };
+                options.common.features = carrier.features();
                 Rc::new(RefCell::new(RdmaClient::new(device()?, options)))
             }
         };
@@ -150,16 +177,30 @@ impl Ends {
         })
     }
 
-    /// One call.
+    /// One call without arguments.
     ///
     /// # Errors
     /// It failed, or took too long.
     pub fn call(&mut self) -> Outcomes<()> {
+        self.call_with(Message::default())
+    }
+
+    /// One call with a bulk item, which nobody looks at.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn write(&mut self, data: &Bytes) -> Outcomes<()> {
+        let mut args = Encoder::new();
+        args.bulk(data.clone());
+        self.call_with(args.finish())
+    }
+
+    fn call_with(&mut self, args: Message) -> Outcomes<()> {
         let call = self.client.call(Call {
             prog: PROGRAM,
             vers: VERSION,
             proc: 0,
-            args: Message::default(),
+            args,
             reply: ReplyRoom::default(),
         });
         both(&self.runtime, &mut self.server, call)??;
