@@ -283,6 +283,7 @@ impl<'m> Decoder<'m> {
     }
 
     /// The length word of variable-length opaque data.
+    #[inline]
     fn length(&mut self, max: u32) -> Result<u32, DecodeError> {
         let len = self.u32()?;
         if len > max {
@@ -298,8 +299,14 @@ impl<'m> Decoder<'m> {
     /// is held apart here is an error (RFC 8166, section 6.1). Copies nothing that lies in one piece.
     pub fn opaque(&mut self, max: u32) -> Result<Bytes, DecodeError> {
         let len = self.length(max)?;
-        match self.item_here()?.map(|item| item.position) {
-            Some(Position::At(position)) => Err(DecodeError::StrayBulk(position)),
+        if self.item < self.message.items().len()
+            && let Some(item) = self.item_here()?
+            && let Position::At(position) = item.position
+        {
+            return Err(DecodeError::StrayBulk(position));
+        }
+        match len {
+            0 => Ok(Bytes::new()),
             _ => self.opaque_fixed(len as usize),
         }
     }
