@@ -133,9 +133,9 @@ fn depth(reads: u32) -> u16 {
 /// The device. See the [module](self).
 ///
 /// Posting is cheap; bytes reach TCP as follows. A Send goes out at once, with everything posted
-/// before it on its queue pair, unless the last [`Device::poll`] gave several events: then, and
-/// for Writes and Reads, it is the next `poll` or [`Device::arm`] that hands everything over, in
-/// one system call for each connection.
+/// before it on its queue pair, unless the last [`Device::poll`] gave several events or a long Send went
+/// out since, and this is another. Then, and for Writes and Reads, it is the next `poll` or
+/// [`Device::arm`] that hands everything over, in one system call for each connection.
 ///
 /// Dropping the device closes its sockets, whatever is queued on them, and ends its background
 /// thread.

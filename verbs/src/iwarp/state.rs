@@ -5,6 +5,7 @@ use std::io::{self};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use mio::net::{TcpListener, TcpStream};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -14,6 +15,7 @@ use super::Options;
 use super::conn::{Conn, Cx, Phase};
 use super::endpoint::Limits;
 use super::short::Short;
+use super::socket;
 use crate::{Burst, Counters, Event, ListenerId, Poller, PostError, QpId, SendWr, Time, WrId};
 
 /// Connections that are over and drain, at most.
@@ -61,6 +63,9 @@ pub(super) struct State {
     /// The last poll gave the owner several events: the Sends it posts now are likely to be
     /// several too, and go out together at its next poll or wait.
     pub(super) batching: bool,
+    /// A long Send went out since then: further ones are likely to be of the same group, and go out
+    /// together likewise.
+    pub(super) sent_long: bool,
     /// The time of the owner's last poll.
     pub(super) now: Time,
 }
@@ -94,6 +99,7 @@ impl State {
             busy: false,
             polls: 0,
             batching: false,
+            sent_long: false,
             now: Time::ZERO,
         }
     }
@@ -196,6 +202,7 @@ impl State {
             self.counters.interrupts += u64::from(!self.events.is_empty());
         }
         self.batching = self.events.len() > 1;
+        self.sent_long = false;
         if events.is_empty() {
             std::mem::swap(events, &mut self.events);
         } else {
@@ -205,7 +212,7 @@ impl State {
 
     /// Hands what was posted to TCP. True: nothing is left to do or to tell, the owner may sleep.
     pub(super) fn arm(&mut self) -> bool {
-        self.batching = false;
+        (self.batching, self.sent_long) = (false, false);
         self.run_ready(self.now);
         self.armed = self.events.is_empty() && self.ready.is_empty();
         self.armed
@@ -423,6 +430,7 @@ impl State {
             return Err((PostError::NotConnected, wr));
         }
         let now = !self.batching && matches!(wr, SendWr::Send { .. });
+        let long = is_long(&wr);
         let mut cx = Cx {
             options: &self.options,
             events: &mut self.events,
@@ -436,12 +444,20 @@ impl State {
                 conn.endpoint.post_send(id, wr, signaled, cx.counters)?;
             }
         }
-        if now {
+        if now && !(long && std::mem::replace(&mut self.sent_long, true)) {
             self.with(index, self.now, Conn::flush_posted);
         } else {
             self.enqueue(index);
         }
         Ok(())
+    }
+}
+
+/// Whether a request is a Send that is long enough to wait for others that follow it.
+fn is_long(wr: &SendWr) -> bool {
+    match wr {
+        SendWr::Send { gather, .. } => gather.iter().map(Bytes::len).sum::<usize>() > socket::SHORT,
+        _ => false,
     }
 }
 
