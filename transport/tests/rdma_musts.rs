@@ -192,6 +192,27 @@ fn error_in(action: Option<ResponderAction>) -> Option<Header> {
     matches!(header.body, Body::Error(_)).then_some(header)
 }
 
+/// A call that waited in a full send queue could not be held back when the grant is lowered meanwhile.
+#[test]
+fn s3_3_1_calls_without_room_in_the_send_queue_heed_a_grant_that_is_lowered() {
+    let mut alone = Alone::new(8);
+    let none = Chunks::default;
+    alone.submit(0, plain(0), &room(0, &[]));
+    alone.receive(&reply(0, 4, none()), &bytes(&plain(0)));
+    alone.requester.set_room(1);
+    for xid in 1..=4 {
+        // Every other one has memory registered.
+        let reply_room = room(0, if xid % 2 == 0 { &[8192] } else { &[] });
+        alone.submit(xid, plain(xid), &reply_room);
+    }
+    assert_eq!(alone.sent.len(), 2, "one has room");
+    alone.receive(&reply(1, 1, none()), &bytes(&plain(1)));
+    assert_eq!((alone.sent.len(), alone.requester.in_flight()), (2, 0));
+    alone.requester.set_room(8);
+    alone.run();
+    assert_eq!(alone.sent.len(), 3, "one credit is left");
+}
+
 #[test]
 fn s3_3_1_calls_over_the_grant_wait_and_none_gets_lost() {
     let mut alone = Alone::new(8);
