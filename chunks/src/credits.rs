@@ -7,6 +7,9 @@ pub struct RequesterCredits {
     requested: u32,
     granted: u32,
     in_flight: u32,
+    /// Of those, transmissions of calls that were refused before all of them can be known to have
+    /// arrived.
+    held: u32,
 }
 
 impl RequesterCredits {
@@ -19,6 +22,7 @@ impl RequesterCredits {
             requested: requested.max(1),
             granted: 1,
             in_flight: 0,
+            held: 0,
         }
     }
 
@@ -28,10 +32,20 @@ impl RequesterCredits {
         self.requested
     }
 
-    /// Calls that may be outstanding at present.
+    /// Calls that may be outstanding at present. Never fewer than one beyond what is held, whatever was
+    /// granted since: the answer to one more call is what frees that, and both together are no more than
+    /// what was granted when the refused calls were sent.
     #[must_use]
     pub fn limit(&self) -> u32 {
-        self.requested.min(self.granted)
+        self.requested
+            .min(self.granted)
+            .max(self.held.saturating_add(1))
+    }
+
+    /// Of the calls outstanding, those that stand for transmissions of refused ones.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.held
     }
 
     /// Calls outstanding. May be over the limit for a while, after the responder lowered it.
@@ -76,6 +90,24 @@ impl RequesterCredits {
         if let Some(granted) = granted {
             self.granted(granted);
         }
+        self.in_flight = self.in_flight.saturating_sub(transmissions);
+    }
+
+    /// A call that was sent in `transmissions` of them is refused, by an answer to one of them: the others
+    /// may still be on their way, and take receives when they arrive. One credit is free, to send the call
+    /// in another way; the others are held until [`RequesterCredits::arrived`]. Gives how many these are.
+    #[must_use]
+    pub fn refused_group(&mut self, transmissions: u32, granted: Option<u32>) -> u32 {
+        let held = transmissions.saturating_sub(1);
+        self.held = self.held.saturating_add(held);
+        self.replied_group(transmissions.min(1), granted);
+        held
+    }
+
+    /// So many of the transmissions that were held for have arrived: the answer to a call that was sent
+    /// after them says so.
+    pub fn arrived(&mut self, transmissions: u32) {
+        self.held = self.held.saturating_sub(transmissions);
         self.in_flight = self.in_flight.saturating_sub(transmissions);
     }
 

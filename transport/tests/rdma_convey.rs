@@ -28,6 +28,8 @@ const SERVER: usize = 1;
 
 /// From the range that nobody has assigned.
 const PIECE: u32 = 0x7fff_0010;
+/// Instead of a piece's number: the call that had one of several was not taken.
+const NOT_TAKEN: u32 = u32::MAX;
 /// Bytes of a piece: with its header, it fits every receive.
 const LEN: u64 = 4000;
 
@@ -38,6 +40,8 @@ struct Cutter {
     arriving: Vec<Bytes>,
     /// The peer does not know it.
     refused: bool,
+    /// It takes no message of several pieces, and says so as soon as the first is there.
+    takes_one: bool,
 }
 
 #[derive(Debug)]
@@ -94,6 +98,21 @@ impl Extension for Cutter {
         let mut info = Reader::new(op.info);
         let (index, count, reply_pieces) = (info.u32()?, info.u32()?, info.u32()?);
         info.end()?;
+        if index == NOT_TAKEN {
+            out.conveyed(Conveyed::Rejected {
+                xid: op.xid,
+                direction: Direction::Call,
+                reason: "several pieces".to_owned(),
+            });
+            return Ok(());
+        }
+        if self.takes_one && count > 1 {
+            if index == 0 {
+                let words = [NOT_TAKEN, 0, 0].map(u32::to_be_bytes).concat();
+                out.about(op.xid, Direction::Reply, PIECE, words.into());
+            }
+            return Ok(());
+        }
         if index as usize == 0 {
             self.arriving.clear();
         }
@@ -444,6 +463,64 @@ fn a_cancelled_call_holds_its_credits_until_its_reply() {
     let end = pair.call(conn, message(4, 2, &[data(4, 60_000)]), &room(2, &[60_000]));
     assert_eq!(open(&end.reply()).2, [data(4, 60_000)]);
     assert_eq!(explicit(&world.borrow()), before, "the credits are back");
+}
+
+/// What follows the first piece is still on its way when the call is refused: until something that was
+/// sent after it is answered, nobody knows that it does not take receives any more.
+#[test]
+fn the_rest_of_a_refused_group_counts_until_it_must_have_arrived() {
+    const CREDITS: u32 = 8;
+    let (mut client, mut server) = options(true, false);
+    (client.common.credits, server.common.credits) = (2 * CREDITS, CREDITS);
+    server.common.extensions = vec![|_| {
+        Box::new(Cutter {
+            takes_one: true,
+            ..Cutter::default()
+        })
+    }];
+    let (world, mut pair) = Pair::fake_with(client, server, attributes());
+    pair.answer_with(|call| {
+        let (xid, words, _) = open(call);
+        Some(reply(xid, words, &[]))
+    });
+    let conn = pair.connect();
+    pair.call(conn, message(1, 2, &[]), &room(2, &[])).reply();
+    // All credits, and more calls than there are.
+    pair.submit(conn, message(2, 2, &[data(2, 31_000)]), &room(2, &[]));
+    for xid in 3..30 {
+        pair.submit(conn, message(xid, 2, &[]), &room(2, &[]));
+    }
+    world.borrow_mut().slow = Some(CLIENT);
+    let mut most = 0;
+    pair.until(|pair| {
+        most = most.max(world.borrow().posted(CLIENT));
+        pair.ended.len() == 28
+    });
+    assert!(
+        most > 5,
+        "the group is under way while it is refused: {most}"
+    );
+    assert!(
+        most <= CREDITS as usize,
+        "{most} where {CREDITS} are granted"
+    );
+    let world = world.borrow();
+    let pieces: Vec<_> = sent(&world, CLIENT).into_iter().flatten().collect();
+    assert_eq!(
+        pieces.len(),
+        CREDITS as usize,
+        "the group went once, and whole"
+    );
+    assert_eq!(explicit(&world), 1, "and then by an RDMA Read");
+    assert_eq!(world.overruns, 0);
+    for xid in 2..30 {
+        pair.ended.remove(&(conn, xid)).unwrap().reply();
+    }
+    // Nothing is held any more.
+    assert_eq!(
+        pair.client.requester_counters(conn).unwrap().most_in_flight,
+        CREDITS
+    );
 }
 
 #[test]

@@ -92,6 +92,8 @@ pub struct World {
     pub running: bool,
     /// This device's are not: its peers take nothing.
     pub stalled: Option<usize>,
+    /// Of this device's requests, only one is carried out each time that it is polled.
+    pub slow: Option<usize>,
     /// This device's receive queues are full: no more receives can be posted.
     pub full: Option<usize>,
     /// Private data that `connect` and `accept` sent, in order.
@@ -192,6 +194,15 @@ impl World {
             .push_back(Event::Disconnected { qp, reason });
     }
 
+    /// Sends that a device has posted and that are not carried out.
+    pub fn posted(&self, node: usize) -> usize {
+        let qps = self.nodes[node].qps.values();
+        let posted = qps.flat_map(|qp| &qp.send_queue);
+        posted
+            .filter(|queued| matches!(queued.wr, SendWr::Send { .. }))
+            .count()
+    }
+
     /// Cuts every connection, as a network would.
     pub fn lose_all(&mut self) {
         for node in 0..self.nodes.len() {
@@ -240,7 +251,7 @@ impl World {
         let mut qps: Vec<QpId> = self.nodes[node].qps.keys().copied().collect();
         qps.sort();
         for qp in qps {
-            while self.running && self.step((node, qp)) {}
+            while self.running && self.step((node, qp)) && self.slow != Some(node) {}
         }
     }
 

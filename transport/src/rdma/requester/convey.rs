@@ -197,7 +197,8 @@ impl Requester {
     /// The call whose turn it is to be sent is an extension's. False: it will not be sent like
     /// this.
     pub(super) fn hold(&mut self, key: usize) -> bool {
-        let most = self.credits.limit();
+        // What is held comes back with the answer to a call that is still to be sent, maybe this one.
+        let most = self.credits.limit() - self.credits.held();
         if self.calls[key].transmissions() <= most {
             return true;
         }

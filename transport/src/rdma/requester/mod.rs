@@ -10,6 +10,7 @@ mod admit;
 mod awaited;
 mod call;
 mod convey;
+mod in_doubt;
 mod memory;
 mod outcome;
 mod prepared;
@@ -31,6 +32,7 @@ use self::awaited::Awaited;
 use self::call::{Ended, Outstanding, Phase, Waiting};
 use self::convey::Conveying;
 pub(crate) use self::convey::{Asked, Chosen, Notice};
+use self::in_doubt::InDoubt;
 use crate::id_map::IdMap;
 use crate::options::HEADER_ROOM;
 use crate::{CallError, ReplyRoom};
@@ -73,6 +75,8 @@ pub struct Requester {
     chunks: bool,
     /// Calls whose answers somebody wants to know of.
     awaited: Awaited,
+    /// Transmissions of refused calls that may not have arrived.
+    in_doubt: InDoubt,
     /// See [`Requester::version_refused`].
     version_refused: Option<(u32, u32)>,
     /// The responder may invalidate handles.
@@ -113,6 +117,7 @@ impl Requester {
             starved: None,
             chunks: true,
             awaited: Awaited::default(),
+            in_doubt: InDoubt::default(),
             version_refused: None,
             may_be_invalidated: false,
             conveying: None,
@@ -393,6 +398,7 @@ impl Requester {
         let most = &mut self.counters.most_in_flight;
         *most = self.credits.in_flight().max(*most);
         self.awaited.sent(key);
+        self.in_doubt.sent(key);
     }
 
     fn send(&mut self, key: usize) {

@@ -43,6 +43,7 @@ impl Requester {
             let reply = FromResponder::plain(self.version, plain, payload);
             return self.take(Ok(reply), invalidated);
         };
+        self.credits.arrived(self.in_doubt.answered(key));
         self.credits.replied(plain.credits);
         self.expected = self.expected.saturating_sub(1);
         self.awaited.answered(key);
@@ -126,7 +127,19 @@ impl Requester {
     /// A call is answered, with this grant if it is to be acted upon: its credits are free.
     pub(super) fn replied(&mut self, key: usize, granted: Option<u32>, ended: Ended) {
         let call = &self.calls[key];
-        self.credits.replied_group(call.transmissions(), granted);
+        // Whatever was sent before a call has arrived when the call is answered.
+        self.credits.arrived(self.in_doubt.answered(key));
+        match ended {
+            // A whole reply answers a whole call.
+            Ended::Reply { .. } | Ended::Conveyed(..) => {
+                self.credits.replied_group(call.transmissions(), granted);
+            }
+            // The first of its transmissions may be what is answered.
+            _ => {
+                let held = self.credits.refused_group(call.transmissions(), granted);
+                self.in_doubt.refused(held);
+            }
+        }
         self.expected = self.expected.saturating_sub(call.replies());
         if self.calls[key].cancelled {
             self.counters.cancelled_replies += 1;
