@@ -208,6 +208,10 @@ impl Extension for Transmit {
         }
     }
 
+    fn is_collecting(&self) -> bool {
+        self.incoming.is_some()
+    }
+
     fn conveyor(&mut self) -> Option<&mut dyn Conveyor> {
         Some(self)
     }

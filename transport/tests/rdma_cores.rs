@@ -208,7 +208,9 @@ impl Sim {
                     let bytes = Bytes::from(gather.concat());
                     self.replies.push_back(Posted::Write(bytes, stag, offset));
                 }
-                ResponderAction::Send { gather, invalidate } => {
+                ResponderAction::Send {
+                    gather, invalidate, ..
+                } => {
                     let bytes = Bytes::from(gather.concat());
                     self.replies.push_back(Posted::Send(bytes, invalidate));
                 }

@@ -184,7 +184,10 @@ fn bytes(message: &Message) -> Vec<u8> {
 }
 
 fn error_in(action: Option<ResponderAction>) -> Option<Header> {
-    let Some(ResponderAction::Send { gather, invalidate }) = action else {
+    let Some(ResponderAction::Send {
+        gather, invalidate, ..
+    }) = action
+    else {
         return None;
     };
     assert!(invalidate.is_none(), "an error invalidates nothing");

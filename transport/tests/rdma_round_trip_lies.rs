@@ -14,7 +14,7 @@ use bytes::Bytes;
 use rdma_support::fabric::{FakeDevice, Traffic, World, attributes};
 use rdma_support::{POOL, Pair, data, message, open, room, speaking};
 use rpc_transport::ConnId;
-use rpc_transport::rdma::{Choice, RoundTripFeatures, Version, Versions};
+use rpc_transport::rdma::{Choice, RdmaServerOptions, RoundTripFeatures, Version, Versions};
 use verbs::{ConnectOptions, Device, Pool, QpId, SendWr, Time, WrId};
 
 const SERVER: usize = 1;
@@ -134,11 +134,16 @@ struct Liar {
 
 impl Liar {
     fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut RdmaServerOptions)) -> Self {
         let two = Version::Two;
         let (mut client, mut server) = speaking(Choice::Only(two), Versions::only(two));
         let features: RoundTripFeatures = "ddp+cont".parse().unwrap();
         (client.common.features, server.common.features) = (features, features);
         server.common.credits = GRANT;
+        change(&mut server);
         let (world, mut pair) = Pair::fake_with(client, server, attributes());
         pair.echo();
         let honest = pair.connect();
@@ -427,6 +432,13 @@ fn groups_that_are_never_completed_hold_nothing() {
         let xid = 100 + number;
         let answers = liar.hear(&[first(xid, 3), second(xid, 1, 5)]);
         assert_eq!(answers.len(), usize::from(number > 0));
+        // Its parts hold the receives that they came in, which are of a page at least; those of the
+        // group before it are back.
+        let held = liar.pair.server_pool.in_use() - idle;
+        assert!(
+            (2 * 1024..=4 * 4096).contains(&held),
+            "group {number}: {held} bytes"
+        );
     }
     let answers = liar.hear(&[base(5)]);
     assert_eq!(
@@ -444,4 +456,34 @@ fn groups_that_are_never_completed_hold_nothing() {
     let _ = liar.pair.call(liar.honest, call, &room(0, &[8000])).reply();
     liar.pair.settle();
     assert!(liar.pair.server_pool.in_use() < idle);
+}
+
+/// A message that is begun and not finished ends the connection after a while, and only that one.
+#[test]
+fn a_group_that_is_not_completed_in_time_closes_its_connection() {
+    let limit = Duration::from_secs(7);
+    let mut liar = Liar::with(|server| server.common.group_timeout = limit);
+    let idle = liar.idle();
+    // One that is completed late, but in time.
+    let _ = liar.hear(&[first(5, 2)]);
+    liar.pair.ahead += limit - Duration::from_secs(2);
+    assert_eq!(liar.hear(&[second(5, 1, 5)]), [Answer::Reply(5)]);
+    liar.pair.ahead += limit;
+    liar.unharmed(idle, "completed");
+    let _ = liar.hear(&[first(XID, 3)]);
+    liar.pair.ahead += limit - Duration::from_secs(2);
+    // Going on does not put it off.
+    let _ = liar.hear(&[second(XID, 1, 5)]);
+    assert!(liar.pair.server_down.is_empty());
+    liar.pair.ahead += Duration::from_secs(2);
+    liar.pair.settle();
+    let [(_, reason)] = &liar.pair.server_down[..] else {
+        panic!("{:?}", liar.pair.server_down);
+    };
+    assert!(reason.contains("not finished within 7s"), "{reason}");
+    let call = message(9, 0, &[data(1, 8000)]);
+    let end = liar.pair.call(liar.honest, call, &room(0, &[8000]));
+    assert_eq!(open(&end.reply()).0, 9);
+    liar.pair.settle();
+    assert!(liar.pair.server_pool.in_use() < idle, "its memory is back");
 }

@@ -27,6 +27,7 @@ use super::options::RdmaClientOptions;
 use super::receives::ReceiveStructure;
 use super::requester::{Requester, RequesterAction, RequesterConfig, RequesterCounters};
 use super::responder::{Responder, ResponderConfig, ResponderCounters};
+use super::unfinished::Unfinished;
 use crate::poll_loop::earlier;
 use crate::{ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
 
@@ -46,6 +47,8 @@ pub(super) struct Connection {
     pub(super) closing: bool,
     /// The first work request that failed for a reason of its own.
     failure: Option<WorkError>,
+    /// Since when a message has been incomplete that comes in several transmissions.
+    collecting: Option<Time>,
 }
 
 impl Connection {
@@ -82,6 +85,8 @@ pub struct RdmaClient {
     speak_two: HashSet<SocketAddr>,
     /// What is known of servers' versions.
     memory: Memory<SocketAddr>,
+    /// Replies that come in several transmissions.
+    groups: Unfinished,
     /// When patience with a server that was asked for its version ends, at the earliest.
     expires_at: Option<Time>,
     /// XID of the last call.
@@ -99,6 +104,7 @@ impl RdmaClient {
     pub fn new(device: Box<dyn Device>, mut options: RdmaClientOptions) -> Self {
         // It is the device that a responder's Send With Invalidate would do it to.
         options.common.remote_invalidation &= device.attributes().remote_invalidation;
+        let groups = Unfinished::new(options.common.group_timeout);
         Self {
             device,
             options,
@@ -111,6 +117,7 @@ impl RdmaClient {
             owing: false,
             retry_at: None,
             stuck: None,
+            groups,
             speak_two: HashSet::new(),
             memory: Memory::default(),
             expires_at: None,
@@ -328,6 +335,7 @@ impl RdmaClient {
             worked: false,
             closing: false,
             failure: None,
+            collecting: None,
         });
         self.run(self.connections.len() - 1);
     }
@@ -395,13 +403,17 @@ impl RdmaClient {
             (Ok(Success::Receive { buf, invalidated }), _) => {
                 // Messages that are no replies need answers in version 2. A server that goes on sending
                 // them and does not take the answers must not fill this side's memory.
-                if connection.link.queued_sends() > most_queued {
+                if connection.link.queued_messages() > most_queued {
                     tracing::warn!("the server does not take answers, closing the connection");
                     return self.device.abort(completion.qp);
                 }
                 let message = connection.link.received(&mut *self.device, buf);
                 self.owing |= connection.link.owes();
-                if let Some(decision) = connection.talk.received(message, invalidated) {
+                let decision = connection.talk.received(message, invalidated);
+                let collecting = connection.talk.is_collecting();
+                self.groups
+                    .seen(&mut connection.collecting, collecting, self.now);
+                if let Some(decision) = decision {
                     return self.decided(at, &decision);
                 }
                 if connection.talk.was_misjudged() {
@@ -424,6 +436,29 @@ impl RdmaClient {
             }
         }
         self.run(at);
+    }
+
+    /// Ends connections on which a reply has been incomplete for too long: its call is made again on
+    /// another.
+    fn end_unfinished(&mut self) {
+        let device = &mut *self.device;
+        let open = self
+            .connections
+            .iter()
+            .filter(|connection| !connection.closing);
+        self.groups.look(
+            self.now,
+            open,
+            |connection| connection.collecting,
+            |connection, limit| {
+                tracing::warn!(
+                    server = %connection.remote,
+                    ?limit,
+                    "a message that was begun and not finished, closing the connection"
+                );
+                device.abort(connection.link.qp());
+            },
+        );
     }
 
     /// Does what the requester wants done.
@@ -541,6 +576,9 @@ impl Source for RdmaClient {
         if self.expires_at.is_some_and(|at| at <= now) {
             self.expire();
         }
+        if self.groups.is_due(now) {
+            self.end_unfinished();
+        }
         while let Some(&(_, qp)) = self.ending.front().filter(|(at, _)| *at <= now) {
             self.ending.pop_front();
             if self.find_qp(qp).is_some() {
@@ -561,6 +599,7 @@ impl Source for RdmaClient {
             self.device.next_deadline(),
             self.retry_at,
             self.expires_at,
+            self.groups.next_look(),
             ending,
         ]
         .into_iter()

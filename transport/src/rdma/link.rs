@@ -47,6 +47,15 @@ pub(crate) enum Done<T> {
     Nothing,
 }
 
+/// A request that waits for room.
+#[derive(Debug)]
+struct Queued<T> {
+    wr: SendWr,
+    wanted: Option<T>,
+    /// It is the last Send of a message, or the only one.
+    ends_message: bool,
+}
+
 /// A queue pair's accounts. `T` is what the owner wants to have back with a completion.
 #[derive(Debug)]
 pub(crate) struct Link<T> {
@@ -59,9 +68,9 @@ pub(crate) struct Link<T> {
     /// Silent requests since the last signaled one.
     silent: usize,
     /// Waiting for room, in order.
-    backlog: VecDeque<(SendWr, Option<T>)>,
-    /// Of those, Sends.
-    backlog_sends: usize,
+    backlog: VecDeque<Queued<T>>,
+    /// Messages whose last, or only, Send is among those.
+    backlog_messages: usize,
     capacity: usize,
     /// What receives are made of when they are posted now.
     structure: ReceiveStructure,
@@ -93,7 +102,7 @@ impl<T> Link<T> {
             busy: 0,
             silent: 0,
             backlog: VecDeque::new(),
-            backlog_sends: 0,
+            backlog_messages: 0,
             capacity: capacity.max(1),
             structure,
             receives: 0,
@@ -113,17 +122,32 @@ impl<T> Link<T> {
 
     /// Posts a request, now or as soon as there is room. Something in `wanted` makes it signaled.
     pub(crate) fn post(&mut self, device: &mut dyn Device, wr: SendWr, wanted: Option<T>) {
+        let ends_message = matches!(wr, SendWr::Send { .. });
+        self.post_or_queue(device, wr, wanted, ends_message);
+    }
+
+    fn post_or_queue(
+        &mut self,
+        device: &mut dyn Device,
+        wr: SendWr,
+        wanted: Option<T>,
+        ends_message: bool,
+    ) {
         let waits = match self.backlog.is_empty() && self.busy < self.capacity {
             true => self.try_post(device, wr, wanted).err(),
             false => Some((wr, wanted)),
         };
         if let Some((wr, wanted)) = waits {
-            self.backlog_sends += usize::from(is_send(&wr));
-            self.backlog.push_back((wr, wanted));
+            self.backlog_messages += usize::from(ends_message);
+            self.backlog.push_back(Queued {
+                wr,
+                wanted,
+                ends_message,
+            });
         }
     }
 
-    /// Posts a Send whose completion nobody waits for.
+    /// Posts a Send whose completion nobody waits for: a message.
     ///
     /// # Errors
     /// The gather list is too long for the device, and there is no memory to copy it together.
@@ -133,12 +157,26 @@ impl<T> Link<T> {
         gather: Segments,
         invalidate: Option<Stag>,
     ) -> Result<(), PoolExhausted> {
+        self.send_part(device, gather, invalidate, false)
+    }
+
+    /// The same of a message that takes several Sends, if `more` of them follow.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub(crate) fn send_part(
+        &mut self,
+        device: &mut dyn Device,
+        gather: Segments,
+        invalidate: Option<Stag>,
+        more: bool,
+    ) -> Result<(), PoolExhausted> {
         let max = device.attributes().max_gather;
         let gather = match gather.len() > max {
             true => memory::shorten(gather, max, device.pool(), &mut self.copied)?,
             false => gather,
         };
-        self.post(device, SendWr::Send { gather, invalidate }, None);
+        self.post_or_queue(device, SendWr::Send { gather, invalidate }, None, !more);
         Ok(())
     }
 
@@ -172,15 +210,23 @@ impl<T> Link<T> {
     /// Posts what waits, as far as there is room.
     pub(crate) fn flush(&mut self, device: &mut dyn Device) {
         while self.busy < self.capacity
-            && let Some((wr, wanted)) = self.backlog.pop_front()
+            && let Some(Queued {
+                wr,
+                wanted,
+                ends_message,
+            }) = self.backlog.pop_front()
         {
-            let send = usize::from(is_send(&wr));
-            self.backlog_sends -= send;
-            if let Err(waits) = self.try_post(device, wr, wanted) {
-                self.backlog_sends += send;
-                self.backlog.push_front(waits);
+            if let Err((wr, wanted)) = self.try_post(device, wr, wanted) {
+                self.backlog.push_front(Queued {
+                    wr,
+                    wanted,
+                    ends_message,
+                });
                 return;
             }
+            // None is left where the connection turned out to be ending.
+            let left = self.backlog_messages;
+            self.backlog_messages = left.saturating_sub(usize::from(ends_message));
         }
     }
 
@@ -213,7 +259,7 @@ impl<T> Link<T> {
                 // The connection is ending, and its end will be reported.
                 tracing::debug!(qp = self.qp.0, %error, "not posted");
                 self.backlog.clear();
-                self.backlog_sends = 0;
+                self.backlog_messages = 0;
                 Ok(())
             }
         }
@@ -464,17 +510,13 @@ impl<T> Link<T> {
         self.copied + self.spare.copied()
     }
 
-    /// Sends that wait for room in the send queue.
-    pub(crate) fn queued_sends(&self) -> usize {
-        self.backlog_sends
+    /// Messages that wait, with their last Send at least, for room in the send queue.
+    pub(crate) fn queued_messages(&self) -> usize {
+        self.backlog_messages
     }
 
     /// Whether something waits for room that no completion will announce.
     pub(crate) fn wants_retry(&self) -> bool {
         !self.backlog.is_empty() && self.busy == 0
     }
-}
-
-fn is_send(wr: &SendWr) -> bool {
-    matches!(wr, SendWr::Send { .. })
 }

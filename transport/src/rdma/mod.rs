@@ -19,6 +19,7 @@ mod requester;
 mod responder;
 mod round_trips;
 mod server;
+mod unfinished;
 mod wire;
 
 pub use backward::CallbackOptions;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conveyance::CostModel;
 use rpcrdma_ext_continuation::Features as RoundTripFeatures;
-use rpcrdma_negotiation::{Choice, Versions};
+use rpcrdma_negotiation::{Choice, Version, Versions};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::Extension;
@@ -28,6 +28,8 @@ const DEFAULT_RECEIVE_MEMORY: usize = 512 << 20;
 const DEFAULT_MAX_RECEIVE: u32 = 32 << 10;
 /// For several replies of a mebibyte at a time, in receives of 64 KiB.
 const DEFAULT_SPARE_RECEIVES: u32 = 256;
+/// What 4 MiB take at half a Mbit/s. Transmissions of a message follow one another without a pause.
+const DEFAULT_GROUP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a server is waited for that says nothing to version 2.
 const DEFAULT_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -63,6 +65,9 @@ pub struct RdmaOptions {
     /// Version 2, client: receives to post at most beyond those for credits, for replies that come
     /// in several transmissions.
     pub spare_receives: u32,
+    /// Version 2: how long a message that comes in several transmissions may be incomplete. A connection
+    /// on which it takes longer is closed.
+    pub group_timeout: Duration,
     /// What everything costs, as far as it is known: ways to convey a message are chosen by it.
     pub costs: CostModel,
     /// Version 2: what this end does to spare round trips. Receives are made as it asks.
@@ -85,6 +90,12 @@ impl RdmaOptions {
             self.remote_invalidation,
         );
         self.private_data.then_some(data)
+    }
+
+    /// Bytes of each receive, where only this version is spoken.
+    #[must_use]
+    pub fn receive_size(&self, version: Version) -> u32 {
+        u32::try_from(self.receives(version == Version::Two).size()).unwrap_or(u32::MAX)
     }
 
     /// What receives are made of: their size is never less than what the peer was, or is taken to have
@@ -132,6 +143,7 @@ impl Default for RdmaClientOptions {
                 callbacks: CallbackOptions::default(),
                 max_receive_size: DEFAULT_MAX_RECEIVE,
                 spare_receives: DEFAULT_SPARE_RECEIVES,
+                group_timeout: DEFAULT_GROUP_TIMEOUT,
                 costs: CostModel::default(),
                 features: RoundTripFeatures::default(),
                 extensions: Vec::new(),
@@ -152,9 +164,10 @@ pub struct RdmaServerOptions {
     pub max_connections: usize,
     /// Bytes of the device's pool that the receives of all connections may take together. As less is
     /// left, new connections get fewer credits, at last none: they are rejected. Receives of 4 KiB
-    /// take 4 KiB for each credit, and six more; those that bulk data is placed in 68 KiB; and what a
-    /// peer may have made longer ([`RdmaOptions::max_receive_size`]) is counted as if it were, out of
-    /// half of this.
+    /// take 4 KiB for each credit, and six more; those that bulk data is placed in 68 KiB. Calls
+    /// in several transmissions are taken out of half of this alone: the parts of one that is not complete
+    /// hold the receives that they came in, so that these count twice. So is what a peer may have made
+    /// longer ([`RdmaOptions::max_receive_size`]), which is counted as if it were.
     pub max_receive_memory: usize,
     /// Bytes of fetched chunks that the unanswered calls of one connection may hold together.
     /// Further calls wait.
@@ -180,6 +193,7 @@ impl Default for RdmaServerOptions {
                 callbacks: CallbackOptions::default(),
                 max_receive_size: DEFAULT_MAX_RECEIVE,
                 spare_receives: DEFAULT_SPARE_RECEIVES,
+                group_timeout: DEFAULT_GROUP_TIMEOUT,
                 costs: CostModel::default(),
                 features: RoundTripFeatures::default(),
                 extensions: Vec::new(),

@@ -1,7 +1,7 @@
 //! How much memory a server's receives may take, and what part of it a connection gets.
 
 use super::link::BEYOND_CREDITS;
-use super::{ReceiveStructure, round_trips};
+use super::{ReceiveStructure, RoundTripFeatures, round_trips};
 
 /// A new connection gets at most one part in this many of what is left: the more there are, the
 /// fewer credits the next one has, before any is turned away.
@@ -14,22 +14,41 @@ pub(super) struct Share {
     pub(super) credits: u32,
     /// Callbacks outstanding.
     pub(super) callbacks: u32,
+    /// Calls may come in several transmissions.
+    pub(super) groups: bool,
     /// Receives may be made longer, to what was asked about.
     pub(super) longer: bool,
     /// Bytes of the pool that are counted for it.
     pub(super) memory: usize,
 }
 
-/// Shares out `limit` bytes, of which `taken` are counted for other connections. Longer receives are
-/// allowed out of half of it alone, so that they turn nobody away. Nothing when there is not enough
+/// What a connection wants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    /// Calls outstanding.
+    pub(super) credits: u32,
+    /// Callbacks outstanding.
+    pub(super) callbacks: u32,
+    /// Calls may come in several transmissions: until one is whole, it holds the receives that its parts
+    /// came in, and others are posted in their place.
+    pub(super) features: RoundTripFeatures,
+}
+
+/// Shares out `limit` bytes, of which `taken` are counted for other connections. Longer receives, and calls
+/// in several transmissions, are allowed out of half of it alone, so that they turn nobody away. Nothing when there is not enough
 /// for a credit.
 pub(super) fn share(
     limit: usize,
     taken: usize,
     receives: &ReceiveStructure,
     longest: u32,
-    (credits, callbacks): (u32, u32),
+    wish: Wish,
 ) -> Option<Share> {
+    let Wish {
+        credits,
+        callbacks,
+        features,
+    } = wish;
     let each = receives.memory();
     let left = limit.saturating_sub(taken);
     let room = |bytes: usize| u32::try_from(bytes / each).unwrap_or(u32::MAX);
@@ -44,16 +63,23 @@ pub(super) fn share(
     } else {
         return None;
     };
+    let spared = |memory: usize| taken.saturating_add(memory) <= limit / 2;
     let count = (credits + callbacks).saturating_add(BEYOND_CREDITS) as usize;
-    let memory = each.saturating_mul(count);
+    let held = round_trips::held_by_a_call(features, credits) as usize;
+    let groups = held > 0 && spared(each.saturating_mul(count + held));
+    let count = if groups { count + held } else { count };
     let larger = round_trips::resized(receives, longest).memory().max(each);
     let larger = larger.saturating_mul(count);
-    let longer = taken.saturating_add(larger) <= limit / 2;
+    let longer = spared(larger);
     Some(Share {
         credits,
         callbacks,
+        groups,
         longer,
-        memory: if longer { larger } else { memory },
+        memory: match longer {
+            true => larger,
+            false => each.saturating_mul(count),
+        },
     })
 }
 
@@ -62,19 +88,33 @@ mod tests {
     use super::*;
     use quickcheck::quickcheck;
 
+    fn wish(credits: u32, callbacks: u32, features: &str) -> Wish {
+        Wish {
+            credits,
+            callbacks,
+            features: features.parse().unwrap(),
+        }
+    }
+
     #[test]
     fn later_connections_have_fewer_credits_before_none_is_taken() {
         let receives = round_trips::placing(4096);
         let (limit, mut taken) = (512 << 20, 0);
         let mut credits = Vec::new();
-        while let Some(share) = share(limit, taken, &receives, 32 << 10, (64, 0)) {
+        while let Some(share) = share(limit, taken, &receives, 32 << 10, wish(64, 0, "ddp+cont")) {
             taken += share.memory;
             credits.push(share.credits);
         }
         assert!(taken <= limit);
         assert!(credits.is_sorted_by(|a, b| a >= b), "{credits:?}");
         let whole = credits.iter().filter(|&&credits| credits == 64).count();
-        assert!(whole >= 100, "{whole} with all credits");
+        assert!(whole >= 60, "{whole} with all credits");
+        let groups = (0..).scan(0, |taken, _| {
+            let share = share(limit, *taken, &receives, 32 << 10, wish(64, 0, "ddp+cont"))?;
+            *taken += share.memory;
+            Some(share.groups)
+        });
+        assert!((25..40).contains(&groups.filter(|groups| *groups).count()));
         assert_eq!(credits.last(), Some(&1));
         assert!(limit - taken < (BEYOND_CREDITS as usize + 1) * receives.memory());
     }
@@ -84,7 +124,8 @@ mod tests {
         let receives = ReceiveStructure::plain(4096);
         let (limit, mut taken, mut longer) = (512 << 20, 0, 0);
         for n in 0..1000 {
-            let share = share(limit, taken, &receives, 32 << 10, (64, 0)).unwrap();
+            let wish = wish(64, 0, "ddp:send+cont");
+            let share = share(limit, taken, &receives, 32 << 10, wish).unwrap();
             taken += share.memory;
             longer += usize::from(share.longer);
             assert!(
@@ -94,24 +135,28 @@ mod tests {
             );
         }
         assert!(
-            (100..1000).contains(&longer),
+            (50..1000).contains(&longer),
             "{longer} may have longer receives"
         );
     }
 
     quickcheck! {
         fn no_share_passes_the_limit(
-            limit: u32, taken: u32, len: u16, longest: u16, credits: u8, callbacks: u8
+            limit: u32, taken: u32, len: u16, longest: u16, credits: u8, callbacks: u8, cont: bool
         ) -> bool {
             let (limit, taken) = (limit as usize, taken as usize);
             let receives = ReceiveStructure::plain(usize::from(len) + 64);
-            let wanted = (u32::from(credits) + 1, u32::from(callbacks));
-            let share = share(limit, taken, &receives, u32::from(longest), wanted);
+            let features = if cont { "cont" } else { "cont:send" };
+            let wish = wish(u32::from(credits) + 1, u32::from(callbacks), features);
+            let share = share(limit, taken, &receives, u32::from(longest), wish);
             share.is_none_or(|share| {
-                let count = share.credits + share.callbacks + BEYOND_CREDITS;
-                taken + share.memory <= limit
+                // A call of as many parts as there are credits, up to the longest that is taken.
+                let held = if share.groups { share.credits.min(64) } else { 0 };
+                let count = share.credits + share.callbacks + held + BEYOND_CREDITS;
+                (cont || !share.groups)
+                    && taken + share.memory <= limit
                     && share.memory >= receives.memory() * count as usize
-                    && (1..=wanted.0).contains(&share.credits)
+                    && (1..=wish.credits).contains(&share.credits)
             })
         }
     }

@@ -68,11 +68,11 @@ pub(super) fn max_send(features: Features, inline: u32) -> u32 {
     }
 }
 
-/// Sends that a reply can take, at most.
-pub(super) fn transmissions_of_a_reply(features: Features) -> usize {
-    match features.cont.send {
-        true => MAX_TRANSMISSIONS as usize,
-        false => 1,
+/// Transmissions whose receives the parts of a call can hold until it is whole, with so many credits.
+pub(super) fn held_by_a_call(features: Features, credits: u32) -> u32 {
+    match features.cont.receive {
+        true => credits.clamp(1, MAX_TRANSMISSIONS),
+        false => 0,
     }
 }
 

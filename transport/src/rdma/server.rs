@@ -14,15 +14,16 @@ use verbs::{
     QpId, SendWr, Success, Time, WorkError,
 };
 
+use super::RoundTripFeatures;
 use super::backward::{run_caller, submit};
 use super::conversation::{ServerConversation, Setup, Wanted};
 use super::driver::{LINGER, Mark, RETRY, end_reason, max_segment, note, reclaim};
 use super::link::{BEYOND_CREDITS, Done, EXTRA_RECEIVES, Link};
 use super::options::RdmaServerOptions;
-use super::receive_memory::share;
+use super::receive_memory::{Wish, share};
 use super::requester::{RequesterConfig, RequesterCounters};
 use super::responder::{Responder, ResponderAction, ResponderConfig, ResponderCounters};
-use super::round_trips;
+use super::unfinished::Unfinished;
 use crate::id_map::IdMap;
 use crate::{CallError, ConnId, ReplyRoom, ServerEvent, ServerPort, Source};
 
@@ -42,6 +43,8 @@ pub(super) struct Connection {
     retrying: bool,
     /// The first work request that failed for a reason of its own.
     failure: Option<WorkError>,
+    /// Since when a message has been incomplete that comes in several transmissions.
+    collecting: Option<Time>,
     /// Why this side ends it.
     pub(super) closed: Option<String>,
 }
@@ -73,6 +76,8 @@ pub struct RdmaServer {
     events: VecDeque<ServerEvent>,
     /// Connections on which used receives wait to be replaced.
     owing: Vec<QpId>,
+    /// Calls that come in several transmissions.
+    groups: Unfinished,
     /// Connections on which something waits for memory, and when to try again.
     retry: Vec<QpId>,
     retry_at: Option<Time>,
@@ -96,6 +101,7 @@ impl RdmaServer {
     /// A server that does not listen yet.
     #[must_use]
     pub fn new(device: Box<dyn Device>, options: RdmaServerOptions) -> Self {
+        let groups = Unfinished::new(options.common.group_timeout);
         Self {
             device,
             options,
@@ -103,6 +109,7 @@ impl RdmaServer {
             inbox: VecDeque::new(),
             events: VecDeque::new(),
             owing: Vec::new(),
+            groups,
             retry: Vec::new(),
             retry_at: None,
             ending: VecDeque::new(),
@@ -239,7 +246,14 @@ impl RdmaServer {
             self.connections.values().map(|other| other.memory).sum(),
             &receives,
             common.max_receive_size,
-            (credits, callbacks),
+            Wish {
+                credits,
+                callbacks,
+                features: match versions.contains(Version::Two) {
+                    true => common.features,
+                    false => RoundTripFeatures::default(),
+                },
+            },
         ) else {
             self.device.reject(request.request, &[])?;
             return Err(DeviceError::Limit("memory for receives"));
@@ -252,6 +266,7 @@ impl RdmaServer {
         let mut common = common.clone();
         // Groups of transmissions are announced to be no longer than the receives there are.
         common.credits = credits;
+        common.features.cont.receive &= share.groups;
         if !share.longer {
             let size = u32::try_from(receives.size()).unwrap_or(u32::MAX);
             common.max_receive_size = common.max_receive_size.min(size);
@@ -315,6 +330,7 @@ impl RdmaServer {
             up: false,
             retrying: false,
             failure: None,
+            collecting: None,
             closed: None,
         };
         self.connections.insert(qp, connection);
@@ -343,17 +359,16 @@ impl RdmaServer {
                 } else {
                     0
                 };
-                // A reply may take several Sends.
-                let each = match connection.talk.is_second() {
-                    true => round_trips::transmissions_of_a_reply(self.options.common.features),
-                    false => 1,
-                };
-                let most = (connection.expected() + others) as usize * each;
-                if connection.link.queued_sends() >= most {
+                let most = (connection.expected() + others) as usize;
+                if connection.link.queued_messages() >= most {
                     let reason = "more messages than granted, and their answers are not taken";
                     close(&mut *self.device, connection, reason.to_owned());
                 } else if let Err(error) = connection.talk.received(message, invalidated) {
                     close(&mut *self.device, connection, error.to_string());
+                } else {
+                    let collecting = connection.talk.is_collecting();
+                    self.groups
+                        .seen(&mut connection.collecting, collecting, self.now);
                 }
             }
             (Ok(Success::Read { sink }), Done::Work(Mark::Read(id))) => {
@@ -400,12 +415,17 @@ impl RdmaServer {
                         stag,
                         offset,
                     } => connection.link.write(device, gather, stag, offset),
-                    ResponderAction::Send { gather, invalidate } => {
+                    ResponderAction::Send {
+                        gather,
+                        invalidate,
+                        more,
+                    } => {
                         debug_assert!(
                             connection.link.can_receive(connection.expected()),
                             "every call that is granted, and every callback's reply, finds a receive"
                         );
-                        if let Err(error) = connection.link.send(device, gather, invalidate) {
+                        let link = &mut connection.link;
+                        if let Err(error) = link.send_part(device, gather, invalidate, more) {
                             // The requester must learn that a reply was lost (RFC 8166, 4.5.4).
                             close(device, connection, format!("reply not sent: {error}"));
                         }
@@ -431,6 +451,22 @@ impl RdmaServer {
             self.retry.push(qp);
             self.retry_at.get_or_insert(self.now + RETRY);
         }
+    }
+
+    /// Closes connections on which a message has been incomplete for too long.
+    fn close_unfinished(&mut self) {
+        let connections = self.connections.values_mut();
+        let open = connections.filter(|connection| connection.closed.is_none());
+        let device = &mut *self.device;
+        self.groups.look(
+            self.now,
+            open,
+            |connection| connection.collecting,
+            |connection, limit| {
+                let reason = format!("a message that was begun and not finished within {limit:?}");
+                close(device, connection, reason);
+            },
+        );
     }
 
     /// Replaces used receives, now that the calls that came in them have been acted upon.
@@ -518,6 +554,9 @@ impl Source for RdmaServer {
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry();
         }
+        if self.groups.is_due(now) {
+            self.close_unfinished();
+        }
         while let Some(&(_, qp)) = self.ending.front().filter(|(at, _)| *at <= now) {
             self.ending.pop_front();
             if self.connections.contains_key(&qp) {
@@ -534,10 +573,15 @@ impl Source for RdmaServer {
 
     fn next_deadline(&self) -> Option<Time> {
         let ending = self.ending.front().map(|(at, _)| *at);
-        [self.device.next_deadline(), self.retry_at, ending]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.device.next_deadline(),
+            self.retry_at,
+            self.groups.next_look(),
+            ending,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     fn set_busy_poll(&mut self, on: bool) {

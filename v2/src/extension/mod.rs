@@ -261,6 +261,12 @@ pub trait Extension: Any + fmt::Debug + Send {
         true
     }
 
+    /// Whether it keeps a part of an RPC message until the rest of it arrives. The engine closes a
+    /// connection on which that lasts for too long.
+    fn is_collecting(&self) -> bool {
+        false
+    }
+
     /// Its way of carrying RPC messages, if it has one.
     fn conveyor(&mut self) -> Option<&mut dyn Conveyor> {
         None

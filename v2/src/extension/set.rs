@@ -182,6 +182,12 @@ impl Extensions {
         self.list.iter().all(|extension| extension.settled())
     }
 
+    /// Whether some extension keeps a part of a message.
+    #[must_use]
+    pub fn is_collecting(&self) -> bool {
+        self.list.iter().any(|extension| extension.is_collecting())
+    }
+
     /// Those that carry RPC messages, with the number by which [`Extensions::conveyor`] finds them
     /// again.
     pub fn conveyors(&mut self) -> impl Iterator<Item = (usize, &mut dyn Conveyor)> {

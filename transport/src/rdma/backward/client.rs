@@ -38,12 +38,16 @@ pub(in crate::rdma) fn run_callee(
                 stag,
                 offset,
             } => link.write(device, gather, stag, offset),
-            ResponderAction::Send { gather, invalidate } => {
+            ResponderAction::Send {
+                gather,
+                invalidate,
+                more,
+            } => {
                 debug_assert!(
                     link.can_receive(expected),
                     "every reply, and every callback that is granted, finds a receive"
                 );
-                if let Err(error) = link.send(device, gather, invalidate) {
+                if let Err(error) = link.send_part(device, gather, invalidate, more) {
                     // The requester must learn that a reply was lost (RFC 8166, 4.5.4).
                     tracing::warn!(%error, "reply to a callback not sent, closing the connection");
                     device.abort(link.qp());

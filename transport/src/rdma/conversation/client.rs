@@ -273,6 +273,11 @@ impl ClientConversation {
         }
     }
 
+    /// Part of a message has arrived, and the rest has not.
+    pub(crate) fn is_collecting(&self) -> bool {
+        self.second.as_ref().is_some_and(|second| second.collecting)
+    }
+
     /// Something waits for memory.
     pub(crate) fn starved(&self) -> bool {
         let backward = self.backward.as_ref();

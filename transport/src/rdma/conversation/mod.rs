@@ -175,6 +175,8 @@ pub(crate) struct Extended {
     extensions: Extensions,
     /// The extensions know that the connection has begun.
     begun: bool,
+    /// Part of a message has arrived, and the rest has not.
+    collecting: bool,
     /// Errors to send.
     errors: VecDeque<Bytes>,
 }
@@ -195,6 +197,7 @@ impl Extended {
             setup,
             extensions,
             begun: false,
+            collecting: false,
             errors: VecDeque::new(),
         })
     }
@@ -213,7 +216,11 @@ impl Extended {
             Ok(decoded) => decoded,
             Err(error) => return Heard::Bad(wire::v2::bad_header(&error, self.setup.side)),
         };
-        match self.extensions.received(&header, &message, at) {
+        let routed = self.extensions.received(&header, &message, at);
+        if self.collecting || matches!(header.body, Body::Optional(_)) {
+            self.collecting = self.extensions.is_collecting();
+        }
+        match routed {
             Routed::Base => {
                 pieces::advance(&mut message, at);
                 Heard::Base(header, message)

@@ -186,6 +186,11 @@ impl ServerConversation {
         self.second.is_some()
     }
 
+    /// Part of a message has arrived, and the rest has not.
+    pub(crate) fn is_collecting(&self) -> bool {
+        self.second.as_ref().is_some_and(|second| second.collecting)
+    }
+
     /// Every receive is made like that.
     pub(crate) fn receives_replaced(&mut self, receives: &ReceiveStructure) {
         if let Some(second) = &mut self.second {

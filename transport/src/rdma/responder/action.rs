@@ -42,6 +42,8 @@ pub enum ResponderAction {
         gather: Segments,
         /// The requester's handle to invalidate with it.
         invalidate: Option<Stag>,
+        /// It is a part of a reply, and more Sends for that follow.
+        more: bool,
     },
     /// A call for the upper layer; [`Responder::reply`](super::Responder::reply) answers.
     Deliver {

@@ -219,7 +219,11 @@ impl Responder {
             let mut gather = transmission.payload;
             gather.insert(0, Header { xid, credits, body }.encode());
             let invalidate = invalidate.take_if(|_| index == last);
-            let action = ResponderAction::Send { gather, invalidate };
+            let action = ResponderAction::Send {
+                gather,
+                invalidate,
+                more: index < last,
+            };
             self.actions.push_back(action);
         }
     }

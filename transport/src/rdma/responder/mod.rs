@@ -335,6 +335,7 @@ impl Responder {
         self.actions.push_back(ResponderAction::Send {
             gather: payload,
             invalidate,
+            more: false,
         });
     }
 }
