@@ -1,0 +1,246 @@
+//! Bulk data is never copied in user space: from the client's memory to its device, from the receive
+//! segment at the server to `pwrite`, from `pread` to the Send, and from the receive at the client to
+//! whoever asked. Over the iwarp device, with files of a directory, in one run.
+//!
+//! Two things are counted: what the layers say that they copy, and bytes that are handed on in other
+//! memory than they came in.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod watched;
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use nfs_binding::client::{Mount, MountOptions, Nfs3};
+use nfs_binding::fs::DirectoryFs;
+use nfs_binding::fs::directory::DirectoryOptions;
+use nfs_binding::proto::{FileHandle, ReadArgs, SetAttributes, Stable, WriteArgs};
+use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
+use onc_rpc::{AuthSys, Credential};
+use rpc_transport::rdma::{
+    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, RoundTripFeatures,
+    Version,
+};
+use rpc_transport::{Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, Stop};
+use tempfile::TempDir;
+use verbs::iwarp::{Iwarp, Options};
+use verbs::{Counters, Pool};
+use watched::{Files, Places, WatchedDevice, WatchedFs, Wire};
+
+const POOL: usize = 256 << 20;
+/// Headers, and what surrounds bulk data in a call or reply: of each message at most so many bytes may be
+/// copied.
+const AROUND: u64 = 1100;
+
+fn device(wire: &Wire) -> Box<WatchedDevice<Iwarp>> {
+    Box::new(WatchedDevice {
+        device: Iwarp::new(Options::default(), Pool::new(POOL)).unwrap(),
+        wire: wire.clone(),
+    })
+}
+
+/// A server with a directory, on a thread of its own; gives its counts when it is stopped.
+struct Served {
+    directory: TempDir,
+    address: SocketAddr,
+    wire: Wire,
+    files: Files,
+    stop: Stop,
+    thread: JoinHandle<Counters>,
+}
+
+fn serve(features: RoundTripFeatures) -> Served {
+    let directory = tempfile::tempdir().unwrap();
+    let (stop, path) = (Stop::new(), directory.path().to_path_buf());
+    let (wire, files) = (Wire::default(), Files::default());
+    let (ready, address) = mpsc::channel();
+    let (stopped, on_wire, on_disk) = (stop.clone(), wire.clone(), files.clone());
+    let thread = std::thread::spawn(move || {
+        let fs = DirectoryFs::open(path, DirectoryOptions { sync: false }).unwrap();
+        let export = Export {
+            path: "/data".into(),
+            backend: Arc::new(WatchedFs { fs, files: on_disk }),
+            options: ExportOptions::default(),
+        };
+        let service = NfsServer::new(vec![export], HandleKey::from_bytes([3; 16])).unwrap();
+        let mut server = Server::new(Box::new(service), ServerOptions::default()).unwrap();
+        let mut options = RdmaServerOptions::default();
+        options.common.features = features;
+        let mut port = RdmaServer::new(device(&on_wire), options);
+        ready
+            .send(port.listen(([127, 0, 0, 1], 0).into()).unwrap())
+            .unwrap();
+        let port = Rc::new(RefCell::new(port));
+        server.add_port(Rc::clone(&port) as Rc<RefCell<_>>).unwrap();
+        server.run(&stopped).unwrap();
+        port.borrow().counters()
+    });
+    Served {
+        directory,
+        address: address.recv().unwrap(),
+        wire,
+        files,
+        stop,
+        thread,
+    }
+}
+
+struct Session {
+    runtime: Runtime,
+    port: Rc<RefCell<RdmaClient>>,
+    wire: Wire,
+    nfs: Nfs3<Client>,
+    file: FileHandle,
+}
+
+fn connect(served: &Served, features: RoundTripFeatures) -> Session {
+    let (runtime, wire) = (Runtime::new().unwrap(), Wire::default());
+    let mut options = RdmaClientOptions {
+        version: Choice::Only(Version::Two),
+        ..RdmaClientOptions::default()
+    };
+    options.common.features = features;
+    let port = Rc::new(RefCell::new(RdmaClient::new(device(&wire), options)));
+    let any = Rc::clone(&port) as Rc<RefCell<dyn ClientPort>>;
+    let client_options = ClientOptions {
+        credential: Credential::Sys(AuthSys {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            ..AuthSys::default()
+        }),
+        ..ClientOptions::default()
+    };
+    let (client, file) = runtime.block_on(async {
+        let connecting = Client::connect(&runtime, served.address, any, client_options);
+        let client = connecting.await.unwrap();
+        let options = MountOptions::default();
+        let attaching = Mount::attach(client.clone(), client.clone(), b"/data", &options);
+        let (mount, _) = attaching.await.unwrap();
+        let attributes = SetAttributes {
+            mode: Some(0o644),
+            ..SetAttributes::default()
+        };
+        let creating = mount.create(mount.root(), b"file", attributes, &b"file"[..]);
+        (client, creating.await.unwrap().handle)
+    });
+    Session {
+        runtime,
+        port,
+        wire,
+        nfs: Nfs3::new(client),
+        file,
+    }
+}
+
+impl Session {
+    fn write(&self, data: &Bytes) {
+        let args = WriteArgs {
+            file: self.file,
+            offset: 0,
+            count: data.len() as u32,
+            stable: Stable::Unstable,
+            data: data.clone().into(),
+        };
+        let written = self.runtime.block_on(self.nfs.write(&args)).unwrap();
+        assert_eq!(written.unwrap().count as usize, data.len());
+    }
+
+    /// The places that the data is in, and the data.
+    fn read(&self, len: usize) -> (Places, Vec<u8>) {
+        let args = ReadArgs {
+            file: self.file,
+            offset: 0,
+            count: len as u32,
+        };
+        let read = self.runtime.block_on(self.nfs.read(&args)).unwrap();
+        let data = read.unwrap().data.0;
+        let places = Places::default();
+        data.pieces().iter().for_each(|piece| places.note(piece));
+        (places, data.to_bytes().to_vec())
+    }
+}
+
+fn data(len: usize) -> Bytes {
+    (0..len).map(|n| (n ^ n >> 8 ^ n >> 16) as u8).collect()
+}
+
+/// Bytes that each step handed on in other memory than it got them in, after so many have passed it.
+fn moved(served: &Served, session: &Session, data: &Bytes) -> [(&'static str, usize); 4] {
+    for places in [
+        &served.wire.received,
+        &served.wire.sent,
+        &served.files.written,
+        &served.files.read,
+        &session.wire.received,
+        &session.wire.sent,
+    ] {
+        places.clear();
+    }
+    session.write(data);
+    let path = served.directory.path().join("file");
+    assert_eq!(std::fs::read(path).unwrap()[..data.len()], data[..]);
+    let own = Places::default();
+    own.note(data);
+    // Once whole, wherever the Sends cut it.
+    let unsent = own.len() - overlap(&session.wire.sent, &own);
+    let written = served.files.written.outside(&served.wire.received);
+    assert_eq!(served.files.written.len(), data.len());
+    let (got, bytes) = session.read(data.len());
+    assert_eq!(bytes, data[..]);
+    assert_eq!(served.files.read.len(), data.len());
+    let unread = data.len() - overlap(&served.wire.sent, &served.files.read);
+    assert_eq!(got.len(), data.len());
+    [
+        ("client's memory to its Sends", unsent),
+        ("server's receives to pwrite", written),
+        ("pread to the server's Sends", unread),
+        (
+            "client's receives to the caller",
+            got.outside(&session.wire.received),
+        ),
+    ]
+}
+
+/// Bytes of `some` that are in `others`.
+fn overlap(some: &Places, others: &Places) -> usize {
+    some.len() - some.outside(others)
+}
+
+#[test]
+fn rtr_bulk_data_is_where_it_was_received_and_read_from_end_to_end() {
+    for (features, sizes) in [
+        ("ddp", &[8192, 65_536][..]),
+        ("ddp+cont", &[8192, 65_536, 1 << 20]),
+    ] {
+        let features: RoundTripFeatures = features.parse().unwrap();
+        let served = serve(features);
+        let session = connect(&served, features);
+        for &size in sizes {
+            let data = data(size);
+            // Once for what only a first call does.
+            session.write(&data);
+            for _ in 0..3 {
+                for (step, bytes) in moved(&served, &session, &data) {
+                    assert_eq!(bytes, 0, "{features}, {size} bytes, {step}");
+                }
+            }
+        }
+        let ours = session.port.borrow().counters();
+        drop(session);
+        served.stop.stop();
+        let theirs = served.thread.join().unwrap();
+        let explicit = theirs.rdma_reads + theirs.rdma_writes + ours.registrations;
+        assert_eq!(explicit, 0, "{features}: nothing but Sends");
+        let copied = ours.copied_bytes + theirs.copied_bytes;
+        let messages = ours.sends + theirs.sends;
+        let bulk: usize = sizes.iter().map(|size| 7 * size).sum();
+        assert!(
+            copied <= AROUND * messages,
+            "{features}: {copied} bytes copied in {messages} messages, with {bulk} of bulk data"
+        );
+    }
+}
