@@ -3,8 +3,9 @@
 use rpc_transport::rdma::{Choice, Considered, Version};
 use rpcrdma_sim::{Setting, consider};
 
-use crate::args::{Conveyance, ExplainArgs};
+use crate::args::ExplainArgs;
 use crate::compare::operation;
+use crate::costs::{Costs, CostsArg};
 use crate::failure::{Context, Failure};
 use crate::output;
 use crate::transport::Access;
@@ -14,7 +15,8 @@ use crate::transport::Access;
 /// # Errors
 /// An option cannot be used here, or an operation not be carried.
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
-    let setting = setting(args)?;
+    let (setting, costs) = setting(args)?;
+    output::line(costs.table())?;
     for (index, &op) in args.ops.iter().enumerate() {
         let ways = consider(&setting, operation(op)).context(op)?;
         if index > 0 {
@@ -30,7 +32,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
 }
 
 /// Client and server with these options, the server with all that there is.
-fn setting(args: &ExplainArgs) -> Result<Setting, Failure> {
+fn setting(args: &ExplainArgs) -> Result<(Setting, Costs), Failure> {
     let access = Access::new(&args.mount)?;
     if access.mount.proto == nfs_binding::client::Proto::Tcp {
         let text = "over TCP there is one way only: explain is about NFS over RDMA";
@@ -46,20 +48,19 @@ fn setting(args: &ExplainArgs) -> Result<Setting, Failure> {
         requester: access.rdma.common,
         ..Setting::default()
     };
-    setting.responder.features = Conveyance::V2DdpCont.features();
+    setting.responder.features = args.server_features;
     if version == Version::Two {
         for options in [&mut setting.requester, &mut setting.responder] {
             options.inline_send = inline;
             options.inline_receive = inline;
         }
     }
-    if !args.mount.delay.0.is_zero() {
-        setting.costs.delay = args.mount.delay.0;
-    }
-    if let Some(rate) = args.mount.rate {
-        setting.costs.rate = (rate.0 / 8).max(1);
-    }
-    Ok(setting)
+    // What a client with these options goes by. The simulation's own time is of no interest.
+    let costs = CostsArg::load(args.mount.costs.as_ref())?;
+    let rate = args.mount.rate.map(|rate| rate.0);
+    let costs = costs.on_link(args.mount.delay.0, rate);
+    setting.chosen_by = Some(costs.model());
+    Ok((setting, costs))
 }
 
 /// The ways, the one that is taken marked.

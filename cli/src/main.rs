@@ -5,6 +5,7 @@
 mod args;
 mod columns;
 mod compare;
+mod costs;
 mod device;
 mod devices;
 mod explain;

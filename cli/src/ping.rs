@@ -1,12 +1,14 @@
 //! `ping`: one call after the other, timed.
 
 use std::pin::pin;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
 use nfs_binding::client::{Follow, NfsUrl};
 use nfs_binding::proto::{FileHandle, SetAttributes};
+use rpc_transport::CallError;
+use rpcrdma_callbacks::{Answers, MAX_LEN, MAX_ORDERED, Order};
 
 use crate::args::{PingArgs, PingOp};
 use crate::compare::{Latency, Op, Target};
@@ -28,6 +30,9 @@ const BAR: u64 = 50;
 /// The server cannot be reached, or a call fails.
 pub(crate) fn run(args: &PingArgs, verbose: bool) -> Result<(), Failure> {
     let access = Access::new(&args.mount)?;
+    if args.callbacks {
+        return callbacks(args, access, verbose);
+    }
     let has_data = matches!(args.op, PingOp::Read | PingOp::Write);
     if args.size.is_some() && !has_data {
         let text = "-s needs --op read or --op write: NULL and GETATTR carry no data";
@@ -70,6 +75,78 @@ pub(crate) fn run(args: &PingArgs, verbose: bool) -> Result<(), Failure> {
             let target = Target::new(client, Some(object.handle), data);
             measure(args, verbose, &mounted.reached, &target, op)
         }
+    }
+}
+
+/// Has the server call this client.
+fn callbacks(args: &PingArgs, mut access: Access, verbose: bool) -> Result<(), Failure> {
+    let size = args.size.unwrap_or(0);
+    let size = u32::try_from(size).ok().filter(|size| *size <= MAX_LEN);
+    let Some(size) = size else {
+        let text = format!("-s: a callback carries at most {MAX_LEN} bytes");
+        return Err(Failure::Usage(text));
+    };
+    if args.count > MAX_ORDERED {
+        let text = format!("-c: at most {MAX_ORDERED} callbacks can be ordered");
+        return Err(Failure::Usage(text));
+    }
+    let answers = Answers::new();
+    access.answers = Some(answers.clone());
+    let (host, port) = server(&args.target)?;
+    let reached = access.reach(&host, port)?;
+    let order = Order {
+        count: args.count,
+        call_len: size,
+        reply_len: size,
+        ..Order::default()
+    };
+    // No other client at this server is likely to have the same.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let ticket = now.map_or(0, |now| now.subsec_nanos()) ^ std::process::id().rotate_left(16);
+    let interruptible = Interruptible::new()?;
+    let interrupt = interruptible.interrupt();
+    let start = Instant::now();
+    let tally = {
+        let ordered = pin!(rpcrdma_callbacks::run(&reached.client, ticket, order));
+        let interrupted = pin!(interrupt.wait());
+        match reached.runtime.block_on(select(ordered, interrupted)) {
+            Either::Left((tally, _)) => tally,
+            Either::Right(_) => return Err(interruptible.failure(&args.target)),
+        }
+    };
+    let tally = tally.map_err(|error| {
+        let advice = match &error {
+            CallError::Refused(_) => ": it makes no callbacks, see `rpcrdma serve --callbacks`",
+            _ => "",
+        };
+        Failure::Work(format!("{}: {error}{advice}", args.target))
+    })?;
+    let (took, seen) = (start.elapsed(), answers.seen());
+    output::line(format_args!(
+        "{}: {} callbacks of {size} bytes each way, one at a time, in {:.1} ms: {} answered, {} answered \
+         wrongly, {} failed",
+        args.target,
+        tally.made,
+        took.as_secs_f64() * 1e3,
+        tally.answered,
+        tally.wrong,
+        tally.failed
+    ))?;
+    output::line(format_args!(
+        "of these came here {}, {} of them more than once, {} with wrong data",
+        seen.count(),
+        seen.repeated(),
+        seen.wrong
+    ))?;
+    for decision in reached.decisions().iter().filter(|_| verbose) {
+        output::line(decision)?;
+    }
+    let count = args.count;
+    match (tally.answered, seen.count(), seen.wrong) == (count, count as usize, 0) {
+        true => Ok(()),
+        false => Err(Failure::Work(format!(
+            "not all of {count} callbacks went well"
+        ))),
     }
 }
 

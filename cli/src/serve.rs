@@ -13,17 +13,18 @@ use nfs_binding::client::Proto;
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::fs::{DirectoryFs, MemoryFs};
 use nfs_binding::server::{Export, ExportOptions, ExportSpec, HandleKey, NfsServer};
-use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
-use rpc_transport::{Server, ServerOptions, ServerPort, Service, Stop, TcpServer};
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Version};
+use rpc_transport::{Server, ServerOptions, ServerPort, Service, Stop, TcpOptions, TcpServer};
 use rpcrdma_sim::Probe;
 use verbs::DeviceError;
 
 use crate::args::ServeArgs;
+use crate::costs::CostsArg;
 use crate::device::DeviceChoice;
 use crate::failure::{Context, Failure};
 use crate::interrupt;
 use crate::output;
-use crate::transport::LinkOptions;
+use crate::transport::{CALLBACKS, DEFAULT_FEATURES, LinkOptions};
 
 /// Path of the export in memory.
 const MEMORY_PATH: &str = "/memory";
@@ -33,6 +34,12 @@ const MEMORY_PATH: &str = "/memory";
 /// # Errors
 /// An export or an address cannot be used.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    if let Some(features) = args.features.filter(|features| !features.is_none())
+        && !args.rpcrdma.contains(Version::Two)
+    {
+        let text = format!("--features {features}: version 2 is wanted for that, see --rpcrdma");
+        return Err(Failure::Usage(text));
+    }
     let link = LinkOptions {
         delay: args.delay.0,
         rate: args.rate.map(|rate| rate.0),
@@ -42,13 +49,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let options = ServerOptions {
         workers: usize::from(args.workers),
         busy_poll: args.busy_poll,
+        callbacks: args.callbacks,
         ..ServerOptions::default()
     };
     let (exports, key) = (exports(args)?, key(args)?);
     let describe = |export: &Export| format!("export {} {}", export.path, export.options);
     let exported: Vec<String> = exports.iter().map(describe).collect();
     let service = NfsServer::new(exports, key).map_err(|e| Failure::Usage(e.to_string()))?;
-    let mut server = Server::new(Box::new(service), options).context("cannot start the server")?;
+    let service: Box<dyn Service> = match args.callbacks {
+        true => Box::new(Probe::new(service)),
+        false => Box::new(service),
+    };
+    let mut server = Server::new(service, options).context("cannot start the server")?;
 
     let mut listening = Vec::new();
     let addresses = addresses(&args.listen)?;
@@ -66,7 +78,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         max_receive_memory: usize::try_from(args.receive_memory).unwrap_or(usize::MAX),
         ..RdmaServerOptions::default()
     };
-    rdma_options.common.features = args.features;
+    rdma_options.common.features = args.features.unwrap_or(DEFAULT_FEATURES);
+    let costs = CostsArg::load(args.costs.as_ref())?;
+    let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
+    rdma_options.common.costs = costs.model();
+    if args.callbacks {
+        rdma_options.common.callbacks = CALLBACKS;
+    }
     let mut rdma = RdmaServer::new(device, rdma_options);
     for &ip in &addresses {
         let address = SocketAddr::new(ip, args.port);
@@ -78,7 +96,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let mut ports: Vec<Rc<RefCell<dyn ServerPort>>> = vec![Rc::new(RefCell::new(rdma))];
     for &ip in &addresses {
         let address = SocketAddr::new(ip, args.tcp_port);
-        let tcp = TcpServer::bind(address, link.tcp())
+        let tcp = TcpOptions {
+            callbacks: args.callbacks,
+            ..link.tcp()
+        };
+        let tcp = TcpServer::bind(address, tcp)
             .map_err(|error| cannot_listen(address, Proto::Tcp, error))?;
         listening.push(format!("listening tcp {}", tcp.local_addr()));
         ports.push(Rc::new(RefCell::new(tcp)));

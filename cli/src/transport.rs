@@ -9,17 +9,20 @@ use std::time::Duration;
 use nfs_binding::client::{Mount, MountOptions, NfsError, NfsUrl, Proto};
 use onc_rpc::{AuthSys, Credential};
 use rpc_transport::rdma::{
-    Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version, Ways,
+    CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RoundTripFeatures,
+    Version, Ways,
 };
 use rpc_transport::{
     CallError, Client, ClientOptions, ClientPort, Retry, Runtime, TcpClient, TcpCounters,
     TcpOptions,
 };
+use rpcrdma_callbacks::Answers;
 use verbs::middleware::Shaper;
 use verbs::rdma_core::Registration;
 use verbs::{Counters, Pool};
 
 use crate::args::MountArgs;
+use crate::costs::CostsArg;
 use crate::device::{DeviceChoice, Opened};
 use crate::failure::{Context, Failure};
 
@@ -139,6 +142,12 @@ pub(crate) const DEFAULT_FEATURES: RoundTripFeatures = RoundTripFeatures {
     cont: Ways::BOTH,
 };
 
+/// How calls from server to client go, where there are any.
+pub(crate) const CALLBACKS: CallbackOptions = CallbackOptions {
+    credits: 32,
+    chunks: true,
+};
+
 /// How a server is to be reached: mount options, and the link.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
@@ -150,6 +159,8 @@ pub(crate) struct Access {
     pub(crate) device: DeviceChoice,
     /// This side's link.
     pub(crate) link: LinkOptions,
+    /// What answers the server's calls, if any are taken.
+    pub(crate) answers: Option<Answers>,
 }
 
 impl Access {
@@ -160,7 +171,7 @@ impl Access {
     pub(crate) fn new(args: &MountArgs) -> Result<Self, Failure> {
         let mount = MountOptions::parse(&args.options.join(","))
             .map_err(|error| Failure::Usage(error.to_string()))?;
-        only_rdma(&mount)?;
+        only_rdma(&mount, args)?;
         let version = match mount.rpcrdma {
             None => Choice::Auto,
             Some(number) => Version::from_number(number)
@@ -180,12 +191,15 @@ impl Access {
             address: mount.client_address,
         };
         let rdma = RdmaClientOptions::default();
+        let costs = CostsArg::load(args.costs.as_ref())?;
+        let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
         Ok(Self {
             mount,
             rdma: RdmaClientOptions {
                 version,
                 common: RdmaOptions {
                     features,
+                    costs: costs.model(),
                     ..rdma.common
                 },
                 ..rdma
@@ -198,6 +212,7 @@ impl Access {
                 // The server decides.
                 crc: false,
             },
+            answers: None,
         })
     }
 
@@ -246,7 +261,10 @@ impl Access {
         let mut registration = None;
         let (port, any, pool): (Port, Rc<RefCell<dyn ClientPort>>, Pool) = match proto {
             Proto::Tcp => {
-                let options = self.link.tcp();
+                let options = TcpOptions {
+                    callbacks: self.answers.is_some(),
+                    ..self.link.tcp()
+                };
                 let pool = options.pool.clone();
                 let port = Rc::new(RefCell::new(TcpClient::new(options)));
                 (Port::Tcp(Rc::clone(&port)), port, pool)
@@ -255,13 +273,26 @@ impl Access {
                 let opened = self.link.device(&self.device.towards(address))?;
                 registration = Some(opened.registration);
                 let pool = opened.device.pool().clone();
-                let client = RdmaClient::new(opened.device, self.rdma.clone());
+                let mut options = self.rdma.clone();
+                if self.answers.is_some() {
+                    options.common.callbacks = CALLBACKS;
+                }
+                let client = RdmaClient::new(opened.device, options);
                 let port = Rc::new(RefCell::new(client));
                 (Port::Rdma(Rc::clone(&port)), port, pool)
             }
         };
-        let connecting = Client::connect(runtime, address, any, self.client_options());
-        Ok(runtime.block_on(connecting).map(|client| Reached {
+        let options = self.client_options();
+        let connected = match self.answers.clone() {
+            None => runtime.block_on(Client::connect(runtime, address, any, options)),
+            Some(answers) => {
+                let service = Box::new(answers);
+                let connecting =
+                    Client::connect_with_callbacks(runtime, address, any, options, service);
+                runtime.block_on(connecting)
+            }
+        };
+        Ok(connected.map(|client| Reached {
             runtime: runtime.clone(),
             client,
             port,
@@ -354,17 +385,19 @@ where
 
 /// What is said of RDMA where there is none would have no effect: whoever says it means something
 /// else.
-fn only_rdma(mount: &MountOptions) -> Result<(), Failure> {
+fn only_rdma(mount: &MountOptions, args: &MountArgs) -> Result<(), Failure> {
     let given = [
-        ("rpcrdma", mount.rpcrdma.is_some()),
-        ("device", mount.device.is_some()),
-        ("registration", mount.registration.is_some()),
-        ("clientaddr", mount.client_address.is_some()),
+        ("mount option rpcrdma", mount.rpcrdma.is_some()),
+        ("mount option features", mount.features.is_some()),
+        ("--costs", args.costs.is_some()),
+        ("mount option device", mount.device.is_some()),
+        ("mount option registration", mount.registration.is_some()),
+        ("mount option clientaddr", mount.client_address.is_some()),
     ];
     let tcp = mount.proto == Proto::Tcp && mount.mount_proto.unwrap_or(Proto::Tcp) == Proto::Tcp;
     match given.into_iter().find(|(_, given)| *given && tcp) {
         Some((name, _)) => Err(Failure::Usage(format!(
-            "mount option {name}: only for NFS over RDMA, not with proto=tcp"
+            "{name}: only for NFS over RDMA, not with proto=tcp"
         ))),
         None => Ok(()),
     }

@@ -302,3 +302,140 @@ fn explain_names_all_ways_and_marks_the_one_that_is_taken() {
         assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
     }
 }
+
+#[test]
+fn explain_says_where_costs_come_from_and_the_server_is_told_of() {
+    let explain = |args: &[&str]| run([&["explain", "-o", "rpcrdma=2"], args].concat());
+    let default = explain(&["write:8k"]).ok().stdout;
+    assert!(
+        default.contains("item 0 placed") && default.contains("default"),
+        "{default}"
+    );
+    let none = explain(&["--server-features", "none", "write:8k"])
+        .ok()
+        .stdout;
+    assert!(!none.contains("placed"), "{none}");
+    // Over a link that is slower than any copy, the padding that placement takes costs more.
+    let cheap = "per-message=1ms,rate=1m";
+    let other = explain(&["--costs", cheap, "write:8k"]).ok().stdout;
+    let taken = other
+        .lines()
+        .skip_while(|line| !line.starts_with("->"))
+        .nth(1);
+    assert!(taken.unwrap().contains("item 0 in it"), "{other}");
+    assert!(
+        other.contains("--costs") && other.contains("1000.000 us"),
+        "{other}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("costs.json");
+    fs::write(&file, r#"{"source": "measured", "interrupt": "7us"}"#).unwrap();
+    let from_file = explain(&["--costs", file.to_str().unwrap(), "null"])
+        .ok()
+        .stdout;
+    assert!(
+        from_file.contains("measured (") && from_file.contains("7.000 us"),
+        "{from_file}"
+    );
+    for (costs, what) in [
+        ("speed=1g", "no cost"),
+        ("rate=1us", "rate"),
+        ("/no/such/file", "neither"),
+    ] {
+        let finished = explain(&["--costs", costs, "null"]);
+        assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
+        assert!(finished.stderr.contains(what), "{finished:#?}");
+    }
+}
+
+#[test]
+fn options_that_would_have_no_effect_are_refused() {
+    for (args, what) in [
+        (
+            &["ls", "-o", "proto=tcp,features=ddp", "nfs://server/x"][..],
+            "features",
+        ),
+        (
+            &[
+                "ls",
+                "-o",
+                "proto=tcp",
+                "--costs",
+                "call=1us",
+                "nfs://server/x",
+            ],
+            "--costs",
+        ),
+        (
+            &["serve", "--memory", "--rpcrdma", "1", "--features", "ddp"],
+            "version 2",
+        ),
+        (&["compare", "--device", "sim", "--crc", "on"], "--crc"),
+        (&["compare", "--device", "sim", "--count", "3"], "--count"),
+        (&["compare", "--device", "sim", "--no-pin"], "--no-pin"),
+        (
+            &["compare", "--device", "sim", "--address", "::1"],
+            "--address",
+        ),
+        (
+            &["compare", "--device", "sim", "--via", "tcp"],
+            "nothing to simulate",
+        ),
+        (
+            &["compare", "--device", "sim", "--ops", "tree"],
+            "nothing to simulate",
+        ),
+    ] {
+        let finished = run(args);
+        assert_eq!(finished.status.code(), Some(2), "{args:?}: {finished:#?}");
+        assert!(finished.stderr.contains(what), "{args:?}: {finished:#?}");
+    }
+    let judged = run([
+        "compare",
+        "--device",
+        "sim",
+        "--ops",
+        "null",
+        "--via",
+        "v1",
+        "--json",
+        "-",
+        "--check-explain",
+    ]);
+    assert_eq!(judged.status.code(), Some(1), "{judged:#?}");
+}
+
+#[test]
+fn a_server_calls_a_client_that_asks_for_it() {
+    let ping = |server: &Server, proto, more: &str| {
+        let url = server.url(proto, "");
+        let args = ["ping", "--callbacks", "-c", "20", "-s", "9000", &url];
+        run(args
+            .map(str::to_owned)
+            .into_iter()
+            .chain(options(proto, more)))
+    };
+    let server = Server::start(["--memory", "--callbacks"]);
+    for (proto, more) in [
+        (Proto::Rdma, "rpcrdma=1"),
+        (Proto::Rdma, "rpcrdma=2"),
+        (Proto::Tcp, ""),
+    ] {
+        let pinged = ping(&server, proto, more).ok().stdout;
+        assert!(
+            pinged.contains("20 answered, 0 answered wrongly"),
+            "{pinged}"
+        );
+        assert!(
+            pinged.contains("came here 20, 0 of them more than once"),
+            "{pinged}"
+        );
+    }
+    let silent = Server::start(["--memory"]);
+    let finished = ping(&silent, Proto::Rdma, "");
+    assert_eq!(finished.status.code(), Some(1), "{finished:#?}");
+    assert!(
+        finished.stderr.contains("serve --callbacks"),
+        "{finished:#?}"
+    );
+}

@@ -24,6 +24,10 @@ pub struct Effort {
     pub turnarounds: u64,
     /// Bytes of all of these, both ways.
     pub bytes: u64,
+    /// Of these bytes, those that RDMA Reads fetch.
+    pub read_bytes: u64,
+    /// Likewise, those that RDMA Writes place.
+    pub write_bytes: u64,
     /// Pieces of memory to register.
     pub registrations: u64,
     /// Their pages.
@@ -58,12 +62,14 @@ impl Effort {
     /// `len` bytes are fetched by RDMA Read.
     pub fn read(&mut self, len: u64, limits: &Limits) {
         self.registered(len, limits);
+        self.read_bytes += len;
         self.turnarounds = 1;
     }
 
     /// Up to `len` bytes are placed by RDMA Write.
     pub fn write(&mut self, len: u64, limits: &Limits) {
         self.registered(len, limits);
+        self.write_bytes += len;
     }
 
     /// The responder ends one of the registrations with its reply.
@@ -134,13 +140,18 @@ impl CallPlan {
 }
 
 /// What everything costs on a connection. The defaults are round figures of the order that 100 Gb/s
-/// adapters and current hosts show, with the delay of a short path.
+/// adapters and current hosts show, with the delay of a short path; whoever knows better says so
+/// ([`Parameter`](crate::Parameter)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CostModel {
     /// From the last bit leaving one device to the last bit arriving at the other.
     pub link_delay: Duration,
-    /// Bytes a second.
+    /// Bytes a second that go by Sends.
     pub rate: u64,
+    /// Bytes a second that RDMA Reads fetch.
+    pub read_rate: u64,
+    /// Bytes a second that RDMA Writes place.
+    pub write_rate: u64,
     /// Processor and device time of one message or RDMA operation, both ends together.
     pub per_message: Duration,
     /// Registering a piece of memory, whatever its length.
@@ -155,6 +166,8 @@ pub struct CostModel {
     pub read_turnaround: Duration,
     /// Bytes a second at which a receiver brings what is not placed to where it wants it.
     pub copy_rate: u64,
+    /// What both ends do for every call, however it is conveyed.
+    pub call: Duration,
 }
 
 impl Default for CostModel {
@@ -162,6 +175,8 @@ impl Default for CostModel {
         Self {
             link_delay: Duration::from_micros(5),
             rate: 12_500_000_000,
+            read_rate: 12_500_000_000,
+            write_rate: 12_500_000_000,
             per_message: Duration::from_nanos(350),
             registration: Duration::from_nanos(1_000),
             registration_page: Duration::from_nanos(20),
@@ -169,6 +184,7 @@ impl Default for CostModel {
             interrupt: Duration::from_micros(3),
             read_turnaround: Duration::from_nanos(500),
             copy_rate: 10_000_000_000,
+            call: Duration::ZERO,
         }
     }
 }
@@ -182,7 +198,8 @@ impl CostModel {
         u32::try_from(worth / u128::from(self.rate.max(1))).unwrap_or(u32::MAX)
     }
 
-    /// From handing in the call to having its reply, the server's own work left out.
+    /// From handing in the call to having its reply. Work of the server is in it as far as it is in
+    /// [`CostModel::call`].
     #[must_use]
     pub fn price(&self, effort: &Effort) -> Duration {
         let times = |each: Duration, count: u64| each.as_nanos() * u128::from(count);
@@ -192,8 +209,15 @@ impl CostModel {
         // Of messages that follow one another, one is worked on while the next is on its way.
         let messages = effort.sends + effort.explicit;
         let ends = messages.min(2);
-        let stream = times(self.per_message, messages - ends).max(at(self.rate, effort.bytes));
-        let mut nanos = times(self.per_message, ends)
+        let by_sends = effort
+            .bytes
+            .saturating_sub(effort.read_bytes + effort.write_bytes);
+        let bytes = at(self.rate, by_sends)
+            + at(self.read_rate, effort.read_bytes)
+            + at(self.write_rate, effort.write_bytes);
+        let stream = times(self.per_message, messages - ends).max(bytes);
+        let mut nanos = self.call.as_nanos()
+            + times(self.per_message, ends)
             + stream
             + at(self.copy_rate, effort.unplaced)
             + times(self.registration, effort.registrations)
@@ -242,6 +266,8 @@ mod tests {
                 explicit: 1,
                 turnarounds: 1,
                 bytes: 52 + 156 + 8192 + 52 + 240,
+                read_bytes: 8192,
+                write_bytes: 0,
                 registrations: 1,
                 pages: 2,
                 invalidations: 0,
@@ -272,6 +298,9 @@ mod tests {
         let zero = CostModel {
             link_delay: Duration::ZERO,
             rate: u64::MAX,
+            read_rate: u64::MAX,
+            write_rate: u64::MAX,
+            call: Duration::ZERO,
             per_message: Duration::ZERO,
             registration: Duration::ZERO,
             registration_page: Duration::ZERO,
@@ -296,9 +325,12 @@ mod tests {
         assert_eq!(price(|model| model.invalidation = US), 3);
         assert_eq!(price(|model| model.interrupt = US), 4);
         assert_eq!(price(|model| model.read_turnaround = US), 1);
+        assert_eq!(price(|model| model.call = US), 1);
         assert_eq!(
             price(|model| model.rate = 1_000_000),
-            u128::from(effort.bytes)
+            u128::from(effort.bytes - 8192)
         );
+        assert_eq!(price(|model| model.read_rate = 1_000_000), 8192);
+        assert_eq!(price(|model| model.write_rate = 1_000_000), 0);
     }
 }

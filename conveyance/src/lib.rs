@@ -31,11 +31,13 @@ mod call;
 mod cost;
 mod explain;
 mod limits;
+mod parameter;
 mod reply;
 mod shape;
 
 pub use call::{CallError, CallItem, CallPayload, CallPlan, goes_plain, plan_call};
 pub use cost::{CostModel, Effort};
 pub use limits::{ChunkCounts, Limits};
+pub use parameter::{Figure, Parameter};
 pub use reply::{Offer, Offers, ReplyError, ReplyItem, ReplyPayload, ReplyPlan, plan_reply};
 pub use shape::{Item, ReplyNeed, Shape, Unplaced};

@@ -231,7 +231,7 @@ impl fmt::Display for Why {
             Self::Both => "both ends have it",
             Self::Here => "this end's choice",
             Self::Peer => "the peer's choice",
-            Self::NotSaid => "the peer did not say",
+            Self::NotSaid => "the peer said nothing of it, which means this",
             Self::NotSaidYet => "the peer has not said yet",
             Self::CannotSay => "the peer cannot say",
             Self::UpperLayer => "for the upper layer to find out",

@@ -200,7 +200,7 @@ fn what_is_decided_is_printed_with_its_reasons() {
         inline, from the peer: 32768 B (this end's choice)\n\
         transport characteristics: yes (both ends have it)\n\
         remote invalidation, by the peer: yes (this end's choice)\n\
-        remote invalidation, by this end: no (the peer did not say)\n\
-        backward calls: without chunks (the peer did not say)";
+        remote invalidation, by this end: no (the peer said nothing of it, which means this)\n\
+        backward calls: without chunks (the peer said nothing of it, which means this)";
     assert_eq!(features.to_string(), expected);
 }

@@ -98,17 +98,17 @@ fn what_one_end_does_not_have_is_not_used_and_it_is_said_whose_choice_that_is() 
             "ddp:send+cont:receive",
             all(&config("cont:receive", 20))
         ),
-        "bulk data placed by Sends, to the peer: no (the peer did not say)\n\
+        "bulk data placed by Sends, to the peer: no (the peer said nothing of it, which means this)\n\
          bulk data placed by Sends, from the peer: no (this end's choice)\n\
          transmissions of a call: up to 1 (this end's choice)\n\
          transmissions of a reply: up to 1 (the peer's choice)"
     );
     assert_eq!(
         printed(Side::Client, "ddp+cont", Vec::new()),
-        "bulk data placed by Sends, to the peer: no (the peer did not say)\n\
-         bulk data placed by Sends, from the peer: no (the peer did not say)\n\
-         transmissions of a call: up to 1 (the peer did not say)\n\
-         transmissions of a reply: up to 1 (the peer did not say)"
+        "bulk data placed by Sends, to the peer: no (the peer said nothing of it, which means this)\n\
+         bulk data placed by Sends, from the peer: no (the peer said nothing of it, which means this)\n\
+         transmissions of a call: up to 1 (the peer said nothing of it, which means this)\n\
+         transmissions of a reply: up to 1 (the peer said nothing of it, which means this)"
     );
 }
 

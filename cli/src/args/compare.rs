@@ -8,6 +8,7 @@ use verbs::middleware::{Delay, Rate};
 
 use super::conveyance::{Conveyance, Serves};
 use super::units;
+use crate::costs::CostsArg;
 use crate::device::{DeviceName, Policy};
 
 /// Checksums in iWARP frames.
@@ -56,7 +57,7 @@ pub(crate) enum OpName {
 }
 
 /// Measure what NFS operations cost over TCP and over RDMA, and print it as tables.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Starts a server process for each transport, with a file system in memory, and a process that
 echoes over bare TCP (the floor). Everything is measured in this run, in rounds in which the
@@ -176,10 +177,20 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     pub(crate) explain: bool,
 
-    /// Fail unless the conveyance that `explain` predicts to be the best one is the best one measured, for
-    /// nine operations of ten
+    /// Fail unless the conveyance that `explain` predicts to be the best one is the best one measured, or as
+    /// good within the noise that was measured, for nine operations of ten
     #[arg(long)]
     pub(crate) check_explain: bool,
+
+    /// What everything costs, by which ways to convey a message are chosen and predicted: NAME=VALUE,… or a
+    /// file that --save-costs wrote. Without this ways are chosen by default figures; what they cost is
+    /// measured first, as far as it is not said here, and predictions go by that
+    #[arg(long, value_name = "COSTS", value_parser = CostsArg::parse)]
+    pub(crate) costs: Option<CostsArg>,
+
+    /// Write what everything was measured to cost to FILE, for --costs of other commands
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save_costs: Option<PathBuf>,
 
     /// Write a report to FILE: a page with tables and figures that needs nothing else
     #[arg(long, value_name = "FILE")]
@@ -240,6 +251,10 @@ pub(crate) struct ChildArgs {
     /// Spin instead of sleeping
     #[arg(long)]
     pub(crate) busy_poll: bool,
+
+    /// What everything costs
+    #[arg(long, value_parser = CostsArg::parse)]
+    pub(crate) costs: Option<CostsArg>,
 
     /// Use only this processor
     #[arg(long)]

@@ -1,7 +1,7 @@
 //! The ways of carrying NFS that are measured against each other.
 
 use clap::ValueEnum;
-use rpc_transport::rdma::{RdmaOptions, RoundTripFeatures, Version, Ways};
+use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version, Ways};
 
 /// A way of carrying NFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -65,6 +65,14 @@ impl Conveyance {
         options.features = self.features();
     }
 
+    /// Bytes of receives, when version 2 is to have `inline` without placement.
+    pub(crate) fn receive_size(self, inline: u32) -> Option<u32> {
+        let version = self.version()?;
+        let mut options = RdmaClientOptions::default().common;
+        self.configure(&mut options, inline);
+        Some(options.receive_size(version))
+    }
+
     /// What both ends do to spare round trips.
     pub(crate) fn features(self) -> RoundTripFeatures {
         let mut features = RoundTripFeatures::default();
@@ -115,6 +123,22 @@ mod tests {
             );
         }
         assert_eq!(Serves::parse("floor"), Ok(Serves::Floor));
+    }
+
+    #[test]
+    fn receives_that_bulk_data_is_placed_in_are_longer() {
+        let sizes = [
+            Conveyance::Tcp,
+            Conveyance::V1,
+            Conveyance::V2,
+            Conveyance::V2DdpCont,
+        ];
+        let sizes = sizes.map(|conveyance| conveyance.receive_size(8192));
+        assert_eq!(sizes, [None, Some(4096), Some(8192), Some(65 << 10)]);
+    }
+
+    #[test]
+    fn what_is_no_conveyance_is_not_served() {
         assert!(Serves::parse("v9").is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! Options of `explain`.
 
 use clap::Args;
+use rpc_transport::rdma::RoundTripFeatures;
 
 use super::MountArgs;
 use super::units;
@@ -13,12 +14,24 @@ const DEFAULT_SIZE: u32 = 8192;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Nothing is sent: client and server are simulated, with options as given, the server with all that this
-program has. What each way takes is counted from its plan, and priced by a cost model with the link's
---delay and --rate; the cheapest is taken. The same functions decide for every call of every command.
+program has unless --server-features says less. What each way takes is counted from its plan, and priced by
+a cost model with the link's --delay and --rate; the cheapest is taken. The same functions decide for every
+call of every command. The model, and where each of its figures came from, is printed first.
+
+What a way takes, both ends together, with the longest reply that the call can have:
+  sends, B             Sends, and the bytes of all messages and RDMA operations
+  RDMA operations      RDMA Reads and RDMA Writes
+  turn-arounds         times that the server must wait for RDMA Reads before it can begin: a round trip each
+  registrations        pieces of memory that the client registers
+  local invalidations  registrations that the client must end itself
+  B unplaced           bytes of file data that arrive among other bytes of a message, so that their
+                       receiver has to bring them to where they are wanted
 
 Examples:
   rpcrdma explain write:8192
   rpcrdma explain -o rpcrdma=1 read:64k write:1M
+  rpcrdma explain --server-features none -o rpcrdma=2 write:8k
+  rpcrdma explain --costs interrupt=20us,registration=9us write:8k
   rpcrdma explain --delay 1ms -o rpcrdma=2 readdirplus:64k null")]
 pub(crate) struct ExplainArgs {
     /// Operations: null, getattr, read:SIZE, write:SIZE, readdirplus:SIZE, long-call:SIZE (bytes that
@@ -29,6 +42,10 @@ pub(crate) struct ExplainArgs {
     /// Bytes of the receives of both sides, in version 2
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4k")]
     pub(crate) inline: u64,
+
+    /// What the server does to spare round trips in version 2: see `serve --features`
+    #[arg(long, value_name = "FEATURES", default_value_t = RoundTripFeatures::ALL)]
+    pub(crate) server_features: RoundTripFeatures,
 
     #[command(flatten)]
     pub(crate) mount: MountArgs,

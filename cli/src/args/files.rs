@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use verbs::middleware::{Delay, Rate};
 
+use crate::costs::CostsArg;
+
 const URL: &str = "nfs://SERVER[:PORT]/EXPORT/PATH";
 
 /// How the server is reached.
@@ -33,6 +35,11 @@ pub(crate) struct MountArgs {
     /// Spin for replies instead of sleeping: lower latency, one processor kept busy
     #[arg(long)]
     pub(crate) busy_poll: bool,
+
+    /// What everything costs on this connection, by which ways to convey a message are chosen: NAME=VALUE,…
+    /// or a file that `compare --save-costs` wrote. `explain` prints all names and their values
+    #[arg(long, value_name = "COSTS", value_parser = CostsArg::parse)]
+    pub(crate) costs: Option<CostsArg>,
 }
 
 /// List what a server exports.

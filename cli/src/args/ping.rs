@@ -20,10 +20,10 @@ pub(crate) enum PingOp {
 }
 
 /// Call a server again and again, and print how long it took.
-///
-/// With -v also which version of RPC-over-RDMA was spoken, what was used of it, and why.
 #[derive(Debug, Args)]
 #[command(after_help = "\
+With -v also which version of RPC-over-RDMA was spoken, what was used of it, and why.
+
 Nothing is kept on a processor of its own. On one machine, the scheduler often has client and
 server share one, which can halve the latency, while `rpcrdma compare` gives each its own. To
 have the same here, start both by taskset(1), and leave out CRCs as `compare` does:
@@ -45,13 +45,19 @@ pub(crate) struct PingArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: u32,
 
-    /// Bytes of data per call, for read and write (NULL and GETATTR carry none)
+    /// Bytes of data per call, for read, write and --callbacks (NULL and GETATTR carry none)
     #[arg(short, long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) size: Option<u64>,
 
     /// Wait this long between calls
     #[arg(short = 'D', long, value_name = "TIME", default_value = "0")]
     pub(crate) interval: Delay,
+
+    /// Have the server call this client as often, over the same connection, and say what became of that.
+    /// It must have been started with `serve --callbacks`. -s is the size of what each call and each reply
+    /// carries
+    #[arg(long, conflicts_with_all = ["op", "histogram", "interval"])]
+    pub(crate) callbacks: bool,
 
     /// Print a histogram as well
     #[arg(short = 'H', long)]

@@ -8,8 +8,8 @@ use verbs::middleware::{Delay, Rate};
 
 use super::compare::Crc;
 use super::units;
+use crate::costs::CostsArg;
 use crate::device::{DeviceName, Policy};
-use crate::transport::DEFAULT_FEATURES;
 
 /// Export directories over RDMA and TCP, until interrupted.
 ///
@@ -62,15 +62,20 @@ pub(crate) struct ServeArgs {
 
     /// What this end does to spare round trips in version 2: none, or `ddp` (bulk data placed by
     /// Sends) and `cont` (messages of several transmissions), joined by `+`, each alone or with
-    /// `:send` or `:receive`. Receiving `ddp` takes 65 KiB for each receive
-    #[arg(long, value_name = "FEATURES", default_value_t = DEFAULT_FEATURES)]
-    pub(crate) features: RoundTripFeatures,
+    /// `:send` or `:receive`. Receiving `ddp` takes 65 KiB for each receive. Without this `ddp:send+cont`
+    #[arg(long, value_name = "FEATURES")]
+    pub(crate) features: Option<RoundTripFeatures>,
 
     /// Memory for the receives of all RDMA connections together: as it runs short, new connections
     /// get fewer credits, at last they are rejected. 64 credits take 280 KiB, or 4.7 MiB with
-    /// `ddp:receive`
+    /// `ddp:receive`; as much again with `cont:receive`, for messages of which not all has come, which new
+    /// connections are not offered once half of this is taken
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::size)]
     pub(crate) receive_memory: u64,
+
+    /// Also serve this project's test programs, and call clients that ask for it: `ping --callbacks` does
+    #[arg(long)]
+    pub(crate) callbacks: bool,
 
     /// Port for RDMA; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 20049)]
@@ -96,6 +101,11 @@ pub(crate) struct ServeArgs {
     /// Spin for work instead of sleeping: lower latency, one processor kept busy
     #[arg(long)]
     pub(crate) busy_poll: bool,
+
+    /// What everything costs on connections, by which ways to convey replies are chosen: NAME=VALUE,… or a
+    /// file that `compare --save-costs` wrote. `explain` prints all names and their values
+    #[arg(long, value_name = "COSTS", value_parser = CostsArg::parse)]
+    pub(crate) costs: Option<CostsArg>,
 
     /// Threads for work that may block on a disk
     #[arg(long, value_name = "N", default_value_t = 4,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::args::Conveyance;
 use crate::compare::floor::{Floor, Kind};
-use crate::compare::latency::{Latency, median, spread, weighted_median};
+use crate::compare::latency::{Latency, error_of_median, median, spread, weighted_median};
 use crate::compare::op::Op;
 use crate::compare::rig::{Budget, Rig, WARM_UP};
 use crate::compare::rows::{Mode, Row, Split};
@@ -301,8 +301,10 @@ fn row(cell: Cell, rig: &Rig, tally: Tally, floors: &FloorTally) -> Row {
         count: tally.calls,
         p50_us: tally.latency.p50_us(),
         p99_us: tally.latency.p99_us(),
+        v1_ratio_error: error_of_median(&tally.v1_ratios),
         v1_ratio: weighted_median(tally.v1_ratios),
         predicted_us: None,
+        plan: None,
         latency_over_delay: None,
         split: Split::default(),
         mib_per_s: ops_per_s.zip(size).map(|(ops, size)| ops * size / MIB),

@@ -13,6 +13,8 @@ use crate::failure::Failure;
 
 /// The field of a log event that holds a plan.
 const PLAN: &str = "plan";
+/// What the transport says of the plan of a call.
+const CALL: &str = "call";
 
 /// Performs each of `ops` once and returns a line with its plan.
 ///
@@ -62,10 +64,11 @@ impl Subscriber for Listener {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut found = Found(None);
+        let mut found = Found::default();
         event.record(&mut found);
-        if found.0.is_some() {
-            *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = found.0;
+        // In a simulation the server is heard as well, which plans its replies.
+        if found.plan.is_some() && found.of_call {
+            *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = found.plan;
         }
     }
 
@@ -83,12 +86,18 @@ impl Subscriber for Listener {
     fn exit(&self, _: &Id) {}
 }
 
-struct Found(Option<String>);
+#[derive(Default)]
+struct Found {
+    plan: Option<String>,
+    of_call: bool,
+}
 
 impl Visit for Found {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == PLAN {
-            self.0 = Some(format!("{value:?}"));
+        match field.name() {
+            PLAN => self.plan = Some(format!("{value:?}")),
+            "message" => self.of_call = format!("{value:?}") == CALL,
+            _ => {}
         }
     }
 }
@@ -102,7 +111,8 @@ mod tests {
         let listener = Listener::default();
         tracing::subscriber::with_default(listener.clone(), || {
             let plan = format_args!("call: payload inline (40 B)");
-            tracing::debug!(xid = 7, %plan);
+            tracing::debug!(xid = 7, %plan, "call");
+            tracing::debug!(xid = 7, plan = "reply: 4 B", "reply");
             tracing::debug!(xid = 8, "something else");
         });
         assert_eq!(

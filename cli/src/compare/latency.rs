@@ -129,6 +129,19 @@ pub(crate) fn weighted_median(mut values: Vec<(f64, u64)>) -> Option<f64> {
     })
 }
 
+/// Standard error of the median of such values: for `n` of them it is about 0.93 of the width of their
+/// middle half, over the root of `n` (as for a normal distribution). None for fewer than four.
+pub(crate) fn error_of_median(values: &[(f64, u64)]) -> Option<f64> {
+    let mut values: Vec<f64> = values.iter().map(|&(value, _)| value).collect();
+    values.sort_by(f64::total_cmp);
+    let quarter = values.len() / 4;
+    if quarter == 0 {
+        return None;
+    }
+    let width = values[values.len() - 1 - quarter] - values[quarter];
+    Some(0.93 * width / (values.len() as f64).sqrt())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,6 +196,15 @@ mod tests {
         let busy = (1..=9).map(f64::from).collect();
         assert_eq!(spread(busy), Some(4.0 / 5.0));
         assert_eq!(spread(vec![1.0, 2.0, 3.0]), None);
+    }
+
+    #[test]
+    fn a_median_of_more_values_is_more_exact() {
+        let error =
+            |n: u64| error_of_median(&(0..n).map(|n| ((n % 4) as f64, 1)).collect::<Vec<_>>());
+        assert_eq!(error(3), None);
+        assert!(error(16).unwrap() > 0.2 && error(16) > error(64));
+        assert_eq!(error_of_median(&[(2.0, 1); 9]), Some(0.0));
     }
 
     #[test]

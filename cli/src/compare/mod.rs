@@ -1,5 +1,6 @@
 //! The main job: what each way of moving an NFS request costs, measured here and now.
 
+mod calibration;
 mod cell;
 mod child;
 mod explain;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use nfs_binding::server::MAX_TRANSFER;
 
 use crate::args::{CompareArgs, OpName};
+use crate::costs::Costs;
 use crate::device::DeviceName;
 use crate::failure::{Context, Failure};
 use crate::output;
@@ -52,9 +54,8 @@ pub(crate) use simulated::operation;
 /// A process does not start, an operation fails, or the rows cannot be written.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let ops = ops(args)?;
-    if args.device == DeviceName::Sim && (args.busy_poll || args.set_delay.is_some()) {
-        let text = "--device sim: not with --busy-poll or --set-delay";
-        return Err(Failure::usage(text));
+    if args.device == DeviceName::Sim {
+        simulated::check(args, &ops)?;
     }
     // Before anything is measured: a file that cannot be written would waste it all.
     let outputs = Outputs::open(args)?;
@@ -66,20 +67,30 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let network = network.transpose()?;
     let setting = setting(args, &ops, network.as_ref())?;
     let status = Status::new();
-    let Measured { mut rows, device } = measure(&setting, &ops, &status)?;
-    simulated::predict(args, &ops, &mut rows)?;
+    let Measured {
+        mut rows,
+        device,
+        costs,
+    } = measure(&setting, &ops, &status)?;
+    if let Some(costs) = &costs {
+        simulated::predict(args, costs, &ops, &mut rows)?;
+    }
     drop(status);
     let summary = summary(&setting, &device);
     let noise = table::noise(&rows);
-    let results = outputs.write(&rows, &summary, noise.as_deref())?;
+    let results = outputs.write(&rows, &summary, noise.as_deref(), costs.as_ref())?;
     if !results.tables {
-        return Ok(());
+        return prediction::check(&rows, args.check_explain);
     }
     output::line(format_args!("{summary}\n"))?;
     print(&setting, &rows)?;
     noise.map_or(Ok(()), output::line)?;
     results.print_changes()?;
-    prediction::report(&rows, args.check_explain)?;
+    prediction::report(&rows)?;
+    if let Some(costs) = &costs {
+        output::line(format_args!("Predictions went by:\n{}", costs.table()))?;
+    }
+    prediction::check(&rows, args.check_explain)?;
     if args.explain {
         for line in explain::plans(&setting, &ops)? {
             output::line(line)?;
@@ -92,14 +103,15 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
 fn simulate(args: &CompareArgs, ops: &[Op], outputs: Outputs) -> Result<(), Failure> {
     let rows = simulated::rows(args, ops, outputs.has_files())?;
     let summary = simulated::summary(args);
-    let results = outputs.write(&rows, &summary, None)?;
+    let results = outputs.write(&rows, &summary, None, None)?;
     if !results.tables {
-        return Ok(());
+        return prediction::check(&rows, args.check_explain);
     }
     output::line(format_args!("{summary}\n"))?;
     simulated::print(&rows)?;
     results.print_changes()?;
-    prediction::report(&rows, args.check_explain)?;
+    prediction::report(&rows)?;
+    prediction::check(&rows, args.check_explain)?;
     if args.explain {
         for line in simulated::plans(args, ops)? {
             output::line(line)?;
@@ -168,6 +180,8 @@ struct Measured {
     rows: Vec<Row>,
     /// What the device calls itself.
     device: String,
+    /// What everything costs, if that was looked for.
+    costs: Option<Costs>,
 }
 
 fn measure(setting: &Setting<'_>, ops: &[Op], status: &Status) -> Result<Measured, Failure> {
@@ -186,6 +200,8 @@ fn measure(setting: &Setting<'_>, ops: &[Op], status: &Status) -> Result<Measure
         delay,
         slowed: !setting.delay.is_zero() || args.rate.is_some(),
     };
+    status.show("measuring what everything costs");
+    let costs = calibration::costs(setting, &mut floor, ops)?;
     let mut rows = Vec::new();
     let mut rigs = set::rigs(setting)?;
     let device = rigs
@@ -227,7 +243,11 @@ fn measure(setting: &Setting<'_>, ops: &[Op], status: &Status) -> Result<Measure
         trips::measure(setting, trips_delay(args), ops, &mut rows)?;
     }
     let device = device.unwrap_or_default();
-    Ok(Measured { rows, device })
+    Ok(Measured {
+        rows,
+        device,
+        costs,
+    })
 }
 
 /// The delay that round trips are measured with.

@@ -12,6 +12,7 @@ use crate::args::units::show_date;
 use crate::compare::reference::{Changes, Reference};
 use crate::compare::report::Report;
 use crate::compare::rows::Row;
+use crate::costs::Costs;
 use crate::failure::{Context, Failure};
 use crate::output;
 
@@ -49,6 +50,7 @@ impl Place {
 pub(super) struct Outputs {
     json: Option<Place>,
     html: Option<Place>,
+    costs: Option<Place>,
     reference: Option<Reference>,
 }
 
@@ -72,6 +74,7 @@ impl Outputs {
             reference,
             json: place(args.json.as_deref(), true)?,
             html: place(args.html.as_deref(), false)?,
+            costs: place(args.save_costs.as_deref(), false)?,
         })
     }
 
@@ -89,7 +92,12 @@ impl Outputs {
         rows: &[Row],
         summary: &str,
         noise: Option<&str>,
+        costs: Option<&Costs>,
     ) -> Result<Results, Failure> {
+        if let (Some(file), Some(costs)) = (self.costs, costs) {
+            let json = costs.to_json(&format!("measured by compare: {summary}"));
+            file.write(&serde_json::to_string_pretty(&json).map_err(Failure::work)?)?;
+        }
         let changes = self.reference.map(|reference| reference.changes(rows));
         let changes = changes.transpose()?;
         if let Some(html) = self.html {

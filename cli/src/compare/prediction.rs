@@ -4,8 +4,15 @@ use crate::compare::rows::Row;
 use crate::failure::Failure;
 use crate::output;
 
-/// How much more than the least may be called as good, of what is measured: rounds differ by that.
+/// How much more than the least may be called as good where nothing says how exact it was measured.
 const SAME: f64 = 0.05;
+/// The least that it may always be: more exact than that, nothing is measured.
+const RESOLUTION: f64 = 0.02;
+/// Standard errors that two medians may differ by and still be called the same: with more, they would
+/// in one of twenty cases although they are.
+const ERRORS: f64 = 2.0;
+/// An operation whose medians are no more exact than this cannot be judged.
+const TOO_NOISY: f64 = 0.25;
 /// The same of what is simulated or predicted, which is exact.
 const EXACT: f64 = 0.01;
 /// Share of operations for which the prediction is to be right.
@@ -18,32 +25,161 @@ struct Score {
     right: usize,
     all: usize,
     wrong: Vec<String>,
+    unjudged: Vec<String>,
 }
 
-/// Says how often the prediction was right; fails if `wanted` and that is too seldom.
+/// Says how often the prediction was right.
 ///
 /// # Errors
-/// It is, or nothing can be printed.
-pub(super) fn report(rows: &[Row], wanted: bool) -> Result<(), Failure> {
-    let score = score(rows);
-    if score.all > 0 {
-        let Score { right, all, wrong } = &score;
+/// Nothing can be printed.
+pub(super) fn report(rows: &[Row]) -> Result<(), Failure> {
+    let Score {
+        right,
+        all,
+        wrong,
+        unjudged,
+    } = score(rows);
+    if all > 0 {
         let but = match wrong.is_empty() {
             true => String::new(),
-            false => format!(" (not {})", wrong.join(", ")),
+            false => format!(" (not {})", wrong.join("; ")),
         };
         output::line(format_args!(
             "explain predicts the best conveyance of {right} of {all} operations{but}."
         ))?;
     }
-    match wanted && (score.right as f64) < WANTED * score.all as f64 {
-        true => Err(Failure::work("--check-explain: that is not nine of ten")),
+    if !unjudged.is_empty() {
+        let text = format!("Too noisy to judge predictions: {}.", unjudged.join(", "));
+        output::line(text)?;
+    }
+    Ok(())
+}
+
+/// Fails if `wanted` and predictions were right too seldom, or could not be judged.
+///
+/// # Errors
+/// That.
+pub(super) fn check(rows: &[Row], wanted: bool) -> Result<(), Failure> {
+    if !wanted {
+        return Ok(());
+    }
+    let score = score(rows);
+    let (right, all, unjudged) = (score.right, score.all, score.unjudged.len());
+    if all == 0 {
+        let text = "--check-explain: there is no operation that more than one conveyance was \
+                    predicted and measured for";
+        return Err(Failure::work(text));
+    }
+    if unjudged > all {
+        let text =
+            format!("--check-explain: {unjudged} operations are too noisy to judge, {all} not");
+        return Err(Failure::Work(text));
+    }
+    match (right as f64) < WANTED * all as f64 {
+        true => Err(Failure::Work(format!(
+            "--check-explain: {right} of {all} is not nine of ten"
+        ))),
         false => Ok(()),
     }
 }
 
-/// Each operation's best conveyance is the one with the least latency, or any that is as good; it is
-/// predicted if the one with the least cost, or any that costs the same, is among them.
+/// A way to convey an operation: one or several conveyances, whose messages are the same.
+#[derive(Debug)]
+struct Way<'a> {
+    conveyances: Vec<&'a str>,
+    plan: &'a Option<String>,
+    cost: f64,
+    /// In turns over version 1, or the median itself; and its standard error.
+    time: f64,
+    error: Option<f64>,
+}
+
+/// A time, and its standard error.
+type Taken = (f64, Option<f64>);
+
+/// The ways of one operation.
+fn ways<'a>(rows: &[&'a Row]) -> Vec<Way<'a>> {
+    // Ratios of medians taken in turns are more exact than medians.
+    let in_turns = rows.iter().all(|row| row.v1_ratio.is_some());
+    let mut ways: Vec<(Way<'a>, Vec<Taken>)> = Vec::new();
+    for row in rows {
+        let time = match in_turns {
+            true => row.v1_ratio,
+            false => row.p50_us,
+        };
+        let (Some(cost), Some(time)) = (row.predicted_us, time) else {
+            continue;
+        };
+        let measured = (time, row.v1_ratio_error.filter(|_| in_turns));
+        let same = |way: &(Way<'_>, _)| row.plan.is_some() && *way.0.plan == row.plan;
+        match ways.iter_mut().find(|way| same(way)) {
+            Some((way, all)) => {
+                way.conveyances.push(row.conveyance);
+                all.push(measured);
+            }
+            None => {
+                let way = Way {
+                    conveyances: vec![row.conveyance],
+                    plan: &row.plan,
+                    cost,
+                    time,
+                    error: measured.1,
+                };
+                ways.push((way, vec![measured]));
+            }
+        }
+    }
+    let ways = ways.into_iter().map(|(mut way, all)| {
+        let count = all.len() as f64;
+        way.time = all.iter().map(|(time, _)| time).sum::<f64>() / count;
+        let errors: Option<Vec<f64>> = all.iter().map(|(_, error)| *error).collect();
+        let squares = errors.map(|errors| errors.iter().map(|error| error * error).sum::<f64>());
+        way.error = squares.map(|sum| sum.sqrt() / count);
+        way
+    });
+    ways.collect()
+}
+
+/// What became of a prediction.
+#[derive(Debug, PartialEq)]
+enum Judged {
+    Right,
+    /// What was predicted, and how much longer it took than the best.
+    Wrong(String),
+    TooNoisy,
+}
+
+/// The best way is the one that took the least time, or any that did not take longer by more than can be
+/// told apart. It is predicted if the one with the least cost, or any that costs the same, is among them.
+fn judge(ways: &[Way<'_>], simulated: bool) -> Option<Judged> {
+    let best = ways.iter().min_by(|a, b| a.time.total_cmp(&b.time))?;
+    let cost = ways
+        .iter()
+        .map(|way| way.cost)
+        .fold(f64::INFINITY, f64::min);
+    let slack = |way: &Way<'_>| match (way.error, best.error) {
+        _ if simulated => EXACT * best.time,
+        (Some(a), Some(b)) => (ERRORS * a.hypot(b)).max(RESOLUTION * best.time),
+        _ => SAME * best.time,
+    };
+    let predicted = ways.iter().filter(|way| way.cost <= cost * (1.0 + EXACT));
+    let predicted = predicted.min_by(|a, b| a.time.total_cmp(&b.time))?;
+    let slack = slack(predicted);
+    Some(if predicted.time <= best.time + slack {
+        match slack > TOO_NOISY * best.time {
+            true => Judged::TooNoisy,
+            false => Judged::Right,
+        }
+    } else {
+        let more = (predicted.time / best.time - 1.0) * 100.0;
+        Judged::Wrong(format!(
+            "{} takes {more:.0} % more than {}",
+            predicted.conveyances.join(" and "),
+            best.conveyances.join(" and ")
+        ))
+    })
+}
+
 fn score(rows: &[Row]) -> Score {
     let mut score = Score::default();
     let mut seen = Vec::new();
@@ -53,28 +189,27 @@ fn score(rows: &[Row]) -> Score {
             continue;
         }
         seen.push(cell(first));
-        let both = rows
-            .iter()
-            .filter(|row| cell(row) == cell(first))
-            .filter_map(|row| Some((row.predicted_us?, row.p50_us?)));
-        let both: Vec<(f64, f64)> = both.collect();
-        if both.len() < 2 {
+        let of_cell = rows.iter().filter(|row| cell(row) == cell(first));
+        let predicted = of_cell.filter(|row| row.predicted_us.is_some());
+        let predicted: Vec<&Row> = predicted.collect();
+        if predicted.len() < 2 {
             continue;
         }
-        let simulated = first.device.as_deref() == Some("sim");
-        let slack = if simulated { EXACT } else { SAME };
-        let least = |of: fn(&(f64, f64)) -> f64| both.iter().map(of).fold(f64::INFINITY, f64::min);
-        let (cost, time) = (least(|it| it.0), least(|it| it.1));
-        let right = both
+        let simulated = predicted
             .iter()
-            .any(|it| it.0 <= cost * (1.0 + EXACT) && it.1 <= time * (1.0 + slack));
-        score.all += 1;
-        match right {
-            true => score.right += 1,
-            false => {
-                let size = first.size.map(crate::args::units::show_size);
-                let size = size.map_or_else(String::new, |size| format!(" {size}"));
-                score.wrong.push(format!("{}{size}", first.op));
+            .all(|row| row.device.as_deref() == Some("sim"));
+        let size = first.size.map(crate::args::units::show_size);
+        let size = size.map_or_else(String::new, |size| format!(" {size}"));
+        let name = format!("{}{size}", first.op);
+        match judge(&ways(&predicted), simulated) {
+            None => {}
+            Some(Judged::TooNoisy) => score.unjudged.push(name),
+            Some(judged) => {
+                score.all += 1;
+                match judged {
+                    Judged::Wrong(why) => score.wrong.push(format!("{name}: {why}")),
+                    _ => score.right += 1,
+                }
             }
         }
     }
@@ -91,7 +226,16 @@ mod tests {
             conveyance,
             predicted_us: Some(predicted),
             p50_us: Some(p50),
+            v1_ratio: None,
             ..sample()
+        }
+    }
+
+    fn in_turns(conveyance: &'static str, predicted: f64, ratio: f64, error: f64) -> Row {
+        Row {
+            v1_ratio: Some(ratio),
+            v1_ratio_error: Some(error),
+            ..row(conveyance, predicted, 1000.0)
         }
     }
 
@@ -101,9 +245,11 @@ mod tests {
         assert_eq!((score(&right).right, score(&right).all), (1, 1));
         let wrong = [row("v1", 30.0, 30.0), row("v2", 10.0, 40.0)];
         assert_eq!((score(&wrong).right, score(&wrong).all), (0, 1));
-        assert!(report(&wrong, false).is_ok());
-        assert!(report(&wrong, true).is_err());
-        assert!(report(&right, true).is_ok());
+        assert!(score(&wrong).wrong[0].contains("v2 takes 33 % more than v1"));
+        assert!(check(&wrong, false).is_ok());
+        assert!(check(&wrong, true).is_err());
+        assert!(check(&right, true).is_ok());
+        assert!(check(&[], true).is_err(), "nothing was looked at");
     }
 
     #[test]
@@ -115,5 +261,45 @@ mod tests {
         let mut tcp = row("tcp", 1.0, 1.0);
         tcp.predicted_us = None;
         assert_eq!(score(&[tcp, row("v1", 10.0, 40.0)]).all, 0);
+    }
+
+    #[test]
+    fn conveyances_whose_difference_could_be_noise_are_as_good() {
+        let differ = |error| {
+            let rows = [
+                in_turns("v1", 30.0, 1.0, error),
+                in_turns("v2", 10.0, 1.06, error),
+            ];
+            (score(&rows).right, score(&rows).all)
+        };
+        assert_eq!(differ(0.001), (0, 1), "no noise");
+        assert_eq!(differ(0.03), (1, 1));
+        assert_eq!(differ(0.2), (0, 0), "anything could be as good");
+        // What differs by more than all noise is wrong, however noisy.
+        let rows = [
+            in_turns("v1", 30.0, 1.0, 0.2),
+            in_turns("v2", 10.0, 9.0, 0.2),
+        ];
+        assert_eq!((score(&rows).right, score(&rows).all), (0, 1));
+    }
+
+    #[test]
+    fn the_same_messages_are_one_way() {
+        let with = |mut row: Row, plan: &str| {
+            row.plan = Some(plan.to_owned());
+            row
+        };
+        // Of the two that are the same one was lucky: together they are not the best.
+        let rows = [
+            with(in_turns("v2-ddp", 10.0, 0.90, 0.001), "placed"),
+            with(in_turns("v2-ddp-cont", 10.0, 1.10, 0.001), "placed"),
+            with(in_turns("v2", 12.0, 0.95, 0.001), "chunk"),
+        ];
+        assert_eq!((score(&rows).right, score(&rows).all), (0, 1));
+        let all: Vec<&Row> = rows.iter().collect();
+        let ways = ways(&all);
+        assert_eq!(ways.len(), 2);
+        assert_eq!(ways[0].time, 1.0);
+        assert_eq!(ways[0].conveyances, ["v2-ddp", "v2-ddp-cont"]);
     }
 }

@@ -86,9 +86,14 @@ pub(crate) struct Row {
     /// Median latency over that of version 1 without remote invalidation, taken like `floor_ratio`;
     /// null where that was not measured.
     pub(crate) v1_ratio: Option<f64>,
-    /// What `rpcrdma explain` says that it costs: by a model, without the server's own work. Null for
-    /// TCP and trees.
+    /// Standard error of `v1_ratio`, from how much its turns differ.
+    pub(crate) v1_ratio_error: Option<f64>,
+    /// What `rpcrdma explain` says that it costs, by what was measured or given before. Null for TCP and
+    /// trees.
     pub(crate) predicted_us: Option<f64>,
+    /// The plan that this is for: rows with the same one are the same messages.
+    #[serde(skip)]
+    pub(crate) plan: Option<String>,
     /// Median latency at each of the delays that round trips were measured with, and at `delay_us`.
     pub(crate) latency_over_delay: Option<Vec<OverDelay>>,
     /// Keys of their own.
@@ -164,7 +169,9 @@ pub(crate) mod tests {
             p50_us: Some(512.25),
             p99_us: Some(1234.5),
             v1_ratio: Some(1.0),
+            v1_ratio_error: Some(0.0),
             predicted_us: Some(18.0),
+            plan: None,
             latency_over_delay: Some(vec![OverDelay {
                 delay_us: 1000.0,
                 p50_us: 2512.25,

@@ -17,6 +17,7 @@ use crate::args::{ChildArgs, Serves};
 use crate::compare::floor;
 use crate::compare::processor;
 use crate::compare::usage::Usage;
+use crate::costs::CostsArg;
 use crate::device::DeviceChoice;
 use crate::failure::{Context, Failure};
 use crate::output;
@@ -115,6 +116,7 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
                 ..RdmaServerOptions::default()
             };
             conveyance.configure(&mut options.common, args.inline);
+            options.common.costs = CostsArg::load(args.costs.as_ref())?.model();
             let mut port = RdmaServer::new(device, options);
             let address = port.listen(any_port).context(what)?;
             let port = Rc::new(RefCell::new(port));

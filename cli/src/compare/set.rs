@@ -14,6 +14,7 @@ use crate::compare::op::Op;
 use crate::compare::rig::Rig;
 use crate::compare::rows::{Conditions, Mode};
 use crate::compare::server_process::Listening;
+use crate::costs::CostsArg;
 use crate::device::{DeviceChoice, DeviceName};
 use crate::failure::Failure;
 use crate::transport::{Access, LinkOptions};
@@ -110,6 +111,7 @@ fn rig(setting: &Setting<'_>, conveyance: Conveyance) -> Result<Rig, Failure> {
     if let Some(version) = conveyance.version() {
         rdma.version = Choice::Only(version);
         conveyance.configure(&mut rdma.common, inline);
+        rdma.common.costs = CostsArg::load(args.costs.as_ref())?.model();
     }
     let name = conveyance.name();
     let mut words = vec![CHILD.to_owned(), name.to_owned()];
@@ -122,6 +124,9 @@ fn rig(setting: &Setting<'_>, conveyance: Conveyance) -> Result<Rig, Failure> {
     option("--inline", inline.to_string());
     if let Some(rate) = args.rate {
         option("--rate", rate.to_string());
+    }
+    if let Some(costs) = &args.costs {
+        option("--costs", costs.to_string());
     }
     words.extend(processors.map(|(_, server)| format!("--processor={server}")));
     if mode.is_busy() {
@@ -146,6 +151,7 @@ fn rig(setting: &Setting<'_>, conveyance: Conveyance) -> Result<Rig, Failure> {
             busy_poll: mode.is_busy(),
             crc: args.crc == Crc::On,
         },
+        answers: None,
     };
     let address = listening.address;
     let url = NfsUrl {
@@ -156,7 +162,7 @@ fn rig(setting: &Setting<'_>, conveyance: Conveyance) -> Result<Rig, Failure> {
     let mounted = access.mount(&url)?;
     let framed = conveyance.version().is_some() && args.device == DeviceName::Iwarp;
     let conditions = Conditions {
-        inline_bytes: conveyance.inline(inline),
+        inline_bytes: conveyance.receive_size(inline),
         rate_bits_per_s: args.rate.map(|rate| rate.0),
         crc: framed.then_some(args.crc.is_on()),
         registration: mounted.reached.registration(),

@@ -1,7 +1,9 @@
 //! `compare --device sim`: exact counts of what each operation had to wait for, in a simulation.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use rpc_transport::rdma::CostModel;
 use rpcrdma_sim::{Measured, Operation, Setting, consider, measure};
 use verbs::Counters;
 
@@ -12,6 +14,8 @@ use crate::compare::explain::listen;
 use crate::compare::op::Op;
 use crate::compare::rows::{Conditions, Mode, OverDelay, Row, Split};
 use crate::compare::set::inline;
+use crate::costs::{Costs, CostsArg};
+use crate::device::Policy;
 use crate::failure::{Context, Failure};
 use crate::output;
 
@@ -30,6 +34,35 @@ fn setting(args: &CompareArgs) -> Setting {
     setting
 }
 
+/// That nothing is asked for which a simulation has not, and that something is which it has.
+///
+/// # Errors
+/// What makes no sense.
+pub(crate) fn check(args: &CompareArgs, ops: &[Op]) -> Result<(), Failure> {
+    let given = [
+        ("--busy-poll", args.busy_poll),
+        ("--set-delay", args.set_delay.is_some()),
+        ("--crc", args.crc.is_on()),
+        ("--count", args.count.is_some()),
+        ("--no-pin", args.no_pin),
+        ("--address", args.address != IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        ("--registration", args.registration != Policy(None)),
+        ("--costs", args.costs.is_some()),
+        ("--save-costs", args.save_costs.is_some()),
+    ];
+    if let Some((name, _)) = given.into_iter().find(|(_, given)| *given) {
+        let text = format!("--device sim: not with {name}, which has no effect in a simulation");
+        return Err(Failure::Usage(text));
+    }
+    let rdma = args.via.iter().any(|via| via.version().is_some());
+    match rdma && !ops.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::usage(
+            "--device sim: there is nothing to simulate, neither TCP nor copies of trees are",
+        )),
+    }
+}
+
 /// The operation as the simulation has it.
 pub(crate) fn operation(op: Op) -> Operation {
     match op {
@@ -46,29 +79,49 @@ pub(crate) fn operation(op: Op) -> Operation {
     }
 }
 
-/// What is predicted to be the latency: the cost of the way that is taken.
-fn predicted(op: Op, setting: &Setting) -> Result<Option<f64>, Failure> {
+/// What is predicted to be the latency: the cost of the way that is taken, by `model`; and that way.
+fn predicted(
+    op: Op,
+    setting: &Setting,
+    model: &CostModel,
+) -> Result<Option<(f64, String)>, Failure> {
     let ways = consider(setting, operation(op)).context(op)?;
     let taken = ways.into_iter().find(|way| way.chosen);
-    Ok(taken.map(|way| micros(way.cost)))
+    // A reply can have fewer bytes than there is room for, in one conveyance as in another.
+    Ok(taken.map(|way| {
+        let plan = format!("{}: {}", way.effort, way.plan);
+        (micros(model.price(&way.effort)), plan)
+    }))
 }
 
-/// Enters predictions into rows that were measured elsewhere, for its link.
+/// Enters predictions into rows that were measured elsewhere, between ends that choose as they do there,
+/// and priced by what everything costs there.
 ///
 /// # Errors
 /// An operation cannot be simulated.
-pub(crate) fn predict(args: &CompareArgs, ops: &[Op], rows: &mut [Row]) -> Result<(), Failure> {
+pub(crate) fn predict(
+    args: &CompareArgs,
+    costs: &Costs,
+    ops: &[Op],
+    rows: &mut [Row],
+) -> Result<(), Failure> {
     for &op in ops {
         for &via in &args.via {
-            let Some(setting) = configured(args, via)? else {
+            let Some(mut setting) = configured(args, via)? else {
                 continue;
             };
-            let predicted_us = predicted(op, &setting)?;
+            let ends = CostsArg::load(args.costs.as_ref())?;
+            setting.chosen_by = Some(ends.model());
+            let predicted = predicted(op, &setting, &costs.model())?;
+            let (predicted_us, plan) = predicted.unzip();
             let size = op.size().map(u64::from);
             let of_op = rows
                 .iter_mut()
                 .filter(|row| (row.op, row.size, row.conveyance) == (op.name(), size, via.name()));
-            of_op.for_each(|row| row.predicted_us = predicted_us);
+            of_op.for_each(|row| {
+                row.predicted_us = predicted_us;
+                row.plan.clone_from(&plan);
+            });
         }
     }
     Ok(())
@@ -133,6 +186,7 @@ pub(crate) fn plans(args: &CompareArgs, ops: &[Op]) -> Result<Vec<String>, Failu
             continue;
         };
         for &op in ops {
+            // Both ends are here: the client's plan, which has the call last, is the one.
             let (measured, plan) = listen(|| measure(&setting, operation(op)));
             measured.context(op)?;
             lines.extend(plan.map(|plan| format!("{op}, {}: {plan}", via.name())));
@@ -168,7 +222,7 @@ pub(crate) fn rows(args: &CompareArgs, ops: &[Op], more: bool) -> Result<Vec<Row
             };
             let what = measure(&setting, operation(op)).context(op)?;
             let mut row = row(op, via, &setting, &what);
-            row.predicted_us = predicted(op, &setting)?;
+            (row.predicted_us, row.plan) = predicted(op, &setting, &setting.model())?.unzip();
             if more {
                 row.latency_over_delay = Some(over_delay(op, &setting)?);
                 row.split = split(op, &setting, what.latency)?;
@@ -203,7 +257,7 @@ fn row(op: Op, via: Conveyance, setting: &Setting, what: &Measured) -> Row {
         mode: Mode::Blocking,
         delay_us: micros(setting.costs.delay),
         conditions: Conditions {
-            inline_bytes: Some(setting.requester.inline_send),
+            inline_bytes: Some(setting.requester.receive_size(setting.version)),
             rate_bits_per_s: setting.costs.rate.checked_mul(8),
             ..Conditions::default()
         },
@@ -211,7 +265,9 @@ fn row(op: Op, via: Conveyance, setting: &Setting, what: &Measured) -> Row {
         p50_us: Some(micros(what.latency)),
         p99_us: None,
         v1_ratio: None,
+        v1_ratio_error: None,
         predicted_us: None,
+        plan: None,
         latency_over_delay: None,
         split: Split::default(),
         mib_per_s: None,

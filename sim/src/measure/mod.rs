@@ -65,6 +65,8 @@ impl Setting {
         CostModel {
             link_delay: costs.delay,
             rate: costs.rate,
+            read_rate: costs.rate,
+            write_rate: costs.rate,
             per_message: costs.post + costs.completion,
             registration: costs.register,
             registration_page: costs.register_page,

@@ -167,6 +167,7 @@ fn lay_out(asked: &AskedReply<'_>, extensions: &mut Extensions, model: &CostMode
             let len = reply.shape.items().get(index).map_or(0, |item| item.len);
             effort.explicit += reply.limits.segments(len);
             effort.bytes += len;
+            effort.write_bytes += len;
         }
         let cost = model.price(&effort);
         if least.is_none_or(|least| cost < least) {

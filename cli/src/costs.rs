@@ -1,0 +1,354 @@
+//! What everything costs on a connection: by default, as it is given, or as it was measured. It decides how
+//! messages are conveyed, and `explain` says where each figure came from.
+
+use std::fmt;
+use std::fs;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use conveyance::{Figure, Parameter};
+use rpc_transport::rdma::CostModel;
+use serde_json::{Map, Value};
+use verbs::middleware::{Delay, Rate};
+
+use crate::columns::Table;
+use crate::failure::Failure;
+
+/// The key of a file that is no cost: who wrote it, from what.
+const SOURCE: &str = "source";
+/// Where a figure came from that nobody gave.
+const DEFAULT: &str = "default";
+
+/// A cost model, and where each of its figures came from.
+#[derive(Clone, Debug)]
+pub(crate) struct Costs {
+    model: CostModel,
+    /// In the order of [`Parameter::ALL`].
+    sources: [Arc<str>; Parameter::ALL.len()],
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self::of(CostModel::default(), DEFAULT)
+    }
+}
+
+/// What `--costs` says: `NAME=VALUE,…`, or the name of a file, which is read when it is needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CostsArg(String);
+
+impl CostsArg {
+    /// From the command line.
+    ///
+    /// # Errors
+    /// What is wrong, for the user.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text.contains('=') {
+            Costs::parse(text)?;
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The costs; defaults where nothing is said.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub(crate) fn load(arg: Option<&Self>) -> Result<Costs, Failure> {
+        let costs = arg.map(|arg| Costs::parse(&arg.0)).transpose();
+        let costs = costs.map_err(|error| Failure::Usage(format!("--costs {error}")))?;
+        Ok(costs.unwrap_or_default())
+    }
+}
+
+impl From<&Costs> for CostsArg {
+    fn from(costs: &Costs) -> Self {
+        Self(costs.to_list())
+    }
+}
+
+impl fmt::Display for CostsArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A figure that stands alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Amount {
+    Time(Duration),
+    /// Bytes a second.
+    Rate(u64),
+}
+
+impl Costs {
+    /// All from the same source.
+    pub(crate) fn of(model: CostModel, source: &str) -> Self {
+        let source: Arc<str> = source.into();
+        Self {
+            model,
+            sources: std::array::from_fn(|_| Arc::clone(&source)),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.contains('=') {
+            true => Self::listed(text),
+            false => {
+                let read = fs::read_to_string(text).map_err(|error| {
+                    format!("{text}: neither NAME=VALUE,… nor a file that can be read: {error}")
+                })?;
+                Self::from_json(&read, text)
+            }
+        }
+    }
+
+    fn listed(text: &str) -> Result<Self, String> {
+        let mut costs = Self::default();
+        for word in text.split(',') {
+            let pair = word.split_once('=');
+            let (name, value) = pair.ok_or_else(|| format!("`{word}` is not NAME=VALUE"))?;
+            let parameter = named(name)?;
+            if costs.is_given(parameter) {
+                return Err(format!("{name} is given twice"));
+            }
+            costs.set(parameter, value, "--costs")?;
+        }
+        Ok(costs)
+    }
+
+    /// What [`Costs::to_json`] wrote, or somebody by hand; not all costs need be there.
+    fn from_json(text: &str, file: &str) -> Result<Self, String> {
+        let map: Map<String, Value> = serde_json::from_str(text)
+            .map_err(|error| format!("{file} is no JSON object: {error}"))?;
+        let source = match map.get(SOURCE) {
+            None => file.to_owned(),
+            Some(Value::String(source)) => format!("{source} ({file})"),
+            Some(_) => return Err(format!("{file}: {SOURCE} is no string")),
+        };
+        let mut costs = Self::default();
+        for (name, value) in map.iter().filter(|(name, _)| *name != SOURCE) {
+            let set = || {
+                let text = value.as_str();
+                let text =
+                    text.ok_or_else(|| format!("{name}: a string is wanted, like \"5us\""))?;
+                costs.set(named(name)?, text, &source)
+            };
+            let mut set = set;
+            set().map_err(|error| format!("{file}: {error}"))?;
+        }
+        Ok(costs)
+    }
+
+    fn set(&mut self, parameter: Parameter, text: &str, source: &str) -> Result<(), String> {
+        let name = parameter.name();
+        let wrong = |error: &dyn fmt::Display| format!("{name}: {error}");
+        let amount = match parameter.of(&mut self.model) {
+            Figure::Time(_) => {
+                let time = Delay::from_str(text).map_err(|error| wrong(&error))?;
+                Amount::Time(time.0)
+            }
+            Figure::Rate(_) => {
+                let rate = Rate::from_str(text).map_err(|error| wrong(&error))?;
+                Amount::Rate((rate.0 / 8).max(1))
+            }
+        };
+        self.put(parameter, amount, &source.into());
+        Ok(())
+    }
+
+    fn put(&mut self, parameter: Parameter, amount: Amount, source: &Arc<str>) {
+        match (parameter.of(&mut self.model), amount) {
+            (Figure::Time(to), Amount::Time(time)) => *to = time,
+            (Figure::Rate(to), Amount::Rate(rate)) => *to = rate,
+            // Both are asked for their kind by the parameter.
+            (Figure::Time(_), Amount::Rate(_)) | (Figure::Rate(_), Amount::Time(_)) => return,
+        }
+        self.sources[place(parameter)] = Arc::clone(source);
+    }
+
+    fn amount(&self, parameter: Parameter) -> Amount {
+        let mut model = self.model;
+        match parameter.of(&mut model) {
+            Figure::Time(time) => Amount::Time(*time),
+            Figure::Rate(rate) => Amount::Rate(*rate),
+        }
+    }
+
+    /// Whether somebody said or measured it.
+    pub(crate) fn is_given(&self, parameter: Parameter) -> bool {
+        &*self.sources[place(parameter)] != DEFAULT
+    }
+
+    /// The model.
+    pub(crate) fn model(&self) -> CostModel {
+        self.model
+    }
+
+    /// Takes from `other` what is not given here.
+    pub(crate) fn or(mut self, other: &Self) -> Self {
+        for parameter in Parameter::ALL {
+            if !self.is_given(parameter) {
+                let source = &other.sources[place(parameter)];
+                self.put(parameter, other.amount(parameter), source);
+            }
+        }
+        self
+    }
+
+    /// With a link that has this delay, unless another is given, and nothing faster than this rate.
+    pub(crate) fn on_link(mut self, delay: Duration, rate: Option<u64>) -> Self {
+        if !delay.is_zero() && !self.is_given(Parameter::LinkDelay) {
+            self.put(Parameter::LinkDelay, Amount::Time(delay), &"--delay".into());
+        }
+        self.limited(rate)
+    }
+
+    /// With a link that has this delay besides its own, and nothing faster than this rate.
+    pub(crate) fn with_added(mut self, delay: Duration, rate: Option<u64>) -> Self {
+        self.model.link_delay += delay;
+        self.limited(rate)
+    }
+
+    fn limited(mut self, rate: Option<u64>) -> Self {
+        let Some(rate) = rate.map(|bits| (bits / 8).max(1)) else {
+            return self;
+        };
+        for parameter in [Parameter::Rate, Parameter::ReadRate, Parameter::WriteRate] {
+            if matches!(self.amount(parameter), Amount::Rate(own) if own > rate) {
+                self.put(parameter, Amount::Rate(rate), &"--rate".into());
+            }
+        }
+        self
+    }
+
+    fn text(&self, parameter: Parameter) -> String {
+        match self.amount(parameter) {
+            Amount::Time(time) => Delay(time).to_string(),
+            Amount::Rate(rate) => rate.saturating_mul(8).to_string(),
+        }
+    }
+
+    /// As the command line has them.
+    pub(crate) fn to_list(&self) -> String {
+        let all = Parameter::ALL.iter();
+        let all = all.map(|&parameter| format!("{}={}", parameter.name(), self.text(parameter)));
+        all.collect::<Vec<_>>().join(",")
+    }
+
+    /// As a file has them, from `source`.
+    pub(crate) fn to_json(&self, source: &str) -> Value {
+        let all = Parameter::ALL.iter();
+        let all = all.map(|&parameter| (parameter.name().to_owned(), self.text(parameter).into()));
+        let source = (SOURCE.to_owned(), source.into());
+        Value::Object(std::iter::once(source).chain(all).collect())
+    }
+
+    /// A table: each figure, where it came from, and what it is.
+    pub(crate) fn table(&self) -> String {
+        let mut table = Table::new(3, ["cost", "what", "from", "value"]);
+        for parameter in Parameter::ALL {
+            let value = match self.amount(parameter) {
+                Amount::Time(time) => format!("{:.3} us", time.as_secs_f64() * 1e6),
+                Amount::Rate(rate) => format!("{:.3} Gbit/s", rate as f64 * 8.0 / 1e9),
+            };
+            table.push([
+                parameter.name().to_owned(),
+                parameter.meaning().to_owned(),
+                self.sources[place(parameter)].to_string(),
+                value,
+            ]);
+        }
+        table.render()
+    }
+}
+
+fn place(parameter: Parameter) -> usize {
+    let found = Parameter::ALL.iter().position(|&other| other == parameter);
+    found.unwrap_or_default()
+}
+
+fn named(name: &str) -> Result<Parameter, String> {
+    Parameter::named(name.trim()).ok_or_else(|| {
+        let names: Vec<&str> = Parameter::ALL.iter().map(|all| all.name()).collect();
+        format!("`{name}` is no cost: there are {}", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn us(costs: &Costs, parameter: Parameter) -> f64 {
+        match costs.amount(parameter) {
+            Amount::Time(time) => time.as_secs_f64() * 1e6,
+            Amount::Rate(rate) => rate as f64,
+        }
+    }
+
+    #[test]
+    fn costs_are_read_as_they_are_written() {
+        let costs = Costs::parse("link-delay=7us,rate=80g,call=1500ns").unwrap();
+        assert_eq!(us(&costs, Parameter::LinkDelay), 7.0);
+        assert_eq!(us(&costs, Parameter::Rate), 1e10);
+        assert_eq!(us(&costs, Parameter::Call), 1.5);
+        assert!(costs.is_given(Parameter::Call) && !costs.is_given(Parameter::Interrupt));
+        let again = Costs::parse(&costs.to_list()).unwrap();
+        assert_eq!(again.model(), costs.model());
+        assert!(again.is_given(Parameter::Interrupt));
+        let json = costs.to_json("measured").to_string();
+        let again = Costs::from_json(&json, "costs.json").unwrap();
+        assert_eq!(again.model(), costs.model());
+        assert!(again.table().contains("measured (costs.json)"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, what) in [
+            ("speed=1g", "`speed` is no cost: there are link-delay,"),
+            ("rate=fast", "rate: "),
+            ("call=5", "call: "),
+            ("call=1us,call=2us", "call is given twice"),
+            ("call=1us,", "`` is not NAME=VALUE"),
+            ("/no/such/file", "/no/such/file: neither NAME=VALUE"),
+        ] {
+            let error = Costs::parse(text).unwrap_err();
+            assert!(error.contains(what), "{text}: {error}");
+        }
+        for (text, what) in [
+            ("[]", "no JSON object"),
+            (r#"{"call": 5}"#, "a string is wanted"),
+            (r#"{"source": 5}"#, "source is no string"),
+            (r#"{"speed": "5us"}"#, "f: `speed` is no cost"),
+        ] {
+            let error = Costs::from_json(text, "f").unwrap_err();
+            assert!(error.contains(what), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_given_stands_before_what_is_known_otherwise() {
+        let given = Costs::parse("call=9us").unwrap();
+        let measured = Costs::of(
+            CostModel {
+                call: Duration::from_micros(5),
+                interrupt: Duration::from_micros(40),
+                ..CostModel::default()
+            },
+            "measured",
+        );
+        let both = given.or(&measured);
+        assert_eq!(us(&both, Parameter::Call), 9.0);
+        assert_eq!(us(&both, Parameter::Interrupt), 40.0);
+        let ms = Duration::from_millis(1);
+        let far = Costs::default().on_link(ms, Some(8_000_000));
+        assert_eq!(us(&far, Parameter::LinkDelay), 1000.0);
+        assert_eq!(us(&far, Parameter::ReadRate), 1e6);
+        let given = Costs::parse("link-delay=3us").unwrap().on_link(ms, None);
+        assert_eq!(us(&given, Parameter::LinkDelay), 3.0);
+        assert_eq!(
+            us(&given.with_added(ms, None), Parameter::LinkDelay),
+            1003.0
+        );
+    }
+}
