@@ -52,6 +52,8 @@ struct Core {
     to_wake: Vec<Waker>,
     /// Calls of the server's that arrived; a service is foreign code as well.
     called: VecDeque<Callback>,
+    /// There is a service for them.
+    serves: bool,
     callbacks_taken: u64,
 }
 
@@ -129,6 +131,7 @@ impl Client {
                 connecting: None,
                 to_wake: Vec::new(),
                 called: VecDeque::new(),
+                serves: service.is_some(),
                 callbacks_taken: 0,
             }),
             callbacks: RefCell::new(None),
@@ -254,7 +257,7 @@ impl Core {
                     conn,
                     token,
                     message,
-                } => {
+                } if self.serves => {
                     self.callbacks_taken += 1;
                     self.called.push_back(Callback {
                         conn,
@@ -262,6 +265,7 @@ impl Core {
                         message,
                     });
                 }
+                // Without a service, the session ends calls of the server's at once.
                 event => session.handle(event, &mut *port, now),
             }
         }

@@ -103,3 +103,101 @@ impl Shared {
         any
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::io;
+    use std::pin::pin;
+    use std::rc::Rc;
+
+    use verbs::{Clock, Poller};
+
+    use super::*;
+    use crate::{Client, ClientEvent, ClientOptions, ClientPort, ReplyRoom, Runtime, Source};
+
+    /// A port that the server calls over as soon as it is connected.
+    struct Called {
+        events: VecDeque<ClientEvent>,
+        ended: Vec<u64>,
+        pool: Pool,
+    }
+
+    impl Source for Called {
+        fn attach(&mut self, _: Poller) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn ready(&mut self, _: usize, _: bool) {}
+
+        fn poll(&mut self, _: Time) -> bool {
+            !self.events.is_empty()
+        }
+
+        fn arm(&mut self) -> bool {
+            self.events.is_empty()
+        }
+
+        fn next_deadline(&self) -> Option<Time> {
+            None
+        }
+
+        fn set_busy_poll(&mut self, _: bool) {}
+    }
+
+    impl ClientPort for Called {
+        fn open(&mut self, _: SocketAddr, _: Time) -> ConnId {
+            let conn = ConnId(1);
+            self.events.push_back(ClientEvent::Up(conn));
+            for token in 0..3 {
+                let message = Message::from_payload(vec![0; 4].into());
+                self.events.push_back(ClientEvent::Call {
+                    conn,
+                    token,
+                    message,
+                });
+            }
+            conn
+        }
+
+        fn submit(&mut self, _: ConnId, _: u32, _: Message, _: &ReplyRoom, _: Time) {}
+
+        fn cancel(&mut self, _: ConnId, _: u32) {}
+
+        fn reply(&mut self, _: ConnId, token: u64, _: Option<Message>, _: Time) {
+            self.ended.push(token);
+        }
+
+        fn pool(&self) -> &Pool {
+            &self.pool
+        }
+
+        fn close(&mut self, _: ConnId) {}
+
+        fn next_event(&mut self) -> Option<ClientEvent> {
+            self.events.pop_front()
+        }
+    }
+
+    /// Found by fuzzing: they were kept for a service that there is not.
+    #[test]
+    fn a_client_without_a_service_ends_the_calls_of_its_server() {
+        let runtime = Runtime::simulated(Clock::simulated(), 1);
+        let port = Rc::new(RefCell::new(Called {
+            events: VecDeque::new(),
+            ended: Vec::new(),
+            pool: Pool::new(1 << 16),
+        }));
+        let remote = SocketAddr::from(([10, 0, 0, 1], 2049));
+        let shared = Rc::clone(&port);
+        let mut connected = pin!(async {
+            let client = Client::connect(&runtime, remote, shared, ClientOptions::default()).await;
+            let client = client.expect("it is up at once");
+            runtime.sleep(std::time::Duration::from_secs(1)).await;
+            drop(client);
+        });
+        runtime.wake();
+        let _ = runtime.step(connected.as_mut(), 100);
+        assert_eq!(port.borrow().ended, [0, 1, 2]);
+    }
+}
