@@ -12,10 +12,12 @@ pub mod engine;
 pub mod iwarp;
 pub mod mpa;
 pub mod nfs;
+pub mod pair;
 pub mod private_data;
 pub mod record;
 pub mod rpc;
 pub mod rtr;
+pub mod session;
 pub mod v1;
 pub mod v2;
 

@@ -104,6 +104,8 @@ pub struct World {
     pub shortest_receive: Option<usize>,
     /// Sends that found no receive: a peer was overrun.
     pub overruns: usize,
+    /// The next Send of this device arrives with one byte, the place modulo its length, changed.
+    pub tamper: Option<(usize, usize, u8)>,
 }
 
 /// One of the devices.
@@ -214,6 +216,30 @@ impl World {
         }
     }
 
+    /// A message that the peers of this device never sent arrives on all its connections.
+    pub fn inject(&mut self, node: usize, message: &[u8], invalidate: Option<Stag>) {
+        let mut qps: Vec<QpId> = self.nodes[node].qps.keys().copied().collect();
+        qps.sort();
+        for at in qps.into_iter().map(|qp| (node, qp)) {
+            let up = self.qp(at).is_some_and(|qp| qp.up);
+            if up && let Err((_, what)) = self.deliver(at, message, invalidate) {
+                let ended = Disconnect::Terminated(what.clone());
+                self.down(at, ended, Disconnect::PeerError(what));
+            }
+        }
+    }
+
+    /// Handle, first offset and length of all memory of this device that its peers can reach.
+    pub fn reachable(&self, node: usize) -> Vec<(Stag, u64, usize)> {
+        let memory = self.nodes[node].qps.values().flat_map(|qp| &qp.memory);
+        let valid = memory.filter(|(_, memory)| memory.valid);
+        let mut all: Vec<_> = valid
+            .map(|(stag, memory)| (*stag, memory.base, memory.region.len()))
+            .collect();
+        all.sort();
+        all
+    }
+
     /// Takes a device away, with what is connected through it. Nothing new goes through it.
     pub fn remove(&mut self, node: usize) {
         self.lose_all();
@@ -307,7 +333,12 @@ impl World {
         let refused = |what: &str| (WorkError::RemoteAccess, what.to_owned());
         match wr {
             SendWr::Send { gather, invalidate } => {
-                let message = gather.concat();
+                let mut message = gather.concat();
+                if let Some((_, place, bits)) = self.tamper.take_if(|(node, ..)| *node == at.0)
+                    && let Some(place) = place.checked_rem(message.len())
+                {
+                    message[place] ^= bits;
+                }
                 let sent = Traffic::Send(Bytes::from(message.clone()), invalidate);
                 self.traffic.push((at.0, sent));
                 self.deliver(peer, &message, invalidate)?;
@@ -527,6 +558,10 @@ impl Device for FakeDevice {
             let qp = at.1;
             let established = Event::Established { qp, private_data };
             world.nodes[at.0].events.push_back(established);
+        }
+        // Whoever asked may be gone by now.
+        if world.qp(from).is_none() {
+            world.end(me, Disconnect::Remote);
         }
         Ok(())
     }

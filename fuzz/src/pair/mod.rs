@@ -1,0 +1,428 @@
+//! A client's port and a server's face each other over devices without a wire between them: versions
+//! 1 and 2, whatever features, calls both ways. What they are told in between may be lies.
+//!
+//! With honest peers every call ends once, with its own reply, no peer is overrun, and a connection
+//! ends only when it is lost or closed. With any peers, no call ends twice, all memory comes back
+//! when the connections end, and nothing panics. A script is replayed exactly.
+
+#[path = "../../../transport/tests/rdma_support/fabric.rs"]
+#[allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
+mod fabric;
+mod lies;
+mod script;
+mod turns;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use onc_rpc::{CALL, Decoder, Encoder, Message, REPLY};
+use rpc_transport::rdma::{
+    CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RdmaServer,
+    RdmaServerOptions, RoundTripFeatures, Version, Versions, Ways,
+};
+use rpc_transport::{ClientPort, ConnId, ReplyRoom, ServerPort};
+use verbs::{Buf, Pool, Time};
+
+use fabric::{FakeDevice, Traffic, World, address, attributes};
+pub use script::Script;
+use script::{Answer, End, Event, Length, Lies};
+
+/// XIDs of the client's calls, and of the server's: upwards from these.
+const CALLS: u32 = 1;
+const CALLS_BACK: u32 = 0x1000;
+/// Calls that a script can make each way.
+const MOST_CALLS: usize = 24;
+const MAX_MESSAGE: u32 = 1 << 19;
+/// Bytes of each end's pool.
+const POOL: usize = 32 << 20;
+/// Node of each end.
+const CLIENT: usize = 0;
+const SERVER: usize = 1;
+
+thread_local! {
+    /// Pools that serve one run after the other, as their memory need not be asked for anew.
+    static POOLS: [Pool; 2] = [Pool::new(POOL), Pool::new(POOL)];
+}
+
+/// A call that was made.
+struct Made {
+    conn: ConnId,
+    words: usize,
+    items: Vec<Bytes>,
+    /// It ended, or its caller does not wait any more.
+    over: bool,
+    /// It may end otherwise than with its own reply.
+    may_fail: bool,
+    /// Its caller gave it up; its end may have been on the way.
+    given_up: bool,
+}
+
+/// Calls in one direction.
+#[derive(Default)]
+struct Calls {
+    made: BTreeMap<u32, Made>,
+    /// Those that were delivered and have not been answered.
+    held: Vec<(ConnId, u64, Message)>,
+}
+
+struct Run {
+    world: Rc<RefCell<World>>,
+    client: RdmaClient,
+    server: RdmaServer,
+    now: Time,
+    /// The client's newest connection, and whether it is up; what the server knows it by.
+    conn: Option<(ConnId, bool)>,
+    server_conn: Option<ConnId>,
+    forward: Calls,
+    back: Calls,
+    ballast: [Vec<Buf>; 2],
+    lies: Lies,
+    /// Connections may end, and calls fail.
+    troubled: bool,
+}
+
+/// What a script comes to.
+///
+/// # Panics
+/// A finding.
+pub fn run(script: Script) {
+    POOLS.with(|pools| {
+        let [client, server] = pools;
+        assert_eq!((client.in_use(), server.in_use()), (0, 0));
+        let mut run = Run::new(&script, client, server);
+        for event in script.events {
+            run.happen(event);
+            run.check();
+        }
+        run.finish();
+        assert_eq!((client.in_use(), server.in_use()), (0, 0), "memory is kept");
+    });
+}
+
+fn versions(end: &End) -> (Choice, Versions) {
+    match end.versions % 4 {
+        0 => (Choice::Only(Version::One), Versions::only(Version::One)),
+        1 => (Choice::Only(Version::Two), Versions::only(Version::Two)),
+        _ => (Choice::Auto, Versions::default()),
+    }
+}
+
+fn configure(end: &End, common: &mut RdmaOptions) {
+    let bit = |at: u8| end.features >> at & 1 == 1;
+    let ways = |at: u8| Ways {
+        send: bit(at),
+        receive: bit(at + 1),
+    };
+    common.credits = u32::from(end.credits % 8) + 1;
+    common.features = RoundTripFeatures {
+        ddp: ways(0),
+        cont: ways(2),
+    };
+    common.callbacks = CallbackOptions {
+        credits: u32::from(end.callbacks % 4),
+        chunks: end.chunks,
+    };
+    common.remote_invalidation = end.invalidation;
+    common.inline_send = 1024 * (u32::from(end.inline % 5) + 1);
+    common.inline_receive = 1024 * (u32::from(end.inline / 5 % 5) + 1);
+    common.max_message = MAX_MESSAGE;
+    common.max_segment = 1 << 14;
+    common.max_receive_size = 8 << 10;
+    common.spare_receives = 8;
+}
+
+impl Run {
+    fn new(script: &Script, client_pool: &Pool, server_pool: &Pool) -> Self {
+        let world = World::new();
+        let device = |pool: &Pool| Box::new(FakeDevice::new(&world, attributes(), pool.clone()));
+        let (client_device, server_device) = (device(client_pool), device(server_pool));
+        let mut options = RdmaClientOptions::default();
+        let mut server_options = RdmaServerOptions::default();
+        (options.version, _) = versions(&script.client);
+        (_, server_options.versions) = versions(&script.server);
+        configure(&script.client, &mut options.common);
+        configure(&script.server, &mut server_options.common);
+        // One has only what the other has not.
+        let strangers = script.client.versions % 4 + script.server.versions % 4 == 1;
+        server_options.max_fetched = u64::from(MAX_MESSAGE);
+        server_options.max_receive_memory = POOL / 2;
+        let mut server = RdmaServer::new(server_device, server_options);
+        server.listen(address()).expect("a fake listens anywhere");
+        let mut run = Self {
+            world,
+            client: RdmaClient::new(client_device, options),
+            server,
+            now: Time::ZERO,
+            conn: None,
+            server_conn: None,
+            forward: Calls::default(),
+            back: Calls::default(),
+            ballast: [Vec::new(), Vec::new()],
+            lies: script.lies,
+            troubled: script.lies != Lies::Nobody || strangers,
+        };
+        run.open();
+        run
+    }
+
+    fn open(&mut self) {
+        if self.conn.is_none() {
+            self.conn = Some((self.client.open(address(), self.now), false));
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Call {
+                back,
+                words,
+                items,
+                small_room,
+            } => self.call(back, usize::from(words), &items, small_room > 200),
+            Event::Cancel { back, which } => self.cancel(back, which),
+            Event::Answer { back, which, how } => self.answer(back, usize::from(which), how),
+            Event::Turn { server: true } => drop(self.server_turn()),
+            Event::Turn { server: false } => drop(self.client_turn()),
+            Event::Settle => self.settle(),
+            Event::Wait(millis) => self.now = self.now + Duration::from_millis(millis.into()),
+            Event::Stall { server, on } => {
+                self.world.borrow_mut().stalled = on.then_some(usize::from(server));
+            }
+            Event::Lose => {
+                self.troubled = true;
+                self.world.borrow_mut().lose_all();
+            }
+            Event::Close => self.close(),
+            Event::Open => self.open(),
+            Event::Ballast { server, kib } => {
+                self.troubled = true;
+                let pool = match server {
+                    true => self.server.pool(),
+                    false => self.client.pool(),
+                };
+                // As many pieces as there are, the rest of the pool but so much.
+                let mut held = Vec::new();
+                let keep = usize::from(kib) << 8;
+                while pool.limit() - pool.in_use() > keep
+                    && held.len() < 64
+                    && let Ok(piece) =
+                        pool.alloc((pool.limit() - pool.in_use() - keep).min(1 << 20))
+                {
+                    held.push(piece);
+                }
+                self.ballast[usize::from(server)] = held;
+            }
+            Event::Tamper {
+                by_server,
+                at,
+                bits,
+            } => {
+                if self.lies.are_heard(!by_server) {
+                    let tamper = (usize::from(by_server), usize::from(at), bits);
+                    self.world.borrow_mut().tamper = Some(tamper);
+                }
+            }
+            Event::Repeat { to_server } => {
+                if self.lies.are_heard(to_server) {
+                    let mut world = self.world.borrow_mut();
+                    let last = world
+                        .traffic
+                        .iter()
+                        .rev()
+                        .find_map(|(from, what)| match what {
+                            Traffic::Send(bytes, _) if *from == usize::from(!to_server) => {
+                                Some(bytes.clone())
+                            }
+                            _ => None,
+                        });
+                    if let Some(last) = last {
+                        world.inject(usize::from(to_server), &last, None);
+                    }
+                }
+            }
+            Event::Lie {
+                to_server,
+                invalidate,
+                lie,
+            } => {
+                if self.lies.are_heard(to_server) {
+                    let last = [&self.forward, &self.back].map(|calls| calls.made.len() as u32);
+                    let mut world = self.world.borrow_mut();
+                    // Of the end that has called if this is what it says.
+                    let caller = match to_server == lie.reply {
+                        true => SERVER,
+                        false => CLIENT,
+                    };
+                    let memory = world.reachable(caller);
+                    let message = lies::encode(&lie, last, &memory);
+                    let own = world.reachable(usize::from(to_server));
+                    let handle = own.get(usize::from(invalidate)).map(|(stag, ..)| *stag);
+                    world.inject(usize::from(to_server), &message, handle);
+                }
+            }
+        }
+    }
+
+    /// What holds at all times.
+    fn check(&self) {
+        let world = self.world.borrow();
+        if self.lies == Lies::Nobody {
+            assert_eq!(world.overruns, 0, "a peer was overrun");
+        }
+    }
+
+    fn call(&mut self, back: bool, words: usize, items: &[Length], small_room: bool) {
+        let conn = match back {
+            true => self.server_conn,
+            false => self.conn.map(|(conn, _)| conn),
+        };
+        let calls = if back {
+            &mut self.back
+        } else {
+            &mut self.forward
+        };
+        let (Some(conn), true) = (conn, calls.made.len() < MOST_CALLS) else {
+            return;
+        };
+        let first = if back { CALLS_BACK } else { CALLS };
+        let xid = first + calls.made.len() as u32;
+        let lengths = items.iter().filter_map(|length| length.bytes());
+        let items: Vec<Bytes> = lengths.map(|len| vec![xid as u8; len].into()).collect();
+        let room = match small_room {
+            true => ReplyRoom::default(),
+            false => room(words, &items),
+        };
+        let message = message(CALL, xid, words, &items);
+        let too_long = message.stream_len() + 4096 > u64::from(MAX_MESSAGE);
+        let made = Made {
+            conn,
+            words,
+            items,
+            over: false,
+            // Whether a callback is taken, and may have chunks, is the client's to say.
+            may_fail: back || small_room || too_long,
+            given_up: false,
+        };
+        calls.made.insert(xid, made);
+        if !back {
+            self.client.submit(conn, xid, message, &room, self.now);
+        } else if self
+            .server
+            .call(conn, xid, message, &room, self.now)
+            .is_err()
+        {
+            self.back.over(xid);
+        }
+    }
+
+    fn cancel(&mut self, back: bool, which: u8) {
+        let calls = if back {
+            &mut self.back
+        } else {
+            &mut self.forward
+        };
+        let mut open = calls.made.iter_mut().filter(|(_, made)| !made.over);
+        let Some((xid, made)) = open.nth(usize::from(which)) else {
+            return;
+        };
+        (made.over, made.given_up) = (true, true);
+        match back {
+            true => self.server.cancel_call(made.conn, *xid),
+            false => self.client.cancel(made.conn, *xid),
+        }
+    }
+
+    fn answer(&mut self, back: bool, which: usize, how: Answer) {
+        let calls = if back {
+            &mut self.back
+        } else {
+            &mut self.forward
+        };
+        let Some(at) = which.checked_rem(calls.held.len()) else {
+            return;
+        };
+        let (conn, token, call) = calls.held.swap_remove(at);
+        let reply = calls.reply(&call, how, self.lies == Lies::Nobody);
+        match back {
+            true => self.client.reply(conn, token, reply, self.now),
+            false => self.server.reply(conn, token, reply, self.now),
+        }
+    }
+}
+
+impl Calls {
+    fn over(&mut self, xid: u32) {
+        if let Some(made) = self.made.get_mut(&xid) {
+            let given_up = std::mem::take(&mut made.given_up);
+            assert!(!made.over || given_up, "call {xid:#x} ended twice");
+            made.over = true;
+        }
+    }
+
+    fn reply(&mut self, call: &Message, how: Answer, honest: bool) -> Option<Message> {
+        let xid = onc_rpc::peek_xid(call).expect("what is delivered has an XID");
+        let made = self.made.get_mut(&xid);
+        if honest {
+            let made = made.as_ref().expect("a call that was made");
+            assert!(is_message(call, CALL, xid, made.words, &made.items));
+        }
+        let (words, items) = match &made {
+            Some(made) => (made.words, made.items.clone()),
+            None => (1, Vec::new()),
+        };
+        let more = match how {
+            Answer::Echo => 0,
+            Answer::Longer(words) => usize::from(words) * 16,
+            Answer::Nothing => {
+                // No reply ever: its caller waits in vain.
+                if let Some(made) = made {
+                    made.may_fail = true;
+                }
+                return None;
+            }
+        };
+        if let (true, Some(made)) = (more > 0, made) {
+            made.may_fail = true;
+        }
+        Some(message(REPLY, xid, words + more, &items))
+    }
+}
+
+/// An XID, its type, words and items.
+fn message(msg_type: u32, xid: u32, words: usize, items: &[Bytes]) -> Message {
+    let mut encoder = Encoder::new();
+    for word in [xid, msg_type, words as u32, items.len() as u32] {
+        encoder.u32(word);
+    }
+    for word in 0..words {
+        encoder.u32(word as u32);
+    }
+    for item in items {
+        encoder.bulk(item.clone());
+    }
+    encoder.u32(0xe0f);
+    encoder.finish()
+}
+
+/// Room for the reply to such a call, less the 24 bytes that an RPC reply's header takes.
+fn room(words: usize, items: &[Bytes]) -> ReplyRoom {
+    ReplyRoom {
+        payload: (20 + 4 * words + 4 * items.len()).saturating_sub(24) as u32,
+        items: items.iter().map(|item| item.len() as u32).collect(),
+    }
+}
+
+fn is_message(message: &Message, msg_type: u32, xid: u32, words: usize, items: &[Bytes]) -> bool {
+    let mut from = Decoder::new(message);
+    let head = [xid, msg_type, words as u32, items.len() as u32];
+    head.into_iter().all(|word| from.u32() == Ok(word))
+        && (0..words).all(|word| from.u32() == Ok(word as u32))
+        && items
+            .iter()
+            .all(|item| from.bulk(u32::MAX) == Ok(item.clone().into()))
+        && from.u32() == Ok(0xe0f)
+        && from.finish() == Ok(())
+}

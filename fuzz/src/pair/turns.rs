@@ -1,0 +1,172 @@
+//! What comes out of the ports, and what must hold in the end.
+
+use rpc_transport::{CallError, ClientEvent, ServerEvent, Source};
+
+use super::*;
+
+/// Turns in which nothing more comes of what was said: a message needs one at each end.
+const TURNS: usize = 24;
+/// Settlings until every call has ended: receives are replaced, memory and credits come back.
+const ROUNDS: usize = 12 * MOST_CALLS;
+
+impl Run {
+    /// Whether anything came out.
+    pub(super) fn client_turn(&mut self) -> bool {
+        self.client.poll(self.now);
+        let mut any = false;
+        while let Some(event) = self.client.next_event() {
+            any = true;
+            match event {
+                ClientEvent::Up(conn) => {
+                    if let Some(known) = self.conn.as_mut().filter(|(known, _)| *known == conn) {
+                        known.1 = true;
+                    }
+                }
+                ClientEvent::Reply { xid, message, .. } => {
+                    self.ended(false, xid, Ok(&message));
+                }
+                ClientEvent::Failed { xid, error, .. } => self.ended(false, xid, Err(&error)),
+                ClientEvent::Call {
+                    conn,
+                    token,
+                    message,
+                } => self.back.held.push((conn, token, message)),
+                ClientEvent::Down { conn, down } => {
+                    // Versions that do not go together, or nobody heard of each other in time.
+                    let strangers = !down.retry || self.now > Time::ZERO;
+                    assert!(self.troubled || strangers, "it ended: {down}");
+                    self.gone(conn);
+                }
+            }
+        }
+        any
+    }
+
+    /// The client's connection is no more.
+    fn gone(&mut self, conn: ConnId) {
+        if self.conn.is_some_and(|(known, _)| known == conn) {
+            self.conn = None;
+        }
+        self.back.held.retain(|(at, ..)| *at != conn);
+        for made in self.forward.made.values_mut() {
+            made.over |= made.conn == conn;
+        }
+    }
+
+    pub(super) fn server_turn(&mut self) -> bool {
+        self.server.poll(self.now);
+        let mut any = false;
+        while let Some(event) = self.server.next_event() {
+            any = true;
+            match event {
+                ServerEvent::Up { conn, .. } => self.server_conn = Some(conn),
+                ServerEvent::Call {
+                    conn,
+                    token,
+                    message,
+                } => self.forward.held.push((conn, token, message)),
+                ServerEvent::Reply { xid, message, .. } => self.ended(true, xid, Ok(&message)),
+                ServerEvent::Failed { xid, error, .. } => self.ended(true, xid, Err(&error)),
+                ServerEvent::Down { conn, .. } => {
+                    if self.server_conn == Some(conn) {
+                        self.server_conn = None;
+                    }
+                    self.forward.held.retain(|(at, ..)| *at != conn);
+                    for made in self.back.made.values_mut() {
+                        made.over |= made.conn == conn;
+                    }
+                }
+                ServerEvent::Lost { reason } => panic!("nobody removes a device: {reason}"),
+            }
+        }
+        any
+    }
+
+    fn ended(&mut self, back: bool, xid: u32, outcome: Result<&Message, &CallError>) {
+        let honest = !self.troubled;
+        let calls = if back {
+            &mut self.back
+        } else {
+            &mut self.forward
+        };
+        calls.over(xid);
+        let made = calls.made.get(&xid).expect("a call that was made");
+        match outcome {
+            Err(error) => assert!(!honest || made.may_fail, "call {xid:#x} failed: {error}"),
+            Ok(reply) => {
+                assert_eq!(onc_rpc::peek_xid(reply), Some(xid));
+                assert!(reply.stream_len() <= 2 * u64::from(MAX_MESSAGE));
+                if honest && !made.may_fail {
+                    let same = is_message(reply, REPLY, xid, made.words, &made.items);
+                    assert!(same, "another's reply");
+                }
+            }
+        }
+    }
+
+    pub(super) fn settle(&mut self) {
+        let mut quiet = 0;
+        for _ in 0..TURNS {
+            let any = self.server_turn() | self.client_turn();
+            quiet = if any { 0 } else { quiet + 1 };
+            if quiet > 4 {
+                return;
+            }
+        }
+    }
+
+    /// Ends the client's connection. Whoever waits for calls on it waits no more.
+    pub(super) fn close(&mut self) {
+        if let Some((conn, _)) = self.conn.take() {
+            self.troubled = true;
+            self.client.close(conn);
+            self.gone(conn);
+        }
+    }
+
+    /// Everything that can happen does, in the ordinary way. Then the connections end.
+    pub(super) fn finish(&mut self) {
+        self.ballast = [Vec::new(), Vec::new()];
+        self.world.borrow_mut().stalled = None;
+        self.world.borrow_mut().tamper = None;
+        for _ in 0..ROUNDS {
+            self.settle();
+            let held = self.forward.held.len() + self.back.held.len();
+            while !self.forward.held.is_empty() {
+                self.answer(false, 0, Answer::Echo);
+            }
+            while !self.back.held.is_empty() {
+                self.answer(true, 0, Answer::Echo);
+            }
+            if held == 0 && !self.is_open() {
+                break;
+            }
+            self.now = self.now + Duration::from_millis(2);
+        }
+        self.check();
+        if !self.troubled {
+            for (xid, made) in self.forward.made.iter().chain(&self.back.made) {
+                assert!(made.over || made.may_fail, "call {xid:#x} never ended");
+            }
+        }
+        self.close();
+        for _ in 0..4 {
+            self.settle();
+            // Longer than anybody waits for the end of a connection.
+            self.now = self.now + Duration::from_secs(8);
+        }
+        assert_eq!(self.server_conn, None, "the server keeps a connection");
+        assert_eq!(self.client.connections().count(), 0);
+        assert!(self.forward.held.is_empty() && self.back.held.is_empty());
+        for node in [CLIENT, SERVER] {
+            let left = self.world.borrow().reachable(node);
+            assert!(left.is_empty(), "{left:?} stays in reach");
+        }
+    }
+
+    /// Whether calls wait that must end.
+    fn is_open(&self) -> bool {
+        let calls = self.forward.made.values().chain(self.back.made.values());
+        calls.clone().any(|made| !made.over && !made.may_fail)
+    }
+}
