@@ -392,7 +392,8 @@ impl<T> Link<T> {
         let keep = structure.is_none();
         if self.surplus > 0 {
             self.surplus -= 1;
-            return self.spare.message(receive, keep);
+            // No receive takes its place, so that none would ever need its pieces.
+            return self.spare.message(receive, false);
         }
         if self.owed < PUT_OFF {
             self.owed += 1;
