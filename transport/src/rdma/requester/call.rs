@@ -89,6 +89,8 @@ pub(super) struct Outstanding {
     pub(super) xid: u32,
     pub(super) phase: Phase,
     pub(super) registrations: Vec<Registration>,
+    /// Its place among all calls in the order in which they were sent, from 1.
+    pub(super) place: u64,
     pub(super) cancelled: bool,
     /// It goes in operations of an extension.
     pub(super) by_extension: Option<Box<ByExtension>>,
@@ -127,6 +129,7 @@ impl Outstanding {
             xid,
             phase,
             registrations,
+            place: 0,
             cancelled: false,
             by_extension,
             barred: prepared.barred,
@@ -140,6 +143,7 @@ impl Outstanding {
             xid,
             phase: Phase::Sent(Chunks::default()),
             registrations: Vec::new(),
+            place: 0,
             cancelled: false,
             by_extension: None,
             barred,

@@ -398,7 +398,7 @@ impl Requester {
         let most = &mut self.counters.most_in_flight;
         *most = self.credits.in_flight().max(*most);
         self.awaited.sent(key);
-        self.in_doubt.sent(key);
+        self.calls[key].place = self.in_doubt.sent();
     }
 
     fn send(&mut self, key: usize) {

@@ -43,7 +43,8 @@ impl Requester {
             let reply = FromResponder::plain(self.version, plain, payload);
             return self.take(Ok(reply), invalidated);
         };
-        self.credits.arrived(self.in_doubt.answered(key));
+        self.credits
+            .arrived(self.in_doubt.answered(self.calls[key].place));
         self.credits.replied(plain.credits);
         self.expected = self.expected.saturating_sub(1);
         self.awaited.answered(key);
@@ -128,7 +129,7 @@ impl Requester {
     pub(super) fn replied(&mut self, key: usize, granted: Option<u32>, ended: Ended) {
         let call = &self.calls[key];
         // Whatever was sent before a call has arrived when the call is answered.
-        self.credits.arrived(self.in_doubt.answered(key));
+        self.credits.arrived(self.in_doubt.answered(call.place));
         match ended {
             // A whole reply answers a whole call.
             Ended::Reply { .. } | Ended::Conveyed(..) => {
