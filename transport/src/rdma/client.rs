@@ -509,6 +509,7 @@ impl RdmaClient {
                     _ if connection.closing => {}
                     RequesterAction::Deliver { xid, message } => {
                         connection.worked = true;
+                        self.stuck = None;
                         self.events
                             .push_back(ClientEvent::Reply { conn, xid, message });
                     }

@@ -10,7 +10,8 @@ use super::RdmaClient;
 /// still give some back.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// Calls wait for memory, and none has been under way that could have given back any.
+/// Calls wait for memory, and none has been under way that could have given back any: an answer to
+/// any call ends this.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stuck {
     since: Time,
