@@ -10,8 +10,9 @@ struct Account {
     /// XIDs of calls that are not answered, each with the messages that it was sent in.
     outstanding: Vec<(u32, u32)>,
     granted: u32,
-    /// What was granted when the last call was begun. Its further transmissions follow at once, and
-    /// cannot be held back by what is granted in between.
+    /// What was granted when the last call was begun. Its further transmissions are given out with the
+    /// first: where the send queue is full they wait there, and a grant that is lowered meanwhile comes
+    /// too late for them.
     at_its_beginning: u32,
 }
 
