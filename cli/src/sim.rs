@@ -101,6 +101,9 @@ fn pairings(summary: &Summary, swarm: Swarm) -> Result<(), Failure> {
         (FeaturesOf::Only(pairing), ..) => {
             output::line(format_args!("features {pairing} in all of them"))
         }
+        (_, _, Some(0)) => output::line(
+            "none of the 16 pairings of features, which are in the last 32 of every 64 seeds",
+        ),
         (_, Some(least), Some(most)) => output::line(format_args!(
             "version 2 with each of the 16 pairings of features: {least} to {most} seeds"
         )),
