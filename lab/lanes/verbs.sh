@@ -488,10 +488,14 @@ conveyances() {
         on && $1 == "-" { sub(":", "", $2); print $2 }'
 }
 
-# trips FILE: operation, conveyance and round trips of each of compare's rows that have them.
+# trips FILE: operation, conveyance and round trips of each of compare's rows that have them, of which
+# every key has a line of its own.
 trips() {
-    tr -d ' \n' <"$1" | tr '{' '\n' | sed -nE \
-        's/^"op":"([a-z]*)".*"conveyance":"([^"]*)".*"mode":"blocking".*"round_trips":(-?[0-9.]+).*/\1 \2 \3/p'
+    sed -nE 's/^ *"(op|conveyance|mode|round_trips)": "?([^",]*)"?,?$/\1 \2/p' "$1" | awk '
+        { row[$1] = $2 }
+        $1 == "round_trips" && $2 != "null" && row["mode"] == "blocking" {
+            print row["op"], row["conveyance"], $2
+        }'
 }
 
 # The drivers log each access that they refuse, and the tests ask for many. rxe does so when it is to
