@@ -88,7 +88,8 @@ impl Run {
                 self.replies.push_back(Posted::Write(bytes, stag, offset));
             }
             ResponderAction::Send {
- gather, invalidate, .. } => {
+                gather, invalidate, ..
+            } => {
                 let bytes = Bytes::from(gather.concat());
                 assert!(bytes.len() as u64 <= INLINE, "over the inline threshold");
                 self.replies.push_back(Posted::Send(bytes, invalidate));
