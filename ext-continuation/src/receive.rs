@@ -222,33 +222,20 @@ impl Transmit {
     fn reported(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         let report = Report::decode(op.info);
         let report = report.map_err(|_| Refusal::Discard("malformed ROPT_XMTERR"))?;
-        let reason = report.to_string();
-        // The peer dropped both: the message that the bad transmission says it is of, which may be none
-        // that there is, and the one whose group it came into.
-        let mut dropped = false;
-        for id in [Some(&report.bad), report.lead.as_ref()]
-            .into_iter()
-            .flatten()
-        {
-            let TransmissionId { xid, direction, .. } = *id;
-            let sent = match direction {
-                Direction::Call => self.outstanding.remove(&xid).is_some(),
-                Direction::Reply => self.forget_reply(xid),
-            };
-            if sent {
-                let reason = reason.clone();
-                out.conveyed(Conveyed::Rejected {
-                    xid,
-                    direction,
-                    reason,
-                });
-            }
-            dropped |= sent;
+        let TransmissionId { xid, direction, .. } = report.bad;
+        let sent = match direction {
+            Direction::Call => self.outstanding.remove(&xid).is_some(),
+            Direction::Reply => self.forget_reply(xid),
+        };
+        if !sent {
+            return Err(Refusal::Discard("ROPT_XMTERR for nothing that was sent"));
         }
-        match dropped {
-            true => self.faults = self.faults.saturating_add(1),
-            false => return Err(Refusal::Discard("ROPT_XMTERR for nothing that was sent")),
-        }
+        self.faults = self.faults.saturating_add(1);
+        out.conveyed(Conveyed::Rejected {
+            xid,
+            direction,
+            reason: report.to_string(),
+        });
         Ok(())
     }
 }
