@@ -467,8 +467,6 @@ impl RdmaClient {
         let connection = &mut self.connections[at];
         let (conn, qp) = (connection.id, connection.link.qp());
         connection.link.flush(device);
-        connection.talk.requester.set_room(connection.link.room());
-        converse(device, connection);
         loop {
             while let Some(action) = next_action(device, connection) {
                 match action {
@@ -539,18 +537,21 @@ impl RdmaClient {
     }
 }
 
-/// The next thing to do. When there is none, calls go on that waited for room in the send queue; and the
-/// conversation may go on with what has been answered meanwhile, and answers what the requester asks.
+/// The next thing to do: what the requester has decided; then what the conversation has to say, as it may
+/// be what further calls rely on; then those, of which the requester asks the conversation some.
 fn next_action(device: &mut dyn Device, connection: &mut Connection) -> Option<RequesterAction> {
-    let next = connection.talk.requester.next_action();
-    next.or_else(|| {
-        let room = connection.link.room();
-        connection.talk.requester.set_room(room);
+    loop {
+        if let Some(decided) = connection.talk.requester.next_decided() {
+            return Some(decided);
+        }
         converse(device, connection);
-        let room = connection.link.room();
-        connection.talk.requester.set_room(room);
-        connection.talk.requester.next_action()
-    })
+        let requester = &mut connection.talk.requester;
+        requester.set_room(connection.link.room());
+        let next = requester.next_action();
+        if next.is_some() || !requester.wants_answer() {
+            return next;
+        }
+    }
 }
 
 impl Source for RdmaClient {
@@ -627,10 +628,9 @@ impl ClientPort for RdmaClient {
         // A connection that is not here has ended, and the event that says so ends this call too.
         self.last_xid = xid;
         if let Some(at) = self.find(conn) {
-            self.connections[at]
-                .talk
-                .requester
-                .submit(xid, message, room);
+            let Connection { link, talk, .. } = &mut self.connections[at];
+            talk.requester.set_room(link.room());
+            talk.requester.submit(xid, message, room);
             self.run(at);
         }
     }

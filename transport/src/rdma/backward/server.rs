@@ -41,6 +41,8 @@ pub(in crate::rdma) fn submit(
         connection.callback_receives += 1;
     }
     requester.allow_chunks(taken == Backward::General);
+    // What the forward direction has to send goes first, and takes room.
+    requester.set_room(0);
     requester.submit(xid, message, room);
     Ok(())
 }
@@ -60,11 +62,8 @@ pub(in crate::rdma) fn run_caller(
         let Some(requester) = &mut talk.backward else {
             return any;
         };
-        let action = requester.next_action().or_else(|| {
-            requester.set_room(link.room());
-            requester.next_action()
-        });
-        let Some(action) = action else {
+        requester.set_room(link.room());
+        let Some(action) = requester.next_action() else {
             return any;
         };
         any = true;

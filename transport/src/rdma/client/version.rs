@@ -154,12 +154,14 @@ impl RdmaClient {
     }
 }
 
-/// Does what the conversation wants done. Nothing in version 1.
+/// Does what the conversation wants done, until the requester has decided upon something: that is posted
+/// first. Nothing in version 1.
 pub(super) fn converse(device: &mut dyn Device, connection: &mut Connection) {
     loop {
         if let Some(receives) = connection.link.receives_replaced() {
             connection.talk.receives_replaced(receives);
         }
+        connection.talk.requester.set_room(connection.link.room());
         match connection.talk.next() {
             None => return,
             Some(Wanted::Send(message)) => {

@@ -187,12 +187,24 @@ fn lay_out(asked: &AskedReply<'_>, extensions: &mut Extensions, model: &CostMode
 
 impl Extended {
     /// Answers what the base asks, in the forward direction: calls from server to client and their
-    /// replies go as the base has it.
-    pub(super) fn convey(&mut self, parts: &mut Parts<'_>) {
+    /// replies go as the base has it. Returns whether extensions may have something to say now: not before
+    /// what the requester has decided is posted, which was given its room in the send queue.
+    pub(super) fn convey(&mut self, parts: &mut Parts<'_>) -> bool {
+        let mut any = false;
         match (self.setup.side, &mut parts.requester, &mut parts.responder) {
-            (Side::Client, Some(requester), _) => while self.convey_calls(requester) {},
-            (Side::Server, _, Some(responder)) => while self.convey_replies(responder) {},
-            _ => {}
+            (Side::Client, Some(requester), _) => {
+                while self.convey_calls(requester) {
+                    any = true;
+                }
+                any && !requester.has_decided()
+            }
+            (Side::Server, _, Some(responder)) => {
+                while self.convey_replies(responder) {
+                    any = true;
+                }
+                any
+            }
+            _ => false,
         }
     }
 
@@ -213,8 +225,9 @@ impl Extended {
 
     /// Answers one thing that a requester asks, if there is any.
     fn convey_calls(&mut self, requester: &mut Requester) -> bool {
-        while let Some(notice) = requester.next_notice() {
+        if let Some(notice) = requester.next_notice() {
             self.notice(notice);
+            return true;
         }
         let Some(limits) = requester.limits() else {
             return false;

@@ -269,14 +269,19 @@ impl Extended {
     /// base does next: an end's characteristics are the first that it sends.
     fn next(&mut self, mut parts: Parts<'_>) -> Option<Wanted> {
         loop {
-            self.convey(&mut parts);
             if let Some(requester) = &mut parts.requester {
                 while let Some(calls) = requester.next_answered() {
                     self.extensions.replies_arrived(calls);
                 }
             }
             let Some(action) = self.extensions.next_action() else {
-                return self.errors.pop_front().map(Wanted::Send);
+                if let Some(error) = self.errors.pop_front() {
+                    return Some(Wanted::Send(error));
+                }
+                if self.convey(&mut parts) {
+                    continue;
+                }
+                return None;
             };
             match action {
                 Action::Send(operation) => {

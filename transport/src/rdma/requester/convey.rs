@@ -177,7 +177,6 @@ impl Requester {
             // It says why.
             (Chosen::Base, None) => self.admit(call.barred(), &limits),
         }
-        self.pump();
     }
 
     /// Further receives are posted for a call's reply.
@@ -218,12 +217,23 @@ impl Requester {
         self.end(key, ended);
     }
 
+    /// Whether the conversation has something to answer.
+    pub(crate) fn wants_answer(&self) -> bool {
+        self.asks() || self.held().is_some()
+    }
+
+    /// The call whose turn it is, if it is an extension's that can be laid out and sent.
+    fn held(&self) -> Option<usize> {
+        let &key = self.ready.front()?;
+        let call = &self.calls[key];
+        let planned = call.by_extension.as_ref()?.plan.is_some();
+        let can_go = call.transmissions() <= self.credits.available() && self.has_room();
+        (planned && can_go).then_some(key)
+    }
+
     /// A call that is to be laid out, and then sent; [`Requester::laid_out`] answers.
     pub(crate) fn layout(&mut self) -> Option<Layout<'_>> {
-        let &key = self.ready.front()?;
-        if self.calls[key].transmissions() > self.credits.available() || !self.has_room() {
-            return None;
-        }
+        let key = self.held()?;
         let chunks = self.calls[key].offered();
         let call = &mut self.calls[key];
         let how = call.by_extension.as_mut()?;
@@ -249,7 +259,6 @@ impl Requester {
                 self.otherwise(key);
             }
         }
-        self.pump();
     }
 
     fn send_group(&mut self, key: usize, transmissions: Transmissions) {

@@ -64,7 +64,6 @@ impl Requester {
                 self.ready.push_back(key);
             }
         }
-        self.pump();
     }
 
     /// Answers [`RequesterAction::Invalidate`] and [`RequesterAction::Reclaim`]: the peer can no
@@ -77,7 +76,6 @@ impl Requester {
         let region = (!call.cancelled).then_some(region);
         call.registrations[id.index].gone(region);
         self.settle(id.call);
-        self.pump();
     }
 
     /// The responder invalidated a handle. It should be one of the call it replies to (RFC 8797,

@@ -131,7 +131,6 @@ impl Requester {
     pub fn connected(&mut self, version: Version, limits: Limits) {
         self.version = version;
         self.limits = Some(limits);
-        self.pump();
     }
 
     /// Whether further calls may have chunks. If not, one that needs any, for itself or for its
@@ -157,7 +156,6 @@ impl Requester {
         for (key, source) in outgrown {
             self.unready(key, Ended::Again(source));
         }
-        self.pump();
     }
 
     /// Whether the responder may invalidate a handle of a call with its reply (RFC 8797, section
@@ -182,7 +180,6 @@ impl Requester {
     /// A message that answers no call granted so many credits.
     pub fn granted(&mut self, granted: u32) {
         self.credits.granted(granted);
-        self.pump();
     }
 
     /// Credits that its messages ask for.
@@ -191,14 +188,13 @@ impl Requester {
         self.credits.requested()
     }
 
-    /// The send queue has room for so many requests. A call that would wait for room is not sent:
-    /// the grant may be lowered meanwhile, and what is posted then must keep to that (RFC 8166,
-    /// section 3.3.1). Unless told otherwise, a requester takes it that there always is room.
+    /// The send queue has room for so many requests, before any action that is not taken yet. A call that
+    /// would wait for room is not sent: the grant may be lowered meanwhile, and what is posted then must
+    /// keep to that (RFC 8166, section 3.3.1). It is to be said before a call is submitted and before the
+    /// [next action](Requester::next_action) is asked for; unless told otherwise, a requester takes it
+    /// that there always is room.
     pub fn set_room(&mut self, room: usize) {
         self.room = room;
-        if !self.ready.is_empty() {
-            self.pump();
-        }
     }
 
     /// Whether there will be room for one more request when all actions are done, each of which
@@ -207,13 +203,28 @@ impl Requester {
         self.room > self.actions.len()
     }
 
-    /// The next thing to do.
+    /// The next thing to do. When nothing is decided yet, calls are looked at that wait, and sent as far
+    /// as credits and room go.
     pub fn next_action(&mut self) -> Option<RequesterAction> {
+        if self.actions.is_empty() {
+            self.pump();
+        }
+        self.next_decided()
+    }
+
+    /// The next of the things that are decided: whatever else is to be posted waits for them, as there was
+    /// room for them when they were.
+    pub(crate) fn next_decided(&mut self) -> Option<RequesterAction> {
         let action = self.actions.pop_front();
         if let Some(RequesterAction::Send { .. } | RequesterAction::Invalidate { .. }) = action {
             self.room = self.room.saturating_sub(1);
         }
         action
+    }
+
+    /// Whether there is such a thing.
+    pub(crate) fn has_decided(&self) -> bool {
+        !self.actions.is_empty()
     }
 
     /// Counts so far.
@@ -265,7 +276,6 @@ impl Requester {
                 error: CallError::TooLarge(reason),
             });
         }
-        self.pump();
     }
 
     /// Its calls that nothing has been done about: all of them, while no version is known.
@@ -276,13 +286,11 @@ impl Requester {
     /// Takes over calls that another was given.
     pub(crate) fn resume(&mut self, calls: Submitted) {
         self.waiting.extend(calls.0);
-        self.pump();
     }
 
     /// There may be memory now.
     pub fn retry(&mut self) {
         self.starved = None;
-        self.pump();
     }
 
     /// A call to send when credits allow. `message` starts with `xid`.
@@ -303,7 +311,6 @@ impl Requester {
             }
             _ => self.waiting.push_back(call),
         }
-        self.pump();
     }
 
     /// Nobody waits for this call any more. Its memory is fenced off at once, unless the responder
@@ -311,7 +318,7 @@ impl Requester {
     /// comes, for the responder still works on it.
     pub fn cancel(&mut self, xid: u32) {
         if self.forget_sought(xid) {
-            return self.pump();
+            return;
         }
         if let Some(at) = self.waiting.iter().position(|call| call.xid == xid) {
             self.waiting.remove(at);
@@ -335,7 +342,6 @@ impl Requester {
             }
             Phase::Ended(_) => self.calls[key].phase = Phase::Ended(Ended::Dropped),
         }
-        self.pump();
     }
 
     /// The versions that the responder said it speaks when it refused a call's, lowest and highest.

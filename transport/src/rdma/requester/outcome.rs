@@ -53,7 +53,6 @@ impl Requester {
         let message = Message::without_items(payload);
         self.actions
             .push_back(RequesterAction::Deliver { xid, message });
-        self.pump();
     }
 
     /// The same of one whose header was read, or was found to be none.
@@ -149,7 +148,6 @@ impl Requester {
         } else {
             self.end(key, ended);
         }
-        self.pump();
     }
 
     /// A message that is not to be acted upon (RFC 8166, section 4.5).

@@ -1,0 +1,121 @@
+//! Credits, where the send queue is short and other messages want to be in it (RFC 8166, section 3.3.1;
+//! version-two-01, section 5).
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod rdma_support;
+
+use bytes::Bytes;
+use rdma_support::fabric::{FakeDevice, World, address, attributes};
+use rdma_support::{POOL, Pair, message, open, reply, room, speaking};
+use rpc_transport::rdma::{Choice, Versions};
+use rpc_transport::{ConnId, ServerPort};
+use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal};
+use rpcrdma_v2::{Body, Direction, Header, Optional};
+use verbs::{Attributes, Pool};
+
+const CLIENT: usize = 0;
+/// An operation that nobody has assigned.
+const WORD: u32 = 0x7fff_0002;
+
+/// Has something to say whenever it is asked to.
+#[derive(Debug)]
+struct Talkative;
+
+impl Extension for Talkative {
+    fn name(&self) -> &'static str {
+        "talkative"
+    }
+
+    fn opttypes(&self) -> &[u32] {
+        &[WORD]
+    }
+
+    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        if op.direction == Direction::Reply && !op.info.is_empty() {
+            out.call(WORD, Bytes::new());
+        }
+        Ok(())
+    }
+}
+
+/// The server says this many credits in a message of its own, which the client is to answer or not.
+fn grant(world: &mut World, credits: u32, answered: bool) {
+    let body = Body::Optional(Optional {
+        direction: Direction::Reply,
+        opttype: WORD,
+        info: Bytes::from_static(if answered { &[0; 4] } else { &[] }),
+    });
+    let header = Header {
+        xid: 77,
+        credits,
+        body,
+    };
+    world.inject(CLIENT, &header.encode(), None);
+}
+
+fn held(pair: &Pair) -> Vec<u32> {
+    let calls = pair.held.iter();
+    calls.map(|(_, _, call)| open(call).0).collect()
+}
+
+/// A message of the connection's own takes the room in the send queue that a call would have had: that
+/// call waits where a grant that is lowered meanwhile still counts for it.
+#[test]
+fn s3_3_1_a_call_behind_a_message_of_an_extension_heeds_a_grant_that_is_lowered() {
+    let (mut client, mut server) = speaking(Choice::Auto, Versions::default());
+    client.common.extensions.push(|_| Box::new(Talkative));
+    server.common.extensions.push(|_| Box::new(Talkative));
+    let world = World::new();
+    let two_sends = Attributes {
+        max_send_wr: 2,
+        ..attributes()
+    };
+    let near = FakeDevice::new(&world, two_sends, Pool::new(POOL));
+    let far = FakeDevice::new(&world, attributes(), Pool::new(POOL));
+    let mut pair = Pair::new(Box::new(near), client, Box::new(far), server, address());
+    let conn = pair.connect();
+    answer_one(&mut pair, conn);
+    let stall = |on: bool| world.borrow_mut().stalled = on.then_some(CLIENT);
+    let submit = |pair: &mut Pair, xid| pair.submit(conn, message(xid, 0, &[]), &room(0, &[]));
+
+    // Two fill the queue, so that two are ready and have neither room nor, in the end, a credit.
+    stall(true);
+    for xid in 10..14 {
+        submit(&mut pair, xid);
+    }
+    grant(&mut world.borrow_mut(), 1, false);
+    pair.settle();
+    stall(false);
+    pair.settle();
+    assert_eq!(held(&pair), [10, 11]);
+
+    // One message has credits for both, and is to be answered: there is room for the answer and one.
+    stall(true);
+    grant(&mut world.borrow_mut(), 4, true);
+    pair.settle();
+    assert_eq!(world.borrow().posted(CLIENT), 2);
+    grant(&mut world.borrow_mut(), 1, false);
+    pair.settle();
+    stall(false);
+    pair.settle();
+    assert_eq!(held(&pair), [10, 11, 12], "one credit, and three are out");
+
+    for _ in 10..13 {
+        let (at, token, call) = pair.held.remove(0);
+        let answer = reply(open(&call).0, 0, &[]);
+        pair.server.reply(at, token, Some(answer), pair.now());
+    }
+    pair.settle();
+    assert_eq!(held(&pair), [13]);
+    assert!(pair.down.is_empty() && pair.server_down.is_empty());
+}
+
+/// A call and its reply, by which the client has as many credits as it wants.
+fn answer_one(pair: &mut Pair, conn: ConnId) {
+    pair.submit(conn, message(1, 0, &[]), &room(0, &[]));
+    pair.until(|pair| !pair.held.is_empty());
+    let (at, token, _) = pair.held.remove(0);
+    let answer = reply(1, 0, &[]);
+    pair.server.reply(at, token, Some(answer), pair.now());
+    pair.until(|pair| pair.ended.contains_key(&(conn, 1)));
+}
