@@ -8,18 +8,29 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 
+/// What standard output gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Screen {
+    /// Nothing.
+    Off,
+    /// Every line.
+    On,
+    /// Every line, with the name of whom it is of: others write there, too.
+    Named(String),
+}
+
 /// Where progress goes.
 #[derive(Debug)]
 pub struct Log {
     started: Instant,
-    screen: bool,
+    screen: Screen,
     file: Option<Mutex<File>>,
 }
 
 impl Log {
     /// To standard output, or nowhere.
     #[must_use]
-    pub fn new(screen: bool) -> Self {
+    pub fn new(screen: Screen) -> Self {
         Self {
             started: Instant::now(),
             screen,
@@ -31,7 +42,7 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::File`] when it cannot be made.
-    pub fn with_file(screen: bool, path: &Path) -> Result<Self, Error> {
+    pub fn with_file(screen: Screen, path: &Path) -> Result<Self, Error> {
         let file = File::create(path).map_err(Error::file(path))?;
         Ok(Self {
             file: Some(Mutex::new(file)),
@@ -51,9 +62,12 @@ impl Log {
         let at = self.started.elapsed();
         for line in text.as_ref().lines() {
             let line = stamped(at, line);
-            if self.screen {
-                let _ = io::stdout().write_all(line.as_bytes());
-            }
+            // In one piece: lines of others stay whole.
+            let _ = match &self.screen {
+                Screen::Off => Ok(()),
+                Screen::On => io::stdout().write_all(line.as_bytes()),
+                Screen::Named(name) => io::stdout().write_all(format!("{name} {line}").as_bytes()),
+            };
             if let Some(file) = &self.file
                 && let Ok(mut file) = file.lock()
             {
@@ -75,7 +89,9 @@ mod tests {
     fn every_line_has_its_time() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        Log::with_file(false, &path).unwrap().say("one\r\ntwo");
+        Log::with_file(Screen::Off, &path)
+            .unwrap()
+            .say("one\r\ntwo");
         let text = std::fs::read_to_string(path).unwrap();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 2);

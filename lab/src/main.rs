@@ -5,12 +5,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use rpcrdma_lab::build::pins::Pins;
 use rpcrdma_lab::build::{self, Scripts};
+use rpcrdma_lab::cache::Lock;
 use rpcrdma_lab::lane::{self, Lane};
+use rpcrdma_lab::log::Screen;
 use rpcrdma_lab::report::Verdict;
 use rpcrdma_lab::{Cache, Error, Log, Stop, echo, run, versions};
 
@@ -36,7 +39,7 @@ enum Command {
         #[arg(long)]
         refresh: bool,
     },
-    /// Boot the guest and run a lane in it
+    /// Boot the guest and run a lane in it; several at the same time, each in a guest of its own
     Run(RunArgs),
     /// Boot the guest with a shell on this terminal; `exit` ends it
     Shell {
@@ -58,12 +61,13 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// One of `lab list`
-    lane: String,
+    /// Of `lab list`
+    #[arg(required = true, value_name = "LANE")]
+    lanes: Vec<String>,
     /// Keep logs and captures of a lane that passed, too
     #[arg(long)]
     keep: bool,
-    /// Time for the lane, from user space on [default: what the lane says]
+    /// Time for each lane, from user space on [default: what the lane says]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     timeout: Option<u32>,
     /// A program that the lane uses, instead of the one beside `lab` (repeatable)
@@ -115,25 +119,25 @@ fn work(cli: &Cli) -> Result<Verdict, Error> {
     let lanes = home.join("lanes");
     match &cli.command {
         Command::Build { refresh } => {
-            let log = Log::new(true);
+            let log = Log::new(Screen::On);
             let (cache, stop) = (cache(cli, home)?, Stop::on_signals()?);
             let _lock = cache.lock()?;
             let pins = build(home, &cache, *refresh, &stop, &log)?;
             print!("{}", versions::text(&pins));
         }
         Command::Run(args) => {
-            let lane = lane::find(&lanes, &args.lane)?;
-            return in_guest(cli, home, &lane, args, run::run).map(|report| report.verdict);
+            return beside_each_other(cli, home, &lanes, args);
         }
         Command::Shell { lane, bins } => {
             let lane = lane::find(&lanes, lane)?;
             let args = RunArgs {
-                lane: lane.name.clone(),
+                lanes: vec![lane.name.clone()],
                 keep: false,
                 timeout: None,
                 bins: bins.clone(),
             };
-            in_guest(cli, home, &lane, &args, run::shell)?;
+            let guest = Guest::built(cli, home)?;
+            run::shell(&guest.order(&lane, &args, Screen::On))?;
         }
         Command::List => {
             for lane in lane::all(&lanes)? {
@@ -150,31 +154,89 @@ fn work(cli: &Cli) -> Result<Verdict, Error> {
     Ok(Verdict::Passed)
 }
 
-/// Does something with a guest that is built first, if it is not current.
-fn in_guest<T>(
+/// Runs lanes, all at the same time. What they come to together is the worst of what each does.
+#[expect(clippy::print_stderr, reason = "the complaint of a command")]
+fn beside_each_other(
     cli: &Cli,
     home: &Path,
-    lane: &Lane,
+    lanes: &Path,
     args: &RunArgs,
-    work: impl FnOnce(&run::Order<'_>) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let (cache, stop) = (cache(cli, home)?, Stop::on_signals()?);
-    let _lock = cache.lock()?;
-    let pins = build(home, &cache, false, &stop, &Log::new(true))?;
-    work(&run::Order {
-        cache: &cache,
-        pins: &pins,
-        lane,
-        scripts: &home.join("guest"),
-        workspace: home.parent().unwrap_or(home),
-        timeout: args
-            .timeout
-            .map(|seconds| Duration::from_secs(seconds.into())),
-        keep: args.keep,
-        bins: args.bins.iter().cloned().collect::<BTreeMap<_, _>>(),
-        screen: true,
-        stop: &stop,
-    })
+) -> Result<Verdict, Error> {
+    let mut found: Vec<Lane> = Vec::new();
+    for name in &args.lanes {
+        let lane = lane::find(lanes, name)?;
+        // Its logs and results have one place.
+        if found.iter().all(|other| other.name != lane.name) {
+            found.push(lane);
+        }
+    }
+    let guest = Guest::built(cli, home)?;
+    let width = found.iter().map(|lane| lane.name.len()).max().unwrap_or(0);
+    let screen = |lane: &Lane| match found.len() {
+        1 => Screen::On,
+        _ => Screen::Named(format!("{:width$}", lane.name)),
+    };
+    let one = |lane: &Lane| match run::run(&guest.order(lane, args, screen(lane))) {
+        Ok(report) => Ok(report.verdict),
+        Err(Error::Interrupted) => Ok(Verdict::Interrupted),
+        Err(error) if found.len() > 1 => {
+            eprintln!("lab: {}: {error}", lane.name);
+            Ok(Verdict::Lab)
+        }
+        Err(error) => Err(error),
+    };
+    let verdicts = thread::scope(|scope| {
+        let running: Vec<_> = found.iter().map(|lane| scope.spawn(|| one(lane))).collect();
+        let ended = running.into_iter().map(ScopedJoinHandle::join);
+        ended
+            .map(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<Result<Vec<_>, _>>()
+    })?;
+    Ok(verdicts.into_iter().max().unwrap_or(Verdict::Passed))
+}
+
+/// A guest that is current, and nobody else's for as long as this lives.
+struct Guest<'a> {
+    home: &'a Path,
+    scripts: PathBuf,
+    cache: Cache,
+    pins: Pins,
+    stop: Stop,
+    _lock: Lock,
+}
+
+impl<'a> Guest<'a> {
+    /// Builds what of it is not current.
+    fn built(cli: &Cli, home: &'a Path) -> Result<Self, Error> {
+        let (cache, stop) = (cache(cli, home)?, Stop::on_signals()?);
+        let lock = cache.lock()?;
+        let pins = build(home, &cache, false, &stop, &Log::new(Screen::On))?;
+        Ok(Self {
+            home,
+            scripts: home.join("guest"),
+            cache,
+            pins,
+            stop,
+            _lock: lock,
+        })
+    }
+
+    fn order<'b>(&'b self, lane: &'b Lane, args: &RunArgs, screen: Screen) -> run::Order<'b> {
+        run::Order {
+            cache: &self.cache,
+            pins: &self.pins,
+            lane,
+            scripts: &self.scripts,
+            workspace: self.home.parent().unwrap_or(self.home),
+            timeout: args
+                .timeout
+                .map(|seconds| Duration::from_secs(seconds.into())),
+            keep: args.keep,
+            bins: args.bins.iter().cloned().collect::<BTreeMap<_, _>>(),
+            screen,
+            stop: &self.stop,
+        }
+    }
 }
 
 fn build(home: &Path, cache: &Cache, refresh: bool, stop: &Stop, log: &Log) -> Result<Pins, Error> {

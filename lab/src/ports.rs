@@ -3,26 +3,38 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::Error;
 
 /// The state of a listening socket in `/proc/net/tcp` (TCP_LISTEN of the kernel's tcp_states.h).
 const LISTEN: &str = "0A";
 
-/// That many ports that nobody uses now. Nothing keeps others from taking them before they are
+/// Ports that [`free`] has given out.
+static GIVEN_OUT: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+/// That many ports that nobody uses now, and that were not given out before: several lanes may look for
+/// some before any of them uses its own. Nothing keeps other processes from taking them before they are
 /// used; the kernel gives out other ports first.
 ///
 /// # Errors
 /// [`Error::System`] when there are none.
 pub fn free(count: usize) -> Result<Vec<u16>, Error> {
-    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let mut given_out = GIVEN_OUT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ports = Vec::with_capacity(count);
     // All are held until the last is there, so that they differ.
-    let held: Result<Vec<_>, _> = (0..count).map(|_| listen()).collect();
-    let held = held.map_err(Error::system("a free port"))?;
-    held.iter()
-        .map(|listener| Ok(listener.local_addr()?.port()))
-        .collect::<Result<_, _>>()
-        .map_err(Error::system("a free port"))
+    let mut held = Vec::with_capacity(count);
+    while ports.len() < count {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let listener = listener.map_err(Error::system("a free port"))?;
+        let address = listener.local_addr();
+        let port = address.map_err(Error::system("a free port"))?.port();
+        if given_out.insert(port) {
+            ports.push(port);
+        }
+        held.push(listener);
+    }
+    Ok(ports)
 }
 
 /// The ports that something listens on. Read from the kernel: to connect would be a connection
@@ -68,7 +80,12 @@ mod tests {
 
     #[test]
     fn free_ports_differ() {
-        let ports = free(8).unwrap();
-        assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), 8);
+        // None is in use any longer when the next are looked for.
+        let mut seen = BTreeSet::new();
+        for _ in 0..100 {
+            for port in free(8).unwrap() {
+                assert!(seen.insert(port), "{port} was given out twice");
+            }
+        }
     }
 }

@@ -6,15 +6,16 @@ use crate::protocol::{Check, Outcome};
 use crate::watch::{Clock, Ending};
 
 /// Whether the product is right, as far as this run can tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Every check passed.
     Passed,
-    /// A check of the product failed, or the product hung or killed the guest.
-    Failed,
     /// The lab itself failed, and nothing is known of the product.
     Lab,
+    /// A check of the product failed, or the product hung or killed the guest: of several lanes, that is
+    /// what counts.
+    Failed,
     /// The lab was told to end.
     Interrupted,
 }

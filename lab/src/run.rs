@@ -12,7 +12,7 @@ use crate::cache::{self, Cache};
 use crate::command::{Tool, tail};
 use crate::error::Error;
 use crate::lane::{Lane, Piece};
-use crate::log::Log;
+use crate::log::{Log, Screen};
 use crate::machine::{self, Machine, Spec};
 use crate::ports;
 use crate::protocol::{Check, Line};
@@ -47,8 +47,8 @@ pub struct Order<'a> {
     pub keep: bool,
     /// Programs by name; others are looked for beside this program.
     pub bins: BTreeMap<String, PathBuf>,
-    /// Whether progress goes to standard output.
-    pub screen: bool,
+    /// What of its progress goes to standard output.
+    pub screen: Screen,
     /// What ends it early.
     pub stop: &'a Stop,
 }
@@ -66,7 +66,7 @@ pub fn run(order: &Order<'_>) -> Result<Report, Error> {
     let folder = order.cache.path("logs").join(name);
     let meaning = prepare(order, &folder)?;
     fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
-    let log = Log::with_file(order.screen, &folder.join("lane.log"))?;
+    let log = Log::with_file(order.screen.clone(), &folder.join("lane.log"))?;
     let suites = suites(order, &log)?;
     log.say(format!("lane {}: {}", order.lane.name, order.lane.about));
     for (name, version) in versions::of(order.pins) {
@@ -122,7 +122,7 @@ pub fn shell(order: &Order<'_>) -> Result<(), Error> {
     share(
         order,
         &meaning,
-        &suites(order, &Log::new(order.screen))?,
+        &suites(order, &Log::new(order.screen.clone()))?,
         "LAB_SHELL=1\n",
     )?;
     let spec = Spec {
@@ -375,7 +375,7 @@ mod tests {
             timeout: None,
             keep: false,
             bins: [("rpcrdma".to_owned(), program)].into(),
-            screen: false,
+            screen: Screen::Off,
             stop: &Stop::new(),
         };
         test(&order, folder.path())

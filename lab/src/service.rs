@@ -345,7 +345,7 @@ mod tests {
                 folder,
                 meaning,
                 begun: Instant::now(),
-                log: Log::new(false),
+                log: Log::new(crate::log::Screen::Off),
             }
         }
 
