@@ -1,7 +1,7 @@
 #!/bin/sh
 # shellcheck shell=sh
 #: about    this project on the host against the guest's kernel, through siw
-#: timeout  900
+#: timeout  1140
 #: copy     exercise
 #: copy     rpcrdma
 #: forward  20049
@@ -26,8 +26,8 @@ lane() {
     mkdir -p "$LAB/export"
     # CRC in software, on an emulated processor, is slow. What the random work finds, it finds with
     # either: most of it is done once.
-    kernel_client kernel-client/crc-on on 20000
-    kernel_client kernel-client/crc-off off 5000
+    kernel_client kernel-client/crc-on on 5000
+    kernel_client kernel-client/crc-off off 20000
     need lab/nfsd 60 nfsd_up
     for connections in 1 4; do
         check "knfsd/nconnect-$connections/put" 120 put_to_knfsd $connections
@@ -57,7 +57,7 @@ kernel_client() {
     need "$1/serve" 40 host start serve "$2"
     need "$1/mount" 60 mount_ours
     check "$1/send-with-invalidate" 60 ours_invalidates
-    check "$1/tree" 180 copy_tree
+    check "$1/tree" 300 copy_tree
     check "$1/fsx" 400 random_work "$3"
     check "$1/names" 120 exercise names /mnt/names
     check "$1/writers" 120 eight_writers
