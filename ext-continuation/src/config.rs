@@ -79,7 +79,8 @@ impl fmt::Display for Features {
 /// What [`Features`] cannot be read from.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no feature {0:?}: none, or ddp and cont, joined by +, each alone or with :send or :receive"
+    "no feature {0:?}: write none, ddp, cont, or several with + between them as ddp:send+cont (:send, \
+     :receive: one way only)"
 )]
 pub struct UnknownFeature(
     /// What was read.

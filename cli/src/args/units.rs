@@ -5,7 +5,12 @@
 /// # Errors
 /// What is wrong with it, for the user.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("`{text}` is not a size: write a number, then k, M, G or nothing");
+    let wrong = || {
+        format!(
+            "`{text}` is not a size: write a number of bytes, or one followed by k, M, G or T (powers of \
+             1024), like 4096, 64k or 1M"
+        )
+    };
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
@@ -86,9 +91,12 @@ mod tests {
         assert_eq!(size("64k"), Ok(65536));
         assert_eq!(size("1MiB"), Ok(1 << 20));
         assert_eq!(size("2G"), Ok(2 << 30));
-        for bad in ["", "k", "1x", "-1", "1.5M", "99999999999T"] {
-            assert!(size(bad).is_err(), "{bad}");
+        for bad in ["", "k", "1x", "8q", "-1", "1.5M"] {
+            let said = size(bad).unwrap_err();
+            assert!(said.contains("k, M, G or T"), "{bad}: {said}");
         }
+        let said = size("99999999999T").unwrap_err();
+        assert!(said.contains("64 bits"), "{said}");
     }
 
     #[test]

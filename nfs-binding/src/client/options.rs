@@ -114,6 +114,24 @@ pub enum OptionError {
         /// All that have an effect.
         known: String,
     },
+    /// A feature on its own, as `features=ddp,cont` has one behind its comma.
+    #[error("mount option {option:?} is a feature: write {meant}, with + between several")]
+    Feature {
+        /// As given.
+        option: String,
+        /// What was likely meant.
+        meant: String,
+    },
+    /// `features=` twice, and not the same: whether both or the last are meant, nobody can know.
+    #[error(
+        "mount option features={first} and again features={second}: write one, as features=ddp+cont"
+    )]
+    Twice {
+        /// What the first one said.
+        first: RoundTripFeatures,
+        /// What the other one says.
+        second: RoundTripFeatures,
+    },
     /// The option's value is not one of those it can have.
     #[error("mount option {option}={value}: {wanted} is wanted")]
     Value {
@@ -191,6 +209,9 @@ const WITHOUT_EFFECT: &[&str] = &[
     "users",
 ];
 
+/// What `features=` can be, for messages.
+const FEATURES: &str = "none, ddp, cont, or several with + between them as ddp:send+cont (:send, :receive: one way only)";
+
 /// Options that have an effect, for messages.
 const WITH_EFFECT: &[&str] = &[
     "proto=rdma|tcp|rdma6|tcp6",
@@ -225,7 +246,8 @@ const WITH_EFFECT: &[&str] = &[
 
 impl MountOptions {
     /// Reads options separated by commas, over the defaults. The last of contradicting ones holds,
-    /// as with mount(8).
+    /// as with mount(8); but for `features=`, which nfs(5) has not, and of which two are as likely meant
+    /// to add up.
     ///
     /// # Errors
     /// An option that is not known, or whose value makes no sense.
@@ -269,10 +291,12 @@ impl MountOptions {
                 }
             }
             "features" => {
-                let features = given.text()?.parse();
-                let wanted =
-                    "none, or ddp and cont, joined by +, each alone or with :send or :receive,";
-                self.features = Some(features.map_err(|_| given.wrong(wanted))?);
+                let second: RoundTripFeatures =
+                    given.text()?.parse().map_err(|_| given.wrong(FEATURES))?;
+                if let Some(first) = self.features.filter(|first| *first != second) {
+                    return Err(OptionError::Twice { first, second });
+                }
+                self.features = Some(second);
             }
             "device" => self.device = Some(given.text()?.to_owned()),
             "registration" => self.registration = Some(given.text()?.to_owned()),
@@ -307,6 +331,9 @@ impl MountOptions {
             {
                 given.text()?;
             }
+            _ if option.parse::<RoundTripFeatures>().is_ok() => {
+                return Err(self.feature_alone(option));
+            }
             _ => {
                 return Err(OptionError::Unknown {
                     option: option.to_owned(),
@@ -316,6 +343,16 @@ impl MountOptions {
             }
         }
         Ok(())
+    }
+
+    fn feature_alone(&self, option: &str) -> OptionError {
+        let before = self.features.filter(|features| !features.is_none());
+        let meant = match before {
+            Some(features) => format!("features={features}+{option}"),
+            None => format!("features={option}"),
+        };
+        let option = option.to_owned();
+        OptionError::Feature { option, meant }
     }
 
     /// The port that NFS is at: the URL's, else `port=`, else the transport's own.
@@ -390,7 +427,11 @@ impl<'a> Given<'a> {
     /// nfs(5): a size is rounded down to a multiple of 1024; too great a one is cut to the most
     /// that both sides can do.
     fn size(&self) -> Result<u32, OptionError> {
-        let size = self.number("bytes, at least 1024,", MIN_IO, u32::MAX)?;
+        let size = self.number(
+            "a number of bytes without a unit, at least 1024,",
+            MIN_IO,
+            u32::MAX,
+        )?;
         Ok((size - size % MIN_IO).min(MAX_DATA))
     }
 
@@ -525,6 +566,21 @@ mod tests {
         ] {
             assert!(matches!(error(text), OptionError::Value { .. }), "{text}");
         }
+        for (text, meant) in [
+            ("features=ddp,cont", "write features=ddp+cont,"),
+            ("features=none,cont:send", "write features=cont:send,"),
+            ("rpcrdma=2,ddp", "write features=ddp,"),
+            (
+                "features=ddp,features=cont",
+                "features=ddp and again features=cont",
+            ),
+            ("features=ddp+kont", "as ddp:send+cont"),
+            ("rsize=8q", "a number of bytes without a unit"),
+        ] {
+            let said = error(text).to_string();
+            assert!(said.contains(meant), "{text}: {said}");
+        }
+        MountOptions::parse("features=ddp,features=ddp").unwrap();
         for text in ["port", "device=", "hard=1", "nolock=1", "actimeo"] {
             assert!(matches!(error(text), OptionError::Shape { .. }), "{text}");
         }
