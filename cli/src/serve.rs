@@ -79,6 +79,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         ..RdmaServerOptions::default()
     };
     rdma_options.common.features = args.features.unwrap_or(DEFAULT_FEATURES);
+    enough_for_one(&rdma_options)?;
     let costs = CostsArg::load(args.costs.as_ref())?;
     let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
     rdma_options.common.costs = costs.model();
@@ -116,6 +117,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     server.run(&stop).map_err(Failure::work)?;
     tracing::info!("ended by a signal");
     Ok(())
+}
+
+/// That the memory for receives is enough for any connection at all.
+fn enough_for_one(options: &RdmaServerOptions) -> Result<(), Failure> {
+    let (given, least) = (options.max_receive_memory, options.least_receive_memory());
+    match given < least {
+        true => Err(Failure::Usage(format!(
+            "--receive-memory {given}: no RDMA connection could be made; one with a single credit takes \
+             {least} bytes here"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// The addresses that `--listen` means.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use nfs_binding::fs::MemoryFs;
 use rpc_transport::rdma::{RoundTripFeatures, Versions};
 use verbs::middleware::{Delay, Rate};
 
@@ -35,7 +36,7 @@ pub(crate) struct ServeArgs {
 
     /// Also export an empty file system in memory, as /memory, of at most SIZE bytes
     #[arg(long, value_name = "SIZE", num_args = 0..=1, default_missing_value = "1G",
-          value_parser = units::size)]
+          value_parser = memory)]
     pub(crate) memory: Option<u64>,
 
     /// File with the key that file handles are made with, made if need be; handles outlive the
@@ -111,4 +112,33 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
+}
+
+/// The size of a file system that something fits into.
+fn memory(text: &str) -> Result<u64, String> {
+    let size = units::size(text)?;
+    match size < MemoryFs::LEAST {
+        true => Err(format!(
+            "nothing fits into that: at least {} are wanted",
+            units::show_size(MemoryFs::LEAST)
+        )),
+        false => Ok(size),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_that_holds_nothing_is_refused() {
+        assert_eq!(memory("4k"), Ok(4096));
+        for wrong in ["0", "4095"] {
+            assert!(
+                memory(wrong).unwrap_err().contains("at least 4 KiB"),
+                "{wrong}"
+            );
+        }
+        assert!(memory("8q").unwrap_err().contains("not a size"));
+    }
 }

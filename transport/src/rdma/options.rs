@@ -10,7 +10,7 @@ use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::Extension;
 use rpcrdma_v2::limits::DEFAULT_INLINE as V2_INLINE;
 
-use super::{CallbackOptions, ReceiveStructure, round_trips};
+use super::{CallbackOptions, ReceiveStructure, receive_memory, round_trips};
 
 /// Makes an extension's state for a new connection, at this end of it.
 pub type MakeExtension = fn(Side) -> Box<dyn Extension>;
@@ -174,6 +174,16 @@ pub struct RdmaServerOptions {
     pub max_fetched: u64,
     /// Which versions to accept.
     pub versions: Versions,
+}
+
+impl RdmaServerOptions {
+    /// The least that [`RdmaServerOptions::max_receive_memory`] can usefully be: enough for one connection
+    /// with one credit. With less, every connection is rejected.
+    #[must_use]
+    pub fn least_receive_memory(&self) -> usize {
+        let two = self.versions.contains(Version::Two);
+        receive_memory::least(&self.common.receives(two))
+    }
 }
 
 impl Default for RdmaServerOptions {

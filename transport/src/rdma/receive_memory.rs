@@ -83,6 +83,13 @@ pub(super) fn share(
     })
 }
 
+/// Bytes that a connection with one credit takes: with less, nobody is let in.
+pub(super) fn least(receives: &ReceiveStructure) -> usize {
+    receives
+        .memory()
+        .saturating_mul(BEYOND_CREDITS as usize + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,6 +148,15 @@ mod tests {
     }
 
     quickcheck! {
+        fn the_least_lets_one_connection_in_and_less_lets_none(len: u16, cont: bool) -> bool {
+            let receives = ReceiveStructure::plain(usize::from(len) + 64);
+            let features = if cont { "ddp+cont" } else { "none" };
+            let wish = wish(64, 32, features);
+            let least = least(&receives);
+            let given = |limit| share(limit, 0, &receives, 32 << 10, wish).map(|share| share.credits);
+            given(least) == Some(1) && given(least - 1).is_none()
+        }
+
         fn no_share_passes_the_limit(
             limit: u32, taken: u32, len: u16, longest: u16, credits: u8, callbacks: u8, cont: bool
         ) -> bool {

@@ -260,6 +260,18 @@ fn directories_only() {
 }
 
 #[test]
+fn the_least_memory_holds_a_file_of_any_name() {
+    let fs = MemoryFs::new(MemoryFs::LEAST).unwrap();
+    let top = fs.root();
+    let how = HowToCreate::Unchecked(SetAttributes::default());
+    let name = [b'n'; MAX_NAME_LEN];
+    let file = fs.create(&root(), &top, &name, &how).result.unwrap().id;
+    let data = vec![1; 1 << 10].into();
+    let written = fs.write(&root(), &file, 0, &data, Stable::Unstable).result;
+    assert_eq!(written.unwrap().count, 1 << 10);
+}
+
+#[test]
 fn memory_is_bounded_and_given_back() {
     let limit = 1 << 20;
     let fs = MemoryFs::new(limit).unwrap();

@@ -60,6 +60,9 @@ pub struct MemoryFs {
 pub struct NoRandomness(getrandom::Error);
 
 impl MemoryFs {
+    /// The least limit that is of use: room for one small file, whatever its name.
+    pub const LEAST: u64 = 4 << 10;
+
     /// An empty file system that takes at most `limit` bytes, all objects and names counted. Its
     /// root belongs to root; everybody may make files in it, and remove their own (mode 1777).
     ///
