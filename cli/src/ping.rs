@@ -5,8 +5,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use nfs_binding::client::{Follow, NfsUrl};
-use nfs_binding::proto::{FileHandle, SetAttributes};
+use nfs_binding::client::{Follow, NfsUrl, UrlError};
+use nfs_binding::proto::{FileHandle, FileType, SetAttributes};
 use rpc_transport::CallError;
 use rpcrdma_callbacks::{Answers, MAX_LEN, MAX_ORDERED, Order};
 
@@ -44,10 +44,7 @@ pub(crate) fn run(args: &PingArgs, verbose: bool) -> Result<(), Failure> {
         let target = Target::new(reached.client.clone(), None, Bytes::new());
         return measure(args, verbose, &reached, &target, Op::Null);
     }
-    let url: NfsUrl = args
-        .target
-        .parse()
-        .map_err(|error| Failure::Usage(format!("{error}: {:?} works on a file's URL", args.op)))?;
+    let url = object_url(args)?;
     let mounted = access.mount(&url)?;
     let size = size(args.size.unwrap_or(DEFAULT_SIZE), &mounted, args.op)?;
     let data: Bytes = vec![0x5a; size as usize].into();
@@ -67,6 +64,13 @@ pub(crate) fn run(args: &PingArgs, verbose: bool) -> Result<(), Failure> {
                 PingOp::Read => Op::Read(size),
                 _ => Op::Getattr,
             };
+            let kind = object.attributes.file_type;
+            if args.op == PingOp::Read && kind != FileType::Regular {
+                let text = format!(
+                    "{url} is no regular file: --op read wants one of {size} bytes or more"
+                );
+                return Err(Failure::Work(text));
+            }
             if args.op == PingOp::Read && object.attributes.size < u64::from(size) {
                 let len = object.attributes.size;
                 let text = format!("{url} has {len} bytes: choose a longer file, or -s {len}");
@@ -76,6 +80,20 @@ pub(crate) fn run(args: &PingArgs, verbose: bool) -> Result<(), Failure> {
             measure(args, verbose, &mounted.reached, &target, op)
         }
     }
+}
+
+/// The URL that an operation on a file or directory has to have.
+fn object_url(args: &PingArgs) -> Result<NfsUrl, Failure> {
+    let (op, target) = (args.op.name(), &args.target);
+    target.parse().map_err(|error| {
+        let text = match error {
+            UrlError::Scheme(_) => {
+                format!("--op {op} needs an object on the server: nfs://{target}/EXPORT/PATH, not {target}")
+            }
+            other => other.to_string(),
+        };
+        Failure::Usage(text)
+    })
 }
 
 /// Has the server call this client.

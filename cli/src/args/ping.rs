@@ -19,6 +19,18 @@ pub(crate) enum PingOp {
     Write,
 }
 
+impl PingOp {
+    /// Its name in options.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Getattr => "getattr",
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
 /// Call a server again and again, and print how long it took.
 #[derive(Debug, Args)]
 #[command(after_help = "\

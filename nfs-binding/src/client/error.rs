@@ -70,6 +70,14 @@ pub enum NfsError {
         /// What it says.
         target: DisplayPath,
     },
+    /// What is to be made or removed has no name in a directory.
+    #[error("{why}, which is neither made nor removed: {path}")]
+    NoName {
+        /// The path.
+        path: DisplayPath,
+        /// What it is.
+        why: &'static str,
+    },
     /// The mount options say `ro`.
     #[error("mounted read-only (-o ro): {} {path}", op.verb())]
     ReadOnly {

@@ -100,18 +100,17 @@ impl<C: RpcClient> Mount<C> {
     /// need not exist.
     ///
     /// # Errors
-    /// See [`NfsError`]; [`Status::INVAL`] for a path that has no last component.
+    /// See [`NfsError`]; [`NfsError::NoName`] for a path that has no last component.
     pub async fn resolve_parent(&self, path: &[u8]) -> Result<(Object, Vec<u8>), NfsError> {
         let mut parts: Vec<&[u8]> = components(path).collect();
+        let no_name = |why| {
+            let path = path.into();
+            Err(NfsError::NoName { path, why })
+        };
         let name = match parts.pop() {
-            Some(name) if name != b".." => name.to_vec(),
-            _ => {
-                return Err(NfsError::Status {
-                    op: Op::Find,
-                    path: path.into(),
-                    status: Status::INVAL,
-                });
-            }
+            None => return no_name("this is an export's root"),
+            Some(b"..") => return no_name("`..` at the end stands for a directory above"),
+            Some(name) => name.to_vec(),
         };
         let parent = self.resolve(&parts.join(&b'/'), Follow::Yes).await?;
         Ok((parent, name))
