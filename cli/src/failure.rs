@@ -5,7 +5,9 @@ use std::io;
 use std::process::ExitCode;
 
 /// Exit status for a usage error: what clap uses, too.
-const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;
+/// Exit status for any other error.
+pub(crate) const FAILURE: u8 = 1;
 
 /// Why the command ends before its work is done. Its text goes to standard error after
 /// `rpcrdma: `, and says what to do where that can be known.
@@ -25,6 +27,9 @@ pub(crate) enum Failure {
         /// The signal.
         signal: i32,
     },
+    /// A process that this one started said why, on the same standard error, and ended with this status.
+    #[error("a process that was started ended with status {0}")]
+    Told(u8),
     /// Nobody reads standard output any more (`rpcrdma ls … | head`): no reason to complain.
     #[error("standard output was closed")]
     OutputClosed,
@@ -46,7 +51,8 @@ impl Failure {
         match self {
             Self::Usage(_) => ExitCode::from(USAGE),
             Self::OutputClosed => ExitCode::SUCCESS,
-            Self::Work(_) | Self::Interrupted { .. } => ExitCode::FAILURE,
+            Self::Told(status) => ExitCode::from(*status),
+            Self::Work(_) | Self::Interrupted { .. } => ExitCode::from(FAILURE),
         }
     }
 }

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     match run(&cli.command, cli.verbose > 0) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if !matches!(failure, Failure::OutputClosed) {
+            if !matches!(failure, Failure::OutputClosed | Failure::Told(_)) {
                 output::complain(&failure);
             }
             if let Failure::Interrupted { signal, .. } = failure {

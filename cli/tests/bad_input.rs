@@ -189,6 +189,63 @@ fn things_that_are_not_there_or_of_the_wrong_kind() {
         with(proto, &["cat", &url("/data/dir")]).fails_with(&["directory"]);
         with(proto, &["ls", &url("/data/file/below")]).fails_with(&["not a directory"]);
         with(proto, &["mkdir", &url("/data/dir")]).fails_with(&["exists"]);
+        for command in ["mkdir", "rm"] {
+            with(proto, &[command, &url("/data")]).fails_with(&["export's root"]);
+            with(proto, &[command, &url("/data/dir/..")]).fails_with(&["`..`"]);
+        }
+        with(proto, &["ping", "--op", "read", &url("/data/dir")])
+            .fails_with(&["/data/dir", "no regular file"]);
+        with(proto, &["ping", "--op", "read", &url("/data/file")]).fails_with(&["1 bytes", "-s 1"]);
+        with(proto, &["ping", "--op", "write", &url("/data/file")])
+            .fails_with(&["not a directory"]);
+    }
+}
+
+/// An operation on a file wants a URL, and is named as the option names it.
+#[test]
+fn ping_of_a_file_on_no_file_at_all() {
+    for op in ["getattr", "read", "write"] {
+        let finished = run(["ping", "--op", op, "localhost:20049"]);
+        assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
+        let wanted =
+            format!("--op {op} needs an object on the server: nfs://localhost:20049/EXPORT/PATH");
+        assert!(finished.stderr.contains(&wanted), "{finished:#?}");
+    }
+}
+
+#[test]
+fn what_ends_a_process_of_compare_is_said_once() {
+    let args = [
+        "compare",
+        "--address",
+        "192.0.2.1",
+        "--ops",
+        "null",
+        "--via",
+        "tcp",
+    ];
+    let finished = run(args).fails_with(&["192.0.2.1"]);
+    let said = finished.stderr.matches("rpcrdma: ").count();
+    assert_eq!(said, 1, "{finished:#?}");
+}
+
+#[test]
+fn less_memory_than_one_connection_takes_is_refused() {
+    let ports = ["--port", "0", "--tcp-port", "0"];
+    let least = |more: &[&str]| {
+        let serve = ["serve", "--memory", "--receive-memory", "1"];
+        let finished = run([&serve, &ports[..], more].concat());
+        assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
+        let (_, said) = finished.stderr.split_once("credit takes ").unwrap();
+        said.split(' ').next().unwrap().to_owned()
+    };
+    let plain: usize = least(&[]).parse().unwrap();
+    let placing: usize = least(&["--features", "ddp"]).parse().unwrap();
+    assert!(plain < placing, "{plain} {placing}");
+    if is_iwarp() {
+        // As much as is said is enough.
+        let server = Server::start(["--memory", "--receive-memory", &plain.to_string()]);
+        with(Proto::Rdma, &["ls", &server.url(Proto::Rdma, "/memory")]).ok();
     }
 }
 
@@ -203,6 +260,16 @@ fn usage_errors_have_exit_status_2() {
         &["serve", "--export", "data=/nonexistent:frobnicate"],
         &["serve", "--memory=lots"],
         &["serve", "--memory", "lots"],
+        &["serve", "--memory=0"],
+        &["ls", "-o", "features=ddp,cont", "nfs://server/export"],
+        &[
+            "ls",
+            "-o",
+            "features=ddp",
+            "-o",
+            "features=cont",
+            "nfs://server/export",
+        ],
         &["ping", "-s", "4k", "localhost"],
         &["compare", "--ops", "sing"],
         &["compare", "--via", "v9"],

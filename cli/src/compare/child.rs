@@ -5,14 +5,14 @@
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 
-use crate::failure::{Context, Failure};
+use crate::failure::{Context, FAILURE, Failure, USAGE};
 
 /// How long a child may take to end once its standard input has.
 const GRACE: Duration = Duration::from_secs(3);
@@ -57,13 +57,46 @@ impl ChildProcess {
         let mut line = String::new();
         let read = self.answers.read_line(&mut line);
         if read.context(format_args!("the {} process", self.name))? == 0 {
-            return Err(Failure::Work(format!(
-                "the {} process ended early",
-                self.name
-            )));
+            return Err(self.ended_early());
         }
         serde_json::from_str(&line)
             .context(format_args!("the {} process answered oddly", self.name))
+    }
+
+    /// Why there are no more answers. One that fails says why itself; anything else, nobody has said yet.
+    fn ended_early(&mut self) -> Failure {
+        let status = self.end();
+        let code = status.and_then(|status| u8::try_from(status.code()?).ok());
+        match (code, status) {
+            (Some(code @ (FAILURE | USAGE)), _) => Failure::Told(code),
+            (_, Some(status)) => {
+                Failure::Work(format!("the {} process ended early: {status}", self.name))
+            }
+            (_, None) => Failure::Work(format!("the {} process fell silent", self.name)),
+        }
+    }
+
+    /// Has it end, and waits for that; none if it had to be killed.
+    fn end(&mut self) -> Option<ExitStatus> {
+        drop(self.orders.take());
+        // A stopped child would not see the end of its input; one that is gone cannot be told.
+        drop(self.resume());
+        let start = Instant::now();
+        loop {
+            match self.child.try_wait() {
+                Ok(None) if start.elapsed() <= GRACE => thread::sleep(Duration::from_millis(1)),
+                Ok(None) => {
+                    tracing::warn!(
+                        name = self.name,
+                        "the child process does not end: killing it"
+                    );
+                    drop(self.child.kill());
+                    drop(self.child.wait());
+                    return None;
+                }
+                ended => return ended.ok().flatten(),
+            }
+        }
     }
 
     /// Sends one order and reads the answer.
@@ -110,21 +143,6 @@ impl ChildProcess {
 
 impl Drop for ChildProcess {
     fn drop(&mut self) {
-        drop(self.orders.take());
-        // A stopped child would not see the end of its input; one that is gone cannot be told.
-        drop(self.resume());
-        let start = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if start.elapsed() > GRACE {
-                tracing::warn!(
-                    name = self.name,
-                    "the child process does not end: killing it"
-                );
-                drop(self.child.kill());
-                drop(self.child.wait());
-                return;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
+        self.end();
     }
 }
