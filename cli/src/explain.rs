@@ -1,9 +1,11 @@
 //! `explain`: how operations would be carried, and why so.
 
-use rpc_transport::rdma::{Choice, Considered, Version};
+use nfs_binding::client::{MountOptions, Proto};
+use rpc_transport::rdma::{Choice, Considered, RdmaOptions, RoundTripFeatures, Version};
 use rpcrdma_sim::{Setting, consider};
 
 use crate::args::ExplainArgs;
+use crate::args::units::show_size;
 use crate::compare::operation;
 use crate::costs::{Costs, CostsArg};
 use crate::failure::{Context, Failure};
@@ -15,15 +17,26 @@ use crate::transport::Access;
 /// # Errors
 /// An option cannot be used here, or an operation not be carried.
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
-    let (setting, costs) = setting(args)?;
+    let access = Access::new(&args.mount)?;
+    let (setting, costs) = setting(args, &access)?;
     output::line(costs.table())?;
-    for (index, &op) in args.ops.iter().enumerate() {
+    for (index, &asked) in args.ops.iter().enumerate() {
+        let op = asked.limited(access.mount.rsize, access.mount.wsize);
         let ways = consider(&setting, operation(op)).context(op)?;
         if index > 0 {
             output::line("")?;
         }
         let version = setting.version;
-        output::line(format_args!("{op}, version {version} of RPC-over-RDMA:"))?;
+        let part = match (asked.size(), op.size()) {
+            (Some(asked), Some(size)) if asked > size => {
+                let (calls, all) = (asked.div_ceil(size), show_size(asked.into()));
+                format!(", the first of {calls} calls for {all}")
+            }
+            _ => String::new(),
+        };
+        output::line(format_args!(
+            "{op}{part}, version {version} of RPC-over-RDMA:"
+        ))?;
         for line in lines(&ways) {
             output::line(line)?;
         }
@@ -32,12 +45,12 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
 }
 
 /// Client and server with these options, the server with all that there is.
-fn setting(args: &ExplainArgs) -> Result<(Setting, Costs), Failure> {
-    let access = Access::new(&args.mount)?;
-    if access.mount.proto == nfs_binding::client::Proto::Tcp {
+fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Failure> {
+    if access.mount.proto == Proto::Tcp {
         let text = "over TCP there is one way only: explain is about NFS over RDMA";
         return Err(Failure::usage(text));
     }
+    only_what_matters(args, &access.mount)?;
     let inline = crate::compare::inline(args.inline)?;
     let version = match access.rdma.version {
         Choice::Only(version) => version,
@@ -45,10 +58,22 @@ fn setting(args: &ExplainArgs) -> Result<(Setting, Costs), Failure> {
     };
     let mut setting = Setting {
         version,
-        requester: access.rdma.common,
+        requester: access.rdma.common.clone(),
         ..Setting::default()
     };
-    setting.responder.features = args.server_features;
+    if version == Version::One {
+        let text = |name| format!("{name}: of version 2, which rpcrdma=1 leaves out");
+        if inline != RdmaOptions::DEFAULT_INLINE {
+            return Err(Failure::Usage(text("--inline")));
+        }
+        if args
+            .server_features
+            .is_some_and(|features| !features.is_none())
+        {
+            return Err(Failure::Usage(text("--server-features")));
+        }
+    }
+    setting.responder.features = args.server_features.unwrap_or(RoundTripFeatures::ALL);
     if version == Version::Two {
         for options in [&mut setting.requester, &mut setting.responder] {
             options.inline_send = inline;
@@ -63,13 +88,66 @@ fn setting(args: &ExplainArgs) -> Result<(Setting, Costs), Failure> {
     Ok((setting, costs))
 }
 
+/// That nothing is said which cannot change how an operation is carried: whoever says it expects that it
+/// does. (What nfs(5) has and this program takes without effect is taken here as well.)
+fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Failure> {
+    // All of them, so that whoever adds one has to say whether it matters.
+    let MountOptions {
+        proto: _,
+        rpcrdma: _,
+        features: _,
+        rsize: _,
+        wsize: _,
+        port,
+        mount_port,
+        ipv6,
+        mount_ipv6,
+        mount_proto,
+        mount_host,
+        device,
+        registration,
+        client_address,
+        nconnect,
+        timeo,
+        retrans,
+        hard,
+        readdirplus,
+        read_only,
+    } = mount;
+    let usual = MountOptions::default();
+    let given = [
+        ("port=", port.is_some()),
+        ("mountport=", mount_port.is_some()),
+        ("mountproto=", mount_proto.is_some() || *mount_ipv6),
+        ("mounthost=", mount_host.is_some()),
+        ("proto=rdma6", *ipv6),
+        ("device=", device.is_some()),
+        ("registration=", registration.is_some()),
+        ("clientaddr=", client_address.is_some()),
+        ("nconnect=", *nconnect != usual.nconnect),
+        ("timeo=", *timeo != usual.timeo),
+        ("retrans=", *retrans != usual.retrans),
+        ("soft", *hard != usual.hard),
+        ("nordirplus", *readdirplus != usual.readdirplus),
+        ("ro", *read_only != usual.read_only),
+        ("--busy-poll", args.mount.busy_poll),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        Some((name, _)) => Err(Failure::Usage(format!(
+            "{name}: changes nothing in how an operation is carried; what does are rpcrdma=, features=, \
+             rsize=, wsize=, --delay, --rate and --costs"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The ways, the one that is taken marked.
 fn lines(ways: &[Considered]) -> Vec<String> {
     let mut lines = Vec::new();
     for way in ways {
         let mark = if way.chosen { "->" } else { "  " };
         let cost = way.cost.as_secs_f64() * 1e6;
-        lines.push(format!("{mark} {cost:>10.3} us  {}", way.effort));
+        lines.push(format!("{mark} {cost:>10.3} µs  {}", way.effort));
         lines.push(format!("                   {}", way.plan));
     }
     lines

@@ -366,7 +366,7 @@ fn main() {
         let (tcp, iwarp): (Vec<f64>, Vec<f64>) = rounds.unzip();
         let (tcp, iwarp) = (middle(tcp), middle(iwarp));
         let ratio = iwarp / tcp;
-        println!("  {name:12} tcp {tcp:6.2} us   iwarp {iwarp:6.2} us   {ratio:.2} times");
+        println!("  {name:12} tcp {tcp:6.2} µs   iwarp {iwarp:6.2} µs   {ratio:.2} times");
     }
     println!("1 MiB, {DEPTH} in flight, median of {ROUNDS} rounds of {BULKS}:");
     for (name, read) in [("Write", false), ("Read", true)] {

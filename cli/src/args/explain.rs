@@ -16,7 +16,8 @@ const DEFAULT_SIZE: u32 = 8192;
 Nothing is sent: client and server are simulated, with options as given, the server with all that this
 program has unless --server-features says less. What each way takes is counted from its plan, and priced by
 a cost model with the link's --delay and --rate; the cheapest is taken. The same functions decide for every
-call of every command. The model, and where each of its figures came from, is printed first.
+call of every command. The model, and where each of its figures came from, is printed first. Of mount
+options those count that change how an operation is carried: rpcrdma=, features=, rsize= and wsize=.
 
 What a way takes, both ends together, with the longest reply that the call can have:
   sends, B             Sends, and the bytes of all messages and RDMA operations
@@ -43,9 +44,10 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4k")]
     pub(crate) inline: u64,
 
-    /// What the server does to spare round trips in version 2: see `serve --features`
-    #[arg(long, value_name = "FEATURES", default_value_t = RoundTripFeatures::ALL)]
-    pub(crate) server_features: RoundTripFeatures,
+    /// What the server does to spare round trips in version 2: see `serve --features`. Without this all
+    /// that there is
+    #[arg(long, value_name = "FEATURES")]
+    pub(crate) server_features: Option<RoundTripFeatures>,
 
     #[command(flatten)]
     pub(crate) mount: MountArgs,

@@ -73,6 +73,17 @@ impl Op {
             | Self::LongBoth(size) => Some(size),
         }
     }
+
+    /// The first of the calls that a client makes of it which reads and writes at most so many bytes at a
+    /// time.
+    pub(crate) fn limited(self, rsize: Option<u32>, wsize: Option<u32>) -> Self {
+        let least = |size: u32, limit: Option<u32>| limit.map_or(size, |limit| size.min(limit));
+        match self {
+            Self::Read(size) => Self::Read(least(size, rsize)),
+            Self::Write(size) => Self::Write(least(size, wsize)),
+            other => other,
+        }
+    }
 }
 
 impl fmt::Display for Op {

@@ -81,7 +81,7 @@ fn main() {
             server,
         } = measure(takes);
         println!(
-            "{name:<25} {:>8.3} us {:>4}  {:>10}  {:>10}",
+            "{name:<25} {:>8.3} µs {:>4}  {:>10}  {:>10}",
             time.as_secs_f64() * 1e6,
             client.sends + server.sends,
             client.interrupts + server.interrupts,
