@@ -304,6 +304,82 @@ fn explain_names_all_ways_and_marks_the_one_that_is_taken() {
 }
 
 #[test]
+fn explain_goes_by_the_options_that_matter_and_takes_no_others() {
+    let explain = |args: &[&str]| run([&["explain"], args].concat());
+    let sizes = explain(&[
+        "-o",
+        "rsize=65536,wsize=4096",
+        "read:1M",
+        "write:10k",
+        "write:4k",
+    ]);
+    let sizes = sizes.ok().stdout;
+    for said in [
+        "read 64 KiB, the first of 16 calls for 1 MiB, version 2",
+        "write 4 KiB, the first of 3 calls for 10 KiB, version 2",
+        "write 4 KiB, version 2",
+    ] {
+        assert!(sizes.contains(said), "{said}: {sizes}");
+    }
+    let known = explain(&["-o", "rdma,nolock,actimeo=3,nconnect=1,hard", "null"]);
+    known.ok();
+    for (args, named) in [
+        (&["-o", "port=20050"][..], "port="),
+        (&["-o", "nconnect=4"], "nconnect="),
+        (&["-o", "device=verbs"], "device="),
+        (&["-o", "proto=rdma6"], "proto=rdma6"),
+        (&["-o", "soft"], "soft"),
+        (&["-o", "timeo=10"], "timeo="),
+        (&["--busy-poll"], "--busy-poll"),
+        (&["-o", "rpcrdma=1", "--inline", "8k"], "--inline"),
+        (
+            &["-o", "rpcrdma=1", "--server-features", "ddp"],
+            "--server-features",
+        ),
+    ] {
+        let finished = explain(&[args, &["null"]].concat());
+        assert_eq!(finished.status.code(), Some(2), "{args:?}: {finished:#?}");
+        let begins = format!("rpcrdma: {named}: ");
+        assert!(finished.stderr.starts_with(&begins), "{finished:#?}");
+    }
+    explain(&["-o", "rpcrdma=1", "--server-features", "none", "null"]).ok();
+}
+
+#[test]
+fn compare_says_what_its_simulation_is_like_and_measures_nothing_twice() {
+    let help = run(["compare", "--help"]).ok().stdout;
+    for said in ["5µs each way", "100 Gbit/s", "an interrupt 2µs"] {
+        assert!(help.contains(said), "{said}: {help}");
+    }
+    let args = [
+        "compare",
+        "--device",
+        "sim",
+        "--json",
+        "-",
+        "--ops",
+        "read,null,read",
+        "--sizes",
+    ];
+    let args = [&args[..], &["8k,1k,8192", "--via", "v1,v2,v1"]].concat();
+    let json = run(args).ok().stdout;
+    let rows: Vec<Value> = serde_json::from_str(&json).unwrap();
+    let found: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let text = |key: &str| row[key].as_str().unwrap();
+            (text("op"), row["size"].as_u64(), text("conveyance"))
+        })
+        .collect();
+    let wanted = [("read", Some(8192)), ("read", Some(1024)), ("null", None)];
+    let wanted: Vec<_> = wanted
+        .into_iter()
+        .flat_map(|(op, size)| [(op, size, "v1"), (op, size, "v2")])
+        .collect();
+    assert_eq!(found, wanted);
+}
+
+#[test]
 fn explain_says_where_costs_come_from_and_the_server_is_told_of() {
     let explain = |args: &[&str]| run([&["explain", "-o", "rpcrdma=2"], args].concat());
     let default = explain(&["write:8k"]).ok().stdout;

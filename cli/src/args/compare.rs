@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use rpcrdma_sim::Setting;
 use verbs::middleware::{Delay, Rate};
 
 use super::conveyance::{Conveyance, Serves};
@@ -56,9 +57,8 @@ pub(crate) enum OpName {
     Tree,
 }
 
-/// Measure what NFS operations cost over TCP and over RDMA, and print it as tables.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
+/// What is measured, and what the columns are.
+const COLUMNS: &str = "\
 Starts a server process for each transport, with a file system in memory, and a process that
 echoes over bare TCP (the floor). Everything is measured in this run, in rounds in which the
 floor and the transports take turns, so that other work on the machine hits all of them. The
@@ -86,7 +86,33 @@ client has one processor and the servers another, as on two machines.
 
 When the floor or the raw stream moves from round to round, the machine did other work as
 well; lines below the tables then say by how much: the floor for latencies, the raw stream for
-throughput.")]
+throughput.";
+
+/// What is simulated unless options say otherwise, from where the simulation has it.
+fn simulated_link() -> String {
+    let setting = Setting::default();
+    let costs = &setting.costs;
+    format!(
+        "\
+With --device sim, the link has a delay of {:?} each way and {} Gbit/s unless --delay and --rate say
+otherwise. Posting takes {:?}, a completion {:?}, an interrupt {:?}; registering {:?} and {:?} for each
+page, invalidating {:?} and {:?}; a device answers an RDMA Read after {:?}.",
+        costs.delay,
+        costs.rate as f64 * 8.0 / 1e9,
+        costs.post,
+        costs.completion,
+        setting.interrupt,
+        costs.register,
+        costs.register_page,
+        costs.invalidate,
+        costs.invalidate_page,
+        costs.read_response,
+    )
+}
+
+/// Measure what NFS operations cost over TCP and over RDMA, and print it as tables.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = format!("{COLUMNS}\n\n{}", simulated_link()))]
 pub(crate) struct CompareArgs {
     /// Device under RPC-over-RDMA: iwarp, verbs or verbs:NAME (see `rpcrdma devices`); or sim, for
     /// exact counts of what each reply has to wait for, in a simulation
@@ -204,6 +230,26 @@ pub(crate) struct CompareArgs {
     /// keys are explained in docs/compare.md
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+impl CompareArgs {
+    /// The same with what is listed twice listed once: it would be measured twice, and each row be there
+    /// twice.
+    pub(crate) fn distinct(mut self) -> Self {
+        keep_first(&mut self.via);
+        keep_first(&mut self.ops);
+        keep_first(&mut self.sizes);
+        self
+    }
+}
+
+fn keep_first<T: Copy + PartialEq>(list: &mut Vec<T>) {
+    let mut seen = Vec::with_capacity(list.len());
+    list.retain(|&item| {
+        let new = !seen.contains(&item);
+        seen.push(item);
+        new
+    });
 }
 
 fn device_or_sim(text: &str) -> Result<DeviceName, String> {

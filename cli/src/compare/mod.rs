@@ -53,6 +53,7 @@ pub(crate) use simulated::operation;
 /// # Errors
 /// A process does not start, an operation fails, or the rows cannot be written.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
+    let args = &args.clone().distinct();
     let ops = ops(args)?;
     if args.device == DeviceName::Sim {
         simulated::check(args, &ops)?;
