@@ -52,6 +52,8 @@ pub(crate) struct Sent {
     pub(crate) directions: Vec<DirectedItem>,
     /// Further receives that were posted for it.
     pub(crate) reserved: u32,
+    /// Its own transmissions.
+    pub(crate) count: u32,
 }
 
 impl Transmit {
@@ -209,12 +211,13 @@ impl Transmit {
         };
         let info = request.encode();
         let transmissions = plan.planned.emit(XMTREQ, info, message, in_stream)?;
-        let reserved = request.reserved;
+        let (reserved, count) = (request.reserved, request.count);
         self.outstanding.insert(
             xid,
             Sent {
                 directions,
                 reserved,
+                count,
             },
         );
         Ok(transmissions)

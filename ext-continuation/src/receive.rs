@@ -218,25 +218,49 @@ impl Transmit {
         Ok(())
     }
 
-    /// ROPT_XMTERR arrived. It is never answered with another.
+    /// ROPT_XMTERR arrived. It is never answered with another. What was bad need not be of anything that was
+    /// sent; the group that it came into is dropped all the same, if one that was sent can have been open then.
     fn reported(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         let report = Report::decode(op.info);
         let report = report.map_err(|_| Refusal::Discard("malformed ROPT_XMTERR"))?;
-        let TransmissionId { xid, direction, .. } = report.bad;
-        let sent = match direction {
-            Direction::Call => self.outstanding.remove(&xid).is_some(),
-            Direction::Reply => self.forget_reply(xid),
-        };
-        if !sent {
+        let bad = Some(report.bad).filter(|bad| self.sent_as(bad).is_some());
+        let group = report.broken_into().filter(|group| {
+            let count = self.sent_as(group);
+            count.is_some_and(|count| group.number < count - 1)
+        });
+        if bad.or(group).is_none() {
             return Err(Refusal::Discard("ROPT_XMTERR for nothing that was sent"));
         }
         self.faults = self.faults.saturating_add(1);
-        out.conveyed(Conveyed::Rejected {
-            xid,
-            direction,
-            reason: report.to_string(),
-        });
+        let reason = report.to_string();
+        for id in bad.into_iter().chain(group) {
+            if self.forget(&id) {
+                let TransmissionId { xid, direction, .. } = id;
+                let reason = reason.clone();
+                out.conveyed(Conveyed::Rejected {
+                    xid,
+                    direction,
+                    reason,
+                });
+            }
+        }
         Ok(())
+    }
+
+    /// In how many transmissions this message was sent, if it was, and can still be reported.
+    fn sent_as(&self, id: &TransmissionId) -> Option<u32> {
+        match id.direction {
+            Direction::Call => self.outstanding.get(&id.xid).map(|sent| sent.count),
+            Direction::Reply => self.reply_sent(id.xid),
+        }
+    }
+
+    /// Whether it could still be reported.
+    fn forget(&mut self, id: &TransmissionId) -> bool {
+        match id.direction {
+            Direction::Call => self.outstanding.remove(&id.xid).is_some(),
+            Direction::Reply => self.forget_reply(id.xid),
+        }
     }
 }
 

@@ -176,7 +176,7 @@ impl Transmit {
         };
         let info = response.encode();
         let transmissions = plan.arranged.emit(XMTRESP, info, message, in_stream)?;
-        self.remember_reply(xid);
+        self.remember_reply(xid, response.count);
         Ok(transmissions)
     }
 }

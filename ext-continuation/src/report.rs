@@ -3,7 +3,9 @@
 use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use rpcrdma_v2::{Direction, Malformed, Reader};
+use rpcrdma_v2::{Direction, Malformed, OPTIONAL, Reader};
+
+use crate::XMTCONT;
 
 /// `xms_id`: a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +187,25 @@ impl Report {
         out.freeze()
     }
 
+    /// The message whose group something else came into the middle of, if the report says so and agrees with
+    /// itself: a group was expected to go on (section 9.5), and what is bad is no part of it. The receiver has
+    /// dropped that group (section 4.2), whatever the other message is.
+    #[must_use]
+    pub fn broken_into(&self) -> Option<TransmissionId> {
+        let lead = self.lead?;
+        let is_so = match self.fault {
+            Fault::HeaderType { expected, found } => expected == OPTIONAL && found != OPTIONAL,
+            Fault::OperationType { expected, found } => expected == XMTCONT && found != XMTCONT,
+            Fault::Xid { expected, found } => expected == lead.xid && found == self.bad.xid,
+            Fault::Continuation
+            | Fault::Sequence { .. }
+            | Fault::Offset(_)
+            | Fault::Segment(_)
+            | Fault::Payload(_) => false,
+        };
+        is_so.then_some(lead)
+    }
+
     /// Reads it.
     ///
     /// # Errors
@@ -234,6 +255,13 @@ impl fmt::Display for Report {
         write!(
             f,
             "{fault} in transmission {number} of {direction} {xid:#010x}"
-        )
+        )?;
+        match self.broken_into() {
+            Some(group) if (group.xid, group.direction) != (xid, direction) => {
+                let TransmissionId { xid, direction, .. } = group;
+                write!(f, ", in the middle of {direction} {xid:#010x}")
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -42,8 +42,8 @@ pub struct Transmit {
     pub(crate) faults: u32,
     /// Calls, by their XIDs.
     pub(crate) outstanding: HashMap<u32, Sent>,
-    /// XIDs of replies, the oldest first.
-    replies: VecDeque<u32>,
+    /// XIDs of replies, and how many transmissions each had, the oldest first.
+    replies: VecDeque<(u32, u32)>,
     pub(crate) incoming: Option<Group>,
     /// Of these messages something was wrong: what is left of their groups is discarded without a
     /// word, so that one bad message gets one error.
@@ -118,16 +118,22 @@ impl Transmit {
         self.abandoned.contains(&(xid, direction))
     }
 
-    pub(crate) fn remember_reply(&mut self, xid: u32) {
+    pub(crate) fn remember_reply(&mut self, xid: u32, count: u32) {
         if self.replies.len() == MAX_REPLIES {
             self.replies.pop_front();
         }
-        self.replies.push_back(xid);
+        self.replies.push_back((xid, count));
+    }
+
+    /// In how many transmissions there was such a reply.
+    pub(crate) fn reply_sent(&self, xid: u32) -> Option<u32> {
+        let mut found = self.replies.iter().filter(|(sent, _)| *sent == xid);
+        found.next().map(|&(_, count)| count)
     }
 
     /// Whether there was such a reply.
     pub(crate) fn forget_reply(&mut self, xid: u32) -> bool {
-        let at = self.replies.iter().position(|&sent| sent == xid);
+        let at = self.replies.iter().position(|&(sent, _)| sent == xid);
         at.and_then(|at| self.replies.remove(at)).is_some()
     }
 }

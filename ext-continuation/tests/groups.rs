@@ -209,6 +209,126 @@ fn rtr_s5_4_a_reply_that_was_reported_is_told_to_the_responder() {
     assert_eq!(stream(&client.take_reply().message), stream(&answer));
 }
 
+/// What the peer names as bad may be of nothing that there is; the group that it came into is dropped all
+/// the same. But only what agrees with itself, and with what was sent, is acted upon.
+#[test]
+fn rtr_s5_4_a_call_whose_group_was_broken_into_is_sent_in_another_way() {
+    let foreign = id(XID + 1, Direction::Call, 1);
+    let (lead, next) = (id(XID, Direction::Call, 0), id(XID, Direction::Call, 1));
+    let last = id(XID, Direction::Call, 2);
+    let xid = |expected, found| Fault::Xid { expected, found };
+    let hmt = |expected, found| Fault::HeaderType { expected, found };
+    let omt = |expected, found| Fault::OperationType { expected, found };
+    let range = |value| OutOfRange {
+        value,
+        min: 0,
+        max: 8,
+    };
+    let (expected, found) = (1, 2);
+    let cases = [
+        (Some(lead), xid(XID, XID + 1), true),
+        (Some(next), xid(XID, XID + 1), true),
+        // Nothing comes into a group behind its last transmission.
+        (Some(last), xid(XID, XID + 1), false),
+        (
+            Some(id(XID, Direction::Call, u32::MAX)),
+            xid(XID, XID + 1),
+            false,
+        ),
+        (Some(id(XID, Direction::Reply, 0)), xid(XID, XID + 1), false),
+        (Some(foreign), xid(XID + 1, XID + 1), false),
+        (None, xid(XID, XID + 1), false),
+        (Some(lead), xid(XID + 1, XID), false),
+        (Some(lead), xid(XID, XID), false),
+        (Some(lead), hmt(5, 0), true),
+        (Some(lead), hmt(5, 5), false),
+        (Some(lead), hmt(0, 5), false),
+        (Some(lead), omt(7, 5), true),
+        (Some(lead), omt(7, 7), false),
+        (Some(lead), omt(5, 6), false),
+        (Some(lead), Fault::Continuation, false),
+        (Some(lead), Fault::Sequence { expected, found }, false),
+        (Some(lead), Fault::Offset(range(9)), false),
+        (Some(lead), Fault::Segment(range(9)), false),
+        (Some(lead), Fault::Payload(range(9)), false),
+    ];
+    for (lead, fault, is_taken) in cases {
+        let (mut client, _) = pair_of("ddp+cont", "ddp+cont");
+        assert_eq!(send(&mut client, XID, 150_000).len(), 3);
+        let bad = foreign;
+        let report = Report { bad, lead, fault };
+        let bytes = operation(XID + 1, Direction::Reply, XMTERR, report.encode()).encode();
+        let routed = client.receive(&bytes);
+        assert_eq!(routed == Routed::Taken, is_taken, "{report:?}: {routed:?}");
+        if is_taken {
+            let Some(Conveyed::Rejected { reason, .. }) = client.arrived.front() else {
+                panic!("it is not said");
+            };
+            let end = "in transmission 1 of CALL 0x55667789, in the middle of CALL 0x55667788";
+            assert!(reason.ends_with(end), "{reason}");
+            assert_eq!(client.take_rejected(), (XID, Direction::Call));
+        }
+        // Once, and without a word.
+        assert!(!is_taken || matches!(client.receive(&bytes), Routed::Discarded(_)));
+        assert!(client.arrived.is_empty() && client.operations.is_empty());
+    }
+    // A call in one transmission is no group that something can come into.
+    let (mut client, _) = pair_of("ddp+cont", "ddp+cont");
+    assert_eq!(send(&mut client, XID, 1000).len(), 1);
+    let report = Report {
+        bad: foreign,
+        lead: Some(lead),
+        fault: xid(XID, XID + 1),
+    };
+    let bytes = operation(XID + 1, Direction::Reply, XMTERR, report.encode()).encode();
+    assert!(matches!(client.receive(&bytes), Routed::Discarded(_)));
+}
+
+/// Two groups of the same sender, one in the middle of the other: both are lost, and one report says so.
+#[test]
+fn rtr_s5_4_a_report_is_about_the_group_that_was_broken_into_as_well() {
+    let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+    let first = send(&mut client, XID, 150_000);
+    let second = send(&mut client, XID + 1, 150_000);
+    assert_eq!(server.receive(&first[0]), Routed::Taken);
+    assert!(matches!(server.receive(&second[1]), Routed::Discarded(_)));
+    let report = server.operations.pop_front().expect("a report");
+    let bytes = report.header(CREDITS).encode();
+    assert_eq!(client.receive(&bytes), Routed::Taken);
+    assert_eq!(client.take_rejected(), (XID + 1, Direction::Call));
+    assert_eq!(client.take_rejected(), (XID, Direction::Call));
+    assert!(client.arrived.is_empty() && client.operations.is_empty());
+}
+
+/// A client reports what came into a reply, and which reply: its responder learns that this did not arrive.
+#[test]
+fn rtr_s5_4_a_reply_that_was_broken_into_is_told_to_the_responder() {
+    let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+    let wire = send(&mut client, XID, 1000);
+    assert_eq!(server.receive(&wire[0]), Routed::Taken);
+    let call = server.take_call();
+    let answer = message(XID, Direction::Reply, 150_000, &[]);
+    let plan = reply_candidates(&mut server, &call, &answer).remove(0).plan;
+    let conveyor = server.extensions.conveyor(1).expect("it carries replies");
+    let sent: Transmissions = conveyor.send_reply(XID, plan, &answer).expect("as planned");
+    let wire: Vec<Bytes> = sent
+        .iter()
+        .map(|s| encode(XID, Direction::Reply, s))
+        .collect();
+    assert_eq!(client.receive(&wire[0]), Routed::Taken);
+    let mut foreign = wire[1].to_vec();
+    foreign[3] ^= 1;
+    assert!(matches!(
+        client.receive(&foreign.into()),
+        Routed::Discarded(_)
+    ));
+    let report = client.operations.pop_front().expect("a report");
+    let bytes = report.header(CREDITS).encode();
+    assert_eq!(server.receive(&bytes), Routed::Taken);
+    assert_eq!(server.take_rejected(), (XID, Direction::Reply));
+    assert!(matches!(server.receive(&bytes), Routed::Discarded(_)));
+}
+
 #[test]
 fn rtr_s9_5_reports_are_never_answered() {
     let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");

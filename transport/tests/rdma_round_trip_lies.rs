@@ -420,6 +420,19 @@ fn rtr_s5_4_a_reply_that_was_reported_is_answered_with_bad_header() {
         assert_eq!(liar.hear(&report), []);
         liar.unharmed(idle, "a reply reported");
     }
+    // What was bad is of no reply, but came into the middle of this one.
+    let bad = [XID + 1, REPLY, 1];
+    let within = |fault: &[u32]| {
+        let info = [&bad[..], &[1, XID, REPLY, 0], fault].concat();
+        [operation(XID + 1, CALL, 8, &info)]
+    };
+    assert_eq!(liar.hear(&call).len(), 2);
+    assert_eq!(liar.hear(&within(&[4, 1, 2])), []);
+    assert_eq!(liar.hear(&within(&[5, XID + 1, XID])), []);
+    let report = within(&[5, XID, XID + 1]);
+    assert_eq!(liar.hear(&report), [Answer::BadHeader(XID)]);
+    assert_eq!(liar.hear(&report), []);
+    liar.unharmed(idle, "a reply broken into");
 }
 
 /// One group at a time is kept, and it goes with the next message.

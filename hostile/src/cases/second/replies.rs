@@ -679,7 +679,17 @@ fn reports() -> Vec<Case> {
     };
     cases.push(other("xmsi_xid of another call", |xid| xid + 1, CALL));
     cases.push(other("xmsi_dir is REPLY", |xid| xid, REPLY));
+    // A call in one transmission is no group that something can have come into.
+    let within = vec![Hear, Send(|call| within(call.header.xid)), HearNothing];
+    let name = "optxe_lead is a call that came in one transmission";
+    cases.push(with(Ask::Write, name, REPORTS, within));
     cases
+}
+
+fn within(xid: u32) -> Vec<u8> {
+    let other = xid ^ 0x8000_0000;
+    let info = [other, CALL, 1, 1, xid, CALL, 0, 5, xid, other];
+    v2::operation(other, REPLY, XMTERR, &info, &[])
 }
 
 fn wrong_direction(xid: u32) -> Vec<u8> {

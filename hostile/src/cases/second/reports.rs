@@ -4,7 +4,7 @@
 use super::*;
 use crate::client::{Case, case};
 use crate::wire::rpc;
-use crate::wire::v2::{REPLY, XMTERR, XMTREQ, XMTRESP};
+use crate::wire::v2::{REPLY, XMTCONT, XMTERR, XMTREQ, XMTRESP};
 
 const SECTION: &str = "rtrext-00, 9.5";
 
@@ -32,6 +32,73 @@ fn answered(file: &[u8], xid: u32) -> Vec<Step> {
         Send(v2::operation(xid, CALL, XMTREQ, &info, &payload)),
         HearOperation(XMTRESP),
     ]
+}
+
+/// READ of more than one transmission carries, and hearing all of it. The file is made long enough first.
+fn answered_at_length(file: &[u8]) -> Vec<Step> {
+    const LONG: u32 = 96 << 10;
+    let call = |procedure, args| {
+        let mut call = rpc::nfs(XID, procedure, args);
+        call.credential = rpc::root();
+        call.bytes()
+    };
+    let mut write = call(7, rpc::write_args(file, 1 << 20, 4));
+    write.extend([1, 2, 3, 4]);
+    let payload = call(6, rpc::read_args(file, 0, LONG));
+    let len = payload.len() as u32;
+    let info = [0, 1, 0, len, 1, 0, 2, 1, 3, len];
+    vec![
+        Send(v2::plain(XID, CALL, &write)),
+        HearWords(v2::success(XID, &[0]), true),
+        Send(v2::operation(XID, CALL, XMTREQ, &info, &payload)),
+        HearOperation(XMTRESP),
+        HearOperation(XMTCONT),
+    ]
+}
+
+/// What is bad is of no reply that there was, and came into the middle of one: both must agree.
+fn broken_into(file: &[u8]) -> Vec<Case> {
+    const OTHER: u32 = XID + 1;
+    let rows: [(&str, [u32; 3], &[u32], bool); 7] = [
+        ("first", [XID, REPLY, 0], &[5, XID, OTHER], true),
+        (
+            "last, behind which nothing comes",
+            [XID, REPLY, 1],
+            &[5, XID, OTHER],
+            false,
+        ),
+        ("call", [XID, CALL, 0], &[5, XID, OTHER], false),
+        (
+            "first, with optxi_expect of another",
+            [XID, REPLY, 0],
+            &[5, OTHER, OTHER],
+            false,
+        ),
+        (
+            "first, with optxi_current of another",
+            [XID, REPLY, 0],
+            &[5, XID, XID],
+            false,
+        ),
+        ("first, for its number", [XID, REPLY, 0], &[4, 1, 2], false),
+        (
+            "first, for another operation",
+            [XID, REPLY, 0],
+            &[2, 7, 4],
+            true,
+        ),
+    ];
+    let row = |(what, lead, fault, is_taken): (&str, [u32; 3], &[u32], bool)| {
+        let info = [&[OTHER, REPLY, 1, 1], &lead[..], fault].concat();
+        let mut steps = answered_at_length(file);
+        steps.push(report(OTHER, CALL, &info));
+        if is_taken {
+            steps.push(HearWords(v2::bad_header(XID), false));
+        }
+        let name = format!("optxe_lead is a reply's {what}");
+        case(name, SECTION, on_second(steps), Lives).costing(RECEIVES)
+    };
+    rows.map(row).into()
 }
 
 fn report(xid: u32, direction: u32, info: &[u32]) -> Step {
@@ -120,6 +187,7 @@ pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
             }
         }
     }
+    cases.extend(broken_into(file));
     let mut steps = Vec::new();
     for xid in XID..XID + 6 {
         steps.extend(answered(file, xid));
