@@ -48,6 +48,9 @@ pub enum DecodeError {
     /// A bulk item is at a place where the stream has no DDP-eligible opaque data.
     #[error("bulk item at position {0} is not the content of a DDP-eligible opaque")]
     StrayBulk(u32),
+    /// DDP-eligible opaque data is in the payload, though there was a chunk for it.
+    #[error("DDP-eligible opaque of {0} bytes in the payload beside an unused chunk for it")]
+    NotReduced(u32),
     /// A bulk item without a position was not taken by any value that was decoded.
     #[error("bulk item of {0} bytes that no value has room for")]
     UnclaimedBulk(u64),
@@ -340,7 +343,8 @@ impl<'m> Decoder<'m> {
 
     /// Variable-length opaque data that the upper-layer binding calls DDP-eligible, from the payload,
     /// from the bulk item that is held apart here, or from the next [`Position::InOrder`] item. It
-    /// copies nothing, in however many pieces it lies.
+    /// copies nothing, in however many pieces it lies. Data in the payload is an error where the chunk
+    /// whose turn it is came back unused (RFC 8166, section 6.1).
     pub fn bulk(&mut self, max: u32) -> Result<Bulk, DecodeError> {
         let Some(item) = self.message.items().get(self.item) else {
             return self.bulk_here(max);
@@ -348,14 +352,17 @@ impl<'m> Decoder<'m> {
         if item.position != Position::InOrder {
             return self.bulk_here(max);
         }
-        if item.data.is_empty() {
-            self.item += 1;
-            return self.bulk_here(max);
-        }
-        match self.length(max)? {
-            // An item without bytes uses no chunk: this one is the next item's.
-            0 => Ok(Bulk::new()),
-            len => self.take_item(u64::from(len), item),
+        match (self.length(max)?, item.data.len()) {
+            // Nobody says whether an opaque without bytes has its turn at a chunk. Where the responder
+            // thinks so, the unused one was for it; otherwise it is behind all that are used.
+            (0, 0) => {
+                self.item += 1;
+                Ok(Bulk::new())
+            }
+            // It uses no chunk: this one is the next item's.
+            (0, _) => Ok(Bulk::new()),
+            (len, 0) => Err(DecodeError::NotReduced(len)),
+            (len, _) => self.take_item(u64::from(len), item),
         }
     }
 

@@ -31,7 +31,7 @@ pub struct BulkItem {
     /// Where it belongs.
     pub position: Position,
     /// Its bytes, without XDR round-up. An `InOrder` item without bytes stands for an unused
-    /// write chunk: the data, if there is any, is in the payload.
+    /// write chunk: there was nothing for it.
     pub data: Bulk,
 }
 

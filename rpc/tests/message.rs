@@ -349,18 +349,52 @@ fn an_item_that_no_result_takes_is_an_error_and_an_unused_chunk_is_not() {
     assert_eq!(from.finish(), Ok(()));
 }
 
+/// RFC 8166, section 6.1: a responder that leaves data in the payload for which there was a chunk.
 #[test]
-fn an_item_in_an_unused_chunk_is_inline() {
-    let payload = words(&[4, 0x6162_6364, 4]);
-    let items = [
-        item(Position::InOrder, b""),
-        item(Position::InOrder, b"efgh"),
-    ];
-    let message = Message::new(payload, items);
+fn an_item_beside_the_unused_chunk_for_it_is_an_error() {
+    let payload = || words(&[4, 0x6162_6364, 4]);
+    let unused = || item(Position::InOrder, b"");
+    let not_reduced = Err(DecodeError::NotReduced(4));
+    for items in [
+        vec![unused()],
+        vec![unused(), item(Position::InOrder, b"efgh")],
+    ] {
+        let message = Message::new(payload(), items);
+        assert_eq!(Decoder::new(&message).bulk(4), not_reduced);
+    }
+    // The first one used its chunk, the second one did not.
+    let message = Message::new(
+        words(&[4, 4, 0x6566_6768]),
+        [item(Position::InOrder, b"abcd"), unused()],
+    );
     let mut from = Decoder::new(&message);
-    assert_eq!(from.bulk(4).unwrap(), &b"abcd"[..]);
-    assert_eq!(from.bulk(4).unwrap(), &b"efgh"[..]);
+    assert_eq!(from.bulk(4).unwrap(), b"abcd"[..]);
+    assert_eq!(from.bulk(4), not_reduced);
+    // Where there are no more chunks, it is in the payload.
+    let message = Message::new(
+        words(&[4, 4, 0x6566_6768]),
+        [item(Position::InOrder, b"abcd")],
+    );
+    let mut from = Decoder::new(&message);
+    assert_eq!(from.bulk(4).unwrap(), b"abcd"[..]);
+    assert_eq!(from.bulk(4).unwrap(), b"efgh"[..]);
     assert_eq!(from.finish(), Ok(()));
+}
+
+/// Whether an opaque without bytes has a turn at a chunk is not written down: both are understood.
+#[test]
+fn an_item_without_bytes_has_a_chunk_or_has_none() {
+    let (unused, used) = (
+        item(Position::InOrder, b""),
+        item(Position::InOrder, b"abcd"),
+    );
+    for items in [[unused.clone(), used.clone()], [used, unused]] {
+        let message = Message::new(words(&[0, 4]), items);
+        let mut from = Decoder::new(&message);
+        assert_eq!(from.bulk(4).unwrap(), Bytes::new());
+        assert_eq!(from.bulk(4).unwrap(), b"abcd"[..]);
+        assert_eq!(from.finish(), Ok(()));
+    }
 }
 
 #[test]

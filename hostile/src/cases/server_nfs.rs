@@ -35,7 +35,7 @@ fn results(answer: &mut Answer, words: &[u32]) {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    use Outcome::{Nonsense, Protocol, Refused, Right, Status, TimedOut};
+    use Outcome::{Nonsense, Protocol, Refused, Status, TimedOut};
     vec![
         // An XID means something only together with the type behind it, and only a reply is matched
         // with a call (RFC 8167, section 2.4): the first of these is a call of the server's, which may have
@@ -133,7 +133,8 @@ pub(super) fn cases() -> Vec<Case> {
             a.header.writes.clear();
             results(a, &[0, 0, 0, 0, 0]);
         }),
-        nfs("data inline instead", Ask::Read, Right, |a| {
+        // RFC 8166, section 6.1.
+        nfs("data inline instead", Ask::Read, Protocol, |a| {
             // A part of it, as much as goes inline; the chunk is unused.
             let data = crate::rig::content(crate::server::DATA_SEED, 8192);
             a.places.clear();
@@ -143,8 +144,7 @@ pub(super) fn cases() -> Vec<Case> {
                 .opaque(&data[..1024])
                 .done();
             a.payload = rpc::accepted(a.header.xid, 0, &all);
-        })
-        .ending(Nonsense),
+        }),
         nfs("more written than was sent", Ask::Write, Nonsense, |a| {
             results(a, &[0, 0, 0, u32::MAX, 2, 5, 5]);
         }),

@@ -126,6 +126,38 @@ fn s6_1_a_reply_with_a_reduced_item_that_is_not_eligible_fails_its_call() {
     }
 }
 
+/// RFC 8166, section 6.1: data in the payload, though there was a write chunk for it, ends its call with a
+/// permanent error. Without a chunk that is unused, it is where it belongs.
+#[test]
+fn s6_1_a_reply_with_data_beside_the_unused_chunk_for_it_fails_its_call() {
+    let result: ReadResult = Ok(ReadOk {
+        attributes: None,
+        count: 4,
+        eof: true,
+        data: Data(b"four"[..].into()),
+    });
+    let mut out = Encoder::new();
+    result.encode(&mut out);
+    let inline = Bytes::from(out.finish().gather(|_| true).concat());
+    let read = |chunks: &[&'static [u8]]| {
+        let item = |data: &&'static [u8]| BulkItem {
+            position: Position::InOrder,
+            data: Bytes::from_static(data).into(),
+        };
+        let message = Message::new(
+            [inline.clone()].into_iter().collect(),
+            chunks.iter().map(item),
+        );
+        let mount = mount(message);
+        run(mount.read(mount.root, 0, 4, AT))
+    };
+    assert!(read(&[]).is_ok());
+    let outcome = read(&[b""]);
+    let is_protocol = matches!(&outcome, Err(NfsError::Call { source, .. })
+        if matches!(source, CallError::Protocol(_)));
+    assert!(is_protocol, "{outcome:?}");
+}
+
 #[test]
 fn reads_of_more_or_nothing_are_refused() {
     let read = |count: u32, data: &'static [u8], eof| {
