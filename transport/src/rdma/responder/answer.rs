@@ -48,7 +48,9 @@ impl Responder {
     fn is_short(&self, len: u64) -> bool {
         let limits = &self.config.limits;
         let header = (limits.header_len)(&ChunkCounts::default());
-        len <= limits.inline_send.saturating_sub(header)
+        header
+            .checked_add(len)
+            .is_some_and(|len| len <= limits.inline_send)
     }
 
     fn answer_plain(&mut self, call: &InCall, message: Message) {
