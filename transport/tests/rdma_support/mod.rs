@@ -20,7 +20,7 @@ use rpc_transport::{
 };
 use verbs::{Attributes, Device, Pool, Time};
 
-use fabric::{FakeDevice, World, address, attributes};
+use fabric::{FakeDevice, Traffic, World, address, attributes};
 
 /// Pool limit of a test's devices.
 pub const POOL: usize = 1 << 30;
@@ -87,6 +87,24 @@ pub fn room(words: usize, items: &[usize]) -> ReplyRoom {
         payload: (16 + 4 * words + 4 * items.len()).saturating_sub(24) as u32,
         items: items.iter().map(|&len| len as u32).collect(),
     }
+}
+
+/// Accesses to memory of the peer.
+pub fn explicit(world: &World) -> usize {
+    let traffic = world.traffic.iter();
+    let explicit = traffic.filter(|(_, what)| !matches!(what, Traffic::Send(..)));
+    explicit.count()
+}
+
+/// Bytes of messages that are copied out of their receives: of short ones. The first piece of a receive takes
+/// more, so that a longer message has none that is so short.
+pub fn short(world: &World) -> u64 {
+    const COPIED: usize = 256;
+    let lengths = world.traffic.iter().map(|(_, what)| match what {
+        Traffic::Send(bytes, _) => bytes.len(),
+        Traffic::Read(_) | Traffic::Write(_) => 0,
+    });
+    lengths.filter(|&len| len <= COPIED).sum::<usize>() as u64
 }
 
 /// How a call ended.
