@@ -2,228 +2,21 @@
 //! cuts messages into pieces. What it cannot carry, and what its peer does not take, goes as ever.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "../../v2/tests/cutter/mod.rs"]
+mod cutter;
 mod rdma_support;
 
-use std::collections::VecDeque;
-use std::fmt;
-
 use bytes::Bytes;
-use onc_rpc::{Message, Segments};
+use cutter::{Cutter, PIECE};
 use rdma_support::fabric::{FakeDevice, Traffic, World, address, attributes};
-use rdma_support::{End, Pair, data, message, open, reply, room, speaking};
+use rdma_support::{End, Pair, data, explicit, message, open, reply, room, short, speaking};
 use rpc_transport::ClientPort;
 use rpc_transport::rdma::{Choice, RdmaClientOptions, RdmaServerOptions, Version, Versions};
-use rpcrdma_chunks::{CallChunks, Chunks};
-use rpcrdma_v2::extension::{
-    CallCandidate, CallToPlan, Conveyed, Conveyor, Cost, Extension, IncomingCall, IncomingReply,
-    NotConveyed, Operation, Outbox, Planned, Refusal, ReplyCandidate, ReplyToPlan, Transmission,
-    Transmissions,
-};
-use rpcrdma_v2::{Body, Direction, ErrorBody, Header, Reader};
-use smallvec::SmallVec;
+use rpcrdma_v2::{Body, Header, Reader};
 use verbs::Pool;
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
-
-/// From the range that nobody has assigned.
-const PIECE: u32 = 0x7fff_0010;
-/// Instead of a piece's number: the call that had one of several was not taken.
-const NOT_TAKEN: u32 = u32::MAX;
-/// Bytes of a piece: with its header, it fits every receive.
-const LEN: u64 = 4000;
-
-/// Cuts messages. Each piece says which of how many it is, and, in calls, in how many the reply may
-/// come.
-#[derive(Debug, Default)]
-struct Cutter {
-    arriving: Vec<Bytes>,
-    /// The peer does not know it.
-    refused: bool,
-    /// It takes no message of several pieces, and says so as soon as the first is there.
-    takes_one: bool,
-}
-
-#[derive(Debug)]
-struct Cut {
-    pieces: u32,
-    reply_pieces: u32,
-}
-
-impl fmt::Display for Cut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} pieces, {} back", self.pieces, self.reply_pieces)
-    }
-}
-
-fn pieces(len: u64) -> u32 {
-    len.div_ceil(LEN) as u32
-}
-
-fn cut(message: &Message, plan: &dyn Planned) -> Transmissions {
-    let cut: &Cut = (plan as &dyn std::any::Any).downcast_ref().unwrap();
-    let mut rest: VecDeque<Bytes> = message.gather(|_| true).into_iter().collect();
-    let transmissions = (0..cut.pieces).map(|index| {
-        let (mut payload, mut room) = (Segments::new(), LEN as usize);
-        while room > 0
-            && let Some(mut piece) = rest.pop_front()
-        {
-            let taken = piece.split_to(room.min(piece.len()));
-            room -= taken.len();
-            payload.push(taken);
-            if !piece.is_empty() {
-                rest.push_front(piece);
-            }
-        }
-        let words = [index, cut.pieces, cut.reply_pieces];
-        Transmission {
-            opttype: PIECE,
-            info: words.iter().flat_map(|word| word.to_be_bytes()).collect(),
-            payload,
-        }
-    });
-    transmissions.collect()
-}
-
-impl Extension for Cutter {
-    fn name(&self) -> &'static str {
-        "cutter"
-    }
-
-    fn opttypes(&self) -> &[u32] {
-        &[PIECE]
-    }
-
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let mut info = Reader::new(op.info);
-        let (index, count, reply_pieces) = (info.u32()?, info.u32()?, info.u32()?);
-        info.end()?;
-        if index == NOT_TAKEN {
-            out.conveyed(Conveyed::Rejected {
-                xid: op.xid,
-                direction: Direction::Call,
-                reason: "several pieces".to_owned(),
-            });
-            return Ok(());
-        }
-        if self.takes_one && count > 1 {
-            if index == 0 {
-                let words = [NOT_TAKEN, 0, 0].map(u32::to_be_bytes).concat();
-                out.about(op.xid, Direction::Reply, PIECE, words.into());
-            }
-            return Ok(());
-        }
-        if index as usize == 0 {
-            self.arriving.clear();
-        }
-        let mut skip = op.payload_at;
-        for piece in op.message {
-            let begin = skip.min(piece.len());
-            skip -= begin;
-            if begin < piece.len() {
-                self.arriving.push(piece.slice(begin..));
-            }
-        }
-        if index + 1 < count {
-            return Ok(());
-        }
-        let payload: Segments = std::mem::take(&mut self.arriving).into_iter().collect();
-        let message = Message::new(payload, []);
-        out.conveyed(match op.direction {
-            Direction::Call => Conveyed::Call(IncomingCall {
-                xid: op.xid,
-                requested: op.credits,
-                transmissions: count,
-                message,
-                chunks: CallChunks::default(),
-                context: Box::new(reply_pieces),
-            }),
-            Direction::Reply => Conveyed::Reply(IncomingReply {
-                xid: op.xid,
-                granted: op.credits,
-                transmissions: count,
-                message,
-                writes: SmallVec::new(),
-            }),
-        });
-        Ok(())
-    }
-
-    fn conveyor(&mut self) -> Option<&mut dyn Conveyor> {
-        Some(self)
-    }
-}
-
-impl Conveyor for Cutter {
-    fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
-        let (len, back) = (call.shape.stream_len(), call.need.stream_len());
-        let (count, reply_pieces) = (pieces(len), pieces(back));
-        if self.refused || count > call.credits || reply_pieces - 1 > call.reservable {
-            return Vec::new();
-        }
-        vec![CallCandidate {
-            cost: Cost {
-                transmissions: count,
-                wire_bytes: len,
-                receives: reply_pieces - 1,
-                reply_transmissions: reply_pieces,
-                reply_wire_bytes: back,
-                ..Cost::default()
-            },
-            reads: SmallVec::new(),
-            write_chunks: SmallVec::new(),
-            reply_chunk: None,
-            plan: Box::new(Cut {
-                pieces: count,
-                reply_pieces,
-            }),
-        }]
-    }
-
-    fn send_call(
-        &mut self,
-        _: u32,
-        plan: Box<dyn Planned>,
-        message: &Message,
-        _: &Chunks,
-    ) -> Result<Transmissions, NotConveyed> {
-        Ok(cut(message, &*plan))
-    }
-
-    fn plan_reply(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
-        let count = pieces(reply.shape.stream_len());
-        let &most: &u32 = reply.context.downcast_ref().unwrap();
-        if count > most {
-            return Vec::new();
-        }
-        vec![ReplyCandidate {
-            cost: Cost {
-                transmissions: count,
-                wire_bytes: reply.shape.stream_len(),
-                ..Cost::default()
-            },
-            writes: SmallVec::new(),
-            plan: Box::new(Cut {
-                pieces: count,
-                reply_pieces: 0,
-            }),
-        }]
-    }
-
-    fn send_reply(
-        &mut self,
-        _: u32,
-        plan: Box<dyn Planned>,
-        message: &Message,
-    ) -> Result<Transmissions, NotConveyed> {
-        Ok(cut(message, &*plan))
-    }
-
-    fn call_refused(&mut self, _: u32, error: ErrorBody) {
-        assert_eq!(error, ErrorBody::InvalidOption);
-        self.refused = true;
-    }
-}
 
 fn options(client: bool, server: bool) -> (RdmaClientOptions, RdmaServerOptions) {
     let (mut ours, mut theirs) = speaking(Choice::Only(Version::Two), Versions::only(Version::Two));
@@ -250,12 +43,6 @@ fn sent(world: &World, by: usize) -> Vec<Option<(u32, u32)>> {
         _ => None,
     };
     sends.map(piece).collect()
-}
-
-fn explicit(world: &World) -> usize {
-    let traffic = world.traffic.iter();
-    let explicit = traffic.filter(|(_, what)| !matches!(what, Traffic::Send(..)));
-    explicit.count()
 }
 
 /// Every piece is followed by the next of its group.
@@ -315,14 +102,12 @@ fn messages_of_every_shape_go_in_pieces_without_any_rdma() {
         "nobody is asked about what one plain Send carries"
     );
     assert!(pair.client_pool.in_use() <= before.0 + 300 * 8192);
-    // Nothing but short messages, all of each in the first piece of its receive.
-    let lengths = world.traffic.iter().map(|(_, what)| match what {
-        Traffic::Send(bytes, _) => bytes.len(),
-        _ => 0,
-    });
-    let short: usize = lengths.filter(|&len| len <= 256).sum();
-    let copied = pair.client.copied_bytes() + pair.server.copied_bytes();
-    assert!(copied <= short as u64, "{copied} bytes of {short}");
+    // Nothing but short messages, and of these not those that came in receives which are not used again.
+    let (copied, short) = (
+        pair.client.copied_bytes() + pair.server.copied_bytes(),
+        short(&world),
+    );
+    assert!(copied <= short, "{copied} bytes of {short}");
 }
 
 /// Receives for a reply in many transmissions that is short in the end are used by the replies after it,
@@ -500,12 +285,7 @@ fn the_rest_of_a_refused_group_counts_until_it_must_have_arrived() {
     const CREDITS: u32 = 8;
     let (mut client, mut server) = options(true, false);
     (client.common.credits, server.common.credits) = (2 * CREDITS, CREDITS);
-    server.common.extensions = vec![|_| {
-        Box::new(Cutter {
-            takes_one: true,
-            ..Cutter::default()
-        })
-    }];
+    server.common.extensions = vec![|_| Box::new(Cutter::of_one())];
     let (world, mut pair) = Pair::fake_with(client, server, attributes());
     pair.answer_with(|call| {
         let (xid, words, _) = open(call);

@@ -420,6 +420,36 @@ impl Sim {
     }
 }
 
+/// What calls hold, and their replies must: XID, words and items.
+type Expected = HashMap<u32, (u32, usize, Vec<Bytes>)>;
+
+impl Sim {
+    /// Makes a call with so many words, or others, and items of any kind.
+    fn submit(&mut self, xid: u32, words: &[usize], expected: &mut Expected) {
+        let lens = lengths(self);
+        let words = words[self.below(words.len())];
+        let items: Vec<Bytes> = lens.iter().map(|&len| data(xid, len)).collect();
+        let call = message(xid, words, &items);
+        self.requester.submit(xid, call, &room(words, &lens));
+        expected.insert(xid, (xid, words, items));
+    }
+
+    /// Lets everything happen that can. What is wrong then, if not all calls ended with their replies.
+    fn finish(&mut self, expected: &Expected) -> Result<(), String> {
+        while self.step() {}
+        if self.lost {
+            return Err("a peer reached for memory that was gone".to_owned());
+        }
+        for (xid, want) in expected {
+            match self.ended.get(xid) {
+                Some(Ok(reply)) if open(reply) == *want => {}
+                other => return Err(format!("call {xid}: {other:?}")),
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Item lengths of a call: a few of all kinds.
 fn lengths(sim: &mut Sim) -> Vec<usize> {
     let count = [0, 0, 1, 1, 2][sim.below(5)];
@@ -434,26 +464,15 @@ quickcheck! {
         let pool = Pool::new(1 << 26);
         let mut sim = Sim::new(version(two), seed, &pool, tamper);
         sim.requester.connected(sim.version, limits(sim.version));
-        let mut expected = HashMap::new();
+        let mut expected = Expected::new();
         for xid in 1..=40 {
             for _ in 0..sim.below(8) {
                 sim.step();
             }
-            let lens = lengths(&mut sim);
-            let words = [0, 3, 200, 1000][sim.below(4)];
-            let items: Vec<Bytes> = lens.iter().map(|&len| data(xid, len)).collect();
-            sim.requester.submit(xid, message(xid, words, &items), &room(words, &lens));
-            expected.insert(xid, (xid, words, items));
+            sim.submit(xid, &[0, 3, 200, 1000], &mut expected);
         }
-        while sim.step() {}
-        if sim.lost {
-            return TestResult::error("a peer reached for memory that was gone");
-        }
-        for (xid, want) in &expected {
-            match sim.ended.get(xid) {
-                Some(Ok(reply)) if open(reply) == *want => {}
-                other => return TestResult::error(format!("call {xid}: {other:?}")),
-            }
+        if let Err(error) = sim.finish(&expected) {
+            return TestResult::error(error);
         }
         let left = (sim.requester.unfinished(), sim.responder.outstanding(), sim.memory.len());
         let in_flight = (sim.in_flight, sim.requester.in_flight());
@@ -473,7 +492,7 @@ quickcheck! {
         let pool = Pool::new(1 << 26);
         let mut sim = Sim::new(Version::Two, seed, &pool, false);
         sim.requester.connected(sim.version, limits(sim.version));
-        let mut expected = HashMap::new();
+        let mut expected = Expected::new();
         for xid in 1..=60 {
             for _ in 0..sim.below(8) {
                 sim.step();
@@ -482,21 +501,10 @@ quickcheck! {
                     sim.resize();
                 }
             }
-            let lens = lengths(&mut sim);
-            let words = [0, 3, 200, 240, 400, 1000][sim.below(6)];
-            let items: Vec<Bytes> = lens.iter().map(|&len| data(xid, len)).collect();
-            sim.requester.submit(xid, message(xid, words, &items), &room(words, &lens));
-            expected.insert(xid, (xid, words, items));
+            sim.submit(xid, &[0, 3, 200, 240, 400, 1000], &mut expected);
         }
-        while sim.step() {}
-        if sim.lost {
-            return TestResult::error("a peer reached for memory that was gone");
-        }
-        for (xid, want) in &expected {
-            match sim.ended.get(xid) {
-                Some(Ok(reply)) if open(reply) == *want => {}
-                other => return TestResult::error(format!("call {xid}: {other:?}")),
-            }
+        if let Err(error) = sim.finish(&expected) {
+            return TestResult::error(error);
         }
         // One that is raised waits for a further call.
         if matches!(sim.change, Some(Change::Lowering(_))) || sim.changes < 2 {
@@ -520,9 +528,7 @@ quickcheck! {
             for _ in 0..sim.below(10) {
                 sim.step();
             }
-            let lens = lengths(&mut sim);
-            let items: Vec<Bytes> = lens.iter().map(|&len| data(xid, len)).collect();
-            sim.requester.submit(xid, message(xid, 2, &items), &room(2, &lens));
+            sim.submit(xid, &[2], &mut Expected::new());
             if sim.below(3) == 0 {
                 let victim = 1 + sim.below(xid as usize) as u32;
                 if !sim.ended.contains_key(&victim) {

@@ -1,22 +1,18 @@
 //! What extensions are told and may do.
 
 mod common;
-
-use std::fmt;
+mod cutter;
 
 use bytes::Bytes;
 use common::{XID, header, optional, rpc};
 use conveyance::{ChunkCounts, Limits, ReplyNeed, Shape};
+use cutter::{Cutter, LEN};
 use onc_rpc::Message;
 use rpcrdma_v2::extension::{
-    Action, CallCandidate, CallToPlan, ConnectionLimits, Conveyed, Conveyor, Cost, Extension,
-    Extensions, IncomingCall, NotConveyed, Operation, Outbox, Planned, Property, Refusal,
-    ReplyCandidate, ReplyToPlan, Routed, Start, Transmission, Transmissions,
+    Action, CallToPlan, ConnectionLimits, Conveyed, Extension, Extensions, Operation, Outbox,
+    Property, Refusal, Routed, Start,
 };
-use rpcrdma_v2::{
-    Answer, Body, CallChunks, Chunks, Direction, ErrorBody, Header, Malformed, Optional, Reader,
-    Side,
-};
+use rpcrdma_v2::{Answer, Body, Chunks, Direction, ErrorBody, Header, Malformed, Optional, Side};
 
 const A: u32 = 100;
 const B: u32 = 200;
@@ -223,115 +219,21 @@ fn only_so_many_operations_are_remembered() {
     assert_eq!(set.received(&error(48), &[], 20), Routed::Taken);
 }
 
-/// Carries a whole call in one operation, with its length before it.
-#[derive(Debug, Default)]
-struct Carrier;
-
-#[derive(Debug)]
-struct Whole(u64);
-
-impl fmt::Display for Whole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "whole call in an operation ({} B)", self.0)
-    }
-}
-
-impl Extension for Carrier {
-    fn name(&self) -> &'static str {
-        "carrier"
-    }
-
-    fn opttypes(&self) -> &[u32] {
-        &[B]
-    }
-
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let mut info = Reader::new(op.info);
-        let len = info.u32()? as usize;
-        info.end()?;
-        if op.payload_len() != len {
-            return Err(Refusal::Malformed(Malformed::Truncated));
-        }
-        out.conveyed(Conveyed::Call(IncomingCall {
-            xid: op.xid,
-            requested: op.credits,
-            transmissions: 1,
-            message: Message::from_payload(op.message[0].slice(op.payload_at..)),
-            chunks: CallChunks::default(),
-            context: Box::new(len),
-        }));
-        Ok(())
-    }
-
-    fn conveyor(&mut self) -> Option<&mut dyn Conveyor> {
-        Some(self)
-    }
-}
-
-impl Conveyor for Carrier {
-    fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
-        let len = call.shape.stream_len();
-        vec![CallCandidate {
-            cost: Cost {
-                transmissions: 1,
-                wire_bytes: 32 + len,
-                reply_transmissions: 1,
-                ..Cost::default()
-            },
-            reads: [].into_iter().collect(),
-            write_chunks: [].into_iter().collect(),
-            reply_chunk: None,
-            plan: Box::new(Whole(len)),
-        }]
-    }
-
-    fn send_call(
-        &mut self,
-        _: u32,
-        plan: Box<dyn Planned>,
-        message: &Message,
-        _: &Chunks,
-    ) -> Result<Transmissions, NotConveyed> {
-        let any: Box<dyn std::any::Any> = plan;
-        let planned: Box<Whole> = any.downcast().map_err(|_| NotConveyed("not mine".into()))?;
-        if planned.0 != message.stream_len() {
-            return Err(NotConveyed("another message".into()));
-        }
-        let len = planned.0 as u32;
-        Ok([Transmission {
-            opttype: B,
-            info: Bytes::copy_from_slice(&len.to_be_bytes()),
-            payload: message.gather(|_| true),
-        }]
-        .into_iter()
-        .collect())
-    }
-
-    fn plan_reply(&self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
-        Vec::new()
-    }
-
-    fn send_reply(
-        &mut self,
-        _: u32,
-        _: Box<dyn Planned>,
-        _: &Message,
-    ) -> Result<Transmissions, NotConveyed> {
-        Err(NotConveyed("replies go as RDMA2_MSG".into()))
-    }
-}
-
 #[test]
 fn a_call_is_planned_sent_and_received_in_an_operation() {
-    let carriers = || {
+    let cutters = || {
         vec![
             Scribe::boxed("a", &[A]),
-            Box::new(Carrier) as Box<dyn Extension>,
+            Box::new(Cutter::default()) as Box<dyn Extension>,
         ]
     };
-    let mut client = Extensions::new(Side::Client, 1, carriers()).unwrap();
-    let mut server = Extensions::new(Side::Server, 1, carriers()).unwrap();
-    let message = rpc(&[XID, 0, 2, 100_003, 3, 0]);
+    let mut client = Extensions::new(Side::Client, 1, cutters()).unwrap();
+    let mut server = Extensions::new(Side::Server, 1, cutters()).unwrap();
+    let words: Vec<u32> = [XID, 0, 2, 100_003, 3, 0]
+        .into_iter()
+        .chain(0..1000)
+        .collect();
+    let message = rpc(&words);
     let limits = Limits {
         inline_send: 4096,
         inline_receive: 4096,
@@ -341,37 +243,43 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
     };
     let call = CallToPlan {
         shape: &Shape::of(&message).unwrap(),
-        need: &ReplyNeed::default(),
+        need: &ReplyNeed::new(3 * LEN, []),
         limits: &limits,
-        credits: 1,
-        reservable: 0,
+        credits: 2,
+        reservable: 2,
     };
     let mut found = client.conveyors();
     let (number, conveyor) = found.next().expect("one carries calls");
     let candidate = conveyor.plan_call(&call).remove(0);
-    assert_eq!(
-        candidate.plan.to_string(),
-        "whole call in an operation (24 B)"
-    );
+    assert_eq!(candidate.plan.to_string(), "2 pieces, 3 back");
     drop(found);
     let conveyor = client.conveyor(number).unwrap();
     let sent = conveyor.send_call(XID, candidate.plan, &message, &Chunks::default());
-    let sent = sent.unwrap().remove(0);
-    let header = header(Body::Optional(Optional {
-        direction: Direction::Call,
-        opttype: sent.opttype,
-        info: sent.info,
-    }));
-    let bytes = [&header.encode()[..], &sent.payload.concat()].concat();
-    let bytes = Bytes::from(bytes);
-    let (header, at) = Header::decode(&bytes).unwrap();
-    assert_eq!(server.received(&header, &[bytes], at), Routed::Taken);
+    let sent = sent.unwrap();
+    assert_eq!(sent.len(), 2);
+    for sent in sent {
+        assert!(
+            server.next_action().is_none(),
+            "not before all of it is there"
+        );
+        let header = header(Body::Optional(Optional {
+            direction: Direction::Call,
+            opttype: sent.opttype,
+            info: sent.info,
+        }));
+        let bytes = [&header.encode()[..], &sent.payload.concat()].concat();
+        let bytes = Bytes::from(bytes);
+        let (header, at) = Header::decode(&bytes).unwrap();
+        assert_eq!(server.received(&header, &[bytes], at), Routed::Taken);
+    }
     let Some(Action::Conveyed { by: 1, conveyed }) = server.next_action() else {
         panic!("a message");
     };
     let Conveyed::Call(call) = *conveyed else {
         panic!("a call");
     };
-    assert_eq!((call.xid, call.requested, call.message), (XID, 32, message));
-    assert_eq!(call.context.downcast_ref::<usize>(), Some(&24));
+    assert_eq!((call.xid, call.requested, call.transmissions), (XID, 32, 2));
+    let whole = |message: &Message| message.gather(|_| true).concat();
+    assert_eq!(whole(&call.message), whole(&message));
+    assert_eq!(call.context.downcast_ref::<u32>(), Some(&3));
 }

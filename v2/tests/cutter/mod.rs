@@ -1,0 +1,224 @@
+//! A small extension that carries RPC messages, for tests: it cuts them into pieces.
+#![allow(dead_code, reason = "each test program uses some of it")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use bytes::Bytes;
+use onc_rpc::{Message, Segments};
+use rpcrdma_v2::extension::{
+    CallCandidate, CallToPlan, Conveyed, Conveyor, Cost, Extension, IncomingCall, IncomingReply,
+    NotConveyed, Operation, Outbox, Planned, Refusal, ReplyCandidate, ReplyToPlan, Transmission,
+    Transmissions,
+};
+use rpcrdma_v2::{CallChunks, Chunks, Direction, ErrorBody, Reader};
+
+/// From the range that nobody has assigned.
+pub(crate) const PIECE: u32 = 0x7fff_0010;
+/// Instead of a piece's number: the call that had one of several was not taken.
+const NOT_TAKEN: u32 = u32::MAX;
+/// Bytes of a piece: with its header, it fits every receive.
+pub(crate) const LEN: u64 = 4000;
+
+/// Cuts messages. Each piece says which of how many it is, and, in calls, in how many the reply may
+/// come.
+#[derive(Debug, Default)]
+pub(crate) struct Cutter {
+    arriving: Vec<Bytes>,
+    /// The peer does not know it.
+    refused: bool,
+    /// It takes no message of several pieces, and says so as soon as the first is there.
+    takes_one: bool,
+}
+
+#[derive(Debug)]
+struct Cut {
+    pieces: u32,
+    reply_pieces: u32,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pieces, {} back", self.pieces, self.reply_pieces)
+    }
+}
+
+fn pieces(len: u64) -> u32 {
+    len.div_ceil(LEN) as u32
+}
+
+fn cut(message: &Message, plan: &dyn Planned) -> Transmissions {
+    let cut: &Cut = (plan as &dyn std::any::Any).downcast_ref().unwrap();
+    let mut rest: VecDeque<Bytes> = message.gather(|_| true).into_iter().collect();
+    let transmissions = (0..cut.pieces).map(|index| {
+        let (mut payload, mut room) = (Segments::new(), LEN as usize);
+        while room > 0
+            && let Some(mut piece) = rest.pop_front()
+        {
+            let taken = piece.split_to(room.min(piece.len()));
+            room -= taken.len();
+            payload.push(taken);
+            if !piece.is_empty() {
+                rest.push_front(piece);
+            }
+        }
+        let words = [index, cut.pieces, cut.reply_pieces];
+        Transmission {
+            opttype: PIECE,
+            info: words.iter().flat_map(|word| word.to_be_bytes()).collect(),
+            payload,
+        }
+    });
+    transmissions.collect()
+}
+
+impl Cutter {
+    /// One that takes no message of several pieces.
+    pub(crate) fn of_one() -> Self {
+        Self {
+            takes_one: true,
+            ..Self::default()
+        }
+    }
+}
+
+impl Extension for Cutter {
+    fn name(&self) -> &'static str {
+        "cutter"
+    }
+
+    fn opttypes(&self) -> &[u32] {
+        &[PIECE]
+    }
+
+    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let mut info = Reader::new(op.info);
+        let (index, count, reply_pieces) = (info.u32()?, info.u32()?, info.u32()?);
+        info.end()?;
+        if index == NOT_TAKEN {
+            out.conveyed(Conveyed::Rejected {
+                xid: op.xid,
+                direction: Direction::Call,
+                reason: "several pieces".to_owned(),
+            });
+            return Ok(());
+        }
+        if self.takes_one && count > 1 {
+            if index == 0 {
+                let words = [NOT_TAKEN, 0, 0].map(u32::to_be_bytes).concat();
+                out.about(op.xid, Direction::Reply, PIECE, words.into());
+            }
+            return Ok(());
+        }
+        if index as usize == 0 {
+            self.arriving.clear();
+        }
+        let mut skip = op.payload_at;
+        for piece in op.message {
+            let begin = skip.min(piece.len());
+            skip -= begin;
+            if begin < piece.len() {
+                self.arriving.push(piece.slice(begin..));
+            }
+        }
+        if index + 1 < count {
+            return Ok(());
+        }
+        let payload: Segments = std::mem::take(&mut self.arriving).into_iter().collect();
+        let message = Message::new(payload, []);
+        out.conveyed(match op.direction {
+            Direction::Call => Conveyed::Call(IncomingCall {
+                xid: op.xid,
+                requested: op.credits,
+                transmissions: count,
+                message,
+                chunks: CallChunks::default(),
+                context: Box::new(reply_pieces),
+            }),
+            Direction::Reply => Conveyed::Reply(IncomingReply {
+                xid: op.xid,
+                granted: op.credits,
+                transmissions: count,
+                message,
+                writes: Default::default(),
+            }),
+        });
+        Ok(())
+    }
+
+    fn conveyor(&mut self) -> Option<&mut dyn Conveyor> {
+        Some(self)
+    }
+}
+
+impl Conveyor for Cutter {
+    fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
+        let (len, back) = (call.shape.stream_len(), call.need.stream_len());
+        let (count, reply_pieces) = (pieces(len), pieces(back));
+        if self.refused || count > call.credits || reply_pieces - 1 > call.reservable {
+            return Vec::new();
+        }
+        vec![CallCandidate {
+            cost: Cost {
+                transmissions: count,
+                wire_bytes: len,
+                receives: reply_pieces - 1,
+                reply_transmissions: reply_pieces,
+                reply_wire_bytes: back,
+                ..Cost::default()
+            },
+            reads: Default::default(),
+            write_chunks: Default::default(),
+            reply_chunk: None,
+            plan: Box::new(Cut {
+                pieces: count,
+                reply_pieces,
+            }),
+        }]
+    }
+
+    fn send_call(
+        &mut self,
+        _: u32,
+        plan: Box<dyn Planned>,
+        message: &Message,
+        _: &Chunks,
+    ) -> Result<Transmissions, NotConveyed> {
+        Ok(cut(message, &*plan))
+    }
+
+    fn plan_reply(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+        let count = pieces(reply.shape.stream_len());
+        let &most: &u32 = reply.context.downcast_ref().unwrap();
+        if count > most {
+            return Vec::new();
+        }
+        vec![ReplyCandidate {
+            cost: Cost {
+                transmissions: count,
+                wire_bytes: reply.shape.stream_len(),
+                ..Cost::default()
+            },
+            writes: Default::default(),
+            plan: Box::new(Cut {
+                pieces: count,
+                reply_pieces: 0,
+            }),
+        }]
+    }
+
+    fn send_reply(
+        &mut self,
+        _: u32,
+        plan: Box<dyn Planned>,
+        message: &Message,
+    ) -> Result<Transmissions, NotConveyed> {
+        Ok(cut(message, &*plan))
+    }
+
+    fn call_refused(&mut self, _: u32, error: ErrorBody) {
+        assert_eq!(error, ErrorBody::InvalidOption);
+        self.refused = true;
+    }
+}
