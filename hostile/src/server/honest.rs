@@ -25,6 +25,19 @@ pub struct Call {
 }
 
 impl Call {
+    /// NULL, for asking scripts what they say about a call.
+    #[must_use]
+    pub fn null(xid: u32) -> Self {
+        let header = v1::header(xid);
+        let rpc = rpc::null(xid).bytes();
+        Self {
+            header,
+            rpc,
+            procedure: (rpc::NFS, 0),
+            request: None,
+        }
+    }
+
     /// Takes a message apart.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Wrong> {
         let strange = || wrong(format!("no call but {bytes:x?}"));

@@ -56,7 +56,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             &v2::everything(),
             false,
         ),
-        init("optixch_start of none", INITS, &[0, 0], false),
+        init("control: optixch_start of none", INITS, &[0, 0], false),
         init("nothing at all", INITS, &[], true),
         init("optixch_start of 65", INITS, &[65, 0], true),
         init("optixch_start of 4294967295", INITS, &[u32::MAX, 0], true),
@@ -263,7 +263,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             bad(),
         ),
         said(
-            "optreqxch_want in a reply",
+            "ROPT_REQXCH in a reply",
             REQUESTS,
             (REPLY, REQXCH),
             &[0],
@@ -293,7 +293,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         ),
         said("optrespxch_done cut off", RESPONSES, answer, &[1], None),
         said(
-            "optrespxch_done in a call",
+            "ROPT_RESPXCH in a call",
             RESPONSES,
             (CALL, RESPXCH),
             &[0, 0, 0],

@@ -240,7 +240,7 @@ fn operations() -> Vec<Case> {
             &[1, 2, 4, 7],
             bad(),
         ),
-        op("optreqxch_want in a reply", REPLY, REQXCH, &[0], None),
+        op("ROPT_REQXCH in a reply", REPLY, REQXCH, &[0], None),
         op(
             "optrespxch_done to no request",
             REPLY,
@@ -262,13 +262,7 @@ fn operations() -> Vec<Case> {
             &[0, 0, 1, 1],
             None,
         ),
-        op(
-            "optrespxch_done in a call",
-            CALL,
-            RESPXCH,
-            &[0, 0, 0],
-            bad(),
-        ),
+        op("ROPT_RESPXCH in a call", CALL, RESPXCH, &[0, 0, 0], bad()),
         op("optupdxch_now unknown", CALL, UPDXCH, &[99, 4, 9, 0], None),
         op(
             "optupdxch_now a size of 0",
@@ -681,7 +675,7 @@ fn reports() -> Vec<Case> {
     cases.push(other("xmsi_dir is REPLY", |xid| xid, REPLY));
     // A call in one transmission is no group that something can have come into.
     let within = vec![Hear, Send(|call| within(call.header.xid)), HearNothing];
-    let name = "optxe_lead is a call that came in one transmission";
+    let name = "in the middle of a call that came in one transmission";
     cases.push(with(Ask::Write, name, REPORTS, within));
     cases
 }

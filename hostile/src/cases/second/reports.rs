@@ -95,7 +95,7 @@ fn broken_into(file: &[u8]) -> Vec<Case> {
         if is_taken {
             steps.push(HearWords(v2::bad_header(XID), false));
         }
-        let name = format!("optxe_lead is a reply's {what}");
+        let name = format!("in the middle of a reply's group: {what}");
         case(name, SECTION, on_second(steps), Lives).costing(RECEIVES)
     };
     rows.map(row).into()

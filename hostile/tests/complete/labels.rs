@@ -1,0 +1,237 @@
+//! What words of an operation's information are, by the XDR of its document (`drafts/xdr`).
+
+use std::collections::BTreeSet;
+
+use xdr_oracle::xdr::{Body, Declaration, FILES, Shape, Specification, Type, parse};
+
+/// Files whose fields must have cases.
+const COVERED: [&str; 2] = ["xchar.x", "rtr.x"];
+/// The types of operations, by their numbers.
+const OPERATIONS: [&str; 8] = [
+    "optinfo_initxch",
+    "optinfo_reqxch",
+    "optinfo_respxch",
+    "optinfo_updxch",
+    "optxmt_req",
+    "optxmt_resp",
+    "optxmt_cont",
+    "optxmt_err",
+];
+/// Characteristics, and the types of their values.
+const CHARACTERISTICS: [(&str, &str); 7] = [
+    ("XCHAR_RBSIZ", "xchrbsiz"),
+    ("XCHAR_REQREMINV", "xchrreqrem"),
+    ("XCHAR_BRS", "xchrbrs"),
+    ("XCHAR_RTRSUPP", "xchrrtrs"),
+    ("XCHAR_RBSTRUCT", "xchrrbs"),
+    ("XCHAR_REQRXLIM", "xchrqrxl"),
+    ("XCHAR_RESPSXLIM", "xchrssxl"),
+];
+
+/// A word, and the fields that it is a part of, the innermost last. A count is a word of its array, a
+/// characteristic's name is a field around its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    pub(crate) fields: Vec<String>,
+    pub(crate) value: u32,
+}
+
+/// Information, as far as it is what its type says.
+#[derive(Clone, Debug)]
+pub(crate) struct Labelled {
+    pub(crate) words: Vec<Word>,
+    /// Where it is not.
+    pub(crate) bad: Option<Vec<String>>,
+}
+
+/// The documents' XDR.
+pub(crate) struct Xdr {
+    all: Specification,
+    /// Fields that stand for themselves, and not for a structure or union with fields of its own.
+    pub(crate) fields: BTreeSet<String>,
+}
+
+impl Xdr {
+    pub(crate) fn new() -> Self {
+        let (mut all, mut fields) = (Specification::default(), BTreeSet::new());
+        for (name, text) in FILES {
+            let before = all.types.len();
+            parse(text, &mut all).expect("XDR");
+            if COVERED.contains(name) {
+                let bodies = all.types[before..].iter().map(|(_, body)| body);
+                let declared = bodies.flat_map(declarations);
+                let own = declared.filter(|field| !is_composed(&all, field));
+                fields.extend(own.map(|field| field.name.clone()));
+            }
+        }
+        Self { all, fields }
+    }
+
+    /// Constants whose names begin like this, and their values.
+    pub(crate) fn constants(&self, prefix: &str) -> Vec<(String, u32)> {
+        let all = self.all.constants.iter();
+        let some = all.filter(|(name, _)| name.starts_with(prefix));
+        some.map(|(name, value)| (name.clone(), u32::try_from(*value).expect("32 bits")))
+            .collect()
+    }
+
+    /// Nothing: there is no such operation.
+    pub(crate) fn label(&self, opttype: u32, info: &[u32]) -> Option<Labelled> {
+        let name = OPERATIONS.get((opttype as usize).checked_sub(1)?)?;
+        let mut walk = Walk::new(&self.all, info);
+        let bad = walk.whole(name).err();
+        let words = walk.words;
+        Some(Labelled {
+            bad: bad.map(|Bad| walk.fields),
+            words,
+        })
+    }
+}
+
+/// Not what its type says, in the fields that the walk stands in.
+struct Bad;
+
+struct Walk<'a> {
+    all: &'a Specification,
+    left: &'a [u32],
+    fields: Vec<String>,
+    words: Vec<Word>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(all: &'a Specification, left: &'a [u32]) -> Self {
+        Self {
+            all,
+            left,
+            fields: Vec::new(),
+            words: Vec::new(),
+        }
+    }
+
+    /// A value of this type, and nothing behind it.
+    fn whole(&mut self, name: &str) -> Result<(), Bad> {
+        self.named(name)?;
+        if self.left.is_empty() {
+            return Ok(());
+        }
+        if let Some(last) = self.words.last() {
+            self.fields.clone_from(&last.fields);
+        }
+        Err(Bad)
+    }
+
+    fn word(&mut self) -> Result<u32, Bad> {
+        let (&value, rest) = self.left.split_first().ok_or(Bad)?;
+        self.left = rest;
+        let fields = self.fields.clone();
+        self.words.push(Word { fields, value });
+        Ok(value)
+    }
+
+    fn named(&mut self, name: &str) -> Result<(), Bad> {
+        match self.all.body(name).expect("it is defined") {
+            Body::Enum(values) => {
+                let value = self.word()?;
+                let known = values.iter().any(|(_, known)| *known == value);
+                known.then_some(()).ok_or(Bad)
+            }
+            Body::Typedef(declared) => self.shaped(declared),
+            Body::Struct(fields) => fields.iter().try_for_each(|field| self.field(field)),
+            Body::Union(tag, arms) => {
+                self.field(tag)?;
+                let value = self.words.last().map(|word| u64::from(word.value));
+                let is = |case: &String| self.all.constants.get(case).copied() == value;
+                let arm = arms.iter().find(|(cases, _)| cases.iter().any(is));
+                match arm.ok_or(Bad)? {
+                    (_, Some(field)) => self.field(field),
+                    (_, None) => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn field(&mut self, field: &Declaration) -> Result<(), Bad> {
+        self.fields.push(field.name.clone());
+        self.shaped(field)?;
+        self.fields.pop();
+        Ok(())
+    }
+
+    fn shaped(&mut self, field: &Declaration) -> Result<(), Bad> {
+        match field.shape {
+            Shape::One => self.element(&field.of),
+            Shape::Optional => match self.word()? {
+                0 => Ok(()),
+                1 => self.element(&field.of),
+                _ => Err(Bad),
+            },
+            Shape::Array => {
+                let count = self.word()?;
+                match field.of {
+                    Type::Opaque => self.value(count as usize),
+                    _ => (0..count).try_for_each(|_| self.element(&field.of)),
+                }
+            }
+        }
+    }
+
+    fn element(&mut self, of: &Type) -> Result<(), Bad> {
+        match of {
+            Type::UnsignedInt => self.word().map(drop),
+            Type::UnsignedHyper => self.word().and_then(|_| self.word()).map(drop),
+            Type::Bool => match self.word()? {
+                0 | 1 => Ok(()),
+                _ => Err(Bad),
+            },
+            Type::Opaque => panic!("bytes are in arrays"),
+            Type::Named(name) => self.named(name),
+        }
+    }
+
+    /// A characteristic's value, of so many bytes: of the type that the word before its length says.
+    fn value(&mut self, len: usize) -> Result<(), Bad> {
+        let which = self.words.iter().rev().nth(1).map(|word| word.value);
+        let known = CHARACTERISTICS.iter().find(|(name, _)| {
+            let number = self.all.constants.get(*name).copied();
+            number == which.map(u64::from)
+        });
+        if let Some((name, _)) = known {
+            self.fields.push((*name).to_owned());
+        }
+        let inside = self.left.get(..len.div_ceil(4)).ok_or(Bad)?;
+        let behind = &self.left[inside.len()..];
+        self.left = inside;
+        match known {
+            Some((_, of)) => self.whole(of)?,
+            None => inside.iter().try_for_each(|_| self.word().map(drop))?,
+        }
+        self.left = behind;
+        if known.is_some() {
+            self.fields.pop();
+        }
+        Ok(())
+    }
+}
+
+fn declarations(body: &Body) -> Vec<&Declaration> {
+    match body {
+        Body::Enum(_) | Body::Typedef(_) => Vec::new(),
+        Body::Struct(fields) => fields.iter().collect(),
+        Body::Union(tag, arms) => {
+            let fields = arms.iter().filter_map(|(_, field)| field.as_ref());
+            std::iter::once(tag).chain(fields).collect()
+        }
+    }
+}
+
+/// Whether a field has no word of its own.
+fn is_composed(all: &Specification, field: &Declaration) -> bool {
+    match (&field.of, field.shape) {
+        (Type::Named(name), Shape::One) => match all.body(name) {
+            Some(Body::Struct(_) | Body::Union(..)) => true,
+            Some(Body::Typedef(declared)) => is_composed(all, declared),
+            _ => false,
+        },
+        _ => false,
+    }
+}
