@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::{DecodeError, Decoder, Encoder, Message};
+use crate::{DecodeError, Decoder, Encoder, Message, padded, word};
 
 /// Flavor of no authentication (RFC 5531, section 8.2).
 pub const AUTH_NONE: u32 = 0;
@@ -20,6 +20,10 @@ pub const MAX_AUTH_BYTES: u32 = 400;
 pub const MAX_MACHINE_NAME: u32 = 255;
 /// Most further groups in AUTH_SYS (appendix A).
 pub const MAX_GIDS: u32 = 16;
+
+/// Words of an AUTH_SYS credential before the machine name's bytes: flavor and length, stamp and the
+/// name's length.
+const BODY_WORDS: usize = 4;
 
 /// AUTH_SYS credentials (RFC 5531, appendix A).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +53,42 @@ impl AuthSys {
             out.u32(*gid);
         }
         out.into_bytes()
+    }
+
+    /// A whole credential, flavor included, that lies in one piece and is as it should be. Nothing, and
+    /// `from` is where it was, if it is not: what is wrong with it is found step by step.
+    fn decode_ahead(from: &mut Decoder<'_>) -> Option<Self> {
+        let start = from.ahead::<{ 4 * BODY_WORDS }>()?;
+        let (flavor, len) = (word(start, 0), word(start, 1));
+        if flavor != AUTH_SYS || len > MAX_AUTH_BYTES || len % 4 != 0 {
+            return None;
+        }
+        let (stamp, name) = (word(start, 2), word(start, 3));
+        if name > MAX_MACHINE_NAME {
+            return None;
+        }
+        let whole = 8 + len as usize;
+        let ids_at = 4 * BODY_WORDS + padded(u64::from(name)) as usize;
+        let (ids, gids) = from
+            .ahead_of(whole)?
+            .get(ids_at..)?
+            .split_first_chunk::<12>()?;
+        let (uid, gid, count) = (word(ids, 0), word(ids, 1), word(ids, 2));
+        if count > MAX_GIDS || gids.len() != 4 * count as usize {
+            return None;
+        }
+        let mut sys = Self {
+            stamp,
+            machine_name: from.share(4 * BODY_WORDS, name as usize)?,
+            uid,
+            gid,
+            gids: SmallVec::new(),
+        };
+        for at in 0..count as usize {
+            sys.gids.push(word(gids, at));
+        }
+        from.pass(whole);
+        Some(sys)
     }
 
     fn decode_body(body: Bytes) -> Result<Self, DecodeError> {
@@ -121,6 +161,9 @@ impl Credential {
     /// Reads an `opaque_auth`. The body of AUTH_NONE has no meaning and is passed over (RFC 5531,
     /// section 8.2).
     pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        if let Some(sys) = AuthSys::decode_ahead(from) {
+            return Ok(Self::Sys(sys));
+        }
         let (flavor, body) = decode_opaque_auth(from)?;
         Ok(match flavor {
             AUTH_NONE => Self::None,
@@ -146,6 +189,16 @@ impl Verifier {
     }
 
     pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        // Nearly always it has no body.
+        if let Some(words) = from.ahead::<8>()
+            && word(words, 1) == 0
+        {
+            from.pass(8);
+            return Ok(Self {
+                flavor: word(words, 0),
+                body: Bytes::new(),
+            });
+        }
         let (flavor, body) = decode_opaque_auth(from)?;
         Ok(Self { flavor, body })
     }

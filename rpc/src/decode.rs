@@ -203,6 +203,52 @@ impl<'m> Decoder<'m> {
         Ok(out)
     }
 
+    /// The next `N` bytes, if they lie in one segment, and no item that is held apart belongs to them
+    /// or follows them at once: for what is to be recognised whole, and otherwise read step by step.
+    #[inline]
+    pub(crate) fn ahead<const N: usize>(&self) -> Option<&'m [u8; N]> {
+        self.is_clear(N).then_some(self.current.first_chunk()?)
+    }
+
+    /// Likewise, the next `len` bytes.
+    #[inline]
+    pub(crate) fn ahead_of(&self, len: usize) -> Option<&'m [u8]> {
+        self.is_clear(len).then_some(self.current.get(..len)?)
+    }
+
+    /// A slice of the message: `len` bytes from `at` bytes ahead on, in the same segment.
+    pub(crate) fn share(&self, at: usize, len: usize) -> Option<Bytes> {
+        let segment = self.message.payload().get(self.segment)?;
+        let from = segment.len() - self.current.len() + at;
+        match len {
+            0 => Some(Bytes::new()),
+            _ => (from + len <= segment.len()).then(|| segment.slice(from..from + len)),
+        }
+    }
+
+    /// Moves on by what was looked at ahead.
+    #[inline]
+    pub(crate) fn pass(&mut self, n: usize) {
+        self.current = self.current.get(n..).unwrap_or_default();
+        self.position += n as u64;
+        if self.current.is_empty() {
+            self.skip_empty();
+        }
+    }
+
+    #[inline]
+    fn is_clear(&self, len: usize) -> bool {
+        match self
+            .message
+            .items()
+            .get(self.item)
+            .map(|item| item.position)
+        {
+            None | Some(Position::InOrder) => true,
+            Some(Position::At(position)) => u64::from(position) > self.position + len as u64,
+        }
+    }
+
     /// Unsigned integer.
     #[inline]
     pub fn u32(&mut self) -> Result<u32, DecodeError> {

@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    AuthStat, Credential, DecodeError, Decoder, Encoder, Message, Verifier, padded, put_words,
+    AuthStat, Credential, DecodeError, Decoder, Encoder, Message, Verifier, padded, put_words, word,
 };
 
 /// The version of the RPC protocol itself (RFC 5531, section 9).
@@ -18,6 +18,8 @@ pub const REPLY: u32 = 1;
 /// `reply_stat`.
 const MSG_ACCEPTED: u32 = 0;
 const MSG_DENIED: u32 = 1;
+/// `accept_stat`.
+const SUCCESS: u32 = 0;
 /// `reject_stat`.
 const RPC_MISMATCH: u32 = 0;
 const AUTH_ERROR: u32 = 1;
@@ -131,13 +133,14 @@ impl CallHeader {
     /// # Errors
     /// [`CallDecodeError`], which says what answer is due.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, CallDecodeError> {
-        let (xid, version) = Self::decode_start(from).map_err(CallDecodeError::NotACall)?;
-        // The fields that follow are those of version 2 only.
-        if version != RPC_VERSION {
-            return Err(CallDecodeError::RpcVersion { xid, version });
-        }
-        let mut number = || from.u32().map_err(CallDecodeError::NotACall);
-        let (prog, vers, proc) = (number()?, number()?, number()?);
+        let (xid, prog, vers, proc) = match from.ahead::<24>() {
+            Some(words) if (word(words, 1), word(words, 2)) == (CALL, RPC_VERSION) => {
+                from.pass(words.len());
+                let procedure = (word(words, 3), word(words, 4), word(words, 5));
+                (word(words, 0), procedure.0, procedure.1, procedure.2)
+            }
+            _ => Self::decode_fixed(from)?,
+        };
         let auth = |stat| {
             move |reason| match reason {
                 DecodeError::StrayBulk(_) | DecodeError::BulkLength { .. } => {
@@ -156,6 +159,18 @@ impl CallHeader {
             cred,
             verf,
         })
+    }
+
+    /// XID, program, version and procedure, step by step.
+    #[cold]
+    fn decode_fixed(from: &mut Decoder<'_>) -> Result<(u32, u32, u32, u32), CallDecodeError> {
+        let (xid, version) = Self::decode_start(from).map_err(CallDecodeError::NotACall)?;
+        // The fields that follow are those of version 2 only.
+        if version != RPC_VERSION {
+            return Err(CallDecodeError::RpcVersion { xid, version });
+        }
+        let mut number = || from.u32().map_err(CallDecodeError::NotACall);
+        Ok((xid, number()?, number()?, number()?))
     }
 
     /// XID and RPC version, whose places are the same in every version.
@@ -233,10 +248,9 @@ impl ReplyHeader {
         {
             // What nearly all replies begin with.
             room.reserve(24);
-            let success = 0;
             put_words(
                 room,
-                [self.xid, REPLY, MSG_ACCEPTED, verf.flavor, 0, success],
+                [self.xid, REPLY, MSG_ACCEPTED, verf.flavor, 0, SUCCESS],
             );
             return room.split().freeze();
         }
@@ -269,6 +283,25 @@ impl ReplyHeader {
     /// # Errors
     /// It is not a reply, or a broken one: nothing that could be answered.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        // What nearly all replies begin with: accepted, an empty verifier, success.
+        if let Some(words) = from.ahead::<24>()
+            && (word(words, 1), word(words, 2)) == (REPLY, MSG_ACCEPTED)
+            && (word(words, 4), word(words, 5)) == (0, SUCCESS)
+        {
+            from.pass(words.len());
+            let verf = Verifier {
+                flavor: word(words, 3),
+                body: Bytes::new(),
+            };
+            let status = AcceptStatus::Success;
+            let body = ReplyBody::Accepted { verf, status };
+            let xid = word(words, 0);
+            return Ok(Self { xid, body });
+        }
+        Self::decode_steps(from)
+    }
+
+    fn decode_steps(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let xid = from.u32()?;
         let invalid = |what, value| Err(DecodeError::Invalid { what, value });
         match from.u32()? {
@@ -319,7 +352,7 @@ pub enum AcceptStatus {
 impl AcceptStatus {
     fn encode(self, out: &mut Encoder) {
         match self {
-            Self::Success => out.u32(0),
+            Self::Success => out.u32(SUCCESS),
             Self::ProgUnavail => out.u32(1),
             Self::ProgMismatch { low, high } => out.u32(2).u32(low).u32(high),
             Self::ProcUnavail => out.u32(3),
@@ -330,7 +363,7 @@ impl AcceptStatus {
 
     fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         Ok(match from.u32()? {
-            0 => Self::Success,
+            SUCCESS => Self::Success,
             1 => Self::ProgUnavail,
             2 => Self::ProgMismatch {
                 low: from.u32()?,

@@ -82,6 +82,19 @@ fn reply_of(payload: Bytes) -> Result<ReplyHeader, DecodeError> {
     ReplyHeader::decode(&mut Decoder::new(&Message::from_payload(payload)))
 }
 
+/// A header in one piece or in two, with a bulk item at a multiple of four if there is one.
+fn message(header: &Bytes, cut: Option<usize>, item: Option<u8>) -> Message {
+    let pieces = match cut.map(|at| at % header.len()) {
+        None => vec![header.clone()],
+        Some(at) => vec![header.slice(..at), header.slice(at..)],
+    };
+    let item = item.map(|at| BulkItem {
+        position: Position::At(4 * u32::from(at)),
+        data: b"bulk".into(),
+    });
+    Message::new(pieces.into_iter().collect(), item)
+}
+
 fn flip(bytes: &Bytes, flips: &[usize]) -> Bytes {
     let mut bytes = bytes.to_vec();
     for flip in flips {
@@ -137,6 +150,26 @@ quickcheck! {
             }
             Err(_) => true,
         }
+    }
+
+    /// What lies in one piece is read at a glance, what is cut in pieces step by step.
+    fn a_header_is_the_same_in_one_piece_and_in_two(
+        call: AnyCall,
+        reply: AnyReply,
+        change: (Vec<usize>, usize),
+        item: Option<u8>
+    ) -> bool {
+        let (flips, at) = (&change.0[..change.0.len().min(2)], change.1);
+        [call.0.encode(), reply.0.encode()].iter().all(|header| {
+            let bytes = flip(header, flips);
+            let (one, two) = (message(&bytes, None, item), message(&bytes, Some(at), item));
+            let (mut whole, mut cut) = (Decoder::new(&one), Decoder::new(&two));
+            let calls = CallHeader::decode(&mut whole) == CallHeader::decode(&mut cut);
+            let ended = whole.position() == cut.position();
+            let (mut whole, mut cut) = (Decoder::new(&one), Decoder::new(&two));
+            let replies = ReplyHeader::decode(&mut whole) == ReplyHeader::decode(&mut cut);
+            calls && replies && ended && whole.position() == cut.position()
+        })
     }
 
     fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) -> bool {
