@@ -176,6 +176,13 @@ impl Shared {
             .is_some_and(|exported| exported.export.backend.blocks())
     }
 
+    fn run(&self, mount: bool, request: &Request) -> ServiceReply {
+        match mount {
+            true => self.mount(request),
+            false => self.nfs(request),
+        }
+    }
+
     fn nfs(&self, request: &Request) -> ServiceReply {
         let session = Session::new(self, request);
         macro_rules! dispatch {
@@ -272,15 +279,11 @@ impl Service for NfsServer {
             (true, _) | (false, nfs::Null::NUMBER) => false,
             (false, _) => self.shared.blocks(&request),
         };
-        let shared = Arc::clone(&self.shared);
-        let run = move || match mount {
-            true => shared.mount(&request),
-            false => shared.nfs(&request),
-        };
         if later {
-            Outcome::Later(Box::new(run))
+            let shared = Arc::clone(&self.shared);
+            Outcome::Later(Box::new(move || shared.run(mount, &request)))
         } else {
-            Outcome::Done(run())
+            Outcome::Done(self.shared.run(mount, &request))
         }
     }
 

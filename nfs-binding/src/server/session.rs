@@ -44,13 +44,16 @@ impl<'a> Session<'a> {
         procedure: &'static str,
         run: impl FnOnce() -> NfsResult<T, F>,
     ) -> NfsResult<T, F> {
-        let started = Instant::now();
+        // Nobody is to wait for the clock unless it is looked at.
+        let started = tracing::enabled!(tracing::Level::DEBUG).then(Instant::now);
         let result = run();
-        let status = result
-            .as_ref()
-            .map_or_else(|failed| failed.status, |_| Status::OK);
-        let (peer, took) = (self.peer, started.elapsed());
-        tracing::debug!(%peer, procedure, %status, ?took, "done");
+        if let Some(started) = started {
+            let status = result
+                .as_ref()
+                .map_or_else(|failed| failed.status, |_| Status::OK);
+            let (peer, took) = (self.peer, started.elapsed());
+            tracing::debug!(%peer, procedure, %status, ?took, "done");
+        }
         result
     }
 
