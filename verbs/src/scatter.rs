@@ -116,6 +116,11 @@ impl Scatter {
         if bytes.len() > self.len() {
             return false;
         }
+        if self.rest.is_none() {
+            self.first.truncate(bytes.len());
+            self.first.copy_from_slice(bytes);
+            return true;
+        }
         let mut left = bytes;
         self.places(0).take(bytes.len(), |place| {
             let (now, later) = left.split_at(place.len());

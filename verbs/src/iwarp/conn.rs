@@ -235,6 +235,21 @@ impl Conn {
 
     /// Goes on as far as the socket lets it.
     pub(super) fn progress(&mut self, cx: &mut Cx<'_>) {
+        if self.phase == Phase::Established {
+            self.stream(cx);
+            if self.phase == Phase::Established {
+                return;
+            }
+        } else {
+            self.make_progress(cx);
+        }
+        if self.phase == Phase::Draining {
+            self.drain(cx);
+        }
+    }
+
+    /// The same while it is not in use.
+    fn make_progress(&mut self, cx: &mut Cx<'_>) {
         if self.phase == Phase::Connecting {
             self.finish_tcp(cx);
         }
@@ -246,9 +261,6 @@ impl Conn {
         }
         if self.phase == Phase::AwaitReply {
             self.flush_setup(cx);
-        }
-        if self.phase == Phase::Draining {
-            self.drain(cx);
         }
     }
 

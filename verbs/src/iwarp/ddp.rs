@@ -125,6 +125,17 @@ impl<'a> HeaderView<'a> {
     }
 }
 
+/// The header of an untagged message in one segment, with zeroes in RsvdULP's last four bytes.
+#[inline]
+pub(super) fn first_of_one(ulp_control: u8, queue: u32, msn: u32) -> [u8; UNTAGGED] {
+    let mut header = [0; UNTAGGED];
+    header[0] = LAST_FLAG | VERSION;
+    header[1] = ulp_control;
+    header[6..10].copy_from_slice(&queue.to_be_bytes());
+    header[10..14].copy_from_slice(&msn.to_be_bytes());
+    header
+}
+
 impl Header {
     /// Its length in bytes.
     #[must_use]

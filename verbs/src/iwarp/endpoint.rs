@@ -12,6 +12,7 @@ use super::random::Random;
 use super::rdmap::ReadRequest;
 use super::receive::Receiver;
 use super::regions::NotReclaimed;
+use super::short::Fpdu;
 use super::terminate::{Culprit, Terminate};
 use super::transmit::{Finishes, Outgoing, Transmitter};
 use crate::{
@@ -78,6 +79,8 @@ pub(super) struct Endpoint {
     pub(super) memory: Memory,
     pub(super) receiver: Receiver,
     pub(super) transmitter: Transmitter,
+    /// The last short FPDU.
+    pub(super) short: Fpdu,
     pub(super) work: VecDeque<Work>,
     /// Requests in the send queue: waiting, being sent, or Reads without their answer.
     pub(super) outstanding: usize,
@@ -103,6 +106,7 @@ impl Endpoint {
             memory: Memory::new(),
             receiver: Receiver::new(),
             transmitter: Transmitter::new(),
+            short: Fpdu::new(),
             work: VecDeque::new(),
             outstanding: 0,
             current: Current::Nothing,

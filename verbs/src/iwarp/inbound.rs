@@ -30,6 +30,10 @@ impl Endpoint {
     pub(super) fn received(&mut self, n: usize, out: &mut Out<'_>) -> Result<(), Ending> {
         self.receiver.filled(n, &mut self.memory)?;
         loop {
+            while self.take_send(out) {}
+            if self.receiver.is_used_up() {
+                return Ok(());
+            }
             let copied = &mut out.counters.copied_bytes;
             match self.receiver.step(&mut self.memory, copied)? {
                 Step::More => return Ok(()),

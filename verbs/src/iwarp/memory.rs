@@ -89,6 +89,12 @@ impl Memory {
         }
     }
 
+    /// Whether the next Send begins a message, and is no message that only set-up wants.
+    #[inline]
+    pub(super) fn is_between_messages(&self) -> bool {
+        self.received == 0 && self.receiving.is_none() && !self.empty_rtr
+    }
+
     /// Checks a segment with `len` bytes of payload.
     pub(super) fn place(&self, header: &Header, len: usize) -> Result<(Opcode, Target), Code> {
         let opcode = Opcode::from_control(header.ulp_control).map_err(|error| match error {

@@ -313,6 +313,19 @@ impl Receiver {
         self.segment.as_ref().map_or(0, |segment| segment.payload)
     }
 
+    /// Whether everything that was read has been taken apart, up to the end of an FPDU.
+    #[inline]
+    pub(super) fn is_used_up(&mut self) -> bool {
+        let used_up = matches!(self.stage, Stage::Head)
+            && self.start == self.end
+            && self.spill.is_empty()
+            && self.ahead.is_empty();
+        if used_up {
+            (self.start, self.end) = (0, 0);
+        }
+        used_up
+    }
+
     /// Takes staged bytes apart, up to the end of the next FPDU. `copied` grows by the payload
     /// bytes that went through staging.
     pub(super) fn step(&mut self, memory: &mut Memory, copied: &mut u64) -> Result<Step, Fault> {
@@ -321,8 +334,7 @@ impl Receiver {
                 *copied += segment.payload as u64;
                 return Ok(Step::Segment(segment));
             }
-            if self.start == self.end && self.spill.is_empty() && self.ahead.is_empty() {
-                (self.start, self.end) = (0, 0);
+            if self.is_used_up() {
                 return Ok(Step::More);
             }
         }

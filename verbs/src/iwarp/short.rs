@@ -6,17 +6,20 @@ use bytes::Bytes;
 
 use super::conn::{Conn, Cx};
 use super::ddp::{self, HeaderView};
-use super::endpoint::{Current, Endpoint};
-use super::memory::{Memory, Target};
+use super::endpoint::{Current, Endpoint, Out};
+use super::memory::{Memory, Receive, Target};
 use super::mpa;
 use super::outbound::finishes;
-use super::rdmap::Opcode;
-use super::receive::{Receiver, Segment};
+use super::rdmap::{self, Opcode};
+use super::receive::{Receiver, Segment, Stage};
 use super::socket;
 use crate::{SendWr, Stag, Success, WrId};
 
 /// Bytes of an FPDU that are not payload, at most.
 const FRAMING: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED + 3 + mpa::CRC_FIELD;
+
+/// Bytes before a Send's payload.
+const HEAD: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED;
 
 /// What became of a Send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,16 +32,17 @@ pub(super) enum Short {
     Queued,
 }
 
-/// An FPDU in one piece.
-struct Fpdu {
-    bytes: [u8; socket::SHORT],
+/// A short FPDU, framed in one piece. Kept by its endpoint for the memory, which is written again and
+/// again instead of being cleared for each.
+pub(super) struct Fpdu {
+    bytes: Box<[u8; socket::SHORT]>,
     len: usize,
 }
 
 impl Fpdu {
-    const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            bytes: [0; socket::SHORT],
+            bytes: Box::new([0; socket::SHORT]),
             len: 0,
         }
     }
@@ -68,31 +72,78 @@ impl Endpoint {
             && self.transmitter.is_empty()
     }
 
-    fn frame_short(
-        &mut self,
-        fpdu: &mut Fpdu,
-        gather: &[Bytes],
-        payload: usize,
-        invalidate: Option<Stag>,
-    ) {
+    fn frame_short(&mut self, gather: &[Bytes], payload: usize, invalidate: Option<Stag>) {
         let (opcode, word) = match invalidate {
             Some(stag) => (Opcode::SendInvalidate, stag.0),
             None => (Opcode::Send, 0),
         };
         // Far below 2^16, as `payload` is short.
         let ulpdu = ddp::UNTAGGED + payload;
-        fpdu.push(&(ulpdu as u16).to_be_bytes());
         let header = self.untagged(opcode, word);
+        let fpdu = &mut self.short;
+        fpdu.len = 0;
+        fpdu.push(&(ulpdu as u16).to_be_bytes());
         fpdu.len += header.emit(&mut fpdu.bytes[mpa::LENGTH_FIELD..]);
         for bytes in gather {
             fpdu.push(bytes);
         }
-        fpdu.len += mpa::padding(ulpdu);
+        fpdu.push(&[0; 3][..mpa::padding(ulpdu)]);
         let crc = match self.transmitter.has_crc() {
             true => crc32c::crc32c(fpdu.bytes()),
             false => 0,
         };
         fpdu.push(&crc.to_le_bytes());
+    }
+}
+
+impl Endpoint {
+    /// Takes what most messages are: a Send that is all there, in one FPDU, is next, and fits the next
+    /// receive. Its header is compared with the only one that it can have. False, and nothing is done,
+    /// if it is anything else, or something is wrong with it.
+    pub(super) fn take_send(&mut self, out: &mut Out<'_>) -> bool {
+        let Self {
+            receiver, memory, ..
+        } = self;
+        let staged = &receiver.staging[receiver.start..receiver.end];
+        let between = matches!(receiver.stage, Stage::Head) && memory.is_between_messages();
+        let Some(head) = staged.first_chunk::<HEAD>().filter(|_| between) else {
+            return false;
+        };
+        let ulpdu = usize::from(u16::from_be_bytes([head[0], head[1]]));
+        let covered = mpa::LENGTH_FIELD + ulpdu + mpa::padding(ulpdu);
+        let queue = rdmap::SEND_QUEUE;
+        // All but the length, and the four bytes that mean something in a Send with Invalidate only.
+        let next = ddp::first_of_one(Opcode::Send.control(), queue, memory.msn[queue as usize]);
+        let (control, place) = (&head[2..4], &head[8..HEAD]);
+        if control != &next[..2] || place != &next[6..] || ulpdu < ddp::UNTAGGED {
+            return false;
+        }
+        let Some(fpdu) = staged.get(..covered + mpa::CRC_FIELD) else {
+            return false;
+        };
+        let (payload, crc) = (&fpdu[HEAD..mpa::LENGTH_FIELD + ulpdu], &fpdu[covered..]);
+        if receiver.check_crc && crc32c::crc32c(&fpdu[..covered]).to_le_bytes() != crc {
+            return false;
+        }
+        if !memory
+            .receives
+            .front_mut()
+            .is_some_and(|receive| receive.buf.fill(payload))
+        {
+            return false;
+        }
+        let copied = payload.len() as u64;
+        (receiver.raw, receiver.raw_len) = (*head, HEAD);
+        receiver.start += fpdu.len();
+        memory.msn[queue as usize] = memory.msn[queue as usize].wrapping_add(1);
+        out.counters.copied_bytes += copied;
+        out.counters.receives += 1;
+        (self.open, self.heard) = (true, true);
+        if let Some(Receive { id, buf }) = self.memory.receives.pop_front() {
+            let invalidated = None;
+            out.complete(self.qp, id, Ok(Success::Receive { buf, invalidated }));
+        }
+        true
     }
 }
 
@@ -156,13 +207,11 @@ impl Conn {
         {
             return Short::Not;
         }
-        let mut fpdu = Fpdu::new();
-        self.endpoint
-            .frame_short(&mut fpdu, gather, payload, *invalidate);
+        self.endpoint.frame_short(gather, payload, *invalidate);
         cx.counters.sends += 1;
         cx.counters.sends_with_invalidate += u64::from(invalidate.is_some());
         cx.counters.copied_bytes += payload as u64;
-        let bytes = fpdu.bytes();
+        let bytes = self.endpoint.short.bytes();
         // An error is met again when the rest is sent, and reported then.
         let sent = socket::send_one(socket, bytes).unwrap_or(0);
         cx.counters.wire_bytes_sent += sent as u64;

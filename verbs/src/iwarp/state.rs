@@ -430,20 +430,21 @@ impl State {
             return Err((PostError::NotConnected, wr));
         }
         let now = !self.batching && matches!(wr, SendWr::Send { .. });
-        let long = is_long(&wr);
         let mut cx = Cx {
             options: &self.options,
             events: &mut self.events,
             counters: &mut self.counters,
             now: self.now,
         };
-        match now.then(|| conn.send_short(id, &wr, signaled, &mut cx)) {
+        let long = match now.then(|| conn.send_short(id, &wr, signaled, &mut cx)) {
             Some(Short::Sent) => return Ok(()),
-            Some(Short::Queued) => {}
+            Some(Short::Queued) => false,
             Some(Short::Not) | None => {
+                let long = is_long(&wr);
                 conn.endpoint.post_send(id, wr, signaled, cx.counters)?;
+                long
             }
-        }
+        };
         if now && !(long && std::mem::replace(&mut self.sent_long, true)) {
             self.with(index, self.now, Conn::flush_posted);
         } else {
