@@ -355,14 +355,14 @@ impl Future for CallFuture {
             return Poll::Ready(Err(CallError::Closed));
         };
         let mut core = self.shared.core.borrow_mut();
-        let slot = &mut core.calls[key];
-        if let Some(result) = slot.result.take() {
-            core.calls.remove(key);
+        if core.calls[key].result.is_some()
+            && let Some(result) = core.calls.remove(key).result
+        {
             drop(core);
             self.key = None;
             return Poll::Ready(result);
         }
-        match &mut slot.waker {
+        match &mut core.calls[key].waker {
             Some(waker) => waker.clone_from(context.waker()),
             none => *none = Some(context.waker().clone()),
         }

@@ -204,12 +204,11 @@ impl Session {
     pub(crate) fn poll(&mut self, port: &mut dyn ClientPort, now: Time) {
         // First what may end connections, then what makes them.
         while let Some(&(due, xid)) = self.tries.front() {
-            let current = self.is_current(due, xid);
-            if current && due > now {
+            if due > now {
                 break;
             }
             self.tries.pop_front();
-            if current {
+            if self.is_current(due, xid) {
                 self.overdue(xid, port, now);
             }
         }

@@ -208,7 +208,14 @@ impl<T> Link<T> {
     }
 
     /// Posts what waits, as far as there is room.
+    #[inline]
     pub(crate) fn flush(&mut self, device: &mut dyn Device) {
+        if !self.backlog.is_empty() {
+            self.post_waiting(device);
+        }
+    }
+
+    fn post_waiting(&mut self, device: &mut dyn Device) {
         while self.busy < self.capacity
             && let Some(Queued {
                 wr,

@@ -508,7 +508,14 @@ fn next_action(device: &mut dyn Device, connection: &mut Connection) -> Option<R
 }
 
 /// Does what the conversation wants done. Nothing in version 1.
+#[inline]
 fn converse(device: &mut dyn Device, connection: &mut Connection) {
+    if !connection.talk.is_silent() {
+        talk(device, connection);
+    }
+}
+
+fn talk(device: &mut dyn Device, connection: &mut Connection) {
     loop {
         if let Some(receives) = connection.link.receives_replaced() {
             connection.talk.receives_replaced(receives);

@@ -156,7 +156,14 @@ impl RdmaClient {
 
 /// Does what the conversation wants done, until the requester has decided upon something: that is posted
 /// first. Nothing in version 1.
+#[inline]
 pub(super) fn converse(device: &mut dyn Device, connection: &mut Connection) {
+    if !connection.talk.is_silent() {
+        talk(device, connection);
+    }
+}
+
+fn talk(device: &mut dyn Device, connection: &mut Connection) {
     loop {
         if let Some(receives) = connection.link.receives_replaced() {
             connection.talk.receives_replaced(receives);

@@ -301,6 +301,12 @@ impl ClientConversation {
         }
     }
 
+    /// Whether there is nothing that the driver could have to do, as in version 1.
+    #[inline]
+    pub(crate) fn is_silent(&self) -> bool {
+        self.second.is_none()
+    }
+
     /// The next thing that the driver must do, beside what the requester wants.
     pub(crate) fn next(&mut self) -> Option<Wanted> {
         let parts = Parts {

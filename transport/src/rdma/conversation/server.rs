@@ -198,6 +198,12 @@ impl ServerConversation {
         }
     }
 
+    /// Whether there is nothing that the driver could have to do, as in version 1.
+    #[inline]
+    pub(crate) fn is_silent(&self) -> bool {
+        self.second.is_none()
+    }
+
     /// The next thing that the driver must do, beside what the responder wants and before it.
     pub(crate) fn next(&mut self) -> Option<Wanted> {
         let parts = Parts {

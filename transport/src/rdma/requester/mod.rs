@@ -361,6 +361,9 @@ impl Requester {
 
     /// Sends what is ready and prepares what waits, in order, as far as credits go.
     fn pump(&mut self) {
+        if self.ready.is_empty() && self.waiting.is_empty() {
+            return;
+        }
         let Some(limits) = self.limits else {
             return;
         };
