@@ -380,6 +380,54 @@ fn rtr_s9_5_reports_are_never_answered() {
     }
 }
 
+/// Memory for what may still be said of messages has a limit, and goes with the connection.
+#[test]
+fn only_so_many_replies_and_bad_messages_are_remembered() {
+    const REPLIES: u32 = 256;
+    const BAD: u32 = 4;
+    let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+    for xid in XID..=XID + REPLIES {
+        let wire = send(&mut client, xid, 1000);
+        assert_eq!(server.receive(&wire[0]), Routed::Taken);
+        let call = server.take_call();
+        let answer = message(xid, Direction::Reply, 150_000, &[]);
+        let plan = reply_candidates(&mut server, &call, &answer).remove(0).plan;
+        let conveyor = server.extensions.conveyor(1).expect("it carries replies");
+        let _ = conveyor.send_reply(xid, plan, &answer).expect("as planned");
+    }
+    let reported = |server: &mut End, xid| {
+        let report = Report {
+            bad: id(xid, Direction::Reply, 0),
+            lead: None,
+            fault: Fault::Continuation,
+        };
+        let report = operation(xid, Direction::Call, XMTERR, report.encode());
+        server.receive(&report.encode()) == Routed::Taken
+    };
+    assert!(!reported(&mut server, XID), "the oldest is forgotten");
+    for xid in [XID + 1, XID + REPLIES] {
+        assert!(reported(&mut server, xid));
+        assert_eq!(server.take_rejected(), (xid, Direction::Reply));
+    }
+    // What is left of a bad message is dropped without a word, unless there were too many since.
+    let parts: Vec<_> = (0..=BAD)
+        .map(|n| send(&mut client, n, 150_000)[1].clone())
+        .collect();
+    for part in &parts {
+        assert!(matches!(server.receive(part), Routed::Discarded(_)));
+        assert!(server.take_report().is_some());
+    }
+    let _ = server.receive(&parts[1]);
+    assert!(server.take_report().is_none(), "it was reported");
+    let _ = server.receive(&parts[0]);
+    assert!(server.take_report().is_some(), "that is forgotten");
+    server.extensions.closed();
+    assert!(
+        !reported(&mut server, XID + 2),
+        "nothing outlives the connection"
+    );
+}
+
 #[test]
 fn rtr_s5_1_a_peer_that_does_not_know_the_operations_is_not_sent_them_again() {
     let (mut client, _) = pair_of("ddp+cont", "ddp+cont");

@@ -500,19 +500,21 @@ fn rtr_s7_what_a_request_must_not_say_though_it_has_the_form() {
         );
         lives_on(&mut client, &mut server, "RPC header");
     }
-    // More segments for a reply than a chunk may have, in two chunks that may.
-    let half: Vec<Segment> = (0..257).map(|handle| segment(handle, 1, 0)).collect();
-    let both = vec![set(0, 64, &[written(&half), written(&half)])];
-    let request = Request {
-        directions: both,
-        count: 1,
-        payload: 64,
-        ..Request::default()
-    };
-    let mut rest = words(&[XID, 0]).to_vec();
-    rest.resize(64, 0);
-    let bytes = whole(Direction::Call, XMTREQ, request.encode(), &rest);
-    check(&mut server, Direction::Call, &bytes, BadHeader, "segments");
+    // As many segments for a reply as a chunk may have, and one more, in two chunks that may.
+    for (more, expected) in [(256, Taken), (257, BadHeader)] {
+        let many = |count| -> Vec<Segment> { (0..count).map(|n| segment(n, 1, 0)).collect() };
+        let both = vec![set(0, 64, &[written(&many(256)), written(&many(more))])];
+        let request = Request {
+            directions: both,
+            count: 1,
+            payload: 64,
+            ..Request::default()
+        };
+        let mut rest = words(&[XID, 0]).to_vec();
+        rest.resize(64, 0);
+        let bytes = whole(Direction::Call, XMTREQ, request.encode(), &rest);
+        check(&mut server, Direction::Call, &bytes, expected, "segments");
+    }
 }
 
 /// A call of three transmissions.
