@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onc_rpc::{Cursor, Decoder, Message};
+use onc_rpc::{CallHeader, Credential, Cursor, Decoder, Message, Verifier};
 use smallvec::SmallVec;
 
 use crate::service::Denial;
@@ -31,6 +31,24 @@ pub struct Call {
     pub args: Message,
     /// The room that the reply needs.
     pub reply: ReplyRoom,
+}
+
+impl Call {
+    /// The call as a message with `xid` from whoever `cred` says, and the room that its reply needs.
+    #[must_use]
+    pub fn into_message(self, xid: u32, cred: Credential) -> (Message, ReplyRoom) {
+        let header = CallHeader {
+            xid,
+            prog: self.prog,
+            vers: self.vers,
+            proc: self.proc,
+            cred,
+            verf: Verifier::default(),
+        };
+        let mut message = self.args;
+        message.prepend(header.encode());
+        (message, self.reply)
+    }
 }
 
 /// A successful reply (MSG_ACCEPTED, SUCCESS).

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use nfs_binding::client::{Nfs3, RpcClient};
 use nfs_binding::fs::FileSystem;
-use onc_rpc::{CallHeader, Verifier as CallVerifier};
 use rpc_transport::rdma::{
     Choice, Considered, CostModel, RdmaClientOptions, RdmaOptions, RdmaServer, RdmaServerOptions,
     Version,
@@ -244,17 +243,8 @@ async fn run(
     let sum = |counts: [u32; verbs::sim::MAX_NODES]| counts.iter().sum();
     let last = tally.last.borrow_mut().take();
     let considered = last.map_or_else(Vec::new, |call| {
-        let header = CallHeader {
-            xid: 0,
-            prog: call.prog,
-            vers: call.vers,
-            proc: call.proc,
-            cred: credential(),
-            verf: CallVerifier::default(),
-        };
-        let mut message = call.args;
-        message.prepend(header.encode());
-        concrete.borrow_mut().considered_call(&message, &call.reply)
+        let (message, room) = call.into_message(0, credential());
+        concrete.borrow_mut().considered_call(&message, &room)
     });
     let measured = Measured {
         latency,

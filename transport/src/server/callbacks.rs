@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use onc_rpc::{CallHeader, Credential, Message, Verifier};
+use onc_rpc::{Credential, Message};
 use verbs::Time;
 
 use super::Server;
@@ -126,22 +126,10 @@ impl Server {
         }
         let table = callbacks.tables.entry(place).or_default();
         let xid = table.next_xid();
-        let header = CallHeader {
-            xid,
-            prog: call.prog,
-            vers: call.vers,
-            proc: call.proc,
-            // Who a server is, its client knows by the connection that it made itself.
-            cred: Credential::None,
-            verf: Verifier::default(),
-        };
-        let mut message = call.args;
-        message.prepend(header.encode());
+        // Who a server is, its client knows by the connection that it made itself.
+        let (message, room) = call.into_message(xid, Credential::None);
         self.stats.callbacks += 1;
-        let sent = port
-            .port
-            .borrow_mut()
-            .call(conn, xid, message, &call.reply, now);
+        let sent = port.port.borrow_mut().call(conn, xid, message, &room, now);
         match sent {
             Ok(()) => {
                 let due = now + limit;

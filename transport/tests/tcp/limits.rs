@@ -4,12 +4,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use onc_rpc::{CallHeader, Credential, Message, Verifier, record};
+use onc_rpc::Message;
 use rpc_transport::{CallError, ClientOptions, Runtime, ServerOptions, TcpOptions};
 use verbs::Pool;
 
+use crate::raw::framed;
 use crate::service::{
-    ECHO, NULL, PROG, Running, SLEEP, VERS, call, connect, echo, echoed, number, options, pattern,
+    NULL, Running, SLEEP, call, called, connect, echo, echoed, number, options, pattern,
 };
 
 fn server(tcp: TcpOptions, options: ServerOptions) -> Running {
@@ -85,21 +86,8 @@ fn a_client_that_takes_no_replies_is_not_read_from_and_loses_none() {
     let sent = data.clone();
     let writer = std::thread::spawn(move || {
         for xid in 0..CALLS {
-            let header = CallHeader {
-                xid,
-                prog: PROG,
-                vers: VERS,
-                proc: ECHO,
-                cred: Credential::None,
-                verf: Verifier::default(),
-            };
-            let mut message = echo(sent.clone()).args;
-            message.prepend(header.encode());
-            let mark = record::header(message.stream_len()).unwrap();
-            writing.write_all(&mark).unwrap();
-            for part in message.gather(|_| true) {
-                writing.write_all(&part).unwrap();
-            }
+            let call = framed(&called(xid, echo(sent.clone())));
+            writing.write_all(&call).unwrap();
         }
     });
     std::thread::sleep(Duration::from_millis(300));

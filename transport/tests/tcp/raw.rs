@@ -4,22 +4,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use onc_rpc::record;
-use onc_rpc::{CallHeader, Credential, Message, Verifier};
+use onc_rpc::{Message, record};
 use rpc_transport::{Runtime, ServerOptions, TcpOptions};
 
 use crate::service::*;
 
 fn null(xid: u32) -> Vec<u8> {
-    let header = CallHeader {
-        xid,
-        prog: PROG,
-        vers: VERS,
-        proc: NULL,
-        cred: Credential::None,
-        verf: Verifier::default(),
-    };
-    header.encode().to_vec()
+    called(xid, call(NULL, Message::default()))
 }
 
 pub(crate) fn framed(record: &[u8]) -> Vec<u8> {
@@ -154,16 +145,7 @@ fn a_call_that_is_sent_twice_is_done_and_counted_once() {
     );
     let mut socket = raw(server.address);
     for round in 1..=3_u32 {
-        let header = CallHeader {
-            xid: round,
-            prog: PROG,
-            vers: VERS,
-            proc: COUNT,
-            cred: Credential::None,
-            verf: Verifier::default(),
-        };
-        let mut call = header.encode().to_vec();
-        call.extend(50_u32.to_be_bytes());
+        let call = called(round, number(COUNT, 50));
         socket.write_all(&framed(&call).repeat(2)).unwrap();
         let mut reply = [0; 32];
         socket.read_exact(&mut reply).unwrap();

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use onc_rpc::{AcceptStatus, CallHeader, Credential, Encoder, Message, Verifier};
+use onc_rpc::{AcceptStatus, Credential, Encoder, Message};
 use rpc_transport::{
     Call, CallError, Client, ClientOptions, Denial, Outcome, Programs, Reply, Request, Runtime,
     Server, ServerOptions, ServerStats, Service, Stop, TcpClient, TcpOptions, TcpServer,
@@ -190,16 +190,7 @@ pub(crate) fn number(proc: u32, number: u32) -> Call {
 
 /// A call as it is sent, record mark not included.
 pub(crate) fn called(xid: u32, call: Call) -> Vec<u8> {
-    let header = CallHeader {
-        xid,
-        prog: call.prog,
-        vers: call.vers,
-        proc: call.proc,
-        cred: Credential::None,
-        verf: Verifier::default(),
-    };
-    let mut message = call.args;
-    message.prepend(header.encode());
+    let (message, _) = call.into_message(xid, Credential::None);
     message.gather(|_| true).concat()
 }
 
