@@ -53,77 +53,106 @@ pub struct Continuation {
     pub payload: u32,
 }
 
-impl Request {
-    /// Bytes of a transport header with it.
-    #[must_use]
-    pub fn header_len(&self) -> u64 {
-        request_header(items_len(&self.items), sets_len(&self.directions))
+/// A field of an operation.
+trait Field: Sized {
+    /// Bytes of its XDR.
+    fn len(&self) -> usize;
+    fn put(&self, out: &mut BytesMut);
+    fn get(from: &mut Reader<'_>) -> Result<Self, Malformed>;
+}
+
+impl Field for u32 {
+    fn len(&self) -> usize {
+        4
     }
 
-    /// Its XDR, for `rdma_optinfo`.
-    #[must_use]
-    pub fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(self.header_len() as usize);
-        put_items(&mut out, &self.items);
-        put_sets(&mut out, &self.directions);
-        out.put_u32(self.count);
-        out.put_u32(self.reserved);
-        out.put_u32(self.payload);
-        out.freeze()
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u32(*self);
     }
 
-    /// Reads it.
-    ///
-    /// # Errors
-    /// It is not what its definition says.
-    pub fn decode(info: &[u8]) -> Result<Self, Malformed> {
-        Reader::whole(info, |from| {
-            Ok(Self {
-                items: get_items(from)?,
-                directions: get_sets(from)?,
-                count: from.u32()?,
-                reserved: from.u32()?,
-                payload: from.u32()?,
-            })
-        })
+    fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.u32()
     }
 }
+
+impl Field for Vec<PlacedItem> {
+    fn len(&self) -> usize {
+        items_len(self)
+    }
+
+    fn put(&self, out: &mut BytesMut) {
+        put_items(out, self);
+    }
+
+    fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        get_items(from)
+    }
+}
+
+impl Field for Vec<DirectedSet> {
+    fn len(&self) -> usize {
+        sets_len(self)
+    }
+
+    fn put(&self, out: &mut BytesMut) {
+        put_sets(out, self);
+    }
+
+    fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        get_sets(from)
+    }
+}
+
+/// Makes an operation's fields, in this order, its XDR in both directions.
+macro_rules! operation {
+    ($name:ident { $($field:ident),* }) => {
+        impl $name {
+            /// Bytes of a transport header with it.
+            #[must_use]
+            pub fn header_len(&self) -> u64 {
+                (OPTIONAL_LEN $(+ Field::len(&self.$field))*) as u64
+            }
+
+            /// Its XDR, for `rdma_optinfo`.
+            #[must_use]
+            pub fn encode(&self) -> Bytes {
+                let mut out = BytesMut::with_capacity(self.header_len() as usize);
+                $(Field::put(&self.$field, &mut out);)*
+                out.freeze()
+            }
+
+            /// Reads it.
+            ///
+            /// # Errors
+            /// It is not what its definition says.
+            pub fn decode(info: &[u8]) -> Result<Self, Malformed> {
+                Reader::whole(info, |from| Ok(Self { $($field: Field::get(from)?),* }))
+            }
+        }
+    };
+}
+
+operation!(Request {
+    items,
+    directions,
+    count,
+    reserved,
+    payload
+});
+operation!(Response {
+    items,
+    count,
+    payload
+});
+operation!(Continuation {
+    number,
+    initial,
+    payload
+});
 
 /// Bytes of a transport header whose request has items and directions of these lengths.
 pub(crate) fn request_header(items: usize, directions: usize) -> u64 {
     (OPTIONAL_LEN + items + directions + 12) as u64
-}
-
-impl Response {
-    /// Bytes of a transport header with it.
-    #[must_use]
-    pub fn header_len(&self) -> u64 {
-        response_header(items_len(&self.items))
-    }
-
-    /// Its XDR, for `rdma_optinfo`.
-    #[must_use]
-    pub fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(self.header_len() as usize);
-        put_items(&mut out, &self.items);
-        out.put_u32(self.count);
-        out.put_u32(self.payload);
-        out.freeze()
-    }
-
-    /// Reads it.
-    ///
-    /// # Errors
-    /// It is not what its definition says.
-    pub fn decode(info: &[u8]) -> Result<Self, Malformed> {
-        Reader::whole(info, |from| {
-            Ok(Self {
-                items: get_items(from)?,
-                count: from.u32()?,
-                payload: from.u32()?,
-            })
-        })
-    }
 }
 
 /// Bytes of a transport header whose response has items of this length.
@@ -132,30 +161,6 @@ pub(crate) fn response_header(items: usize) -> u64 {
 }
 
 impl Continuation {
-    /// Bytes of a transport header with it.
+    /// Bytes of a transport header with it, which has the same length whatever it says.
     pub const HEADER_LEN: u64 = OPTIONAL_LEN as u64 + 12;
-
-    /// Its XDR, for `rdma_optinfo`.
-    #[must_use]
-    pub fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(12);
-        out.put_u32(self.number);
-        out.put_u32(self.initial);
-        out.put_u32(self.payload);
-        out.freeze()
-    }
-
-    /// Reads it.
-    ///
-    /// # Errors
-    /// It is not what its definition says.
-    pub fn decode(info: &[u8]) -> Result<Self, Malformed> {
-        Reader::whole(info, |from| {
-            Ok(Self {
-                number: from.u32()?,
-                initial: from.u32()?,
-                payload: from.u32()?,
-            })
-        })
-    }
 }
