@@ -249,7 +249,7 @@ impl Costs {
         let mut table = Table::new(3, ["cost", "what", "from", "value"]);
         for parameter in Parameter::ALL {
             let value = match self.amount(parameter) {
-                Amount::Time(time) => format!("{:.3} us", time.as_secs_f64() * 1e6),
+                Amount::Time(time) => format!("{:.3} µs", time.as_secs_f64() * 1e6),
                 Amount::Rate(rate) => format!("{:.3} Gbit/s", rate as f64 * 8.0 / 1e9),
             };
             table.push([

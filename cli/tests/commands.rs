@@ -400,7 +400,7 @@ fn explain_says_where_costs_come_from_and_the_server_is_told_of() {
         .nth(1);
     assert!(taken.unwrap().contains("item 0 in it"), "{other}");
     assert!(
-        other.contains("--costs") && other.contains("1000.000 us"),
+        other.contains("--costs") && other.contains("1000.000 µs"),
         "{other}"
     );
     let folder = tempfile::tempdir().unwrap();
@@ -410,7 +410,7 @@ fn explain_says_where_costs_come_from_and_the_server_is_told_of() {
         .ok()
         .stdout;
     assert!(
-        from_file.contains("measured (") && from_file.contains("7.000 us"),
+        from_file.contains("measured (") && from_file.contains("7.000 µs"),
         "{from_file}"
     );
     for (costs, what) in [

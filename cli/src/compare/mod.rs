@@ -272,7 +272,7 @@ fn summary(setting: &Setting<'_>, device: &str) -> String {
     let args = setting.args;
     let delay = match args.delay.0 {
         Duration::ZERO => "no added delay".to_owned(),
-        _ => format!("{} added each way{}", args.delay, by(setting)),
+        delay => format!("{delay:?} added each way{}", by(setting)),
     };
     let rate = args
         .rate

@@ -110,7 +110,7 @@ impl State {
     }
 
     /// While it is busy-polled, connections are not watched: whoever sends to a watched socket of the
-    /// same host pays for the notice (0.4 us on each side of a ping-pong over loopback).
+    /// same host pays for the notice (0.4 µs on each side of a ping-pong over loopback).
     pub(super) fn set_busy_poll(&mut self, on: bool) {
         if std::mem::replace(&mut self.busy, on) == on {
             return;
