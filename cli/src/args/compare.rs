@@ -94,9 +94,10 @@ fn simulated_link() -> String {
     let costs = &setting.costs;
     format!(
         "\
-With --device sim, the link has a delay of {:?} each way and {} Gbit/s unless --delay and --rate say
-otherwise. Posting takes {:?}, a completion {:?}, an interrupt {:?}; registering {:?} and {:?} for each
-page, invalidating {:?} and {:?}; a device answers an RDMA Read after {:?}.",
+With --device sim, the link has a delay of {:?} each way and {} Gbit/s unless --delay and
+--rate say otherwise. Posting takes {:?}, a completion {:?}, an interrupt {:?};
+registering {:?} and {:?} for each page, invalidating {:?} and {:?}; a device answers
+an RDMA Read after {:?}.",
         costs.delay,
         costs.rate as f64 * 8.0 / 1e9,
         costs.post,

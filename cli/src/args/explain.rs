@@ -13,16 +13,18 @@ const DEFAULT_SIZE: u32 = 8192;
 /// Say how operations would be carried: all ways, what each costs, and the one that is taken.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nothing is sent: client and server are simulated, with options as given, the server with all that this
-program has unless --server-features says less. What each way takes is counted from its plan, and priced by
-a cost model with the link's --delay and --rate; the cheapest is taken. The same functions decide for every
-call of every command. The model, and where each of its figures came from, is printed first. Of mount
-options those count that change how an operation is carried: rpcrdma=, features=, rsize= and wsize=.
+Nothing is sent: client and server are simulated, with options as given, the server with all that
+this program has unless --server-features says less. What each way takes is counted from its plan,
+and priced by a cost model with the link's --delay and --rate; the cheapest is taken. The same
+functions decide for every call of every command. The model, and where each of its figures came
+from, is printed first. Of mount options those count that change how an operation is carried:
+rpcrdma=, features=, rsize= and wsize=.
 
 What a way takes, both ends together, with the longest reply that the call can have:
   sends, B             Sends, and the bytes of all messages and RDMA operations
   RDMA operations      RDMA Reads and RDMA Writes
-  turn-arounds         times that the server must wait for RDMA Reads before it can begin: a round trip each
+  turn-arounds         times that the server must wait for RDMA Reads before it can begin: a round
+                       trip each
   registrations        pieces of memory that the client registers
   local invalidations  registrations that the client must end itself
   B unplaced           bytes of file data that arrive among other bytes of a message, so that their

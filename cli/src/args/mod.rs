@@ -110,6 +110,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_laid_out_by_hand_fits_its_lines() {
+        for sub in Cli::command().get_subcommands() {
+            let text = sub.get_after_help().map(ToString::to_string);
+            for line in text.unwrap_or_default().lines() {
+                let width = line.chars().count();
+                assert!(width <= 100, "{}: {width}: {line}", sub.get_name());
+            }
+        }
+    }
+
+    #[test]
     fn a_slip_of_the_pen_never_suggests_what_is_hidden() {
         let command = Cli::command();
         let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set());

@@ -12,9 +12,9 @@ Each seed is a run of its own: a server and up to three clients, with NFS and a 
 memory, joined by a simulated network on a virtual clock. The seed chooses the hosts, their options,
 what they do, and what goes wrong. The same seed is the same run, byte for byte, on any machine.
 
-Of 64 seeds in a row from a multiple of 64 on, the first 16 speak version 1, the next 16 version 2 with
-features that a side may only send or only receive, and the last 32 version 2 with each of the sixteen
-pairings of features twice (each side has ddp, cont, both or none).
+Of 64 seeds in a row from a multiple of 64 on, the first 16 speak version 1, the next 16 version 2
+with features that a side may only send or only receive, and the last 32 version 2 with each of the
+sixteen pairings of features twice (each side has ddp, cont, both or none).
 
 Checked are, at every step: that no peer is overrun, that memory is reached only as it was offered
 and only while its call lasts, and that credits are kept to; and at the end: that every call has
