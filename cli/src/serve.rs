@@ -222,7 +222,7 @@ pub(crate) fn memory_service(limit: u64) -> Result<Box<dyn Service>, Failure> {
 /// outlive the server; a file system in memory does not outlive it anyway.
 fn key(args: &ServeArgs) -> Result<HandleKey, Failure> {
     if let Some(file) = &args.handle_key {
-        return HandleKey::load_or_create(file).map_err(Failure::work);
+        return HandleKey::load_or_create(file).context("--handle-key");
     }
     if args.exports.is_empty() {
         return HandleKey::random().map_err(Failure::work);

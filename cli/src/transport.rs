@@ -23,7 +23,7 @@ use verbs::{Counters, Pool};
 
 use crate::args::MountArgs;
 use crate::costs::CostsArg;
-use crate::device::{DeviceChoice, Opened};
+use crate::device::{DeviceChoice, DeviceName, Opened};
 use crate::failure::{Context, Failure};
 
 /// Most groups in AUTH_SYS credentials (RFC 5531, appendix A).
@@ -190,6 +190,10 @@ impl Access {
             registration: option("registration", mount.registration.as_deref()).map_err(wrong)?,
             address: mount.client_address,
         };
+        if device.name == DeviceName::Iwarp && device.address.is_some() {
+            let text = "mount option clientaddr: only verbs devices have a choice (see device=)";
+            return Err(Failure::usage(text));
+        }
         let rdma = RdmaClientOptions::default();
         let costs = CostsArg::load(args.costs.as_ref())?;
         let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
@@ -221,6 +225,12 @@ impl Access {
     /// # Errors
     /// The host is unknown, or does not answer.
     pub(crate) fn reach(&self, host: &str, port: Option<u16>) -> Result<Reached, Failure> {
+        if let (Some(own), Some(option)) = (port, self.mount.port)
+            && own != option
+        {
+            let text = format!("mount option port={option}: {host}:{own} is at another port");
+            return Err(Failure::Usage(text));
+        }
         let runtime = Runtime::new().context("cannot set up polling")?;
         runtime.set_busy_poll(self.link.busy_poll);
         let port = self.mount.nfs_port(port);

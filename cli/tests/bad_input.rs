@@ -225,8 +225,13 @@ fn what_ends_a_process_of_compare_is_said_once() {
         "tcp",
     ];
     let finished = run(args).fails_with(&["192.0.2.1"]);
-    let said = finished.stderr.matches("rpcrdma: ").count();
-    assert_eq!(said, 1, "{finished:#?}");
+    let once = |finished: common::Finished| {
+        let said = finished.stderr.matches("rpcrdma: ").count();
+        assert_eq!(said, 1, "{finished:#?}");
+    };
+    once(finished);
+    let args = ["compare", "--set-delay", "false", "--ops", "null"];
+    once(run(args).fails_with(&["--set-delay"]));
 }
 
 #[test]
@@ -290,6 +295,9 @@ fn usage_errors_have_exit_status_2() {
             "nfs://server/export",
         ],
         &["ls", "-o", "clientaddr=10.0.0.1,tcp", "nfs://server/export"],
+        &["ls", "-o", "clientaddr=10.0.0.1", "nfs://server/export"],
+        &["compare", "--html", "-", "--device", "sim"],
+        &["compare", "--save-costs", "-"],
         &["frobnicate"],
     ] {
         let finished = run(args);
@@ -361,6 +369,19 @@ fn a_slip_in_an_option_is_understood() {
         finished.stderr.contains("did you mean nconnect="),
         "{finished:#?}"
     );
+    for (args, meant) in [
+        (&["compare", "--device", "simulator"][..], "or sim"),
+        (
+            &["ls", "-o", "port=1", "nfs://server:2/export"],
+            "server:2 is at another port",
+        ),
+        (&["ls", "server:/export"], "nfs://SERVER[:PORT]/EXPORT/PATH"),
+        (&["sim", "--seeds", "5..5"], "after the last"),
+    ] {
+        let finished = run(args);
+        assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
+        assert!(finished.stderr.contains(meant), "{finished:#?}");
+    }
 }
 
 /// Waits until `done` holds while `client` runs.

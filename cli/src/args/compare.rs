@@ -256,7 +256,9 @@ fn keep_first<T: Copy + PartialEq>(list: &mut Vec<T>) {
 fn device_or_sim(text: &str) -> Result<DeviceName, String> {
     match text {
         "sim" => Ok(DeviceName::Sim),
-        _ => text.parse(),
+        _ => text
+            .parse()
+            .map_err(|error: String| format!("{error}, or sim")),
     }
 }
 

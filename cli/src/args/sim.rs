@@ -76,7 +76,9 @@ fn range(text: &str) -> Result<Range<u64>, String> {
     let numbers = numbers.and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     match numbers {
         Some((first, end)) if first < end => Ok(first..end),
-        _ => Err(format!("`{text}` is no range: write for instance 0..1000")),
+        _ => Err(format!(
+            "`{text}` is no range: write the first seed and one that is after the last, like 0..1000"
+        )),
     }
 }
 

@@ -27,11 +27,14 @@ impl Network {
             report(run(&text, Duration::ZERO));
             interrupt::die(signal);
         })?;
-        let network = Self {
+        if let Err(failure) = run(command, delay) {
+            // It may have got halfway. What this says, if it fails as well, is no other cause.
+            drop(run(command, Duration::ZERO));
+            return Err(failure);
+        }
+        Ok(Self {
             command: command.to_owned(),
-        };
-        network.set(delay)?;
-        Ok(network)
+        })
     }
 
     /// Has the network delay everything by `delay` each way.

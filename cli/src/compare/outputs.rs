@@ -3,7 +3,7 @@
 use std::env;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,6 +16,9 @@ use crate::costs::Costs;
 use crate::failure::{Context, Failure};
 use crate::output;
 
+/// The option whose text may go to standard output.
+const JSON: &str = "--json";
+
 /// A place for a text.
 enum Place {
     Stdout,
@@ -23,10 +26,17 @@ enum Place {
 }
 
 impl Place {
-    /// `-` is standard output if `stdout` allows it, and a file otherwise.
-    fn open(path: &Path, stdout: bool) -> Result<Self, Failure> {
-        if stdout && path == Path::new("-") {
-            return Ok(Self::Stdout);
+    /// `-` is standard output, where that is for `option`.
+    fn open(option: &str, path: &Path) -> Result<Self, Failure> {
+        match (path == Path::new("-"), option) {
+            (true, JSON) => return Ok(Self::Stdout),
+            (true, _) => {
+                let text = format!(
+                    "{option} -: only {JSON} goes to standard output; a file of that name is ./-"
+                );
+                return Err(Failure::Usage(text));
+            }
+            (false, _) => {}
         }
         let name = path.display().to_string();
         let file = File::create(path).context(format_args!("cannot create {name}"))?;
@@ -68,13 +78,15 @@ impl Outputs {
     /// A file cannot be made, or the reference is none.
     pub(super) fn open(args: &CompareArgs) -> Result<Self, Failure> {
         let reference = args.reference.as_deref().map(Reference::open).transpose()?;
-        let place =
-            |path: Option<&Path>, stdout| path.map(|path| Place::open(path, stdout)).transpose();
+        let place = |option, path: &Option<PathBuf>| {
+            let path = path.as_deref();
+            path.map(|path| Place::open(option, path)).transpose()
+        };
         Ok(Self {
             reference,
-            json: place(args.json.as_deref(), true)?,
-            html: place(args.html.as_deref(), false)?,
-            costs: place(args.save_costs.as_deref(), false)?,
+            json: place(JSON, &args.json)?,
+            html: place("--html", &args.html)?,
+            costs: place("--save-costs", &args.save_costs)?,
         })
     }
 

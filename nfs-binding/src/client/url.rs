@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// It does not start with `nfs://`.
-    #[error("{0:?} does not start with nfs://")]
+    #[error("{0:?} is no URL: nfs://SERVER[:PORT]/EXPORT/PATH is wanted")]
     Scheme(String),
     /// There is no server in it.
     #[error("{0:?} names no server: nfs://SERVER[:PORT]/EXPORT/PATH is wanted")]

@@ -269,7 +269,8 @@ impl<C: RpcClient> Put<'_, C> {
         let (parent, name) = (item.dir.info.remote, item.name());
         let at = item.dir.at(name);
         if !self.options.recursive {
-            let path = at.display();
+            // So it is the root of the copy.
+            let path = (&*item.local).into();
             return Err(CopyError::NotRecursive { path });
         }
         // So that its owner, and nobody else, can fill it; it gets its own mode at the end.
