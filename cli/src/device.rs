@@ -12,7 +12,7 @@ use verbs::{Device, Pool};
 use crate::failure::{Context, Failure};
 
 /// Bytes that a device hands out at a time.
-const POOL: usize = 1 << 30;
+pub(crate) const POOL: usize = 1 << 30;
 
 /// A device under RPC-over-RDMA.
 pub(crate) type AnyDevice = Box<dyn Device>;

@@ -20,7 +20,7 @@ use verbs::DeviceError;
 
 use crate::args::ServeArgs;
 use crate::costs::CostsArg;
-use crate::device::DeviceChoice;
+use crate::device::{DeviceChoice, POOL};
 use crate::failure::{Context, Failure};
 use crate::interrupt;
 use crate::output;
@@ -119,16 +119,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// That the memory for receives is enough for any connection at all.
+/// That the memory for receives is enough for any connection at all, and there to be had.
 fn enough_for_one(options: &RdmaServerOptions) -> Result<(), Failure> {
     let (given, least) = (options.max_receive_memory, options.least_receive_memory());
-    match given < least {
-        true => Err(Failure::Usage(format!(
-            "--receive-memory {given}: no RDMA connection could be made; one with a single credit takes \
-             {least} bytes here"
-        ))),
-        false => Ok(()),
-    }
+    let problem = match given {
+        _ if given < least => format!(
+            "no RDMA connection could be made; one with a single credit takes {least} bytes here"
+        ),
+        _ if given > POOL => format!("a device has {POOL} bytes for that and all else"),
+        _ => return Ok(()),
+    };
+    Err(Failure::Usage(format!(
+        "--receive-memory {given}: {problem}"
+    )))
 }
 
 /// The addresses that `--listen` means.

@@ -266,6 +266,7 @@ fn usage_errors_have_exit_status_2() {
         &["serve", "--memory=lots"],
         &["serve", "--memory", "lots"],
         &["serve", "--memory=0"],
+        &["serve", "--memory", "--receive-memory", "2G"],
         &["ls", "-o", "features=ddp,cont", "nfs://server/export"],
         &[
             "ls",
