@@ -19,6 +19,8 @@ use crate::failure::Failure;
 const SOURCE: &str = "source";
 /// Where a figure came from that nobody gave.
 const DEFAULT: &str = "default";
+/// A rate at which nothing takes any time.
+const UNLIMITED: &str = "unlimited";
 
 /// A cost model, and where each of its figures came from.
 #[derive(Clone, Debug)]
@@ -148,6 +150,7 @@ impl Costs {
                 let time = Delay::from_str(text).map_err(|error| wrong(&error))?;
                 Amount::Time(time.0)
             }
+            Figure::Rate(_) if text == UNLIMITED => Amount::Rate(CostModel::UNLIMITED),
             Figure::Rate(_) => {
                 let rate = Rate::from_str(text).map_err(|error| wrong(&error))?;
                 Amount::Rate((rate.0 / 8).max(1))
@@ -225,6 +228,7 @@ impl Costs {
     fn text(&self, parameter: Parameter) -> String {
         match self.amount(parameter) {
             Amount::Time(time) => Delay(time).to_string(),
+            Amount::Rate(CostModel::UNLIMITED) => UNLIMITED.to_owned(),
             Amount::Rate(rate) => rate.saturating_mul(8).to_string(),
         }
     }
@@ -250,6 +254,7 @@ impl Costs {
         for parameter in Parameter::ALL {
             let value = match self.amount(parameter) {
                 Amount::Time(time) => format!("{:.3} µs", time.as_secs_f64() * 1e6),
+                Amount::Rate(CostModel::UNLIMITED) => UNLIMITED.to_owned(),
                 Amount::Rate(rate) => format!("{:.3} Gbit/s", rate as f64 * 8.0 / 1e9),
             };
             table.push([
@@ -288,10 +293,12 @@ mod tests {
 
     #[test]
     fn costs_are_read_as_they_are_written() {
-        let costs = Costs::parse("link-delay=7us,rate=80g,call=1500ns").unwrap();
+        let costs =
+            Costs::parse("link-delay=7us,rate=80g,call=1500ns,copy-rate=unlimited").unwrap();
         assert_eq!(us(&costs, Parameter::LinkDelay), 7.0);
         assert_eq!(us(&costs, Parameter::Rate), 1e10);
         assert_eq!(us(&costs, Parameter::Call), 1.5);
+        assert_eq!(us(&costs, Parameter::CopyRate), CostModel::UNLIMITED as f64);
         assert!(costs.is_given(Parameter::Call) && !costs.is_given(Parameter::Interrupt));
         let again = Costs::parse(&costs.to_list()).unwrap();
         assert_eq!(again.model(), costs.model());

@@ -11,6 +11,8 @@ use crate::{CallItem, CallPayload, CallPlan, Limits, ReplyNeed};
 
 /// Bytes of a page, for the cost of registration.
 const PAGE: u64 = 4096;
+/// Costs that differ by less than one part in so many are the same: less cannot be measured.
+const ALIKE: u32 = 50;
 
 /// What conveying a call, and the longest reply that it can have, takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +39,10 @@ pub struct Effort {
     /// Bytes of bulk items that arrive within a payload stream: somewhere in a receive, and not where
     /// their receiver wants them.
     pub unplaced: u64,
+    /// Messages in several Sends, of call and reply.
+    pub groups: u64,
+    /// Messages with bulk items that Sends place, likewise.
+    pub placed: u64,
 }
 
 impl Effort {
@@ -46,6 +52,7 @@ impl Effort {
         Self {
             sends: calls.0 + replies.0,
             bytes: calls.1 + replies.1,
+            groups: u64::from(calls.0 > 1) + u64::from(replies.0 > 1),
             ..Self::default()
         }
     }
@@ -160,12 +167,20 @@ pub struct CostModel {
     pub registration_page: Duration,
     /// Ending a registration by the requester itself.
     pub invalidation: Duration,
+    /// Until it learns that its registrations have ended, however many: an interrupt, where a device
+    /// tells it by one.
+    pub invalidation_wait: Duration,
     /// From a completion to the program that waits for it.
     pub interrupt: Duration,
     /// Device time between an RDMA Read's arrival and its response.
     pub read_turnaround: Duration,
-    /// Bytes a second at which a receiver brings what is not placed to where it wants it.
+    /// Bytes a second at which a receiver brings what is not placed to where it wants it;
+    /// [`CostModel::UNLIMITED`] where it takes everything from where it came.
     pub copy_rate: u64,
+    /// A message in several Sends, besides: its receiver wakes up more than once.
+    pub group: Duration,
+    /// A message with bulk items that Sends place, besides: its receive has several pieces.
+    pub placement: Duration,
     /// What both ends do for every call, however it is conveyed.
     pub call: Duration,
 }
@@ -181,21 +196,42 @@ impl Default for CostModel {
             registration: Duration::from_nanos(1_000),
             registration_page: Duration::from_nanos(20),
             invalidation: Duration::from_nanos(500),
+            invalidation_wait: Duration::from_micros(3),
             interrupt: Duration::from_micros(3),
             read_turnaround: Duration::from_nanos(500),
             copy_rate: 10_000_000_000,
+            group: Duration::ZERO,
+            placement: Duration::ZERO,
             call: Duration::ZERO,
         }
     }
 }
 
 impl CostModel {
-    /// Shortest item that is worth placing, bytes: copying it takes as long as sending so much
-    /// padding, which brings it to its place.
+    /// A rate at which nothing takes any time.
+    pub const UNLIMITED: u64 = u64::MAX;
+
+    /// Shortest item for which placing is worth a look, bytes: copying it takes as long as sending so
+    /// much padding, which brings it to its place, or it fills four fifths of that. (Shorter ones go
+    /// there, and leave the rest to what surrounds them.) What it costs decides.
     #[must_use]
     pub fn worth_placing(&self, padding: u32) -> u32 {
-        let worth = u128::from(padding) * u128::from(self.copy_rate);
-        u32::try_from(worth / u128::from(self.rate.max(1))).unwrap_or(u32::MAX)
+        let worth = u128::from(padding) * u128::from(self.copy_rate) / u128::from(self.rate.max(1));
+        let most = padding - padding / 5;
+        u32::try_from(worth).map_or(most, |worth| worth.min(most))
+    }
+
+    /// Which of these ways is to be taken, by its index: the one that costs the least. Costs within a
+    /// fiftieth are the same, as far as a model can tell; of such ways it is the one with the fewest
+    /// registrations, and then the one that leaves the fewest bytes for their receiver to place.
+    #[must_use]
+    pub fn cheapest(ways: &[(Effort, Duration)]) -> Option<usize> {
+        let least = ways.iter().map(|&(_, cost)| cost).min()?;
+        let alike = least + least / ALIKE;
+        let ways = ways.iter().enumerate();
+        let best = ways.filter(|(_, (_, cost))| *cost <= alike);
+        best.min_by_key(|(_, (effort, cost))| (effort.registrations, effort.unplaced, *cost))
+            .map(|(index, _)| index)
     }
 
     /// From handing in the call to having its reply. Work of the server is in it as far as it is in
@@ -222,13 +258,15 @@ impl CostModel {
             + at(self.copy_rate, effort.unplaced)
             + times(self.registration, effort.registrations)
             + times(self.registration_page, effort.pages)
-            + times(self.invalidation, effort.invalidations);
+            + times(self.invalidation, effort.invalidations)
+            + times(self.group, effort.groups)
+            + times(self.placement, effort.placed);
         // There and back, and one interrupt at each end.
         nanos += 2 * (self.link_delay.as_nanos() + self.interrupt.as_nanos());
         let turnaround = 2 * self.link_delay + self.read_turnaround + self.interrupt;
         nanos += times(turnaround, effort.turnarounds);
         // All are waited for together.
-        nanos += times(self.interrupt, u64::from(effort.invalidations > 0));
+        nanos += times(self.invalidation_wait, u64::from(effort.invalidations > 0));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
@@ -272,6 +310,8 @@ mod tests {
                 pages: 2,
                 invalidations: 0,
                 unplaced: 0,
+                groups: 0,
+                placed: 0,
             }
         );
         let pieces = write(8192, 3000, false);
@@ -287,10 +327,50 @@ mod tests {
         let model = CostModel::default();
         let mebibyte = 1 << 20;
         let one = model.price(&Effort::of((1, mebibyte), (1, 100)));
-        let many = model.price(&Effort::of((16, mebibyte), (1, 100)));
+        let effort = Effort::of((16, mebibyte), (1, 100));
+        assert_eq!(effort.groups, 1);
+        let many = model.price(&effort);
         assert_eq!(one, many);
         let tiny = model.price(&Effort::of((1000, mebibyte), (1, 100)));
         assert!(tiny > many, "unless there are very many");
+    }
+
+    #[test]
+    fn of_ways_that_cost_the_same_the_one_with_the_least_besides_is_taken() {
+        let us = Duration::from_micros;
+        let way = |registrations, unplaced, cost| {
+            let effort = Effort {
+                registrations,
+                unplaced,
+                ..Effort::default()
+            };
+            (effort, us(cost))
+        };
+        let (chunk, placed, stream) = (way(1, 0, 1000), way(0, 0, 1019), way(0, 9, 1001));
+        assert_eq!(CostModel::cheapest(&[]), None);
+        assert_eq!(CostModel::cheapest(&[chunk, stream]), Some(1));
+        assert_eq!(CostModel::cheapest(&[stream, chunk, placed]), Some(2));
+        let dearer = way(0, 0, 1021);
+        assert_eq!(CostModel::cheapest(&[dearer, chunk]), Some(1));
+        assert_eq!(CostModel::cheapest(&[dearer, placed]), Some(1));
+    }
+
+    #[test]
+    fn nothing_is_placed_that_is_shorter_than_its_padding() {
+        let model = CostModel::default();
+        assert_eq!(model.worth_placing(1000), 800);
+        let free = CostModel {
+            copy_rate: CostModel::UNLIMITED,
+            ..model
+        };
+        assert_eq!(free.worth_placing(1000), 800);
+        let slow = CostModel { rate: 1, ..model };
+        assert_eq!(slow.worth_placing(1000), 800);
+        let dear = CostModel {
+            copy_rate: 1,
+            ..model
+        };
+        assert_eq!(dear.worth_placing(1000), 0);
     }
 
     #[test]
@@ -305,11 +385,16 @@ mod tests {
             registration: Duration::ZERO,
             registration_page: Duration::ZERO,
             invalidation: Duration::ZERO,
+            invalidation_wait: Duration::ZERO,
             interrupt: Duration::ZERO,
             read_turnaround: Duration::ZERO,
-            copy_rate: u64::MAX,
+            copy_rate: CostModel::UNLIMITED,
+            group: Duration::ZERO,
+            placement: Duration::ZERO,
         };
-        let effort = write(8192, 3000, false);
+        let mut effort = write(8192, 3000, false);
+        (effort.groups, effort.placed) = (1, 2);
+        let effort = effort;
         let us = Duration::from_micros(1);
         let price = |change: fn(&mut CostModel)| {
             let mut model = zero;
@@ -323,9 +408,12 @@ mod tests {
         assert_eq!(price(|model| model.registration = US), 3);
         assert_eq!(price(|model| model.registration_page = US), 2);
         assert_eq!(price(|model| model.invalidation = US), 3);
-        assert_eq!(price(|model| model.interrupt = US), 4);
+        assert_eq!(price(|model| model.invalidation_wait = US), 1);
+        assert_eq!(price(|model| model.interrupt = US), 3);
         assert_eq!(price(|model| model.read_turnaround = US), 1);
         assert_eq!(price(|model| model.call = US), 1);
+        assert_eq!(price(|model| model.group = US), 1);
+        assert_eq!(price(|model| model.placement = US), 2);
         assert_eq!(
             price(|model| model.rate = 1_000_000),
             u128::from(effort.bytes - 8192)

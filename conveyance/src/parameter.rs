@@ -24,12 +24,18 @@ pub enum Parameter {
     RegistrationPage,
     /// [`CostModel::invalidation`].
     Invalidation,
+    /// [`CostModel::invalidation_wait`].
+    InvalidationWait,
     /// [`CostModel::interrupt`].
     Interrupt,
     /// [`CostModel::read_turnaround`].
     ReadTurnaround,
     /// [`CostModel::copy_rate`].
     CopyRate,
+    /// [`CostModel::group`].
+    Group,
+    /// [`CostModel::placement`].
+    Placement,
     /// [`CostModel::call`].
     Call,
 }
@@ -45,7 +51,7 @@ pub enum Figure<'a> {
 
 impl Parameter {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::LinkDelay,
         Self::Rate,
         Self::ReadRate,
@@ -54,9 +60,12 @@ impl Parameter {
         Self::Registration,
         Self::RegistrationPage,
         Self::Invalidation,
+        Self::InvalidationWait,
         Self::Interrupt,
         Self::ReadTurnaround,
         Self::CopyRate,
+        Self::Group,
+        Self::Placement,
         Self::Call,
     ];
 
@@ -72,9 +81,12 @@ impl Parameter {
             Self::Registration => "registration",
             Self::RegistrationPage => "registration-page",
             Self::Invalidation => "invalidation",
+            Self::InvalidationWait => "invalidation-wait",
             Self::Interrupt => "interrupt",
             Self::ReadTurnaround => "read-turnaround",
             Self::CopyRate => "copy-rate",
+            Self::Group => "group",
+            Self::Placement => "placement",
             Self::Call => "call",
         }
     }
@@ -91,9 +103,12 @@ impl Parameter {
             Self::Registration => "of a piece of memory",
             Self::RegistrationPage => "the same, for each page of it",
             Self::Invalidation => "of a registration, by the requester itself",
+            Self::InvalidationWait => "until all of these are known to have ended",
             Self::Interrupt => "from a completion to whoever waits for it",
             Self::ReadTurnaround => "from an RDMA Read's arrival to its response",
             Self::CopyRate => "of what does not arrive where it is wanted",
+            Self::Group => "of a message in several Sends, besides",
+            Self::Placement => "of a message with data that Sends place, besides",
             Self::Call => "what every call takes besides",
         }
     }
@@ -109,9 +124,12 @@ impl Parameter {
             Self::Registration => Figure::Time(&mut model.registration),
             Self::RegistrationPage => Figure::Time(&mut model.registration_page),
             Self::Invalidation => Figure::Time(&mut model.invalidation),
+            Self::InvalidationWait => Figure::Time(&mut model.invalidation_wait),
             Self::Interrupt => Figure::Time(&mut model.interrupt),
             Self::ReadTurnaround => Figure::Time(&mut model.read_turnaround),
             Self::CopyRate => Figure::Rate(&mut model.copy_rate),
+            Self::Group => Figure::Time(&mut model.group),
+            Self::Placement => Figure::Time(&mut model.placement),
             Self::Call => Figure::Time(&mut model.call),
         }
     }

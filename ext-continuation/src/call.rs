@@ -123,7 +123,8 @@ impl Transmit {
         };
         let max = usable.call_transmissions.min(call.credits);
         let planned = Arranged::new(frame.clone(), headers, payload, placed, max)?;
-        let nothing_gained = planned.placed.is_empty() && reads.is_empty();
+        let places = !planned.placed.is_empty();
+        let nothing_gained = !places && reads.is_empty();
         if nothing_gained && planned.count() == 1 && reply.is_plain() {
             // The same as the base's plain transmission, with a longer header.
             return None;
@@ -133,6 +134,7 @@ impl Transmit {
                 transmissions: planned.count(),
                 wire_bytes: planned.wire_bytes(),
                 unplaced: unplaced + reply.unplaced,
+                placed: u32::from(places) + u32::from(reply.placed),
                 receives: reply.reserved,
                 reply_transmissions: reply.reserved + 1,
                 reply_wire_bytes: reply.wire_bytes,

@@ -45,6 +45,8 @@ pub(crate) struct ReplyWay {
     pub(crate) wire_bytes: u64,
     /// Bytes of items that come in the payload stream, at most.
     pub(crate) unplaced: u64,
+    /// Whether transmissions of the longest reply place items.
+    pub(crate) placed: bool,
 }
 
 impl ReplyWay {
@@ -135,6 +137,7 @@ impl Planning<'_> {
             reserved,
             wire_bytes,
             unplaced: need.items.iter().sum(),
+            placed: false,
         })
     }
 
@@ -156,6 +159,7 @@ impl Planning<'_> {
             reserved,
             wire_bytes,
             unplaced: 0,
+            placed: true,
         })
     }
 
@@ -174,6 +178,7 @@ impl Planning<'_> {
             reserved,
             wire_bytes,
             unplaced: 0,
+            placed: false,
         })
     }
 
@@ -205,6 +210,7 @@ impl Planning<'_> {
             reserved,
             wire_bytes,
             unplaced: 0,
+            placed: false,
         })
     }
 

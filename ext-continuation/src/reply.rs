@@ -134,6 +134,7 @@ impl Transmit {
                 transmissions: arranged.count(),
                 wire_bytes: arranged.wire_bytes(),
                 unplaced,
+                placed: u32::from(!arranged.placed.is_empty()),
                 ..Cost::default()
             },
             writes,

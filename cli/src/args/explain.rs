@@ -15,7 +15,8 @@ const DEFAULT_SIZE: u32 = 8192;
 #[command(after_help = "\
 Nothing is sent: client and server are simulated, with options as given, the server with all that
 this program has unless --server-features says less. What each way takes is counted from its plan,
-and priced by a cost model with the link's --delay and --rate; the cheapest is taken. The same
+and priced by a cost model with the link's --delay and --rate; the cheapest is taken, or of those
+within 2 % of it the one with the fewest registrations, and then the fewest bytes unplaced. The same
 functions decide for every call of every command. The model, and where each of its figures came
 from, is printed first. Of mount options those count that change how an operation is carried:
 rpcrdma=, features=, rsize= and wsize=.

@@ -3,6 +3,7 @@
 mod calibration;
 mod cell;
 mod child;
+mod differences;
 mod explain;
 mod floor;
 mod latency;

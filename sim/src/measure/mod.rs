@@ -70,8 +70,11 @@ impl Setting {
             registration: costs.register,
             registration_page: costs.register_page,
             invalidation: costs.invalidate,
+            invalidation_wait: self.interrupt,
             interrupt: self.interrupt,
             read_turnaround: costs.read_response,
+            // Simulated hosts take everything from where it came.
+            copy_rate: CostModel::UNLIMITED,
             ..CostModel::default()
         }
     }

@@ -57,6 +57,8 @@ pub struct Cost {
     /// Bytes of bulk items that arrive within a payload stream, and so not where their receiver
     /// wants them: of the message, and of the longest reply to it.
     pub unplaced: u64,
+    /// Messages with bulk items that transmissions place: of this one, and of the longest reply to it.
+    pub placed: u32,
     /// Of a call: further receives to post before it is sent, for a reply in several transmissions.
     pub receives: u32,
     /// Of a call: messages that its reply comes in, at most.

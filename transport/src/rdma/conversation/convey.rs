@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use conveyance::{CallPlan, CostModel, Effort, Limits, ReplyNeed, Shape, plan_call};
 use rpcrdma_negotiation::Version;
-use rpcrdma_v2::extension::{
-    CallCandidate, Conveyed, Extensions, IncomingCall, IncomingReply, ReplyCandidate,
-};
+use rpcrdma_v2::extension::{CallCandidate, Conveyed, Extensions, IncomingCall, IncomingReply};
 use rpcrdma_v2::{Direction, Side};
+use smallvec::SmallVec;
 
 use super::{ClientConversation, Extended, Parts};
 use crate::rdma::requester::{Asked, Chosen, Notice};
@@ -55,7 +54,7 @@ fn effort(
         (u64::from(cost.transmissions), cost.wire_bytes),
         (u64::from(cost.reply_transmissions), cost.reply_wire_bytes),
     );
-    effort.unplaced = cost.unplaced;
+    (effort.unplaced, effort.placed) = (cost.unplaced, u64::from(cost.placed));
     for &index in &candidate.reads {
         if let Some(item) = shape.items().get(index) {
             effort.bytes += item.len;
@@ -99,20 +98,22 @@ impl Ways {
         let call = &asked.call;
         let (shape, limits) = (call.shape, call.limits);
         let mut ways = Self::base_only(asked, model);
-        let mut least = ways.base.map(|(_, cost)| cost);
+        // Those that can be taken: the base's, if there is one, and candidates by their index.
+        let mut possible: SmallVec<[Option<usize>; 8]> = ways.base.iter().map(|_| None).collect();
+        let mut costs: SmallVec<[(Effort, Duration); 8]> = ways.base.into_iter().collect();
         for (by, conveyor) in extensions.conveyors() {
             for candidate in conveyor.plan_call(call) {
                 let effort = effort(&candidate, shape, limits, asked.may_invalidate);
                 let cost = model.price(&effort);
-                let possible = candidate.cost.transmissions <= call.credits
-                    && candidate.cost.receives <= call.reservable;
-                if possible && least.is_none_or(|least| cost < least) {
-                    least = Some(cost);
-                    ways.best = Some(ways.candidates.len());
+                let needs = &candidate.cost;
+                if needs.transmissions <= call.credits && needs.receives <= call.reservable {
+                    possible.push(Some(ways.candidates.len()));
+                    costs.push((effort, cost));
                 }
                 ways.candidates.push((by, candidate, effort, cost));
             }
         }
+        ways.best = CostModel::cheapest(&costs).and_then(|best| possible[best]);
         ways
     }
 
@@ -152,29 +153,29 @@ fn lay_out(asked: &AskedReply<'_>, extensions: &mut Extensions, model: &CostMode
     let Some(conveyor) = extensions.conveyor(asked.by) else {
         return LaidOut::Base;
     };
+    let mut costs: SmallVec<[(Effort, Duration); 4]> = SmallVec::new();
     let base = asked.base.map(|plan| {
         let mut effort = Effort::of((1, plan.send_len()), (0, 0));
         effort.unplaced = reply.shape.items().iter().map(|item| item.len).sum();
-        model.price(&effort)
+        costs.push((effort, model.price(&effort)));
     });
-    let mut best: Option<ReplyCandidate> = None;
-    let mut least = base;
-    for candidate in conveyor.plan_reply(reply) {
+    let mut candidates = conveyor.plan_reply(reply);
+    for candidate in &candidates {
         let cost = candidate.cost;
         let mut effort = Effort::of((u64::from(cost.transmissions), cost.wire_bytes), (0, 0));
-        effort.unplaced = cost.unplaced;
+        (effort.unplaced, effort.placed) = (cost.unplaced, u64::from(cost.placed));
         for &(index, _) in &candidate.writes {
             let len = reply.shape.items().get(index).map_or(0, |item| item.len);
             effort.explicit += reply.limits.segments(len);
             effort.bytes += len;
             effort.write_bytes += len;
         }
-        let cost = model.price(&effort);
-        if least.is_none_or(|least| cost < least) {
-            least = Some(cost);
-            best = Some(candidate);
-        }
+        costs.push((effort, model.price(&effort)));
     }
+    // The base's, if there is one, is the first.
+    let before = usize::from(base.is_some());
+    let best = CostModel::cheapest(&costs).and_then(|best| best.checked_sub(before));
+    let best = best.map(|best| candidates.swap_remove(best));
     let Some(best) = best else {
         return LaidOut::Base;
     };

@@ -1,0 +1,316 @@
+//! What ways to convey a message differ by, and what everything costs by that.
+//!
+//! Each figure is a difference, or a slope, of latencies that are measured in turns: READs, WRITEs and long
+//! calls of a few sizes by ways of which one takes what the other does not. Where READ and WRITE say
+//! different things of what is the same for both, such as the rate of Sends, the mean counts, and what
+//! competes with it is moved by as much: what decides between two ways is their difference. What cannot be
+//! told apart is not: what registration takes for each page is in the rates of RDMA Reads and Writes, what
+//! a device copies is in rates and messages.
+
+use std::time::Duration;
+
+use rpc_transport::rdma::CostModel;
+
+use crate::compare::latency::median;
+use crate::compare::op::LONG;
+
+/// Bytes that fit a plain message.
+pub(super) const PLAIN: u32 = 2 << 10;
+/// Bytes that one Send places, and that many do.
+pub(super) const SHORT: u32 = 24 << 10;
+pub(super) const LARGE: u32 = 960 << 10;
+/// Steps in which rate, group and message are solved for.
+const STEPS: u32 = 8;
+
+/// READs, or WRITEs, of one round, microseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moved {
+    /// [`PLAIN`] bytes in the payload stream.
+    pub(super) plain: f64,
+    /// [`Round::continued`] bytes in the payload stream of two Sends.
+    pub(super) continued: f64,
+    /// [`SHORT`] and [`LARGE`] bytes placed by Sends, in as many as it takes.
+    pub(super) sent: [f64; 2],
+    /// The same by RDMA Write, or Read.
+    pub(super) explicit: [f64; 2],
+}
+
+/// Latencies of one round, microseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Round {
+    pub(super) null: f64,
+    /// Bytes that take two Sends where none are placed.
+    pub(super) continued: u32,
+    pub(super) read: Moved,
+    pub(super) write: Moved,
+    /// WRITE of [`SHORT`] where the client invalidates by itself.
+    pub(super) write_invalidated: f64,
+    /// A call and a reply of [`LONG`] bytes in many Sends, how many these are; and in as few as can be.
+    pub(super) many: f64,
+    pub(super) many_sends: f64,
+    pub(super) few: f64,
+    /// A bare exchange of both sides that sleep, and that spin.
+    pub(super) asleep: f64,
+    pub(super) awake: Option<f64>,
+}
+
+/// What ways differ by, microseconds, or microseconds a byte. Noise can make any of it negative.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Differences {
+    null: f64,
+    /// A byte by Sends; what it takes more by RDMA Write, and by RDMA Read.
+    sent: f64,
+    written_more: f64,
+    read_more: f64,
+    /// Bulk data that one Send places, over a plain message; what a chunk takes more than that.
+    placement: f64,
+    write_chunk: f64,
+    read_chunk: f64,
+    /// A message of two Sends over one, and each further Send.
+    group: f64,
+    per_message: f64,
+    invalidation: f64,
+    interrupt: f64,
+}
+
+impl Differences {
+    const EACH: [fn(&mut Self) -> &mut f64; 11] = [
+        |of| &mut of.null,
+        |of| &mut of.sent,
+        |of| &mut of.written_more,
+        |of| &mut of.read_more,
+        |of| &mut of.placement,
+        |of| &mut of.write_chunk,
+        |of| &mut of.read_chunk,
+        |of| &mut of.group,
+        |of| &mut of.per_message,
+        |of| &mut of.invalidation,
+        |of| &mut of.interrupt,
+    ];
+
+    /// By one round.
+    pub(super) fn of(round: &Round) -> Self {
+        let span = f64::from(LARGE - SHORT);
+        let mean = |of: &dyn Fn(&Moved) -> f64| (of(&round.read) + of(&round.write)) / 2.0;
+        let further = (round.many_sends - 2.0).max(2.0);
+        let sent = |moved: &Moved, group: f64| {
+            // So that it is right for `LARGE`.
+            (moved.sent[1] - moved.sent[0] - group.max(0.0)) / span
+        };
+        let (mut group, mut per_message) = (0.0, 0.0);
+        // Each of rate, group and message is known from the others: a few steps suffice.
+        for _ in 0..STEPS {
+            let rate = mean(&|moved| sent(moved, group));
+            // Many Sends over few. The model has messages overlap with their bytes, so that the longer of
+            // both is what shows; the bytes of `few` show in it.
+            let many = round.many - round.few + 2.0 * f64::from(LONG) * rate;
+            // The second Send is in it, or its bytes, likewise.
+            let two = mean(&|moved| moved.continued - moved.plain) + rate * f64::from(PLAIN);
+            let message = (many - 2.0 * two) / (further - 2.0).max(1.0);
+            group = two - message.max(rate * f64::from(round.continued));
+            per_message = (many - 2.0 * group.max(0.0)) / further;
+        }
+        let sent = |moved: &Moved| sent(moved, group);
+        let plain = |moved: &Moved| moved.plain - mean(&sent) * f64::from(PLAIN);
+        let one = |moved: &Moved| moved.sent[0] - sent(moved) * f64::from(SHORT);
+        let explicit = |moved: &Moved| (moved.explicit[1] - moved.explicit[0]) / span;
+        let more = |moved: &Moved| explicit(moved) - sent(moved);
+        let chunk =
+            |moved: &Moved| moved.explicit[0] - explicit(moved) * f64::from(SHORT) - one(moved);
+        Self {
+            null: round.null,
+            sent: mean(&sent),
+            written_more: more(&round.read),
+            read_more: more(&round.write),
+            placement: mean(&|moved| one(moved) - plain(moved)),
+            write_chunk: chunk(&round.read),
+            read_chunk: chunk(&round.write),
+            group,
+            per_message,
+            invalidation: round.write_invalidated - round.write.explicit[0],
+            interrupt: round
+                .awake
+                .map_or(0.0, |awake| (round.asleep - awake) / 2.0),
+        }
+    }
+
+    /// Each one's median.
+    pub(super) fn medians(all: &[Self]) -> Self {
+        let mut found = Self::default();
+        for each in Self::EACH {
+            let values = all.iter().map(|&(mut of)| *each(&mut of));
+            *each(&mut found) = median(values.collect()).unwrap_or(0.0);
+        }
+        found
+    }
+
+    /// What everything costs by this. What is less than nothing is nothing; differences stay.
+    pub(super) fn model(&self) -> CostModel {
+        let rate = |slope: f64| (1e6 / slope.max(1e-6)) as u64;
+        let registration = self.placement + self.write_chunk;
+        let up = (-self.placement).max(-registration).max(0.0);
+        let (placement, registration) = (self.placement + up, registration + up);
+        let turnaround = (placement + self.read_chunk - registration).max(0.0);
+        let interrupt = self.interrupt.clamp(0.0, turnaround);
+        let per_message = self.per_message.max(0.0);
+        // What a turn-around takes more than the link and an interrupt can, the device takes.
+        let link_delay = (self.null / 2.0 - interrupt - per_message).max(0.0);
+        let link_delay = link_delay.min((turnaround - interrupt) / 2.0);
+        let invalidation = self.invalidation.max(0.0);
+        let invalidation_wait = invalidation.min(interrupt);
+        let call = self.null - 2.0 * (link_delay + interrupt + per_message);
+        let time = |us: f64| Duration::from_nanos((us.max(0.0) * 1e3) as u64);
+        CostModel {
+            link_delay: time(link_delay),
+            rate: rate(self.sent),
+            read_rate: rate(self.sent + self.read_more),
+            write_rate: rate(self.sent + self.written_more),
+            per_message: time(per_message),
+            registration: time(registration),
+            registration_page: Duration::ZERO,
+            invalidation: time(invalidation - invalidation_wait),
+            invalidation_wait: time(invalidation_wait),
+            interrupt: time(interrupt),
+            read_turnaround: time(turnaround - interrupt - 2.0 * link_delay),
+            // These ends take everything from where it came.
+            copy_rate: CostModel::UNLIMITED,
+            group: time(self.group),
+            placement: time(placement),
+            call: time(call),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Latencies as they follow from known costs come back as these costs.
+    #[test]
+    fn a_round_is_solved_for_what_it_was_made_of() {
+        let (sent, read, written) = (0.0001, 0.0005, 0.0004);
+        let (delay, interrupt, per_message, registration, call) = (4.0, 15.0, 2.0, 6.0, 20.0);
+        let (placement, group) = (9.0, 11.0);
+        let null = call + 2.0 * (delay + interrupt + per_message);
+        let at = |fixed: f64, slope: f64, size: u32| fixed + slope * f64::from(size);
+        let turnaround = 2.0 * delay + interrupt;
+        // What the server does is the same in all ways: 5 for READ, 8 for WRITE.
+        let moved = |work: f64, explicit: f64, more: f64| Moved {
+            plain: at(null + work, sent, PLAIN),
+            continued: null + work + group + per_message,
+            sent: [
+                at(null + work + placement, sent, SHORT),
+                at(null + work + placement + group, sent, LARGE),
+            ],
+            explicit: [SHORT, LARGE].map(|size| at(null + work + more, explicit, size)),
+        };
+        let long = 2.0 * f64::from(LONG) * sent;
+        let write = moved(8.0, read, registration + turnaround);
+        let round = Round {
+            null,
+            continued: 6144,
+            read: moved(5.0, written, registration),
+            write,
+            write_invalidated: write.explicit[0] + 3.0 + interrupt,
+            // Its bytes go at the same time.
+            many: null + (34.0 - 2.0) * per_message + 2.0 * group,
+            many_sends: 34.0,
+            few: null + long,
+            asleep: 50.0,
+            awake: Some(20.0),
+        };
+        let solved = |round: &Round| Differences::of(round).model();
+        let model = solved(&round);
+        let near = |time: Duration, us: f64| (time.as_secs_f64() * 1e6 - us).abs() < 0.01;
+        assert!(near(model.link_delay, delay), "{model:?}");
+        assert!(near(model.interrupt, interrupt), "{model:?}");
+        assert!(near(model.read_turnaround, 0.0), "{model:?}");
+        assert!(near(model.registration, registration), "{model:?}");
+        assert!(near(model.placement, placement), "{model:?}");
+        assert!(near(model.group, group), "{model:?}");
+        assert!(near(model.per_message, per_message), "{model:?}");
+        assert!(near(model.invalidation, 3.0), "{model:?}");
+        assert!(near(model.invalidation_wait, interrupt), "{model:?}");
+        assert!(near(model.call, call), "{model:?}");
+        let rates = [model.rate, model.read_rate, model.write_rate];
+        let mega = rates.map(|rate| (rate as f64 / 1e6).round());
+        assert_eq!(mega, [10_000.0, 2000.0, 2500.0]);
+        let still = Round {
+            awake: None,
+            ..round
+        };
+        let model = solved(&still);
+        assert!(near(model.link_delay, turnaround / 2.0), "one processor");
+        assert!(near(model.invalidation, 3.0 + interrupt), "{model:?}");
+        // A device that waits before it answers an RDMA Read.
+        let mut slow = round;
+        for time in slow
+            .write
+            .explicit
+            .iter_mut()
+            .chain([&mut slow.write_invalidated])
+        {
+            *time += 70.0;
+        }
+        let model = solved(&slow);
+        let link = null / 2.0 - interrupt - per_message;
+        assert!(near(model.link_delay, link), "{model:?}");
+        let read_turnaround = turnaround + 70.0 - interrupt - 2.0 * link;
+        assert!(near(model.read_turnaround, read_turnaround), "{model:?}");
+        // Where a chunk takes less than a plain message by this round's noise, Sends still take as much more.
+        let mut noisy = round;
+        let less = 10.0;
+        for time in &mut noisy.read.explicit {
+            *time -= less;
+        }
+        let model = solved(&noisy);
+        assert!(near(model.registration, 0.0), "{model:?}");
+        let more = placement + less - registration;
+        assert!(near(model.placement, more), "{model:?}");
+        // Nothing but noise.
+        let flat = Round {
+            null: 10.0,
+            ..Round::default()
+        };
+        let model = solved(&flat);
+        assert_eq!((model.registration, model.link_delay), Default::default());
+        assert!(near(model.call, 10.0), "{model:?}");
+        let [flat, right] = [flat, round].map(|round| Differences::of(&round));
+        let among = Differences::medians(&[flat, right, flat]);
+        assert_eq!(among.model(), flat.model());
+    }
+
+    /// READ and WRITE need not agree: what decides is what their ways differ by.
+    #[test]
+    fn ways_differ_as_they_did_where_read_and_write_do_not_agree() {
+        let moved = |sent: f64, explicit: f64, fixed: f64, chunk: f64| Moved {
+            plain: fixed + sent * f64::from(PLAIN),
+            continued: fixed + sent * f64::from(PLAIN),
+            sent: [SHORT, LARGE].map(|size| fixed + 30.0 + sent * f64::from(size)),
+            explicit: [SHORT, LARGE].map(|size| fixed + chunk + explicit * f64::from(size)),
+        };
+        let round = Round {
+            null: 100.0,
+            read: moved(0.0008, 0.0007, 100.0, 12.0),
+            write: moved(0.0004, 0.0005, 130.0, 90.0),
+            ..Round::default()
+        };
+        let model = Differences::of(&round).model();
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        let at = |rate: u64| f64::from(LARGE) * 1e6 / rate as f64;
+        // As long for `LARGE` as it was, over what Sends take.
+        let chunk = us(model.registration) + at(model.write_rate);
+        let sends = us(model.placement) + at(model.rate);
+        let read = round.read;
+        assert!(
+            (chunk - sends - (read.explicit[1] - read.sent[1])).abs() < 0.01,
+            "{model:?}"
+        );
+        let turnaround =
+            2.0 * us(model.link_delay) + us(model.interrupt) + us(model.read_turnaround);
+        let chunk = us(model.registration) + turnaround + at(model.read_rate);
+        let write = round.write;
+        let more = write.explicit[1] - write.sent[1];
+        assert!((chunk - sends - more).abs() < 0.01, "{model:?}");
+    }
+}
