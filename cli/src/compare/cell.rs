@@ -20,6 +20,10 @@ const ROUNDS: u32 = 9;
 /// turn, the more alike is the machine to all that take one: ratios of long turns move with whatever
 /// else runs.
 const SLICES: u32 = 6;
+/// Further rounds, of latency alone, for conveyances to be told apart on a machine that does other work.
+const MORE_ROUNDS: u32 = 2 * ROUNDS;
+/// Standard error of a ratio to version 1 with which it is exact enough for that.
+const EXACT: f64 = 0.04;
 /// What a turn lasts at least: it begins with calls that are not timed.
 const SLICE: Duration = Duration::from_millis(3);
 /// Fewest and most repetitions of the floor in a round.
@@ -40,6 +44,8 @@ pub(crate) struct Cell {
     /// Whether a delay or a rate was added to the link. The floor has neither, so that no ratio to
     /// it is taken then.
     pub(crate) slowed: bool,
+    /// Whether ratios to version 1 are to be exact: it takes longer where the machine is busy.
+    pub(crate) exact: bool,
 }
 
 /// What one conveyance did so far.
@@ -68,6 +74,11 @@ impl Tally {
             stream_time: Duration::ZERO,
             stream_ratios: Vec::new(),
         }
+    }
+
+    /// Whether its ratio to version 1 says how they compare, if there is any.
+    fn is_exact(&self) -> bool {
+        error_of_median(&self.v1_ratios).is_none_or(|error| error < EXACT)
     }
 
     fn ops_per_s(&self) -> Option<f64> {
@@ -147,9 +158,18 @@ pub(crate) fn measure(
     if busy {
         first.pause()?;
     }
-    for round in 0..ROUNDS as usize {
+    let more = match cell.exact && budget.count.is_none() {
+        true => MORE_ROUNDS,
+        false => 0,
+    };
+    for round in 0..ROUNDS + more {
+        let further = round >= ROUNDS;
+        if further && tallies.iter().all(Tally::is_exact) {
+            break;
+        }
         // Nobody is always the first after the floor, or the last.
-        let order: Vec<usize> = (0..rigs.len()).map(|n| (n + round) % rigs.len()).collect();
+        let first = round as usize;
+        let order: Vec<usize> = (0..rigs.len()).map(|n| (n + first) % rigs.len()).collect();
         let (turns, slice) = slices(share);
         for _ in 0..turns {
             turn(
@@ -159,6 +179,9 @@ pub(crate) fn measure(
                 &order,
                 slice,
             )?;
+        }
+        if further {
+            continue;
         }
         let raw_rate = match stream_kind(op) {
             Some(kind) => Some(stream_round(floor, &mut floors, kind, busy, share.time)?),

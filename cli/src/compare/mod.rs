@@ -201,6 +201,7 @@ fn measure(setting: &Setting<'_>, ops: &[Op], status: &Status) -> Result<Measure
         mode,
         delay,
         slowed: !setting.delay.is_zero() || args.rate.is_some(),
+        exact: args.check_explain,
     };
     status.show("measuring what everything costs");
     let costs = calibration::costs(setting, &mut floor, ops)?;
