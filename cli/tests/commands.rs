@@ -392,7 +392,7 @@ fn explain_says_where_costs_come_from_and_the_server_is_told_of() {
         .stdout;
     assert!(!none.contains("placed"), "{none}");
     // Over a link that is slower than any copy, the padding that placement takes costs more.
-    let cheap = "per-message=1ms,rate=1m";
+    let cheap = "per-message=1ms,rate=1m,read-rate=1m";
     let other = explain(&["--costs", cheap, "write:8k"]).ok().stdout;
     let taken = other
         .lines()
