@@ -246,7 +246,7 @@ quickcheck! {
                 }
             }
             Some(RequesterAction::Fail { .. }) => plan.is_err(),
-            _ => expected.is_none(),
+            _ => expected.is_none() && plan.is_ok(),
         }
     }
 }

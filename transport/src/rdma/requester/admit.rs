@@ -16,8 +16,7 @@ impl Requester {
     /// at once, unless something is ready before it or the send queue is full: there must be a credit
     /// for it.
     pub(super) fn admit(&mut self, call: Waiting, limits: &Limits) {
-        if self.ready.is_empty()
-            && self.has_room()
+        if self.sends_at_once()
             && call.message.items().is_empty()
             && goes_plain(call.message.payload_len(), &call.need, limits)
         {
@@ -85,7 +84,8 @@ impl Requester {
         let xid = call.xid;
         prepared.barred = call.barred;
         tracing::debug!(xid, %plan, "call");
-        if self.version == Version::Two {
+        let at_once = prepared.regions.is_empty() && self.sends_at_once();
+        if self.version == Version::Two && !at_once {
             prepared.keep(call);
         }
         self.start(xid, prepared);
@@ -113,6 +113,11 @@ impl Requester {
         self.actions.push_back(RequesterAction::Fail { xid, error });
     }
 
+    /// Whether a call that is ready is sent at once: nothing is before it, and there is room.
+    fn sends_at_once(&self) -> bool {
+        self.ready.is_empty() && self.has_room()
+    }
+
     fn start(&mut self, xid: u32, prepared: Prepared) {
         let (call, regions) = Outstanding::new(xid, prepared);
         self.preparing += call.transmissions();
@@ -122,7 +127,7 @@ impl Requester {
         self.by_xid.insert(xid, key);
         if regions.is_empty() && receives == 0 {
             // Its credit was looked for before it was taken.
-            if by_extension || !self.ready.is_empty() || !self.has_room() {
+            if by_extension || !self.sends_at_once() {
                 return self.ready.push_back(key);
             }
             return self.send(key);

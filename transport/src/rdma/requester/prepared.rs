@@ -38,11 +38,9 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Keeps the call as it was if it is not going to be sent at once.
+    /// Keeps the call as it was: it is not going to be sent at once.
     pub(super) fn keep(&mut self, source: Waiting) {
-        if !self.regions.is_empty() {
-            self.source = Some(Box::new(source));
-        }
+        self.source = Some(Box::new(source));
     }
 }
 
