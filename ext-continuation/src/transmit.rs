@@ -125,15 +125,15 @@ impl Transmit {
         self.replies.push_back((xid, count));
     }
 
-    /// In how many transmissions there was such a reply.
+    /// In how many transmissions there was such a reply, the last one where a call was repeated.
     pub(crate) fn reply_sent(&self, xid: u32) -> Option<u32> {
-        let mut found = self.replies.iter().filter(|(sent, _)| *sent == xid);
+        let mut found = self.replies.iter().rev().filter(|(sent, _)| *sent == xid);
         found.next().map(|&(_, count)| count)
     }
 
     /// Whether there was such a reply.
     pub(crate) fn forget_reply(&mut self, xid: u32) -> bool {
-        let at = self.replies.iter().position(|&(sent, _)| sent == xid);
+        let at = self.replies.iter().rposition(|&(sent, _)| sent == xid);
         at.and_then(|at| self.replies.remove(at)).is_some()
     }
 }
