@@ -1,8 +1,8 @@
 //! What conveying a call and its reply takes, and what that costs.
 //!
 //! [`Effort`] is counted from plans and lengths; [`CostModel`] puts a time on it. Every choice
-//! between ways of conveying a message is a comparison of two such times: there is no threshold
-//! anywhere else. What a model leaves out is what is the same for all of them.
+//! between ways of conveying a message is a comparison of such times ([`CostModel::cheapest`]): there
+//! is no threshold anywhere else. What a model leaves out is what is the same for all of them.
 
 use std::fmt;
 use std::time::Duration;
