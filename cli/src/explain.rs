@@ -135,7 +135,7 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
     match given.into_iter().find(|(_, given)| *given) {
         Some((name, _)) => Err(Failure::Usage(format!(
             "{name}: changes nothing in how an operation is carried; what does are rpcrdma=, features=, \
-             rsize=, wsize=, --delay, --rate and --costs"
+             rsize=, wsize=, --inline, --server-features, --delay, --rate and --costs"
         ))),
         None => Ok(()),
     }
