@@ -8,10 +8,11 @@ use common::{
     stream,
 };
 use conveyance::ReplyNeed;
+use onc_rpc::Message;
 use rpcrdma_ext_continuation::{
     Fault, OutOfRange, Report, TransmissionId, XMTCONT, XMTERR, XMTREQ,
 };
-use rpcrdma_v2::extension::{Conveyed, Routed, Transmissions};
+use rpcrdma_v2::extension::{Conveyed, IncomingCall, Routed};
 use rpcrdma_v2::{Body, Chunks, Direction, ErrorBody, Header};
 
 const XID: u32 = 0x5566_7788;
@@ -179,20 +180,28 @@ fn rtr_s5_4_a_call_that_was_reported_is_sent_in_another_way() {
     }
 }
 
+/// A call in one transmission, as the server has it.
+fn called(client: &mut End, server: &mut End) -> IncomingCall {
+    let wire = send(client, XID, 1000);
+    assert_eq!(server.receive(&wire[0]), Routed::Taken);
+    server.take_call()
+}
+
+/// The transmissions of the answer to it.
+fn answered(server: &mut End, call: &IncomingCall, answer: &Message) -> Vec<Bytes> {
+    let plan = reply_candidates(server, call, answer).remove(0).plan;
+    let conveyor = server.extensions.conveyor(1).expect("it carries replies");
+    let sent = conveyor.send_reply(XID, plan, answer).expect("as planned");
+    let sent = sent.iter();
+    sent.map(|one| encode(XID, Direction::Reply, one)).collect()
+}
+
 #[test]
 fn rtr_s5_4_a_reply_that_was_reported_is_told_to_the_responder() {
     let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
-    let wire = send(&mut client, XID, 1000);
-    assert_eq!(server.receive(&wire[0]), Routed::Taken);
-    let call = server.take_call();
+    let call = called(&mut client, &mut server);
     let answer = message(XID, Direction::Reply, 150_000, &[]);
-    let plan = reply_candidates(&mut server, &call, &answer).remove(0).plan;
-    let conveyor = server.extensions.conveyor(1).expect("it carries replies");
-    let sent: Transmissions = conveyor.send_reply(XID, plan, &answer).expect("as planned");
-    let wire: Vec<Bytes> = sent
-        .iter()
-        .map(|s| encode(XID, Direction::Reply, s))
-        .collect();
+    let wire = answered(&mut server, &call, &answer);
     assert_eq!(client.receive(&wire[0]), Routed::Taken);
     assert!(matches!(client.receive(&wire[2]), Routed::Discarded(_)));
     let operation = client.operations.pop_front().expect("a report");
@@ -304,17 +313,9 @@ fn rtr_s5_4_a_report_is_about_the_group_that_was_broken_into_as_well() {
 #[test]
 fn rtr_s5_4_a_reply_that_was_broken_into_is_told_to_the_responder() {
     let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
-    let wire = send(&mut client, XID, 1000);
-    assert_eq!(server.receive(&wire[0]), Routed::Taken);
-    let call = server.take_call();
+    let call = called(&mut client, &mut server);
     let answer = message(XID, Direction::Reply, 150_000, &[]);
-    let plan = reply_candidates(&mut server, &call, &answer).remove(0).plan;
-    let conveyor = server.extensions.conveyor(1).expect("it carries replies");
-    let sent: Transmissions = conveyor.send_reply(XID, plan, &answer).expect("as planned");
-    let wire: Vec<Bytes> = sent
-        .iter()
-        .map(|s| encode(XID, Direction::Reply, s))
-        .collect();
+    let wire = answered(&mut server, &call, &answer);
     assert_eq!(client.receive(&wire[0]), Routed::Taken);
     let mut foreign = wire[1].to_vec();
     foreign[3] ^= 1;
@@ -327,6 +328,27 @@ fn rtr_s5_4_a_reply_that_was_broken_into_is_told_to_the_responder() {
     assert_eq!(server.receive(&bytes), Routed::Taken);
     assert_eq!(server.take_rejected(), (XID, Direction::Reply));
     assert!(matches!(server.receive(&bytes), Routed::Discarded(_)));
+}
+
+/// A call that came twice was answered twice, in one transmission and then in a group: what came into the
+/// group is about the second.
+#[test]
+fn rtr_s5_4_a_report_is_about_the_last_reply_to_a_repeated_call() {
+    let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+    let call = called(&mut client, &mut server);
+    let short = message(XID, Direction::Reply, 1000, &[]);
+    assert_eq!(answered(&mut server, &call, &short).len(), 1);
+    let long = message(XID, Direction::Reply, 150_000, &[]);
+    assert_eq!(answered(&mut server, &call, &long).len(), 3);
+    let (found, expected) = (XID + 1, XID);
+    let report = Report {
+        bad: id(found, Direction::Reply, 1),
+        lead: Some(id(XID, Direction::Reply, 0)),
+        fault: Fault::Xid { expected, found },
+    };
+    let bytes = operation(found, Direction::Call, XMTERR, report.encode()).encode();
+    assert_eq!(server.receive(&bytes), Routed::Taken);
+    assert_eq!(server.take_rejected(), (XID, Direction::Reply));
 }
 
 #[test]
