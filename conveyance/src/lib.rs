@@ -17,12 +17,13 @@
 //!     header_len: |chunks: &ChunkCounts| 28 + 24 * chunks.read_segments,
 //! };
 //! let write = Shape::new(156, [Item { position: 152, len: 8192 }]);
-//! let plan = plan_call(&write, &ReplyNeed::new(240, []), &limits).unwrap();
+//! let plan = plan_call(&write, &ReplyNeed::new(240, []), &limits)?;
 //! assert_eq!(
 //!     plan.to_string(),
 //!     "call: payload inline (156 B), item 0 by read chunk at 152 (8192 B), \
 //!      as all inline is 8376 B of 4096 B; reply: inline (<= 240 B)"
 //! );
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 #![forbid(unsafe_code)]

@@ -16,7 +16,7 @@
 //! use rpcrdma_ext_continuation::{Config, Features, Transmit};
 //! use rpcrdma_ext_send_ddp::BufferStructure;
 //!
-//! let features: Features = "ddp+cont:receive".parse().unwrap();
+//! let features: Features = "ddp+cont:receive".parse()?;
 //! assert_eq!(features.to_string(), "ddp+cont:receive");
 //! let transmit = Transmit::new(Config {
 //!     features,
@@ -31,6 +31,7 @@
 //! assert_eq!((transmit.config().takes(), transmit.config().sends()), (16, 1));
 //! // Nothing may be used before the peer has said what it can do.
 //! assert!(!transmit.usable().requests);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! Section numbers are those of rtrext-00. MUSTS.md beside the manifest lists its requirements and

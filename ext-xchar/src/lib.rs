@@ -37,9 +37,10 @@
 //! }
 //!
 //! let mut registry = Registry::default();
-//! registry.register::<Workers>().unwrap();
+//! registry.register::<Workers>()?;
 //! assert!(registry.check(&Workers::property(&8)).is_ok());
 //! assert_eq!(Peer::default().get::<Workers>(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! Section numbers in this crate are those of xcharext-02. MUSTS.md, beside this crate's manifest,
