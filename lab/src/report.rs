@@ -280,6 +280,19 @@ mod tests {
         assert_eq!(verdict(&["ok a 1"], Some(2.8)), Verdict::Passed);
     }
 
+    /// As several lanes come to what the worst of them did.
+    #[test]
+    fn what_is_worse_is_greater() {
+        let mut all = [
+            Verdict::Interrupted,
+            Verdict::Failed,
+            Verdict::Passed,
+            Verdict::Lab,
+        ];
+        all.sort();
+        assert_eq!(all.map(Verdict::exit_status), [0, 3, 1, 130]);
+    }
+
     #[test]
     fn only_a_whole_run_passes() {
         let ok = ["ok a 1", "skip b not here"];

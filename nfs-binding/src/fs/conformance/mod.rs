@@ -1,4 +1,5 @@
-//! What every file system has to do, run over each of them.
+//! What every file system has to do, run over each of them. All of it is tests: what is unwrapped is
+//! asserted to be there.
 
 use std::sync::Arc;
 
