@@ -80,8 +80,13 @@ struct Run {
     back: Calls,
     ballast: [Vec<Buf>; 2],
     lies: Lies,
-    /// Connections may end, and calls fail.
+    /// Something happened over which connections end, and calls fail.
     troubled: bool,
+    /// The server may invalidate what a call offers, which stays until the reply then, whoever waits for it.
+    kept: bool,
+    /// A call was given up whose memory is out of reach from then on: that ends the connection if the peer
+    /// reaches for it.
+    fenced: bool,
 }
 
 /// What a script comes to.
@@ -163,6 +168,8 @@ impl Run {
             ballast: [Vec::new(), Vec::new()],
             lies: script.lies,
             troubled: script.lies != Lies::Nobody || strangers,
+            kept: script.client.invalidation && script.server.invalidation,
+            fenced: false,
         };
         run.open();
         run
@@ -266,6 +273,11 @@ impl Run {
         }
     }
 
+    /// Whether connections may end, and calls fail.
+    fn is_troubled(&self) -> bool {
+        self.troubled || self.fenced && self.world.borrow().refused > 0
+    }
+
     /// What holds at all times.
     fn check(&self) {
         let world = self.world.borrow();
@@ -329,6 +341,7 @@ impl Run {
             return;
         };
         (made.over, made.given_up) = (true, true);
+        self.fenced |= back || !self.kept;
         match back {
             true => self.server.cancel_call(made.conn, *xid),
             false => self.client.cancel(made.conn, *xid),

@@ -34,7 +34,7 @@ impl Run {
                 ClientEvent::Down { conn, down } => {
                     // Versions that do not go together, or nobody heard of each other in time.
                     let strangers = !down.retry || self.now > Time::ZERO;
-                    assert!(self.troubled || strangers, "it ended: {down}");
+                    assert!(self.is_troubled() || strangers, "it ended: {down}");
                     self.gone(conn);
                 }
             }
@@ -83,7 +83,7 @@ impl Run {
     }
 
     fn ended(&mut self, back: bool, xid: u32, outcome: Result<&Message, &CallError>) {
-        let honest = !self.troubled;
+        let honest = !self.is_troubled();
         let calls = if back {
             &mut self.back
         } else {
@@ -144,7 +144,7 @@ impl Run {
             self.now = self.now + Duration::from_millis(2);
         }
         self.check();
-        if !self.troubled {
+        if !self.is_troubled() {
             for (xid, made) in self.forward.made.iter().chain(&self.back.made) {
                 assert!(made.over || made.may_fail, "call {xid:#x} never ended");
             }

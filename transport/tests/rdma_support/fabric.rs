@@ -104,6 +104,8 @@ pub struct World {
     pub shortest_receive: Option<usize>,
     /// Sends that found no receive: a peer was overrun.
     pub overruns: usize,
+    /// RDMA Writes and RDMA Reads that were refused, which ends their connection.
+    pub refused: usize,
     /// The next Send of this device arrives with one byte, the place modulo its length, changed.
     pub tamper: Option<(usize, usize, u8)>,
 }
@@ -330,7 +332,6 @@ impl World {
         peer: (usize, QpId),
         wr: SendWr,
     ) -> Result<Success, (WorkError, String)> {
-        let refused = |what: &str| (WorkError::RemoteAccess, what.to_owned());
         match wr {
             SendWr::Send { gather, invalidate } => {
                 let mut message = gather.concat();
@@ -356,7 +357,7 @@ impl World {
                         buf[start..start + data.len()].copy_from_slice(&data);
                         Ok(Success::Write)
                     }
-                    _ => Err(refused("Write refused")),
+                    _ => Err(self.refuse("Write refused")),
                 }
             }
             SendWr::Read {
@@ -371,7 +372,7 @@ impl World {
                         sink.copy_from_slice(&bytes[start..start + len]);
                         Ok(Success::Read { sink })
                     }
-                    _ => Err(refused("Read refused")),
+                    _ => Err(self.refuse("Read refused")),
                 }
             }
             SendWr::Invalidate { .. } if self.fail_invalidate => {
@@ -386,6 +387,11 @@ impl World {
                 Ok(Success::Invalidate)
             }
         }
+    }
+
+    fn refuse(&mut self, what: &str) -> (WorkError, String) {
+        self.refused += 1;
+        (WorkError::RemoteAccess, what.to_owned())
     }
 
     fn deliver(
