@@ -66,6 +66,8 @@ struct Calls {
     made: BTreeMap<u32, Made>,
     /// Those that were delivered and have not been answered.
     held: Vec<(ConnId, u64, Message)>,
+    /// One was left without a reply for good. It keeps its credits, which others may wait for.
+    neglected: bool,
 }
 
 struct Run {
@@ -367,6 +369,13 @@ impl Run {
 }
 
 impl Calls {
+    /// Those that must end and have not.
+    fn waiting(&self) -> impl Iterator<Item = u32> {
+        let made = self.made.iter().filter(|_| !self.neglected);
+        made.filter(|(_, made)| !made.over && !made.may_fail)
+            .map(|(xid, _)| *xid)
+    }
+
     fn over(&mut self, xid: u32) {
         if let Some(made) = self.made.get_mut(&xid) {
             let given_up = std::mem::take(&mut made.given_up);
@@ -394,6 +403,7 @@ impl Calls {
                 if let Some(made) = made {
                     made.may_fail = true;
                 }
+                self.neglected = true;
                 return None;
             }
         };

@@ -138,16 +138,15 @@ impl Run {
             while !self.back.held.is_empty() {
                 self.answer(true, 0, Answer::Echo);
             }
-            if held == 0 && !self.is_open() {
+            if held == 0 && self.waiting().next().is_none() {
                 break;
             }
             self.now = self.now + Duration::from_millis(2);
         }
         self.check();
         if !self.is_troubled() {
-            for (xid, made) in self.forward.made.iter().chain(&self.back.made) {
-                assert!(made.over || made.may_fail, "call {xid:#x} never ended");
-            }
+            let open: Vec<u32> = self.waiting().collect();
+            assert!(open.is_empty(), "calls {open:#x?} never ended");
         }
         self.close();
         for _ in 0..4 {
@@ -164,9 +163,8 @@ impl Run {
         }
     }
 
-    /// Whether calls wait that must end.
-    fn is_open(&self) -> bool {
-        let calls = self.forward.made.values().chain(self.back.made.values());
-        calls.clone().any(|made| !made.over && !made.may_fail)
+    /// Calls that wait and must end.
+    fn waiting(&self) -> impl Iterator<Item = u32> {
+        self.forward.waiting().chain(self.back.waiting())
     }
 }
