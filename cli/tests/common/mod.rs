@@ -89,6 +89,11 @@ pub fn compare_place() -> Vec<String> {
     words
 }
 
+/// What everything costs, where that is known and `compare` need not measure it each time.
+pub fn compare_costs() -> Vec<String> {
+    variable("COSTS").map_or_else(Vec::new, |file| vec!["--costs".to_owned(), file])
+}
+
 /// What a finished command left.
 #[derive(Debug)]
 pub struct Finished {
