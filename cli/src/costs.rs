@@ -28,6 +28,8 @@ pub(crate) struct Costs {
     model: CostModel,
     /// In the order of [`Parameter::ALL`].
     sources: [Arc<str>; Parameter::ALL.len()],
+    /// A file that figures came from, and what it says of its own source.
+    file: Option<String>,
 }
 
 impl Default for Costs {
@@ -90,6 +92,7 @@ impl Costs {
         Self {
             model,
             sources: std::array::from_fn(|_| Arc::clone(&source)),
+            file: None,
         }
     }
 
@@ -123,18 +126,21 @@ impl Costs {
     fn from_json(text: &str, file: &str) -> Result<Self, String> {
         let map: Map<String, Value> = serde_json::from_str(text)
             .map_err(|error| format!("{file} is no JSON object: {error}"))?;
-        let source = match map.get(SOURCE) {
-            None => file.to_owned(),
-            Some(Value::String(source)) => format!("{source} ({file})"),
+        let said = match map.get(SOURCE) {
+            None => None,
+            Some(Value::String(source)) => Some(format!("{file}: {source}")),
             Some(_) => return Err(format!("{file}: {SOURCE} is no string")),
         };
-        let mut costs = Self::default();
+        let mut costs = Self {
+            file: said,
+            ..Self::default()
+        };
         for (name, value) in map.iter().filter(|(name, _)| *name != SOURCE) {
             let set = || {
                 let text = value.as_str();
                 let text =
                     text.ok_or_else(|| format!("{name}: a string is wanted, like \"5us\""))?;
-                costs.set(named(name)?, text, &source)
+                costs.set(named(name)?, text, file)
             };
             let mut set = set;
             set().map_err(|error| format!("{file}: {error}"))?;
@@ -248,7 +254,7 @@ impl Costs {
         Value::Object(std::iter::once(source).chain(all).collect())
     }
 
-    /// A table: each figure, where it came from, and what it is.
+    /// A table: each figure, where it came from, and what it is; then what a file says of its source.
     pub(crate) fn table(&self) -> String {
         let mut table = Table::new(3, ["cost", "what", "from", "value"]);
         for parameter in Parameter::ALL {
@@ -264,7 +270,11 @@ impl Costs {
                 value,
             ]);
         }
-        table.render()
+        let mut text = table.render();
+        if let Some(file) = &self.file {
+            text.push_str(&format!("\n{file}\n"));
+        }
+        text
     }
 }
 
@@ -306,7 +316,9 @@ mod tests {
         let json = costs.to_json("measured").to_string();
         let again = Costs::from_json(&json, "costs.json").unwrap();
         assert_eq!(again.model(), costs.model());
-        assert!(again.table().contains("measured (costs.json)"));
+        let table = again.table();
+        assert!(table.ends_with("\ncosts.json: measured\n"), "{table}");
+        assert!(table.contains(" costs.json ") && table.matches("measured").count() == 1);
     }
 
     #[test]

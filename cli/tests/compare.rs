@@ -46,9 +46,11 @@ fn near(row: &Value, key: &str, wanted: f64, tolerance: f64) {
     );
 }
 
-/// Bytes that are longer than any inline threshold here, so that they take a chunk; not much longer, as
-/// emulation carries them slowly.
+/// Bytes to read and write that are longer than any inline threshold here, so that they take a chunk; not
+/// much longer, as emulation carries them slowly.
 const LONG: u64 = 16 << 10;
+/// Those of other long messages.
+const LONG_MESSAGE: u64 = 64 << 10;
 
 #[test]
 fn device_work_is_what_rfc_8166_prescribes() {
@@ -105,13 +107,13 @@ fn device_work_is_what_rfc_8166_prescribes() {
     // Who invalidates it makes no difference to how often that is done.
     let inv = |op| row(&rows, op, Some(LONG), "v1-inv");
     // Long calls and replies: a position-zero read chunk, and a reply chunk.
-    let call = row(&rows, "long-call", Some(LONG), "v1");
+    let call = row(&rows, "long-call", Some(LONG_MESSAGE), "v1");
     near(call, "rdma_reads", 1.0, 0.1);
     near(call, "rdma_writes", 0.0, 0.05);
-    let reply = row(&rows, "readdirplus", Some(LONG), "v1");
+    let reply = row(&rows, "readdirplus", Some(LONG_MESSAGE), "v1");
     near(reply, "rdma_reads", 0.0, 0.05);
     near(reply, "rdma_writes", 1.0, 0.1);
-    let both = row(&rows, "long-both", Some(LONG), "v1");
+    let both = row(&rows, "long-both", Some(LONG_MESSAGE), "v1");
     near(both, "registrations", 2.0, 0.1);
     for row in [read, write, inv("read"), inv("write"), call, reply] {
         near(row, "registrations", 1.0, 0.1);
@@ -209,6 +211,8 @@ fn tables_fit_the_terminal_and_plans_are_explained() {
         .stdout
         .lines()
         .take_while(|line| !line.contains(": call"))
+        // What was measured elsewhere is told in one line, however long.
+        .filter(|line| !line.contains(": measured by compare: "))
     {
         assert!(line.chars().count() <= 120, "{line}");
     }

@@ -19,11 +19,11 @@ use crate::compare::set::{self, Setting};
 use crate::costs::{Costs, CostsArg};
 use crate::failure::{Context, Failure};
 
-/// Rounds, of which the median counts for each figure: at most, and at least where they take long.
+/// Rounds, of which the median counts for each figure: at most; and at least so many where together they
+/// take so long.
 const ROUNDS: u32 = 45;
-const LEAST_ROUNDS: u32 = 15;
-/// What the rounds may take together beyond the least of them.
-const LONG_ENOUGH: Duration = Duration::from_secs(5);
+const LONG_ENOUGH: [(u32, Duration); 2] =
+    [(15, Duration::from_secs(5)), (5, Duration::from_secs(15))];
 /// Timed calls of each kind in a round.
 const CALLS: u32 = 6;
 /// Of which latency counts: other work on the machine makes calls longer and none shorter.
@@ -103,7 +103,8 @@ fn measure(setting: &Setting<'_>, floor: &mut Floor) -> Result<CostModel, Failur
     let mut differences = Vec::new();
     let begun = Instant::now();
     for round in 0..ROUNDS {
-        if round >= LEAST_ROUNDS && begun.elapsed() > LONG_ENOUGH {
+        let enough = |(least, time)| round >= least && begun.elapsed() > time;
+        if LONG_ENOUGH.into_iter().any(enough) {
             break;
         }
         let mut moved = |op: fn(u32) -> Op| -> Result<Moved, Failure> {
