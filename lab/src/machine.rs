@@ -30,7 +30,8 @@ const PROCESSORS: &str = "2";
 /// The kernel's words. `panic=-1` restarts at once, which `-no-reboot` makes the end. Whether the timer
 /// works, a kernel finds out in a time that a busy host may not have for it, and panics.
 const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 reboot=t mitigations=off nokaslr \
-                      tsc=reliable no_timer_check";
+                      tsc=reliable no_timer_check init_on_alloc=0 hardened_usercopy=off \
+                      randomize_kstack_offset=off lsm=capability audit=0 preempt=none";
 /// Lines that wait to be read.
 const QUEUE: usize = 1024;
 
