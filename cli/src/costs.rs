@@ -17,8 +17,9 @@ use crate::failure::Failure;
 
 /// The key of a file that is no cost: who wrote it, from what.
 const SOURCE: &str = "source";
-/// Where a figure came from that nobody gave.
+/// Where a figure came from that nobody gave, and one that a file gave.
 const DEFAULT: &str = "default";
+const FILE: &str = "file";
 /// A rate at which nothing takes any time.
 const UNLIMITED: &str = "unlimited";
 
@@ -28,7 +29,7 @@ pub(crate) struct Costs {
     model: CostModel,
     /// In the order of [`Parameter::ALL`].
     sources: [Arc<str>; Parameter::ALL.len()],
-    /// A file that figures came from, and what it says of its own source.
+    /// The file that figures came from, and what it says of its own source.
     file: Option<String>,
 }
 
@@ -127,22 +128,21 @@ impl Costs {
         let map: Map<String, Value> = serde_json::from_str(text)
             .map_err(|error| format!("{file} is no JSON object: {error}"))?;
         let said = match map.get(SOURCE) {
-            None => None,
-            Some(Value::String(source)) => Some(format!("{file}: {source}")),
+            None => file.to_owned(),
+            Some(Value::String(source)) => format!("{file}: {source}"),
             Some(_) => return Err(format!("{file}: {SOURCE} is no string")),
         };
         let mut costs = Self {
-            file: said,
+            file: Some(said),
             ..Self::default()
         };
         for (name, value) in map.iter().filter(|(name, _)| *name != SOURCE) {
-            let set = || {
+            let mut set = || {
                 let text = value.as_str();
                 let text =
                     text.ok_or_else(|| format!("{name}: a string is wanted, like \"5us\""))?;
-                costs.set(named(name)?, text, file)
+                costs.set(named(name)?, text, FILE)
             };
-            let mut set = set;
             set().map_err(|error| format!("{file}: {error}"))?;
         }
         Ok(costs)
@@ -272,7 +272,7 @@ impl Costs {
         }
         let mut text = table.render();
         if let Some(file) = &self.file {
-            text.push_str(&format!("\n{file}\n"));
+            text.push_str(&format!("\n{FILE}: {file}\n"));
         }
         text
     }
@@ -317,8 +317,8 @@ mod tests {
         let again = Costs::from_json(&json, "costs.json").unwrap();
         assert_eq!(again.model(), costs.model());
         let table = again.table();
-        assert!(table.ends_with("\ncosts.json: measured\n"), "{table}");
-        assert!(table.contains(" costs.json ") && table.matches("measured").count() == 1);
+        assert!(table.ends_with("\nfile: costs.json: measured\n"), "{table}");
+        assert_eq!(table.matches(" file ").count(), Parameter::ALL.len());
     }
 
     #[test]

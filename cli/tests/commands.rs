@@ -409,10 +409,13 @@ fn explain_says_where_costs_come_from_and_the_server_is_told_of() {
     let from_file = explain(&["--costs", file.to_str().unwrap(), "null"])
         .ok()
         .stdout;
-    assert!(
-        from_file.contains("measured (") && from_file.contains("7.000 µs"),
-        "{from_file}"
-    );
+    let source = format!("\nfile: {}: measured\n", file.display());
+    assert!(from_file.contains(&source), "{from_file}");
+    let interrupt = from_file
+        .lines()
+        .find(|line| line.starts_with("interrupt "));
+    let interrupt: Vec<_> = interrupt.unwrap().split_whitespace().rev().collect();
+    assert_eq!(interrupt[..3], ["µs", "7.000", "file"], "{from_file}");
     for (costs, what) in [
         ("speed=1g", "no cost"),
         ("rate=1us", "rate"),
