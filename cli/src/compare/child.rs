@@ -78,6 +78,10 @@ impl ChildProcess {
 
     /// Has it end, and waits for that; none if it had to be killed.
     fn end(&mut self) -> Option<ExitStatus> {
+        // Its number may be another's once it was waited for.
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return Some(status);
+        }
         drop(self.orders.take());
         // A stopped child would not see the end of its input; one that is gone cannot be told.
         drop(self.resume());
