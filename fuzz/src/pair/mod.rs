@@ -1,8 +1,9 @@
 //! A client's port and a server's face each other over devices without a wire between them: versions
 //! 1 and 2, whatever features, calls both ways. What they are told in between may be lies.
 //!
-//! With honest peers every call ends once, with its own reply, no peer is overrun, and a connection
-//! ends only when it is lost or closed. With any peers, no call ends twice, all memory comes back
+//! With honest peers every call ends once, with its own reply, but for those that wait for credits which a
+//! call keeps that is never answered; no peer is overrun; and a connection ends only when it is lost or
+//! closed, or when the peer reaches for memory of a call that was given up. With any peers, no call ends twice, all memory comes back
 //! when the connections end, and nothing panics. A script is replayed exactly.
 
 #[path = "../../../transport/tests/rdma_support/fabric.rs"]
@@ -24,7 +25,7 @@ use rpc_transport::rdma::{
     RdmaServerOptions, RoundTripFeatures, Version, Versions, Ways,
 };
 use rpc_transport::{ClientPort, ConnId, ReplyRoom, ServerPort};
-use verbs::{Buf, Pool, Time};
+use verbs::{Buf, Pool, Stag, Time};
 
 use fabric::{FakeDevice, Traffic, World, address, attributes};
 pub use script::Script;
@@ -66,8 +67,10 @@ struct Calls {
     made: BTreeMap<u32, Made>,
     /// Those that were delivered and have not been answered.
     held: Vec<(ConnId, u64, Message)>,
-    /// One was left without a reply for good. It keeps its credits, which others may wait for.
-    neglected: bool,
+    /// Connections of those that were left without a reply for good. They keep their credits.
+    neglected: Vec<ConnId>,
+    /// Credits that there are at least, in calls.
+    credits: usize,
 }
 
 struct Run {
@@ -86,9 +89,9 @@ struct Run {
     troubled: bool,
     /// The server may invalidate what a call offers, which stays until the reply then, whoever waits for it.
     kept: bool,
-    /// A call was given up whose memory is out of reach from then on: that ends the connection if the peer
-    /// reaches for it.
-    fenced: bool,
+    /// What could be reached when a call was given up, of which its memory is out of reach from then on:
+    /// that ends the connection if the peer reaches for it.
+    fenced: Vec<Stag>,
 }
 
 /// What a script comes to.
@@ -156,6 +159,10 @@ impl Run {
         let strangers = script.client.versions % 4 + script.server.versions % 4 == 1;
         server_options.max_fetched = u64::from(MAX_MESSAGE);
         server_options.max_receive_memory = POOL / 2;
+        let credits = options.common.credits.min(server_options.common.credits);
+        // A call in several messages takes one for each.
+        let continued = |options: &RdmaOptions| options.features.cont != Ways::default();
+        let groups = continued(&options.common) || continued(&server_options.common);
         let mut server = RdmaServer::new(server_device, server_options);
         server.listen(address()).expect("a fake listens anywhere");
         let mut run = Self {
@@ -165,13 +172,13 @@ impl Run {
             now: Time::ZERO,
             conn: None,
             server_conn: None,
-            forward: Calls::default(),
-            back: Calls::default(),
+            forward: Calls::with(if groups { 1 } else { credits as usize }),
+            back: Calls::with(1),
             ballast: [Vec::new(), Vec::new()],
             lies: script.lies,
             troubled: script.lies != Lies::Nobody || strangers,
             kept: script.client.invalidation && script.server.invalidation,
-            fenced: false,
+            fenced: Vec::new(),
         };
         run.open();
         run
@@ -277,7 +284,8 @@ impl Run {
 
     /// Whether connections may end, and calls fail.
     fn is_troubled(&self) -> bool {
-        self.troubled || self.fenced && self.world.borrow().refused > 0
+        let world = self.world.borrow();
+        self.troubled || world.refused.iter().any(|stag| self.fenced.contains(stag))
     }
 
     /// What holds at all times.
@@ -343,7 +351,11 @@ impl Run {
             return;
         };
         (made.over, made.given_up) = (true, true);
-        self.fenced |= back || !self.kept;
+        if back || !self.kept {
+            let caller = if back { SERVER } else { CLIENT };
+            let reachable = self.world.borrow().reachable(caller);
+            self.fenced.extend(reachable.iter().map(|(stag, ..)| *stag));
+        }
         match back {
             true => self.server.cancel_call(made.conn, *xid),
             false => self.client.cancel(made.conn, *xid),
@@ -369,11 +381,25 @@ impl Run {
 }
 
 impl Calls {
+    /// None yet, where there are so many credits at least.
+    fn with(credits: usize) -> Self {
+        Self {
+            credits,
+            ..Self::default()
+        }
+    }
+
     /// Those that must end and have not.
     fn waiting(&self) -> impl Iterator<Item = u32> {
-        let made = self.made.iter().filter(|_| !self.neglected);
-        made.filter(|(_, made)| !made.over && !made.may_fail)
+        let made = self.made.iter();
+        made.filter(|(_, made)| !made.over && !made.may_fail && self.may_go(made.conn))
             .map(|(xid, _)| *xid)
+    }
+
+    /// Whether this connection has credits that no call keeps for good.
+    fn may_go(&self, conn: ConnId) -> bool {
+        let kept = self.neglected.iter().filter(|at| **at == conn);
+        kept.count() < self.credits
     }
 
     fn over(&mut self, xid: u32) {
@@ -402,8 +428,8 @@ impl Calls {
                 // No reply ever: its caller waits in vain.
                 if let Some(made) = made {
                     made.may_fail = true;
+                    self.neglected.push(made.conn);
                 }
-                self.neglected = true;
                 return None;
             }
         };

@@ -104,8 +104,8 @@ pub struct World {
     pub shortest_receive: Option<usize>,
     /// Sends that found no receive: a peer was overrun.
     pub overruns: usize,
-    /// RDMA Writes and RDMA Reads that were refused, which ends their connection.
-    pub refused: usize,
+    /// Handles of RDMA Writes and RDMA Reads that were refused, which ends their connection.
+    pub refused: Vec<Stag>,
     /// The next Send of this device arrives with one byte, the place modulo its length, changed.
     pub tamper: Option<(usize, usize, u8)>,
 }
@@ -357,7 +357,7 @@ impl World {
                         buf[start..start + data.len()].copy_from_slice(&data);
                         Ok(Success::Write)
                     }
-                    _ => Err(self.refuse("Write refused")),
+                    _ => Err(self.refuse(stag, "Write refused")),
                 }
             }
             SendWr::Read {
@@ -372,7 +372,7 @@ impl World {
                         sink.copy_from_slice(&bytes[start..start + len]);
                         Ok(Success::Read { sink })
                     }
-                    _ => Err(self.refuse("Read refused")),
+                    _ => Err(self.refuse(stag, "Read refused")),
                 }
             }
             SendWr::Invalidate { .. } if self.fail_invalidate => {
@@ -389,8 +389,8 @@ impl World {
         }
     }
 
-    fn refuse(&mut self, what: &str) -> (WorkError, String) {
-        self.refused += 1;
+    fn refuse(&mut self, stag: Stag, what: &str) -> (WorkError, String) {
+        self.refused.push(stag);
         (WorkError::RemoteAccess, what.to_owned())
     }
 
