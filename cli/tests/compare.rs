@@ -120,7 +120,7 @@ fn device_work_is_what_rfc_8166_prescribes() {
         near(row, "invalidations", 1.0, 0.1);
         match compare_device().starts_with("verbs") {
             true => assert!(row["wire_bytes"].is_null(), "{row:#}"),
-            false => assert!(row["wire_bytes"].as_f64().unwrap() > LONG as f64),
+            false => assert!(row["wire_bytes"].as_f64() > row["size"].as_f64(), "{row:#}"),
         }
         assert_eq!(row["device"], compare_device());
     }
@@ -207,13 +207,14 @@ fn tables_fit_the_terminal_and_plans_are_explained() {
         "--explain",
     ])
     .ok();
-    for line in finished
+    let tables = finished
         .stdout
         .lines()
-        .take_while(|line| !line.contains(": call"))
-        // What was measured elsewhere is told in one line, however long.
-        .filter(|line| !line.contains(": measured by compare: "))
-    {
+        .take_while(|line| !line.contains(": call"));
+    // What a file of costs comes from is told once, however long it is.
+    let (file, tables): (Vec<_>, Vec<_>) = tables.partition(|line| line.starts_with("file: "));
+    assert!(file.len() <= 1, "{file:?}");
+    for line in tables {
         assert!(line.chars().count() <= 120, "{line}");
     }
     let plan = finished
@@ -301,7 +302,7 @@ fn the_network_is_told_what_to_delay() {
     let told: Vec<&str> = told.lines().collect();
     assert_eq!(told.first(), Some(&"50ms"), "{told:?}");
     assert_eq!(told.last(), Some(&"0ms"), "{told:?}");
-    let rounds = told.windows(2).filter(|pair| *pair == ["50ms", "500ms"]);
+    let rounds = told.windows(2).filter(|pair| *pair == ["50ms", "1500ms"]);
     assert_eq!(rounds.count(), 3, "{told:?}");
     for conveyance in ["tcp", "v1", "v2"] {
         let row = row(&rows, "null", None, conveyance);

@@ -30,8 +30,9 @@ const UNDISTURBED: f64 = 10.0;
 /// How much longer the longer link is.
 const LONGER: u32 = 2;
 /// The same where it is a network that delays: what is measured on one is often an emulated or a busy
-/// machine, whose disturbances are as long as a short link.
-const LONGER_NETWORK: u32 = 10;
+/// machine, whose disturbances are as long as a short link. And after 10 ms of waiting such a machine is
+/// slower by a millisecond or two than after 1 ms, as its caches have gone to others.
+const LONGER_NETWORK: u32 = 30;
 /// Standard error of a figure below which no more calls are made, round trips: a machine that does
 /// other work needs more of them.
 const ERROR: f64 = 0.03;
