@@ -28,6 +28,7 @@ lane() {
             check $device/model/windows-as-on-adapters 300 adapter_tests
         fi
         check $device/model/leaks-nothing 60 resources_are idle
+        check $device/costs 120 costs_are_measured /tmp/costs-$device
         if [ $device = rxe ]; then
             check $device/round-trips 240 round_trips
         fi
@@ -440,8 +441,8 @@ adapter_tests() {
 
 # end_to_end DEVICE TEST: tests of the command, with servers on the wire's far end. One at a time: four
 # together take twice as long where two processors are emulated. Time itself is measured in round_trips,
-# with nothing else going on, and so is what everything costs. Simulations are the same on every machine,
-# and what goes over TCP alone has nothing of the device.
+# with nothing else going on, and what everything costs in costs_are_measured. Simulations are the same on
+# every machine, and what goes over TCP alone has nothing of the device.
 end_to_end() {
     _device=$1
     _suite=$2
@@ -452,7 +453,13 @@ end_to_end() {
     [ "$_device" = rxe ] || set -- "$@" --skip a_port_where_something_else_answers
     RPCRDMA_TEST_BIN=$(command -v rpcrdma) RPCRDMA_TEST_SERVER=$FAR \
         RPCRDMA_TEST_DEVICE=verbs:$_device-near RPCRDMA_TEST_SERVER_DEVICE=verbs:$_device-far \
-        RPCRDMA_TEST_PATIENCE=240 RPCRDMA_TEST_COSTS=/tmp/costs "$LAB/tests/rpcrdma/$_suite" "$@"
+        RPCRDMA_TEST_PATIENCE=240 RPCRDMA_TEST_COSTS=/tmp/costs-$_device "$LAB/tests/rpcrdma/$_suite" "$@"
+}
+
+# costs_are_measured FILE: what everything costs, which `compare` would measure before each comparison.
+costs_are_measured() {
+    rpcrdma compare --device verbs --address $FAR --ops write --sizes 8k --via v1,v2 --count 5 --time 5ms \
+        --no-trips --save-costs "$1"
 }
 
 # Round trips, counted from time alone over a wire of 1 ms each way, are those that the simulation
@@ -466,8 +473,7 @@ round_trips() {
     ! has_html || set -- "$@" --html "$OUT/results/compare.html"
     # shellcheck disable=SC2016  # `$1` is for the command
     rpcrdma compare --device verbs --address $FAR --time 50ms "$@" --json "$OUT/results/compare.json" \
-        --set-delay 'for end in va vb; do tc qdisc replace dev $end root netem delay $1; done' \
-        --save-costs /tmp/costs
+        --set-delay 'for end in va vb; do tc qdisc replace dev $end root netem delay $1; done'
     wire_fast
     trips /tmp/exact.json >/tmp/exact
     trips "$OUT/results/compare.json" >/tmp/measured

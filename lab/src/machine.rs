@@ -28,7 +28,8 @@ const MEMORY: &str = "2G";
 /// Processors of the guest. With Debian 12's own QEMU, two of them lose a race in int3 handling.
 const PROCESSORS: &str = "2";
 /// The kernel's words. `panic=-1` restarts at once, which `-no-reboot` makes the end. Whether the timer
-/// works, a kernel finds out in a time that a busy host may not have for it, and panics.
+/// works, a kernel finds out in a time that a busy host may not have for it, and panics. The rest leaves
+/// out what hardens a kernel against its users, who are the lab's own, at a price in emulation.
 const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 reboot=t mitigations=off nokaslr \
                       tsc=reliable no_timer_check init_on_alloc=0 hardened_usercopy=off \
                       randomize_kstack_offset=off lsm=capability audit=0 preempt=none";

@@ -499,8 +499,9 @@ quickcheck! {
     }
 
     /// Receives of the requester become longer and shorter, and so do the calls that may be sent,
-    /// while calls are waiting, for room in the send queue as well, registered, sent and answered: no message is longer than the receive
-    /// that it meets, every call ends with its reply, and changes come to their end.
+    /// while calls are waiting, for room in the send queue as well, registered, sent and answered: no
+    /// message is longer than the receive that it meets, every call ends with its reply, and changes
+    /// come to their end.
     fn limits_change_at_any_time_and_nothing_is_lost(seed: u64) -> TestResult {
         let pool = Pool::new(1 << 26);
         let mut sim = Sim::new(Version::Two, seed, &pool, false);

@@ -2,7 +2,8 @@
 //!
 //! A call that one plain Send carries, both ways, is none of theirs. Any other is set aside until
 //! the conversation has asked every extension for a way and has [chosen](Requester::planned) the
-//! [cheapest](conveyance::CostModel::cheapest), the base's own plan among them. What extensions are to know comes out as [`Notice`]s.
+//! [cheapest](conveyance::CostModel::cheapest), the base's own plan among them. What extensions are to
+//! know comes out as [`Notice`]s.
 
 use std::collections::VecDeque;
 
