@@ -286,6 +286,19 @@ fn json_goes_to_a_file_that_is_tried_before_anything_is_measured() {
     assert!(rows.iter().any(|row| row["conveyance"] == "v1"));
     compare(&[&args[..], &["/no/such/directory/rows.json"]].concat())
         .fails_with(&["/no/such/directory"]);
+    // What is there stays until there is something to put into its place, and nothing stays behind that.
+    let long = vec![b'x'; 1 << 20];
+    std::fs::write(&file, &long).unwrap();
+    let both = [
+        file.to_str().unwrap(),
+        "--html",
+        "/no/such/directory/x.html",
+    ];
+    compare(&[&args[..], &both[..]].concat()).fails_with(&["/no/such/directory"]);
+    assert_eq!(std::fs::read(&file).unwrap(), long);
+    compare(&[&args[..], &both[..1]].concat()).ok();
+    let again: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(again.len(), rows.len());
 }
 
 /// The command is told each delay; since it delays nothing, no round trips show in the time.

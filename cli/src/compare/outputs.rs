@@ -1,7 +1,7 @@
 //! Where results go: files, standard output, and an earlier report that they are held against.
 
 use std::env;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -26,7 +26,8 @@ enum Place {
 }
 
 impl Place {
-    /// `-` is standard output, where that is for `option`.
+    /// `-` is standard output, where that is for `option`. A file that is there already stays as it is until
+    /// there is something to write: what is measured for minutes may fail or be interrupted.
     fn open(option: &str, path: &Path) -> Result<Self, Failure> {
         match (path == Path::new("-"), option) {
             (true, JSON) => return Ok(Self::Stdout),
@@ -39,7 +40,9 @@ impl Place {
             (false, _) => {}
         }
         let name = path.display().to_string();
-        let file = File::create(path).context(format_args!("cannot create {name}"))?;
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).open(path);
+        let file = file.context(format_args!("cannot create {name}"))?;
         Ok(Self::File(name, file))
     }
 
@@ -47,10 +50,16 @@ impl Place {
         match self {
             Self::Stdout => output::line(text),
             Self::File(name, file) => {
-                let mut file = BufWriter::new(file);
-                writeln!(file, "{text}")
-                    .and_then(|()| file.flush())
-                    .context(format_args!("cannot write {name}"))
+                let write = |text: &str| {
+                    // Pipes and terminals have no length.
+                    if file.metadata()?.is_file() {
+                        file.set_len(0)?;
+                    }
+                    let mut file = BufWriter::new(&file);
+                    writeln!(file, "{text}")?;
+                    file.flush()
+                };
+                write(text).context(format_args!("cannot write {name}"))
             }
         }
     }
