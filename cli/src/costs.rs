@@ -20,6 +20,8 @@ const SOURCE: &str = "source";
 /// Where a figure came from that nobody gave, and one that a file gave.
 const DEFAULT: &str = "default";
 const FILE: &str = "file";
+/// Where no difference was found that could be measured.
+const UNFOUND: &str = "too little to tell";
 /// A rate at which nothing takes any time.
 const UNLIMITED: &str = "unlimited";
 
@@ -97,6 +99,17 @@ impl Costs {
         }
     }
 
+    /// With what was measured as no time at all told apart: it takes too little to be found here.
+    pub(crate) fn with_unfound(mut self) -> Self {
+        let unfound: Arc<str> = UNFOUND.into();
+        for parameter in Parameter::ALL {
+            if matches!(self.amount(parameter), Amount::Time(Duration::ZERO)) {
+                self.sources[place(parameter)] = Arc::clone(&unfound);
+            }
+        }
+        self
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         match text.contains('=') {
             true => Self::listed(text),
@@ -138,10 +151,11 @@ impl Costs {
         };
         for (name, value) in map.iter().filter(|(name, _)| *name != SOURCE) {
             let mut set = || {
+                let parameter = named(name)?;
                 let text = value.as_str();
                 let text =
                     text.ok_or_else(|| format!("{name}: a string is wanted, like \"5us\""))?;
-                costs.set(named(name)?, text, FILE)
+                costs.set(parameter, text, FILE)
             };
             set().map_err(|error| format!("{file}: {error}"))?;
         }
@@ -339,10 +353,26 @@ mod tests {
             (r#"{"call": 5}"#, "a string is wanted"),
             (r#"{"source": 5}"#, "source is no string"),
             (r#"{"speed": "5us"}"#, "f: `speed` is no cost"),
+            (r#"{"speed": 5}"#, "f: `speed` is no cost"),
         ] {
             let error = Costs::from_json(text, "f").unwrap_err();
             assert!(error.contains(what), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn what_was_not_found_is_told_apart() {
+        let model = CostModel {
+            call: Duration::ZERO,
+            interrupt: Duration::from_micros(40),
+            ..CostModel::default()
+        };
+        let table = Costs::of(model, "measured").with_unfound().table();
+        let from = |name: &str| {
+            let line = table.lines().find(|line| line.starts_with(name));
+            line.is_some_and(|line| line.contains(UNFOUND))
+        };
+        assert!(from("call ") && !from("interrupt "), "{table}");
     }
 
     #[test]

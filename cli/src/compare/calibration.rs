@@ -62,7 +62,7 @@ pub(crate) fn costs(
     {
         return Ok(Some(given.with_added(delay, args.rate.map(|rate| rate.0))));
     }
-    let measured = Costs::of(measure(setting, floor)?, SOURCE);
+    let measured = Costs::of(measure(setting, floor)?, SOURCE).with_unfound();
     // A rate that was added was measured as well.
     Ok(Some(given.or(&measured).with_added(delay, None)))
 }
