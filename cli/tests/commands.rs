@@ -287,7 +287,7 @@ fn explain_names_all_ways_and_marks_the_one_that_is_taken() {
     let one = explain(&["-o", "rpcrdma=1", "write:8192", "null"]);
     assert!(one.contains("write 8 KiB, version 1"), "{one}");
     assert!(
-        one.contains("by read chunk") && one.contains("1 turn-arounds"),
+        one.contains("by read chunk") && one.contains("1 turn-around,"),
         "{one}"
     );
     let taken = |text: &str| text.lines().filter(|line| line.starts_with("->")).count();

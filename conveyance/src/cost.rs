@@ -89,16 +89,19 @@ impl fmt::Display for Effort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} sends, {} B", self.sends, self.bytes)?;
         let counts = [
-            (self.explicit, "RDMA operations"),
-            (self.turnarounds, "turn-arounds"),
-            (self.registrations, "registrations"),
-            (self.invalidations, "local invalidations"),
-            (self.unplaced, "B unplaced"),
+            (self.explicit, "RDMA operation"),
+            (self.turnarounds, "turn-around"),
+            (self.registrations, "registration"),
+            (self.invalidations, "local invalidation"),
         ];
         for (count, name) in counts.into_iter().filter(|(count, _)| *count > 0) {
-            write!(f, ", {count} {name}")?;
+            let s = if count > 1 { "s" } else { "" };
+            write!(f, ", {count} {name}{s}")?;
         }
-        Ok(())
+        match self.unplaced {
+            0 => Ok(()),
+            unplaced => write!(f, ", {unplaced} B unplaced"),
+        }
     }
 }
 
