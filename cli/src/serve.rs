@@ -157,12 +157,16 @@ fn listen_error(error: DeviceError) -> io::Error {
 
 /// Says what to do about the usual reasons.
 fn cannot_listen(address: SocketAddr, proto: Proto, error: io::Error) -> Failure {
-    let (name, option) = match proto {
-        Proto::Rdma => ("RDMA", "--port"),
-        Proto::Tcp => ("TCP", "--tcp-port"),
+    let (name, option, other) = match proto {
+        Proto::Rdma => ("RDMA", "--port", "--tcp-port"),
+        Proto::Tcp => ("TCP", "--tcp-port", "--port"),
     };
     let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => format!("; another server has that port: use {option} PORT"),
+        io::ErrorKind::AddrInUse => {
+            format!(
+                "; another server has that port: use {option} PORT, and {other} where it has both"
+            )
+        }
         io::ErrorKind::AddrNotAvailable => "; this machine does not have that address".to_owned(),
         io::ErrorKind::PermissionDenied => format!("; use {option} with 1024 or more"),
         _ => String::new(),
