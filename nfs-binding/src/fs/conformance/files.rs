@@ -1,4 +1,4 @@
-//! Content and attributes of files.
+//! Content and attributes of files. Tests: what is unwrapped is asserted to be there.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! READDIR.
+//! READDIR. Tests: what is unwrapped is asserted to be there.
 
 use std::collections::BTreeSet;
 

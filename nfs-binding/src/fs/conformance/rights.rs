@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Who may do what. Tests: what is unwrapped is asserted to be there.
 
 use super::*;
 
