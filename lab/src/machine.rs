@@ -25,8 +25,8 @@ const MACHINE: &str = "q35,pit=off";
 const CPU: &str = "max,-erms,-fsrm,-smap,-la57";
 /// Memory of the guest.
 const MEMORY: &str = "2G";
-/// Processors of the guest. With Debian 12's own QEMU, two of them lose a race in int3 handling.
-const PROCESSORS: &str = "2";
+/// Processors of a guest, at most. With Debian 12's own QEMU, two of them lose a race in int3 handling.
+const PROCESSORS: usize = 2;
 /// The kernel's words. `panic=-1` restarts at once, which `-no-reboot` makes the end. Whether the timer
 /// works, a kernel finds out in a time that a busy host may not have for it, and panics. The rest leaves
 /// out what hardens a kernel against its users, who are the lab's own, at a price in emulation.
@@ -35,6 +35,20 @@ const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 reboot=t mitigatio
                       randomize_kstack_offset=off lsm=capability audit=0 preempt=none";
 /// Lines that wait to be read.
 const QUEUE: usize = 1024;
+
+/// How many processors each of so many guests gets that run at the same time: its share of the host's.
+/// Emulated ones that wait for each other while the host runs another guest's take longer than one.
+#[must_use]
+pub fn processors(guests: usize) -> usize {
+    share(
+        thread::available_parallelism().map_or(1, usize::from),
+        guests,
+    )
+}
+
+fn share(processors: usize, guests: usize) -> usize {
+    (processors / guests.max(1)).clamp(1, PROCESSORS)
+}
 
 /// A machine to be started.
 #[derive(Debug)]
@@ -49,6 +63,8 @@ pub struct Spec<'a> {
     pub forwards: &'a [(u16, u16)],
     /// Where to write what crosses its network device, if at all.
     pub capture: Option<&'a Path>,
+    /// Its processors.
+    pub processors: usize,
 }
 
 impl Spec<'_> {
@@ -76,7 +92,7 @@ impl Spec<'_> {
             "-cpu",
             CPU,
         ]);
-        add(&["-smp", PROCESSORS, "-m", MEMORY]);
+        add(&["-smp", &self.processors.to_string(), "-m", MEMORY]);
         add(&[
             "-nodefaults",
             "-no-user-config",
@@ -220,6 +236,7 @@ mod tests {
             console: Path::new("/r/console.log"),
             forwards,
             capture,
+            processors: 2,
         };
         let words = spec.arguments().into_iter();
         words.map(|word| word.into_string().unwrap()).collect()
@@ -228,6 +245,14 @@ mod tests {
     fn after(words: &[String], flag: &str) -> Vec<String> {
         let pairs = words.windows(2).filter(|pair| pair[0] == flag);
         pairs.map(|pair| pair[1].clone()).collect()
+    }
+
+    #[test]
+    fn guests_share_processors_and_have_one_each_at_least() {
+        let share = |processors| [1, 2, 3].map(|guests| share(processors, guests));
+        assert_eq!(share(1), [1, 1, 1]);
+        assert_eq!(share(2), [2, 1, 1]);
+        assert_eq!(share(8), [2, 2, 2]);
     }
 
     #[test]

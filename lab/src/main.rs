@@ -15,7 +15,7 @@ use rpcrdma_lab::cache::Lock;
 use rpcrdma_lab::lane::{self, Lane};
 use rpcrdma_lab::log::Screen;
 use rpcrdma_lab::report::Verdict;
-use rpcrdma_lab::{Cache, Error, Log, Stop, echo, run, versions};
+use rpcrdma_lab::{Cache, Error, Log, Stop, echo, machine, run, versions};
 
 /// Build a small Debian guest with RDMA and NFS, and run lanes of checks in it.
 ///
@@ -137,7 +137,7 @@ fn work(cli: &Cli) -> Result<Verdict, Error> {
                 bins: bins.clone(),
             };
             let guest = Guest::built(cli, home)?;
-            run::shell(&guest.order(&lane, &args, Screen::On))?;
+            run::shell(&guest.order(&lane, &args, Screen::On, 1))?;
         }
         Command::List => {
             for lane in lane::all(&lanes)? {
@@ -176,7 +176,7 @@ fn beside_each_other(
         1 => Screen::On,
         _ => Screen::Named(format!("{:width$}", lane.name)),
     };
-    let one = |lane: &Lane| match run::run(&guest.order(lane, args, screen(lane))) {
+    let one = |lane: &Lane| match run::run(&guest.order(lane, args, screen(lane), found.len())) {
         Ok(report) => Ok(report.verdict),
         Err(Error::Interrupted) => Ok(Verdict::Interrupted),
         Err(error) if found.len() > 1 => {
@@ -221,7 +221,14 @@ impl<'a> Guest<'a> {
         })
     }
 
-    fn order<'b>(&'b self, lane: &'b Lane, args: &RunArgs, screen: Screen) -> run::Order<'b> {
+    /// A lane's, which is run at the same time as the others of `guests`.
+    fn order<'b>(
+        &'b self,
+        lane: &'b Lane,
+        args: &RunArgs,
+        screen: Screen,
+        guests: usize,
+    ) -> run::Order<'b> {
         run::Order {
             cache: &self.cache,
             pins: &self.pins,
@@ -234,6 +241,7 @@ impl<'a> Guest<'a> {
             keep: args.keep,
             bins: args.bins.iter().cloned().collect::<BTreeMap<_, _>>(),
             screen,
+            processors: machine::processors(guests),
             stop: &self.stop,
         }
     }

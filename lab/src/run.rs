@@ -49,6 +49,8 @@ pub struct Order<'a> {
     pub bins: BTreeMap<String, PathBuf>,
     /// What of its progress goes to standard output.
     pub screen: Screen,
+    /// Processors of its guest ([`machine::processors`]).
+    pub processors: usize,
     /// What ends it early.
     pub stop: &'a Stop,
 }
@@ -131,6 +133,7 @@ pub fn shell(order: &Order<'_>) -> Result<(), Error> {
         console: &folder.join("console.log"),
         forwards: &[],
         capture: None,
+        processors: order.processors,
     };
     spec.on_terminal()?;
     if order.keep {
@@ -158,6 +161,7 @@ fn boots(
         console: &console,
         forwards: &forwards,
         capture: order.lane.capture.then_some(&capture),
+        processors: order.processors,
     };
     let mut boots = 0;
     let (ending, run) = loop {
@@ -376,6 +380,7 @@ mod tests {
             keep: false,
             bins: [("rpcrdma".to_owned(), program)].into(),
             screen: Screen::Off,
+            processors: 1,
             stop: &Stop::new(),
         };
         test(&order, folder.path())
