@@ -26,7 +26,13 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
         if index > 0 {
             output::line("")?;
         }
-        let version = setting.version;
+        let version = match setting.version {
+            Version::One => "version 1 of RPC-over-RDMA".to_owned(),
+            Version::Two => format!(
+                "version 2 of RPC-over-RDMA, features {} here and {} at the server",
+                setting.requester.features, setting.responder.features
+            ),
+        };
         let part = match (asked.size(), op.size()) {
             (Some(asked), Some(size)) if asked > size => {
                 let (calls, all) = (asked.div_ceil(size), show_size(asked.into()));
@@ -34,9 +40,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
             }
             _ => String::new(),
         };
-        output::line(format_args!(
-            "{op}{part}, version {version} of RPC-over-RDMA:"
-        ))?;
+        output::line(format_args!("{op}{part}, {version}:"))?;
         for line in lines(&ways) {
             output::line(line)?;
         }

@@ -297,6 +297,11 @@ fn explain_names_all_ways_and_marks_the_one_that_is_taken() {
     let cost = far.lines().find(|line| line.starts_with("->")).unwrap();
     let cost: f64 = cost.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!((4000.0..4100.0).contains(&cost), "{far}");
+    // What the other side is taken to do is said where it matters.
+    assert!(!one.contains("features"), "{one}");
+    let less = explain(&["-o", "features=cont", "--server-features", "ddp", "null"]);
+    let said = "null, version 2 of RPC-over-RDMA, features cont here and ddp at the server:";
+    assert!(less.contains(said), "{less}");
     for wrong in [&["sing"][..], &["write:0"], &["-o", "tcp", "null"], &[]] {
         let finished = run([&["explain"], wrong].concat());
         assert_eq!(finished.status.code(), Some(2), "{finished:#?}");

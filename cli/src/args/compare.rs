@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use rpcrdma_sim::Setting;
-use verbs::middleware::{Delay, Rate};
+use verbs::middleware::{Delay, ParseLinkError, Rate};
 
 use super::conveyance::{Conveyance, Serves};
 use super::units;
@@ -156,7 +157,7 @@ pub(crate) struct CompareArgs {
     pub(crate) count: Option<u32>,
 
     /// Time to spend on one figure
-    #[arg(long, value_name = "TIME", default_value = "200ms")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "200ms")]
     pub(crate) time: Delay,
 
     /// Delay of the link, each way. Without this, round trips are measured with 1ms and all else
@@ -259,6 +260,18 @@ fn device_or_sim(text: &str) -> Result<DeviceName, String> {
         _ => text
             .parse()
             .map_err(|error: String| format!("{error}, or sim")),
+    }
+}
+
+fn time(text: &str) -> Result<Delay, String> {
+    match text
+        .parse()
+        .map_err(|error: ParseLinkError| error.to_string())?
+    {
+        Delay(Duration::ZERO) => {
+            Err("nothing can be measured in no time: write one like 200ms".to_owned())
+        }
+        time => Ok(time),
     }
 }
 

@@ -20,10 +20,14 @@ Checked are, at every step: that no peer is overrun, that memory is reached only
 and only while its call lasts, and that credits are kept to; and at the end: that every call has
 ended, that every resource is back, and that the files hold what clients were told they hold.
 
+What is counted: calls that ended; of those, how many \"without results\", that is with an error at
+the client; and faults that took place: connections lost, hosts crashed, registrations refused.
+--explain lists first what the seed plans: a fault of what is down already is none.
+
 A seed that finds something is printed with the command that runs it again.")]
 pub(crate) struct SimArgs {
     /// Run this seed
-    #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "threads"])]
+    #[arg(long, value_name = "N", value_parser = seed, conflicts_with_all = ["seeds", "threads"])]
     pub(crate) seed: Option<u64>,
 
     /// Run the seeds from A on, up to B, B not included
@@ -56,6 +60,11 @@ impl SimArgs {
             features: self.features.unwrap_or_default(),
         }
     }
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("`{text}` is no seed: write a number from 0 to {}", u64::MAX))
 }
 
 /// What `--features` calls the sixteen pairings in turn.
@@ -95,6 +104,15 @@ mod tests {
         assert!(error.contains("SERVER/CLIENT"), "{error}");
         let error = features("ddp/tcp").unwrap_err();
         assert!(error.contains("no feature \"tcp\""), "{error}");
+    }
+
+    #[test]
+    fn a_seed_is_any_number_of_64_bits() {
+        assert_eq!(seed("18446744073709551615"), Ok(u64::MAX));
+        for wrong in ["", "abc", "-1", "18446744073709551616"] {
+            let said = seed(wrong).unwrap_err();
+            assert!(said.contains("is no seed"), "{said}");
+        }
     }
 
     #[test]

@@ -210,8 +210,9 @@ fn measure(setting: &Setting<'_>, ops: &[Op], status: &Status) -> Result<Measure
     let device = rigs
         .iter()
         .find_map(|rig| rig.mounted().reached.device_name());
-    for &op in ops {
-        status.show(format_args!("measuring {op}"));
+    for (index, &op) in ops.iter().enumerate() {
+        let of = ops.len();
+        status.show(format_args!("measuring {op} ({} of {of})", index + 1));
         rows.extend(cell::measure(
             cell(op, mode),
             &mut floor,
