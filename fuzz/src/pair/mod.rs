@@ -69,8 +69,11 @@ struct Calls {
     held: Vec<(ConnId, u64, Message)>,
     /// Connections of those that were left without a reply for good. They keep their credits.
     neglected: Vec<ConnId>,
-    /// Credits that there are at least, in calls.
+    /// Credits that there are at least, in calls: before the first reply on a connection, and from then on.
+    initial: usize,
     credits: usize,
+    /// Connections on which a reply has come.
+    answered: Vec<ConnId>,
 }
 
 struct Run {
@@ -163,6 +166,10 @@ impl Run {
         // A call in several messages takes one for each.
         let continued = |options: &RdmaOptions| options.features.cont != Ways::default();
         let groups = continued(&options.common) || continued(&server_options.common);
+        let least = if groups { 1 } else { credits as usize };
+        // Version 1 has one until a reply grants more (RFC 8166, section 3.3.3).
+        let first = [&script.client, &script.server].map(|end| end.versions % 4 == 0);
+        let initial = if first.contains(&true) { 1 } else { least };
         let mut server = RdmaServer::new(server_device, server_options);
         server.listen(address()).expect("a fake listens anywhere");
         let mut run = Self {
@@ -172,8 +179,8 @@ impl Run {
             now: Time::ZERO,
             conn: None,
             server_conn: None,
-            forward: Calls::with(if groups { 1 } else { credits as usize }),
-            back: Calls::with(1),
+            forward: Calls::with(initial, least),
+            back: Calls::with(1, 1),
             ballast: [Vec::new(), Vec::new()],
             lies: script.lies,
             troubled: script.lies != Lies::Nobody || strangers,
@@ -382,8 +389,9 @@ impl Run {
 
 impl Calls {
     /// None yet, where there are so many credits at least.
-    fn with(credits: usize) -> Self {
+    fn with(initial: usize, credits: usize) -> Self {
         Self {
+            initial,
             credits,
             ..Self::default()
         }
@@ -399,7 +407,11 @@ impl Calls {
     /// Whether this connection has credits that no call keeps for good.
     fn may_go(&self, conn: ConnId) -> bool {
         let kept = self.neglected.iter().filter(|at| **at == conn);
-        kept.count() < self.credits
+        let credits = match self.answered.contains(&conn) {
+            true => self.credits,
+            false => self.initial,
+        };
+        kept.count() < credits
     }
 
     fn over(&mut self, xid: u32) {

@@ -91,6 +91,9 @@ impl Run {
         };
         calls.over(xid);
         let made = calls.made.get(&xid).expect("a call that was made");
+        if outcome.is_ok() && !calls.answered.contains(&made.conn) {
+            calls.answered.push(made.conn);
+        }
         match outcome {
             Err(error) => assert!(!honest || made.may_fail, "call {xid:#x} failed: {error}"),
             Ok(reply) => {
