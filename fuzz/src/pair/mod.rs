@@ -22,7 +22,7 @@ use bytes::Bytes;
 use onc_rpc::{CALL, Decoder, Encoder, Message, REPLY};
 use rpc_transport::rdma::{
     CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RdmaServer,
-    RdmaServerOptions, RoundTripFeatures, Version, Versions, Ways,
+    RdmaServerOptions, RoundTripFeatures, Verdict, Version, Versions, Ways,
 };
 use rpc_transport::{ClientPort, ConnId, ReplyRoom, ServerPort};
 use verbs::{Buf, Pool, Stag, Time};
@@ -69,11 +69,10 @@ struct Calls {
     held: Vec<(ConnId, u64, Message)>,
     /// Connections of those that were left without a reply for good. They keep their credits.
     neglected: Vec<ConnId>,
-    /// Credits that there are at least, in calls: before the first reply on a connection, and from then on.
-    initial: usize,
+    /// Credits that a reply grants.
     credits: usize,
-    /// Connections on which a reply has come.
-    answered: Vec<ConnId>,
+    /// Credits that there are at least on a connection, in calls, once anything granted more than one.
+    granted: BTreeMap<ConnId, usize>,
 }
 
 struct Run {
@@ -92,6 +91,8 @@ struct Run {
     troubled: bool,
     /// The server may invalidate what a call offers, which stays until the reply then, whoever waits for it.
     kept: bool,
+    /// In version 2, a call may go in several messages, and takes a credit for each.
+    groups: bool,
     /// What could be reached when a call was given up, of which its memory is out of reach from then on:
     /// that ends the connection if the peer reaches for it.
     fenced: Vec<Stag>,
@@ -163,13 +164,8 @@ impl Run {
         server_options.max_fetched = u64::from(MAX_MESSAGE);
         server_options.max_receive_memory = POOL / 2;
         let credits = options.common.credits.min(server_options.common.credits);
-        // A call in several messages takes one for each.
         let continued = |options: &RdmaOptions| options.features.cont != Ways::default();
         let groups = continued(&options.common) || continued(&server_options.common);
-        let least = if groups { 1 } else { credits as usize };
-        // Version 1 has one until a reply grants more (RFC 8166, section 3.3.3).
-        let first = [&script.client, &script.server].map(|end| end.versions % 4 == 0);
-        let initial = if first.contains(&true) { 1 } else { least };
         let mut server = RdmaServer::new(server_device, server_options);
         server.listen(address()).expect("a fake listens anywhere");
         let mut run = Self {
@@ -179,8 +175,9 @@ impl Run {
             now: Time::ZERO,
             conn: None,
             server_conn: None,
-            forward: Calls::with(initial, least),
-            back: Calls::with(1, 1),
+            forward: Calls::with(credits as usize),
+            back: Calls::with(1),
+            groups,
             ballast: [Vec::new(), Vec::new()],
             lies: script.lies,
             troubled: script.lies != Lies::Nobody || strangers,
@@ -388,10 +385,9 @@ impl Run {
 }
 
 impl Calls {
-    /// None yet, where there are so many credits at least.
-    fn with(initial: usize, credits: usize) -> Self {
+    /// None yet, where replies grant so many credits.
+    fn with(credits: usize) -> Self {
         Self {
-            initial,
             credits,
             ..Self::default()
         }
@@ -407,11 +403,7 @@ impl Calls {
     /// Whether this connection has credits that no call keeps for good.
     fn may_go(&self, conn: ConnId) -> bool {
         let kept = self.neglected.iter().filter(|at| **at == conn);
-        let credits = match self.answered.contains(&conn) {
-            true => self.credits,
-            false => self.initial,
-        };
-        kept.count() < credits
+        kept.count() < self.granted.get(&conn).copied().unwrap_or(1)
     }
 
     fn over(&mut self, xid: u32) {
@@ -445,8 +437,10 @@ impl Calls {
                 return None;
             }
         };
-        if let (true, Some(made)) = (more > 0, made) {
-            made.may_fail = true;
+        if let Some(made) = made {
+            made.may_fail |= more > 0;
+            // What its caller hears of it grants, also that there was no room for it.
+            self.granted.entry(made.conn).or_insert(self.credits);
         }
         Some(message(REPLY, xid, words + more, &items))
     }

@@ -21,6 +21,7 @@ impl Run {
                     if let Some(known) = self.conn.as_mut().filter(|(known, _)| *known == conn) {
                         known.1 = true;
                     }
+                    self.introduced(conn);
                 }
                 ClientEvent::Reply { xid, message, .. } => {
                     self.ended(false, xid, Ok(&message));
@@ -40,6 +41,16 @@ impl Run {
             }
         }
         any
+    }
+
+    /// The ends know each other: in version 2 the server has granted credits, in version 1 its first
+    /// reply will (RFC 8166, section 3.3.3).
+    fn introduced(&mut self, conn: ConnId) {
+        let verdict = self.client.decision(conn).map(|decision| decision.verdict);
+        if verdict == Some(Verdict::Speak(Version::Two)) {
+            let credits = if self.groups { 1 } else { self.forward.credits };
+            self.forward.granted.insert(conn, credits);
+        }
     }
 
     /// The client's connection is no more.
@@ -91,9 +102,6 @@ impl Run {
         };
         calls.over(xid);
         let made = calls.made.get(&xid).expect("a call that was made");
-        if outcome.is_ok() && !calls.answered.contains(&made.conn) {
-            calls.answered.push(made.conn);
-        }
         match outcome {
             Err(error) => assert!(!honest || made.may_fail, "call {xid:#x} failed: {error}"),
             Ok(reply) => {
