@@ -28,11 +28,9 @@ lane() {
             check $device/model/windows-as-on-adapters 300 adapter_tests
         fi
         check $device/model/leaks-nothing 60 resources_are idle
-        if [ $device = rxe ]; then
-            check $device/round-trips 240 round_trips /tmp/costs-$device
-        else
-            check $device/costs 120 costs_are_measured /tmp/costs-$device
-        fi
+        [ $device != rxe ] || check $device/round-trips 240 round_trips /tmp/costs-$device
+        # What costs are written to is empty until they are known.
+        [ -s /tmp/costs-$device ] || check $device/costs 120 costs_are_measured /tmp/costs-$device
         for suite in commands copy bad_input compare; do
             check $device/end-to-end/$suite 300 end_to_end $device $suite
         done
@@ -442,8 +440,8 @@ adapter_tests() {
 
 # end_to_end DEVICE TEST: tests of the command, with servers on the wire's far end. One at a time: four
 # together take twice as long where two processors are emulated. Time itself is measured in round_trips,
-# with nothing else going on, and what everything costs in costs_are_measured. Simulations are the same on
-# every machine, and what goes over TCP alone has nothing of the device.
+# with nothing else going on, and what everything costs there or in costs_are_measured. Simulations are
+# the same on every machine, and what goes over TCP alone has nothing of the device.
 end_to_end() {
     _device=$1
     _suite=$2

@@ -236,7 +236,7 @@ mod tests {
             console: Path::new("/r/console.log"),
             forwards,
             capture,
-            processors: 2,
+            processors: 1,
         };
         let words = spec.arguments().into_iter();
         words.map(|word| word.into_string().unwrap()).collect()
@@ -260,7 +260,7 @@ mod tests {
         let words = arguments(&[], None);
         assert_eq!(after(&words, "-machine"), ["q35,pit=off"]);
         assert_eq!(after(&words, "-accel"), ["tcg,thread=multi"]);
-        assert_eq!(after(&words, "-smp"), ["2"]);
+        assert_eq!(after(&words, "-smp"), ["1"]);
         assert!(after(&words, "-drive")[0].contains("snapshot=on"));
         // The console is the first serial line, the lane the second.
         assert_eq!(

@@ -74,6 +74,7 @@ pub fn run(order: &Order<'_>) -> Result<Report, Error> {
     for (name, version) in versions::of(order.pins) {
         log.say(format!("{name} {version}"));
     }
+    log.say(format!("processors {}", order.processors));
     let report = boots(order, &meaning, &suites, &folder, &log)?;
     let json = serde_json::to_string_pretty(&report).unwrap_or_default() + "\n";
     let results = order.cache.path("results").join(&report.lane);
