@@ -278,6 +278,7 @@ fn usage_errors_have_exit_status_2() {
         ],
         &["ping", "-s", "4k", "localhost"],
         &["compare", "--ops", "sing"],
+        &["compare", "--time", "0"],
         &["compare", "--via", "v9"],
         &[
             "compare",

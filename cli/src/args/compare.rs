@@ -322,3 +322,18 @@ pub(crate) struct ChildArgs {
     #[arg(long)]
     pub(crate) processor: Option<usize>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_to_measure_in_is_not_none() {
+        assert_eq!(time("1ms"), Ok(Delay(Duration::from_millis(1))));
+        for none in ["0", "0ms", "0s"] {
+            let said = time(none).unwrap_err();
+            assert!(said.contains("write one like"), "{said}");
+        }
+        assert!(time("long").is_err());
+    }
+}

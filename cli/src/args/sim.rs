@@ -21,8 +21,9 @@ and only while its call lasts, and that credits are kept to; and at the end: tha
 ended, that every resource is back, and that the files hold what clients were told they hold.
 
 What is counted: calls that ended; of those, how many \"without results\", that is with an error at
-the client; and faults that took place: connections lost, hosts crashed, registrations refused.
---explain lists first what the seed plans: a fault of what is down already is none.
+the client; and connections lost, hosts crashed and registrations refused, as faults that took
+place. Of the faults that --explain lists first, as planned, some do not: of what is down already,
+or after the end. Pauses and shortages of memory are not counted.
 
 A seed that finds something is printed with the command that runs it again.")]
 pub(crate) struct SimArgs {
