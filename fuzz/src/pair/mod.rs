@@ -3,8 +3,8 @@
 //!
 //! With honest peers every call ends once, with its own reply, but for those that wait for credits which a
 //! call keeps that is never answered; no peer is overrun; and a connection ends only when it is lost or
-//! closed, or when the peer reaches for memory of a call that was given up. With any peers, no call ends twice, all memory comes back
-//! when the connections end, and nothing panics. A script is replayed exactly.
+//! closed, or when the peer reaches for memory of a call that was given up. With any peers, no call ends
+//! twice, all memory comes back when the connections end, and nothing panics. A script is replayed exactly.
 
 #[path = "../../../transport/tests/rdma_support/fabric.rs"]
 #[allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]

@@ -8,8 +8,6 @@ use crate::proto::{
 };
 
 mod caller;
-#[cfg(test)]
-mod conformance;
 pub mod directory;
 mod error;
 mod file_id;
@@ -18,6 +16,8 @@ mod lru;
 pub mod memory;
 mod name;
 mod permission;
+#[cfg(test)]
+mod tests;
 
 pub use caller::Caller;
 pub use directory::DirectoryFs;

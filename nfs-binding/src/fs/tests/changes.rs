@@ -1,4 +1,4 @@
-//! Taking names away, and moving them. Tests: what is unwrapped is asserted to be there.
+//! Taking names away, and moving them.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Who may do what. Tests: what is unwrapped is asserted to be there.
+//! Who may do what.
 
 use super::*;
 

@@ -1,5 +1,4 @@
 //! What only one of the file systems has: restarts and the host's own changes, or a limit.
-//! Tests: what is unwrapped is asserted to be there.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! READDIR. Tests: what is unwrapped is asserted to be there.
+//! READDIR.
 
 use std::collections::BTreeSet;
 

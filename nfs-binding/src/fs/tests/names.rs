@@ -1,4 +1,4 @@
-//! Names: which are allowed, and what they mean. Tests: what is unwrapped is asserted to be there.
+//! Names: which are allowed, and what they mean.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Content and attributes of files. Tests: what is unwrapped is asserted to be there.
+//! Content and attributes of files.
 
 use bytes::Bytes;
 
