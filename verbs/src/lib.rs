@@ -28,6 +28,6 @@ pub use device::{
     Region, RemoteSegment, RequestId, SendWr, Stag, Success, WorkError, WrId,
 };
 pub use keep_alive::keep_alive;
-pub use mem::{ALIGNMENT, Buf, Pool, PoolExhausted};
+pub use mem::{ALIGNMENT, Buf, Pool, PoolExhausted, Registrar};
 pub use scatter::Scatter;
 pub use time::{Clock, Time};

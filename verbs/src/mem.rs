@@ -40,7 +40,7 @@ pub struct PoolExhausted {
 }
 
 /// A device that has to know the memory of its pool.
-pub(crate) trait Registrar: Send + Sync {
+pub trait Registrar: Send + Sync {
     /// The pool has taken `len` bytes from the system. False when it must not use them.
     fn obtained(&self, start: NonNull<u8>, len: usize) -> bool;
 
@@ -208,7 +208,8 @@ impl Pool {
     }
 
     /// A pool whose memory a device is told of.
-    pub(crate) fn with_registrar(limit: usize, registrar: Arc<dyn Registrar>) -> Self {
+    #[must_use]
+    pub fn with_registrar(limit: usize, registrar: Arc<dyn Registrar>) -> Self {
         Self::of(limit, Some(registrar))
     }
 
@@ -226,6 +227,12 @@ impl Pool {
                 registrar,
             }),
         }
+    }
+
+    /// Whether its memory is known to a device that cannot send from any other without copying.
+    #[must_use]
+    pub fn is_registered(&self) -> bool {
+        self.shared.registrar.is_some()
     }
 
     /// A pool like a new one, zeroes in its buffers included, but in the memory of this one: for those
@@ -589,6 +596,7 @@ mod tests {
             ..Notes::default()
         });
         let pool = Pool::with_registrar(usize::MAX, notes);
+        assert!(pool.is_registered() && !Pool::new(usize::MAX).is_registered());
         assert_eq!(pool.alloc(8 << 20).unwrap_err().in_use, 0);
         assert_eq!(pool.in_use(), 0);
         assert!(pool.alloc(100).is_ok());

@@ -236,6 +236,20 @@ pub trait FileSystem: Send + Sync {
     /// Reads up to `buf.len()` bytes at `offset`.
     fn read(&self, who: &Caller, file: &FileId, offset: u64, buf: &mut [u8]) -> FsResult<Read>;
 
+    /// The same without copying: up to `count` bytes at `offset`, in the memory in which the file
+    /// system has them. They do not change while somebody holds them. `None` from one that has no
+    /// such memory: its bytes are to be read into a buffer.
+    fn read_shared(
+        &self,
+        who: &Caller,
+        file: &FileId,
+        offset: u64,
+        count: u32,
+    ) -> FsResult<Option<(Read, Bulk)>> {
+        let _ = (who, file, offset, count);
+        Ok(None)
+    }
+
     /// Writes `data` at `offset`, from where its pieces lie.
     fn write(
         &self,

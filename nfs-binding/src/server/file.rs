@@ -1,10 +1,11 @@
 //! Procedures on one object, and on its file system.
 
 use bytes::Bytes;
+use onc_rpc::Bulk;
 
 use super::session::Session;
 use super::{MAX_TRANSFER, PREFERRED_LISTING};
-use crate::fs::FsError;
+use crate::fs::{FsError, Read};
 use crate::proto::{
     Access, AccessArgs, AccessOk, AccessResult, CommitArgs, CommitOk, CommitResult, Failed,
     FsinfoOk, FsinfoResult, FsstatOk, FsstatResult, GetattrResult, HandleArgs, LinkText,
@@ -74,6 +75,21 @@ impl Session<'_> {
     pub(super) fn read(&self, args: ReadArgs) -> ReadResult {
         self.reading(&args.file, |target| {
             let mut count = args.count.min(MAX_TRANSFER);
+            let ok = |read: Read, data: Bulk| ReadOk {
+                attributes: Some(target.own(read.attributes)),
+                count: read.count,
+                eof: read.eof,
+                data: data.into(),
+            };
+            // A device that must know the memory it sends from would copy others'.
+            if !self.pool.is_registered()
+                && let Some((read, data)) =
+                    target
+                        .fs()
+                        .read_shared(&target.who, &target.id, args.offset, count)?
+            {
+                return Ok(ok(read, data));
+            }
             if count > LONG_READ {
                 let size = target.fs().getattr(&target.id)?.size;
                 let left = size.saturating_sub(args.offset);
@@ -88,12 +104,7 @@ impl Session<'_> {
                 .fs()
                 .read(&target.who, &target.id, args.offset, &mut buf)?;
             buf.truncate(read.count as usize);
-            Ok(ReadOk {
-                attributes: Some(target.own(read.attributes)),
-                count: read.count,
-                eof: read.eof,
-                data: buf.freeze().into(),
-            })
+            Ok(ok(read, buf.freeze().into()))
         })
     }
 

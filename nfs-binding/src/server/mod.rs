@@ -5,8 +5,9 @@
 //! worker ([`Outcome::Later`]), whatever the procedure. NULL, and MOUNT's lists, are always
 //! answered at once.
 //!
-//! READ takes memory from the transport's pool, which the file system reads into and the transport
-//! sends from; WRITE hands the file system the slice of the call that holds the data. So the
+//! READ sends from the memory that a file lies in, if the file system has it in memory and the device
+//! can send from any; otherwise it takes memory from the transport's pool, which the file system reads
+//! into and the transport sends from. WRITE hands the file system the slice of the call that holds the data. So the
 //! server itself copies no file data.
 #![expect(
     clippy::result_large_err,

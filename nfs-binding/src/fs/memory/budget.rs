@@ -1,5 +1,6 @@
 //! How much memory the file system may take.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::fs::{FsError, FsResult};
@@ -42,5 +43,37 @@ impl Budget {
     /// The limit, bytes.
     pub(super) fn limit(&self) -> u64 {
         self.limit
+    }
+}
+
+/// Bytes taken of a budget, which are given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Lease {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Lease {
+    /// Nothing taken yet.
+    pub(super) fn new(budget: &Arc<Budget>) -> Self {
+        Self {
+            budget: Arc::clone(budget),
+            bytes: 0,
+        }
+    }
+
+    /// Is answerable for `bytes` from now on. More than before must have been taken from the budget
+    /// already; what is less is given back.
+    pub(super) fn set(&mut self, bytes: u64) {
+        if let Some(less) = self.bytes.checked_sub(bytes) {
+            self.budget.give_back(less);
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes);
     }
 }

@@ -1,13 +1,18 @@
 //! The bytes of a file, sparse.
+//!
+//! Whoever reads them may be given the memory they lie in instead of a copy ([`Content::share`]). What
+//! is shared never changes: a chunk that somebody else holds is copied before it is written to.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use onc_rpc::Bulk;
 
-use super::budget::Budget;
+use super::budget::{Budget, Lease};
 use crate::fs::{FsError, FsResult};
 
-/// Bytes of a file that lie in one allocation. Long, so that a large READ or WRITE is few copies;
+/// Bytes of a file that lie in one allocation. Long, so that a large READ or WRITE is few pieces;
 /// a hole takes no memory from this length on.
 const CHUNK: u64 = 64 << 10;
 /// Least memory of a chunk that has content.
@@ -15,18 +20,88 @@ const MIN_CHUNK: u64 = 512;
 /// Longest file, bytes: what file offsets of the host can say.
 pub(super) const MAX_FILE_SIZE: u64 = i64::MAX as u64;
 
+/// What holes are read from.
+static ZEROES: [u8; CHUNK as usize] = [0; CHUNK as usize];
+
 /// A file's bytes. A chunk holds them up to the last one written; beyond that, and where there is
 /// no chunk, they are zero.
 #[derive(Debug, Default)]
 pub(super) struct Content {
-    chunks: BTreeMap<u64, Vec<u8>>,
+    chunks: BTreeMap<u64, Arc<Chunk>>,
     size: u64,
     allocated: u64,
 }
 
+/// A part of a file. Its memory counts for as long as anybody holds it.
+#[derive(Debug)]
+struct Chunk {
+    bytes: Vec<u8>,
+    lease: Lease,
+}
+
+impl Chunk {
+    fn new(budget: &Arc<Budget>) -> Self {
+        Self {
+            bytes: Vec::new(),
+            lease: Lease::new(budget),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Writes `part` at `from`. The memory that it takes was taken from the budget.
+    fn put(&mut self, from: usize, part: &[u8]) {
+        let (bytes, to) = (&mut self.bytes, from + part.len());
+        if bytes.capacity() < to {
+            let room = class(to as u64) as usize;
+            bytes.reserve_exact(room - bytes.len());
+        }
+        if bytes.len() < from {
+            bytes.resize(from, 0);
+        }
+        let over = (bytes.len() - from).min(part.len());
+        bytes[from..from + over].copy_from_slice(&part[..over]);
+        bytes.extend_from_slice(&part[over..]);
+        self.lease.set(class(self.bytes.len() as u64));
+    }
+
+    /// Keeps the first `len` bytes.
+    fn truncate(&mut self, len: u64) {
+        self.bytes.truncate(len as usize);
+        self.bytes.shrink_to(class(len) as usize);
+        self.lease.set(class(len));
+    }
+
+    /// The first `len` bytes, in memory of their own.
+    fn copy(&self, len: u64, budget: &Arc<Budget>) -> FsResult<Self> {
+        let len = len.min(self.len());
+        let mut copy = Self::new(budget);
+        if len > 0 {
+            // It will fit when those who hold the original have let go of it.
+            budget.take(class(len)).map_err(|_| FsError::Later)?;
+            copy.put(0, &self.bytes[..len as usize]);
+        }
+        Ok(copy)
+    }
+}
+
+/// A chunk as somebody holds it who reads.
+struct Held(Arc<Chunk>);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
 /// Memory of a chunk with `len` bytes.
 fn class(len: u64) -> u64 {
-    len.next_power_of_two().clamp(MIN_CHUNK, CHUNK)
+    match len {
+        0 => 0,
+        len => len.next_power_of_two().clamp(MIN_CHUNK, CHUNK),
+    }
 }
 
 /// The parts of `offset..end` by chunk: its number, and the range in it.
@@ -54,14 +129,22 @@ impl Content {
         self.allocated
     }
 
+    /// Where a read of `len` bytes at `offset` ends, for there is no more.
+    fn end(&self, offset: u64, len: u64) -> u64 {
+        self.size.min(offset.saturating_add(len))
+    }
+
     /// Reads at `offset`, as far as there is content.
     pub(super) fn read(&self, offset: u64, buf: &mut [u8]) -> usize {
-        let end = self.size.min(offset.saturating_add(buf.len() as u64));
+        let end = self.end(offset, buf.len() as u64);
         let mut rest = buf;
         let mut count = 0;
         for (chunk, from, to) in parts(offset, end) {
             let (out, after) = rest.split_at_mut(to - from);
-            let stored = self.chunks.get(&chunk).map_or(&[][..], |chunk| chunk);
+            let stored = self
+                .chunks
+                .get(&chunk)
+                .map_or(&[][..], |chunk| &chunk.bytes);
             let stored = &stored[from.min(stored.len())..to.min(stored.len())];
             out[..stored.len()].copy_from_slice(stored);
             out[stored.len()..].fill(0);
@@ -71,74 +154,98 @@ impl Content {
         count
     }
 
+    /// The same without copying: `len` bytes at `offset`, as far as there is content, as they are
+    /// now and stay for whoever holds them.
+    pub(super) fn share(&self, offset: u64, len: u64) -> Bulk {
+        let mut shared = Bulk::new();
+        for (chunk, from, to) in parts(offset, self.end(offset, len)) {
+            let chunk = self.chunks.get(&chunk);
+            let stored = chunk.map_or(0, |chunk| chunk.bytes.len());
+            let middle = stored.clamp(from, to);
+            if let Some(chunk) = chunk
+                && from < middle
+            {
+                let held = Bytes::from_owner(Held(Arc::clone(chunk)));
+                shared.push(held.slice(from..middle));
+            }
+            shared.push(Bytes::from_static(&ZEROES[middle..to]));
+        }
+        shared
+    }
+
     /// Writes `data` at `offset`, all of it or, when it does not fit, nothing.
-    pub(super) fn write(&mut self, offset: u64, data: &Bulk, budget: &Budget) -> FsResult<()> {
+    pub(super) fn write(&mut self, offset: u64, data: &Bulk, budget: &Arc<Budget>) -> FsResult<()> {
         let end = offset
             .checked_add(data.len() as u64)
             .filter(|&end| end <= MAX_FILE_SIZE)
             .ok_or(FsError::FileTooLarge)?;
-        let more: u64 = parts(offset, end)
-            .map(|(chunk, _, to)| {
-                let len = self.chunks.get(&chunk).map(|chunk| chunk.len() as u64);
-                let old = len.map_or(0, class);
-                class(len.unwrap_or(0).max(to as u64)) - old
-            })
-            .sum();
+        let mut more = 0;
+        for (chunk, _, to) in parts(offset, end) {
+            let old = match self.chunks.get_mut(&chunk) {
+                Some(chunk) => own(chunk, budget)?.len(),
+                None => 0,
+            };
+            more += class(old.max(to as u64)) - class(old);
+        }
         budget.take(more)?;
         self.allocated += more;
         let mut at = offset;
         for piece in data.pieces() {
-            self.put(at, piece);
+            self.put(at, piece, budget)?;
             at += piece.len() as u64;
         }
         self.size = self.size.max(end);
         Ok(())
     }
 
-    /// Writes what there is memory for.
-    fn put(&mut self, offset: u64, data: &[u8]) {
+    /// Writes what there is memory for, to chunks that nobody else holds.
+    fn put(&mut self, offset: u64, data: &[u8], budget: &Arc<Budget>) -> FsResult<()> {
         let mut rest = data;
         for (chunk, from, to) in parts(offset, offset + data.len() as u64) {
             let (part, after) = rest.split_at(to - from);
             rest = after;
-            let chunk = self.chunks.entry(chunk).or_default();
-            if chunk.capacity() < to {
-                let room = class(to as u64) as usize;
-                chunk.reserve_exact(room - chunk.len());
-            }
-            if chunk.len() < from {
-                chunk.resize(from, 0);
-            }
-            let over = (chunk.len() - from).min(part.len());
-            chunk[from..from + over].copy_from_slice(&part[..over]);
-            chunk.extend_from_slice(&part[over..]);
+            let chunk = self.chunks.entry(chunk);
+            let chunk = chunk.or_insert_with(|| Arc::new(Chunk::new(budget)));
+            own(chunk, budget)?.put(from, part);
         }
+        Ok(())
     }
 
     /// Sets the length.
-    pub(super) fn resize(&mut self, size: u64, budget: &Budget) -> FsResult<()> {
+    pub(super) fn resize(&mut self, size: u64, budget: &Arc<Budget>) -> FsResult<()> {
         if size > MAX_FILE_SIZE {
             return Err(FsError::FileTooLarge);
         }
         if size < self.size {
-            let mut gone = self.chunks.split_off(&size.div_ceil(CHUNK));
-            let mut freed: u64 = gone.values().map(|chunk| class(chunk.len() as u64)).sum();
-            gone.clear();
             // What is left of the last chunk has to read as zeroes if the file grows again.
-            if let Some(last) = self.chunks.get_mut(&(size / CHUNK)) {
-                let (old, keep) = (last.len() as u64, size % CHUNK);
-                if keep < old {
-                    last.truncate(keep as usize);
-                    last.shrink_to(class(keep) as usize);
-                    freed += class(old) - class(keep);
+            let keep = size % CHUNK;
+            if let Some(last) = self.chunks.get_mut(&(size / CHUNK))
+                && keep > 0
+                && keep < last.len()
+            {
+                let less = class(last.len()) - class(keep);
+                match Arc::get_mut(last) {
+                    Some(last) => last.truncate(keep),
+                    None => *last = Arc::new(last.copy(keep, budget)?),
                 }
+                self.allocated -= less;
             }
-            self.allocated -= freed;
-            budget.give_back(freed);
+            let gone = self.chunks.split_off(&size.div_ceil(CHUNK));
+            let freed = gone.values().map(|chunk| class(chunk.len()));
+            self.allocated -= freed.sum::<u64>();
         }
         self.size = size;
         Ok(())
     }
+}
+
+/// A chunk that is to be written to; nobody else holds it any more.
+fn own<'a>(chunk: &'a mut Arc<Chunk>, budget: &Arc<Budget>) -> FsResult<&'a mut Chunk> {
+    if Arc::get_mut(chunk).is_none() {
+        *chunk = Arc::new(chunk.copy(CHUNK, budget)?);
+    }
+    // Without weak references, which there are none of, there is nobody now.
+    Arc::get_mut(chunk).ok_or(FsError::Later)
 }
 
 #[cfg(test)]
@@ -158,10 +265,17 @@ mod tests {
     fn behaves_as_a_vector_does() {
         #[allow(clippy::needless_pass_by_value)]
         fn check(steps: Vec<(u32, u16, u8, bool)>, piece: u16) -> bool {
-            let budget = Budget::new(1 << 30);
+            let budget = Arc::new(Budget::new(1 << 30));
             let (mut content, mut model) = (Content::default(), Vec::new());
+            let mut held = Vec::new();
             for (at, len, fill, cut) in steps {
                 let at = (at % 300_000) as usize;
+                // Of some, somebody holds what was there before.
+                if fill % 3 == 0 {
+                    let shared = content.share(at as u64, u64::from(len));
+                    let end = model.len().min(at + usize::from(len));
+                    held.push((shared, model[at.min(end)..end].to_vec()));
+                }
                 if cut {
                     content.resize(at as u64, &budget).unwrap();
                     model.resize(at, 0);
@@ -185,16 +299,21 @@ mod tests {
                     model.resize(model.len().max(at), 0);
                 }
             }
-            let same = bytes(&content) == model && budget.used() == content.allocated();
+            let same = bytes(&content) == model
+                && content.share(0, u64::MAX) == model[..]
+                && held.iter().all(|(shared, then)| *shared == then[..])
+                && budget.used() >= content.allocated();
+            drop(held);
+            let counted = budget.used() == content.allocated();
             content.resize(0, &budget).unwrap();
-            same && budget.used() == 0
+            same && counted && budget.used() == 0
         }
         quickcheck::quickcheck(check as fn(Vec<(u32, u16, u8, bool)>, u16) -> bool);
     }
 
     #[test]
     fn holes_take_no_memory() {
-        let budget = Budget::new(1 << 20);
+        let budget = Arc::new(Budget::new(1 << 20));
         let mut content = Content::default();
         content.write(1 << 40, &b"end".into(), &budget).unwrap();
         assert_eq!(content.size(), (1 << 40) + 3);
@@ -205,8 +324,47 @@ mod tests {
     }
 
     #[test]
+    fn what_is_shared_is_where_it_lies_and_holes_take_no_memory() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let mut content = Content::default();
+        content.write(2 * CHUNK, &b"end".into(), &budget).unwrap();
+        let (whole, used) = (content.share(0, u64::MAX), budget.used());
+        assert_eq!(whole.len() as u64, content.size());
+        assert_eq!(whole.pieces().len(), 3, "two of zeroes, and the end");
+        let again = content.share(2 * CHUNK, 100);
+        assert_eq!(again.pieces()[0].as_ptr(), whole.pieces()[2].as_ptr());
+        assert_eq!((again, budget.used()), (b"end".into(), used));
+        assert!(content.share(content.size(), 1).is_empty());
+    }
+
+    #[test]
+    fn what_is_held_counts_until_it_is_let_go_of() {
+        let budget = Arc::new(Budget::new(2 * CHUNK));
+        let mut content = Content::default();
+        let full = Bulk::from(vec![1; CHUNK as usize]);
+        content.write(0, &full, &budget).unwrap();
+        let first = content.share(0, CHUNK);
+        content.write(0, &b"2".into(), &budget).unwrap();
+        assert_eq!((first.pieces()[0][0], budget.used()), (1, 2 * CHUNK));
+        assert_eq!(content.allocated(), CHUNK);
+        let second = content.share(0, CHUNK);
+        // No memory for a third: what is to be changed is put off, and nothing has changed.
+        assert_eq!(content.write(0, &b"3".into(), &budget), Err(FsError::Later));
+        assert_eq!(content.resize(CHUNK - 1, &budget), Err(FsError::Later));
+        assert_eq!((content.size(), content.allocated()), (CHUNK, CHUNK));
+        assert_eq!(content.share(0, CHUNK), second);
+        drop(first);
+        content.write(0, &b"3".into(), &budget).unwrap();
+        assert_eq!((second.pieces()[0][0], bytes(&content)[0]), (b'2', b'3'));
+        content.resize(0, &budget).unwrap();
+        assert_eq!((content.allocated(), budget.used()), (0, CHUNK));
+        drop(second);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
     fn a_write_that_does_not_fit_changes_nothing() {
-        let budget = Budget::new(CHUNK);
+        let budget = Arc::new(Budget::new(CHUNK));
         let mut content = Content::default();
         content.write(0, &b"kept".into(), &budget).unwrap();
         let long = Bulk::from(vec![1; 2 * CHUNK as usize]);

@@ -22,6 +22,7 @@ use crate::proto::{
     Access, Attributes, FileType, NfsTime, Properties, SetAttributes, Stable, Verifier, WccData,
 };
 use budget::Budget;
+use content::Content;
 use node::{Body, Entries, NODE_COST, Node, State};
 
 mod budget;
@@ -50,7 +51,7 @@ pub struct MemoryFs {
     /// Held while the tree is changed.
     names: Mutex<()>,
     next_ino: AtomicU64,
-    budget: Budget,
+    budget: Arc<Budget>,
     clock: Clock,
 }
 
@@ -88,7 +89,7 @@ impl MemoryFs {
             nodes: RwLock::default(),
             names: Mutex::default(),
             next_ino: AtomicU64::new(ROOT),
-            budget: Budget::new(limit),
+            budget: Arc::new(Budget::new(limit)),
             clock,
         };
         let plan = SetAttributes {
@@ -201,10 +202,34 @@ impl MemoryFs {
             result,
         }
     }
+
+    /// Reads at `offset` from the content, by what says how many bytes it read.
+    fn read_with(
+        &self,
+        who: &Caller,
+        id: &FileId,
+        offset: u64,
+        read: impl FnOnce(&Content) -> usize,
+    ) -> FsResult<Read> {
+        let node = self.node(id)?;
+        let state = shared(&node.state);
+        let content = match &state.body {
+            Body::File { content, .. } => content,
+            Body::Directory(_) => return Err(FsError::IsDirectory),
+            Body::Symlink(_) | Body::Special => return Err(FsError::Invalid),
+        };
+        permission::require_io(&state.attributes, who, permission::READ)?;
+        let count = read(content);
+        Ok(Read {
+            count: count as u32,
+            eof: offset.saturating_add(count as u64) >= content.size(),
+            attributes: state.attributes.clone(),
+        })
+    }
 }
 
-/// The content of a file, or why there is none.
-fn file(state: &mut State) -> FsResult<&mut content::Content> {
+/// The content of a file that is to be changed, or why there is none.
+fn file(state: &mut State) -> FsResult<&mut Content> {
     match &mut state.body {
         Body::File { content, .. } => Ok(content),
         Body::Directory(_) => Err(FsError::IsDirectory),
@@ -274,20 +299,22 @@ impl FileSystem for MemoryFs {
     }
 
     fn read(&self, who: &Caller, id: &FileId, offset: u64, buf: &mut [u8]) -> FsResult<Read> {
-        let node = self.node(id)?;
-        let state = shared(&node.state);
-        let content = match &state.body {
-            Body::File { content, .. } => content,
-            Body::Directory(_) => return Err(FsError::IsDirectory),
-            Body::Symlink(_) | Body::Special => return Err(FsError::Invalid),
-        };
-        permission::require_io(&state.attributes, who, permission::READ)?;
-        let count = content.read(offset, buf);
-        Ok(Read {
-            count: count as u32,
-            eof: offset.saturating_add(count as u64) >= content.size(),
-            attributes: state.attributes.clone(),
-        })
+        self.read_with(who, id, offset, |content| content.read(offset, buf))
+    }
+
+    fn read_shared(
+        &self,
+        who: &Caller,
+        id: &FileId,
+        offset: u64,
+        count: u32,
+    ) -> FsResult<Option<(Read, Bulk)>> {
+        let mut data = Bulk::new();
+        let read = self.read_with(who, id, offset, |content| {
+            data = content.share(offset, u64::from(count));
+            data.len()
+        })?;
+        Ok(Some((read, data)))
     }
 
     fn write(

@@ -117,7 +117,7 @@ impl MemoryFs {
         let names = locked(&self.names);
         let made = self.make_locked(&names, who, dir, name, |_, state| {
             let plan = permission::plan_new(&state.attributes, set, who, DEFAULT_FILE_MODE)?;
-            let mut content = content::Content::default();
+            let mut content = Content::default();
             content.resize(plan.size.unwrap_or(0), &self.budget)?;
             self.budget.take(NODE_COST + Entries::cost(name))?;
             let body = Body::File {

@@ -1,17 +1,22 @@
 //! Procedures on one object.
 
+use std::ptr::NonNull;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use onc_rpc::Bulk;
+use verbs::Registrar;
 
 use super::*;
 use crate::proto::{
-    Access, AccessArgs, CommitArgs, Data, ReadArgs, SetTime, SetattrArgs, Stable, SymlinkArgs,
-    WriteArgs,
+    Access, AccessArgs, CommitArgs, Data, ReadArgs, ReadOk, SetTime, SetattrArgs, Stable,
+    SymlinkArgs, WriteArgs,
 };
 
 on_both! {
     read_and_write,
-    reads_are_sent_from_the_pool,
+    reads_are_sent_from_memory_that_the_device_knows,
+    reads_are_sent_from_where_a_file_lies,
     long_transfers_are_cut,
     a_count_that_is_not_the_datas,
     attributes_and_guards,
@@ -60,8 +65,43 @@ fn read_and_write(mut rig: Rig) {
     }
 }
 
-/// The data of a READ is the memory that the file system read into; nothing is kept of it.
-fn reads_are_sent_from_the_pool(mut rig: Rig) {
+/// Takes whatever memory a pool has.
+struct AnyMemory;
+
+impl Registrar for AnyMemory {
+    fn obtained(&self, _: NonNull<u8>, _: usize) -> bool {
+        true
+    }
+
+    fn released(&self, _: NonNull<u8>) -> bool {
+        true
+    }
+}
+
+/// Without copying: what is on its way is not changed by what is written meanwhile. Of a file that does
+/// not lie in memory, from the pool.
+fn reads_are_sent_from_where_a_file_lies(mut rig: Rig) {
+    let root = rig.root();
+    let file = rig.create(root, "f");
+    rig.call::<nfs::Write>(&write(file, 0, &[7; 100_000]))
+        .unwrap();
+    let first = rig.call::<nfs::Read>(&read(file, 0, 1 << 20)).unwrap();
+    let second = rig.call::<nfs::Read>(&read(file, 0, 1 << 20)).unwrap();
+    let starts = |ok: &ReadOk| ok.data.0.pieces()[0].as_ptr();
+    assert_eq!(starts(&first) == starts(&second), !rig.blocks);
+    assert_eq!(rig.pool.in_use() == 0, !rig.blocks);
+    rig.call::<nfs::Write>(&write(file, 0, &[8; 100_000]))
+        .unwrap();
+    assert_eq!(first.data, Bulk::from(vec![7; 100_000]).into());
+    let third = rig.call::<nfs::Read>(&read(file, 0, 1 << 20)).unwrap();
+    assert_eq!(third.data, Bulk::from(vec![8; 100_000]).into());
+    assert_eq!((third.count, third.eof), (100_000, true));
+}
+
+/// Where a device must know its memory, the data of a READ is the memory that the file system read into;
+/// nothing is kept of it.
+fn reads_are_sent_from_memory_that_the_device_knows(mut rig: Rig) {
+    rig.pool = Pool::with_registrar(1 << 20, Arc::new(AnyMemory));
     let root = rig.root();
     let file = rig.create(root, "f");
     let data = vec![7; 100_000];
@@ -80,7 +120,7 @@ fn reads_are_sent_from_the_pool(mut rig: Rig) {
     );
     drop(reply);
     assert_eq!(rig.pool.in_use(), 0);
-    rig.pool = Pool::new(4096);
+    rig.pool = Pool::with_registrar(4096, Arc::new(AnyMemory));
     let late = rig.call::<nfs::Read>(&read(file, 0, 100_000));
     assert_eq!(status(late), Status::JUKEBOX);
 }
