@@ -182,13 +182,6 @@ impl Iwarp {
             pool,
         })
     }
-
-    /// Wakes the background thread if it is parked and there is something to watch.
-    fn leave(&self, live: usize) {
-        if let Some(thread) = &self.thread {
-            self.shared.leave(live, thread.thread());
-        }
-    }
 }
 
 impl fmt::Debug for Iwarp {
@@ -242,18 +235,19 @@ impl Device for Iwarp {
     }
 
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
-        self.shared.present(false);
         let mut state = self.shared.state();
+        self.shared.present(&state, false);
         state.poll(now, events);
-        let live = state.live();
-        drop(state);
-        self.leave(live);
+        if let Some(thread) = &self.thread {
+            self.shared.leave(&mut state, thread.thread());
+        }
     }
 
     fn arm(&mut self) -> bool {
-        let armed = self.shared.state().arm();
+        let mut state = self.shared.state();
+        let armed = state.arm();
         if armed {
-            self.shared.present(true);
+            self.shared.present(&state, true);
         }
         armed
     }

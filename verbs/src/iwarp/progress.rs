@@ -2,7 +2,7 @@
 //!
 //! The owner's thread does the device's work when it polls. While it computes or blocks, peers
 //! still must be able to read and write the memory offered to them; then a background thread takes
-//! its place. What it costs the owner is one store and two loads for each poll or wait: the thread
+//! its place. What it costs the owner is a store and two loads for each poll or wait: the thread
 //! looks at the owner's *presence* once in a [`TICK`], parks when nothing goes on, and takes over
 //! only after a whole tick in which the owner neither polled nor waited.
 //!
@@ -14,13 +14,13 @@
 //! - *The thread takes bytes whose edge the owner has not harvested yet.* Their events are queued
 //!   under the lock. Either [`State::arm`] finds them there and the owner does not wait, or the
 //!   owner is armed already, which the thread sees under the same lock, and wakes it.
-//! - *The thread parks as the owner comes back.* The thread says that it is idle, then looks at
-//!   the presence once more; the owner changes its presence, then looks whether the thread is
-//!   idle. All four are sequentially consistent, so one of them sees the other. Taking over works
-//!   the same way.
+//! - *The thread parks as the owner comes back.* The owner changes its presence under the lock, and
+//!   looks there whether the thread is parked. The thread says so under the lock as well, and only
+//!   if the presence is still what it was: one of them sees the other. Taking over works the same
+//!   way. The look once in a tick needs no lock: it misses a change for a tick at most.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -33,22 +33,20 @@ use super::state::State;
 /// How long the owner may be away before the thread takes over (up to twice this).
 const TICK: Duration = Duration::from_millis(1);
 /// After this many ticks in which the owner only waited, the thread parks. So an owner that waits
-/// often does not have to unpark it often.
-const QUIET_TICKS: u32 = 100;
+/// often does not have to unpark it often; and the threads of many devices that wait, of which other
+/// work on the machine would feel every tick, sleep.
+const QUIET_TICKS: u32 = 3;
 /// The presence's bit that says that the owner waits; the others count its polls and waits.
 const WAITING: u64 = 1;
 
 /// What the owner's thread and the background thread share.
 pub(super) struct Shared {
     state: Mutex<State>,
+    /// Changed under the lock alone, as is `live`.
     presence: AtomicU64,
-    /// The thread is parked, or about to be.
-    idle: AtomicBool,
-    /// The thread does the owner's work.
-    taken: AtomicBool,
-    stop: AtomicBool,
-    /// Live connections; the owner's copy, to be read without the lock.
+    /// Live connections, to be read without the lock.
     live: AtomicUsize,
+    stop: AtomicBool,
     /// Ends the thread's waiting for sockets.
     call_off: pipe::Sender,
     called_off: pipe::Receiver,
@@ -62,10 +60,8 @@ impl Shared {
         Ok(Self {
             state: Mutex::new(state),
             presence: AtomicU64::new(0),
-            idle: AtomicBool::new(false),
-            taken: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
             live: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
             call_off,
             called_off,
             wake,
@@ -77,49 +73,49 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The owner polls, or begins to wait. Only the owner calls this.
-    pub(super) fn present(&self, waiting: bool) {
-        let polls = self.presence.load(SeqCst) & !WAITING;
-        self.presence
-            .store(polls.wrapping_add(2) | u64::from(waiting), SeqCst);
-        if self.taken.load(SeqCst) {
+    /// The owner polls, or begins to wait. Only the owner calls this, with the state locked.
+    pub(super) fn present(&self, state: &State, waiting: bool) {
+        let polls = self.presence.load(Relaxed) & !WAITING;
+        let presence = polls.wrapping_add(2) | u64::from(waiting);
+        self.presence.store(presence, Relaxed);
+        if state.progress.taken {
             ring(&self.call_off);
         }
     }
 
     /// The owner is done with the state for now; `thread` is the background thread.
-    pub(super) fn leave(&self, live: usize, thread: &Thread) {
-        if self.live.load(SeqCst) != live {
-            self.live.store(live, SeqCst);
+    pub(super) fn leave(&self, state: &mut State, thread: &Thread) {
+        let live = state.live();
+        if self.live.load(Relaxed) != live {
+            self.live.store(live, Relaxed);
         }
-        if live > 0 && self.idle.load(SeqCst) {
-            self.idle.store(false, SeqCst);
+        if live > 0 && std::mem::take(&mut state.progress.idle) {
             thread.unpark();
         }
     }
 
     pub(super) fn stop(&self, thread: &Thread) {
-        self.stop.store(true, SeqCst);
+        self.stop.store(true, Relaxed);
         ring(&self.call_off);
         thread.unpark();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Relaxed)
     }
 
     /// The background thread.
     pub(super) fn run(&self) {
         let mut quiet = 0;
-        while !self.stop.load(SeqCst) {
-            let before = self.presence.load(SeqCst);
-            if self.live.load(SeqCst) == 0 || quiet >= QUIET_TICKS {
-                self.idle.store(true, SeqCst);
-                if self.presence.load(SeqCst) == before && !self.stop.load(SeqCst) {
-                    thread::park();
-                }
-                self.idle.store(false, SeqCst);
+        while !self.is_stopped() {
+            let before = self.presence.load(Relaxed);
+            if self.live.load(Relaxed) == 0 || quiet >= QUIET_TICKS {
+                self.park(before);
                 quiet = 0;
                 continue;
             }
             thread::park_timeout(TICK);
-            if self.presence.load(SeqCst) != before {
+            if self.presence.load(Relaxed) != before {
                 quiet = 0;
             } else if before & WAITING != 0 {
                 quiet += 1;
@@ -129,16 +125,32 @@ impl Shared {
         }
     }
 
+    /// Sleeps until the owner wakes the thread, unless its presence has changed.
+    fn park(&self, presence: u64) {
+        let mut state = self.state();
+        if self.presence.load(Relaxed) != presence || self.is_stopped() {
+            return;
+        }
+        state.progress.idle = true;
+        drop(state);
+        thread::park();
+        self.state().progress.idle = false;
+    }
+
     /// Does the owner's work until its presence changes.
     fn take_over(&self, presence: u64) {
-        self.taken.store(true, SeqCst);
+        let here = || self.presence.load(Relaxed) != presence || self.is_stopped();
         let mut ready = None;
-        while self.presence.load(SeqCst) == presence && !self.stop.load(SeqCst) {
+        loop {
             let sockets = {
                 let mut state = self.state();
+                if here() {
+                    break;
+                }
+                state.progress.taken = true;
                 state.run_live(ready.as_deref());
                 self.wake_if_armed(&state);
-                self.live.store(state.live(), SeqCst);
+                self.live.store(state.live(), Relaxed);
                 state.live_sockets()
             };
             if sockets.is_empty() {
@@ -159,10 +171,12 @@ impl Shared {
             let found = found.filter(|(wait, _)| !wait.revents().is_empty());
             ready = Some(found.map(|(_, (index, ..))| *index).collect::<Vec<_>>());
         }
-        self.taken.store(false, SeqCst);
+        let mut state = self.state();
+        // Whoever rings does it under the lock, and only while this is so: no ring is left behind.
+        state.progress.taken = false;
         hush(&self.called_off);
         // The owner came while events were made: it sees them, or armed before and is woken here.
-        self.wake_if_armed(&self.state());
+        self.wake_if_armed(&state);
     }
 
     /// Tells an owner that waits of events that it did not cause.
@@ -171,6 +185,15 @@ impl Shared {
             ring(&self.wake);
         }
     }
+}
+
+/// What the background thread does, as far as its owner must know.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// It is parked, or about to be.
+    idle: bool,
+    /// It does the owner's work.
+    taken: bool,
 }
 
 /// Starts the background thread of a device.

@@ -14,6 +14,7 @@ use slab::Slab;
 use super::Options;
 use super::conn::{Conn, Cx, Phase};
 use super::endpoint::Limits;
+use super::progress::Progress;
 use super::short::Short;
 use super::socket;
 use crate::{Burst, Counters, Event, ListenerId, Poller, PostError, QpId, SendWr, Time, WrId};
@@ -68,6 +69,8 @@ pub(super) struct State {
     pub(super) sent_long: bool,
     /// The time of the owner's last poll.
     pub(super) now: Time,
+    /// What the background thread does.
+    pub(super) progress: Progress,
 }
 
 /// What a slot's index and what the state knew of it before something was done to it.
@@ -101,6 +104,7 @@ impl State {
             batching: false,
             sent_long: false,
             now: Time::ZERO,
+            progress: Progress::default(),
         }
     }
 
