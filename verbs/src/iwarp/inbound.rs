@@ -21,6 +21,13 @@ impl Endpoint {
         self.receiver.buffers(&mut self.memory)
     }
 
+    /// There is nothing more to take in at present: makes ready for what comes next.
+    pub(super) fn wait_for_more(&mut self) {
+        if self.receiver.is_between() {
+            self.memory.bring_near();
+        }
+    }
+
     /// Whether the stream may end here.
     pub(super) fn is_between_segments(&self) -> bool {
         self.receiver.is_between()

@@ -1,11 +1,12 @@
 //! What the connections need of TCP sockets.
 
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::time::Duration;
 
 use mio::net::TcpStream;
+use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sendmsg};
 use smallvec::SmallVec;
 
 use super::mpa;
@@ -52,6 +53,20 @@ pub(super) fn send_one(socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, bytes, flags)?)
 }
 
+/// One read. Of what there is, nothing is waited for.
+pub(super) fn receive(socket: &TcpStream, bytes: &mut [u8]) -> Result<usize, Errno> {
+    let (received, _) = rustix::net::recv(socket, bytes, RecvFlags::DONTWAIT)?;
+    Ok(received)
+}
+
+/// One read into several places, likewise.
+pub(super) fn receive_scattered(
+    socket: &TcpStream,
+    places: &mut [IoSliceMut<'_>],
+) -> Result<usize, Errno> {
+    rustix::io::readv(socket, places)
+}
+
 /// One gathered write, without a signal when the peer is gone.
 pub(super) fn send(socket: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -82,8 +97,6 @@ pub(super) fn connect_error(error: &io::Error) -> ConnectError {
 
 #[cfg(test)]
 mod tests {
-    use rustix::io::Errno;
-
     use super::*;
 
     #[test]

@@ -1,8 +1,9 @@
 //! A connection in use: between its socket and its endpoint.
 
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind};
 
 use bytes::Bytes;
+use rustix::io::Errno;
 
 use super::conn::{Conn, Cx, Over, Phase, RECEIVE_TURN};
 use super::endpoint::Blame;
@@ -39,11 +40,11 @@ impl Conn {
         let mut turn = 0;
         while self.readable && turn < RECEIVE_TURN {
             let (received, room) = match self.endpoint.between_segments() {
-                Some(staging) => ((&**socket).read(staging), staging.len()),
+                Some(staging) => (socket::receive(socket, staging), staging.len()),
                 None => {
                     let mut buffers = self.endpoint.buffers()?;
                     let room = buffers.iter().map(|buffer| buffer.len()).sum();
-                    ((&**socket).read_vectored(&mut buffers), room)
+                    (socket::receive_scattered(socket, &mut buffers), room)
                 }
             };
             match received {
@@ -56,11 +57,12 @@ impl Conn {
                     self.readable = n == room || self.peer_closed;
                     self.endpoint.received(n, &mut cx.out())?;
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(Errno::AGAIN) => {
                     self.readable = false;
+                    self.endpoint.wait_for_more();
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Over::Lost(error.to_string())),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(Over::Lost(io::Error::from(error).to_string())),
             }
         }
         Ok(())
