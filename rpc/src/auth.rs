@@ -164,6 +164,11 @@ impl Credential {
         if let Some(sys) = AuthSys::decode_ahead(from) {
             return Ok(Self::Sys(sys));
         }
+        Self::decode_steps(from)
+    }
+
+    #[inline(never)]
+    fn decode_steps(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let (flavor, body) = decode_opaque_auth(from)?;
         Ok(match flavor {
             AUTH_NONE => Self::None,
@@ -199,6 +204,11 @@ impl Verifier {
                 body: Bytes::new(),
             });
         }
+        Self::decode_steps(from)
+    }
+
+    #[cold]
+    fn decode_steps(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let (flavor, body) = decode_opaque_auth(from)?;
         Ok(Self { flavor, body })
     }

@@ -301,6 +301,7 @@ impl ReplyHeader {
         Self::decode_steps(from)
     }
 
+    #[cold]
     fn decode_steps(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let xid = from.u32()?;
         let invalid = |what, value| Err(DecodeError::Invalid { what, value });

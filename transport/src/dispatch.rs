@@ -2,8 +2,8 @@
 
 use bytes::BytesMut;
 use onc_rpc::{
-    AUTH_SHORT, AcceptStatus, AuthStat, CallHeader, Credential, Cursor, Decoder, Message,
-    ReplyBody, ReplyHeader,
+    AUTH_SHORT, AcceptStatus, AuthStat, CallDecodeError, CallHeader, Credential, Cursor, Decoder,
+    Message, ReplyBody, ReplyHeader,
 };
 
 use crate::{Denial, Programs, ServiceReply};
@@ -30,12 +30,7 @@ pub(crate) fn judge(message: &Message, programs: &[Programs]) -> Verdict {
     let mut decoder = Decoder::new(message);
     let header = match CallHeader::decode(&mut decoder) {
         Ok(header) => header,
-        Err(error) => {
-            return match error.reply() {
-                Some(reply) => Verdict::Answer(reply),
-                None => Verdict::Disconnect(error.to_string()),
-            };
-        }
+        Err(error) => return not_decoded(&error),
     };
     match refusal(&header, programs) {
         Some(denial) => Verdict::Answer(denial_header(header.xid, denial)),
@@ -44,6 +39,14 @@ pub(crate) fn judge(message: &Message, programs: &[Programs]) -> Verdict {
             args: decoder.cursor(),
             args_at: decoder.position(),
         },
+    }
+}
+
+#[cold]
+fn not_decoded(error: &CallDecodeError) -> Verdict {
+    match error.reply() {
+        Some(reply) => Verdict::Answer(reply),
+        None => Verdict::Disconnect(error.to_string()),
     }
 }
 

@@ -53,6 +53,7 @@ pub(crate) struct CallKey {
 
 impl CallKey {
     /// Of a call message whose arguments start at offset `args`.
+    #[inline(never)]
     pub(crate) fn new(peer: IpAddr, header: &CallHeader, message: &Message, args: u64) -> Self {
         // In stream order with all bulk spliced in, so that the same call has the same key
         // whichever way its bytes were conveyed.

@@ -38,6 +38,16 @@ struct Inner {
     leaving: RefCell<Vec<SourceId>>,
 }
 
+impl Inner {
+    /// Lets go of sources that were detached while they were stepped.
+    #[cold]
+    fn leave(&self) {
+        for id in self.leaving.take() {
+            self.poll_loop.borrow_mut().remove(id);
+        }
+    }
+}
+
 impl Runtime {
     /// A runtime without sources.
     ///
@@ -172,8 +182,8 @@ impl Runtime {
         }
         let now = self.now();
         let progress = inner.poll_loop.borrow_mut().turn(now);
-        for id in inner.leaving.take() {
-            inner.poll_loop.borrow_mut().remove(id);
+        if !inner.leaving.borrow().is_empty() {
+            inner.leave();
         }
         inner.timers.fire(now);
         match progress {
@@ -260,7 +270,15 @@ impl Timers {
     }
 
     /// Wakes everything that is due. Not while the map is borrowed: a waker is foreign code.
+    #[inline]
     fn fire(&self, now: Time) {
+        if self.next().is_some_and(|deadline| deadline <= now) {
+            self.fire_due(now);
+        }
+    }
+
+    #[cold]
+    fn fire_due(&self, now: Time) {
         while self.next().is_some_and(|deadline| deadline <= now) {
             let first = self.waiting.borrow_mut().pop_first();
             if let Some((_, waker)) = first {

@@ -252,7 +252,9 @@ impl Server {
             self.finish_jobs(now);
             self.start_callbacks(now);
         }
-        self.end_overdue(now);
+        if self.callbacks.is_some() {
+            self.end_overdue(now);
+        }
         if self.idle_at.is_some_and(|at| at <= now) {
             self.close_idle(now);
         }
@@ -340,6 +342,7 @@ impl Server {
         }
     }
 
+    #[cold]
     fn up(&mut self, port: usize, conn: ConnId, peer: SocketAddr, now: Time) {
         let count: usize = self.ports.iter().map(|port| port.peers.len()).sum();
         if count >= self.options.max_connections {
@@ -361,6 +364,7 @@ impl Server {
     }
 
     /// A connection has ended, or is about to.
+    #[cold]
     fn forget(&mut self, place: Place, reason: &str) -> Option<Peer> {
         let (port, conn) = place;
         let peer = self.ports[port].peers.remove(&conn)?;
@@ -401,6 +405,15 @@ impl Server {
                     self.execute(origin, peer, callee, header, message, args, key, now);
                 }
             }
+            other => self.refuse(origin, peer, other, now),
+        }
+    }
+
+    /// A call that is not executed.
+    #[cold]
+    fn refuse(&mut self, origin: Origin, peer: SocketAddr, verdict: Verdict, now: Time) {
+        match verdict {
+            Verdict::Execute { .. } => {}
             Verdict::Answer(header) => {
                 tracing::debug!(%peer, xid = header.xid, answer = ?header.body, "call refused");
                 self.stats.refused += 1;
@@ -417,6 +430,7 @@ impl Server {
     /// Whether a call must be executed. A retransmission is answered from memory or, while the
     /// call is in progress, takes the earlier transmission's place: it came over a newer
     /// connection, and the earlier one may be dead.
+    #[inline(never)]
     fn is_new(&mut self, key: CallKey, origin: Origin, now: Time) -> bool {
         match self.cache.look_up(key, self.running.vacant_key(), now) {
             Known::New => true,
@@ -472,6 +486,7 @@ impl Server {
         }
     }
 
+    #[inline(never)]
     fn finish_jobs(&mut self, now: Time) {
         let mut done = std::mem::take(&mut self.done);
         self.workers.take_done(&mut done);

@@ -4,6 +4,7 @@
 //! and what happened, acts through a [`ClientPort`], and leaves ended calls in a queue.
 
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -159,7 +160,7 @@ impl Session {
         let due = now + self.options.timeout;
         self.tries.push_back((due, xid));
         self.stats.calls += 1;
-        let pending = Pending {
+        let mut pending = Pending {
             user,
             lane,
             message,
@@ -169,11 +170,11 @@ impl Session {
             due,
             overdue: 0,
         };
-        self.pending.insert(xid, pending);
         match self.lanes[lane].up() {
-            Some(conn) => self.send(xid, conn, port, now),
+            Some(conn) => self.transmit(xid, &mut pending, conn, port, now),
             None => self.open_if_due(lane, port, now),
         }
+        self.pending.insert(xid, pending);
         xid
     }
 
@@ -281,27 +282,38 @@ impl Session {
     }
 
     fn send(&mut self, xid: u32, conn: ConnId, port: &mut dyn ClientPort, now: Time) {
-        if let Some(pending) = self.pending.get_mut(&xid) {
-            if pending.sent.replace((conn, now)).is_some() {
-                self.stats.retransmissions += 1;
-            }
-            self.stats.bytes_sent += pending.message.stream_len();
-            self.trust.asked(now);
-            port.submit(conn, xid, pending.message.clone(), &pending.room, now);
+        if let Some(mut pending) = self.pending.remove(&xid) {
+            self.transmit(xid, &mut pending, conn, port, now);
+            self.pending.insert(xid, pending);
         }
     }
 
+    fn transmit(
+        &mut self,
+        xid: u32,
+        pending: &mut Pending,
+        conn: ConnId,
+        port: &mut dyn ClientPort,
+        now: Time,
+    ) {
+        if pending.sent.replace((conn, now)).is_some() {
+            self.stats.retransmissions += 1;
+        }
+        self.stats.bytes_sent += pending.message.stream_len();
+        self.trust.asked(now);
+        port.submit(conn, xid, pending.message.clone(), &pending.room, now);
+    }
+
     fn reply(&mut self, conn: ConnId, xid: u32, message: Message, now: Time) {
-        let awaited = self.pending.get(&xid);
-        let on_its_lane = |pending: &&Pending| self.lanes[pending.lane].up() == Some(conn);
-        let Some(pending) = awaited.filter(on_its_lane) else {
-            self.stats.stray_replies += 1;
-            tracing::debug!(xid, "dropped a reply that nobody waits for");
-            return;
+        let awaited = match self.pending.entry(xid) {
+            Entry::Occupied(awaited) if self.lanes[awaited.get().lane].up() == Some(conn) => {
+                awaited
+            }
+            _ => return self.stray(xid),
         };
-        let (lane, round_trip) = (pending.lane, now - pending.started);
+        let pending = awaited.remove();
         self.trust.answered();
-        if self.lanes[lane].answered() {
+        if self.lanes[pending.lane].answered() {
             // The server is back: no reason for other lanes to wait.
             for other in &mut self.lanes {
                 other.hurry(now);
@@ -309,10 +321,19 @@ impl Session {
         }
         self.stats.replies += 1;
         self.stats.bytes_received += message.stream_len();
-        self.end(xid, open_reply(message, round_trip));
+        self.removed(xid, &pending);
+        let result = open_reply(message, now - pending.started);
+        self.ended.push_back((pending.user, result));
+    }
+
+    #[cold]
+    fn stray(&mut self, xid: u32) {
+        self.stats.stray_replies += 1;
+        tracing::debug!(xid, "dropped a reply that nobody waits for");
     }
 
     /// A try is over without a reply.
+    #[cold]
     fn overdue(&mut self, xid: u32, port: &mut dyn ClientPort, now: Time) {
         let Some(pending) = self.pending.get_mut(&xid) else {
             return;
@@ -357,22 +378,32 @@ impl Session {
 
     fn remove(&mut self, xid: u32) -> Option<Pending> {
         let pending = self.pending.remove(&xid)?;
+        self.removed(xid, &pending);
+        Some(pending)
+    }
+
+    /// Keeps the books of a call that is no longer pending.
+    fn removed(&mut self, xid: u32, pending: &Pending) {
         self.lanes[pending.lane].release();
         if self.pending.is_empty() {
             self.trust.nothing_asked();
         }
         // Keep the front current, so that no wake-up is asked for on behalf of an ended call.
-        while let Some(&(due, xid)) = self.tries.front()
-            && !self.is_current(due, xid)
+        while let Some(&(due, first)) = self.tries.front()
+            && (first == xid || !self.is_current(due, first))
         {
             self.tries.pop_front();
         }
         if self.tries.len() > 2 * self.pending.len() + SLACK {
-            let calls = &self.pending;
-            self.tries
-                .retain(|(due, xid)| calls.get(xid).is_some_and(|call| call.due == *due));
+            self.forget_ended_tries();
         }
-        Some(pending)
+    }
+
+    #[cold]
+    fn forget_ended_tries(&mut self) {
+        let calls = &self.pending;
+        self.tries
+            .retain(|(due, xid)| calls.get(xid).is_some_and(|call| call.due == *due));
     }
 
     fn is_current(&self, due: Time, xid: u32) -> bool {
@@ -395,14 +426,21 @@ pub(crate) fn open_reply(message: Message, round_trip: Duration) -> Result<Reply
     let header = ReplyHeader::decode(&mut decoder)
         .map_err(|error| CallError::Protocol(format!("malformed RPC reply: {error}")))?;
     let results = decoder.cursor();
-    let denial = match header.body {
+    match header.body {
         ReplyBody::Accepted {
             status: AcceptStatus::Success,
             ..
-        } => return Ok(Reply::new(message, results, round_trip)),
+        } => Ok(Reply::new(message, results, round_trip)),
+        other => Err(CallError::Refused(denial(other))),
+    }
+}
+
+/// Why there are no results.
+#[cold]
+fn denial(body: ReplyBody) -> Denial {
+    match body {
         ReplyBody::Accepted { status, .. } => Denial::Accepted(status),
         ReplyBody::AuthError(stat) => Denial::Auth(stat),
         ReplyBody::RpcMismatch { low, high } => Denial::RpcMismatch { low, high },
-    };
-    Err(CallError::Refused(denial))
+    }
 }

@@ -13,8 +13,8 @@ use rpcrdma_negotiation::{ClientNegotiation, Memory, Version};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use verbs::{
-    Completion, ConnectOptions, Counters, Device, DeviceError, Event, Poller, Pool, QpId, SendWr,
-    Success, Time, WorkError,
+    Completion, ConnectOptions, Counters, Device, DeviceError, Event, Failed, Poller, Pool, QpId,
+    SendWr, Success, Time, WorkError,
 };
 
 use self::stuck::Stuck;
@@ -259,6 +259,16 @@ impl RdmaClient {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Completion(completion) => self.completed(completion),
+            other => self.connection_changed(other),
+        }
+    }
+
+    /// What happens rarely is kept apart: a call's way is then through less code, of which hardly any
+    /// is in the processor's first cache after a system call.
+    #[cold]
+    fn connection_changed(&mut self, event: Event) {
+        match event {
+            Event::Completion(_) => {}
             Event::Established { qp, private_data } => self.established(qp, &private_data),
             Event::ConnectFailed { qp, error } => {
                 if let Some(at) = self.find_qp(qp) {
@@ -397,10 +407,10 @@ impl RdmaClient {
         let most_queued = (self.credits() + self.callbacks() + EXTRA_RECEIVES) as usize;
         let connection = &mut self.connections[at];
         let done = connection.link.complete(completion.id);
-        match (completion.result, done) {
+        match completion.result {
             // Nobody waits for anything any more, and waiting calls are not sent.
-            (Ok(_), _) if connection.closing => return,
-            (Ok(Success::Receive { buf, invalidated }), _) => {
+            Ok(_) if connection.closing => return,
+            Ok(Success::Receive { buf, invalidated }) => {
                 // Messages that are no replies need answers in version 2. A server that goes on sending
                 // them and does not take the answers must not fill this side's memory.
                 if connection.link.queued_messages() > most_queued {
@@ -420,26 +430,14 @@ impl RdmaClient {
                     return self.misjudged(at);
                 }
             }
-            (Ok(Success::Invalidate), Done::Work(Mark::Registration(id, stag))) => {
-                let requester = &mut connection.talk.requester;
-                reclaim(&mut *self.device, completion.qp, requester, id, stag);
-            }
-            (Ok(Success::Read { sink }), Done::Work(Mark::Read(id))) => {
-                if let Some(responder) = &mut connection.talk.backward {
-                    responder.read_done(id, sink);
-                }
-            }
-            (Ok(_), _) => {}
-            (Err(failed), _) => {
-                tracing::debug!(qp = completion.qp.0, error = %failed.error, "work failed");
-                note(&mut connection.failure, failed.error);
-            }
+            other => work_done(&mut *self.device, connection, other, done),
         }
         self.run(at);
     }
 
     /// Ends connections on which a reply has been incomplete for too long: its call is made again on
     /// another.
+    #[cold]
     fn end_unfinished(&mut self) {
         let device = &mut *self.device;
         let open = self
@@ -470,21 +468,6 @@ impl RdmaClient {
         loop {
             while let Some(action) = next_action(device, connection) {
                 match action {
-                    RequesterAction::Register { id, region } => {
-                        let result = match device.register(qp, region) {
-                            Ok(segment) => Ok(segment),
-                            // The connection has ended, and the event that says so is on its way. It
-                            // ends the call, which is then sent again over another connection.
-                            Err((DeviceError::Unknown(_), _)) => continue,
-                            Err((error, _)) => Err(error.to_string()),
-                        };
-                        connection.talk.requester.registered(id, result);
-                    }
-                    RequesterAction::Reserve { id, receives } => {
-                        let done = connection.link.reserve(device, receives);
-                        connection.talk.requester.reserved(id, done);
-                    }
-                    RequesterAction::Release { receives } => connection.link.release(receives),
                     RequesterAction::Send { gather } => {
                         debug_assert!(
                             connection.link.can_receive(connection.expected()),
@@ -496,28 +479,18 @@ impl RdmaClient {
                             device.abort(qp);
                         }
                     }
-                    RequesterAction::Invalidate { id, stag } => {
-                        let wr = SendWr::Invalidate { stag };
-                        let mark = Mark::Registration(id, stag);
-                        connection.link.post(device, wr, Some(mark));
-                    }
-                    RequesterAction::Reclaim { id, stag } => {
-                        reclaim(device, qp, &mut connection.talk.requester, id, stag);
-                    }
-                    _ if connection.closing => {}
-                    RequesterAction::Deliver { xid, message } => {
+                    RequesterAction::Deliver { xid, message } if !connection.closing => {
                         connection.worked = true;
                         self.stuck = None;
                         self.events
                             .push_back(ClientEvent::Reply { conn, xid, message });
                     }
-                    RequesterAction::Fail { xid, error } => {
-                        self.events
-                            .push_back(ClientEvent::Failed { conn, xid, error });
-                    }
+                    other => act(device, connection, other, &mut self.events),
                 }
             }
-            if !run_callee(device, connection, &mut self.events) {
+            if connection.talk.backward.is_none()
+                || !run_callee(device, connection, &mut self.events)
+            {
                 break;
             }
         }
@@ -534,6 +507,75 @@ impl RdmaClient {
                 self.owing |= connection.link.owes();
             }
         }
+    }
+}
+
+/// Something other than a receive is complete.
+#[inline(never)]
+fn work_done(
+    device: &mut dyn Device,
+    connection: &mut Connection,
+    result: Result<Success, Failed>,
+    done: Done<Mark>,
+) {
+    let qp = connection.link.qp();
+    match (result, done) {
+        (Ok(Success::Invalidate), Done::Work(Mark::Registration(id, stag))) => {
+            reclaim(device, qp, &mut connection.talk.requester, id, stag);
+        }
+        (Ok(Success::Read { sink }), Done::Work(Mark::Read(id))) => {
+            if let Some(responder) = &mut connection.talk.backward {
+                responder.read_done(id, sink);
+            }
+        }
+        (Ok(_), _) => {}
+        (Err(failed), _) => {
+            tracing::debug!(qp = qp.0, error = %failed.error, "work failed");
+            note(&mut connection.failure, failed.error);
+        }
+    }
+}
+
+/// Does what not every call wants done.
+#[inline(never)]
+fn act(
+    device: &mut dyn Device,
+    connection: &mut Connection,
+    action: RequesterAction,
+    events: &mut VecDeque<ClientEvent>,
+) {
+    let (conn, qp) = (connection.id, connection.link.qp());
+    match action {
+        RequesterAction::Register { id, region } => {
+            let result = match device.register(qp, region) {
+                Ok(segment) => Ok(segment),
+                // The connection has ended, and the event that says so is on its way. It ends the call,
+                // which is then sent again over another connection.
+                Err((DeviceError::Unknown(_), _)) => return,
+                Err((error, _)) => Err(error.to_string()),
+            };
+            connection.talk.requester.registered(id, result);
+        }
+        RequesterAction::Reserve { id, receives } => {
+            let done = connection.link.reserve(device, receives);
+            connection.talk.requester.reserved(id, done);
+        }
+        RequesterAction::Release { receives } => connection.link.release(receives),
+        RequesterAction::Invalidate { id, stag } => {
+            let wr = SendWr::Invalidate { stag };
+            let mark = Mark::Registration(id, stag);
+            connection.link.post(device, wr, Some(mark));
+        }
+        RequesterAction::Reclaim { id, stag } => {
+            reclaim(device, qp, &mut connection.talk.requester, id, stag);
+        }
+        RequesterAction::Fail { xid, error } if !connection.closing => {
+            events.push_back(ClientEvent::Failed { conn, xid, error });
+        }
+        // Nobody waits for these on a connection that is closing; the others were done already.
+        RequesterAction::Fail { .. }
+        | RequesterAction::Deliver { .. }
+        | RequesterAction::Send { .. } => {}
     }
 }
 

@@ -100,6 +100,7 @@ impl Server {
     }
 
     /// Makes the calls that were handed in since the last time.
+    #[inline(never)]
     pub(super) fn start_callbacks(&mut self, now: Time) {
         let Some(callbacks) = &self.callbacks else {
             return;
@@ -148,6 +149,7 @@ impl Server {
     }
 
     /// A client replied, or its transport says that it will not.
+    #[inline(never)]
     pub(super) fn callback_ended(
         &mut self,
         place: Place,
@@ -176,6 +178,7 @@ impl Server {
     }
 
     /// Ends callbacks whose replies are overdue.
+    #[inline(never)]
     pub(super) fn end_overdue(&mut self, now: Time) {
         while let Some(callbacks) = &mut self.callbacks
             && let Some((&(at, _), &(place, xid))) = callbacks.due.first_key_value()

@@ -43,6 +43,7 @@ impl Server {
 
     /// Closes connections that have been idle for too long, and finds out when to look again. They
     /// are looked through once in a while, so that a call costs no more than a note of the time.
+    #[cold]
     pub(super) fn close_idle(&mut self, now: Time) {
         let limit = self.options.idle_timeout;
         let busy: HashSet<(usize, ConnId)> = self

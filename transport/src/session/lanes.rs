@@ -53,6 +53,7 @@ impl Session {
         }
     }
 
+    #[cold]
     pub(super) fn open(&mut self, lane: usize, port: &mut dyn ClientPort, now: Time) {
         let conn = port.open(self.remote, now);
         let until = now + self.options.connect_timeout;
@@ -65,6 +66,7 @@ impl Session {
     }
 
     /// A connection is made: sends what waits for it.
+    #[cold]
     pub(super) fn up(&mut self, conn: ConnId, port: &mut dyn ClientPort, now: Time) {
         let Some(lane) = self.lane_of(conn) else {
             return;
@@ -88,6 +90,7 @@ impl Session {
     }
 
     /// A connection or attempt is over, for a reason that was not this side's choice.
+    #[cold]
     pub(super) fn broken(&mut self, lane: usize, down: Down, port: &mut dyn ClientPort, now: Time) {
         let no_server = down.retry && self.trust.ended(down.was_up);
         let reason = no_server.then(|| down.reason.clone());
@@ -99,6 +102,7 @@ impl Session {
 
     /// Gives up a peer that takes connections and answers nothing: all calls end. A call that
     /// comes later is tried on connections of its own.
+    #[cold]
     pub(super) fn unanswered(&mut self, reason: &str, port: &mut dyn ClientPort, now: Time) {
         tracing::info!(server = %self.remote, reason, "connections, but no answers: calls end");
         let error = CallError::Unanswered {

@@ -54,6 +54,7 @@ impl Endpoint {
         }
     }
 
+    #[inline(never)]
     pub(super) fn deliver(&mut self, segment: &Segment, out: &mut Out<'_>) -> Result<(), Ending> {
         if let Placement::Untagged { queue, .. } = segment.header.placement
             && segment.header.last

@@ -60,6 +60,7 @@ impl State {
         }
     }
 
+    #[inline(never)]
     pub(super) fn accept_all(&mut self, index: usize, now: Time) {
         for _ in 0..ACCEPT_TURN {
             let Some(Slot::Listener(listener)) = self.slots.get(index) else {

@@ -328,6 +328,7 @@ impl Receiver {
 
     /// Takes staged bytes apart, up to the end of the next FPDU. `copied` grows by the payload
     /// bytes that went through staging.
+    #[inline(never)]
     pub(super) fn step(&mut self, memory: &mut Memory, copied: &mut u64) -> Result<Step, Fault> {
         if matches!(self.stage, Stage::Head) {
             if let Some(segment) = self.short(memory) {

@@ -10,6 +10,7 @@ use crate::rdma::driver::Mark;
 use crate::rdma::responder::ResponderAction;
 
 /// Does what the responder of the backward direction wants done. Returns whether there was anything.
+#[inline(never)]
 pub(in crate::rdma) fn run_callee(
     device: &mut dyn Device,
     connection: &mut Connection,

@@ -48,6 +48,7 @@ pub(in crate::rdma) fn submit(
 }
 
 /// Does what the requester of the backward direction wants done. Returns whether there was anything.
+#[inline(never)]
 pub(in crate::rdma) fn run_caller(
     device: &mut dyn Device,
     conn: ConnId,

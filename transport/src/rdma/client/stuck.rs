@@ -22,6 +22,7 @@ pub(super) struct Stuck {
 impl RdmaClient {
     /// There may be memory now for what waits for it. If there has been none for long, the calls that
     /// wait first fail: what they hold themselves may be what others wait for.
+    #[cold]
     pub(super) fn retry(&mut self) {
         self.retry_at = None;
         let give_up = self.is_stuck();

@@ -136,6 +136,7 @@ impl RdmaClient {
     }
 
     /// Servers that were asked for their version and have kept silent for too long.
+    #[cold]
     pub(super) fn expire(&mut self) {
         self.expires_at = None;
         let now = since_start(self.now);
@@ -163,6 +164,7 @@ pub(super) fn converse(device: &mut dyn Device, connection: &mut Connection) {
     }
 }
 
+#[inline(never)]
 fn talk(device: &mut dyn Device, connection: &mut Connection) {
     loop {
         if let Some(receives) = connection.link.receives_replaced() {

@@ -22,6 +22,11 @@ impl Requester {
         {
             return self.send_plain(call, limits);
         }
+        self.plan(call, limits);
+    }
+
+    #[inline(never)]
+    fn plan(&mut self, call: Waiting, limits: &Limits) {
         let shape = match Shape::of(&call.message) {
             Ok(shape) => shape,
             Err(error) => return self.fail(call.xid, error.to_string()),

@@ -21,6 +21,11 @@ impl Responder {
         if no_chunks && message.items().is_empty() && self.is_short(message.payload_len()) {
             return self.answer_plain(&call, message);
         }
+        self.answer_planned(call, message);
+    }
+
+    #[inline(never)]
+    fn answer_planned(&mut self, call: InCall, message: Message) {
         let planned = match self.plan(&call, &message) {
             Err(_) if self.last_resort.is_none() => {
                 tracing::debug!(
@@ -54,10 +59,8 @@ impl Responder {
     }
 
     fn answer_plain(&mut self, call: &InCall, message: Message) {
-        if tracing::enabled!(tracing::Level::DEBUG)
-            && let Ok(plan) = self.plan(call, &message)
-        {
-            tracing::debug!(xid = call.xid, %plan, "reply");
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            self.tell_plan(call, &message);
         }
         let plain = Plain {
             xid: call.xid,
@@ -68,7 +71,15 @@ impl Responder {
         self.send(header, message.into_payload(), invalidate);
     }
 
+    #[cold]
+    fn tell_plan(&self, call: &InCall, message: &Message) {
+        if let Ok(plan) = self.plan(call, message) {
+            tracing::debug!(xid = call.xid, %plan, "reply");
+        }
+    }
+
     /// The same for a call that came in operations: an extension may have to be asked first.
+    #[inline(never)]
     fn answer_brought(&mut self, call: InCall, message: Message) {
         match self.without_chunks(&message) {
             Ok((shape, Some(plan))) if shape.items().is_empty() => {
