@@ -125,10 +125,12 @@ impl Shared {
         }
     }
 
-    /// Sleeps until the owner wakes the thread, unless its presence has changed.
+    /// Sleeps until the owner wakes the thread, unless there is something to watch and the owner's
+    /// presence has changed.
     fn park(&self, presence: u64) {
         let mut state = self.state();
-        if self.presence.load(Relaxed) != presence || self.is_stopped() {
+        let watched = state.live() > 0 && self.presence.load(Relaxed) != presence;
+        if watched || self.is_stopped() {
             return;
         }
         state.progress.idle = true;
@@ -218,4 +220,42 @@ fn ring(mut pipe: &pipe::Sender) {
 pub(super) fn hush(mut pipe: &pipe::Receiver) {
     let mut bytes = [0; 64];
     while matches!(pipe.read(&mut bytes), Ok(n) if n > 0) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::super::Options;
+    use super::super::endpoint::Limits;
+    use super::*;
+
+    /// An owner that polls without a pause changes its presence whenever it has the lock: the thread
+    /// would look for ever for a moment in which it has not.
+    #[test]
+    #[cfg_attr(miri, ignore = "opens pipes")]
+    fn with_nothing_to_watch_the_thread_parks_whatever_the_owner_does() {
+        let limits = Limits {
+            send_wr: 1,
+            recv_wr: 1,
+            gather: 1,
+            scatter: 1,
+        };
+        let (wake, _woken) = pipe::new().unwrap();
+        let state = State::new(Options::default(), limits);
+        let shared = Arc::new(Shared::new(state, wake).unwrap());
+        shared.present(&shared.state(), false);
+        let parking = Arc::clone(&shared);
+        let thread = thread::spawn(move || parking.park(0));
+        let start = Instant::now();
+        while !shared.state().progress.idle {
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "it does not park"
+            );
+        }
+        shared.stop(thread.thread());
+        thread.join().unwrap();
+        assert!(!shared.state().progress.idle);
+    }
 }
