@@ -182,6 +182,16 @@ impl FileSystem for Disk {
         self.inner.read(who, file, offset, buf)
     }
 
+    fn read_shared(
+        &self,
+        who: &Caller,
+        file: &FileId,
+        offset: u64,
+        count: u32,
+    ) -> FsResult<Option<(Read, Bulk)>> {
+        self.inner.read_shared(who, file, offset, count)
+    }
+
     fn write(
         &self,
         who: &Caller,

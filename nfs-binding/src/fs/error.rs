@@ -77,7 +77,7 @@ pub enum FsError {
     /// Not something this file system does.
     #[error("not supported")]
     NotSupported,
-    /// Out of memory or descriptors for now.
+    /// Out of memory or descriptors for now; or what is to be changed is still being sent.
     #[error("try again later")]
     Later,
 }

@@ -1,7 +1,7 @@
 //! How much memory the file system may take.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::fs::{FsError, FsResult};
 
@@ -10,6 +10,8 @@ use crate::fs::{FsError, FsResult};
 pub(super) struct Budget {
     limit: u64,
     used: AtomicU64,
+    /// Those of them that no object has any more, but somebody who still reads what it had.
+    held: AtomicU64,
 }
 
 impl Budget {
@@ -18,16 +20,26 @@ impl Budget {
         Self {
             limit,
             used: AtomicU64::new(0),
+            held: AtomicU64::new(0),
         }
     }
 
-    /// Takes `bytes`, or fails with [`FsError::NoSpace`].
+    /// Takes `bytes`, or fails: with [`FsError::Later`] if they will be there when those who read have
+    /// ended, with [`FsError::NoSpace`] if not.
     pub(super) fn take(&self, bytes: u64) -> FsResult<()> {
-        self.used
+        let taken = self
+            .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
                 used.checked_add(bytes).filter(|&sum| sum <= self.limit)
-            })
-            .map_or(Err(FsError::NoSpace), |_| Ok(()))
+            });
+        let Err(used) = taken else {
+            return Ok(());
+        };
+        let without = used.saturating_sub(self.held.load(Ordering::Relaxed));
+        match without.saturating_add(bytes) <= self.limit {
+            true => Err(FsError::Later),
+            false => Err(FsError::NoSpace),
+        }
     }
 
     /// Gives back what was taken.
@@ -51,6 +63,8 @@ impl Budget {
 pub(super) struct Lease {
     budget: Arc<Budget>,
     bytes: u64,
+    /// They are among [`Budget::held`].
+    held: AtomicBool,
 }
 
 impl Lease {
@@ -59,6 +73,14 @@ impl Lease {
         Self {
             budget: Arc::clone(budget),
             bytes: 0,
+            held: AtomicBool::new(false),
+        }
+    }
+
+    /// No object has these bytes any more. They are given back when nobody reads them, either.
+    pub(super) fn abandon(&self) {
+        if !self.held.swap(true, Ordering::Relaxed) {
+            self.budget.held.fetch_add(self.bytes, Ordering::Relaxed);
         }
     }
 
@@ -74,6 +96,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if *self.held.get_mut() {
+            self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
         self.budget.give_back(self.bytes);
     }
 }

@@ -1,7 +1,9 @@
 //! The bytes of a file, sparse.
 //!
 //! Whoever reads them may be given the memory they lie in instead of a copy ([`Content::share`]). What
-//! is shared never changes: a chunk that somebody else holds is copied before it is written to.
+//! is shared never changes: a chunk that somebody else holds is copied before it is written to. Where
+//! there is no room for the copy, or for what comes after, until they let go of it, a change is put off
+//! ([`FsError::Later`]), although it would be one in place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,7 +81,7 @@ impl Chunk {
         let len = len.min(self.len());
         let mut copy = Self::new(budget);
         if len > 0 {
-            // It will fit when those who hold the original have let go of it.
+            // There would be no need of it if nobody held the original.
             budget.take(class(len)).map_err(|_| FsError::Later)?;
             copy.put(0, &self.bytes[..len as usize]);
         }
@@ -226,23 +228,34 @@ impl Content {
                 let less = class(last.len()) - class(keep);
                 match Arc::get_mut(last) {
                     Some(last) => last.truncate(keep),
-                    None => *last = Arc::new(last.copy(keep, budget)?),
+                    None => {
+                        let copy = last.copy(keep, budget)?;
+                        replace(last, copy);
+                    }
                 }
                 self.allocated -= less;
             }
             let gone = self.chunks.split_off(&size.div_ceil(CHUNK));
-            let freed = gone.values().map(|chunk| class(chunk.len()));
-            self.allocated -= freed.sum::<u64>();
+            for chunk in gone.into_values() {
+                self.allocated -= class(chunk.len());
+                chunk.lease.abandon();
+            }
         }
         self.size = size;
         Ok(())
     }
 }
 
+/// Puts another chunk in the place of one that somebody else holds.
+fn replace(chunk: &mut Arc<Chunk>, by: Chunk) {
+    std::mem::replace(chunk, Arc::new(by)).lease.abandon();
+}
+
 /// A chunk that is to be written to; nobody else holds it any more.
 fn own<'a>(chunk: &'a mut Arc<Chunk>, budget: &Arc<Budget>) -> FsResult<&'a mut Chunk> {
     if Arc::get_mut(chunk).is_none() {
-        *chunk = Arc::new(chunk.copy(CHUNK, budget)?);
+        let copy = chunk.copy(CHUNK, budget)?;
+        replace(chunk, copy);
     }
     // Without weak references, which there are none of, there is nobody now.
     Arc::get_mut(chunk).ok_or(FsError::Later)
@@ -353,13 +366,44 @@ mod tests {
         assert_eq!(content.resize(CHUNK - 1, &budget), Err(FsError::Later));
         assert_eq!((content.size(), content.allocated()), (CHUNK, CHUNK));
         assert_eq!(content.share(0, CHUNK), second);
+        // What the file is to have more, and what others want, would be there without the readers.
+        assert_eq!(content.write(CHUNK, &full, &budget), Err(FsError::Later));
+        assert_eq!(budget.take(1), Err(FsError::Later));
+        assert_eq!(budget.take(CHUNK + 1), Err(FsError::NoSpace));
         drop(first);
         content.write(0, &b"3".into(), &budget).unwrap();
         assert_eq!((second.pieces()[0][0], bytes(&content)[0]), (b'2', b'3'));
+        assert_eq!(
+            (budget.take(1), budget.used()),
+            (Err(FsError::Later), 2 * CHUNK)
+        );
         content.resize(0, &budget).unwrap();
         assert_eq!((content.allocated(), budget.used()), (0, CHUNK));
+        assert_eq!(budget.take(2 * CHUNK), Err(FsError::Later));
         drop(second);
         assert_eq!(budget.used(), 0);
+        assert_eq!(budget.take(2 * CHUNK + 1), Err(FsError::NoSpace));
+        assert_eq!(budget.take(2 * CHUNK), Ok(()));
+    }
+
+    /// The second of two chunks cannot be copied: nothing has changed, and what was copied counts.
+    #[test]
+    fn a_write_that_is_put_off_in_the_middle_changes_nothing() {
+        let budget = Arc::new(Budget::new(3 * CHUNK));
+        let mut content = Content::default();
+        let old = Bulk::from(vec![1; 2 * CHUNK as usize]);
+        let new = Bulk::from(vec![2; 2 * CHUNK as usize]);
+        content.write(0, &old, &budget).unwrap();
+        let held = content.share(0, u64::MAX);
+        assert_eq!(content.write(0, &new, &budget), Err(FsError::Later));
+        assert_eq!(
+            (content.share(0, u64::MAX), budget.used()),
+            (old, 3 * CHUNK)
+        );
+        drop(held);
+        assert_eq!(budget.used(), 2 * CHUNK);
+        content.write(0, &new, &budget).unwrap();
+        assert_eq!(content.share(0, u64::MAX), new);
     }
 
     #[test]
