@@ -90,8 +90,9 @@ impl Scatter {
         (self.first, self.rest.unwrap_or_default())
     }
 
-    /// Brings the first `len` bytes into the processor's cache, to be written to. They may change.
-    pub(crate) fn bring_near(&mut self, len: usize) {
+    /// Brings the first piece's first `len` bytes into the processor's cache, to be written to. They
+    /// may change.
+    pub(crate) fn prefetch(&mut self, len: usize) {
         /// A cache line, on most processors.
         const LINE: usize = 64;
         let lines = self.first.iter_mut().take(len).step_by(LINE);

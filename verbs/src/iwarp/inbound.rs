@@ -24,7 +24,7 @@ impl Endpoint {
     /// There is nothing more to take in at present: makes ready for what comes next.
     pub(super) fn wait_for_more(&mut self) {
         if self.receiver.is_between() {
-            self.memory.bring_near();
+            self.memory.prefetch();
         }
     }
 

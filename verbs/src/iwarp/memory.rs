@@ -10,8 +10,8 @@ use super::terminate::{Code, MAX_TERMINATE};
 use crate::scatter::Places;
 use crate::{Buf, Scatter, WrId};
 
-/// Bytes of the next receive that are brought near: what a short message fills.
-const NEAR: usize = 256;
+/// Bytes of the next receive that are prefetched: what a short message fills.
+const PREFETCHED: usize = 256;
 
 /// A posted receive.
 pub(super) struct Receive {
@@ -75,8 +75,8 @@ pub(super) struct Memory {
     pub(super) inbound_limit: usize,
     /// The peer may start with an FPDU or a Send that carries nothing (RFC 6581, section 5).
     pub(super) empty_rtr: bool,
-    /// The Send, by its MSN, whose receive was brought near.
-    near: u32,
+    /// The Send, by its MSN, whose receive was prefetched.
+    prefetched: u32,
 }
 
 impl Memory {
@@ -91,21 +91,21 @@ impl Memory {
             inbound_reads: 0,
             inbound_limit: 0,
             empty_rtr: false,
-            near: 0,
+            prefetched: 0,
         }
     }
 
     /// Brings the beginning of the receive that comes next into the processor's cache, once, while
-    /// there is nothing else to do. Receives lie in a page each and are used in turn, so that it is
-    /// in none as a rule.
-    pub(super) fn bring_near(&mut self) {
+    /// there is nothing else to do. Receives lie in a page each and are used in turn, so that the next
+    /// one is in no cache as a rule.
+    pub(super) fn prefetch(&mut self) {
         let next = self.msn[rdmap::SEND_QUEUE as usize];
-        if self.near == next || !self.is_between_messages() {
+        if self.prefetched == next || !self.is_between_messages() {
             return;
         }
         if let Some(receive) = self.receives.front_mut() {
-            receive.buf.bring_near(NEAR);
-            self.near = next;
+            receive.buf.prefetch(PREFETCHED);
+            self.prefetched = next;
         }
     }
 

@@ -53,13 +53,14 @@ pub(super) fn send_one(socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, bytes, flags)?)
 }
 
-/// One read. Of what there is, nothing is waited for.
+/// One read: takes what is there and does not wait. Past the C library, in which a read is a point where
+/// a thread may be cancelled; a process with threads pays for that.
 pub(super) fn receive(socket: &TcpStream, bytes: &mut [u8]) -> Result<usize, Errno> {
     let (received, _) = rustix::net::recv(socket, bytes, RecvFlags::DONTWAIT)?;
     Ok(received)
 }
 
-/// One read into several places, likewise.
+/// One read into several places, likewise: the socket is non-blocking.
 pub(super) fn receive_scattered(
     socket: &TcpStream,
     places: &mut [IoSliceMut<'_>],
