@@ -54,7 +54,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -182,6 +182,16 @@ impl Iwarp {
             pool,
         })
     }
+
+    /// The program is done with the state for now.
+    #[inline]
+    fn leave(&self, mut state: MutexGuard<'_, State>) {
+        let parked = self.shared.leave(&mut state);
+        drop(state);
+        if parked && let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
 }
 
 impl fmt::Debug for Iwarp {
@@ -235,19 +245,19 @@ impl Device for Iwarp {
     }
 
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
+        self.shared.present(false);
         let mut state = self.shared.state();
-        self.shared.present(&state, false);
+        self.shared.call_off(&state);
         state.poll(now, events);
-        if let Some(thread) = &self.thread {
-            self.shared.leave(&mut state, thread.thread());
-        }
+        self.leave(state);
     }
 
     fn arm(&mut self) -> bool {
         let mut state = self.shared.state();
         let armed = state.arm();
         if armed {
-            self.shared.present(&state, true);
+            self.shared.present(true);
+            self.shared.call_off(&state);
         }
         armed
     }
@@ -282,7 +292,11 @@ impl Device for Iwarp {
     }
 
     fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
-        self.shared.state().accept(qp, options)
+        let mut state = self.shared.state();
+        let accepted = state.accept(qp, options);
+        // From now on the peer may reach memory.
+        self.leave(state);
+        accepted
     }
 
     fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), DeviceError> {

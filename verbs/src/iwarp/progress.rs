@@ -2,9 +2,10 @@
 //!
 //! The owner's thread does the device's work when it polls. While it computes or blocks, peers
 //! still must be able to read and write the memory offered to them; then a background thread takes
-//! its place. What it costs the owner is a store and two loads for each poll or wait: the thread
-//! looks at the owner's *presence* once in a [`TICK`], parks when nothing goes on, and takes over
-//! only after a whole tick in which the owner neither polled nor waited.
+//! its place. The owner says by its *presence* that it polls or waits; what follows from that is
+//! done under the lock that a poll takes anyway. The thread looks at the presence once in a [`TICK`],
+//! without the lock, parks when nothing goes on, and takes over only after a whole tick in which the
+//! owner neither polled nor waited.
 //!
 //! No wake-up is lost:
 //! - *The owner waits while bytes are in the socket.* Whatever arrives after the last read that
@@ -14,10 +15,11 @@
 //! - *The thread takes bytes whose edge the owner has not harvested yet.* Their events are queued
 //!   under the lock. Either [`State::arm`] finds them there and the owner does not wait, or the
 //!   owner is armed already, which the thread sees under the same lock, and wakes it.
-//! - *The thread parks as the owner comes back.* The owner changes its presence under the lock, and
-//!   looks there whether the thread is parked. The thread says so under the lock as well, and only
-//!   if the presence is still what it was: one of them sees the other. Taking over works the same
-//!   way. The look once in a tick needs no lock: it misses a change for a tick at most.
+//! - *The thread parks as the owner comes back.* The owner changes its presence, then takes the lock
+//!   and looks there whether the thread is parked. The thread decides under the lock, by what is true
+//!   there, and says so there: either it sees that the owner polls, or the owner sees it parked.
+//!   Taking over works the same way. That the presence changes before the lock is taken keeps the
+//!   thread from taking it again and again before an owner that has come back.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -32,9 +34,9 @@ use super::state::State;
 
 /// How long the owner may be away before the thread takes over (up to twice this).
 const TICK: Duration = Duration::from_millis(1);
-/// After this many ticks in which the owner only waited, the thread parks. So an owner that waits
-/// often does not have to unpark it often; and the threads of many devices that wait, of which other
-/// work on the machine would feel every tick, sleep.
+/// After this many ticks in which the owner only waited, the thread parks: so an owner that waits
+/// often does not have to unpark it often. Few, because the ticks of every device that waits are felt
+/// by other work on the machine.
 const QUIET_TICKS: u32 = 3;
 /// The presence's bit that says that the owner waits; the others count its polls and waits.
 const WAITING: u64 = 1;
@@ -42,9 +44,8 @@ const WAITING: u64 = 1;
 /// What the owner's thread and the background thread share.
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Changed under the lock alone, as is `live`.
     presence: AtomicU64,
-    /// Live connections, to be read without the lock.
+    /// Live connections, to be read without the lock. Changed under it.
     live: AtomicUsize,
     stop: AtomicBool,
     /// Ends the thread's waiting for sockets.
@@ -73,25 +74,30 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The owner polls, or begins to wait. Only the owner calls this, with the state locked.
-    pub(super) fn present(&self, state: &State, waiting: bool) {
+    /// The owner polls, or begins to wait. Only the owner calls this; before it takes the lock for a
+    /// poll, and with the lock when it begins to wait.
+    pub(super) fn present(&self, waiting: bool) {
         let polls = self.presence.load(Relaxed) & !WAITING;
         let presence = polls.wrapping_add(2) | u64::from(waiting);
         self.presence.store(presence, Relaxed);
+    }
+
+    /// The owner is here and has the lock: calls off the thread that is in its place.
+    pub(super) fn call_off(&self, state: &State) {
         if state.progress.taken {
             ring(&self.call_off);
         }
     }
 
-    /// The owner is done with the state for now; `thread` is the background thread.
-    pub(super) fn leave(&self, state: &mut State, thread: &Thread) {
+    /// The owner is done with the state for now. True: the thread is to be unparked, best without the
+    /// lock, which it takes at once.
+    #[must_use]
+    pub(super) fn leave(&self, state: &mut State) -> bool {
         let live = state.live();
         if self.live.load(Relaxed) != live {
             self.live.store(live, Relaxed);
         }
-        if live > 0 && std::mem::take(&mut state.progress.idle) {
-            thread.unpark();
-        }
+        live > 0 && std::mem::take(&mut state.progress.idle)
     }
 
     pub(super) fn stop(&self, thread: &Thread) {
@@ -110,7 +116,7 @@ impl Shared {
         while !self.is_stopped() {
             let before = self.presence.load(Relaxed);
             if self.live.load(Relaxed) == 0 || quiet >= QUIET_TICKS {
-                self.park(before);
+                self.park();
                 quiet = 0;
                 continue;
             }
@@ -125,12 +131,16 @@ impl Shared {
         }
     }
 
-    /// Sleeps until the owner wakes the thread, unless there is something to watch and the owner's
-    /// presence has changed.
-    fn park(&self, presence: u64) {
+    fn is_waiting(&self) -> bool {
+        self.presence.load(Relaxed) & WAITING != 0
+    }
+
+    /// Sleeps until the owner wakes the thread, if there is nothing to watch, or the owner waits and so
+    /// watches by itself.
+    fn park(&self) {
         let mut state = self.state();
-        let watched = state.live() > 0 && self.presence.load(Relaxed) != presence;
-        if watched || self.is_stopped() {
+        self.live.store(state.live(), Relaxed);
+        if (state.live() > 0 && !self.is_waiting()) || self.is_stopped() {
             return;
         }
         state.progress.idle = true;
@@ -141,23 +151,21 @@ impl Shared {
 
     /// Does the owner's work until its presence changes.
     fn take_over(&self, presence: u64) {
-        let here = || self.presence.load(Relaxed) != presence || self.is_stopped();
-        let mut ready = None;
+        let mut ready: Option<Vec<usize>> = None;
         loop {
-            let sockets = {
-                let mut state = self.state();
-                if here() {
-                    break;
-                }
-                state.progress.taken = true;
-                state.run_live(ready.as_deref());
-                self.wake_if_armed(&state);
-                self.live.store(state.live(), Relaxed);
-                state.live_sockets()
-            };
-            if sockets.is_empty() {
-                break;
+            let mut state = self.state();
+            if self.presence.load(Relaxed) != presence || self.is_stopped() {
+                return self.give_back(&mut state);
             }
+            state.progress.taken = true;
+            state.run_live(ready.as_deref());
+            self.wake_if_armed(&state);
+            self.live.store(state.live(), Relaxed);
+            let sockets = state.live_sockets();
+            if sockets.is_empty() {
+                return self.give_back(&mut state);
+            }
+            drop(state);
             let mut waits: Vec<PollFd<'_>> = sockets
                 .iter()
                 .map(|(_, socket, interest)| PollFd::new(&**socket, *interest))
@@ -167,18 +175,25 @@ impl Shared {
                 && error != rustix::io::Errno::INTR
             {
                 tracing::warn!(%error, "cannot wait for connections");
-                break;
+                return self.give_back(&mut self.state());
+            }
+            if self.presence.load(Relaxed) != presence {
+                // The owner wants the lock: it is not to wait for another turn of this loop.
+                return self.give_back(&mut self.state());
             }
             let found = waits.iter().zip(&sockets);
             let found = found.filter(|(wait, _)| !wait.revents().is_empty());
-            ready = Some(found.map(|(_, (index, ..))| *index).collect::<Vec<_>>());
+            ready = Some(found.map(|(_, (index, ..))| *index).collect());
         }
-        let mut state = self.state();
+    }
+
+    /// The owner's work is its own again.
+    fn give_back(&self, state: &mut State) {
         // Whoever rings does it under the lock, and only while this is so: no ring is left behind.
         state.progress.taken = false;
         hush(&self.called_off);
         // The owner came while events were made: it sees them, or armed before and is woken here.
-        self.wake_if_armed(&state);
+        self.wake_if_armed(state);
     }
 
     /// Tells an owner that waits of events that it did not cause.
@@ -230,32 +245,73 @@ mod tests {
     use super::super::endpoint::Limits;
     use super::*;
 
-    /// An owner that polls without a pause changes its presence whenever it has the lock: the thread
-    /// would look for ever for a moment in which it has not.
-    #[test]
-    #[cfg_attr(miri, ignore = "opens pipes")]
-    fn with_nothing_to_watch_the_thread_parks_whatever_the_owner_does() {
+    fn shared(live: usize) -> Arc<Shared> {
         let limits = Limits {
             send_wr: 1,
             recv_wr: 1,
             gather: 1,
             scatter: 1,
         };
-        let (wake, _woken) = pipe::new().unwrap();
-        let state = State::new(Options::default(), limits);
-        let shared = Arc::new(Shared::new(state, wake).unwrap());
-        shared.present(&shared.state(), false);
-        let parking = Arc::clone(&shared);
-        let thread = thread::spawn(move || parking.park(0));
+        let mut state = State::new(Options::default(), limits);
+        state.live = live;
+        let (wake, _) = pipe::new().unwrap();
+        Arc::new(Shared::new(state, wake).unwrap())
+    }
+
+    fn wait_until(condition: impl Fn() -> bool) {
         let start = Instant::now();
-        while !shared.state().progress.idle {
-            assert!(
-                start.elapsed() < Duration::from_secs(10),
-                "it does not park"
-            );
+        while !condition() {
+            assert!(start.elapsed() < Duration::from_secs(10));
+            thread::sleep(Duration::from_micros(100));
         }
+    }
+
+    /// An owner that polls without a pause always has polled when the thread gets the lock.
+    #[test]
+    #[cfg_attr(miri, ignore = "opens pipes")]
+    fn with_nothing_to_watch_the_thread_parks_whatever_the_owner_does() {
+        let shared = shared(0);
+        shared.present(false);
+        let parking = Arc::clone(&shared);
+        let thread = thread::spawn(move || parking.park());
+        wait_until(|| shared.state().progress.idle);
         shared.stop(thread.thread());
         thread.join().unwrap();
         assert!(!shared.state().progress.idle);
+    }
+
+    /// It had decided to park; then the owner polled, and goes away now.
+    #[test]
+    #[cfg_attr(miri, ignore = "opens pipes")]
+    fn the_thread_does_not_park_where_only_it_would_watch() {
+        let shared = shared(1);
+        shared.present(true);
+        shared.present(false);
+        let parking = Arc::clone(&shared);
+        let thread = thread::spawn(move || parking.park());
+        wait_until(|| thread.is_finished());
+        assert_eq!(shared.live.load(Relaxed), 1, "and it looks again in a tick");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "opens pipes")]
+    fn the_thread_sleeps_while_the_owner_waits_and_is_woken_by_its_return() {
+        let shared = shared(1);
+        shared.live.store(1, Relaxed);
+        shared.present(true);
+        let thread = spawn(&shared).unwrap();
+        wait_until(|| shared.state().progress.idle);
+        thread::sleep(4 * TICK);
+        assert!(shared.state().progress.idle, "it stays asleep");
+        shared.present(false);
+        let parked = shared.leave(&mut shared.state());
+        assert!(parked);
+        thread.thread().unpark();
+        // The owner is away after that: the thread is in its place in the end. There is no socket, so
+        // that it gives it back at once, over and over.
+        wait_until(|| shared.live.load(Relaxed) == 1 && !shared.state().progress.idle);
+        assert!(!shared.leave(&mut shared.state()), "only once");
+        shared.stop(thread.thread());
+        thread.join().unwrap();
     }
 }

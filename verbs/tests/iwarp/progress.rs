@@ -13,7 +13,9 @@ use verbs::{Device, Disconnect, Event, Region, SendWr, Stag, Success, WrId};
 use crate::node::{
     Node, PATIENCE, Pair, accept_options, connect_options, disconnected, failure, send, success,
 };
-use crate::raw::{Got, READ_RESPONSE, Raw, WRITE, idle, read_request, tagged};
+use crate::raw::{
+    Got, READ_RESPONSE, Raw, SEND, WRITE, fpdu, idle, read_request, tagged, untagged,
+};
 
 fn read(node: &Node, stag: Stag, offset: u64, len: usize) -> SendWr {
     SendWr::Read {
@@ -311,6 +313,102 @@ fn busy_polling_needs_no_readiness() {
     late.write(&crate::raw::frame(crate::raw::REQUEST, 0x10, 2, &private));
     late.wait_request(server);
     client.events.clear();
+    pair.finish();
+}
+
+/// While spinning, the next receive is written to before its message comes, but not in the middle of one.
+#[test]
+fn busy_polling_leaves_alone_what_has_come_of_a_message() {
+    let mut node = Node::new(Options::default());
+    let (mut raw, qp) = Raw::set_up(&mut node, false);
+    node.device.set_busy_poll(true);
+    let spin = |node: &mut Node| {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(2) {
+            node.device.poll(verbs::Time::now(), &mut node.events);
+        }
+    };
+    let payload: Vec<u8> = (1..=200).collect();
+    let region = Region::RemoteWrite(node.pool.alloc(100).unwrap());
+    let target = node.device.register(qp, region).unwrap();
+    for msn in 1..=4 {
+        node.receive(qp, u64::from(msn), 512);
+        if msn > 2 {
+            spin(&mut node);
+        }
+        let first = untagged(SEND, false, 0, (0, msn, 0), &payload[..120]);
+        let rest = untagged(SEND, true, 0, (0, msn, 120), &payload[120..]);
+        raw.say(&first);
+        // All of it is there when it is looked for.
+        thread::sleep(Duration::from_millis(2));
+        spin(&mut node);
+        // The beginning of the second half's header, and another operation before it.
+        if msn % 2 == 0 {
+            raw.say(&tagged(
+                WRITE,
+                true,
+                target.stag.0,
+                target.offset,
+                b"between",
+            ));
+            spin(&mut node);
+        }
+        let bytes = fpdu(&rest, false);
+        raw.write(&bytes[..9]);
+        spin(&mut node);
+        raw.write(&bytes[9..]);
+        let start = Instant::now();
+        while node.events.is_empty() {
+            spin(&mut node);
+            assert!(start.elapsed() < PATIENCE);
+        }
+        match node.next_completion().result.unwrap() {
+            Success::Receive { buf, .. } => assert_eq!(buf.to_vec(), payload, "message {msn}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// After a wait of several ticks the background thread sleeps. An owner that is woken, and goes away
+/// at once, must find it awake.
+#[test]
+fn an_owner_that_goes_away_after_a_long_wait_is_replaced() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    let data: Vec<u8> = (0..1000_u32).map(|i| i as u8).collect();
+    let region = Region::RemoteRead(server.bytes(&data));
+    let source = server.device.register(*s, region).unwrap();
+    for round in 0..30_u64 {
+        server.receive(*s, round, 64);
+        // Waits around the number of ticks after which the thread parks, to the fractions of one.
+        let wait = Duration::from_micros(2500 + round * 117);
+        let start = Instant::now();
+        while start.elapsed() < wait {
+            server.step(wait.saturating_sub(start.elapsed()));
+        }
+        client
+            .device
+            .post_send(*c, WrId(1000), send(Bytes::from_static(b"up")), false)
+            .unwrap();
+        assert_eq!(server.next_completion().id, WrId(round));
+        // The server's thread does nothing from here on.
+        let start = Instant::now();
+        client.post(
+            *c,
+            round,
+            read(client, source.stag, source.offset, data.len()),
+        );
+        match client.next_completion().result.unwrap() {
+            Success::Read { sink } => assert_eq!(sink[..], data),
+            other => panic!("{other:?}"),
+        }
+        assert!(start.elapsed() < Duration::from_secs(1), "round {round}");
+    }
     pair.finish();
 }
 
