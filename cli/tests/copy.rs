@@ -62,6 +62,33 @@ fn trees_survive_both_transports_with_one_connection_and_with_four() {
     assert!(server.terminate().success());
 }
 
+/// As cp(1): a folder goes into one that is there, and its content, `DIR/.`, to the place itself: that is
+/// how a copy under a new name is completed.
+#[test]
+fn what_is_in_a_folder_goes_to_the_place_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, data) = (dir.path().join("source"), dir.path().join("data"));
+    tree::make(&source);
+    fs::create_dir(&data).unwrap();
+    let server = Server::of(&data);
+    let url = server.url(Proto::Rdma, "/data/new");
+    let put = |source: &Path| {
+        let source = source.to_str().unwrap().to_owned();
+        run([
+            &["put".into(), "-r".into()],
+            &options(Proto::Rdma, "nconnect=1")[..],
+            &[source, url.clone()],
+        ]
+        .concat())
+        .ok();
+    };
+    put(&source);
+    put(&source.join("."));
+    tree::assert_same(&source, &data.join("new"));
+    put(&source);
+    tree::assert_same(&source, &data.join("new/source"));
+}
+
 #[test]
 fn two_clients_at_once_do_not_mix_up_their_trees() {
     let dir = tempfile::tempdir().unwrap();

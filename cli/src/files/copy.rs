@@ -67,7 +67,9 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
         .file_type();
     let mounted = access.mount(&url)?;
     let runtime = &mounted.reached.runtime;
-    let target = match source.file_name() {
+    // As cp(1): of `DIR/.`, what is in it goes to the place given, under no name of its own.
+    let content = source.as_os_str().as_bytes().ends_with(b"/.");
+    let target = match source.file_name().filter(|_| !content) {
         Some(name) => {
             let finding = mounted.mount.destination(&mounted.path, name.as_bytes());
             runtime.block_on(finding).context(&url)?

@@ -129,7 +129,9 @@ impl fmt::Display for Unfinished<'_> {
         if paths.len() > NAMED {
             write!(f, " and {} more", paths.len() - NAMED)?;
         }
-        f.write_str(" (copying again completes them)")
+        f.write_str(
+            " (copying again completes them: DIR/. instead of a DIR that was given a new name)",
+        )
     }
 }
 
@@ -192,7 +194,8 @@ mod tests {
         let paths: Vec<DisplayPath> = (0..12u8).map(|n| [b'a' + n].as_slice().into()).collect();
         assert_eq!(
             Unfinished(&paths[..2]).to_string(),
-            "not complete on the server: a, b (copying again completes them)"
+            "not complete on the server: a, b (copying again completes them: DIR/. instead of a DIR \
+             that was given a new name)"
         );
         assert!(Unfinished(&paths).to_string().contains("i, j and 2 more"));
     }
