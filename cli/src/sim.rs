@@ -53,9 +53,17 @@ fn one(seed: u64, args: &SimArgs) -> Result<(), Failure> {
         output::line(format_args!("violation {violation}"))?;
     }
     output::line(format_args!(
-        "seed {seed}: {} calls, {} of them without results, {} faults, {} events in {} s of \
-         virtual time",
-        report.calls, report.failures, report.faults, report.happenings, report.took
+        "seed {seed}: {} calls, {} of them without results, {} {}, {} events in {} s of virtual time",
+        report.calls,
+        report.failures,
+        report.faults,
+        if report.faults == 1 {
+            "fault"
+        } else {
+            "faults"
+        },
+        report.happenings,
+        report.took
     ))?;
     match report.violations.len() {
         0 => Ok(()),

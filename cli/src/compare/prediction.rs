@@ -173,8 +173,13 @@ fn judge(ways: &[Way<'_>], simulated: bool) -> Option<Judged> {
     } else {
         let more = (predicted.time / best.time - 1.0) * 100.0;
         Judged::Wrong(format!(
-            "{} takes {more:.0} % more than {}",
+            "{} {} {more:.0} % more than {}",
             predicted.conveyances.join(" and "),
+            if predicted.conveyances.len() == 1 {
+                "takes"
+            } else {
+                "take"
+            },
             best.conveyances.join(" and ")
         ))
     })
