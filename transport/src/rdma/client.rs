@@ -13,16 +13,18 @@ use rpcrdma_negotiation::{ClientNegotiation, Memory, Version};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use verbs::{
-    Completion, ConnectOptions, Counters, Device, DeviceError, Event, Failed, Poller, Pool, QpId,
-    SendWr, Success, Time, WorkError,
+    Completion, ConnectOptions, Counters, Device, Event, Poller, Pool, QpId, Success, Time,
+    WorkError,
 };
 
 use self::stuck::Stuck;
 use self::version::{at_time, converse, since_start};
 use super::backward::run_callee;
 use super::conversation::{ClientConversation, Setup};
-use super::driver::{LINGER, Mark, RETRY, ended, max_segment, not_connected, note, reclaim};
-use super::link::{BEYOND_CREDITS, Done, EXTRA_RECEIVES, Link};
+use super::driver::{
+    LINGER, Mark, RETRY, act_on_memory, ended, max_segment, not_connected, work_done,
+};
+use super::link::{BEYOND_CREDITS, EXTRA_RECEIVES, Link};
 use super::options::RdmaClientOptions;
 use super::receives::ReceiveStructure;
 use super::requester::{Requester, RequesterAction, RequesterConfig, RequesterCounters};
@@ -430,7 +432,17 @@ impl RdmaClient {
                     return self.misjudged(at);
                 }
             }
-            other => work_done(&mut *self.device, connection, other, done),
+            other => {
+                let Connection { talk, failure, .. } = connection;
+                let ends = (Some(&mut talk.requester), talk.backward.as_deref_mut());
+                work_done(
+                    &mut *self.device,
+                    completion.qp,
+                    ends,
+                    failure,
+                    (other, done),
+                );
+            }
         }
         self.run(at);
     }
@@ -485,7 +497,16 @@ impl RdmaClient {
                         self.events
                             .push_back(ClientEvent::Reply { conn, xid, message });
                     }
-                    other => act(device, connection, other, &mut self.events),
+                    RequesterAction::Fail { xid, error } if !connection.closing => {
+                        self.events
+                            .push_back(ClientEvent::Failed { conn, xid, error });
+                    }
+                    // On a connection that is closing, nobody waits for anything any more.
+                    RequesterAction::Deliver { .. } | RequesterAction::Fail { .. } => {}
+                    other => {
+                        let Connection { link, talk, .. } = &mut *connection;
+                        act_on_memory(device, link, &mut talk.requester, other);
+                    }
                 }
             }
             if connection.talk.backward.is_none()
@@ -507,75 +528,6 @@ impl RdmaClient {
                 self.owing |= connection.link.owes();
             }
         }
-    }
-}
-
-/// Something other than a receive is complete.
-#[inline(never)]
-fn work_done(
-    device: &mut dyn Device,
-    connection: &mut Connection,
-    result: Result<Success, Failed>,
-    done: Done<Mark>,
-) {
-    let qp = connection.link.qp();
-    match (result, done) {
-        (Ok(Success::Invalidate), Done::Work(Mark::Registration(id, stag))) => {
-            reclaim(device, qp, &mut connection.talk.requester, id, stag);
-        }
-        (Ok(Success::Read { sink }), Done::Work(Mark::Read(id))) => {
-            if let Some(responder) = &mut connection.talk.backward {
-                responder.read_done(id, sink);
-            }
-        }
-        (Ok(_), _) => {}
-        (Err(failed), _) => {
-            tracing::debug!(qp = qp.0, error = %failed.error, "work failed");
-            note(&mut connection.failure, failed.error);
-        }
-    }
-}
-
-/// Does what not every call wants done.
-#[inline(never)]
-fn act(
-    device: &mut dyn Device,
-    connection: &mut Connection,
-    action: RequesterAction,
-    events: &mut VecDeque<ClientEvent>,
-) {
-    let (conn, qp) = (connection.id, connection.link.qp());
-    match action {
-        RequesterAction::Register { id, region } => {
-            let result = match device.register(qp, region) {
-                Ok(segment) => Ok(segment),
-                // The connection has ended, and the event that says so is on its way. It ends the call,
-                // which is then sent again over another connection.
-                Err((DeviceError::Unknown(_), _)) => return,
-                Err((error, _)) => Err(error.to_string()),
-            };
-            connection.talk.requester.registered(id, result);
-        }
-        RequesterAction::Reserve { id, receives } => {
-            let done = connection.link.reserve(device, receives);
-            connection.talk.requester.reserved(id, done);
-        }
-        RequesterAction::Release { receives } => connection.link.release(receives),
-        RequesterAction::Invalidate { id, stag } => {
-            let wr = SendWr::Invalidate { stag };
-            let mark = Mark::Registration(id, stag);
-            connection.link.post(device, wr, Some(mark));
-        }
-        RequesterAction::Reclaim { id, stag } => {
-            reclaim(device, qp, &mut connection.talk.requester, id, stag);
-        }
-        RequesterAction::Fail { xid, error } if !connection.closing => {
-            events.push_back(ClientEvent::Failed { conn, xid, error });
-        }
-        // Nobody waits for these on a connection that is closing; the others were done already.
-        RequesterAction::Fail { .. }
-        | RequesterAction::Deliver { .. }
-        | RequesterAction::Send { .. } => {}
     }
 }
 

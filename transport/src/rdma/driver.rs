@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use verbs::{ConnectError, Device, Disconnect, QpId, Stag, WorkError};
+use verbs::{
+    ConnectError, Device, DeviceError, Disconnect, Failed, QpId, SendWr, Stag, Success, WorkError,
+};
 
-use super::requester::{RegId, Requester};
-use super::responder::ReadId;
+use super::link::{Done, Link};
+use super::requester::{RegId, Requester, RequesterAction};
+use super::responder::{ReadId, Responder};
 use crate::Down;
 
 /// How often something that waits for memory is tried again.
@@ -39,6 +42,70 @@ pub(crate) fn reclaim(
             tracing::error!(%stag, %error, "memory not reclaimed, closing the connection");
             device.abort(qp);
         }
+    }
+}
+
+/// Something other than a receive is complete. Either end can have a requester and a responder.
+#[inline(never)]
+pub(crate) fn work_done(
+    device: &mut dyn Device,
+    qp: QpId,
+    (requester, responder): (Option<&mut Requester>, Option<&mut Responder>),
+    failure: &mut Option<WorkError>,
+    (result, done): (Result<Success, Failed>, Done<Mark>),
+) {
+    match (result, done) {
+        (Ok(Success::Invalidate), Done::Work(Mark::Registration(id, stag))) => {
+            if let Some(requester) = requester {
+                reclaim(device, qp, requester, id, stag);
+            }
+        }
+        (Ok(Success::Read { sink }), Done::Work(Mark::Read(id))) => {
+            if let Some(responder) = responder {
+                responder.read_done(id, sink);
+            }
+        }
+        (Ok(_), _) => {}
+        (Err(failed), _) => {
+            tracing::debug!(qp = qp.0, error = %failed.error, "work failed");
+            note(failure, failed.error);
+        }
+    }
+}
+
+/// Does what a requester wants done with memory. What becomes of calls is its driver's to do.
+#[inline(never)]
+pub(crate) fn act_on_memory(
+    device: &mut dyn Device,
+    link: &mut Link<Mark>,
+    requester: &mut Requester,
+    action: RequesterAction,
+) {
+    let qp = link.qp();
+    match action {
+        RequesterAction::Register { id, region } => {
+            let result = match device.register(qp, region) {
+                Ok(segment) => Ok(segment),
+                // The connection has ended, and the event that says so is on its way. It ends the call,
+                // which is then sent again over another connection.
+                Err((DeviceError::Unknown(_), _)) => return,
+                Err((error, _)) => Err(error.to_string()),
+            };
+            requester.registered(id, result);
+        }
+        RequesterAction::Reserve { id, receives } => {
+            let done = link.reserve(device, receives);
+            requester.reserved(id, done);
+        }
+        RequesterAction::Release { receives } => link.release(receives),
+        RequesterAction::Invalidate { id, stag } => {
+            let wr = SendWr::Invalidate { stag };
+            link.post(device, wr, Some(Mark::Registration(id, stag)));
+        }
+        RequesterAction::Reclaim { id, stag } => reclaim(device, qp, requester, id, stag),
+        RequesterAction::Send { .. }
+        | RequesterAction::Deliver { .. }
+        | RequesterAction::Fail { .. } => {}
     }
 }
 

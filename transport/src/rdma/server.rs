@@ -10,15 +10,15 @@ use rpcrdma_negotiation::{Decision, Features, ServerNegotiation, Version};
 use rpcrdma_v1::{Agreed, PrivateData};
 use rpcrdma_v2::Side;
 use verbs::{
-    AcceptOptions, Completion, ConnectRequest, Counters, Device, DeviceError, Event, Failed,
-    Poller, Pool, QpId, SendWr, Success, Time, WorkError,
+    AcceptOptions, Completion, ConnectRequest, Counters, Device, DeviceError, Event, Poller, Pool,
+    QpId, SendWr, Success, Time, WorkError,
 };
 
 use super::RoundTripFeatures;
 use super::backward::{run_caller, submit};
 use super::conversation::{ServerConversation, Setup, Wanted};
-use super::driver::{LINGER, Mark, RETRY, end_reason, max_segment, note, reclaim};
-use super::link::{BEYOND_CREDITS, Done, EXTRA_RECEIVES, Link};
+use super::driver::{LINGER, Mark, RETRY, end_reason, max_segment, work_done};
+use super::link::{BEYOND_CREDITS, EXTRA_RECEIVES, Link};
 use super::options::RdmaServerOptions;
 use super::receive_memory::{Wish, share};
 use super::requester::{RequesterConfig, RequesterCounters};
@@ -381,7 +381,17 @@ impl RdmaServer {
                         .seen(&mut connection.collecting, collecting, self.now);
                 }
             }
-            other => work_done(&mut *self.device, connection, other, done),
+            other => {
+                let Connection { talk, failure, .. } = connection;
+                let ends = (talk.backward.as_deref_mut(), Some(&mut talk.responder));
+                work_done(
+                    &mut *self.device,
+                    completion.qp,
+                    ends,
+                    failure,
+                    (other, done),
+                );
+            }
         }
         self.run(completion.qp);
     }
@@ -495,32 +505,6 @@ impl RdmaServer {
                 connection.talk.retry();
                 self.run(qp);
             }
-        }
-    }
-}
-
-/// Something other than a receive is complete.
-#[inline(never)]
-fn work_done(
-    device: &mut dyn Device,
-    connection: &mut Connection,
-    result: Result<Success, Failed>,
-    done: Done<Mark>,
-) {
-    let qp = connection.link.qp();
-    match (result, done) {
-        (Ok(Success::Read { sink }), Done::Work(Mark::Read(id))) => {
-            connection.talk.responder.read_done(id, sink);
-        }
-        (Ok(Success::Invalidate), Done::Work(Mark::Registration(id, stag))) => {
-            if let Some(requester) = &mut connection.talk.backward {
-                reclaim(device, qp, requester, id, stag);
-            }
-        }
-        (Ok(_), _) => {}
-        (Err(failed), _) => {
-            tracing::debug!(qp = qp.0, error = %failed.error, "work failed");
-            note(&mut connection.failure, failed.error);
         }
     }
 }

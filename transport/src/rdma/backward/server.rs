@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use onc_rpc::Message;
 use rpcrdma_v2::extension::Backward;
-use verbs::{Device, DeviceError, SendWr};
+use verbs::Device;
 
-use crate::rdma::driver::{Mark, reclaim};
+use crate::rdma::driver::act_on_memory;
 use crate::rdma::requester::RequesterAction;
 use crate::rdma::server::{Connection, close};
 use crate::{CallError, ConnId, ReplyRoom, ServerEvent};
@@ -56,7 +56,6 @@ pub(in crate::rdma) fn run_caller(
     events: &mut VecDeque<ServerEvent>,
 ) -> bool {
     let mut any = false;
-    let qp = connection.link.qp();
     while connection.closed.is_none() {
         let expected = connection.expected();
         let Connection { link, talk, .. } = &mut *connection;
@@ -69,20 +68,6 @@ pub(in crate::rdma) fn run_caller(
         };
         any = true;
         match action {
-            RequesterAction::Register { id, region } => {
-                let result = match device.register(qp, region) {
-                    Ok(segment) => Ok(segment),
-                    // The connection has ended, and the event that says so ends the call.
-                    Err((DeviceError::Unknown(_), _)) => continue,
-                    Err((error, _)) => Err(error.to_string()),
-                };
-                requester.registered(id, result);
-            }
-            RequesterAction::Reserve { id, receives } => {
-                let done = link.reserve(device, receives);
-                requester.reserved(id, done);
-            }
-            RequesterAction::Release { receives } => link.release(receives),
             RequesterAction::Send { gather } => {
                 debug_assert!(
                     link.can_receive(expected),
@@ -92,17 +77,13 @@ pub(in crate::rdma) fn run_caller(
                     close(device, connection, format!("callback not sent: {error}"));
                 }
             }
-            RequesterAction::Invalidate { id, stag } => {
-                let wr = SendWr::Invalidate { stag };
-                link.post(device, wr, Some(Mark::Registration(id, stag)));
-            }
-            RequesterAction::Reclaim { id, stag } => reclaim(device, qp, requester, id, stag),
             RequesterAction::Deliver { xid, message } => {
                 events.push_back(ServerEvent::Reply { conn, xid, message });
             }
             RequesterAction::Fail { xid, error } => {
                 events.push_back(ServerEvent::Failed { conn, xid, error });
             }
+            other => act_on_memory(device, link, requester, other),
         }
     }
     any
