@@ -5,6 +5,7 @@ use std::thread;
 
 use rpcrdma_sim::{FeaturesOf, Report, Summary, Swarm, running, sweep};
 
+use crate::args::units::count;
 use crate::args::{ALL, SimArgs};
 use crate::failure::Failure;
 use crate::output;
@@ -53,15 +54,10 @@ fn one(seed: u64, args: &SimArgs) -> Result<(), Failure> {
         output::line(format_args!("violation {violation}"))?;
     }
     output::line(format_args!(
-        "seed {seed}: {} calls, {} of them without results, {} {}, {} events in {} s of virtual time",
+        "seed {seed}: {} calls, {} of them without results, {}, {} events in {} s of virtual time",
         report.calls,
         report.failures,
-        report.faults,
-        if report.faults == 1 {
-            "fault"
-        } else {
-            "faults"
-        },
+        count(report.faults, "fault", "faults"),
         report.happenings,
         report.took
     ))?;

@@ -83,8 +83,10 @@ fn what_is_in_a_folder_goes_to_the_place_itself() {
         .ok();
     };
     put(&source);
-    put(&source.join("."));
-    tree::assert_same(&source, &data.join("new"));
+    for content in [".", "./"] {
+        put(&source.join(content));
+        tree::assert_same(&source, &data.join("new"));
+    }
     put(&source);
     tree::assert_same(&source, &data.join("new/source"));
 }

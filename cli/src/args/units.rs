@@ -71,6 +71,14 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
+/// `1 file`, `2 files`.
+pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        _ => format!("{number} {many}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

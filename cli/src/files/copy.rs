@@ -68,7 +68,12 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
     let mounted = access.mount(&url)?;
     let runtime = &mounted.reached.runtime;
     // As cp(1): of `DIR/.`, what is in it goes to the place given, under no name of its own.
-    let content = source.as_os_str().as_bytes().ends_with(b"/.");
+    let path = source.as_os_str().as_bytes();
+    let len = path
+        .iter()
+        .rposition(|&byte| byte != b'/')
+        .map_or(0, |last| last + 1);
+    let content = path[..len].ends_with(b"/.");
     let target = match source.file_name().filter(|_| !content) {
         Some(name) => {
             let finding = mounted.mount.destination(&mounted.path, name.as_bytes());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nfs_binding::client::DisplayPath;
 use nfs_binding::copy::{CopyOptions, Report, Totals};
 
-use crate::args::units::show_amount;
+use crate::args::units::{count, show_amount};
 use crate::failure::Failure;
 use crate::interrupt::Interruptible;
 use crate::output;
@@ -132,14 +132,6 @@ impl fmt::Display for Unfinished<'_> {
         f.write_str(
             " (copying again completes them: DIR/. instead of a DIR that was given a new name)",
         )
-    }
-}
-
-/// `1 file`, `2 files`.
-fn count(number: u64, one: &str, many: &str) -> String {
-    match number {
-        1 => format!("1 {one}"),
-        _ => format!("{number} {many}"),
     }
 }
 
