@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -115,7 +116,7 @@ impl InProcess {
 
     fn execute(&self, prog: u32, proc: u32, args: &Message) -> ServiceReply {
         let request = Request::new(
-            "127.0.0.1:700".parse().unwrap(),
+            SocketAddr::from((Ipv4Addr::LOCALHOST, 700)),
             prog,
             3,
             proc,
@@ -181,8 +182,8 @@ impl InProcess {
                 data: Data(vec![0; len].into()),
             };
             let reply = self.execute(NFS_PROGRAM, nfs::Write::NUMBER, &encode(&args));
-            let result: WriteResult = decode(&reply.unwrap());
-            result.unwrap();
+            let reply = reply.expect("the server takes what it took before");
+            decode::<WriteResult>(&reply).expect("a file that was written to can be written to");
         }
     }
 
@@ -295,7 +296,7 @@ fn encode(value: &impl Xdr) -> Message {
 }
 
 fn decode<T: Xdr>(message: &Message) -> T {
-    T::decode(&mut Decoder::new(message)).unwrap()
+    T::decode(&mut Decoder::new(message)).expect("this crate's own results")
 }
 
 /// Is not ready the first time.

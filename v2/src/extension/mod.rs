@@ -52,22 +52,23 @@
 //!     }
 //! }
 //!
-//! let mut client = Extensions::new(Side::Client, 100, vec![Box::new(Uptime::default())]).unwrap();
+//! let mut client = Extensions::new(Side::Client, 100, vec![Box::new(Uptime::default())])?;
 //! let up = Uptime { ours: 7, peers: None };
-//! let mut server = Extensions::new(Side::Server, 900, vec![Box::new(up)]).unwrap();
+//! let mut server = Extensions::new(Side::Server, 900, vec![Box::new(up)])?;
 //!
 //! client.connected(None);
 //! let Some(Action::Send(operation)) = client.next_action() else { panic!() };
 //! // The engine fills in the credits and sends it. At the other end:
 //! let message = operation.header(32).encode();
-//! let (header, at) = Header::decode(&message).unwrap();
+//! let (header, at) = Header::decode(&message)?;
 //! server.connected(Some(&header));
 //! assert_eq!(server.received(&header, &[message], at), Routed::Taken);
 //! assert!(matches!(server.next_action(), Some(Action::Send(op)) if op.xid == header.xid));
 //!
 //! // A peer without it answers RDMA2_ERR_INVAL_OPTION.
-//! let mut without = Extensions::new(Side::Server, 900, vec![]).unwrap();
+//! let mut without = Extensions::new(Side::Server, 900, vec![])?;
 //! assert!(matches!(without.received(&header, &[], at), Routed::Refused(_)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod action;
