@@ -14,6 +14,7 @@ mod device;
 mod keep_alive;
 mod mem;
 mod scatter;
+mod send_buffer;
 mod time;
 
 pub mod iwarp;
@@ -30,4 +31,5 @@ pub use device::{
 pub use keep_alive::keep_alive;
 pub use mem::{ALIGNMENT, Buf, Pool, PoolExhausted, Registrar};
 pub use scatter::Scatter;
+pub use send_buffer::bound_send_buffer;
 pub use time::{Clock, Time};

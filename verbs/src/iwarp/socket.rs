@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sendmsg};
 use smallvec::SmallVec;
 
 use super::mpa;
-use crate::{ConnectError, keep_alive};
+use crate::{ConnectError, bound_send_buffer, keep_alive};
 
 /// MSS that any path has (RFC 9293, section 3.7.1), for systems that do not tell.
 const DEFAULT_MSS: u32 = 536;
@@ -26,6 +26,9 @@ pub(super) fn prepare(socket: &TcpStream) {
     }
     if let Err(error) = keep_alive(socket) {
         tracing::debug!(%error, "no keep-alive");
+    }
+    if let Err(error) = bound_send_buffer(socket) {
+        tracing::debug!(%error, "no bound of the send buffer");
     }
 }
 
