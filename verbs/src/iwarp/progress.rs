@@ -5,7 +5,7 @@
 //! its place. The owner says by its *presence* that it polls or waits; what follows from that is
 //! done under the lock that a poll takes anyway. The thread looks at the presence once in a [`TICK`],
 //! without the lock, parks when nothing goes on, and takes over only after a whole tick in which the
-//! owner neither polled nor waited.
+//! owner neither polled nor waited; a poll may take longer than that, and is no absence.
 //!
 //! No wake-up is lost:
 //! - *The owner waits while bytes are in the socket.* Whatever arrives after the last read that
@@ -23,7 +23,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -93,6 +93,8 @@ impl Shared {
     /// lock, which it takes at once.
     #[must_use]
     pub(super) fn leave(&self, state: &mut State) -> bool {
+        // It was here until now, which may have been for longer than a tick.
+        self.present(false);
         let live = state.live();
         if self.live.load(Relaxed) != live {
             self.live.store(live, Relaxed);
@@ -151,6 +153,10 @@ impl Shared {
 
     /// Does the owner's work until its presence changes.
     fn take_over(&self, presence: u64) {
+        if let Err(TryLockError::WouldBlock) = self.state.try_lock() {
+            // The owner is here, in a long poll.
+            return;
+        }
         let mut ready: Option<Vec<usize>> = None;
         loop {
             let mut state = self.state();
@@ -291,6 +297,29 @@ mod tests {
         let thread = thread::spawn(move || parking.park());
         wait_until(|| thread.is_finished());
         assert_eq!(shared.live.load(Relaxed), 1, "and it looks again in a tick");
+    }
+
+    /// A poll that hands a lot to TCP takes longer than a tick.
+    #[test]
+    #[cfg_attr(miri, ignore = "opens pipes")]
+    fn an_owner_in_a_long_poll_is_not_away() {
+        let shared = shared(1);
+        shared.live.store(1, Relaxed);
+        shared.present(false);
+        let before = shared.presence.load(Relaxed);
+        let mut state = shared.state();
+        let other = Arc::clone(&shared);
+        let thread = thread::spawn(move || other.take_over(before));
+        // It does not wait for the lock.
+        wait_until(|| thread.is_finished());
+        assert!(!shared.leave(&mut state));
+        drop(state);
+        // Nor was the owner away who has just left it: there is no socket, which would be noted.
+        shared.state().live = 0;
+        shared.take_over(before);
+        assert_eq!(shared.live.load(Relaxed), 1);
+        shared.take_over(shared.presence.load(Relaxed));
+        assert_eq!(shared.live.load(Relaxed), 0);
     }
 
     #[test]
