@@ -91,8 +91,7 @@ impl Order {
     }
 }
 
-/// A connection whose reads and writes move whole messages. Its socket is set as those of the
-/// connections are that are measured beside it.
+/// A connection whose reads and writes move whole messages.
 struct Link {
     stream: TcpStream,
     busy: bool,
@@ -101,7 +100,6 @@ struct Link {
 impl Link {
     fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        verbs::bound_send_buffer(&stream)?;
         Ok(Self {
             stream,
             busy: false,

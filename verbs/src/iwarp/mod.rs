@@ -294,7 +294,9 @@ impl Device for Iwarp {
     fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
         let mut state = self.shared.state();
         let accepted = state.accept(qp, options);
-        // From now on the peer may reach memory.
+        // From now on the peer may reach memory. If the thread is in the owner's place, it does not watch
+        // this connection yet.
+        self.shared.call_off(&state);
         self.leave(state);
         accepted
     }

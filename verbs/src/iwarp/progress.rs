@@ -2,7 +2,7 @@
 //!
 //! The owner's thread does the device's work when it polls. While it computes or blocks, peers
 //! still must be able to read and write the memory offered to them; then a background thread takes
-//! its place. The owner says by its *presence* that it polls or waits; what follows from that is
+//! its place. The owner says by its *presence* that it polls, has polled or waits; what follows from that is
 //! done under the lock that a poll takes anyway. The thread looks at the presence once in a [`TICK`],
 //! without the lock, parks when nothing goes on, and takes over only after a whole tick in which the
 //! owner neither polled nor waited; a poll may take longer than that, and is no absence.
@@ -32,13 +32,13 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::state::State;
 
-/// How long the owner may be away before the thread takes over (up to twice this).
+/// How long the owner may be away before the thread takes over (about twice this at most).
 const TICK: Duration = Duration::from_millis(1);
 /// After this many ticks in which the owner only waited, the thread parks: so an owner that waits
 /// often does not have to unpark it often. Few, because the ticks of every device that waits are felt
 /// by other work on the machine.
 const QUIET_TICKS: u32 = 3;
-/// The presence's bit that says that the owner waits; the others count its polls and waits.
+/// The presence's bit that says that the owner waits; the others change with every poll and wait.
 const WAITING: u64 = 1;
 
 /// What the owner's thread and the background thread share.
@@ -74,8 +74,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The owner polls, or begins to wait. Only the owner calls this; before it takes the lock for a
-    /// poll, and with the lock when it begins to wait.
+    /// The owner polls, has polled, or begins to wait. Only the owner calls this: before it takes the
+    /// lock for a poll, and with the lock otherwise.
     pub(super) fn present(&self, waiting: bool) {
         let polls = self.presence.load(Relaxed) & !WAITING;
         let presence = polls.wrapping_add(2) | u64::from(waiting);
@@ -154,7 +154,7 @@ impl Shared {
     /// Does the owner's work until its presence changes.
     fn take_over(&self, presence: u64) {
         if let Err(TryLockError::WouldBlock) = self.state.try_lock() {
-            // The owner is here, in a long poll.
+            // The owner is here, maybe in a long poll.
             return;
         }
         let mut ready: Option<Vec<usize>> = None;

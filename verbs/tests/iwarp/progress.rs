@@ -11,7 +11,8 @@ use verbs::iwarp::Options;
 use verbs::{Device, Disconnect, Event, Region, SendWr, Stag, Success, WrId};
 
 use crate::node::{
-    Node, PATIENCE, Pair, accept_options, connect_options, disconnected, failure, send, success,
+    Node, PATIENCE, Pair, accept_options, connect_options, disconnected, failure, request, send,
+    success,
 };
 use crate::raw::{
     Got, READ_RESPONSE, Raw, SEND, WRITE, fpdu, idle, read_request, tagged, untagged,
@@ -79,6 +80,34 @@ fn reads_and_writes_while_the_owner_is_away() {
     // Nothing of it went through a copy but the bytes that came with headers.
     let copied = server.device.counters().copied_bytes;
     assert!(copied < data.len() as u64 / 100, "{copied} bytes copied");
+    pair.finish();
+}
+
+/// The thread has been in the owner's place since before the connection was accepted.
+#[test]
+fn reads_of_a_connection_that_the_owner_accepted_when_it_had_been_away() {
+    let mut pair = Pair::default();
+    let server = &mut pair.server;
+    let (_, address) = server.listen();
+    let mut client = Node::new(Options::default());
+    let c = client.device.connect(address, &connect_options()).unwrap();
+    let request = request(server, &mut client).request;
+    let s = server.device.prepare_accept(request).unwrap();
+    thread::sleep(Duration::from_millis(20));
+    server.device.accept(s, &accept_options()).unwrap();
+    let region = Region::RemoteRead(server.bytes(b"offered"));
+    let source = server.device.register(s, region).unwrap();
+    // The server's thread does nothing at all from here on.
+    assert!(matches!(client.next(), Event::Established { .. }));
+    client.post(c, 1, read(&client, source.stag, source.offset, 7));
+    match client.next_completion().result.unwrap() {
+        Success::Read { sink } => assert_eq!(sink[..], *b"offered"),
+        other => panic!("{other:?}"),
+    }
+    drop(client);
+    assert!(matches!(server.next(), Event::Established { .. }));
+    assert!(matches!(server.next(), Event::Disconnected { .. }));
+    server.device.destroy(s);
     pair.finish();
 }
 
