@@ -67,9 +67,8 @@ client has one processor and the servers another, as on two machines.
 
   p50, p99     latency, one call at a time
   x v1         p50 over that of v1, which has no remote invalidation, like x p50
-  floor        a raw TCP ping-pong of as many bytes each way, over a socket with the settings of
-               those beside it, without the added delay or rate: with --delay or --rate there is
-               nothing to hold against it
+  floor        a raw TCP ping-pong of as many bytes each way, without the added delay or
+               rate: with --delay or --rate there is nothing to hold against it
   x p50        p50 over the floor's, taken in turns of a few milliseconds: the median of the
                turns' ratios, so it need not be p50 divided by floor
   ops/s MiB/s  with several calls in flight
@@ -168,7 +167,8 @@ pub(crate) struct CompareArgs {
 
     /// Have the network delay, instead of this program: COMMAND is run by the shell, with a time
     /// as $1 that is to be added each way from then on (`0ms` for none, and at the end). For
-    /// instance 'tc qdisc replace dev eth0 root netem delay $1'
+    /// instance 'tc qdisc replace dev eth0 root netem delay $1'. On the loopback interface
+    /// connections over TCP hold less than 1 MiB that is sent and not acknowledged
     #[arg(long, value_name = "COMMAND")]
     pub(crate) set_delay: Option<String>,
 

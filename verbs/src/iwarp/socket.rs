@@ -27,9 +27,7 @@ pub(super) fn prepare(socket: &TcpStream) {
     if let Err(error) = keep_alive(socket) {
         tracing::debug!(%error, "no keep-alive");
     }
-    if let Err(error) = bound_send_buffer(socket) {
-        tracing::debug!(%error, "no bound of the send buffer");
-    }
+    bound_send_buffer(socket);
 }
 
 /// Longest ULPDU for the path (RFC 5044, section 4.5).
@@ -105,11 +103,14 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "opens sockets")]
-    fn a_prepared_socket_sends_at_once_and_notices_that_its_peer_is_gone() {
+    fn a_prepared_socket_sends_at_once_holds_little_and_notices_that_its_peer_is_gone() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let socket = TcpStream::from_std(socket);
+        let buffer = || socket2::SockRef::from(&socket).send_buffer_size().unwrap();
+        let before = buffer();
         prepare(&socket);
+        assert_ne!(buffer(), before, "the peer is on this host");
         assert!(socket.nodelay().unwrap());
         assert_eq!(rustix::net::sockopt::socket_keepalive(&socket), Ok(true));
     }
