@@ -28,8 +28,8 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     let source = url(&args.source)?;
     let mounted = access.mount(&source)?;
     let target = local_target(&args.target, &source);
-    let mut watch = Watch::start("copied")?;
-    let options = watch.options(args.recursive);
+    let mut watch = Watch::start("copied", args.recursive)?;
+    let options = watch.options();
     let mut progress = |totals: &Totals| watch.show(totals);
     let copying = copy::get(
         &mounted.mount,
@@ -86,8 +86,8 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
         let text = format!("{url}: no such directory, and a file has no slash at its end");
         return Err(Failure::Work(text));
     }
-    let mut watch = Watch::start("copied")?;
-    let options = watch.options(args.recursive);
+    let mut watch = Watch::start("copied", args.recursive)?;
+    let options = watch.options();
     let mut progress = |totals: &Totals| watch.show(totals);
     let copying = copy::put(
         &mounted.mount,

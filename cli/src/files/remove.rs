@@ -30,8 +30,8 @@ pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
             }
             return Err(error).context(url);
         }
-        let mut watch = Watch::start("removed")?;
-        let options = watch.options(args.recursive);
+        let mut watch = Watch::start("removed", args.recursive)?;
+        let options = watch.options();
         let mut progress = |totals: &Totals| watch.show(totals);
         let removing = copy::remove(&mounted.mount, &mounted.path, &options, &mut progress);
         let report = runtime.block_on(removing);

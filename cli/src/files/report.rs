@@ -18,6 +18,7 @@ const EVERY: Duration = Duration::from_millis(100);
 /// Watches a copy.
 pub(super) struct Watch {
     what: &'static str,
+    recursive: bool,
     interruptible: Interruptible,
     status: Status,
     start: Instant,
@@ -25,14 +26,15 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// From now on. `what` is what is done to files: `copied`.
+    /// From now on. `what` is what is done to files: `copied`; `recursive`: to those of directories, too.
     ///
     /// # Errors
     /// Signals cannot be handled.
-    pub(super) fn start(what: &'static str) -> Result<Self, Failure> {
+    pub(super) fn start(what: &'static str, recursive: bool) -> Result<Self, Failure> {
         let now = Instant::now();
         Ok(Self {
             what,
+            recursive,
             interruptible: Interruptible::new()?,
             status: Status::new(),
             start: now,
@@ -41,9 +43,9 @@ impl Watch {
     }
 
     /// The usual options, and what Ctrl-C sets.
-    pub(super) fn options(&self, recursive: bool) -> CopyOptions {
+    pub(super) fn options(&self) -> CopyOptions {
         CopyOptions {
-            recursive,
+            recursive: self.recursive,
             interrupt: self.interruptible.interrupt(),
             ..CopyOptions::default()
         }
@@ -65,6 +67,7 @@ impl Watch {
     pub(super) fn finish(self, at: &impl fmt::Display, report: Report) -> Result<(), Failure> {
         let Self {
             what,
+            recursive,
             interruptible,
             status,
             start,
@@ -88,7 +91,7 @@ impl Watch {
             ));
         }
         if !report.unfinished.is_empty() {
-            output::note(Unfinished(&report.unfinished));
+            output::note(Unfinished(&report.unfinished, recursive));
         }
         if report.is_complete() {
             return Ok(());
@@ -115,12 +118,12 @@ impl Watch {
 /// Most names that are said of files left unfinished.
 const NAMED: usize = 10;
 
-/// Which files on the server are not complete.
-struct Unfinished<'a>(&'a [DisplayPath]);
+/// Which files on the server are not complete, and whether they are of a tree.
+struct Unfinished<'a>(&'a [DisplayPath], bool);
 
 impl fmt::Display for Unfinished<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(paths) = self;
+        let Self(paths, recursive) = self;
         f.write_str("not complete on the server: ")?;
         for (n, path) in paths.iter().take(NAMED).enumerate() {
             let comma = if n > 0 { ", " } else { "" };
@@ -129,9 +132,13 @@ impl fmt::Display for Unfinished<'_> {
         if paths.len() > NAMED {
             write!(f, " and {} more", paths.len() - NAMED)?;
         }
-        f.write_str(
-            " (copying again completes them: DIR/. instead of a DIR that was given a new name)",
-        )
+        let them = if paths.len() == 1 { "it" } else { "them" };
+        write!(f, " (copying again completes {them}")?;
+        if *recursive {
+            // The place is there by now: without `/.`, the directory would be put into it.
+            f.write_str(": DIR/. instead of a DIR that was given a new name")?;
+        }
+        f.write_str(")")
     }
 }
 
@@ -184,11 +191,16 @@ mod tests {
     #[test]
     fn unfinished_files_are_named_as_far_as_that_helps() {
         let paths: Vec<DisplayPath> = (0..12u8).map(|n| [b'a' + n].as_slice().into()).collect();
+        let of = |paths, recursive| Unfinished(paths, recursive).to_string();
         assert_eq!(
-            Unfinished(&paths[..2]).to_string(),
+            of(&paths[..1], false),
+            "not complete on the server: a (copying again completes it)"
+        );
+        assert_eq!(
+            of(&paths[..2], true),
             "not complete on the server: a, b (copying again completes them: DIR/. instead of a DIR \
              that was given a new name)"
         );
-        assert!(Unfinished(&paths).to_string().contains("i, j and 2 more"));
+        assert!(of(&paths, false).contains("i, j and 2 more"));
     }
 }
