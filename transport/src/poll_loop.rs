@@ -219,6 +219,8 @@ impl PollLoop {
     /// otherwise: at most until `deadline`.
     pub fn arm(&mut self, deadline: Option<Time>) -> Armed {
         if self.busy_poll {
+            // The processor's other thread, if it has one, is not to pay for this one's spinning.
+            std::hint::spin_loop();
             return Armed::Awake;
         }
         let mut deadline = deadline;
