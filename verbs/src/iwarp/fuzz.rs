@@ -14,7 +14,8 @@ const RECEIVE: usize = 1200;
 
 fn receive(side: &mut Side, id: u64) {
     let buf = side.buf(RECEIVE, 0);
-    side.receive(id, buf).unwrap();
+    side.receive(id, buf)
+        .expect("a stream that is open takes receives");
 }
 
 /// Ends the stream, if it has not ended, and says what failed by it.
@@ -121,7 +122,9 @@ impl Model {
                     gather,
                     invalidate: None,
                 };
-                self.one.post(id, wr).unwrap();
+                self.one
+                    .post(id, wr)
+                    .expect("a stream that is open takes work");
             }
             Step::Write { at, len } => {
                 self.written[at..at + len].fill(Some(id as u8));
@@ -131,7 +134,9 @@ impl Model {
                     stag: self.target.stag,
                     offset: self.target.offset + at as u64,
                 };
-                self.one.post(id, wr).unwrap();
+                self.one
+                    .post(id, wr)
+                    .expect("a stream that is open takes work");
             }
             Step::Read { at, len } => {
                 self.expected
@@ -141,7 +146,9 @@ impl Model {
                     stag: self.source.stag,
                     offset: self.source.offset + at as u64,
                 };
-                self.one.post(id, wr).unwrap();
+                self.one
+                    .post(id, wr)
+                    .expect("a stream that is open takes work");
             }
             Step::Pass { forth, most } => {
                 if forth && most % 5 == 0 {
@@ -152,8 +159,9 @@ impl Model {
                     true => (&mut self.one, &mut self.two),
                     false => (&mut self.two, &mut self.one),
                 };
-                let bytes = from.take(most).unwrap();
-                to.put(&bytes).unwrap();
+                let bytes = from.take(most).expect("what was posted can be sent");
+                to.put(&bytes)
+                    .expect("what the other side sent is in order");
             }
         }
         self.check();
@@ -165,8 +173,10 @@ impl Model {
             let Event::Completion(completion) = event else {
                 panic!("{event:?}")
             };
-            if let Success::Read { sink } = completion.result.unwrap() {
-                let (id, data) = self.expected.pop_front().unwrap();
+            if let Success::Read { sink } =
+                completion.result.expect("nothing fails on a good stream")
+            {
+                let (id, data) = self.expected.pop_front().expect("what arrives was posted");
                 assert_eq!(completion.id, id);
                 assert!(sink[..] == data);
             }
@@ -175,9 +185,11 @@ impl Model {
             let Event::Completion(completion) = event else {
                 panic!("{event:?}")
             };
-            match completion.result.unwrap() {
+            match completion.result.expect("nothing fails on a good stream") {
                 Success::Receive { buf, .. } => {
-                    assert!(buf.to_vec() == self.sent.pop_front().unwrap());
+                    assert!(
+                        buf.to_vec() == self.sent.pop_front().expect("what arrives was posted")
+                    );
                 }
                 other => panic!("{other:?}"),
             }
@@ -186,10 +198,20 @@ impl Model {
 
     fn finish(mut self) {
         loop {
-            let forth = self.one.take(usize::MAX).unwrap();
-            self.two.put(&forth).unwrap();
-            let back = self.two.take(usize::MAX).unwrap();
-            self.one.put(&back).unwrap();
+            let forth = self
+                .one
+                .take(usize::MAX)
+                .expect("what was posted can be sent");
+            self.two
+                .put(&forth)
+                .expect("what the other side sent is in order");
+            let back = self
+                .two
+                .take(usize::MAX)
+                .expect("what was posted can be sent");
+            self.one
+                .put(&back)
+                .expect("what the other side sent is in order");
             self.check();
             if forth.is_empty() && back.is_empty() {
                 break;
@@ -232,7 +254,7 @@ quickcheck! {
         for step in steps.into_iter().filter(|step| !matches!(step, Step::Pass { .. })) {
             model.step(step);
         }
-        let mut bytes = model.one.take(usize::MAX).unwrap();
+        let mut bytes = model.one.take(usize::MAX).expect("what was posted can be sent");
         let harmless = flips.is_empty() || bytes.is_empty();
         for (at, bit) in flips {
             if !bytes.is_empty() {
