@@ -100,3 +100,23 @@ fn prepare(socket: &TcpStream) -> io::Result<()> {
     verbs::bound_send_buffer(socket);
     Ok(verbs::keep_alive(socket)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::sockopt::{socket_keepalive, socket_send_buffer_size};
+
+    use super::*;
+
+    #[test]
+    fn a_prepared_socket_sends_at_once_holds_little_and_notices_that_its_peer_is_gone() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = TcpStream::from_std(socket);
+        let before = socket_send_buffer_size(&socket).unwrap();
+        prepare(&socket).unwrap();
+        let after = socket_send_buffer_size(&socket).unwrap();
+        assert_ne!(after, before, "the peer is on this host");
+        assert!(socket.nodelay().unwrap());
+        assert_eq!(socket_keepalive(&socket), Ok(true));
+    }
+}
