@@ -435,13 +435,8 @@ impl RdmaClient {
             other => {
                 let Connection { talk, failure, .. } = connection;
                 let ends = (Some(&mut talk.requester), talk.backward.as_deref_mut());
-                work_done(
-                    &mut *self.device,
-                    completion.qp,
-                    ends,
-                    failure,
-                    (other, done),
-                );
+                let device = &mut *self.device;
+                work_done(device, completion.qp, ends, failure, (other, done));
             }
         }
         self.run(at);

@@ -384,13 +384,8 @@ impl RdmaServer {
             other => {
                 let Connection { talk, failure, .. } = connection;
                 let ends = (talk.backward.as_deref_mut(), Some(&mut talk.responder));
-                work_done(
-                    &mut *self.device,
-                    completion.qp,
-                    ends,
-                    failure,
-                    (other, done),
-                );
+                let device = &mut *self.device;
+                work_done(device, completion.qp, ends, failure, (other, done));
             }
         }
         self.run(completion.qp);

@@ -2,10 +2,10 @@
 //!
 //! The owner's thread does the device's work when it polls. While it computes or blocks, peers
 //! still must be able to read and write the memory offered to them; then a background thread takes
-//! its place. The owner says by its *presence* that it polls, has polled or waits; what follows from that is
-//! done under the lock that a poll takes anyway. The thread looks at the presence once in a [`TICK`],
-//! without the lock, parks when nothing goes on, and takes over only after a whole tick in which the
-//! owner neither polled nor waited; a poll may take longer than that, and is no absence.
+//! its place. The owner says by its *presence* that it polls, has polled or waits; what follows from
+//! that is done under the lock that a poll takes anyway. The thread looks at the presence once in a
+//! [`TICK`], without the lock, parks when nothing goes on, and takes over only after a whole tick in
+//! which the owner neither polled nor waited; a poll may take longer than that, and is no absence.
 //!
 //! No wake-up is lost:
 //! - *The owner waits while bytes are in the socket.* Whatever arrives after the last read that
