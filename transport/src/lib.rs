@@ -36,3 +36,4 @@ pub use server::{PortLost, Server, ServerOptions, ServerStats};
 pub use service::{Denial, Outcome, Programs, Request, Service, ServiceReply};
 pub use stop::Stop;
 pub use tcp::{DEFAULT_MAX_RECORD, TcpClient, TcpCounters, TcpOptions, TcpServer};
+pub use workers::is_worker;

@@ -1,5 +1,6 @@
 //! Threads for what may block.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -109,6 +110,18 @@ impl Drop for Workers {
     }
 }
 
+thread_local! {
+    /// Whether this thread is a worker.
+    static WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is a worker of a server, which runs jobs and nothing else: what a job
+/// leaves behind in its thread is seen by later jobs alone.
+#[must_use]
+pub fn is_worker() -> bool {
+    WORKER.get()
+}
+
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing that can panic runs under the lock, so poison would mean nothing.
@@ -116,6 +129,7 @@ impl Shared {
     }
 
     fn work(&self) {
+        WORKER.set(true);
         let mut state = self.state();
         loop {
             if let Some((id, job)) = state.queue.pop_front() {
