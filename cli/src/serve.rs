@@ -184,6 +184,7 @@ fn exports(args: &ServeArgs) -> Result<Vec<Export>, Failure> {
             .map_err(|error| Failure::Usage(format!("--export {text}: {error}")))?;
         let options = DirectoryOptions {
             sync: spec.options.sync,
+            ..DirectoryOptions::default()
         };
         let directory = DirectoryFs::open(&spec.directory, options)
             .context(format_args!("cannot export {}", spec.directory.display()))?;

@@ -91,6 +91,17 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         out
     }
 
+    /// The entry that was not used for longest.
+    pub(super) fn oldest(&self) -> Option<(&K, &V)> {
+        let entry = &self.entries[self.oldest?];
+        Some((&entry.key, &entry.value))
+    }
+
+    /// Whether nothing is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Takes out `key`.
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         let at = self.index.remove(key)?;
@@ -116,6 +127,7 @@ mod tests {
         assert_eq!(lru.insert(4, 40), Some(20));
         let left = [0, 1, 2, 3, 4].map(|key| lru.get(&key).copied());
         assert_eq!(left, [Some(5), None, None, Some(30), Some(40)]);
+        assert_eq!(lru.oldest(), Some((&0, &5)));
     }
 
     #[test]

@@ -65,8 +65,12 @@ pub struct Renamed {
 pub struct Object {
     /// Its name for later operations.
     pub id: FileId,
-    /// Its attributes now.
+    /// Its attributes now. `fsid` is 0 for the file system of the root, and another number for each
+    /// file system that is mounted below and part of this one.
     pub attributes: Attributes,
+    /// For an empty directory in place of another file system that is not part of this one: the
+    /// root of that ([`FileSystem::mounted_root`]), which may be exported by itself.
+    pub mounted: Option<FileId>,
 }
 
 /// What LOOKUP found.
@@ -207,6 +211,11 @@ pub trait FileSystem: Send + Sync {
     /// The directory at the top.
     fn root(&self) -> FileId;
 
+    /// The identity of the root as that of something mounted, if this is a directory of the host.
+    fn mounted_root(&self) -> Option<FileId> {
+        None
+    }
+
     /// Changes whenever unstable writes may have been lost (RFC 1813, section 3.3.7).
     fn write_verifier(&self) -> Verifier;
 
@@ -222,8 +231,7 @@ pub trait FileSystem: Send + Sync {
         guard: Option<NfsTime>,
     ) -> Change<()>;
 
-    /// The object of a name, "." and ".." included. The root has no parent here: its ".." is
-    /// refused.
+    /// The object of a name, "." and ".." included. The root is its own parent.
     fn lookup(&self, who: &Caller, dir: &FileId, name: &[u8]) -> FsResult<Found>;
 
     /// Which of `wanted` the caller may do.

@@ -1,7 +1,8 @@
 //! Who may do what: the permission bits of an object, applied to a caller.
 //!
-//! The server runs as the superuser, so the host does not check for us. Access control lists are
-//! not looked at.
+//! For the file system in memory, which has nobody else to ask, this is all there is. For a
+//! directory of the host the kernel decides; what is taken from here are the rules on owners and
+//! groups, so that a SETATTR or CREATE that the kernel would refuse half-way is refused at once.
 
 use super::{Caller, FsError, FsResult};
 use crate::proto::{Access, Attributes, FileType, NfsTime, SetAttributes, SetTime};
@@ -145,11 +146,37 @@ pub(super) fn without_set_id(mode: u32) -> u32 {
     mode & !(SET_UID | group)
 }
 
-fn check_time(time: SetTime) -> FsResult<()> {
-    match time {
-        SetTime::To(NfsTime { nanos, .. }) if nanos >= SECOND => Err(FsError::Invalid),
-        _ => Ok(()),
+/// That times are times.
+pub(super) fn check_times(set: &SetAttributes) -> FsResult<()> {
+    for time in [set.atime, set.mtime] {
+        if let SetTime::To(NfsTime { nanos, .. }) = time
+            && nanos >= SECOND
+        {
+            return Err(FsError::Invalid);
+        }
     }
+    Ok(())
+}
+
+/// That the caller may change the owner, group, mode and times of an existing object as asked, as
+/// far as that depends on whose it is (`setattr_prepare` of Linux).
+///
+/// To name the present owner is a change, too: it takes set-id bits away, and strangers may not.
+pub(super) fn check_ownership(now: &Attributes, set: &SetAttributes, who: &Caller) -> FsResult<()> {
+    let root = who.is_root();
+    let owner = root || who.uid == now.uid;
+    let gives = set
+        .uid
+        .is_some_and(|uid| !(root || owner && uid == now.uid));
+    let may_have = |gid| root || owner && (gid == now.gid || who.in_group(gid));
+    let regroups = set.gid.is_some_and(|gid| !may_have(gid));
+    let to_a_time = [set.atime, set.mtime]
+        .iter()
+        .any(|time| matches!(time, SetTime::To(_)));
+    if gives || regroups || !owner && (set.mode.is_some() || to_a_time) {
+        return Err(FsError::Perm);
+    }
+    Ok(())
 }
 
 /// Checks a SETATTR of an existing object, and returns what is to be set: with set-id bits taken
@@ -161,19 +188,7 @@ pub(super) fn plan_setattr(
 ) -> FsResult<SetAttributes> {
     let owner = who.is_root() || who.uid == now.uid;
     let mut plan = set.clone();
-    if set.mode.is_some() && !owner {
-        return Err(FsError::Perm);
-    }
-    if set.uid.is_some_and(|uid| uid != now.uid) && !who.is_root() {
-        return Err(FsError::Perm);
-    }
-    let gives_group = |gid| who.is_root() || (owner && who.in_group(gid));
-    if set
-        .gid
-        .is_some_and(|gid| gid != now.gid && !gives_group(gid))
-    {
-        return Err(FsError::Perm);
-    }
+    check_times(set)?;
     if set.size.is_some() {
         match now.file_type {
             FileType::Regular => require_io(now, who, WRITE)?,
@@ -181,16 +196,11 @@ pub(super) fn plan_setattr(
             _ => return Err(FsError::Invalid),
         }
     }
-    for time in [set.atime, set.mtime] {
-        check_time(time)?;
-        match time {
-            SetTime::Keep => {}
-            SetTime::ServerTime if owner => {}
-            SetTime::ServerTime => require(now, who, WRITE)?,
-            SetTime::To(_) if owner => {}
-            SetTime::To(_) => return Err(FsError::Perm),
-        }
+    let touches = |time| time == SetTime::ServerTime;
+    if !owner && (touches(set.atime) || touches(set.mtime)) {
+        require(now, who, WRITE)?;
     }
+    check_ownership(now, set, who)?;
     let changes_owner = set.uid.is_some() || set.gid.is_some();
     let regular = now.file_type == FileType::Regular;
     plan.mode = match set.mode {
@@ -215,8 +225,7 @@ pub(super) fn plan_new(
     who: &Caller,
     default_mode: u32,
 ) -> FsResult<SetAttributes> {
-    check_time(set.atime)?;
-    check_time(set.mtime)?;
+    check_times(set)?;
     let uid = set.uid.unwrap_or(who.uid);
     let gid = set.gid.unwrap_or_else(|| group_of_new(dir, who));
     let inherited = set.gid.is_none();

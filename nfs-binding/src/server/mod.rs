@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use onc_rpc::{AcceptStatus, AuthStat, Credential, Encoder, Message};
 use rpc_transport::{Denial, Outcome, Programs, Request, Service, ServiceReply};
 
+use crate::fs;
 use crate::proto::{
     FileHandle, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION, Procedure, Xdr, mnt, nfs,
 };
@@ -282,7 +283,12 @@ impl Service for NfsServer {
         };
         if later {
             let shared = Arc::clone(&self.shared);
-            Outcome::Later(Box::new(move || shared.run(mount, &request)))
+            Outcome::Later(Box::new(move || {
+                if rpc_transport::is_worker() {
+                    fs::directory::keep_identity();
+                }
+                shared.run(mount, &request)
+            }))
         } else {
             Outcome::Done(self.shared.run(mount, &request))
         }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use onc_rpc::Credential;
 use rpc_transport::Request;
+use siphasher::sip::SipHasher13;
 use verbs::Pool;
 
 use super::{Exported, Shared};
@@ -117,10 +118,15 @@ impl Target<'_> {
         Some(self.own(attributes))
     }
 
-    /// Attributes as clients see them: each export is a file system of its own.
+    /// Attributes as clients see them: each export is a file system of its own, and so is what is
+    /// mounted in it.
     pub(super) fn own(&self, attributes: Attributes) -> Attributes {
+        let below = match attributes.fsid {
+            0 => 0,
+            mounted => SipHasher13::new().hash(&mounted.to_be_bytes()) << u32::BITS,
+        };
         Attributes {
-            fsid: u64::from(self.exported.number),
+            fsid: below | u64::from(self.exported.number),
             ..attributes
         }
     }

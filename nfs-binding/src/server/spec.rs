@@ -77,6 +77,7 @@ impl ExportSpec {
     pub fn open(self) -> io::Result<Export> {
         let options = DirectoryOptions {
             sync: self.options.sync,
+            ..DirectoryOptions::default()
         };
         Ok(Export {
             backend: Arc::new(DirectoryFs::open(&self.directory, options)?),

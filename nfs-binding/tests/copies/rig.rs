@@ -93,7 +93,14 @@ fn serve(path: &Path, at: Addresses) -> (Addresses, Stop, JoinHandle<()>) {
     let (ready, addresses) = mpsc::channel();
     let stopped = stop.clone();
     let thread = std::thread::spawn(move || {
-        let backend = DirectoryFs::open(path, DirectoryOptions { sync: false }).unwrap();
+        let backend = DirectoryFs::open(
+            path,
+            DirectoryOptions {
+                sync: false,
+                ..DirectoryOptions::default()
+            },
+        )
+        .unwrap();
         let export = Export {
             path: "/data".into(),
             backend: Arc::new(backend),

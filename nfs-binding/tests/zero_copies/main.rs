@@ -60,7 +60,14 @@ fn serve(features: RoundTripFeatures) -> Served {
     let (ready, address) = mpsc::channel();
     let (stopped, on_wire, on_disk) = (stop.clone(), wire.clone(), files.clone());
     let thread = std::thread::spawn(move || {
-        let fs = DirectoryFs::open(path, DirectoryOptions { sync: false }).unwrap();
+        let fs = DirectoryFs::open(
+            path,
+            DirectoryOptions {
+                sync: false,
+                ..DirectoryOptions::default()
+            },
+        )
+        .unwrap();
         let export = Export {
             path: "/data".into(),
             backend: Arc::new(WatchedFs { fs, files: on_disk }),

@@ -23,7 +23,14 @@ fn serve(exports: &[(&str, &TempDir)]) -> Rc<InProcess> {
     let export = |&(path, directory): &(&str, &TempDir)| Export {
         path: path.into(),
         backend: Arc::new(
-            DirectoryFs::open(directory.path(), DirectoryOptions { sync: false }).unwrap(),
+            DirectoryFs::open(
+                directory.path(),
+                DirectoryOptions {
+                    sync: false,
+                    ..DirectoryOptions::default()
+                },
+            )
+            .unwrap(),
         ),
         options: ExportOptions::default(),
     };

@@ -63,7 +63,10 @@ impl Rig {
 
     fn directory(mount_options: &str) -> Self {
         let exported = tempfile::tempdir().unwrap();
-        let options = DirectoryOptions { sync: false };
+        let options = DirectoryOptions {
+            sync: false,
+            ..DirectoryOptions::default()
+        };
         let backend = DirectoryFs::open(exported.path(), options).unwrap();
         Self {
             exported: Some(exported),

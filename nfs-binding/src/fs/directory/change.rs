@@ -2,9 +2,13 @@
 
 use super::*;
 
-impl DirectoryFs {
+impl Served {
     fn stripe(&self, node: &Node) -> usize {
-        usize::from(key::step_of(node.key.ino)) % STRIPES
+        let bytes = node.id.as_bytes();
+        let sum = bytes.iter().fold(0, |sum: usize, &byte| {
+            sum.wrapping_mul(31) + usize::from(byte)
+        });
+        sum % STRIPES
     }
 
     /// Keeps other operations of this server from changing the object: what is noted of it before
@@ -21,27 +25,35 @@ impl DirectoryFs {
         (first, second)
     }
 
-    /// Changes an object, noting its attributes before and after, and then brings to stable
-    /// storage what `change` says.
+    /// Changes an object as its caller, noting its attributes before and after, and then brings to
+    /// stable storage what `change` says.
     pub(super) fn change<T>(
         &self,
+        who: &Caller,
         id: &FileId,
-        change: impl FnOnce(&Handle, &Attributes, &mut Unstable) -> FsResult<T>,
+        change: impl FnOnce(&Arc<Node>, &Attributes, &mut Unstable) -> FsResult<T>,
     ) -> Change<T> {
-        let handle = match self.find(id) {
-            Ok(handle) => handle,
+        let found = self
+            .find(id)
+            .and_then(|node| Ok((node, self.authority.assume(who)?)));
+        let (node, _as_caller) = match found {
+            Ok(found) => found,
             Err(error) => return Change::refused(error),
         };
-        let held = self.hold(&handle.node);
-        let now = match handle.node.attributes() {
+        let held = self.hold(&node);
+        let now = match node.attributes() {
             Ok(now) => now,
-            Err(error) => return Change::refused(error),
+            Err(error) => {
+                drop(held);
+                self.forget(&node);
+                return Change::refused(error);
+            }
         };
         let mut unstable = Unstable::new();
-        let result = change(&handle, &now, &mut unstable);
+        let result = change(&node, &now, &mut unstable);
         let wcc = WccData {
             before: Some(wcc(&now)),
-            after: handle.node.attributes().ok(),
+            after: node.attributes().ok(),
         };
         // Not under the lock: operations on the same directory then share the wait for the disk.
         drop(held);
@@ -50,29 +62,5 @@ impl DirectoryFs {
             Ok(value)
         });
         Change { wcc, result }
-    }
-
-    /// Sets what is planned of an object that exists.
-    pub(super) fn apply(&self, node: &Node, plan: &SetAttributes) -> FsResult<()> {
-        // The owner first: that takes set-id bits away, which the mode then has or has not.
-        if plan.uid.is_some() || plan.gid.is_some() {
-            host::chown(node, plan.uid, plan.gid)?;
-        }
-        // A symbolic link has no mode of its own.
-        if let Some(mode) = plan.mode
-            && node.file_type != FileType::Symlink
-        {
-            self.files.chmod(node.as_fd(), mode)?;
-        }
-        if let Some(size) = plan.size {
-            if size > MAX_FILE_SIZE {
-                return Err(FsError::FileTooLarge);
-            }
-            rustix::fs::ftruncate(&node.content(&self.files, true)?.fd, size)?;
-        }
-        if plan.atime != SetTime::Keep || plan.mtime != SetTime::Keep {
-            host::set_times(node, plan.atime, plan.mtime)?;
-        }
-        Ok(())
     }
 }

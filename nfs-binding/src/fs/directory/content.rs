@@ -4,12 +4,13 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
 use onc_rpc::Bulk;
+use rustix::fs::Access as Wanted;
 use rustix::io::{Errno, pread, pwritev};
 use smallvec::SmallVec;
 
 use super::*;
 
-impl DirectoryFs {
+impl Served {
     /// READ.
     pub(super) fn read_content(
         &self,
@@ -18,14 +19,15 @@ impl DirectoryFs {
         offset: u64,
         buf: &mut [u8],
     ) -> FsResult<Read> {
-        let node = self.find(file)?.node;
-        permission::require_io(&node.attributes()?, who, permission::READ)?;
-        if node.file_type == FileType::Directory {
-            return Err(FsError::IsDirectory);
-        }
-        let content = node.content(&self.files, false)?;
+        let node = self.find(file)?;
+        require_file(&node)?;
+        let _as_caller = self.authority.assume(who)?;
+        self.may_io(&node, who, Wanted::READ_OK)?;
+        let content = self.content(&node, false)?;
         // Offsets that the host does not have are beyond the end of every file.
-        let possible = MAX_FILE_SIZE.saturating_sub(offset).min(buf.len() as u64);
+        let possible = host::MAX_OFFSET
+            .saturating_sub(offset)
+            .min(buf.len() as u64);
         let buf = &mut buf[..possible as usize];
         let mut count = 0;
         while count < buf.len() {
@@ -36,7 +38,7 @@ impl DirectoryFs {
                 Err(error) => return Err(error.into()),
             }
         }
-        let attributes = node.attributes()?;
+        let attributes = node.attributes().inspect_err(|_| self.forget(&node))?;
         Ok(Read {
             count: count as u32,
             eof: offset.saturating_add(count as u64) >= attributes.size,
@@ -54,22 +56,18 @@ impl DirectoryFs {
         stable: Stable,
     ) -> Change<Written> {
         let mut written = None;
-        let mut change = self.change(file, |handle, now, _| {
-            permission::require_io(now, who, permission::WRITE)?;
-            let content = handle.node.content(&self.files, true)?;
-            let failures = handle.node.failures();
+        let mut change = self.change(who, file, |node, _, _| {
+            require_file(node)?;
+            self.may_io(node, who, Wanted::WRITE_OK)?;
+            let content = self.content(node, true)?;
+            let failures = node.failures();
             let end = offset.checked_add(data.len() as u64);
-            if end.is_none_or(|end| end > MAX_FILE_SIZE) {
+            if end.is_none_or(|end| end > host::MAX_OFFSET) {
                 return Err(FsError::FileTooLarge);
             }
             let count = write_all(&content.fd, offset, data)?;
-            handle.node.written();
-            let mode = permission::without_set_id(now.mode);
-            // The host takes them away itself unless the writer is privileged, as we are.
-            if mode != now.mode && !who.is_root() && count > 0 {
-                self.files.chmod(handle.node.as_fd(), mode)?;
-            }
-            written = Some((Arc::clone(&handle.node), content, failures));
+            node.written();
+            written = Some((Arc::clone(node), content, failures));
             Ok(count)
         });
         // Synchronised without holding the file: other writes can go on, and share the wait.
@@ -103,14 +101,11 @@ impl DirectoryFs {
         _offset: u64,
         _count: u32,
     ) -> Change<()> {
-        let change = self.change(file, |handle, now, unstable| {
-            permission::require_io(now, who, permission::WRITE)?;
-            if handle.node.file_type == FileType::Directory {
-                return Err(FsError::IsDirectory);
-            }
-            handle.node.content(&self.files, false)?;
-            unstable.push(Arc::clone(&handle.node));
-            Ok(Arc::clone(&handle.node))
+        let change = self.change(who, file, |node, _, unstable| {
+            require_file(node)?;
+            self.may_io(node, who, Wanted::WRITE_OK)?;
+            unstable.push(Arc::clone(node));
+            Ok(Arc::clone(node))
         });
         // The client is likely done with it.
         let result = change.result.map(|node| node.close_writable());
@@ -118,6 +113,15 @@ impl DirectoryFs {
             wcc: change.wcc,
             result,
         }
+    }
+}
+
+/// That an object has content to be read and written.
+fn require_file(node: &Node) -> FsResult<()> {
+    match node.file_type {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(FsError::IsDirectory),
+        _ => Err(FsError::Invalid),
     }
 }
 

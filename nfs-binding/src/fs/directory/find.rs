@@ -1,125 +1,195 @@
-//! From a handle to the object: open already, remembered, led to by its trail, or found by a scan.
+//! From an identity to the object: open already, found by the kernel, remembered, or found by an
+//! index.
 
-use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
-use super::DirectoryFs;
+use super::Served;
 use super::host;
-use super::key::{self, Key, Trail};
+use super::index::{self, Index};
+use super::key;
 use super::node::Node;
-use super::scan::Index;
 use crate::fs::lock::locked;
-use crate::fs::{FileId, FsError, FsResult, Object};
+use crate::fs::{FileId, FsError, FsResult};
 
-/// Directories within each other on a remembered way: what a path can hold.
-const MAX_DEPTH: usize = 2048;
+/// Directories within each other on a remembered way; a longer one is found by the index.
+const MAX_DEPTH: usize = 4096;
+/// How long a call waits for the index; after that its client is asked to try again.
+const WAIT: Duration = Duration::from_millis(100);
+/// After an index, the time that making it took is left free so many times before the next one.
+const PAUSE: u32 = 4;
 
-/// Open now, with the trail that its handle has.
-pub(super) struct Handle {
-    pub(super) node: Arc<Node>,
-    pub(super) trail: Trail,
+/// What an entry of a directory is.
+pub(super) enum Child {
+    /// An object of the export.
+    Here(Node),
+    /// The root of another file system, which is not part of the export.
+    Elsewhere(FileId),
 }
 
-impl DirectoryFs {
-    /// The object of a handle.
-    pub(super) fn find(&self, id: &FileId) -> FsResult<Handle> {
-        let (key, trail) = key::decode(id)?;
-        if key == self.root.key {
-            let node = Arc::clone(&self.root);
-            return Ok(Handle { node, trail });
+/// The index, and who makes it.
+#[derive(Default)]
+pub(super) struct Finder {
+    state: Mutex<State>,
+    /// An index was made, or could not be.
+    done: Condvar,
+    /// The file system is going away.
+    pub(super) closing: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    latest: Option<Arc<Index>>,
+    /// A thread makes another one.
+    running: bool,
+    /// When the next one may be begun.
+    next: Option<Instant>,
+}
+
+impl Served {
+    /// The object of an identity.
+    pub(super) fn find(&self, id: &FileId) -> FsResult<Arc<Node>> {
+        if *id == self.root.id {
+            return Ok(Arc::clone(&self.root));
         }
         {
             let mut table = locked(&self.table);
-            if let Some(node) = table.open(&key) {
-                return Ok(Handle { node, trail });
+            if let Some(node) = table.open(id) {
+                return Ok(node);
             }
-            if table.is_gone(&key) {
+            if table.is_gone(id) {
                 return Err(FsError::Stale);
             }
         }
-        let node = match self.by_place(key)? {
-            Some(node) => node,
-            None => match self.by_trail(&self.root, key, trail, 0)? {
-                Some(node) => node,
-                None => self.by_scan(key, trail)?,
-            },
-        };
-        Ok(Handle { node, trail })
+        let decoded = key::decode(id)?;
+        if decoded.covered {
+            // What can be done to it is in `covered.rs`; this is everything else.
+            return Err(FsError::ReadOnly);
+        }
+        self.authority
+            .as_server(|| self.find_closed(id, decoded.fsid))
     }
 
-    /// An entry of a directory, opened, and kept open.
-    pub(super) fn child(&self, dir: &Handle, name: &[u8]) -> FsResult<Handle> {
-        let path = host::open_child(&dir.node, name)?;
-        self.keep(&dir.node, dir.trail, name, path)
+    fn find_closed(&self, id: &FileId, fsid: u64) -> FsResult<Arc<Node>> {
+        let volume = self.volume_by_number(id, fsid)?;
+        if let Some(path) = volume.open_by_handle(id)? {
+            let stat = host::stat(&path)?;
+            let node = Node::new(*id, volume, path, &stat);
+            node.stat()?;
+            return Ok(self.keep_open(node));
+        }
+        // The root of a file system that had to be looked for is open by now.
+        let open = locked(&self.table).open(id);
+        match open.map_or_else(|| self.by_place(id), |node| Ok(Some(node)))? {
+            Some(node) => Ok(node),
+            None => self.by_index(id),
+        }
+    }
+
+    /// What the entry `name` of a directory is, opened so that it is only named.
+    pub(super) fn open_child(&self, dir: &Node, name: &[u8]) -> FsResult<Child> {
+        let Some(path) = host::open_child(dir, name, false)? else {
+            return self.open_mounted(dir, name);
+        };
+        let stat = host::stat(&path)?;
+        if dir.volume.is_left_by(&stat) {
+            return self.open_root(path, &stat);
+        }
+        let id = dir.volume.identify(&path, &stat)?;
+        Ok(Child::Here(Node::new(
+            id,
+            Arc::clone(&dir.volume),
+            path,
+            &stat,
+        )))
+    }
+
+    /// The entry `name` of a directory, kept open.
+    pub(super) fn child(&self, dir: &Node, name: &[u8]) -> FsResult<Arc<Node>> {
+        match self.open_child(dir, name)? {
+            Child::Here(node) => Ok(self.keep_child(dir, name, node)),
+            Child::Elsewhere(_) => Err(FsError::Access),
+        }
     }
 
     /// Keeps open what was opened as the entry `name` of `dir`.
-    pub(super) fn keep(
-        &self,
-        dir: &Node,
-        dir_trail: Trail,
-        name: &[u8],
-        path: std::os::fd::OwnedFd,
-    ) -> FsResult<Handle> {
-        let stat = host::stat(&path)?;
-        let key = Key::of(&stat, self.births);
-        if key == self.root.key {
-            // The root was moved into itself by nobody: a bind mount that statx did not tell.
-            return Err(FsError::Access);
+    pub(super) fn keep_child(&self, dir: &Node, name: &[u8], node: Node) -> Arc<Node> {
+        self.saw(dir, name, &node);
+        self.keep_open(node)
+    }
+
+    /// Remembers that an object is the entry `name` of `dir`, where that is of use.
+    pub(super) fn saw(&self, dir: &Node, name: &[u8], node: &Node) {
+        if self.is_indexed(node) && node.id != self.root.id {
+            locked(&self.table).saw(node.id, dir.id, name);
         }
-        let node = Node::new(key, path, &stat);
-        let mut table = locked(&self.table);
-        let trail = table.saw(key, dir.key, name, self.trail_below(dir, dir_trail));
-        let (node, closed) = table.keep_open(node);
-        drop(table);
+    }
+
+    /// Whether an object is found by where it is, and not by the kernel.
+    pub(super) fn is_indexed(&self, node: &Node) -> bool {
+        node.volume.is_indexed() || key::decode(&node.id).is_ok_and(|id| id.handle.is_none())
+    }
+
+    pub(super) fn keep_open(&self, node: Node) -> Arc<Node> {
+        if node.id == self.root.id {
+            return Arc::clone(&self.root);
+        }
+        let (node, closed) = locked(&self.table).keep_open(node);
+        self.bell.opened();
         // Closing can take time: not under the lock.
         self.let_go(closed);
-        Ok(Handle { node, trail })
+        node
     }
 
-    /// The trail of what is in a directory.
-    pub(super) fn trail_below(&self, dir: &Node, trail: Trail) -> Trail {
-        if dir.key == self.root.key {
-            Trail::default()
-        } else {
-            trail.below(dir.key.ino)
+    /// A directory of the export above one of it. Nothing when that is not in the export.
+    pub(super) fn above(&self, dir: &Node) -> FsResult<Option<Arc<Node>>> {
+        if dir.id == self.root.id {
+            return Ok(None);
         }
+        let Some(path) = host::open_parent(dir, self.options.crossmnt)? else {
+            return Ok(None);
+        };
+        let stat = host::stat(&path)?;
+        let volume = match dir.volume.is_left_by(&stat) {
+            false => Arc::clone(&dir.volume),
+            true => self.volume_of(&path, &stat)?,
+        };
+        let id = volume.identify(&path, &stat)?;
+        Ok(Some(Arc::new(Node::new(id, volume, path, &stat))))
     }
 
-    /// An open object, for a reply.
-    pub(super) fn object(&self, handle: &Handle) -> FsResult<Object> {
-        Ok(Object {
-            id: key::encode(handle.node.key, &handle.trail),
-            attributes: handle.node.attributes()?,
-        })
+    /// Opens a directory to be listed, with the rights of this thread.
+    pub(super) fn open_for_listing(&self, dir: &Node) -> FsResult<OwnedFd> {
+        Ok(self
+            .files
+            .reopen(dir.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?)
     }
 
     /// Where it was last seen, if it still is there.
-    fn by_place(&self, key: Key) -> FsResult<Option<Arc<Node>>> {
+    fn by_place(&self, id: &FileId) -> FsResult<Option<Arc<Node>>> {
         let mut names = Vec::new();
-        let mut at = key;
+        let mut at = *id;
         let mut node = loop {
-            if at == self.root.key {
+            if at == self.root.id {
                 break Arc::clone(&self.root);
             }
             let mut table = locked(&self.table);
             if let Some(open) = table.open(&at) {
                 break open;
             }
-            let Some(place) = table.place(&at) else {
+            let Some(place) = table.place(&at).filter(|_| names.len() < MAX_DEPTH) else {
                 return Ok(None);
             };
-            if names.len() == MAX_DEPTH {
-                return Ok(None);
-            }
-            names.push((at, place.name, place.trail));
+            names.push((at, place.name));
             at = place.parent;
         };
-        for (key, name, trail) in names.into_iter().rev() {
-            let Some(found) = self.open_if(&node, &name, key, trail)? else {
-                locked(&self.table).left(&key, &node.key, &name);
+        for (id, name) in names.into_iter().rev() {
+            let Some(found) = self.open_if(&node, &name, &id)? else {
+                locked(&self.table).left(&id, &node.id, &name);
                 return Ok(None);
             };
             node = found;
@@ -127,131 +197,136 @@ impl DirectoryFs {
         Ok(Some(node))
     }
 
-    /// The entry `name` of `dir`, if it is the object `key`; `trail` is that of its handle.
-    fn open_if(
-        &self,
-        dir: &Node,
-        name: &[u8],
-        key: Key,
-        trail: Trail,
-    ) -> FsResult<Option<Arc<Node>>> {
-        let path = match host::open_child(dir, name) {
-            Ok(path) => path,
-            Err(FsError::NotFound | FsError::NotDirectory | FsError::Access) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let stat = host::stat(&path)?;
-        if Key::of(&stat, self.births) != key {
-            return Ok(None);
+    /// The entry `name` of `dir`, if it is the object `id`.
+    fn open_if(&self, dir: &Node, name: &[u8], id: &FileId) -> FsResult<Option<Arc<Node>>> {
+        match self.open_child(dir, name) {
+            Ok(Child::Here(node)) if node.id == *id => Ok(Some(self.keep_child(dir, name, node))),
+            Ok(_) | Err(FsError::NotFound | FsError::NotDirectory | FsError::Access) => Ok(None),
+            Err(error) => Err(error),
         }
-        let node = Node::new(key, path, &stat);
-        let mut table = locked(&self.table);
-        table.saw(key, dir.key, name, trail);
-        let (node, closed) = table.keep_open(node);
-        drop(table);
-        self.let_go(closed);
-        Ok(Some(node))
-    }
-
-    /// Names in `dir` of which `wanted` holds, given the inode number and whether it can be a
-    /// directory.
-    fn names_in(&self, dir: &Node, wanted: impl Fn(u64, bool) -> bool) -> FsResult<Vec<Vec<u8>>> {
-        let opened = self
-            .files
-            .reopen(dir.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let mut names = Vec::new();
-        host::list(&opened, 0, |entry| {
-            let dots = matches!(entry.name, b"." | b"..");
-            if !dots && wanted(entry.ino, entry.maybe_directory) {
-                names.push(entry.name.to_vec());
-            }
-            Ok(true)
-        })?;
-        Ok(names)
-    }
-
-    /// Follows the trail of a handle down from `dir`, which is `level` steps below the root.
-    fn by_trail(
-        &self,
-        dir: &Node,
-        key: Key,
-        trail: Trail,
-        level: usize,
-    ) -> FsResult<Option<Arc<Node>>> {
-        let Some(&step) = trail.steps().get(level) else {
-            return self.in_directory(dir, key, trail);
-        };
-        // Several can have the same 16 bits.
-        for name in self.names_in(dir, |ino, directory| directory && key::step_of(ino) == step)? {
-            let Ok(path) = host::open_child(dir, &name) else {
-                continue;
-            };
-            let stat = host::stat(&path)?;
-            let below = Node::new(Key::of(&stat, self.births), path, &stat);
-            if below.file_type != crate::proto::FileType::Directory {
-                continue;
-            }
-            if let Some(node) = self.by_trail(&below, key, trail, level + 1)? {
-                return Ok(Some(node));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The object, if it is in `dir`.
-    fn in_directory(&self, dir: &Node, key: Key, trail: Trail) -> FsResult<Option<Arc<Node>>> {
-        for name in self.names_in(dir, |ino, _| ino == key.ino)? {
-            if let Some(node) = self.open_if(dir, &name, key, trail)? {
-                return Ok(Some(node));
-            }
-        }
-        Ok(None)
     }
 
     /// Looks for the object everywhere.
     ///
-    /// The index it uses is not made anew for each call: while it is young, an object that is not
-    /// in it may have come since, and the client is asked to try again.
-    fn by_scan(&self, key: Key, trail: Trail) -> FsResult<Arc<Node>> {
-        let mut index = locked(&self.index);
-        if let Some(index) = &*index
-            && let Some(node) = self.by_index(index, key, trail)?
-        {
-            return Ok(node);
+    /// What an index does not have that was begun after the object was first asked for is gone.
+    /// Until there is one, the call waits for a moment, and then its client is asked to try again:
+    /// one index serves all who wait.
+    fn by_index(&self, id: &FileId) -> FsResult<Arc<Node>> {
+        let now = Instant::now();
+        let wanted = locked(&self.table).wanted_since(*id, now);
+        let mut seen = None;
+        loop {
+            let latest = self.finder.latest();
+            if let Some(index) = latest.filter(|index| seen != Some(index.begun)) {
+                seen = Some(index.begun);
+                if let Some(node) = self.by_way(&index, id)? {
+                    return Ok(node);
+                }
+                if index.begun >= wanted && index.complete {
+                    let mut table = locked(&self.table);
+                    let closed = table.remove(id);
+                    table.remember_gone(*id);
+                    drop(table);
+                    drop(closed);
+                    return Err(FsError::Stale);
+                }
+            }
+            self.begin_index(seen.is_none_or(|begun| begun < wanted));
+            let left = WAIT.saturating_sub(now.elapsed());
+            if left.is_zero() || !self.finder.wait(seen, left) {
+                return Err(FsError::Later);
+            }
         }
-        if index.as_ref().is_some_and(|index| !index.is_old()) {
-            return Err(FsError::Later);
+    }
+
+    /// Has another index made, if one is `needed` and none is under way, and it is time.
+    fn begin_index(&self, needed: bool) {
+        let mut state = locked(&self.finder.state);
+        let early = state.next.is_some_and(|next| Instant::now() < next);
+        if !needed || state.running || early {
+            return;
         }
-        let made = Index::new(&self.files, self.root.as_fd(), self.root.key.ino)?;
-        let made = index.insert(made);
-        if let Some(node) = self.by_index(made, key, trail)? {
-            return Ok(node);
+        let Some(served) = self.myself.upgrade() else {
+            return;
+        };
+        let made = move || {
+            let index = Index::new(&served, &served.finder.closing);
+            served.finder.finish(index);
+        };
+        // It is the server here, and so is a thread that it starts.
+        let thread = std::thread::Builder::new().name("nfs-index".to_owned());
+        match thread.spawn(made) {
+            Ok(_) => state.running = true,
+            Err(error) => tracing::warn!(%error, "no thread to index an export"),
         }
-        drop(locked(&self.table).remove(key));
-        Err(FsError::Stale)
     }
 
     /// The object, if it is where the index says.
-    fn by_index(&self, index: &Index, key: Key, trail: Trail) -> FsResult<Option<Arc<Node>>> {
-        'ways: for way in index.ways(key.ino) {
+    fn by_way(&self, index: &Index, id: &FileId) -> FsResult<Option<Arc<Node>>> {
+        'ways: for (way, ino) in index.ways(id) {
             let mut dir = Arc::clone(&self.root);
-            let mut dir_trail = Trail::default();
-            for ino in way {
-                let below = self.trail_below(&dir, dir_trail);
-                let name = self.names_in(&dir, |at, directory| directory && at == ino)?;
-                let Some(name) = name.first() else {
+            for name in way {
+                let Ok(below) = self.child(&dir, name) else {
                     continue 'ways;
                 };
-                let Ok(path) = host::open_child(&dir, name) else {
-                    continue 'ways;
-                };
-                dir = self.keep(&dir, dir_trail, name, path)?.node;
-                dir_trail = below;
+                dir = below;
             }
-            if let Some(node) = self.in_directory(&dir, key, trail)? {
+            if let Some(node) = self.in_directory(&dir, id, ino)? {
                 return Ok(Some(node));
             }
         }
         Ok(None)
+    }
+
+    /// The object, if it is in `dir`, where its entry has these 32 bits of an inode number.
+    fn in_directory(&self, dir: &Node, id: &FileId, ino: u32) -> FsResult<Option<Arc<Node>>> {
+        let Ok(opened) = self.open_for_listing(dir) else {
+            return Ok(None);
+        };
+        let mut found = None;
+        host::list(&opened, 0, |entry| {
+            let dots = matches!(entry.name, b"." | b"..");
+            if !dots && index::short(entry.ino) == ino {
+                found = self.open_if(dir, entry.name, id)?;
+            }
+            Ok(found.is_none())
+        })?;
+        Ok(found)
+    }
+}
+
+impl Finder {
+    fn latest(&self) -> Option<Arc<Index>> {
+        locked(&self.state).latest.clone()
+    }
+
+    fn finish(&self, made: FsResult<Index>) {
+        let mut state = locked(&self.state);
+        state.running = false;
+        match made {
+            Ok(index) => {
+                state.next = Some(Instant::now() + index.took.saturating_mul(PAUSE));
+                state.latest = Some(Arc::new(index));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "an export could not be indexed");
+                state.next = Some(Instant::now() + WAIT.saturating_mul(PAUSE));
+            }
+        }
+        self.done.notify_all();
+    }
+
+    /// Waits for another index than that of `seen`. Whether there is one.
+    fn wait(&self, seen: Option<Instant>, limit: Duration) -> bool {
+        let other = |state: &State| {
+            let latest = state.latest.as_ref().map(|index| index.begun);
+            latest.is_some() && latest != seen
+        };
+        let state = locked(&self.state);
+        let waited = self
+            .done
+            .wait_timeout_while(state, limit, |state| state.running && !other(state));
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        other(&state)
     }
 }

@@ -1,8 +1,9 @@
-//! What is asked of the host's kernel. Nothing here follows a symbolic link or crosses a mount
-//! point.
+//! What is asked of the host's kernel. Nothing here follows a symbolic link, and a mount point is
+//! crossed only where that is asked for.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 
 use rustix::fs::{
     self, AtFlags, Gid, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, Statx, StatxFlags,
@@ -15,8 +16,8 @@ use crate::proto::{Attributes, DeviceNumber, FileType, NfsTime, SetTime};
 
 /// Bytes of directory entries that are asked for at a time.
 const DIR_BUFFER: usize = 32 << 10;
-/// `f_type` of an overlay file system (statfs(2)).
-const OVERLAYFS: u64 = 0x794c_7630;
+/// Highest offset in a file.
+pub(super) const MAX_OFFSET: u64 = i64::MAX as u64;
 /// Bytes of a block that `stx_blocks` counts (statx(2)).
 const BLOCK: u64 = 512;
 
@@ -28,32 +29,45 @@ fn resolve() -> ResolveFlags {
         | ResolveFlags::NO_MAGICLINKS
 }
 
-/// A mount point in the export: what is mounted there is not part of it.
-fn not_crossed(errno: Errno) -> FsError {
-    match errno {
-        Errno::XDEV => FsError::Access,
-        other => other.into(),
+/// The entry `name` of a directory, as a descriptor that only names it. Nothing when another file
+/// system is mounted there, unless that is to be crossed into.
+pub(super) fn open_child(dir: impl AsFd, name: &[u8], cross: bool) -> FsResult<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open(dir, name, flags, cross)
+}
+
+/// The directory above. Nothing when this one is where another file system is mounted, unless that
+/// is to be crossed out of.
+pub(super) fn open_parent(dir: impl AsFd, cross: bool) -> FsResult<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open(dir, b"..", flags, cross)
+}
+
+fn open(dir: impl AsFd, name: &[u8], flags: OFlags, cross: bool) -> FsResult<Option<OwnedFd>> {
+    let mut resolve = resolve();
+    if name == b".." {
+        resolve -= ResolveFlags::BENEATH;
+    }
+    if cross {
+        resolve -= ResolveFlags::NO_XDEV;
+    }
+    match fs::openat2(dir, name, flags, Mode::empty(), resolve) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::XDEV) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
-/// The entry `name` of a directory, as a descriptor that only names it.
-pub(super) fn open_child(dir: impl AsFd, name: &[u8]) -> FsResult<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fs::openat2(dir, name, flags, Mode::empty(), resolve()).map_err(not_crossed)
-}
-
-/// The directory above.
-pub(super) fn open_parent(dir: impl AsFd) -> FsResult<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = resolve() - ResolveFlags::BENEATH;
-    fs::openat2(dir, c"..", flags, Mode::empty(), resolve).map_err(not_crossed)
-}
-
-/// Makes a regular file that does not exist yet, for its maker alone.
-pub(super) fn create_file(dir: impl AsFd, name: &[u8]) -> FsResult<OwnedFd> {
+/// Makes a regular file that does not exist yet.
+pub(super) fn create_file(dir: impl AsFd, name: &[u8], mode: u32) -> FsResult<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mode = Mode::RUSR | Mode::WUSR;
-    Ok(fs::openat2(dir, name, flags, mode, resolve())?)
+    Ok(fs::openat2(
+        dir,
+        name,
+        flags,
+        Mode::from_raw_mode(mode),
+        resolve(),
+    )?)
 }
 
 /// Everything there is to know of an open object.
@@ -61,20 +75,38 @@ pub(super) fn stat(fd: impl AsFd) -> FsResult<Statx> {
     Ok(fs::statx(fd, c"", AtFlags::EMPTY_PATH, wanted())?)
 }
 
-/// The same of a directory's entry, without opening it.
-pub(super) fn stat_child(dir: impl AsFd, name: &[u8]) -> FsResult<Statx> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    Ok(fs::statx(dir, name, flags, wanted())?)
-}
-
 fn wanted() -> StatxFlags {
-    StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID
+    StatxFlags::BASIC_STATS | StatxFlags::BTIME
 }
 
-/// Whether birth times can be relied on: on an overlay, a file gets another one when it is copied
-/// up on its first change.
-pub(super) fn has_births(fd: impl AsFd) -> FsResult<bool> {
-    Ok(fs::fstatfs(fd)?.f_type as u64 != OVERLAYFS)
+/// The number of the file system of `fd` (`f_fsid`); 0 where it has none.
+pub(super) fn file_system_number(fd: impl AsFd) -> Result<u64, Errno> {
+    Ok(fs::fstatvfs(fd)?.f_fsid)
+}
+
+/// The longest file that the file system of a directory takes, bytes.
+///
+/// The kernel does not say it, but refuses to set the offset of an open file beyond it. The file
+/// that is asked about has no name and is never written to. Where such a file cannot be made, what
+/// offsets can say is the answer; a WRITE finds out in any case.
+pub(super) fn max_file_size(dir: impl AsFd) -> u64 {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let Ok(file) = fs::openat(dir, c".", flags, Mode::RUSR | Mode::WUSR) else {
+        return MAX_OFFSET;
+    };
+    let takes = |size: u64| fs::seek(&file, SeekFrom::Start(size)).is_ok();
+    let (mut least, mut beyond) = (0, MAX_OFFSET);
+    if takes(beyond) {
+        return beyond;
+    }
+    while beyond - least > 1 {
+        let middle = least + (beyond - least) / 2;
+        match takes(middle) {
+            true => least = middle,
+            false => beyond = middle,
+        }
+    }
+    least
 }
 
 fn time(time: StatxTimestamp) -> NfsTime {
@@ -105,7 +137,7 @@ pub(super) fn file_type(stat: &Statx) -> FileType {
     }
 }
 
-/// NFS attributes.
+/// NFS attributes, without the number of the file system.
 pub(super) fn attributes(stat: &Statx) -> Attributes {
     Attributes {
         file_type: file_type(stat),
@@ -119,7 +151,7 @@ pub(super) fn attributes(stat: &Statx) -> Attributes {
             major: stat.stx_rdev_major,
             minor: stat.stx_rdev_minor,
         },
-        fsid: fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        fsid: 0,
         fileid: stat.stx_ino,
         atime: time(stat.stx_atime),
         mtime: time(stat.stx_mtime),
@@ -142,6 +174,12 @@ impl OpenFiles {
     pub(super) fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         fs::openat(&self.0, number(fd), flags, Mode::empty())
+    }
+
+    /// Where the object of `fd` is now.
+    pub(super) fn path(&self, fd: BorrowedFd<'_>) -> Result<std::path::PathBuf, Errno> {
+        let path = fs::readlinkat(&self.0, number(fd), Vec::new())?;
+        Ok(std::ffi::OsString::from_vec(path.into_bytes()).into())
     }
 
     /// Sets the mode of the object of `fd`.
@@ -200,8 +238,6 @@ pub(super) struct Listed<'a> {
     pub(super) ino: u64,
     /// Where the next entry is.
     pub(super) cookie: u64,
-    /// False when it certainly is no directory.
-    pub(super) maybe_directory: bool,
 }
 
 /// Lists an open directory from `cookie` on (0: the start), until `take` returns false. Returns
@@ -227,10 +263,6 @@ pub(super) fn list(
             name: entry.file_name().to_bytes(),
             ino: entry.ino(),
             cookie: entry.next_entry_cookie(),
-            maybe_directory: matches!(
-                entry.file_type(),
-                fs::FileType::Directory | fs::FileType::Unknown
-            ),
         };
         if !take(&listed)? {
             return Ok(false);

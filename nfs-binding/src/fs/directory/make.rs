@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::makedev;
+use rustix::fs::{Access as Wanted, makedev};
 
 use super::*;
 use crate::proto::DeviceNumber;
@@ -11,6 +11,10 @@ use crate::proto::DeviceNumber;
 const FILE_MODE: u32 = 0o600;
 /// The same for directories.
 const DIRECTORY_MODE: u32 = 0o700;
+/// Highest major number of a device (12 bits, `MKDEV` of Linux).
+const MAX_MAJOR: u32 = 0xfff;
+/// Highest minor number of a device (20 bits).
+const MAX_MINOR: u32 = 0xf_ffff;
 /// Of a verifier's halves, the bits that a time's seconds can hold on every host.
 const VERIFIER_BITS: u32 = 0x7fff_ffff;
 
@@ -31,67 +35,66 @@ fn verifier_times(verifier: Verifier) -> SetAttributes {
     }
 }
 
-/// Opens what was just made as the entry `name`.
-///
-/// Nothing when somebody on the host has put another object there meanwhile, which must neither be
-/// given to the caller nor taken away. What was made belongs to us, and is of the right type.
-fn open_made(dir: &Handle, name: &[u8], file_type: FileType) -> FsResult<Option<OwnedFd>> {
-    let path = host::open_child(&dir.node, name)?;
-    let stat = host::stat(&path)?;
-    let ours = stat.stx_uid == rustix::process::geteuid().as_raw();
-    Ok((ours && host::file_type(&stat) == file_type).then_some(path))
-}
-
-impl DirectoryFs {
-    /// Checks that `who` may add `name` to a directory. Whether the name exists comes first, as
-    /// everywhere.
-    fn may_add(&self, dir: &Handle, now: &Attributes, who: &Caller, name: &[u8]) -> FsResult<()> {
-        permission::require_search(now, who)?;
-        name::check_new(name)?;
-        match host::stat_child(&dir.node, name) {
-            Ok(_) => return Err(FsError::Exists),
-            Err(FsError::NotFound) => {}
-            Err(error) => return Err(error),
-        }
-        permission::require_change(now, who)
+impl Served {
+    /// Opens what was just made as the entry `name`.
+    ///
+    /// Nothing when somebody on the host has put another object there meanwhile, which must neither
+    /// be given to the caller nor taken away. What was made belongs to the caller, and is of the
+    /// right type.
+    fn open_made(
+        &self,
+        who: &Caller,
+        dir: &Node,
+        name: &[u8],
+        file_type: FileType,
+    ) -> FsResult<Option<Node>> {
+        let Child::Here(node) = self.open_child(dir, name)? else {
+            return Ok(None);
+        };
+        let ours = node.stat()?.stx_uid == self.authority.identity(who).uid;
+        Ok((ours && node.file_type == file_type).then_some(node))
     }
 
-    /// What is to be set of something new: who owns it is not up to us unless privileged.
+    /// What is to be set of something new, once it is there with its mode, which the host has
+    /// settled: set-id bits and access control lists have a part in that.
     fn plan_new(
         &self,
+        who: &Caller,
         dir: &Attributes,
         set: &SetAttributes,
-        who: &Caller,
         default_mode: u32,
-    ) -> FsResult<SetAttributes> {
-        let mut plan = permission::plan_new(dir, set, who, default_mode)?;
-        if self.identity.is_some() {
-            plan.uid = None;
-            plan.gid = set.gid;
-        }
-        Ok(plan)
+    ) -> FsResult<(u32, SetAttributes)> {
+        let who = self.authority.identity(who);
+        let mode = permission::plan_new(dir, set, who, default_mode)?.mode;
+        let rest = SetAttributes {
+            mode: None,
+            ..set.clone()
+        };
+        Ok((mode.unwrap_or(default_mode), rest))
     }
 
-    /// Makes an entry with `make`, and completes it. If that fails the entry is taken away again.
+    /// Makes an entry with `make`, which is given the mode, and completes it. If that fails the
+    /// entry is taken away again.
     fn make(
         &self,
         who: &Caller,
         dir: &FileId,
         name: &[u8],
         (set, default_mode, file_type): (&SetAttributes, u32, FileType),
-        make: impl FnOnce(&Node) -> Result<(), rustix::io::Errno>,
+        make: impl FnOnce(&Node, Mode) -> Result<(), rustix::io::Errno>,
     ) -> Change<Object> {
-        self.change(dir, |dir, now, unstable| {
-            self.may_add(dir, now, who, name)?;
-            let mut plan = self.plan_new(now, set, who, default_mode)?;
-            if file_type == FileType::Directory {
-                // The bit that makes new files inherit the group is itself inherited.
-                let inherited = now.mode & permission::SET_GID;
-                plan.mode = plan.mode.map(|mode| mode | inherited);
+        self.change(who, dir, |dir, now, unstable| {
+            permission::require_directory(now)?;
+            name::check_new(name)?;
+            let (mode, mut rest) = self.plan_new(who, now, set, default_mode)?;
+            let set_id = mode & (permission::SET_UID | permission::SET_GID);
+            if file_type == FileType::Directory && set_id != 0 {
+                // mkdir(2) passes over these.
+                rest.mode = Some(set_id);
             }
-            make(&dir.node)?;
-            let result = match open_made(dir, name, file_type) {
-                Ok(Some(path)) => self.adopt(dir, name, path, &plan, unstable),
+            make(dir, Mode::from_raw_mode(mode))?;
+            let result = match self.open_made(who, dir, name, file_type) {
+                Ok(Some(node)) => self.adopt(who, dir, name, node, &rest, unstable),
                 Ok(None) => return Err(FsError::Later),
                 Err(error) => Err(error),
             };
@@ -100,28 +103,46 @@ impl DirectoryFs {
                     FileType::Directory => rustix::fs::AtFlags::REMOVEDIR,
                     _ => rustix::fs::AtFlags::empty(),
                 };
-                let _ = rustix::fs::unlinkat(&*dir.node, name, flags);
+                let _ = rustix::fs::unlinkat(&**dir, name, flags);
             }
             result
         })
     }
 
-    /// Completes what was just made, and opened as `path`.
+    /// Completes what was just made.
     fn adopt(
         &self,
-        dir: &Handle,
+        who: &Caller,
+        dir: &Arc<Node>,
         name: &[u8],
-        path: OwnedFd,
-        plan: &SetAttributes,
+        node: Node,
+        rest: &SetAttributes,
         unstable: &mut Unstable,
     ) -> FsResult<Object> {
-        let handle = self.keep(&dir.node, dir.trail, name, path)?;
-        self.apply(&handle.node, plan)?;
-        if handle.node.file_type == FileType::Directory {
-            unstable.push(Arc::clone(&handle.node));
+        let node = self.keep_child(dir, name, node);
+        self.complete(who, &node, rest)?;
+        if matches!(node.file_type, FileType::Directory | FileType::Regular) {
+            unstable.push(Arc::clone(&node));
         }
-        unstable.push(Arc::clone(&dir.node));
-        self.object(&handle)
+        unstable.push(Arc::clone(dir));
+        list::object(&node)
+    }
+
+    /// Sets what is wanted of something new and is not so already; of the mode, bits to be added.
+    fn complete(&self, who: &Caller, node: &Node, rest: &SetAttributes) -> FsResult<()> {
+        let now = node.attributes()?;
+        if let Some(size) = rest.size
+            && node.file_type == FileType::Regular
+        {
+            self.set_size(node, size)?;
+        }
+        let rest = SetAttributes {
+            mode: rest.mode.map(|bits| now.mode | bits),
+            uid: rest.uid.filter(|&uid| uid != now.uid),
+            gid: rest.gid.filter(|&gid| gid != now.gid),
+            ..rest.clone()
+        };
+        self.set_rest(self.authority.identity(who), node, &now, &rest)
     }
 
     /// CREATE.
@@ -140,50 +161,47 @@ impl DirectoryFs {
                 &times
             }
         };
-        self.change(dir, |dir, now, unstable| {
-            match self.may_add(dir, now, who, name) {
-                Err(FsError::Exists) => return self.existing(who, dir, name, how, unstable),
-                other => other?,
-            }
-            let plan = self.plan_new(now, set, who, FILE_MODE)?;
-            let fd = match host::create_file(&dir.node, name) {
-                // Somebody on the host was faster.
+        self.change(who, dir, |dir, now, unstable| {
+            permission::require_directory(now)?;
+            name::check_new(name)?;
+            let (mode, rest) = self.plan_new(who, now, set, FILE_MODE)?;
+            let fd = match host::create_file(dir, name, mode) {
                 Err(FsError::Exists) => return self.existing(who, dir, name, how, unstable),
                 other => other?,
             };
-            let made = self
-                .files
-                .reopen(fd.as_fd(), OFlags::PATH)
-                .map_err(FsError::from)
-                .and_then(|path| {
-                    let handle = self.keep(&dir.node, dir.trail, name, path)?;
-                    handle.node.keep_content(fd);
-                    self.apply(&handle.node, &plan)?;
-                    unstable.extend([Arc::clone(&handle.node), Arc::clone(&dir.node)]);
-                    self.object(&handle)
-                });
+            let made = self.created(&fd, dir).and_then(|node| {
+                node.keep_content(fd);
+                self.adopt(who, dir, name, node, &rest, unstable)
+            });
             if made.is_err() {
-                let _ = rustix::fs::unlinkat(&*dir.node, name, rustix::fs::AtFlags::empty());
+                let _ = rustix::fs::unlinkat(&**dir, name, rustix::fs::AtFlags::empty());
             }
             made
         })
+    }
+
+    /// A file that was just made in `dir`, and is open.
+    fn created(&self, fd: &OwnedFd, dir: &Node) -> FsResult<Node> {
+        let path = self.files.reopen(fd.as_fd(), OFlags::PATH)?;
+        let stat = host::stat(&path)?;
+        let id = dir.volume.identify(&path, &stat)?;
+        Ok(Node::new(id, Arc::clone(&dir.volume), path, &stat))
     }
 
     /// CREATE of a name that exists.
     fn existing(
         &self,
         who: &Caller,
-        dir: &Handle,
+        dir: &Node,
         name: &[u8],
         how: &HowToCreate,
         unstable: &mut Unstable,
     ) -> FsResult<Object> {
-        name::check_new(name)?;
-        let handle = self.child(dir, name)?;
-        if handle.node.file_type != FileType::Regular {
+        let node = self.child(dir, name)?;
+        if node.file_type != FileType::Regular {
             return Err(FsError::Exists);
         }
-        let now = handle.node.attributes()?;
+        let now = node.attributes()?;
         match how {
             HowToCreate::Guarded(_) => return Err(FsError::Exists),
             HowToCreate::Unchecked(set) => {
@@ -192,9 +210,8 @@ impl DirectoryFs {
                     ..SetAttributes::default()
                 };
                 if set.size.is_some() {
-                    let plan = permission::plan_setattr(&now, &set, who)?;
-                    self.apply(&handle.node, &plan)?;
-                    unstable.push(Arc::clone(&handle.node));
+                    self.set(who, &node, &now, &set)?;
+                    unstable.push(Arc::clone(&node));
                 }
             }
             HowToCreate::Exclusive(verifier) => {
@@ -206,7 +223,7 @@ impl DirectoryFs {
                 }
             }
         }
-        self.object(&handle)
+        list::object(&node)
     }
 
     /// MKDIR.
@@ -218,8 +235,8 @@ impl DirectoryFs {
         set: &SetAttributes,
     ) -> Change<Object> {
         let plan = (set, DIRECTORY_MODE, FileType::Directory);
-        self.make(who, dir, name, plan, |dir| {
-            rustix::fs::mkdirat(dir, name, Mode::RWXU)
+        self.make(who, dir, name, plan, |dir, mode| {
+            rustix::fs::mkdirat(dir, name, mode)
         })
     }
 
@@ -236,7 +253,7 @@ impl DirectoryFs {
             return Change::refused(FsError::Invalid);
         }
         let plan = (set, 0o777, FileType::Symlink);
-        self.make(who, dir, name, plan, |dir| {
+        self.make(who, dir, name, plan, |dir, _| {
             rustix::fs::symlinkat(target, dir, name)
         })
     }
@@ -258,14 +275,14 @@ impl DirectoryFs {
             Special::Socket => (Host::Socket, FileType::Socket, none),
             Special::Fifo => (Host::Fifo, FileType::Fifo, none),
         };
-        let device = matches!(what, Special::Character(_) | Special::Block(_));
-        if device && !who.is_root() {
-            return Change::refused(FsError::Perm);
+        // Larger numbers would come out as other devices.
+        if rdev.major > MAX_MAJOR || rdev.minor > MAX_MINOR {
+            return Change::refused(FsError::Invalid);
         }
         let plan = (set, FILE_MODE, file_type);
-        self.make(who, dir, name, plan, |dir| {
+        self.make(who, dir, name, plan, |dir, mode| {
             let rdev = makedev(rdev.major, rdev.minor);
-            rustix::fs::mknodat(dir, name, host, Mode::RUSR | Mode::WUSR, rdev)
+            rustix::fs::mknodat(dir, name, host, mode, rdev)
         })
     }
 
@@ -278,19 +295,37 @@ impl DirectoryFs {
         name: &[u8],
     ) -> Change<Attributes> {
         let target = self.find(file);
-        self.change(dir, |dir, now, unstable| {
-            let target = target?.node;
-            permission::require_search(now, who)?;
+        self.change(who, dir, |dir, now, unstable| {
+            let target = target?;
+            permission::require_directory(now)?;
             name::check_new(name)?;
             if target.file_type == FileType::Directory {
                 return Err(FsError::IsDirectory);
             }
             target.attributes()?;
-            self.may_add(dir, now, who, name)?;
-            self.files.link(target.as_fd(), &dir.node, name)?;
-            unstable.push(Arc::clone(&dir.node));
+            self.link_as_caller(&target, dir, name)?;
+            self.saw(dir, name, &target);
+            unstable.push(Arc::clone(dir));
             target.attributes()
         })
+    }
+}
+
+impl Served {
+    /// Gives an object another name.
+    ///
+    /// The host may forbid its users to link to files that they do not own
+    /// (`fs.protected_hardlinks`), which is meant to protect programs of the host's that write to
+    /// directories of everybody's. The kernel's own server does not heed it, and clients could not
+    /// tell what is wrong: so what the directory's permissions allow is done.
+    fn link_as_caller(&self, target: &Node, dir: &Node, name: &[u8]) -> FsResult<()> {
+        match self.files.link(target.as_fd(), dir, name) {
+            Err(FsError::Perm) => {}
+            other => return other,
+        }
+        permit::ask(dir, Wanted::WRITE_OK | Wanted::EXEC_OK)?;
+        self.authority
+            .as_server(|| self.files.link(target.as_fd(), dir, name))
     }
 }
 
@@ -305,8 +340,7 @@ mod tests {
         let (who, path) = (Caller::root(), dir.path().join("name"));
         let set = SetAttributes::default();
         let what = (&set, 0o600, FileType::Fifo);
-        let who = served.identity(&who);
-        let made = served.make(who, &served.root(), b"name", what, |_| {
+        let made = served.0.make(&who, &served.root(), b"name", what, |_, _| {
             std::fs::write(&path, "another's").unwrap();
             Ok(())
         });

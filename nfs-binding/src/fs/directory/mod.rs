@@ -3,23 +3,29 @@
 //! # What holds it together
 //!
 //! * Objects are named by descriptors that only name (O_PATH), and every name is looked up as one
-//!   component, relative to one, with openat2(2) told to follow no symbolic link and to cross no
-//!   mount point. So nothing that is renamed meanwhile can lead out of the export; a directory that
-//!   the host's administrator moves out of it stays reachable by its old handle while it is open
-//!   here, as it does with the Linux server. A mount point below shows as an entry that nobody may
-//!   look up.
-//! * Handles are inode number and birth time, with a hint of where to look (`key.rs`). They outlive
-//!   the server, and renames. What it costs to find a file that is not open is in `find.rs`.
-//! * Run by the superuser, permissions are checked here, for the caller, from the permission bits
-//!   (access control lists are not looked at), and new files are given to the caller. Run by
-//!   anybody else, everything is done as that user, whoever calls.
+//!   component, relative to one, with openat2(2) told to follow no symbolic link. So nothing that
+//!   is renamed meanwhile can lead out of the export. A file that the host's administrator moves
+//!   out of it stays reachable by its old handle, as with the Linux server (`no_subtree_check`).
+//! * An object is identified by its file system and by what the kernel calls it there (`key.rs`),
+//!   never by a path: the identity outlives renames and restarts. The kernel finds objects by it,
+//!   for a privileged server; otherwise an index does (`find.rs`, `index.rs`).
+//! * What is mounted below, and a subvolume or snapshot of btrfs, is another file system
+//!   (`volume.rs`): it is crossed into with `crossmnt`, and is an empty directory otherwise
+//!   (`covered.rs`).
+//! * Run by the superuser, every operation is done as its caller, and the kernel decides what the
+//!   caller may do (`authority.rs`). Run by anybody else, everything is done as that user, whoever
+//!   calls. What NFS allows beyond that, because servers do not see opens, is in `permit.rs`.
 //! * What RFC 1813 wants to be stable is synchronised before the reply, unless that is turned off.
+//! * What nobody uses any more is closed (`keeper.rs`).
+//!
+//! Opening a directory sets the file mode creation mask of the process to 0: modes are the
+//! clients' to choose, who have applied masks of their own.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use onc_rpc::Bulk;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -36,28 +42,37 @@ use crate::proto::{
     Access, Attributes, FileType, NfsTime, Properties, SetAttributes, SetTime, Stable, Verifier,
     WccData,
 };
-use find::Handle;
+use authority::Authority;
+use find::{Child, Finder};
 use host::OpenFiles;
-use key::{Key, Trail};
+use keeper::Bell;
 use node::Node;
-use scan::Index;
 use table::Table;
+use volume::{Crossed, Volume};
 
+mod authority;
 mod change;
 mod content;
+mod covered;
+mod crossing;
 mod find;
 mod host;
+mod index;
+mod keeper;
 mod key;
 mod list;
 mod make;
 mod node;
+mod permit;
 mod remove;
-mod scan;
+mod setattr;
 mod sync;
 mod table;
+mod volume;
 
-/// Longest file, bytes: what file offsets can say.
-const MAX_FILE_SIZE: u64 = i64::MAX as u64;
+pub use authority::keep_identity;
+pub use key::{IdentityKey, NoIdentity};
+
 /// Least number of hard links that the file systems of Linux allow a file.
 const LINK_MAX: u32 = 255;
 /// Of the descriptors that the process may have, one in so many names an object here. (It can have
@@ -71,101 +86,133 @@ const STRIPES: usize = 64;
 /// Objects whose attributes, or whose entries, are to be brought to stable storage.
 type Unstable = SmallVec<[Arc<Node>; 2]>;
 
-/// How to serve a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How to serve a directory. Names of options are those of exports(5).
+#[derive(Clone, Copy, Debug)]
 pub struct DirectoryOptions {
     /// Whether what RFC 1813 wants on stable storage is brought there before the reply (`sync` and
-    /// `async` of exports(5)).
+    /// `async`).
     pub sync: bool,
+    /// The number of the file system in objects' identities (`fsid=`), instead of the one that the
+    /// host has for it.
+    pub fsid: Option<u64>,
+    /// Whether file systems that are mounted below the directory, and subvolumes, are part of the
+    /// export (`crossmnt`).
+    pub crossmnt: bool,
+    /// Whether a file system is served that cannot tell a removed file from a later one with the
+    /// same inode number (`inode_reuse`, which exports(5) has not).
+    pub inode_reuse: bool,
+    /// Secret for identities that do not fit into a handle and are hashed. With another one, those
+    /// mean nothing any more.
+    pub identity_key: IdentityKey,
+    /// Whether objects are found by an index even where the kernel could open them.
+    #[cfg(test)]
+    pub(crate) indexed: bool,
 }
 
 impl Default for DirectoryOptions {
     fn default() -> Self {
-        Self { sync: true }
+        Self {
+            sync: true,
+            fsid: None,
+            crossmnt: false,
+            inode_reuse: false,
+            identity_key: IdentityKey::from_bytes([0; 16]),
+            #[cfg(test)]
+            indexed: false,
+        }
     }
 }
 
 /// A directory of the host as a file system.
-pub struct DirectoryFs {
+pub struct DirectoryFs(Arc<Served>);
+
+/// What operations, and the threads in the background, share.
+struct Served {
     root: Arc<Node>,
-    /// What is mounted elsewhere is not part of the export.
-    mount: u64,
-    /// Whether birth times can be relied on.
-    births: bool,
+    /// The identity of the root as that of a file system, whatever `fsid=` says.
+    mounted: Option<FileId>,
     files: OpenFiles,
+    authority: Authority,
     table: Mutex<Table>,
-    index: Mutex<Option<Index>>,
+    crossed: Mutex<Crossed>,
+    finder: Finder,
+    bell: Arc<Bell>,
     stripes: [Mutex<()>; STRIPES],
     verifier: AtomicU64,
     synchronise: Box<sync::Synchronise>,
-    /// As whom everything is done, where that is not up to us.
-    identity: Option<Caller>,
     options: DirectoryOptions,
+    /// For threads that it starts.
+    myself: Weak<Self>,
 }
 
 impl DirectoryFs {
     /// Serves `path`.
     ///
     /// # Errors
-    /// It is no directory, cannot be opened, or the host lacks what is needed: Linux 5.8 or later,
-    /// and /proc.
+    /// It is no directory, cannot be opened, its file system cannot tell files apart
+    /// ([`NoIdentity`]), or the host lacks what is needed: Linux 5.8 or later, and /proc.
     pub fn open(path: impl AsRef<Path>, options: DirectoryOptions) -> io::Result<Self> {
+        Self::with(path.as_ref(), options, Box::new(sync::by_kernel))
+    }
+
+    fn with(
+        path: &Path,
+        options: DirectoryOptions,
+        synchronise: Box<sync::Synchronise>,
+    ) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::openat(CWD, path.as_ref(), flags, Mode::empty())?;
+        let root = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
         let lacking = |what| {
             move |error| io::Error::new(io::ErrorKind::Unsupported, format!("{what}: {error}"))
         };
-        let births = host::has_births(&root).map_err(io::Error::other)?;
         let stat = host::stat(&root).map_err(lacking("statx does not work here"))?;
-        host::open_child(&root, b".").map_err(lacking("openat2 does not work here"))?;
+        host::open_child(&root, b".", false).map_err(lacking("openat2 does not work here"))?;
         let files = OpenFiles::new().map_err(|error| {
             io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!("/proc is needed: {error}"),
             )
         })?;
-        files.reopen(root.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let user = rustix::process::geteuid();
-        let identity = (!user.is_root()).then(|| {
-            tracing::warn!(
-                uid = user.as_raw(),
-                "not the superuser: every client's operations are done as this user",
-            );
-            let gids = rustix::process::getgroups().unwrap_or_default();
-            Caller {
-                uid: user.as_raw(),
-                gid: rustix::process::getegid().as_raw(),
-                gids: gids.into_iter().map(|gid| gid.as_raw()).collect(),
-            }
-        });
+        rustix::process::umask(Mode::empty());
+        let volume = Arc::new(Volume::open(&files, &root, &stat, &options, true)?);
+        let id = volume.identify(&root, &stat).map_err(io::Error::other)?;
+        let mounted = key::of_root(&root, &stat, &options.identity_key).ok();
+        let authority = Authority::find()?;
         let descriptors = rustix::process::getrlimit(Resource::Nofile).current;
         let open = descriptors.unwrap_or(u64::MAX) / SHARE_OF_DESCRIPTORS;
-        Ok(Self {
-            root: Arc::new(Node::new(Key::of(&stat, births), root, &stat)),
-            mount: stat.stx_mnt_id,
-            births,
+        let verifier = getrandom::u64().map_err(io::Error::other)?;
+        let served = Arc::new_cyclic(|myself| Served {
+            root: Arc::new(Node::new(id, volume, root, &stat)),
+            mounted,
             files,
+            authority,
             table: Mutex::new(Table::new(open.min(MAX_OPEN) as usize)),
-            index: Mutex::default(),
+            crossed: Mutex::default(),
+            finder: Finder::default(),
+            bell: Arc::default(),
             stripes: [const { Mutex::new(()) }; STRIPES],
-            verifier: AtomicU64::new(getrandom::u64().map_err(io::Error::other)?),
-            synchronise: Box::new(sync::by_kernel),
-            identity,
+            verifier: AtomicU64::new(verifier),
+            synchronise,
             options,
-        })
+            myself: Weak::clone(myself),
+        });
+        keeper::start(&served, keeper::ROUND)?;
+        Ok(Self(served))
     }
+}
 
-    /// For whom an operation is really done.
-    fn identity<'a>(&'a self, who: &'a Caller) -> &'a Caller {
-        self.identity.as_ref().unwrap_or(who)
+impl Drop for DirectoryFs {
+    fn drop(&mut self) {
+        self.0.bell.close();
+        self.0.finder.closing.store(true, Ordering::Relaxed);
     }
 }
 
 impl std::fmt::Debug for DirectoryFs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DirectoryFs")
-            .field("root", &self.root.key)
-            .field("options", &self.options)
+            .field("root", &self.0.root.id)
+            .field("options", &self.0.options)
             .finish_non_exhaustive()
     }
 }
@@ -176,15 +223,22 @@ impl FileSystem for DirectoryFs {
     }
 
     fn root(&self) -> FileId {
-        key::encode(self.root.key, &Trail::default())
+        self.0.root.id
+    }
+
+    fn mounted_root(&self) -> Option<FileId> {
+        self.0.mounted
     }
 
     fn write_verifier(&self) -> Verifier {
-        self.verifier.load(Ordering::Acquire).to_be_bytes()
+        self.0.verifier.load(Ordering::Acquire).to_be_bytes()
     }
 
     fn getattr(&self, file: &FileId) -> FsResult<Attributes> {
-        self.find(file)?.node.attributes()
+        match covered::find(file) {
+            Some(attributes) => Ok(attributes),
+            None => self.0.attributes(file),
+        }
     }
 
     fn setattr(
@@ -194,29 +248,14 @@ impl FileSystem for DirectoryFs {
         set: &SetAttributes,
         guard: Option<NfsTime>,
     ) -> Change<()> {
-        let who = self.identity(who);
-        self.change(file, |handle, now, unstable| {
-            if guard.is_some_and(|guard| guard != now.ctime) {
-                return Err(FsError::NotSync);
-            }
-            let plan = permission::plan_setattr(now, set, who)?;
-            self.apply(&handle.node, &plan)?;
-            unstable.push(Arc::clone(&handle.node));
-            Ok(())
-        })
+        self.0.set_attributes(who, file, set, guard)
     }
 
     fn lookup(&self, who: &Caller, dir: &FileId, name: &[u8]) -> FsResult<Found> {
-        let dir = self.find(dir)?;
-        let directory = dir.node.attributes()?;
-        permission::require_search(&directory, self.identity(who))?;
-        name::check(name)?;
-        let object = match name {
-            b"." => self.object(&dir)?,
-            b".." => self.parent(&dir)?,
-            _ => self.entry(&dir, name)?,
-        };
-        Ok(Found { object, directory })
+        match covered::find(dir) {
+            Some(directory) => covered::lookup(dir, directory, name),
+            None => self.0.look_up(who, dir, name),
+        }
     }
 
     fn access(
@@ -225,22 +264,18 @@ impl FileSystem for DirectoryFs {
         file: &FileId,
         wanted: Access,
     ) -> FsResult<(Access, Attributes)> {
-        let attributes = self.getattr(file)?;
-        let access = permission::access(&attributes, self.identity(who), wanted);
-        Ok((access, attributes))
+        match covered::find(file) {
+            Some(attributes) => Ok((covered::access(wanted), attributes)),
+            None => self.0.what_may(who, file, wanted),
+        }
     }
 
     fn readlink(&self, _: &Caller, link: &FileId) -> FsResult<(Vec<u8>, Attributes)> {
-        let node = self.find(link)?.node;
-        if node.file_type != FileType::Symlink {
-            return Err(FsError::Invalid);
-        }
-        let target = rustix::fs::readlinkat(&*node, c"", Vec::new())?;
-        Ok((target.into_bytes(), node.attributes()?))
+        self.0.link_text(link)
     }
 
     fn read(&self, who: &Caller, file: &FileId, offset: u64, buf: &mut [u8]) -> FsResult<Read> {
-        self.read_content(self.identity(who), file, offset, buf)
+        self.0.read_content(who, file, offset, buf)
     }
 
     fn write(
@@ -251,11 +286,11 @@ impl FileSystem for DirectoryFs {
         data: &Bulk,
         stable: Stable,
     ) -> Change<Written> {
-        self.write_content(self.identity(who), file, offset, data, stable)
+        self.0.write_content(who, file, offset, data, stable)
     }
 
     fn create(&self, who: &Caller, dir: &FileId, name: &[u8], how: &HowToCreate) -> Change<Object> {
-        self.create_file(self.identity(who), dir, name, how)
+        self.0.create_file(who, dir, name, how)
     }
 
     fn mkdir(
@@ -265,7 +300,7 @@ impl FileSystem for DirectoryFs {
         name: &[u8],
         set: &SetAttributes,
     ) -> Change<Object> {
-        self.make_directory(self.identity(who), dir, name, set)
+        self.0.make_directory(who, dir, name, set)
     }
 
     fn symlink(
@@ -276,7 +311,7 @@ impl FileSystem for DirectoryFs {
         target: &[u8],
         set: &SetAttributes,
     ) -> Change<Object> {
-        self.make_symlink(self.identity(who), dir, name, target, set)
+        self.0.make_symlink(who, dir, name, target, set)
     }
 
     fn mknod(
@@ -287,15 +322,15 @@ impl FileSystem for DirectoryFs {
         what: Special,
         set: &SetAttributes,
     ) -> Change<Object> {
-        self.make_special(self.identity(who), dir, name, what, set)
+        self.0.make_special(who, dir, name, what, set)
     }
 
     fn remove(&self, who: &Caller, dir: &FileId, name: &[u8]) -> Change<()> {
-        self.take_away(self.identity(who), dir, name, false)
+        self.0.take_away(who, dir, name, false)
     }
 
     fn rmdir(&self, who: &Caller, dir: &FileId, name: &[u8]) -> Change<()> {
-        self.take_away(self.identity(who), dir, name, true)
+        self.0.take_away(who, dir, name, true)
     }
 
     fn rename(
@@ -306,11 +341,11 @@ impl FileSystem for DirectoryFs {
         to_dir: &FileId,
         to: &[u8],
     ) -> Renamed {
-        self.move_name(self.identity(who), from_dir, from, to_dir, to)
+        self.0.move_name(who, from_dir, from, to_dir, to)
     }
 
     fn link(&self, who: &Caller, file: &FileId, dir: &FileId, name: &[u8]) -> Change<Attributes> {
-        self.add_link(self.identity(who), file, dir, name)
+        self.0.add_link(who, file, dir, name)
     }
 
     fn readdir(
@@ -322,11 +357,14 @@ impl FileSystem for DirectoryFs {
         objects: bool,
         take: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> FsResult<Listing> {
-        self.list(self.identity(who), dir, (cookie, verifier), objects, take)
+        match covered::find(dir) {
+            Some(attributes) => Ok(covered::list(dir, attributes, cookie, objects, take)),
+            None => self.0.list(who, dir, (cookie, verifier), objects, take),
+        }
     }
 
     fn space(&self, _: &Caller, file: &FileId) -> FsResult<Space> {
-        let stat = rustix::fs::fstatvfs(&*self.find(file)?.node)?;
+        let stat = self.0.room(file)?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
         Ok(Space {
             total_bytes: bytes(stat.f_blocks),
@@ -339,9 +377,8 @@ impl FileSystem for DirectoryFs {
     }
 
     fn abilities(&self, file: &FileId) -> FsResult<Abilities> {
-        self.find(file)?;
         Ok(Abilities {
-            max_file_size: MAX_FILE_SIZE,
+            max_file_size: self.0.or_root(file)?.volume.max_file_size,
             time_delta: NfsTime {
                 seconds: 0,
                 nanos: 1,
@@ -354,7 +391,7 @@ impl FileSystem for DirectoryFs {
     }
 
     fn name_rules(&self, file: &FileId) -> FsResult<NameRules> {
-        let stat = rustix::fs::fstatvfs(&*self.find(file)?.node)?;
+        let stat = self.0.room(file)?;
         Ok(NameRules {
             link_max: LINK_MAX,
             name_max: u32::try_from(stat.f_namemax).unwrap_or(u32::MAX),
@@ -366,6 +403,68 @@ impl FileSystem for DirectoryFs {
     }
 
     fn commit(&self, who: &Caller, file: &FileId, offset: u64, count: u32) -> Change<()> {
-        self.commit_content(self.identity(who), file, offset, count)
+        self.0.commit_content(who, file, offset, count)
+    }
+}
+
+impl Served {
+    /// Attributes of an object.
+    fn attributes(&self, file: &FileId) -> FsResult<Attributes> {
+        let node = self.find(file)?;
+        let attributes = node.attributes();
+        if attributes == Err(FsError::Stale) {
+            self.forget(&node);
+        }
+        attributes
+    }
+
+    /// Closes an object that was seen to be gone.
+    fn forget(&self, node: &Node) {
+        let mut table = locked(&self.table);
+        let closed = table.remove(&node.id);
+        if self.is_indexed(node) {
+            table.remember_gone(node.id);
+        }
+        drop(table);
+        // Not under the lock: closing can take time.
+        drop(closed);
+    }
+
+    /// An object; the root in place of a directory that covers another file system.
+    fn or_root(&self, file: &FileId) -> FsResult<Arc<Node>> {
+        match covered::find(file) {
+            Some(_) => Ok(Arc::clone(&self.root)),
+            None => self.find(file),
+        }
+    }
+
+    /// What the host says of the file system of an object.
+    fn room(&self, file: &FileId) -> FsResult<rustix::fs::StatVfs> {
+        Ok(rustix::fs::fstatvfs(&*self.or_root(file)?)?)
+    }
+
+    /// READLINK. Whoever can name a link may read it.
+    fn link_text(&self, link: &FileId) -> FsResult<(Vec<u8>, Attributes)> {
+        let node = self.find(link)?;
+        if node.file_type != FileType::Symlink {
+            return Err(FsError::Invalid);
+        }
+        let target = rustix::fs::readlinkat(&*node, c"", Vec::new())?;
+        Ok((target.into_bytes(), node.attributes()?))
+    }
+
+    /// Closes what was not used for so many rounds of the keeper.
+    fn close_idle(&self, rounds: u64) {
+        // Without the privilege, a file that its owner may not write to any more, but has open for
+        // writing, could not be opened again.
+        let keeps = |node: &Node| {
+            matches!(self.authority, Authority::Own(_))
+                && node.is_writable()
+                && permit::ask(node, rustix::fs::Access::WRITE_OK).is_err()
+        };
+        let idle = locked(&self.table).next_round(rounds, keeps);
+        for node in idle {
+            self.let_go(Some(node));
+        }
     }
 }

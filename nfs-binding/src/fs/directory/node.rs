@@ -7,15 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::fs::{OFlags, Statx};
 
 use super::host::{self, OpenFiles};
-use super::key::Key;
+use super::volume::Volume;
 use crate::fs::lock::locked;
-use crate::fs::{FsError, FsResult};
+use crate::fs::{FileId, FsError, FsResult};
 use crate::proto::{Attributes, FileType};
 
 /// An object, held by a descriptor that only names it (O_PATH): it goes with the object wherever
 /// that is moved, and its inode number cannot be given to another.
 pub(super) struct Node {
-    pub(super) key: Key,
+    pub(super) id: FileId,
+    /// The file system that it is in.
+    pub(super) volume: Arc<Volume>,
     pub(super) file_type: FileType,
     path: OwnedFd,
     /// Opened for its content; files and directories only.
@@ -26,6 +28,8 @@ pub(super) struct Node {
     failures: AtomicU64,
     /// Whether it was written to and has not been brought to stable storage since.
     unstable: AtomicBool,
+    /// The round of the keeper (`keeper.rs`) in which it was last used.
+    used: AtomicU64,
 }
 
 /// A descriptor that reads, and maybe writes, content.
@@ -36,16 +40,28 @@ pub(super) struct Content {
 
 impl Node {
     /// An object that was opened as `path`.
-    pub(super) fn new(key: Key, path: OwnedFd, stat: &Statx) -> Self {
+    pub(super) fn new(id: FileId, volume: Arc<Volume>, path: OwnedFd, stat: &Statx) -> Self {
         Self {
-            key,
+            id,
+            volume,
             file_type: host::file_type(stat),
             path,
             content: Mutex::default(),
             synchronising: Mutex::default(),
             failures: AtomicU64::new(0),
             unstable: AtomicBool::new(false),
+            used: AtomicU64::new(0),
         }
+    }
+
+    /// Notes that it is used in this round.
+    pub(super) fn use_in(&self, round: u64) {
+        self.used.store(round, Ordering::Relaxed);
+    }
+
+    /// The round in which it was last used.
+    pub(super) fn last_used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Waits for everybody who brings its content to stable storage, and keeps others from it.
@@ -74,17 +90,37 @@ impl Node {
         self.unstable.swap(false, Ordering::AcqRel)
     }
 
-    /// What it is now; stale when its last name was taken away.
-    pub(super) fn attributes(&self) -> FsResult<Attributes> {
+    /// Everything the host knows of it now.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] when its last name was taken away.
+    pub(super) fn stat(&self) -> FsResult<Statx> {
         let stat = host::stat(&self.path)?;
         if stat.stx_nlink == 0 {
             return Err(FsError::Stale);
         }
-        Ok(host::attributes(&stat))
+        Ok(stat)
+    }
+
+    /// Its attributes now.
+    ///
+    /// # Errors
+    /// As [`Node::stat`].
+    pub(super) fn attributes(&self) -> FsResult<Attributes> {
+        Ok(self.present(&self.stat()?))
+    }
+
+    /// Attributes as clients see them.
+    pub(super) fn present(&self, stat: &Statx) -> Attributes {
+        Attributes {
+            fsid: self.volume.shown,
+            ..host::attributes(stat)
+        }
     }
 
     /// Its content. What is neither file nor directory is never opened: that can block, or do
-    /// things to devices.
+    /// things to devices. Permission is the caller's part: what is open already is not asked for
+    /// again.
     pub(super) fn content(&self, files: &OpenFiles, write: bool) -> FsResult<Arc<Content>> {
         let access = match self.file_type {
             FileType::Directory if write => return Err(FsError::IsDirectory),
@@ -104,6 +140,13 @@ impl Node {
         });
         *content = Some(Arc::clone(&opened));
         Ok(opened)
+    }
+
+    /// Whether its content is open for writing.
+    pub(super) fn is_writable(&self) -> bool {
+        locked(&self.content)
+            .as_ref()
+            .is_some_and(|open| open.writable)
     }
 
     /// Keeps `fd`, which reads and writes, as its content.

@@ -4,36 +4,14 @@ use rustix::fs::AtFlags;
 
 use super::*;
 
-impl DirectoryFs {
-    /// The entry `name`, which the caller wants to take out of a directory.
-    fn victim(
-        &self,
-        dir: &Handle,
-        now: &Attributes,
-        who: &Caller,
-        name: &[u8],
-    ) -> FsResult<(Handle, Attributes)> {
-        permission::require_search(now, who)?;
-        name::check_old(name)?;
-        let victim = self.child(dir, name)?;
-        let attributes = victim.node.attributes()?;
-        permission::require_change(now, who)?;
-        permission::require_delete(now, &attributes, who)?;
-        Ok((victim, attributes))
-    }
-
+impl Served {
     /// Notes that the entry `name` of `dir` is no more: with its last name, the object is gone.
     fn lost_name(&self, dir: &Node, name: &[u8], victim: &Node) {
         let gone = matches!(victim.attributes(), Err(FsError::Stale));
-        let mut table = locked(&self.table);
-        let closed = if gone {
-            table.remove(victim.key)
-        } else {
-            table.left(&victim.key, &dir.key, name);
-            None
-        };
-        drop(table);
-        drop(closed);
+        match gone {
+            true => self.forget(victim),
+            false => locked(&self.table).left(&victim.id, &dir.id, name),
+        }
     }
 
     /// REMOVE and RMDIR.
@@ -44,17 +22,19 @@ impl DirectoryFs {
         name: &[u8],
         directory: bool,
     ) -> Change<()> {
-        self.change(dir, |dir, now, unstable| {
-            let (victim, _) = self.victim(dir, now, who, name)?;
-            let flags = match (victim.node.file_type, directory) {
+        self.change(who, dir, |dir, now, unstable| {
+            permission::require_directory(now)?;
+            name::check_old(name)?;
+            let victim = self.child(dir, name)?;
+            let flags = match (victim.file_type, directory) {
                 (FileType::Directory, true) => AtFlags::REMOVEDIR,
                 (FileType::Directory, false) => return Err(FsError::IsDirectory),
                 (_, true) => return Err(FsError::NotDirectory),
                 (_, false) => AtFlags::empty(),
             };
-            rustix::fs::unlinkat(&*dir.node, name, flags).map_err(not_empty)?;
-            self.lost_name(&dir.node, name, &victim.node);
-            unstable.push(Arc::clone(&dir.node));
+            rustix::fs::unlinkat(&**dir, name, flags).map_err(not_empty)?;
+            self.lost_name(dir, name, &victim);
+            unstable.push(Arc::clone(dir));
             Ok(())
         })
     }
@@ -68,67 +48,57 @@ impl DirectoryFs {
         to_dir: &FileId,
         to: &[u8],
     ) -> Renamed {
-        let dirs = self
+        let found = self
             .find(from_dir)
-            .and_then(|from| Ok((from, self.find(to_dir)?)));
-        let (from_dir, to_dir) = match dirs {
+            .and_then(|from| Ok((from, self.find(to_dir)?)))
+            .and_then(|(from, to)| Ok((from, to, self.authority.assume(who)?)));
+        let (from_dir, to_dir, _as_caller) = match found {
             Ok(dirs) => dirs,
             Err(error) => return refused(error),
         };
-        let held = self.hold_both(&from_dir.node, &to_dir.node);
+        let held = self.hold_both(&from_dir, &to_dir);
         let before = from_dir
-            .node
             .attributes()
-            .and_then(|from| Ok((from, to_dir.node.attributes()?)));
+            .and_then(|from| Ok((from, to_dir.attributes()?)));
         let (from_now, to_now) = match before {
             Ok(before) => before,
             Err(error) => return refused(error),
         };
-        let result = self.move_held(who, (&from_dir, &from_now, from), (&to_dir, &to_now, to));
-        let change = |dir: &Handle, now: &Attributes| WccData {
+        let result = self.move_held((&from_dir, &from_now, from), (&to_dir, &to_now, to));
+        let change = |dir: &Node, now: &Attributes| WccData {
             before: Some(wcc(now)),
-            after: dir.node.attributes().ok(),
+            after: dir.attributes().ok(),
         };
         let (from, to) = (change(&from_dir, &from_now), change(&to_dir, &to_now));
         drop(held);
-        let result = result.and_then(|()| self.make_stable(&[to_dir.node, from_dir.node]));
+        let result = result.and_then(|()| self.make_stable(&[to_dir, from_dir]));
         Renamed { from, to, result }
     }
 
     fn move_held(
         &self,
-        who: &Caller,
-        (from_dir, from_now, from): (&Handle, &Attributes, &[u8]),
-        (to_dir, to_now, to): (&Handle, &Attributes, &[u8]),
+        (from_dir, from_now, from): (&Node, &Attributes, &[u8]),
+        (to_dir, to_now, to): (&Node, &Attributes, &[u8]),
     ) -> FsResult<()> {
-        permission::require_search(to_now, who)?;
+        permission::require_directory(from_now)?;
+        permission::require_directory(to_now)?;
         name::check_old(from)?;
         name::check_old(to)?;
-        let (source, attributes) = self.victim(from_dir, from_now, who, from)?;
-        permission::require_change(to_now, who)?;
-        let moves = from_dir.node.key != to_dir.node.key;
-        if moves && source.node.file_type == FileType::Directory {
-            // The entry ".." of the directory is changed.
-            permission::require(&attributes, who, permission::WRITE)?;
-        }
+        let source = self.child(from_dir, from)?;
         let target = match self.child(to_dir, to) {
             Ok(target) => Some(target),
             Err(FsError::NotFound) => None,
             Err(error) => return Err(error),
         };
+        rustix::fs::renameat(from_dir, from, to_dir, to).map_err(not_empty)?;
         if let Some(target) = &target {
-            if target.node.key == source.node.key {
-                // Two names of one object: nothing to do (RFC 1813, section 3.3.14).
+            if target.id == source.id {
+                // Two names of one object: the host did nothing (RFC 1813, section 3.3.14).
                 return Ok(());
             }
-            permission::require_delete(to_now, &target.node.attributes()?, who)?;
+            self.lost_name(to_dir, to, target);
         }
-        rustix::fs::renameat(&*from_dir.node, from, &*to_dir.node, to).map_err(not_empty)?;
-        if let Some(target) = &target {
-            self.lost_name(&to_dir.node, to, &target.node);
-        }
-        let trail = self.trail_below(&to_dir.node, to_dir.trail);
-        locked(&self.table).saw(source.node.key, to_dir.node.key, to, trail);
+        self.saw(to_dir, to, &source);
         Ok(())
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn by_kernel(fd: BorrowedFd<'_>, stable: Stable) -> Result<(), Errno>
     }
 }
 
-impl DirectoryFs {
+impl Served {
     /// Brings a file's data, and as much of its attributes as asked for, to stable storage.
     pub(super) fn synchronise(&self, node: &Node, fd: impl AsFd, stable: Stable) -> FsResult<()> {
         if !self.options.sync || stable == Stable::Unstable {
@@ -52,13 +52,13 @@ impl DirectoryFs {
         for node in nodes {
             match node.file_type {
                 FileType::Regular | FileType::Directory => {
-                    let content = node.content(&self.files, false)?;
+                    let content = self.content(node, false)?;
                     node.written_no_more();
                     self.synchronise(node, &content.fd, Stable::FileSync)?;
                 }
                 // Nothing else can be opened without effects: the whole file system instead.
                 _ if self.options.sync => {
-                    let content = self.root.content(&self.files, false)?;
+                    let content = self.content(&self.root, false)?;
                     rustix::fs::syncfs(&content.fd).map_err(|error| self.lost_writes(error))?;
                 }
                 _ => {}
@@ -79,7 +79,7 @@ impl DirectoryFs {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
     use std::sync::mpsc;
     use std::thread;
     use std::time::Duration;
@@ -91,11 +91,19 @@ mod tests {
         synchronise: impl Fn(BorrowedFd<'_>, Stable) -> Result<(), Errno> + Send + Sync + 'static,
     ) -> (tempfile::TempDir, DirectoryFs, FileId) {
         let host = tempfile::tempdir().unwrap();
-        let mut fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
+        let made = AtomicBool::new(false);
+        let made = Arc::new(made);
+        let ready = Arc::clone(&made);
+        let synchronise = move |fd: BorrowedFd<'_>, stable| match ready.load(Ordering::SeqCst) {
+            true => synchronise(fd, stable),
+            false => Ok(()),
+        };
+        let options = DirectoryOptions::default();
+        let fs = DirectoryFs::with(host.path(), options, Box::new(synchronise)).unwrap();
         let how = HowToCreate::Guarded(SetAttributes::default());
-        let made = fs.create(&Caller::root(), &fs.root(), b"f", &how);
-        fs.synchronise = Box::new(synchronise);
-        (host, fs, made.result.unwrap().id)
+        let file = fs.create(&Caller::root(), &fs.root(), b"f", &how);
+        made.store(true, Ordering::SeqCst);
+        (host, fs, file.result.unwrap().id)
     }
 
     fn write_data(
@@ -212,11 +220,11 @@ mod tests {
     fn an_object_that_makes_room_is_not_forgotten_with_its_unstable_writes() {
         let (_host, fs, file) = served(|_, _| Err(Errno::IO));
         let before = fs.write_verifier();
-        let node = fs.find(&file).unwrap().node;
-        fs.let_go(Some(Arc::clone(&node)));
+        let node = fs.0.find(&file).unwrap();
+        fs.0.let_go(Some(Arc::clone(&node)));
         assert_eq!(fs.write_verifier(), before, "nothing was written");
         assert_eq!(write(&fs, &file, Stable::Unstable), Ok(Stable::Unstable));
-        fs.let_go(Some(node));
+        fs.0.let_go(Some(node));
         assert_ne!(fs.write_verifier(), before);
     }
 }

@@ -1,31 +1,36 @@
 //! What is remembered of the export: open objects, and where objects were last seen.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use super::key::{Key, Trail};
 use super::node::Node;
+use crate::fs::FileId;
 use crate::fs::lru::Lru;
 
-/// Objects whose place is remembered: some 150 bytes each.
+/// Objects whose place is remembered: some 200 bytes each.
 const PLACES: usize = 256 << 10;
-/// Removed objects that are remembered as such.
+/// Objects that are remembered as gone, and objects that are being looked for.
 const GONE: usize = 16 << 10;
 
 /// Where an object was last seen.
 #[derive(Clone)]
 pub(super) struct Place {
-    pub(super) parent: Key,
+    pub(super) parent: FileId,
     pub(super) name: Box<[u8]>,
-    /// The trail in its handles: kept from the first time it was seen, even if it is moved, so that
-    /// an object has one handle as long as it is remembered.
-    pub(super) trail: Trail,
 }
 
 /// Bounded memory of the export; nothing in it is needed to be right, only to be fast.
+///
+/// Places, and what is gone, are remembered only where the kernel does not find objects by their
+/// handles.
 pub(super) struct Table {
-    open: Lru<Key, Arc<Node>>,
-    places: Lru<Key, Place>,
-    gone: Lru<Key, ()>,
+    open: Lru<FileId, Arc<Node>>,
+    places: Lru<FileId, Place>,
+    gone: Lru<FileId, ()>,
+    /// Since when an object has been looked for.
+    wanted: Lru<FileId, Instant>,
+    /// The present round of the keeper.
+    round: u64,
 }
 
 impl Table {
@@ -35,69 +40,112 @@ impl Table {
             open: Lru::new(open),
             places: Lru::new(PLACES),
             gone: Lru::new(GONE),
+            wanted: Lru::new(GONE),
+            round: 0,
         }
     }
 
     /// An object that is open.
-    pub(super) fn open(&mut self, key: &Key) -> Option<Arc<Node>> {
-        self.open.get(key).cloned()
+    pub(super) fn open(&mut self, id: &FileId) -> Option<Arc<Node>> {
+        let node = self.open.get(id)?;
+        node.use_in(self.round);
+        Some(Arc::clone(node))
     }
 
     /// Whether an object is known to be gone.
-    pub(super) fn is_gone(&mut self, key: &Key) -> bool {
-        self.gone.get(key).is_some()
+    pub(super) fn is_gone(&mut self, id: &FileId) -> bool {
+        self.gone.get(id).is_some()
+    }
+
+    /// Since when an object has been looked for: `now`, if it was not.
+    pub(super) fn wanted_since(&mut self, id: FileId, now: Instant) -> Instant {
+        if let Some(since) = self.wanted.get(&id) {
+            return *since;
+        }
+        self.wanted.insert(id, now);
+        now
     }
 
     /// Where an object was last seen.
-    pub(super) fn place(&mut self, key: &Key) -> Option<Place> {
-        self.places.get(key).cloned()
+    pub(super) fn place(&mut self, id: &FileId) -> Option<Place> {
+        self.places.get(id).cloned()
     }
 
-    /// Remembers that `key` is the entry `name` of `parent`; `trail` is that of the entry if it is
-    /// new. Returns the trail that its handles have.
-    pub(super) fn saw(&mut self, key: Key, parent: Key, name: &[u8], trail: Trail) -> Trail {
-        self.gone.remove(&key);
-        if let Some(place) = self.places.get(&key) {
-            if place.parent != parent || *place.name != *name {
-                place.parent = parent;
-                place.name = name.into();
-            }
-            return place.trail;
+    /// Remembers that `id` is the entry `name` of `parent`.
+    pub(super) fn saw(&mut self, id: FileId, parent: FileId, name: &[u8]) {
+        self.gone.remove(&id);
+        self.wanted.remove(&id);
+        if let Some(place) = self.places.get(&id)
+            && place.parent == parent
+            && *place.name == *name
+        {
+            return;
         }
-        let place = Place {
-            parent,
-            name: name.into(),
-            trail,
-        };
-        self.places.insert(key, place);
-        trail
+        let name = name.into();
+        self.places.insert(id, Place { parent, name });
     }
 
     /// Keeps an object open. Gives back the one to use (another thread may have opened it before),
     /// and one to be closed after the table's lock was let go of.
     pub(super) fn keep_open(&mut self, node: Node) -> (Arc<Node>, Option<Arc<Node>>) {
-        if let Some(open) = self.open(&node.key) {
+        if let Some(open) = self.open(&node.id) {
             return (open, Some(Arc::new(node)));
         }
+        node.use_in(self.round);
         let node = Arc::new(node);
-        let closed = self.open.insert(node.key, Arc::clone(&node));
+        let closed = self.open.insert(node.id, Arc::clone(&node));
         (node, closed)
     }
 
     /// Forgets a place, if it still is that of the entry `name` of `parent`.
-    pub(super) fn left(&mut self, key: &Key, parent: &Key, name: &[u8]) {
-        if let Some(place) = self.places.get(key)
+    pub(super) fn left(&mut self, id: &FileId, parent: &FileId, name: &[u8]) {
+        if let Some(place) = self.places.get(id)
             && place.parent == *parent
             && *place.name == *name
         {
-            self.places.remove(key);
+            self.places.remove(id);
         }
     }
 
-    /// Remembers that an object is gone. Gives it back to be closed.
-    pub(super) fn remove(&mut self, key: Key) -> Option<Arc<Node>> {
-        self.places.remove(&key);
-        self.gone.insert(key, ());
-        self.open.remove(&key)
+    /// Lets go of an object that is gone. Gives it back to be closed.
+    pub(super) fn remove(&mut self, id: &FileId) -> Option<Arc<Node>> {
+        self.places.remove(id);
+        self.wanted.remove(id);
+        self.open.remove(id)
+    }
+
+    /// Remembers that an object that nobody can find by its handle is gone.
+    pub(super) fn remember_gone(&mut self, id: FileId) {
+        self.gone.insert(id, ());
+    }
+
+    /// Whether no object is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Begins another round, and takes out what was not used for the last `rounds` before it, but
+    /// for what `keeps`. To be closed after the table's lock was let go of.
+    pub(super) fn next_round(
+        &mut self,
+        rounds: u64,
+        keeps: impl Fn(&Node) -> bool,
+    ) -> Vec<Arc<Node>> {
+        self.round += 1;
+        let Some(newest) = self.round.checked_sub(rounds + 1) else {
+            return Vec::new();
+        };
+        let mut old = Vec::new();
+        while let Some((id, node)) = self.open.oldest()
+            && node.last_used() <= newest
+        {
+            let (id, kept) = (*id, keeps(node));
+            match kept {
+                // As if it had been used just now, so that others are looked at.
+                true => drop(self.open(&id)),
+                false => old.extend(self.open.remove(&id)),
+            }
+        }
+        old
     }
 }

@@ -13,7 +13,8 @@ impl MemoryFs {
             let entries = state.entries()?;
             let ino = match name {
                 b"." => dir.ino,
-                b".." if dir.ino == ROOT => return Err(FsError::Access),
+                // As at the root of the host.
+                b".." if dir.ino == ROOT => ROOT,
                 b".." => entries.parent,
                 _ => entries.get(name).ok_or(FsError::NotFound)?,
             };

@@ -152,6 +152,7 @@ impl MemoryFs {
         Object {
             id: self.id(node.ino),
             attributes: shared(&node.state).attributes.clone(),
+            mounted: None,
         }
     }
 
@@ -166,7 +167,7 @@ impl MemoryFs {
                 } else {
                     1
                 },
-                fsid: self.instance,
+                fsid: 0,
                 fileid: ino,
                 ..Attributes::default()
             },

@@ -6,85 +6,10 @@ use std::path::Path;
 use super::*;
 
 /// A directory of the host, and the path to it.
-fn rig() -> (Rig, std::path::PathBuf) {
+pub(super) fn rig() -> (Rig, std::path::PathBuf) {
     let rig = Rig::directory();
     let path = rig.host.as_ref().unwrap().path().to_path_buf();
     (rig, path)
-}
-
-fn follow(rig: &Rig, path: &str) -> FileId {
-    path.split('/').fold(rig.root(), |dir, name| {
-        rig.find(&dir, name.as_bytes()).unwrap()
-    })
-}
-
-#[test]
-fn handles_outlive_a_restart() {
-    let (mut rig, path) = rig();
-    let deep = (0..30)
-        .map(|n| format!("{n}"))
-        .collect::<Vec<_>>()
-        .join("/");
-    std::fs::create_dir_all(path.join(&deep)).unwrap();
-    std::fs::write(path.join(&deep).join("f"), b"deep").unwrap();
-    std::fs::write(path.join("top"), b"top").unwrap();
-    let names = ["top".to_owned(), format!("{deep}/f"), "0/1/2".to_owned()];
-    let handles = names.clone().map(|name| follow(&rig, &name));
-    let root_handle = rig.root();
-    rig.restart();
-    assert_eq!(rig.root(), root_handle);
-    assert_eq!(rig.read(&handles[0], 0, 10).0, b"top");
-    assert_eq!(rig.read(&handles[1], 0, 10).0, b"deep");
-    assert_eq!(rig.names(&handles[2]), [b"3".to_vec()]);
-    // And the handle of a name is the same as before.
-    for (name, handle) in names.iter().zip(handles) {
-        assert_eq!(follow(&rig, name), handle);
-    }
-}
-
-#[test]
-fn handles_outlive_a_restart_after_moves() {
-    let (mut rig, path) = rig();
-    let a = rig.mkdir(&rig.root(), b"a");
-    let b = rig.mkdir(&a, b"b");
-    let file = rig.create(&b, b"f");
-    rig.write(&file, 0, b"content");
-    let top = rig.root();
-    assert_eq!(
-        rig.fs.rename(&root(), &a, b"b", &top, b"moved").result,
-        Ok(())
-    );
-    rig.restart();
-    assert_eq!(rig.read(&file, 0, 10).0, b"content");
-    // Moved by the host while the server is not running, into a new directory.
-    drop(std::mem::replace(
-        &mut rig.fs,
-        Arc::new(MemoryFs::new(1 << 20).unwrap()),
-    ));
-    std::fs::create_dir_all(path.join("x/y")).unwrap();
-    std::fs::rename(path.join("moved"), path.join("x/y/z")).unwrap();
-    rig.restart();
-    assert_eq!(rig.read(&file, 0, 10).0, b"content");
-    assert_eq!(rig.names(&b), [b"f".to_vec()]);
-}
-
-#[test]
-fn handles_of_what_is_gone_are_stale_after_a_restart() {
-    let (mut rig, path) = rig();
-    let file = rig.create(&rig.root(), b"f");
-    let number = rig.attributes(&file).fileid;
-    std::fs::remove_file(path.join("f")).unwrap();
-    // Another file, with the same inode number if the host gives it again.
-    std::fs::write(path.join("g"), b"other").unwrap();
-    rig.restart();
-    assert_eq!(rig.fs.getattr(&file), Err(FsError::Stale), "inode {number}");
-    // While the index is young, what it does not have may have come since.
-    let dir = rig.mkdir(&rig.root(), b"d");
-    std::fs::remove_dir(path.join("d")).unwrap();
-    rig.restart();
-    assert_eq!(rig.fs.getattr(&file), Err(FsError::Stale));
-    assert_eq!(rig.fs.getattr(&dir), Err(FsError::Later));
-    assert_eq!(rig.fs.getattr(&file), Err(FsError::Stale), "remembered");
 }
 
 #[test]
@@ -172,24 +97,6 @@ fn a_directory_moved_out_has_no_parent_here() {
     std::fs::rename(path.join("d"), outside.path().join("d")).unwrap();
     let up = rig.fs.lookup(&root(), &dir, b"..");
     assert_eq!(up.unwrap_err(), FsError::Access);
-}
-
-#[test]
-fn what_is_mounted_below_is_not_entered() {
-    // Every host has this one.
-    let fs = DirectoryFs::open("/", DirectoryOptions { sync: false }).unwrap();
-    let top = fs.root();
-    let lookup = fs.lookup(&root(), &top, b"proc");
-    assert_eq!(lookup.unwrap_err(), FsError::Access);
-    let mut seen = false;
-    fs.readdir(&root(), &top, 0, [0; 8], true, &mut |entry| {
-        if entry.name == b"proc" {
-            seen = entry.object.is_none();
-        }
-        true
-    })
-    .unwrap();
-    assert!(seen);
 }
 
 #[test]

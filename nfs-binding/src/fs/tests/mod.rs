@@ -10,6 +10,7 @@ use crate::proto::{FileType, SetTime};
 mod changes;
 mod files;
 mod host;
+mod identity;
 mod listing;
 mod names;
 mod rights;
@@ -22,6 +23,8 @@ struct Rig {
     fs: Arc<dyn FileSystem>,
     /// What it serves, if a directory of the host.
     host: Option<tempfile::TempDir>,
+    /// How the directory is served from the next restart on.
+    options: DirectoryOptions,
 }
 
 impl Rig {
@@ -29,15 +32,17 @@ impl Rig {
         Self {
             fs: Arc::new(MemoryFs::new(LIMIT).unwrap()),
             host: None,
+            options: asynchronous(),
         }
     }
 
     fn directory() -> Self {
         let host = tempfile::tempdir().unwrap();
-        let fs = DirectoryFs::open(host.path(), DirectoryOptions { sync: false }).unwrap();
+        let fs = DirectoryFs::open(host.path(), asynchronous()).unwrap();
         let rig = Self {
             fs: Arc::new(fs),
             host: Some(host),
+            options: asynchronous(),
         };
         rig.set(&rig.root(), mode(0o1777));
         rig
@@ -46,7 +51,7 @@ impl Rig {
     /// As after a restart of the server; only a host's directory lives through that.
     fn restart(&mut self) {
         let host = self.host.as_ref().expect("a directory of the host");
-        let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
+        let fs = DirectoryFs::open(host.path(), self.options).unwrap();
         self.fs = Arc::new(fs);
     }
 
@@ -142,10 +147,18 @@ fn size(size: u64) -> SetAttributes {
     }
 }
 
+/// Options of directories whose content need not outlive a power failure.
+fn asynchronous() -> DirectoryOptions {
+    DirectoryOptions {
+        sync: false,
+        ..DirectoryOptions::default()
+    }
+}
+
 /// Whether the process can give files away: without that, half of this cannot be tried on a host's
 /// directory. What is left out then is said, past the test harness, which keeps what passing tests
 /// print to itself.
-fn privileged() -> bool {
+pub(in crate::fs) fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
         let thread = std::thread::current();

@@ -8,6 +8,8 @@ on_both! {
     content_needs_permission,
     names_need_permission,
     attributes_need_ownership,
+    strangers_cannot_name_the_present_owner,
+    a_setattr_that_fails_changes_nothing,
     set_id_bits_go,
     sticky_directories,
     what_access_says,
@@ -174,6 +176,117 @@ fn attributes_need_ownership(rig: &Rig) {
     assert_eq!(set(&other(), size(0)), Err(FsError::Access));
     assert_eq!(set(&root(), chown(1002)), Ok(()));
     assert_eq!(rig.attributes(&file).uid, 1002);
+}
+
+/// It takes set-id bits away, which is a change.
+fn strangers_cannot_name_the_present_owner(rig: &Rig) {
+    let file = own_file(rig, b"f", 0o6777);
+    for (uid, gid) in [
+        (Some(1001), None),
+        (None, Some(2001)),
+        (Some(1001), Some(2001)),
+    ] {
+        let set = SetAttributes {
+            uid,
+            gid,
+            ..SetAttributes::default()
+        };
+        let stranger = rig.fs.setattr(&other(), &file, &set, None).result;
+        assert_eq!(stranger, Err(FsError::Perm), "{uid:?} {gid:?}");
+        assert_eq!(rig.attributes(&file).mode, 0o6777);
+    }
+}
+
+fn a_setattr_that_fails_changes_nothing(rig: &Rig) {
+    let file = own_file(rig, b"f", 0o644);
+    rig.write(&file, 0, b"content");
+    let before = rig.attributes(&file);
+    let past = SetTime::To(NfsTime::default());
+    let given_away = SetAttributes {
+        uid: Some(1002),
+        mode: Some(0o777),
+        size: Some(0),
+        mtime: past,
+        ..SetAttributes::default()
+    };
+    let foreign_group = SetAttributes {
+        uid: None,
+        gid: Some(5),
+        ..given_away.clone()
+    };
+    let no_time = SetAttributes {
+        uid: None,
+        atime: SetTime::To(NfsTime {
+            seconds: 0,
+            nanos: 1_000_000_000,
+        }),
+        ..given_away.clone()
+    };
+    for (who, set, error) in [
+        (user(), &given_away, FsError::Perm),
+        (user(), &foreign_group, FsError::Perm),
+        (user(), &no_time, FsError::Invalid),
+        (other(), &given_away, FsError::Access),
+    ] {
+        let result = rig.fs.setattr(&who, &file, set, None).result;
+        assert_eq!(result, Err(error), "{set:?}");
+        assert_eq!(rig.attributes(&file), before);
+    }
+}
+
+/// An access control list as the host keeps it (`linux/posix_acl_xattr.h`): tag, permissions, who.
+fn set_acl(rig: &Rig, name: &str, entries: &[(u16, u16, u32)]) {
+    let mut value = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, who) in entries {
+        value.extend(tag.to_le_bytes());
+        value.extend(permissions.to_le_bytes());
+        value.extend(who.to_le_bytes());
+    }
+    let path = rig.host.as_ref().unwrap().path().join(name);
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(path, "system.posix_acl_access", &value, flags).unwrap();
+}
+
+/// The host's access control lists count, both ways: where they refuse what the mode seems to
+/// allow, and where they admit whom the mode does not.
+#[test]
+fn access_control_lists_decide() {
+    const NOBODY: u32 = u32::MAX;
+    let (owner, user_of_list, group_of_file, mask, others) = (1, 2, 4, 0x10, 0x20);
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::directory();
+    own_file(&rig, b"denied", 0o640);
+    own_file(&rig, b"admitted", 0o600);
+    let list = |group, named| {
+        [
+            (owner, 6, NOBODY),
+            (user_of_list, named, 1002),
+            (group_of_file, group, NOBODY),
+            (mask, 6, NOBODY),
+            (others, 0, NOBODY),
+        ]
+    };
+    // The mode shows the mask as the group's permissions: 0660 for both.
+    set_acl(&rig, "denied", &list(0, 0));
+    set_acl(&rig, "admitted", &list(0, 6));
+    let mut member = Caller::new(1003, 3);
+    member.gids.push(2001);
+    let may = |who: &Caller, name: &[u8]| {
+        let file = rig.find(&rig.root(), name).unwrap();
+        let read = rig.fs.read(who, &file, 0, &mut [0; 4]).map(|_| ());
+        let written = rig.fs.write(who, &file, 0, &b"x".into(), Stable::Unstable);
+        let wanted = Access::READ | Access::MODIFY;
+        let said = rig.fs.access(who, &file, wanted).unwrap().0;
+        assert_eq!(said == wanted, read.is_ok() && written.result.is_ok());
+        read
+    };
+    assert_eq!(may(&member, b"denied"), Err(FsError::Access));
+    assert_eq!(may(&other(), b"denied"), Err(FsError::Access));
+    assert_eq!(may(&user(), b"denied"), Ok(()));
+    assert_eq!(may(&other(), b"admitted"), Ok(()));
+    assert_eq!(may(&member, b"admitted"), Err(FsError::Access));
 }
 
 fn set_id_bits_go(rig: &Rig) {

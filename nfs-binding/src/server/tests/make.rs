@@ -195,5 +195,5 @@ fn names_that_are_refused(mut rig: Rig) {
         };
         assert_eq!(status(rig.call::<nfs::Mkdir>(&args)), error);
     }
-    assert_eq!(find(&mut rig, root, "..").unwrap_err(), Status::ACCES);
+    assert_eq!(find(&mut rig, root, "..").unwrap().object, root);
 }

@@ -78,7 +78,14 @@ impl Rig {
     /// A directory of the host as "/m".
     fn directory() -> Self {
         let host = tempfile::tempdir().unwrap();
-        let fs = DirectoryFs::open(host.path(), DirectoryOptions { sync: false }).unwrap();
+        let fs = DirectoryFs::open(
+            host.path(),
+            DirectoryOptions {
+                sync: false,
+                ..DirectoryOptions::default()
+            },
+        )
+        .unwrap();
         Self {
             _host: Some(host),
             ..Self::new(vec![export("/m", Arc::new(fs), "")])

@@ -1,0 +1,165 @@
+//! From one file system of an export to another.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use rustix::fs::Statx;
+
+use super::find::Child;
+use super::host;
+use super::key;
+use super::node::Node;
+use super::volume::Volume;
+use super::{Served, locked};
+use crate::fs::{FileId, FsError, FsResult};
+
+/// The mounts of this process (proc_pid_mountinfo(5)).
+const MOUNTS: &str = "/proc/self/mountinfo";
+/// The field of a line there that has the mount point.
+const MOUNT_POINT: usize = 4;
+
+impl Served {
+    /// What the entry `name` of `dir` is, where another file system is mounted.
+    #[cold]
+    pub(super) fn open_mounted(&self, dir: &Node, name: &[u8]) -> FsResult<Child> {
+        let path = host::open_child(dir, name, true)?.ok_or(FsError::Access)?;
+        let stat = host::stat(&path)?;
+        self.open_root(path, &stat)
+    }
+
+    /// What `path` is, the root of another file system. A subvolume's is there without being mounted.
+    ///
+    /// It is part of the export with `crossmnt`.
+    #[cold]
+    pub(super) fn open_root(&self, path: OwnedFd, stat: &Statx) -> FsResult<Child> {
+        if !self.options.crossmnt {
+            let id = key::of_root(&path, stat, &self.options.identity_key)?;
+            return Ok(Child::Elsewhere(id));
+        }
+        let volume = self.volume_of(&path, stat)?;
+        let id = volume.identify(&path, stat)?;
+        Ok(Child::Here(Node::new(id, volume, path, stat)))
+    }
+
+    /// The file system of a directory that may be in another than the export's own.
+    pub(super) fn volume_of(&self, dir: &OwnedFd, stat: &Statx) -> FsResult<Arc<Volume>> {
+        let own = &self.root.volume;
+        let number = host::file_system_number(dir)?;
+        if own.holds(stat, number) {
+            return Ok(Arc::clone(own));
+        }
+        if let Some(volume) = locked(&self.crossed).of(stat, number) {
+            return Ok(volume);
+        }
+        let open = || Volume::open(&self.files, dir, stat, &self.options, false);
+        let opened = self.authority.as_server(|| {
+            open().map_err(|error| {
+                tracing::warn!(%error, "a file system below an export is not served");
+                FsError::Access
+            })
+        })?;
+        tracing::info!(volume = ?opened, "crossed into another file system");
+        let opened = Arc::new(opened);
+        locked(&self.crossed).add(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// The file system that an object is in.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] when it is not part of the export, or not any more.
+    pub(super) fn volume_by_number(&self, id: &FileId, fsid: u64) -> FsResult<Arc<Volume>> {
+        if fsid == self.root.volume.fsid {
+            return Ok(Arc::clone(&self.root.volume));
+        }
+        if !self.options.crossmnt {
+            return Err(FsError::Stale);
+        }
+        let known = locked(&self.crossed).by_fsid(fsid);
+        match known {
+            Some(volume) => Ok(volume),
+            None => self.discover(id, fsid),
+        }
+    }
+
+    /// Looks for a file system that was crossed into before a restart.
+    #[cold]
+    fn discover(&self, id: &FileId, fsid: u64) -> FsResult<Arc<Volume>> {
+        // A subvolume, whose objects are opened by their handles as those beside it.
+        if let Ok(Some(object)) = self.root.volume.open_by_handle(id)
+            && host::file_system_number(&object)? == fsid
+        {
+            let beside = self.root.volume.beside(fsid, &host::stat(&object)?);
+            let beside = Arc::new(beside.map_err(|_| FsError::Later)?);
+            locked(&self.crossed).add(Arc::clone(&beside));
+            return Ok(beside);
+        }
+        let mounts = std::fs::read(MOUNTS).map_err(|error| {
+            tracing::warn!(%error, "{MOUNTS} cannot be read");
+            FsError::Later
+        })?;
+        let top = self.files.path(self.root.as_fd())?;
+        for line in mounts.split(|&byte| byte == b'\n') {
+            let mut fields = line.split(|&byte| byte == b' ');
+            let Some(point) = fields.nth(MOUNT_POINT).map(unescaped) else {
+                continue;
+            };
+            let below = std::path::Path::new(std::ffi::OsStr::from_bytes(&point));
+            let Ok(below) = below.strip_prefix(&top) else {
+                continue;
+            };
+            let name = below.as_os_str().as_bytes();
+            let Ok(Some(root)) = host::open_child(&self.root, name, true) else {
+                continue;
+            };
+            if host::file_system_number(&root).is_ok_and(|number| number == fsid) {
+                let stat = host::stat(&root)?;
+                let volume = self.volume_of(&root, &stat)?;
+                let id = volume.identify(&root, &stat)?;
+                self.keep_open(Node::new(id, Arc::clone(&volume), root, &stat));
+                return Ok(volume);
+            }
+        }
+        Err(FsError::Stale)
+    }
+}
+
+/// A path as it is: spaces and the like are written as three octal digits there.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let escaped = after.first_chunk::<3>().filter(|_| byte == b'\\');
+        let number = escaped.and_then(|digits| std::str::from_utf8(digits).ok());
+        match number.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                path.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                path.push(byte);
+                rest = after;
+            }
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescaped;
+
+    #[test]
+    fn mount_points_are_read_as_they_are() {
+        for (field, path) in [
+            (&b"/plain"[..], &b"/plain"[..]),
+            (br"/with\040space\134", br"/with space\"),
+            (br"/odd\09", br"/odd\09"),
+            (br"\04", br"\04"),
+            (br"/\777", br"/\777"),
+        ] {
+            assert_eq!(unescaped(field), path);
+        }
+    }
+}

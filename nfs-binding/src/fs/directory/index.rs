@@ -1,0 +1,169 @@
+//! Where objects are, for those that the kernel does not find by their handles: an index of the
+//! whole export, made in the background and shared by all who wait for it.
+
+use std::hash::Hasher;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use siphasher::sip::SipHasher13;
+
+use super::Served;
+use super::find::Child;
+use super::host;
+use super::node::Node;
+use crate::fs::{FileId, FsResult};
+use crate::proto::FileType;
+
+/// Entries that are indexed: 16 bytes each. Of a larger export, what comes after them is not found
+/// until it is looked up by name.
+const MAX_ENTRIES: usize = 4 << 20;
+
+/// Which directory each object was in.
+pub(super) struct Index {
+    /// Hashes of objects' identities, the directories (by their place in `directories`) they were
+    /// in, and 32 bits of the inode numbers of their entries there; sorted.
+    entries: Vec<(u64, u32, u32)>,
+    /// Name and parent of each directory. The first is the root, its own parent.
+    directories: Vec<(Box<[u8]>, u32)>,
+    /// Objects that were looked for since before that are in the index, or gone.
+    pub(super) begun: Instant,
+    /// How long it took.
+    pub(super) took: Duration,
+    /// Whether everything is in it.
+    pub(super) complete: bool,
+}
+
+/// A directory that is being read.
+struct Level {
+    /// Its place in `directories`.
+    at: u32,
+    /// Directories in it that are still to be read.
+    below: Vec<Box<[u8]>>,
+    /// Device and inode number.
+    number: (u32, u32, u64),
+}
+
+fn hash(id: &FileId) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(id.as_bytes());
+    hasher.finish()
+}
+
+/// What the listing of a directory says of an inode's number, as far as it is kept.
+pub(super) fn short(ino: u64) -> u32 {
+    ino as u32
+}
+
+impl Index {
+    /// Reads every directory of the export and asks what each entry is called by the kernel.
+    ///
+    /// One directory is open at a time, however deep the export is: the way back up is the
+    /// directory's own "..", taken only if it leads where the way down came from.
+    pub(super) fn new(served: &Served, closing: &AtomicBool) -> FsResult<Self> {
+        let begun = Instant::now();
+        let mut index = Self {
+            entries: Vec::new(),
+            directories: vec![(Box::default(), 0)],
+            begun,
+            took: Duration::ZERO,
+            complete: true,
+        };
+        index.read_all(served, closing)?;
+        index.entries.sort_unstable();
+        index.took = begun.elapsed();
+        tracing::info!(
+            entries = index.entries.len(),
+            directories = index.directories.len(),
+            complete = index.complete,
+            took = ?index.took,
+            "indexed an export to find files by their handles",
+        );
+        Ok(index)
+    }
+
+    fn read_all(&mut self, served: &Served, closing: &AtomicBool) -> FsResult<()> {
+        let root = std::sync::Arc::clone(&served.root);
+        let mut here = root;
+        let mut way = vec![self.read(served, &here, 0)?];
+        while let Some(level) = way.last_mut() {
+            if closing.load(Ordering::Relaxed) || self.entries.len() >= MAX_ENTRIES {
+                self.complete = false;
+                return Ok(());
+            }
+            let Some(name) = level.below.pop() else {
+                way.pop();
+                let Some(above) = way.last() else { break };
+                match served.above(&here)? {
+                    Some(parent) if number(&parent)? == above.number => here = parent,
+                    // It was moved meanwhile, and what is beside it is found by the next index.
+                    _ => {
+                        self.complete = false;
+                        return Ok(());
+                    }
+                }
+                continue;
+            };
+            // What vanished meanwhile, or may not be read, is left out.
+            let Ok(Child::Here(below)) = served.open_child(&here, &name) else {
+                continue;
+            };
+            let at = u32::try_from(self.directories.len()).unwrap_or(u32::MAX);
+            let parent = level.at;
+            self.directories.push((name, parent));
+            match self.read(served, &below, at) {
+                Ok(level) => {
+                    way.push(level);
+                    here = std::sync::Arc::new(below);
+                }
+                Err(error) => tracing::debug!(%error, "a directory was not indexed"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one directory.
+    fn read(&mut self, served: &Served, dir: &Node, at: u32) -> FsResult<Level> {
+        let number = number(dir)?;
+        let opened: OwnedFd = served.open_for_listing(dir)?;
+        let mut below = Vec::new();
+        host::list(&opened, 0, |entry| {
+            if matches!(entry.name, b"." | b"..") {
+                return Ok(true);
+            }
+            if let Ok(Child::Here(node)) = served.open_child(dir, entry.name) {
+                self.entries.push((hash(&node.id), at, short(entry.ino)));
+                if node.file_type == FileType::Directory {
+                    below.push(entry.name.into());
+                }
+            }
+            Ok(self.entries.len() < MAX_ENTRIES)
+        })?;
+        Ok(Level { at, below, number })
+    }
+
+    /// The directories (their names, from below the root down) that lead to each place where an
+    /// object with the hash of `id` was seen, with 32 bits of the entry's inode number.
+    pub(super) fn ways(&self, id: &FileId) -> impl Iterator<Item = (Vec<&[u8]>, u32)> {
+        let wanted = hash(id);
+        let from = self.entries.partition_point(|&(entry, ..)| entry < wanted);
+        self.entries[from..]
+            .iter()
+            .take_while(move |&&(entry, ..)| entry == wanted)
+            .map(|&(_, mut at, ino)| {
+                let mut way = Vec::new();
+                while at != 0 {
+                    let (name, parent) = &self.directories[at as usize];
+                    way.push(&**name);
+                    at = *parent;
+                }
+                way.reverse();
+                (way, ino)
+            })
+    }
+}
+
+fn number(node: &Node) -> FsResult<(u32, u32, u64)> {
+    let stat = node.stat()?;
+    Ok((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
+}

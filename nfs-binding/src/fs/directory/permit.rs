@@ -1,0 +1,89 @@
+//! What a caller may do with an open object: the kernel's answer, and what NFS adds to it.
+
+use linux_file_handle::may_access;
+use rustix::fs::Access as Wanted;
+use rustix::io::Errno;
+
+use super::*;
+
+/// Asks the kernel whether this thread may use an object.
+pub(super) fn ask(node: &Node, wanted: Wanted) -> Result<(), Errno> {
+    may_access(node, wanted)
+}
+
+impl Served {
+    /// That the caller, as which this thread runs, may read or write the content of a file.
+    ///
+    /// The owner always may, as far as permissions go: it may have opened the file before it took
+    /// the permission away from itself, and the server does not see opens (RFC 1813, section 4.4).
+    /// Whoever may execute a file may read it, for the same reason. Immutable files, and file
+    /// systems that are mounted read-only, are another matter than permissions.
+    pub(super) fn may_io(&self, node: &Node, who: &Caller, wanted: Wanted) -> FsResult<()> {
+        match ask(node, wanted) {
+            Err(Errno::ACCESS) => {}
+            other => return Ok(other?),
+        }
+        let owner = self.authority.identity(who).uid == node.stat()?.stx_uid;
+        let executes = || wanted == Wanted::READ_OK && ask(node, Wanted::EXEC_OK).is_ok();
+        if owner || executes() {
+            return Ok(());
+        }
+        Err(FsError::Access)
+    }
+
+    /// The content of a file that the caller may use: opened as the caller, or as the server where
+    /// NFS allows more than the kernel.
+    pub(super) fn content(&self, node: &Node, write: bool) -> FsResult<Arc<node::Content>> {
+        match node.content(&self.files, write) {
+            Err(FsError::Access) => self
+                .authority
+                .as_server(|| node.content(&self.files, write)),
+            other => other,
+        }
+    }
+
+    /// The answer to ACCESS (RFC 1813, section 3.3.4).
+    pub(super) fn what_may(
+        &self,
+        who: &Caller,
+        file: &FileId,
+        wanted: Access,
+    ) -> FsResult<(Access, Attributes)> {
+        let node = self.find(file)?;
+        let attributes = node.attributes()?;
+        let _as_caller = self.authority.assume(who)?;
+        let mut allowed = Access::empty();
+        for (bits, how) in meanings(node.file_type) {
+            if wanted.intersects(bits) && is_allowed(ask(&node, how))? {
+                allowed |= bits;
+            }
+        }
+        Ok((allowed & wanted, attributes))
+    }
+}
+
+/// What the bits of ACCESS stand for, as with the Linux server.
+fn meanings(file_type: FileType) -> [(Access, Wanted); 3] {
+    let changes = Access::MODIFY | Access::EXTEND;
+    match file_type {
+        FileType::Directory => [
+            (Access::READ, Wanted::READ_OK),
+            (Access::LOOKUP, Wanted::EXEC_OK),
+            (changes | Access::DELETE, Wanted::WRITE_OK | Wanted::EXEC_OK),
+        ],
+        _ => [
+            (Access::READ, Wanted::READ_OK),
+            (Access::EXECUTE, Wanted::EXEC_OK),
+            (changes, Wanted::WRITE_OK),
+        ],
+    }
+}
+
+/// A refusal is an answer here, and no failure.
+fn is_allowed(answer: Result<(), Errno>) -> FsResult<bool> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,99 @@
+//! SETATTR.
+//!
+//! The kernel's own server changes the size first, and everything else in one step that is checked
+//! before anything changes. A program has a system call for the owner, one for the mode and one for
+//! times. So what the kernel would refuse is refused here before the first of them (`plan`), and
+//! the kernel's own checks decide in each call all the same.
+
+use rustix::fs::Access as Wanted;
+
+use super::*;
+
+impl Served {
+    /// SETATTR.
+    pub(super) fn set_attributes(
+        &self,
+        who: &Caller,
+        file: &FileId,
+        set: &SetAttributes,
+        guard: Option<NfsTime>,
+    ) -> Change<()> {
+        self.change(who, file, |node, now, unstable| {
+            if guard.is_some_and(|guard| guard != now.ctime) {
+                return Err(FsError::NotSync);
+            }
+            self.set(who, node, now, set)?;
+            unstable.push(Arc::clone(node));
+            Ok(())
+        })
+    }
+
+    /// Sets what is asked for, of an object that exists, as the caller.
+    pub(super) fn set(
+        &self,
+        who: &Caller,
+        node: &Node,
+        now: &Attributes,
+        set: &SetAttributes,
+    ) -> FsResult<()> {
+        let who = self.authority.identity(who);
+        permission::check_times(set)?;
+        if set.size.is_some() {
+            match node.file_type {
+                FileType::Regular => self.may_io(node, who, Wanted::WRITE_OK)?,
+                FileType::Directory => return Err(FsError::IsDirectory),
+                _ => return Err(FsError::Invalid),
+            }
+        }
+        let touches = |time| time == SetTime::ServerTime;
+        if touches(set.atime) || touches(set.mtime) {
+            self.may_io(node, who, Wanted::WRITE_OK)?;
+        }
+        permission::check_ownership(now, set, who)?;
+        if let Some(size) = set.size {
+            self.set_size(node, size)?;
+        }
+        self.set_rest(who, node, now, set)
+    }
+
+    /// Cuts or extends a file, which the caller may do.
+    pub(super) fn set_size(&self, node: &Node, size: u64) -> FsResult<()> {
+        if size > host::MAX_OFFSET {
+            return Err(FsError::FileTooLarge);
+        }
+        Ok(rustix::fs::ftruncate(&self.content(node, true)?.fd, size)?)
+    }
+
+    /// Sets everything but the size.
+    pub(super) fn set_rest(
+        &self,
+        who: &Caller,
+        node: &Node,
+        now: &Attributes,
+        set: &SetAttributes,
+    ) -> FsResult<()> {
+        // The owner first: that takes set-id bits away, which the mode then has or has not.
+        if set.uid.is_some() || set.gid.is_some() {
+            host::chown(node, set.uid, set.gid)?;
+        }
+        // A symbolic link has no mode of its own.
+        if let Some(mode) = set.mode
+            && node.file_type != FileType::Symlink
+        {
+            self.files
+                .chmod(node.as_fd(), mode & permission::MODE_BITS)?;
+        }
+        if set.atime == SetTime::Keep && set.mtime == SetTime::Keep {
+            return Ok(());
+        }
+        let one_of_both = (set.atime == SetTime::Keep) != (set.mtime == SetTime::Keep);
+        if one_of_both && !who.is_root() && who.uid != now.uid {
+            // Whoever may write may set both times to now, and NFS has one alone as well; the
+            // kernel knows only the first. That it may write was asked.
+            return self
+                .authority
+                .as_server(|| host::set_times(node, set.atime, set.mtime));
+        }
+        host::set_times(node, set.atime, set.mtime)
+    }
+}
