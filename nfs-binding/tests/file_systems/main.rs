@@ -1,0 +1,340 @@
+//! Identities of files on file systems that have their own idea of them: overlays, btrfs with its
+//! snapshots, xfs, and what is mounted below an export.
+//!
+//! They are made in files and mounted in a mount namespace of the test's own, which takes root and
+//! the tools that make them. Where something is missing, a test says so on standard error, past
+//! the test harness, which keeps what passing tests print to itself.
+#![expect(
+    clippy::unwrap_used,
+    reason = "these are tests: what is unwrapped is asserted to be there"
+)]
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nfs_binding::fs::directory::DirectoryOptions;
+use nfs_binding::fs::{Caller, DirectoryFs, FileId, FileSystem, FsError, FsResult, Object};
+use nfs_binding::proto::{Attributes, Stable};
+use onc_rpc::Bulk;
+
+/// Set for the process that runs in the mount namespace: an empty directory for it.
+const INSIDE: &str = "FILE_SYSTEMS_TEST_DIRECTORY";
+
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Runs `command`; its error output says why it failed.
+fn run(command: &str) -> Result<(), String> {
+    let output = Command::new("sh").args(["-ec", command]).output();
+    let output = output.map_err(|error| format!("{command}: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "{command}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        )),
+    }
+}
+
+fn must(command: &str) {
+    if let Err(error) = run(command) {
+        panic!("{error}");
+    }
+}
+
+/// Runs the test `name` by starting this program again in a mount namespace of its own, and `test`
+/// in there, with an empty directory, if `setup` can be done in it.
+fn mounted(name: &str, setup: &str, test: impl FnOnce(&Path)) {
+    if let Some(directory) = std::env::var_os(INSIDE) {
+        let directory = PathBuf::from(directory);
+        let setup = format!("cd '{}'; {setup}", directory.display());
+        match run(&setup) {
+            Ok(()) => test(&directory),
+            Err(error) => say(&format!(
+                "left out, for it cannot be set up here: {name}: {error}"
+            )),
+        }
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return say(&format!("left out, for it needs root: {name}"));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = std::env::current_exe().unwrap();
+    let done = Command::new("unshare")
+        .args(["--mount", "--propagation", "private"])
+        .arg(program)
+        .args(["--exact", name, "--nocapture", "--test-threads", "1"])
+        .env(INSIDE, directory.path())
+        .status();
+    match done {
+        Ok(status) => assert!(status.success(), "{name}: see above"),
+        Err(error) => say(&format!(
+            "left out, for unshare does not work: {name}: {error}"
+        )),
+    }
+}
+
+fn options() -> DirectoryOptions {
+    DirectoryOptions {
+        sync: false,
+        ..DirectoryOptions::default()
+    }
+}
+
+fn crossing() -> DirectoryOptions {
+    DirectoryOptions {
+        crossmnt: true,
+        ..options()
+    }
+}
+
+fn open(path: &Path, options: DirectoryOptions) -> DirectoryFs {
+    DirectoryFs::open(path, options).unwrap()
+}
+
+fn look_up(fs: &DirectoryFs, path: &str) -> Object {
+    let mut found: Option<Object> = None;
+    for name in path.split('/') {
+        let dir = found.map_or_else(|| fs.root(), |object| object.id);
+        let next = fs.lookup(&Caller::root(), &dir, name.as_bytes());
+        found = Some(
+            next.unwrap_or_else(|error| panic!("{path}: {error}"))
+                .object,
+        );
+    }
+    found.unwrap()
+}
+
+fn names(fs: &DirectoryFs, dir: &FileId) -> Vec<String> {
+    let mut names = Vec::new();
+    let listed = fs.readdir(&Caller::root(), dir, 0, [0; 8], true, &mut |entry| {
+        names.push(String::from_utf8(entry.name.to_vec()).unwrap());
+        true
+    });
+    listed.unwrap();
+    names.retain(|name| name != "." && name != "..");
+    names
+}
+
+fn write(fs: &DirectoryFs, file: &FileId, data: &[u8]) {
+    let data = Bulk::copy_from(data);
+    let written = fs.write(&Caller::root(), file, 0, &data, Stable::Unstable);
+    written.result.unwrap();
+}
+
+/// Attributes, once the file system has found the object or that it is gone.
+fn settled(fs: &DirectoryFs, id: &FileId) -> FsResult<Attributes> {
+    let begun = Instant::now();
+    loop {
+        match fs.getattr(id) {
+            Err(FsError::Later) if begun.elapsed() < Duration::from_secs(20) => {}
+            other => return other,
+        }
+    }
+}
+
+const OVERLAY: &str = "mkdir lower upper work export; echo lower > lower/f; mkdir lower/d; \
+     mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work export";
+
+/// An inode number of a removed file goes to the next file at once: there, and before the kernel
+/// was asked, 50 of 50 handles of removed files came to mean the next one.
+#[test]
+fn overlay_a_removed_file_is_not_the_next_one() {
+    mounted(
+        "overlay_a_removed_file_is_not_the_next_one",
+        OVERLAY,
+        |directory| {
+            let export = directory.join("export");
+            let fs = open(&export, options());
+            let (mut ids, mut numbers) = (Vec::new(), Vec::new());
+            for _ in 0..50 {
+                fs::write(export.join("x"), b"x").unwrap();
+                numbers.push(fs::metadata(export.join("x")).unwrap().ino());
+                let id = look_up(&fs, "x").id;
+                assert!(!ids.contains(&id), "{numbers:?}");
+                ids.push(id);
+                fs::remove_file(export.join("x")).unwrap();
+                assert_eq!(settled(&fs, &id), Err(FsError::Stale));
+            }
+            numbers.sort_unstable();
+            numbers.dedup();
+            assert!(
+                numbers.len() < 50,
+                "no number was used again: nothing was tested"
+            );
+        },
+    );
+}
+
+#[test]
+fn overlay_a_file_is_the_same_before_and_after_it_is_copied_up() {
+    let name = "overlay_a_file_is_the_same_before_and_after_it_is_copied_up";
+    mounted(name, OVERLAY, |directory| {
+        let export = directory.join("export");
+        let fs = open(&export, options());
+        let (file, dir) = (look_up(&fs, "f").id, look_up(&fs, "d").id);
+        write(&fs, &file, b"UPPER");
+        fs::write(export.join("d/new"), b"new").unwrap();
+        assert_eq!(fs::read(directory.join("upper/f")).unwrap(), b"UPPER\n");
+        assert_eq!((look_up(&fs, "f").id, look_up(&fs, "d").id), (file, dir));
+        let again = open(&export, options());
+        assert_eq!(
+            (look_up(&again, "f").id, look_up(&again, "d").id),
+            (file, dir)
+        );
+        // Its files are not found by the kernel, but by an index.
+        let fresh = open(&export, options());
+        assert_eq!(settled(&fresh, &file).unwrap().size, 6);
+        // The file system is another one when it is mounted again, unless it keeps its number.
+        must(&format!(
+            "cd '{}'; umount --lazy export; mount -t overlay overlay \
+             -o lowerdir=lower,upperdir=upper,workdir=work export",
+            directory.display()
+        ));
+        let numbered = DirectoryOptions {
+            fsid: Some(7),
+            ..options()
+        };
+        let id = look_up(&open(&export, numbered), "f").id;
+        assert_eq!(settled(&open(&export, numbered), &id).unwrap().size, 6);
+    });
+}
+
+const BTRFS: &str = "truncate -s 200M image; mkfs.btrfs -q image; mkdir export; \
+     mount -o loop image export; cd export; btrfs -q subvolume create live; \
+     echo live > live/f; mkdir live/d; btrfs -q subvolume snapshot live snap";
+
+/// Inode numbers and birth times of a snapshot are those of the live tree: a write to one file went
+/// to another.
+#[test]
+fn btrfs_a_snapshot_is_not_the_live_tree() {
+    mounted(
+        "btrfs_a_snapshot_is_not_the_live_tree",
+        BTRFS,
+        |directory| {
+            let export = directory.join("export");
+            let fs = open(&export, crossing());
+            let (live, snap) = (look_up(&fs, "live/f"), look_up(&fs, "snap/f"));
+            assert_ne!(live.id, snap.id);
+            assert_eq!(live.attributes.fileid, snap.attributes.fileid);
+            assert_ne!(
+                live.attributes.fsid, snap.attributes.fsid,
+                "clients tell them apart by it"
+            );
+            write(&fs, &live.id, b"LIVE");
+            assert_eq!(fs::read(export.join("live/f")).unwrap(), b"LIVE\n");
+            assert_eq!(fs::read(export.join("snap/f")).unwrap(), b"live\n");
+            let dir = look_up(&fs, "snap").id;
+            assert_eq!(fs.remove(&Caller::root(), &dir, b"f").result, Ok(()));
+            assert_eq!(fs.getattr(&snap.id), Err(FsError::Stale));
+            assert!(fs.getattr(&live.id).is_ok() && export.join("live/f").exists());
+            // Over a restart, each is found in its own subvolume.
+            let inner = look_up(&fs, "snap/d").id;
+            let again = open(&export, crossing());
+            assert_eq!(settled(&again, &live.id).unwrap().size, 5);
+            assert_eq!(look_up(&again, "snap/d").id, inner);
+            let other = open(&export, crossing());
+            assert!(
+                settled(&other, &inner).is_ok(),
+                "without having been looked up"
+            );
+            let up = other.lookup(&Caller::root(), &dir, b"..").unwrap().object;
+            assert_eq!(up.id, other.root());
+        },
+    );
+}
+
+#[test]
+fn btrfs_subvolumes_are_empty_directories_without_crossmnt() {
+    let name = "btrfs_subvolumes_are_empty_directories_without_crossmnt";
+    mounted(name, BTRFS, |directory| {
+        let export = directory.join("export");
+        let fs = open(&export, options());
+        for subvolume in ["live", "snap"] {
+            let object = look_up(&fs, subvolume);
+            assert!(object.mounted.is_some());
+            assert!(names(&fs, &object.id).is_empty());
+            let refused = fs.rmdir(&Caller::root(), &fs.root(), subvolume.as_bytes());
+            assert_eq!(refused.result, Err(FsError::Access));
+        }
+        assert!(export.join("live/f").exists());
+        // A subvolume can be exported by itself.
+        let live = open(&export.join("live"), options());
+        assert_eq!(look_up(&fs, "live").mounted, live.mounted_root());
+        assert_eq!(names(&live, &live.root()), ["f", "d"]);
+    });
+}
+
+const MOUNTS: &str = "mkdir export export/below; mount -t tmpfs tmpfs export/below; \
+     mkdir 'export/below/a b'; echo below > 'export/below/a b/f'; \
+     mkdir 'export/below/a b/deeper'; mount -t tmpfs tmpfs 'export/below/a b/deeper'; \
+     echo deeper > 'export/below/a b/deeper/f'";
+
+#[test]
+fn mounts_below_are_crossed_into_with_crossmnt_and_found_after_a_restart() {
+    let name = "mounts_below_are_crossed_into_with_crossmnt_and_found_after_a_restart";
+    mounted(name, MOUNTS, |directory| {
+        let export = directory.join("export");
+        let fs = open(&export, crossing());
+        let paths = ["below/a b/f", "below/a b/deeper/f", "below/a b/deeper"];
+        let objects = paths.map(|path| look_up(&fs, path));
+        let mut numbers = objects
+            .clone()
+            .map(|object| object.attributes.fsid)
+            .to_vec();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 2, "two file systems");
+        for object in &objects {
+            let again = open(&export, crossing());
+            let attributes = settled(&again, &object.id);
+            assert_eq!(attributes, Ok(object.attributes.clone()));
+        }
+        let up = fs
+            .lookup(&Caller::root(), &objects[2].id, b"..")
+            .unwrap()
+            .object;
+        assert_eq!(up.id, look_up(&fs, "below/a b").id);
+        // A hard link or a move from one to the other is what the host says of it.
+        let below = look_up(&fs, "below/a b").id;
+        let linked = fs
+            .link(&Caller::root(), &objects[1].id, &below, b"g")
+            .result;
+        assert_eq!(linked.unwrap_err(), FsError::CrossDevice);
+        let plain = open(&export, options());
+        assert_eq!(plain.getattr(&objects[0].id), Err(FsError::Stale));
+        assert!(names(&plain, &look_up(&plain, "below").id).is_empty());
+    });
+}
+
+const XFS: &str = "truncate -s 400M image; mkfs.xfs -q image; mkdir export; \
+     mount -o loop image export";
+
+#[test]
+fn xfs_handles_outlive_a_restart_and_files_do_not_take_their_successors_place() {
+    let name = "xfs_handles_outlive_a_restart_and_files_do_not_take_their_successors_place";
+    mounted(name, XFS, |directory| {
+        let export = directory.join("export");
+        let fs = open(&export, options());
+        let mut ids = Vec::new();
+        for _ in 0..20 {
+            fs::write(export.join("x"), b"x").unwrap();
+            let id = look_up(&fs, "x").id;
+            assert!(!ids.contains(&id));
+            ids.push(id);
+            fs::remove_file(export.join("x")).unwrap();
+        }
+        fs::write(export.join("kept"), b"kept").unwrap();
+        let kept = look_up(&fs, "kept").id;
+        let again = open(&export, options());
+        assert_eq!(again.getattr(&kept).unwrap().size, 4);
+        for id in &ids {
+            assert_eq!(again.getattr(id), Err(FsError::Stale));
+        }
+    });
+}
