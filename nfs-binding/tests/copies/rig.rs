@@ -8,6 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::tree::Scratch;
 use nfs_binding::client::{Mount, MountOptions, Proto};
 use nfs_binding::copy::{self, CopyOptions, Report, Totals};
 use nfs_binding::fs::DirectoryFs;
@@ -19,7 +20,6 @@ use rpc_transport::{
     Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, ServerPort, Stop, TcpClient,
     TcpOptions, TcpServer,
 };
-use tempfile::TempDir;
 use verbs::Pool;
 use verbs::iwarp::{Iwarp, Options};
 
@@ -35,7 +35,7 @@ pub(crate) struct Addresses {
 
 /// A directory that is served over TCP and RDMA.
 pub(crate) struct Served {
-    directory: TempDir,
+    directory: Scratch,
     addresses: Addresses,
     stop: Stop,
     thread: Option<JoinHandle<()>>,
@@ -43,7 +43,7 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = Scratch::new();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let anywhere = Addresses {
             tcp: any,

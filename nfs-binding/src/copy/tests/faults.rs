@@ -31,6 +31,7 @@ fn every_lost_reply_is_made_good() {
     });
     complete(&rig.put("tree", "copy"));
     same_trees(&rig.local("tree"), &rig.exported("copy"));
+    rig.let_be_removed("copy");
     complete(&rig.remove("copy"));
     assert!(!rig.exported("copy").exists());
     for made in [

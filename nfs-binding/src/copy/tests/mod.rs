@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use rpc_transport::Runtime;
 use rustix::fs::{CWD, Mode, mknodat};
-use tempfile::TempDir;
 
 use super::{CopyOptions, Report, get, put, remove};
 use crate::client::{Mount, MountOptions};
@@ -20,7 +19,9 @@ use crate::fs::directory::DirectoryOptions;
 use crate::fs::{DirectoryFs, FileSystem, MemoryFs};
 use crate::in_process::InProcess;
 use crate::server::{Export, ExportOptions, HandleKey, NfsServer};
-use tree::{make_odd_tree, pattern, same_trees, set_mtime, snapshot};
+use tree::{
+    Scratch, is_root, make_odd_tree, make_writable, pattern, same_trees, set_mtime, snapshot,
+};
 
 /// A server in this process, an export of it in use, and a local directory to work in.
 struct Rig {
@@ -28,9 +29,9 @@ struct Rig {
     server: Rc<InProcess>,
     mount: Mount<Rc<InProcess>>,
     /// The local directory.
-    work: TempDir,
+    work: Scratch,
     /// What is exported, if it is a directory.
-    exported: Option<TempDir>,
+    exported: Option<Scratch>,
     options: CopyOptions,
 }
 
@@ -51,7 +52,7 @@ impl Rig {
             runtime,
             server,
             mount,
-            work: tempfile::tempdir().unwrap(),
+            work: Scratch::new(),
             exported: None,
             options: CopyOptions::default(),
         }
@@ -62,7 +63,7 @@ impl Rig {
     }
 
     fn directory(mount_options: &str) -> Self {
-        let exported = tempfile::tempdir().unwrap();
+        let exported = Scratch::new();
         let options = DirectoryOptions {
             sync: false,
             ..DirectoryOptions::default()
@@ -104,6 +105,13 @@ impl Rig {
             progress,
         );
         self.runtime.block_on(get)
+    }
+
+    /// Lets an ordinary user empty what an odd tree has been copied to, as `chmod -R u+w` does.
+    fn let_be_removed(&self, name: &str) {
+        if !is_root("removing files from a directory that nobody may write to") {
+            make_writable(&self.exported(name));
+        }
     }
 
     fn remove(&self, remote: &str) -> Report {

@@ -5,11 +5,66 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, mknodat, utimensat};
+use tempfile::TempDir;
+
+/// Whether the tests run as root, which may read and write whatever the mode. Where they do not, a line
+/// on stderr says what is left out.
+pub fn is_root(otherwise: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        // Not by `eprintln!`, which is kept back while a test succeeds.
+        let line = format!("left out, for it needs root: {otherwise}\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+    root
+}
+
+/// A temporary directory. It is removed at the end even if an ordinary user has made a tree with
+/// directories in it that nobody may write to.
+#[derive(Debug)]
+pub struct Scratch(TempDir);
+
+impl Scratch {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        make_writable(self.path());
+    }
+}
+
+/// Lets the owner write to every file and directory of a tree, as an ordinary user has to before it
+/// can be emptied or overwritten.
+pub fn make_writable(path: &Path) {
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return;
+    };
+    if !meta.is_dir() && !meta.is_file() {
+        return;
+    }
+    if meta.mode() & 0o200 == 0 {
+        let mode = meta.mode() | if meta.is_dir() { 0o700 } else { 0o200 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    if meta.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            make_writable(&entry.unwrap().path());
+        }
+    }
+}
 
 /// What a copy keeps of an object.
 #[derive(Debug, PartialEq, Eq)]
@@ -122,13 +177,18 @@ pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8 + 1).collect()
 }
 
-/// A tree of odd files.
+/// A tree of odd files. One of them can be read by root alone; where an ordinary user makes the tree,
+/// its owner may read it too.
 pub fn make_odd_tree(root: &Path) {
     fs::create_dir(root).unwrap();
     for len in [0, 1, 4095, 4096, 4097, 100_000, 300_001] {
         fs::write(root.join(format!("len-{len}")), pattern(len)).unwrap();
     }
-    for (name, mode) in [("read-only", 0o444), ("suid", 0o4755), ("none", 0o000)] {
+    let unreadable = match is_root("a file that its owner may not read") {
+        true => 0o000,
+        false => 0o400,
+    };
+    for (name, mode) in [("read-only", 0o444), ("suid", 0o4755), ("none", unreadable)] {
         let path = root.join(name);
         fs::write(&path, name).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();

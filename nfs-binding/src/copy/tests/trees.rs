@@ -1,6 +1,7 @@
 //! Trees that arrive as they were.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
@@ -36,6 +37,7 @@ fn an_odd_tree_goes_to_a_directory_and_comes_back() {
         assert_eq!(counted, snapshot(&rig.local("tree")).len() as u64);
         assert_eq!(totals.bytes_again, 0);
     }
+    rig.let_be_removed("copy");
     let gone = rig.remove("copy").totals;
     for totals in [there.totals, back.totals] {
         let of = |t: &Totals| (t.files, t.directories, t.others);
@@ -51,6 +53,9 @@ fn an_odd_tree_goes_to_a_directory_and_comes_back() {
 fn copying_again_changes_nothing() {
     let rig = Rig::directory("");
     make_odd_tree(&rig.local("tree"));
+    if !is_root("copying over what nobody may write to") {
+        make_writable(&rig.local("tree"));
+    }
     complete(&rig.put("tree", "copy"));
     complete(&rig.put("tree", "copy"));
     same_trees(&rig.local("tree"), &rig.exported("copy"));
@@ -164,9 +169,31 @@ fn a_tree_is_removed_and_what_links_lead_to_is_not() {
     fs::write(rig.exported("kept"), "kept").unwrap();
     symlink(rig.exported("kept"), rig.exported("tree/to file")).unwrap();
     symlink(rig.exported(""), rig.exported("tree/to directory")).unwrap();
+    rig.let_be_removed("tree");
     complete(&rig.remove("tree"));
     assert!(!rig.exported("tree").exists());
     assert_eq!(fs::read(rig.exported("kept")).unwrap(), b"kept");
+}
+
+/// The counterpart of what root may do in the tests above.
+#[test]
+fn what_an_ordinary_user_may_not_write_to_is_told() {
+    if rustix::process::geteuid().is_root() {
+        let line = b"left out, for root may do all of it: what an ordinary user is refused\n";
+        std::io::stderr().write_all(line).unwrap();
+        return;
+    }
+    let rig = Rig::directory("");
+    make_odd_tree(&rig.exported("tree"));
+    let report = rig.remove("tree");
+    let refused = "permission denied (NFS3ERR_ACCES): removing tree/locked/file";
+    assert!(
+        texts(&report).iter().any(|text| text == refused),
+        "{:?}",
+        texts(&report)
+    );
+    assert!(rig.exported("tree/locked/file").exists());
+    assert!(!rig.exported("tree/names").exists(), "the others went on");
 }
 
 #[test]
@@ -197,8 +224,7 @@ fn directories_need_recursion() {
 
 #[test]
 fn owners_are_kept_where_that_is_permitted() {
-    if !rustix::process::geteuid().is_root() {
-        // Only root can give files away, and make the file that this needs.
+    if !is_root("giving files away") {
         return;
     }
     let mut rig = Rig::directory("");
