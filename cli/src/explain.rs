@@ -117,6 +117,8 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
         hard,
         readdirplus,
         read_only,
+        no_set_id,
+        no_devices,
     } = mount;
     let usual = MountOptions::default();
     let given = [
@@ -134,6 +136,8 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
         ("soft", *hard != usual.hard),
         ("nordirplus", *readdirplus != usual.readdirplus),
         ("ro", *read_only != usual.read_only),
+        ("nosuid", *no_set_id != usual.no_set_id),
+        ("nodev", *no_devices != usual.no_devices),
         ("--busy-poll", args.mount.busy_poll),
     ];
     match given.into_iter().find(|(_, given)| *given) {

@@ -1,8 +1,26 @@
 //! Diagnostics on standard error.
 
+use std::fmt::Write;
 use std::io::{self, IsTerminal};
 
+use nfs_binding::escape::Escaping;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format;
+
+/// Shows the fields of an event, `message` first and without its name. What they hold may come from a
+/// peer, and is escaped.
+fn fields() -> impl for<'w> FormatFields<'w> {
+    format::debug_fn(|writer, field, value| match field.name() {
+        "message" => write!(Escaping(writer), "{value:?}"),
+        name => {
+            write!(writer, "{name}=")?;
+            write!(Escaping(writer), "{value:?}")
+        }
+    })
+    .delimited(" ")
+}
 
 /// Sends `tracing` events to standard error: warnings, more with `verbose`, and what RUST_LOG asks
 /// for when it is set.
@@ -26,6 +44,7 @@ pub(crate) fn start(verbose: u8) {
         .with_ansi(io::stderr().is_terminal())
         .without_time()
         .with_target(false)
+        .fmt_fields(fields())
         .init();
     if let Some((asked, why)) = misread {
         tracing::warn!(asked, %why, "RUST_LOG is not understood, and has no effect");

@@ -3,12 +3,20 @@
 use std::fmt;
 use std::io::{self, Write};
 
+use nfs_binding::escape::escape_lines;
+
 use crate::failure::{Failure, output_failure};
+
+/// Text for people, with nothing in it that a terminal obeys. Names of a server's are escaped where they
+/// are made into text, as a line feed in one must not begin a line; this is for what was forgotten there.
+pub(crate) fn shown(text: impl fmt::Display) -> String {
+    escape_lines(&text.to_string()).to_string()
+}
 
 /// Writes one line to standard output, at once.
 pub(crate) fn line(text: impl fmt::Display) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}")
+    writeln!(out, "{}", shown(text))
         .and_then(|()| out.flush())
         .map_err(|error| output_failure(&error))
 }
@@ -23,10 +31,10 @@ pub(crate) fn bytes(data: &[u8]) -> Result<(), Failure> {
 
 /// Writes one line to standard error. When nobody reads that, nothing can be said about it.
 pub(crate) fn complain(text: impl fmt::Display) {
-    drop(writeln!(io::stderr(), "rpcrdma: {text}"));
+    drop(writeln!(io::stderr(), "rpcrdma: {}", shown(text)));
 }
 
 /// Writes one line to standard error as it is: progress and remarks.
 pub(crate) fn note(text: impl fmt::Display) {
-    drop(writeln!(io::stderr(), "{text}"));
+    drop(writeln!(io::stderr(), "{}", shown(text)));
 }

@@ -40,7 +40,7 @@ impl Status {
     pub(crate) fn show(&self, what: impl fmt::Display) {
         match &self.bar {
             Some(bar) => {
-                bar.set_message(what.to_string());
+                bar.set_message(output::shown(what));
                 bar.tick();
             }
             None if is_due(self.said.get(), Instant::now()) => {

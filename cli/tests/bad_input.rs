@@ -592,3 +592,148 @@ fn a_killed_client_leaves_nothing_behind_on_the_server() {
     }
     assert!(server.terminate().success());
 }
+
+/// Names that would set a terminal's title, clear it, turn text round, or pass for a message of their own.
+const NASTY: [&[u8]; 5] = [
+    b"title\x1b]0;owned\x07\x1b[2J",
+    b"bytes \x9b31m\xff",
+    "gpj.\u{202e}exe\u{2066}".as_bytes(),
+    b"line\nrpcrdma: all is well\r",
+    "c1 \u{9b}31m\u{85}".as_bytes(),
+];
+
+#[track_caller]
+fn is_plain(said: &common::Finished) {
+    for text in [&said.stdout, &said.stderr] {
+        let acts = |c: char| {
+            let bidi =
+                ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c);
+            (c.is_control() && c != '\n') || bidi
+        };
+        assert!(!text.contains(acts), "{text:?}");
+        assert!(
+            !text
+                .lines()
+                .any(|line| line.starts_with("rpcrdma: all is well")),
+            "{text:?}"
+        );
+    }
+}
+
+#[test]
+fn names_never_reach_a_terminal_raw() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    fs::create_dir(&data).unwrap();
+    for (n, name) in NASTY.iter().enumerate() {
+        let path = data.join(OsStr::from_bytes(name));
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join(OsStr::from_bytes(name)), "x").unwrap();
+        let link = data.join(format!("link-{n}"));
+        std::os::unix::fs::symlink(OsStr::from_bytes(name), link).unwrap();
+    }
+    let server = Server::of(&data);
+    let url = server.url(Proto::Tcp, "/data");
+    let log = |args: &[&str]| {
+        let mut command = rpcrdma();
+        // All that is logged, as well.
+        command
+            .env("RUST_LOG", "debug")
+            .args(args)
+            .args(options(Proto::Tcp, ""));
+        Running::start(&mut command).finish()
+    };
+    for words in [&["ls", &url][..], &["ls", "-l", &url]] {
+        let said = log(words).ok();
+        is_plain(&said);
+        for shown in [
+            "\\u{1b}]0;owned\\u{7}",
+            "\\x9b31m\\xff",
+            "\\u{202e}exe",
+            "line\\nrpcrdma",
+        ] {
+            assert!(said.stdout.contains(shown), "{shown}: {}", said.stdout);
+        }
+    }
+    for n in 0..NASTY.len() {
+        let said = log(&["stat", &format!("{url}/link-{n}")]).ok();
+        is_plain(&said);
+    }
+    // Where a folder is to go there is a file, and the other way round: each is told.
+    let back = dir.path().join("back");
+    fs::create_dir_all(back.join("data")).unwrap();
+    for (n, name) in NASTY.iter().enumerate() {
+        let here = back.join("data").join(OsStr::from_bytes(name));
+        match n % 2 {
+            0 => fs::write(here, "in the way").unwrap(),
+            _ => fs::create_dir_all(here.join(OsStr::from_bytes(name))).unwrap(),
+        }
+    }
+    let said = log(&["get", "-r", &url, back.to_str().unwrap()]);
+    is_plain(&said);
+    for shown in [
+        "is no directory",
+        "is a directory",
+        "\\u{1b}]0;owned",
+        "\\u{202e}exe",
+    ] {
+        assert!(said.stderr.contains(shown), "{shown}: {}", said.stderr);
+    }
+    // The operating system's errors, too.
+    let missing = dir.path().join(OsStr::from_bytes(NASTY[0])).join("copy");
+    let said = log(&["get", "-r", &url, missing.to_str().unwrap()]);
+    is_plain(&said);
+    said.fails_with(&["No such file", "\\u{1b}]0;owned"]);
+    for name in NASTY {
+        let path: String = name.iter().map(|byte| format!("%{byte:02x}")).collect();
+        is_plain(&log(&["rm", &format!("{url}/{path}")]));
+        is_plain(&log(&["cat", &format!("{url}/{path}")]));
+    }
+}
+
+/// As mount(8)'s options of these names; and a copy that did not ask for them says what was lost.
+#[test]
+fn copies_have_no_set_id_bits_and_devices_with_nosuid_and_nodev() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("shell"), "x").unwrap();
+    fs::set_permissions(data.join("shell"), Permissions::from_mode(0o6755)).unwrap();
+    let root = rustix::process::geteuid().is_root();
+    if root {
+        let kind = rustix::fs::FileType::CharacterDevice;
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, data.join("null"), kind, mode, 0x103).unwrap();
+    } else {
+        use std::io::Write;
+        let line = b"left out, for it needs root: devices\n";
+        std::io::stderr().write_all(line).unwrap();
+    }
+    let server = Server::of(&data);
+    let url = server.url(Proto::Tcp, "/data");
+    let back = dir.path().join("back");
+    let get = |more: &str| {
+        let to = back.to_str().unwrap();
+        run([
+            &["get", "-r", &url, to].map(str::to_owned)[..],
+            &options(Proto::Tcp, more),
+        ]
+        .concat())
+    };
+    let said = get("nosuid,nodev").ok();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(&back.join("shell")), 0o755);
+    assert!(!back.join("null").exists());
+    assert_eq!(
+        said.stderr.contains("1 device left out"),
+        root,
+        "{}",
+        said.stderr
+    );
+    fs::remove_dir_all(&back).unwrap();
+    get("").ok();
+    assert_eq!(mode(&back.join("shell")), 0o6755, "the owner is the same");
+    assert_eq!(back.join("null").exists(), root);
+}

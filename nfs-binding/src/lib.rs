@@ -8,6 +8,7 @@
 
 pub mod client;
 pub mod copy;
+pub mod escape;
 pub mod fs;
 #[cfg(test)]
 mod in_process;

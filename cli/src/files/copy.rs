@@ -29,7 +29,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     let mounted = access.mount(&source)?;
     let target = local_target(&args.target, &source);
     let mut watch = Watch::start("copied", args.recursive)?;
-    let options = watch.options();
+    let options = watch.options(&access.mount);
     let mut progress = |totals: &Totals| watch.show(totals);
     let copying = copy::get(
         &mounted.mount,
@@ -87,7 +87,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
         return Err(Failure::Work(text));
     }
     let mut watch = Watch::start("copied", args.recursive)?;
-    let options = watch.options();
+    let options = watch.options(&access.mount);
     let mut progress = |totals: &Totals| watch.show(totals);
     let copying = copy::put(
         &mounted.mount,

@@ -31,7 +31,7 @@ pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
             return Err(error).context(url);
         }
         let mut watch = Watch::start("removed", args.recursive)?;
-        let options = watch.options();
+        let options = watch.options(&access.mount);
         let mut progress = |totals: &Totals| watch.show(totals);
         let removing = copy::remove(&mounted.mount, &mounted.path, &options, &mut progress);
         let report = runtime.block_on(removing);

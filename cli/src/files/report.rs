@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use nfs_binding::client::DisplayPath;
+use nfs_binding::client::{DisplayPath, MountOptions};
 use nfs_binding::copy::{CopyOptions, Report, Totals};
 
 use crate::args::units::{count, show_amount};
@@ -42,10 +42,12 @@ impl Watch {
         })
     }
 
-    /// The usual options, and what Ctrl-C sets.
-    pub(super) fn options(&self) -> CopyOptions {
+    /// The usual options, what the mount options say of copies, and what Ctrl-C sets.
+    pub(super) fn options(&self, mount: &MountOptions) -> CopyOptions {
         CopyOptions {
             recursive: self.recursive,
+            set_id: !mount.no_set_id,
+            devices: !mount.no_devices,
             interrupt: self.interruptible.interrupt(),
             ..CopyOptions::default()
         }
@@ -89,6 +91,10 @@ impl Watch {
             output::note(format_args!(
                 "{owners} could not be kept: that is not permitted"
             ));
+        }
+        if totals.devices_left_out > 0 {
+            let devices = count(totals.devices_left_out, "device", "devices");
+            output::note(format_args!("{devices} left out (-o nodev)"));
         }
         if !report.unfinished.is_empty() {
             output::note(Unfinished(&report.unfinished, recursive));

@@ -4,6 +4,7 @@ use std::fmt;
 
 use rpc_transport::CallError;
 
+use crate::escape::escape;
 use crate::proto::{Failed, NfsResult, Status};
 
 /// Why something on a mounted export failed.
@@ -122,7 +123,7 @@ impl NfsError {
     }
 }
 
-/// A path as it is shown: bytes, those that are not text escaped.
+/// A path as it is shown: bytes, with [`escape`]d what is no plain text.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct DisplayPath(Box<[u8]>);
 
@@ -145,17 +146,8 @@ impl fmt::Display for DisplayPath {
         if self.0.is_empty() {
             return write!(f, "/");
         }
-        for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                // A name may hold terminal control sequences: they are shown, not obeyed.
-                match c.is_control() {
-                    true => write!(f, "{}", c.escape_default())?,
-                    false => write!(f, "{c}")?,
-                }
-            }
-            write!(f, "{}", chunk.invalid().escape_ascii())?;
-        }
-        Ok(())
+        // A name may hold terminal control sequences: they are shown, not obeyed.
+        escape(&self.0).fmt(f)
     }
 }
 

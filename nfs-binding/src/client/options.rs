@@ -71,6 +71,10 @@ pub struct MountOptions {
     pub readdirplus: bool,
     /// `ro`: whether changes are refused before they are sent.
     pub read_only: bool,
+    /// `nosuid`: no copy of a file gets set-id bits.
+    pub no_set_id: bool,
+    /// `nodev`: devices are not copied.
+    pub no_devices: bool,
 }
 
 impl Default for MountOptions {
@@ -97,6 +101,8 @@ impl Default for MountOptions {
             hard: true,
             readdirplus: true,
             read_only: false,
+            no_set_id: false,
+            no_devices: false,
         }
     }
 }
@@ -173,7 +179,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "bg",
     "cto",
     "defaults",
-    "dev",
     "diratime",
     "exec",
     "fg",
@@ -188,7 +193,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "noatime",
     "noauto",
     "nocto",
-    "nodev",
     "nodiratime",
     "noexec",
     "nofail",
@@ -198,15 +202,11 @@ const WITHOUT_EFFECT: &[&str] = &[
     "norelatime",
     "noresvport",
     "nosharecache",
-    "nosuid",
     "nouser",
     "relatime",
     "resvport",
     "retry=",
     "sharecache",
-    "suid",
-    "user",
-    "users",
 ];
 
 /// What `features=` can be, for messages.
@@ -242,6 +242,12 @@ const WITH_EFFECT: &[&str] = &[
     "sec=sys",
     "ro",
     "rw",
+    "nosuid",
+    "suid",
+    "nodev",
+    "dev",
+    "user",
+    "users",
 ];
 
 impl MountOptions {
@@ -318,6 +324,15 @@ impl MountOptions {
             "nordirplus" => self.readdirplus = given.flag(false)?,
             "ro" => self.read_only = given.flag(true)?,
             "rw" => self.read_only = given.flag(false)?,
+            "nosuid" => self.no_set_id = given.flag(true)?,
+            "suid" => self.no_set_id = given.flag(false)?,
+            "nodev" => self.no_devices = given.flag(true)?,
+            "dev" => self.no_devices = given.flag(false)?,
+            // mount(8): of ordinary users' mounts these are implied.
+            "user" | "users" => {
+                given.flag(())?;
+                (self.no_set_id, self.no_devices) = (true, true);
+            }
             "sec" => {
                 if !matches!(given.text()?, "sys" | "none") {
                     return Err(given.wrong("sys, or none,"));

@@ -10,10 +10,11 @@ use rustix::io::Errno;
 use super::budget::Budget;
 use super::ledger::Ledger;
 use super::links::{Links, Turn};
-use super::local::{Keep, LocalDir, MODE_BITS, timespec};
+use super::local::{Keep, LocalDir, MODE_BITS, SET_ID, timespec};
 use super::work::{At, Dir, run_all};
 use super::{CopyError, CopyOptions, Owner, Report, Totals};
 use crate::client::{Follow, Listing, Mount, NfsError, Object, Place, RpcClient};
+use crate::escape::escape;
 use crate::proto::{Attributes, FileHandle, FileType};
 
 /// Copies the file or directory `remote`, a path from the export's root on, to `local`, whose
@@ -214,6 +215,11 @@ impl<'m, C: RpcClient> Get<'m, C> {
         if attributes.file_type == FileType::Directory {
             return self.make_dir(&item, object).map_err(alone);
         }
+        let is_device = matches!(attributes.file_type, FileType::Block | FileType::Character);
+        if is_device && !self.options.devices {
+            self.ledger.count(|totals| totals.devices_left_out += 1);
+            return Ok(Outcome::Done);
+        }
         let key = (attributes.fsid, attributes.fileid);
         let nlink = u64::from(attributes.nlink);
         let is_file = attributes.file_type == FileType::Regular;
@@ -255,6 +261,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let local = &item.dir.info.local;
         let kept = local.finish_entry(item.local(), &keep);
         self.note_owner(kept.map_err(item.failed("setting attributes of"))?);
+        self.sync_name(item);
         self.ledger.entry(false);
         Ok(())
     }
@@ -275,6 +282,19 @@ impl<'m, C: RpcClient> Get<'m, C> {
             _ => Kind::BlockDevice,
         };
         self.make(item, || local.make_node(name, kind, device))
+    }
+
+    /// Has the name of the copy's root written to the disk. The names below it are when their folder is
+    /// done.
+    pub(super) fn sync_name(&self, item: &Item) {
+        if item.is_root()
+            && let Err(error) = item.dir.info.local.sync_folder_of(item.local())
+        {
+            // A folder that one may write to, and not read, cannot be synced.
+            let path = item.dir.info.local.path(item.local());
+            let path = escape(path.as_os_str().as_bytes());
+            tracing::warn!(%path, %error, "cannot sync the folder of this name");
+        }
     }
 
     /// Makes something; in place of what has the name, unless that is a directory.
@@ -339,6 +359,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
             Errno::NOTDIR | Errno::LOOP => in_the_way(item, false),
             error => item.failed("opening directory")(error),
         })?;
+        self.sync_name(item);
         let info = Sides {
             local: here,
             remote: object.handle,
@@ -353,14 +374,15 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let Some(attributes) = &dir.info.attributes else {
             return;
         };
-        match dir.info.local.finish(&self.keep(attributes)) {
+        let local = &dir.info.local;
+        let finished = local.finish(&self.keep(attributes));
+        match finished.and_then(|kept| local.sync().map(|()| kept)) {
             Ok(kept) => {
                 self.note_owner(kept);
                 self.ledger.count(|totals| totals.directories += 1);
             }
             Err(error) => {
-                let local = &dir.info.local;
-                let problem = local.error("setting attributes of", b"", error);
+                let problem = local.error("finishing", b"", error);
                 self.ledger.problem(problem);
             }
         }
@@ -370,10 +392,14 @@ impl<'m, C: RpcClient> Get<'m, C> {
     pub(super) fn keep(&self, attributes: &Attributes) -> Keep {
         let is_link = attributes.file_type == FileType::Symlink;
         let required = self.options.owner == Owner::Yes;
-        let owner = (attributes.uid, attributes.gid, required);
+        let bits = match self.options.set_id {
+            true => MODE_BITS,
+            false => MODE_BITS & !SET_ID,
+        };
         Keep {
-            mode: (!is_link).then_some(attributes.mode & MODE_BITS),
-            owner: self.options.owner.wanted().then_some(owner),
+            mode: (!is_link).then_some(attributes.mode & bits),
+            source: (attributes.uid, attributes.gid),
+            owner: self.options.owner.wanted().then_some(required),
             times: Timestamps {
                 last_access: timespec(attributes.atime),
                 last_modification: timespec(attributes.mtime),

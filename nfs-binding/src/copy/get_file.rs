@@ -12,9 +12,10 @@ use rustix::fs::FileType as Kind;
 use rustix::io::Errno;
 
 use super::get::{Get, Item, in_the_way};
-use super::local::{file_error, finish_file, set_len, write_at};
+use super::local::{file_error, finish_file, set_len, sync, write_at};
 use super::{CopyError, Sparse};
 use crate::client::{Object, Place, RpcClient};
+use crate::escape::escape;
 use crate::proto::Attributes;
 
 /// READs of one file in flight; the budget bounds their bytes.
@@ -59,7 +60,8 @@ impl Drop for Partial<'_> {
             && let Err(error) = self.item.dir.info.local.remove(temporary)
         {
             let path = self.item.dir.info.local.path(temporary);
-            tracing::warn!(path = %path.display(), %error, "cannot remove half a file");
+            let path = escape(path.as_os_str().as_bytes());
+            tracing::warn!(%path, %error, "cannot remove half a file");
         }
     }
 }
@@ -113,8 +115,11 @@ impl<C: RpcClient> Get<'_, C> {
         }
         let kept = finish_file(&target.partial.fd, &self.keep(attributes))
             .map_err(|error| file_error("setting attributes of", path(), error))?;
+        // Before it has its name: after a power cut, a name may not stand for a file without content.
+        sync(&target.partial.fd).map_err(|error| file_error("writing", path(), error))?;
         let changed = target.changed.get();
         target.partial.put_in_place()?;
+        self.sync_name(item);
         self.note_owner(kept);
         self.ledger.entry(true);
         if changed {

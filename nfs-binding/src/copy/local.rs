@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use rustix::fs::{
     Advice, AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps,
-    Uid, fadvise, fchmod, fchown, fstat, ftruncate, futimens, linkat, mkdirat, mknodat, openat,
-    readlinkat, renameat, seek, statat, symlinkat, unlinkat, utimensat,
+    Uid, fadvise, fchmod, fchown, fstat, fsync, ftruncate, futimens, linkat, mkdirat, mknodat,
+    openat, readlinkat, renameat, seek, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use smallvec::SmallVec;
@@ -26,6 +26,8 @@ const OPEN: OFlags = OFlags::CLOEXEC
     .union(OFlags::NONBLOCK);
 /// Permission bits, set-id bits and the sticky bit.
 pub(super) const MODE_BITS: u32 = 0o7777;
+/// Set-user-id and set-group-id.
+pub(super) const SET_ID: u32 = 0o6000;
 
 /// A directory of this machine, or (at the top of a copy) the current one.
 #[derive(Debug)]
@@ -120,13 +122,32 @@ impl LocalDir {
         unlinkat(self.fd(), name, AtFlags::empty())
     }
 
+    /// Has the folder that holds `name` written to the disk, and with it which names are in it.
+    pub(super) fn sync_folder_of(&self, name: &[u8]) -> Result<(), Errno> {
+        let end = name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+        let folder = if end == 0 {
+            b".".as_slice()
+        } else {
+            &name[..end]
+        };
+        // A name that the user gave may lead through symbolic links, as it did when it was used.
+        let flags = OFlags::CLOEXEC | OFlags::RDONLY | OFlags::DIRECTORY;
+        let folder = openat(self.fd(), folder, flags, Mode::empty())?;
+        sync(&folder)
+    }
+
+    /// Has this folder written to the disk.
+    pub(super) fn sync(&self) -> Result<(), Errno> {
+        self.fd.as_ref().map_or(Ok(()), sync)
+    }
+
     /// Sets what `keep` says on something that cannot be opened: a link, a pipe, a device.
     /// Whether its owner could be kept.
     pub(super) fn finish_entry(&self, name: &[u8], keep: &Keep) -> Result<bool, Errno> {
         let fd = self.fd();
         let owned = keep
             .owner(|uid, gid| rustix::fs::chownat(fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW))?;
-        if let Some(mode) = keep.mode {
+        if let Some(mode) = keep.mode_for(|| self.stat(name))? {
             // There is no such call that does not follow links; `mode` is none for them.
             rustix::fs::chmodat(fd, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
         }
@@ -146,10 +167,12 @@ impl LocalDir {
 /// What an object gets when it is done.
 #[derive(Clone, Debug)]
 pub(super) struct Keep {
-    /// Permission bits; none for a symbolic link.
+    /// Permission bits; none for a symbolic link. Set-id bits go where the owner is another.
     pub(super) mode: Option<u32>,
-    /// Owner and group, and whether failing to set them is an error.
-    pub(super) owner: Option<(u32, u32, bool)>,
+    /// Owner and group of the source.
+    pub(super) source: (u32, u32),
+    /// Whether they are set, and if so, whether failing to do so is an error.
+    pub(super) owner: Option<bool>,
     pub(super) times: Timestamps,
 }
 
@@ -158,14 +181,37 @@ impl Keep {
         &self,
         set: impl FnOnce(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
     ) -> Result<bool, Errno> {
-        let Some((uid, gid, required)) = self.owner else {
+        let Some(required) = self.owner else {
             return Ok(true);
         };
+        let (uid, gid) = self.source;
         match set(Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
             Ok(()) => Ok(true),
             Err(Errno::PERM | Errno::INVAL) if !required => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// The mode to set, of an object that has got its owner. As with `cp -a`, set-id bits are not
+    /// given to an object that is not the source's owner's and group's.
+    fn mode_for(&self, stat: impl FnOnce() -> Result<Meta, Errno>) -> Result<Option<u32>, Errno> {
+        match self.mode {
+            Some(mode) if mode & SET_ID != 0 => {
+                let meta = stat()?;
+                let same = (meta.uid, meta.gid) == self.source;
+                Ok(Some(if same { mode } else { mode & !SET_ID }))
+            }
+            mode => Ok(mode),
+        }
+    }
+}
+
+/// Has a file or folder written to the disk. File systems that cannot do that with folders say that the
+/// call is invalid.
+pub(super) fn sync(fd: &OwnedFd) -> Result<(), Errno> {
+    match fsync(fd) {
+        Err(Errno::INVAL) => Ok(()),
+        outcome => outcome,
     }
 }
 
@@ -173,7 +219,7 @@ impl Keep {
 /// the owner could be kept.
 pub(super) fn finish_file(fd: &OwnedFd, keep: &Keep) -> Result<bool, Errno> {
     let owned = keep.owner(|uid, gid| fchown(fd, uid, gid))?;
-    if let Some(mode) = keep.mode {
+    if let Some(mode) = keep.mode_for(|| stat_file(fd))? {
         fchmod(fd, Mode::from_raw_mode(mode))?;
     }
     futimens(fd, &keep.times)?;

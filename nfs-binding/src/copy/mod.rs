@@ -7,14 +7,16 @@
 //!
 //! What is kept is what `cp -a` keeps: modes, modification and access times to the nanosecond,
 //! symbolic and hard links, holes, pipes, sockets and devices, and owners where the caller may set
-//! them. What happens where something has the name already is what `cp -a` does:
+//! them. An object that gets another owner or group than its source has loses its set-id bits: a
+//! program that ran as somebody else must not run as whoever copied it. What happens where something has the name already is what `cp -a` does:
 //!
 //! * a directory onto a directory: their contents are merged;
 //! * a file onto a file on the server: it is emptied and written in place, under its own name from
 //!   the start. A copy that ends early says which files it left shorter; copying again completes
 //!   them. A file onto a file here: it is written beside it, under a temporary name, and takes its
-//!   place when it is complete, as rsync does. So whatever ends a `get`, no name ever stands for
-//!   half a file;
+//!   place when it is complete, as rsync does, and is on the disk. So whatever ends a `get`, be it a
+//!   power cut, no name ever stands for half a file. A folder is synced when all in it is done, so that
+//!   a `get` that has ended well lasts;
 //! * anything else onto something that is no directory: it takes the old one's place. So a file is
 //!   never written *through* a symbolic link, on either side;
 //! * a directory onto something else, or the reverse: an error. So is a file in the place of a
@@ -43,6 +45,7 @@ mod work;
 mod tests;
 
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 pub use get::get;
@@ -51,6 +54,7 @@ pub use put::put;
 pub use remove::remove;
 
 use crate::client::{DisplayPath, NfsError};
+use crate::escape::escape;
 
 /// How much is under way at once, and what is kept.
 #[derive(Clone, Debug)]
@@ -64,6 +68,11 @@ pub struct CopyOptions {
     pub bytes_in_flight: usize,
     /// Whether owners are kept.
     pub owner: Owner,
+    /// Whether set-id bits are copied, where the owner is kept or is the same. If not, no copy has
+    /// any (as on a file system that is mounted `nosuid`, they would have no effect).
+    pub set_id: bool,
+    /// Whether devices are copied. If not, they are left out, which [`Totals::devices_left_out`] counts.
+    pub devices: bool,
     /// Whether holes are made where files hold zeroes.
     pub sparse: Sparse,
     /// What can end it early.
@@ -77,6 +86,8 @@ impl Default for CopyOptions {
             files_in_flight: 64,
             bytes_in_flight: 32 << 20,
             owner: Owner::IfRoot,
+            set_id: true,
+            devices: true,
             sparse: Sparse::Auto,
             interrupt: Interrupt::new(),
         }
@@ -123,6 +134,8 @@ pub struct Totals {
     pub bytes_again: u64,
     /// Objects whose owner could not be kept.
     pub owners_lost: u64,
+    /// Devices that were not copied, as [`CopyOptions::devices`] forbids them.
+    pub devices_left_out: u64,
     /// What went wrong.
     pub problems: u64,
 }
@@ -162,7 +175,7 @@ pub enum CopyError {
     #[error(transparent)]
     Remote(#[from] NfsError),
     /// On this machine.
-    #[error("{doing} {}: {source}", path.display())]
+    #[error("{doing} {}: {source}", escape(path.as_os_str().as_bytes()))]
     Local {
         /// What was tried.
         doing: &'static str,

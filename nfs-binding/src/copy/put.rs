@@ -10,16 +10,14 @@ use verbs::Pool;
 use super::budget::Budget;
 use super::ledger::Ledger;
 use super::links::{Links, Turn};
-use super::local::{LocalDir, Meta, nfs_time};
+use super::local::{LocalDir, Meta, SET_ID, nfs_time};
 use super::work::{Dir, run_all};
 use super::{CopyError, CopyOptions, Owner, Report, Totals};
-use crate::client::{Mount, Place, RpcClient};
+use crate::client::{Mount, NfsError, Place, RpcClient};
 use crate::proto::{FileHandle, FileType, SetAttributes, SetTime, Status};
 
 /// Entries that are taken from a local directory at a time.
 const BATCH: usize = 512;
-/// The set-user-id and set-group-id bits of a mode.
-const SET_ID: u32 = 0o6000;
 
 /// Copies the file or directory `local` to `remote`, a path from the export's root on, whose
 /// parent exists. (Whether a copy onto a directory goes into it is for
@@ -236,6 +234,11 @@ impl<C: RpcClient> Put<'_, C> {
         if meta.kind == Kind::Directory {
             return self.make_dir(&item, meta).await.map_err(alone);
         }
+        let is_device = matches!(meta.kind, Kind::BlockDevice | Kind::CharacterDevice);
+        if is_device && !self.options.devices {
+            self.ledger.count(|totals| totals.devices_left_out += 1);
+            return Ok(Outcome::Done);
+        }
         if meta.nlink < 2 {
             self.object(&item, &meta).await.map_err(alone)?;
             return Ok(Outcome::Done);
@@ -341,7 +344,7 @@ impl<C: RpcClient> Put<'_, C> {
         let is_link = meta.kind == Kind::Symlink;
         let mut attributes = SetAttributes {
             // A symbolic link's mode means nothing, and servers differ in what they say to it.
-            mode: (!is_link).then_some(meta.mode),
+            mode: (!is_link).then_some(meta.mode & !SET_ID),
             atime: SetTime::To(atime),
             mtime: SetTime::To(mtime),
             ..SetAttributes::default()
@@ -362,9 +365,11 @@ impl<C: RpcClient> Put<'_, C> {
             }
             outcome => outcome?,
         }
-        // A server may take set-id bits away with a change of owner, even where the same call sets
-        // the mode: Linux's does, as chown(2) and chmod(2) in this order would not.
-        if attributes.uid.is_some() && !is_link && meta.mode & SET_ID != 0 {
+        // On its own: a server may take set-id bits away with a change of owner, even where the same
+        // call sets the mode (Linux's does, as chown(2) and chmod(2) in this order would not). And only
+        // if the owner is the source's, whether it was set, squashed, or the caller's own.
+        let set_id = !is_link && self.options.set_id && meta.mode & SET_ID != 0;
+        if set_id && self.has_owner(object, (meta.uid, meta.gid), at).await? {
             let attributes = SetAttributes {
                 mode: Some(meta.mode),
                 ..SetAttributes::default()
@@ -376,6 +381,16 @@ impl<C: RpcClient> Put<'_, C> {
             self.ledger.problem(CopyError::TimeRange { path });
         }
         Ok(())
+    }
+
+    async fn has_owner(
+        &self,
+        object: FileHandle,
+        owner: (u32, u32),
+        at: &impl Place,
+    ) -> Result<bool, NfsError> {
+        let there = self.mount.getattr(object, at).await?;
+        Ok((there.uid, there.gid) == owner)
     }
 }
 

@@ -7,7 +7,7 @@
 use rustix::fs::FileType as Kind;
 
 use super::CopyError;
-use super::local::Meta;
+use super::local::{Meta, SET_ID};
 use super::put::{Item, Put};
 use crate::client::{NfsError, Object, Place, RpcClient};
 use crate::proto::{
@@ -49,7 +49,7 @@ impl<C: RpcClient> Put<'_, C> {
 
     fn wanted(&self, item: &Item, meta: &Meta) -> Result<Wanted, CopyError> {
         let attributes = SetAttributes {
-            mode: Some(meta.mode),
+            mode: Some(meta.mode & !SET_ID),
             ..SetAttributes::default()
         };
         let device = DeviceNumber {

@@ -1,5 +1,6 @@
 //! Trees of odd files go to a server and come back; servers fail on the way.
 
+mod authority;
 mod collisions;
 mod faults;
 pub(super) mod tree;
