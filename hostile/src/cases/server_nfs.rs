@@ -170,6 +170,18 @@ pub(super) fn cases() -> Vec<Case> {
         nfs("a listing that never ends", Ask::List, Nonsense, |a| {
             listing(a, &[0, 0])
         }),
+        // Each answer is right on its own: an entry, with another cookie than the one before. RFC 1813,
+        // section 3.3.16, leaves it to the client what it makes of that.
+        case(
+            "cookies that go round in a circle of two",
+            "RFC 1813, 3.3.16",
+            Ask::List,
+            (0..CIRCLE)
+                .flat_map(|n| [Hear, Answer(around(n))])
+                .collect(),
+            Lives,
+        )
+        .ending(Nonsense),
         nfs("a name of 4 GiB", Ask::List, Protocol, |a| {
             listing(a, &[1, 0, 7, u32::MAX])
         }),
@@ -202,6 +214,27 @@ pub(super) fn cases() -> Vec<Case> {
         )
         .ending(TimedOut),
     ]
+}
+
+/// Answers after which the client has noticed a circle of two.
+const CIRCLE: usize = 4;
+
+/// One entry, of which the cookie is 1 and 2 in turn, and no end.
+fn around(answer: usize) -> fn(&mut Answer) {
+    match answer % 2 {
+        0 => |a| {
+            listing(
+                a,
+                &[1, 0, 7, 1, u32::from_be_bytes(*b"a\0\0\0"), 0, 1, 0, 0],
+            )
+        },
+        _ => |a| {
+            listing(
+                a,
+                &[1, 0, 8, 1, u32::from_be_bytes(*b"b\0\0\0"), 0, 2, 0, 0],
+            )
+        },
+    }
 }
 
 /// An answer to READDIR: status, attributes, cookie verifier, and these words.

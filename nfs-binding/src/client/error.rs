@@ -41,6 +41,17 @@ pub enum NfsError {
         /// What is wrong with the answer.
         what: &'static str,
     },
+    /// A directory has more entries than can be kept, or than any has.
+    #[error(
+        "more than {entries} entries, which is more than this program takes (the server may be at \
+         fault; another program may list it piecemeal): listing {path}"
+    )]
+    TooManyEntries {
+        /// The directory.
+        path: DisplayPath,
+        /// Entries so far.
+        entries: u64,
+    },
     /// No export holds the path.
     #[error("the server does not export {path} ({})", exports_text(.exports))]
     NotExported {

@@ -128,6 +128,7 @@ impl<C: RpcClient> Remove<'_, C> {
         let mut listing = self.mount.list(handle);
         let mut tasks = Vec::new();
         while let Some(entries) = listing.next(&at).await? {
+            listing.keep(&entries, &at)?;
             tasks.extend(entries.into_iter().map(|entry| {
                 below.begin();
                 let file_type = entry.attributes.map(|attributes| attributes.file_type);

@@ -213,3 +213,25 @@ fn results_that_cannot_be_decoded_are_protocol_errors() {
         );
     }
 }
+
+#[test]
+fn what_a_listing_keeps_is_bounded() {
+    let mount = always(&listing(&[b"a"], true));
+    let mut listing = mount.list(mount.root());
+    let entry = EntryPlus {
+        fileid: 1,
+        name: Name(Bytes::from_static(&[b'x'; 200])),
+        cookie: 1,
+        attributes: None,
+        handle: None,
+    };
+    let entries = vec![entry; 1000];
+    let each = size_of_val(&entries[..]) + 1000 * 200;
+    let at = b"dir".as_slice();
+    for _ in 0..super::super::MAX_KEPT / each {
+        listing.keep(&entries, at).unwrap();
+    }
+    let error = listing.keep(&entries, at).unwrap_err();
+    assert!(matches!(error, NfsError::TooManyEntries { .. }), "{error}");
+    assert!(error.to_string().ends_with("listing dir"), "{error}");
+}
