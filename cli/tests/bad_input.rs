@@ -737,3 +737,34 @@ fn copies_have_no_set_id_bits_and_devices_with_nosuid_and_nodev() {
     assert_eq!(mode(&back.join("shell")), 0o6755, "the owner is the same");
     assert_eq!(back.join("null").exists(), root);
 }
+
+/// A key that is empty, as after a power cut, or that others can read.
+#[test]
+fn keys_that_are_no_secret() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("key");
+    fs::write(&key, "").unwrap();
+    let serve = |key: &Path| {
+        let mut command = rpcrdma();
+        let key = key.to_str().unwrap();
+        command.args([
+            "serve",
+            "--memory",
+            "--handle-key",
+            key,
+            "--port",
+            "0",
+            "--tcp-port",
+            "0",
+        ]);
+        Running::start(command.args(common::server_place())).finish()
+    };
+    let path = key.to_str().unwrap();
+    fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+    serve(&key).fails_with(&[path, "is empty", "remove the file"]);
+    fs::write(&key, "0123456789abcdef").unwrap();
+    for mode in [0o644, 0o640, 0o620] {
+        fs::set_permissions(&key, Permissions::from_mode(mode)).unwrap();
+        serve(&key).fails_with(&[path, "others than its owner", "chmod 600"]);
+    }
+}

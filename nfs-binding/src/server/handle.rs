@@ -1,13 +1,16 @@
 //! File handles: which export, which object, and proof that this server made it.
 
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use siphasher::sip::SipHasher24;
 
 use crate::fs::FileId;
-use crate::proto::FileHandle;
+use crate::proto::{FileHandle, Status};
 
 /// First byte of every handle: the layout below.
 const LAYOUT: u8 = 1;
@@ -19,6 +22,11 @@ const PROOF: usize = 8;
 const ID: usize = 16;
 
 const _: () = assert!(ID + FileId::MAX_LEN == crate::proto::MAX_FILE_HANDLE as usize);
+
+/// Permissions that others than the owner have.
+const OTHERS: u32 = 0o077;
+/// How often a key is looked for that another server makes, and somebody removes, at the same time.
+const ATTEMPTS: u32 = 10;
 
 /// A secret that file handles are authenticated with, so that nobody can make one: not of an object
 /// outside the export, nor of one it could not look up.
@@ -39,6 +47,37 @@ pub enum HandleKeyError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// The file is empty, as after a power cut.
+    #[error(
+        "{} is empty, and should hold a key of 16 bytes: put it back from a backup, or remove the file and \
+         a new key is made, with which the handles that clients have are stale", .0.display()
+    )]
+    Empty(PathBuf),
+    /// Others than its owner can use the file.
+    #[error(
+        "{path} has mode {mode:04o}, and others than its owner can have the key, with which they can make \
+         the handle of any file: remove it, and a new key is made; or, if nobody has read it, chmod 600 \
+         {path}", path = path.display()
+    )]
+    NotSecret {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The file is somebody else's.
+    #[error(
+        "{} belongs to uid {uid}, and the server runs as uid {us}: it has to be the server's own or root's",
+        path.display()
+    )]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        uid: u32,
+        /// Who the server is.
+        us: u32,
     },
     /// The file is not a key.
     #[error("{} is not a key of 16 bytes", .0.display())]
@@ -63,39 +102,115 @@ impl HandleKey {
     }
 
     /// The key in a file; makes it, readable by its owner alone, if there is none. With it, handles
-    /// outlive the server.
+    /// outlive the server. Of servers that make it at once, one does, and all have its key.
     ///
     /// # Errors
-    /// The file cannot be read or written, or is something else.
+    /// The file cannot be read or written, is something else, or is not its owner's alone: whoever knows
+    /// the key can make the handle of any file.
     pub fn load_or_create(path: impl AsRef<Path>) -> Result<Self, HandleKeyError> {
         let path = path.as_ref();
-        let failed = |source| HandleKeyError::File {
+        let failed = |source: Errno| HandleKeyError::File {
             path: path.to_path_buf(),
+            source: source.into(),
+        };
+        for _ in 0..ATTEMPTS {
+            match Self::load(path) {
+                Err(HandleKeyError::File { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound => {}
+                outcome => return outcome,
+            }
+            let key = Self::random()?;
+            match key.store(path) {
+                Ok(()) => return Ok(key),
+                // Another server was faster: its key it is.
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Err(failed(Errno::EXIST))
+    }
+
+    fn load(path: &Path) -> Result<Self, HandleKeyError> {
+        let owned = || path.to_path_buf();
+        let failed = |source| HandleKeyError::File {
+            path: owned(),
             source,
         };
-        match std::fs::File::open(path) {
-            Ok(file) => {
-                let mut key = Vec::new();
-                file.take(17).read_to_end(&mut key).map_err(failed)?;
-                key.try_into()
-                    .map(Self)
-                    .map_err(|_| HandleKeyError::NotAKey(path.to_path_buf()))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let key = Self::random()?;
-                let mut options = std::fs::OpenOptions::new();
-                let mut file = options
-                    .write(true)
-                    .create_new(true)
-                    .mode(0o600)
-                    .open(path)
-                    .map_err(failed)?;
-                file.write_all(&key.0).map_err(failed)?;
-                file.sync_all().map_err(failed)?;
-                Ok(key)
-            }
-            Err(error) => Err(failed(error)),
+        // Not to wait for a pipe's other end.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::open(path, flags, Mode::empty());
+        let file = std::fs::File::from(file.map_err(|error| failed(error.into()))?);
+        let meta = file.metadata().map_err(failed)?;
+        if !meta.is_file() {
+            return Err(HandleKeyError::NotAKey(owned()));
         }
+        let us = rustix::process::geteuid().as_raw();
+        if meta.uid() != us && meta.uid() != 0 {
+            return Err(HandleKeyError::Owner {
+                path: owned(),
+                uid: meta.uid(),
+                us,
+            });
+        }
+        let mode = meta.mode() & 0o7777;
+        if mode & OTHERS != 0 {
+            let path = owned();
+            return Err(HandleKeyError::NotSecret { path, mode });
+        }
+        let mut key = Vec::new();
+        // One more than a key has, to tell that from what is longer.
+        file.take(17).read_to_end(&mut key).map_err(failed)?;
+        if key.is_empty() {
+            return Err(HandleKeyError::Empty(owned()));
+        }
+        key.try_into()
+            .map(Self)
+            .map_err(|_| HandleKeyError::NotAKey(owned()))
+    }
+
+    /// Writes the key to a new file, which has its name only when the key is on the disk, and takes that
+    /// from nobody.
+    fn store(&self, path: &Path) -> Result<(), Errno> {
+        let name = path.file_name().ok_or(Errno::ISDIR)?;
+        let above = match path.parent() {
+            Some(above) if !above.as_os_str().is_empty() => above,
+            _ => Path::new("."),
+        };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
+        let folder = rustix::fs::open(above, flags, Mode::empty())?;
+        let random = getrandom::u32().map_err(|_| Errno::IO)?;
+        let mut temporary = std::ffi::OsString::from(".handle-key.");
+        temporary.push(format!("{random:08x}"));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = rustix::fs::openat(&folder, &temporary, flags, mode)?;
+        let named = self.write_to(file).and_then(|()| {
+            match renameat_with(&folder, &temporary, &folder, name, RenameFlags::NOREPLACE) {
+                // Not all file systems can do that.
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    rustix::fs::linkat(&folder, &temporary, &folder, name, AtFlags::empty())?;
+                    rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty())
+                }
+                outcome => outcome,
+            }
+        });
+        match named {
+            Ok(()) => match rustix::fs::fsync(&folder) {
+                Err(Errno::INVAL) => Ok(()),
+                outcome => outcome,
+            },
+            Err(error) => {
+                // What matters is why it has no name.
+                let _ = rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty());
+                Err(error)
+            }
+        }
+    }
+
+    fn write_to(&self, file: OwnedFd) -> Result<(), Errno> {
+        let mut file = std::fs::File::from(file);
+        let written = file.write_all(&self.0).and_then(|()| file.sync_all());
+        written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 }
 
@@ -109,6 +224,25 @@ impl std::fmt::Debug for HandleKey {
 /// is exported.
 pub(super) fn export_number(path: &[u8]) -> u32 {
     SipHasher24::new().hash(path) as u32
+}
+
+/// Why a handle stands for nothing here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HandleError {
+    /// It has not the form of a handle of this program's (NFS3ERR_BADHANDLE).
+    Malformed,
+    /// It has the form, and was not made with this key: by a server with another one, most likely. Its
+    /// holder has to look the file up again, as with knfsd (NFS3ERR_STALE).
+    OtherKey,
+}
+
+impl From<HandleError> for Status {
+    fn from(error: HandleError) -> Self {
+        match error {
+            HandleError::Malformed => Self::BADHANDLE,
+            HandleError::OtherKey => Self::STALE,
+        }
+    }
 }
 
 /// Makes and checks handles.
@@ -147,11 +281,14 @@ impl HandleCodec {
         FileHandle::new(handle).expect("at most 64 bytes")
     }
 
-    /// Export and object of a handle; `None` if it was not made with this key.
-    pub(super) fn open(&self, handle: &FileHandle) -> Option<(u32, FileId)> {
+    /// Export and object of a handle.
+    ///
+    /// # Errors
+    /// It was not made with this key.
+    pub(super) fn open(&self, handle: &FileHandle) -> Result<(u32, FileId), HandleError> {
         let bytes = handle.as_bytes();
         if bytes.len() < ID || bytes[..EXPORT] != [LAYOUT, 0, 0, 0] {
-            return None;
+            return Err(HandleError::Malformed);
         }
         // In constant time: how many bytes are right is not to be told by how long it takes.
         let differs = self
@@ -160,18 +297,19 @@ impl HandleCodec {
             .zip(&bytes[PROOF..ID])
             .fold(0, |differs, (one, other)| differs | (one ^ other));
         if differs != 0 {
-            return None;
+            return Err(HandleError::OtherKey);
         }
-        let export = bytes[EXPORT..PROOF]
-            .try_into()
-            .map(u32::from_be_bytes)
-            .ok()?;
-        Some((export, FileId::new(&bytes[ID..])?))
+        let export = bytes[EXPORT..PROOF].try_into().map(u32::from_be_bytes);
+        let export = export.map_err(|_| HandleError::Malformed)?;
+        let id = FileId::new(&bytes[ID..]).ok_or(HandleError::Malformed)?;
+        Ok((export, id))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -180,22 +318,30 @@ mod tests {
         for len in [0, 16, 48] {
             let id = FileId::new(&vec![3; len]).unwrap();
             let handle = codec.seal(99, &id);
-            assert_eq!(codec.open(&handle), Some((99, id)));
+            assert_eq!(codec.open(&handle), Ok((99, id)));
             for at in 0..handle.as_bytes().len() {
                 let mut bytes = handle.as_bytes().to_vec();
                 bytes[at] ^= 1;
-                assert_eq!(
-                    codec.open(&FileHandle::new(&bytes).unwrap()),
-                    None,
-                    "byte {at}"
-                );
+                let error = match at < EXPORT {
+                    true => HandleError::Malformed,
+                    false => HandleError::OtherKey,
+                };
+                let opened = codec.open(&FileHandle::new(&bytes).unwrap());
+                assert_eq!(opened, Err(error), "byte {at}");
             }
             let cut = &handle.as_bytes()[..handle.as_bytes().len() - 1];
-            assert_eq!(codec.open(&FileHandle::new(cut).unwrap()), None);
+            let error = match len {
+                0 => HandleError::Malformed,
+                _ => HandleError::OtherKey,
+            };
+            assert_eq!(codec.open(&FileHandle::new(cut).unwrap()), Err(error));
             let other = HandleCodec::new(&HandleKey::from_bytes([8; 16]));
-            assert_eq!(other.open(&handle), None);
+            assert_eq!(other.open(&handle), Err(HandleError::OtherKey));
         }
-        assert_eq!(codec.open(&FileHandle::new(b"").unwrap()), None);
+        for garbage in [&b""[..], &[0xff; 64], &[0; 32]] {
+            let opened = codec.open(&FileHandle::new(garbage).unwrap());
+            assert_eq!(opened, Err(HandleError::Malformed));
+        }
     }
 
     #[test]
@@ -207,8 +353,66 @@ mod tests {
         std::fs::write(&path, b"too short").unwrap();
         let error = HandleKey::load_or_create(&path).unwrap_err();
         assert!(error.to_string().contains("not a key"), "{error}");
+        std::fs::write(&path, b"").unwrap();
+        let error = HandleKey::load_or_create(&path).unwrap_err();
+        assert!(matches!(error, HandleKeyError::Empty(_)), "{error}");
+        assert!(error.to_string().contains("remove the file"), "{error}");
         let nowhere = dir.path().join("no/such/dir");
         let error = HandleKey::load_or_create(nowhere).unwrap_err();
         assert!(matches!(error, HandleKeyError::File { .. }));
+        let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().flatten().collect();
+        assert_eq!(names.len(), 1, "nothing but the key: {names:?}");
+    }
+
+    #[test]
+    fn a_key_that_is_not_its_owners_alone_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        HandleKey::load_or_create(&path).unwrap();
+        let set = |mode| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for mode in [0o644, 0o640, 0o620, 0o601, 0o660] {
+            set(mode);
+            let error = HandleKey::load_or_create(&path).unwrap_err();
+            assert!(matches!(error, HandleKeyError::NotSecret { .. }), "{error}");
+            assert!(error.to_string().contains("chmod 600"), "{error}");
+        }
+        for mode in [0o600, 0o400] {
+            set(mode);
+            HandleKey::load_or_create(&path).unwrap();
+        }
+        if !rustix::process::geteuid().is_root() {
+            let line = b"left out, for it needs root: a key that belongs to somebody else\n";
+            std::io::stderr().write_all(line).unwrap();
+            return;
+        }
+        std::os::unix::fs::chown(&path, Some(1234), None).unwrap();
+        let error = HandleKey::load_or_create(&path).unwrap_err();
+        assert!(
+            matches!(error, HandleKeyError::Owner { uid: 1234, .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn servers_that_start_at_once_have_one_key() {
+        for _ in 0..20 {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("key");
+            let start = std::sync::Barrier::new(8);
+            let keys = std::thread::scope(|scope| {
+                let servers = [(); 8].map(|()| {
+                    scope.spawn(|| {
+                        start.wait();
+                        HandleKey::load_or_create(&path).unwrap().0
+                    })
+                });
+                servers.map(|server| server.join().unwrap())
+            });
+            assert_eq!(keys, [keys[0]; 8]);
+            assert_eq!(HandleKey::load_or_create(&path).unwrap().0, keys[0]);
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
     }
 }

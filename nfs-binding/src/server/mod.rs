@@ -165,7 +165,7 @@ fn answer<P: Procedure>(
 impl Shared {
     /// The export of a handle, if the handle is one of ours.
     fn export_of(&self, handle: &FileHandle) -> Option<&Exported> {
-        let (number, _) = self.handles.open(handle)?;
+        let (number, _) = self.handles.open(handle).ok()?;
         self.exports.get(*self.by_number.get(&number)?)
     }
 

@@ -60,7 +60,7 @@ impl<'a> Session<'a> {
 
     /// What a handle stands for.
     pub(super) fn target(&self, handle: &FileHandle) -> Result<Target<'a>, Status> {
-        let (number, id) = self.shared.handles.open(handle).ok_or(Status::BADHANDLE)?;
+        let (number, id) = self.shared.handles.open(handle)?;
         let place = self.shared.by_number.get(&number).ok_or(Status::STALE)?;
         let exported = self.shared.exports.get(*place).ok_or(Status::STALE)?;
         let options = &exported.export.options;
