@@ -231,7 +231,8 @@ pub trait FileSystem: Send + Sync {
         guard: Option<NfsTime>,
     ) -> Change<()>;
 
-    /// The object of a name, "." and ".." included. The root is its own parent.
+    /// The object of a name, "." and ".." included. The root's ".." is the root itself, as with
+    /// knfsd: nothing above it is shown, and whoever walks up arrives there.
     fn lookup(&self, who: &Caller, dir: &FileId, name: &[u8]) -> FsResult<Found>;
 
     /// Which of `wanted` the caller may do.

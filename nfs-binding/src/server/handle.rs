@@ -384,7 +384,7 @@ mod tests {
         }
         if !rustix::process::geteuid().is_root() {
             let line = b"left out, for it needs root: a key that belongs to somebody else\n";
-            std::io::stderr().write_all(line).unwrap();
+            io::stderr().write_all(line).unwrap();
             return;
         }
         std::os::unix::fs::chown(&path, Some(1234), None).unwrap();

@@ -7,14 +7,13 @@ impl MemoryFs {
     pub(super) fn find(&self, who: &Caller, dir: &FileId, name: &[u8]) -> FsResult<Found> {
         let dir = self.node(dir)?;
         let (directory, ino) = {
-            let state = shared(&dir.state);
+            let state = live(&dir)?;
             permission::require_search(&state.attributes, who)?;
             name::check(name)?;
             let entries = state.entries()?;
             let ino = match name {
                 b"." => dir.ino,
-                // As at the root of the host.
-                b".." if dir.ino == ROOT => ROOT,
+                // The root's is the root.
                 b".." => entries.parent,
                 _ => entries.get(name).ok_or(FsError::NotFound)?,
             };
@@ -22,8 +21,18 @@ impl MemoryFs {
         };
         // It may have been taken away since: the directory is not stale then.
         let node = self.by_ino(ino).map_err(|_| FsError::NotFound)?;
-        let object = self.object(&node);
+        let object = self.found(&node).ok_or(FsError::NotFound)?;
         Ok(Found { object, directory })
+    }
+
+    /// An object that an entry led to, unless it was taken away since.
+    fn found(&self, node: &Node) -> Option<Object> {
+        let attributes = live(node).ok()?.attributes.clone();
+        Some(Object {
+            id: self.id(node.ino),
+            attributes,
+            mounted: None,
+        })
     }
 
     /// READDIR.
@@ -37,7 +46,7 @@ impl MemoryFs {
     ) -> FsResult<Listing> {
         let node = self.node(dir)?;
         let (attributes, mut batch) = {
-            let state = shared(&node.state);
+            let state = live(&node)?;
             permission::require_directory(&state.attributes)?;
             permission::require(&state.attributes, who, permission::READ)?;
             let entries = state.entries()?;
@@ -59,7 +68,7 @@ impl MemoryFs {
                     object: objects
                         .then(|| self.by_ino(*ino).ok())
                         .flatten()
-                        .map(|node| self.object(&node)),
+                        .and_then(|node| self.found(&node)),
                 };
                 if !take(&entry) {
                     eof = false;

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use onc_rpc::Bulk;
@@ -213,7 +213,18 @@ impl MemoryFs {
         read: impl FnOnce(&Content) -> usize,
     ) -> FsResult<Read> {
         let node = self.node(id)?;
-        let state = shared(&node.state);
+        self.read_node(&node, who, offset, read)
+    }
+
+    /// The same of an object that was found.
+    fn read_node(
+        &self,
+        node: &Node,
+        who: &Caller,
+        offset: u64,
+        read: impl FnOnce(&Content) -> usize,
+    ) -> FsResult<Read> {
+        let state = live(node)?;
         let content = match &state.body {
             Body::File { content, .. } => content,
             Body::Directory(_) => return Err(FsError::IsDirectory),
@@ -226,6 +237,16 @@ impl MemoryFs {
             eof: offset.saturating_add(count as u64) >= content.size(),
             attributes: state.attributes.clone(),
         })
+    }
+}
+
+/// What an object is now. Between finding it and this, its last name may have been taken away: it has no
+/// content any more then, which is not what its content was, and so it is stale.
+fn live(node: &Node) -> FsResult<RwLockReadGuard<'_, State>> {
+    let state = shared(&node.state);
+    match state.attributes.nlink {
+        0 => Err(FsError::Stale),
+        _ => Ok(state),
     }
 }
 
@@ -252,7 +273,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn getattr(&self, file: &FileId) -> FsResult<Attributes> {
-        Ok(shared(&self.node(file)?.state).attributes.clone())
+        Ok(live(&*self.node(file)?)?.attributes.clone())
     }
 
     fn setattr(
@@ -292,7 +313,7 @@ impl FileSystem for MemoryFs {
 
     fn readlink(&self, _: &Caller, link: &FileId) -> FsResult<(Vec<u8>, Attributes)> {
         let node = self.node(link)?;
-        let state = shared(&node.state);
+        let state = live(&node)?;
         match &state.body {
             Body::Symlink(target) => Ok((target.clone(), state.attributes.clone())),
             _ => Err(FsError::Invalid),
@@ -474,3 +495,6 @@ impl FileSystem for MemoryFs {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -250,9 +250,11 @@ impl MemoryFs {
         if left > 0 {
             return;
         }
+        // From here on, `live` refuses it to whoever has found it before.
         if let Body::File { content, .. } = &mut state.body {
             // Truncation to nothing gives back all that the content took, and cannot fail.
             let _ = content.resize(0, &self.budget);
+            (state.attributes.size, state.attributes.used) = (0, 0);
         }
         self.budget.give_back(cost(&state.body));
         drop(state);
