@@ -523,3 +523,24 @@ fn a_server_calls_a_client_that_asks_for_it() {
         "{finished:#?}"
     );
 }
+
+/// Each process is a client of its own, of the same address, and the server may not take the calls of one for
+/// another's that come again.
+#[test]
+fn what_is_made_again_after_it_was_removed_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::of(dir.path());
+    for proto in BOTH {
+        for _ in 0..3 {
+            for (command, there) in [("mkdir", true), ("rm", false)] {
+                let url = server.url(proto, "/data/new");
+                let mut args = vec![command.to_owned(), url];
+                if command == "rm" {
+                    args.push("-r".to_owned());
+                }
+                run([&args[..], &options(proto, "")].concat()).ok();
+                assert_eq!(dir.path().join("new").is_dir(), there);
+            }
+        }
+    }
+}

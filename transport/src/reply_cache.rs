@@ -15,6 +15,25 @@
 //! smaller one: 16 times the square root of its pages, in KiB.) [`DEFAULT_BYTES`] is what so many
 //! replies to NFS calls cost, of about 250 bytes each; replies that are longer are fewer.
 //!
+//! # What cannot be told apart
+//!
+//! A client's port is no part of what makes calls the same, as a client that connects anew over RDMA
+//! cannot keep it (`nfs-ulb-v2`, section 3.3.2). So a call that is like an earlier one in all that
+//! [`CallKey`] has, and comes within [`MAX_AGE`] of it, is a retransmission, be it from a process that
+//! happens to begin with the same XID. That is why clients have to begin with random ones, as this crate's
+//! do, and what knfsd does over RDMA, where svcrdma sets the port to 0; over TCP its key has the port.
+//! `docs/reply-cache.md` compares them.
+//!
+//! # Restarts
+//!
+//! The cache is memory, and lost with the process, as knfsd's is with the module. A call that was executed
+//! before and is sent again after a restart is executed again. What is idempotent gives the same; else its
+//! client hears of what its own call did: EXIST of MKDIR, NOENT of REMOVE. Clients know that (the one here
+//! looks whether what exists is what it wanted), and a cache on disk would cost a synchronous write for
+//! each change.
+//!
+//! # Age
+//!
 //! What has not been asked for in [`MAX_AGE`] is forgotten: its client has given up long ago, and
 //! whoever sends that XID again does not mean that call.
 

@@ -2,6 +2,7 @@
 //! connections, several clients, and a server that is replaced in the middle.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod retransmissions;
 mod rig;
 #[path = "../../src/copy/tests/tree.rs"]
 mod tree;

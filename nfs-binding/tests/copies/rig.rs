@@ -73,6 +73,10 @@ impl Served {
         self.directory.path()
     }
 
+    pub(crate) fn tcp(&self) -> SocketAddr {
+        self.addresses.tcp
+    }
+
     pub(crate) fn addresses(&self) -> Addresses {
         self.addresses
     }

@@ -1,0 +1,132 @@
+//! Calls that are sent twice, byte by byte: what the reply cache answers, and what a restart changes.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use bytes::Bytes;
+use nfs_binding::proto::{
+    DirOp, DirOpArgs, FileHandle, MkdirArgs, MountArgs, MountPath, Name, NfsResult, Procedure,
+    SetAttributes, Status, Xdr, mnt, nfs,
+};
+use onc_rpc::{AuthSys, CallHeader, Credential, Decoder, Encoder, Message, ReplyHeader, Verifier};
+
+use crate::rig::Served;
+
+/// A client that chooses its XIDs, on a connection of its own.
+struct Script(TcpStream);
+
+impl Script {
+    fn start(served: &Served) -> Self {
+        Self(TcpStream::connect(served.tcp()).unwrap())
+    }
+
+    fn call<P: Procedure>(&mut self, xid: u32, args: &P::Args) -> P::Results {
+        let header = CallHeader {
+            xid,
+            prog: P::PROGRAM,
+            vers: P::VERSION,
+            proc: P::NUMBER,
+            cred: Credential::Sys(AuthSys {
+                uid: rustix::process::geteuid().as_raw(),
+                gid: rustix::process::getegid().as_raw(),
+                ..AuthSys::default()
+            }),
+            verf: Verifier::default(),
+        };
+        let mut out = Encoder::new();
+        args.encode(&mut out);
+        let mut call = out.finish();
+        call.prepend(header.encode());
+        let call = call.gather(|_| true).concat();
+        let mark = onc_rpc::record::header(call.len() as u64).unwrap();
+        self.0.write_all(&[&mark[..], &call].concat()).unwrap();
+        let mut mark = [0; 4];
+        self.0.read_exact(&mut mark).unwrap();
+        // The last fragment, and the only one.
+        let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+        self.0.read_exact(&mut reply).unwrap();
+        let reply = Message::from_payload(Bytes::from(reply));
+        let mut input = Decoder::new(&reply);
+        let header = ReplyHeader::decode(&mut input).unwrap();
+        assert_eq!(header.xid, xid);
+        let results = P::Results::decode(&mut input).unwrap();
+        input.finish().unwrap();
+        results
+    }
+
+    fn root(&mut self) -> FileHandle {
+        let path = MountPath::from(&b"/data"[..]);
+        let mounted = self.call::<mnt::Mount>(99, &MountArgs { path });
+        mounted.unwrap().handle
+    }
+
+    fn mkdir(&mut self, xid: u32, dir: FileHandle, name: &str) -> Status {
+        let attributes = SetAttributes {
+            mode: Some(0o755),
+            ..SetAttributes::default()
+        };
+        let place = at(dir, name);
+        status(self.call::<nfs::Mkdir>(xid, &MkdirArgs { place, attributes }))
+    }
+
+    fn rmdir(&mut self, xid: u32, dir: FileHandle, name: &str) -> Status {
+        let what = at(dir, name);
+        status(self.call::<nfs::Rmdir>(xid, &DirOpArgs { what }))
+    }
+}
+
+fn at(dir: FileHandle, name: &str) -> DirOp {
+    let name = Name::from(name.as_bytes());
+    DirOp { dir, name }
+}
+
+fn status<T, F>(results: NfsResult<T, F>) -> Status {
+    results.map_or_else(|failed| failed.status, |_| Status::OK)
+}
+
+#[test]
+fn a_call_that_comes_again_over_another_connection_is_not_executed_again() {
+    let served = Served::start();
+    let mut script = Script::start(&served);
+    let root = script.root();
+    assert_eq!(script.mkdir(1, root, "new"), Status::OK);
+    drop(script);
+    // From another port, as RDMA clients cannot choose theirs.
+    let mut script = Script::start(&served);
+    assert_eq!(script.mkdir(1, root, "new"), Status::OK);
+    assert_eq!(script.mkdir(2, root, "new"), Status::EXIST);
+}
+
+/// What cannot be told from a retransmission is answered as one (docs/reply-cache.md): the reason why clients
+/// have to begin with random XIDs.
+#[test]
+fn a_script_that_begins_with_the_same_xid_again_gets_the_old_reply() {
+    let served = Served::start();
+    let root = Script::start(&served).root();
+    for (xid, made) in [(1, true), (1, false), (7, true)] {
+        let mut script = Script::start(&served);
+        assert_eq!(script.mkdir(xid, root, "new"), Status::OK);
+        assert_eq!(served.path().join("new").is_dir(), made, "XID {xid}");
+        if made {
+            assert_eq!(script.rmdir(xid + 1, root, "new"), Status::OK);
+        }
+    }
+}
+
+/// The cache is lost with the server: as with knfsd, the second answer tells of what the call did itself.
+#[test]
+fn after_a_restart_what_comes_again_is_executed_again() {
+    let mut served = Served::start();
+    let mut script = Script::start(&served);
+    let root = script.root();
+    assert_eq!(script.mkdir(1, root, "made"), Status::OK);
+    fs::create_dir(served.path().join("removed")).unwrap();
+    assert_eq!(script.rmdir(2, root, "removed"), Status::OK);
+    drop(script);
+    served.restart();
+    let mut script = Script::start(&served);
+    assert_eq!(script.mkdir(1, root, "made"), Status::EXIST);
+    assert_eq!(script.rmdir(2, root, "removed"), Status::NOENT);
+    assert!(served.path().join("made").is_dir());
+}
