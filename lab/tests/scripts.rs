@@ -195,6 +195,18 @@ fn the_kernels_log_is_judged_from_the_lanes_beginning() {
     ));
     assert!(!log_is_clean(plain, &begun(silent)));
     assert!(log_is_clean(allowed, &begun(silent)));
+    // siw's own: 0x11223344 in memory is 44 33 22 11, and of that 33 22 11 came late.
+    let crc =
+        |got: &str| format!("kern  :warn  : [ 9.1] siw: crc error. in: {got}, own 11223344, op 3");
+    for split in ["aabbcc11", "aabb1122", "aa112233"] {
+        assert!(log_is_clean(plain, &begun(&crc(split))), "{split}");
+    }
+    for real in ["aabbccdd", "11aabbcc", "11223355"] {
+        assert!(!log_is_clean(plain, &begun(&crc(real))), "{real}");
+    }
+    let told = "kern  :warn  : [ 9.2] siw: got TERMINATE. layer 2, type 0, code 2";
+    assert!(!log_is_clean(plain, &begun(told)));
+    assert!(log_is_clean(plain, &begun(&log(&[&crc("aabbcc11"), told]))));
     let worse = log(&[silent, "kern  :info  : [ 9.2] kernel BUG: here"]);
     assert!(!log_is_clean(allowed, &begun(&worse)));
 }
