@@ -9,6 +9,7 @@
 //! the program's reach until the device gives it back, so "the device may write here now" is not
 //! something code above can get wrong.
 
+mod budget;
 mod burst;
 mod device;
 mod keep_alive;
@@ -22,6 +23,7 @@ pub mod middleware;
 pub mod rdma_core;
 pub mod sim;
 
+pub use budget::{Account, Budget, Charge, GUARANTEED, PER_CALL};
 pub use burst::Burst;
 pub use device::{
     AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,

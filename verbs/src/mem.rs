@@ -15,13 +15,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
+use crate::Account;
+use crate::budget::PER_CALL;
+
 /// Alignment of every buffer that a pool gives: a page.
 pub const ALIGNMENT: usize = 4096;
 /// Smallest block.
 const MIN_BLOCK: usize = ALIGNMENT;
 /// Blocks from 4 KiB to 4 MiB are kept for reuse, by power of two; longer ones are not.
 const CLASSES: usize = 11;
-/// Free bytes of one class that are kept for reuse.
+/// Free bytes of one class that are kept for reuse, unless the pool is told otherwise.
 const KEEP_PER_CLASS: usize = 64 << 20;
 /// A pool with a [`Registrar`] takes smaller blocks from the system by this much at once, and never
 /// gives them back: one registration covers many.
@@ -54,6 +57,8 @@ struct Block {
     start: NonNull<u8>,
     size: usize,
     home: Arc<Shared>,
+    /// Whom it counts for.
+    account: Option<Account>,
 }
 
 // SAFETY: a block is plain memory; access to it is governed by `Buf`, whose ranges are disjoint.
@@ -64,6 +69,9 @@ unsafe impl Sync for Block {}
 impl Drop for Block {
     fn drop(&mut self) {
         self.home.take_back(self.start, self.size);
+        if let Some(account) = &self.account {
+            account.release(self.size);
+        }
     }
 }
 
@@ -80,10 +88,14 @@ struct State {
     /// What was obtained from the system to be parted.
     arenas: Vec<Free>,
     in_use: usize,
+    /// Bytes in `free`.
+    kept: usize,
 }
 
 struct Shared {
     limit: usize,
+    /// Free bytes of all classes together that are kept for reuse, parts of arenas not counted.
+    keep: usize,
     state: Mutex<State>,
     registrar: Option<Arc<dyn Registrar>>,
 }
@@ -105,12 +117,14 @@ impl Shared {
     fn take_back(&self, start: NonNull<u8>, size: usize) {
         let mut state = self.state();
         state.in_use -= size;
-        if let Some(class) = class(size)
-            && ((state.free[class].len() + 1) * size <= KEEP_PER_CLASS.max(size)
-                || self.is_parted(size))
-        {
-            state.free[class].push(Free(start));
-            return;
+        if let Some(class) = class(size) {
+            let parted = self.is_parted(size);
+            let few = (state.free[class].len() + 1) * size <= KEEP_PER_CLASS.max(size);
+            if parted || (few && state.kept + size <= self.keep) {
+                state.kept += if parted { 0 } else { size };
+                state.free[class].push(Free(start));
+                return;
+            }
         }
         drop(state);
         if self.may_free(start) {
@@ -198,34 +212,68 @@ impl Drop for Shared {
 #[derive(Clone)]
 pub struct Pool {
     shared: Arc<Shared>,
+    /// Whom buffers count for.
+    account: Option<Account>,
 }
 
 impl Pool {
     /// A pool that hands out at most `limit` bytes at a time.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self::of(limit, None)
+        Self::of(limit, usize::MAX, None)
+    }
+
+    /// The same, which keeps at most `keep` bytes for reuse that nobody uses.
+    #[must_use]
+    pub fn keeping(limit: usize, keep: usize) -> Self {
+        Self::of(limit, keep, None)
     }
 
     /// A pool whose memory a device is told of.
     #[must_use]
     pub fn with_registrar(limit: usize, registrar: Arc<dyn Registrar>) -> Self {
-        Self::of(limit, Some(registrar))
+        Self::of(limit, usize::MAX, Some(registrar))
     }
 
-    fn of(limit: usize, registrar: Option<Arc<dyn Registrar>>) -> Self {
+    /// The same pool, whose buffers count for an account from now on.
+    #[must_use]
+    pub fn charged_to(&self, account: &Account) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            account: Some(account.clone()),
+        }
+    }
+
+    /// Whom its buffers count for.
+    #[must_use]
+    pub fn account(&self) -> Option<&Account> {
+        self.account.as_ref()
+    }
+
+    /// Bytes that a result of the call that is being worked on may have: what is set aside for a call
+    /// ([`PER_CALL`]), or more if the account has room. No limit without an account.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        let account = self.account.as_ref();
+        account.map_or(usize::MAX, |account| account.room().max(PER_CALL))
+    }
+
+    fn of(limit: usize, keep: usize, registrar: Option<Arc<dyn Registrar>>) -> Self {
         let state = State {
             free: [const { Vec::new() }; CLASSES],
             stale: [const { Vec::new() }; CLASSES],
             arenas: Vec::new(),
             in_use: 0,
+            kept: 0,
         };
         Self {
             shared: Arc::new(Shared {
                 limit,
+                keep,
                 state: Mutex::new(state),
                 registrar,
             }),
+            account: None,
         }
     }
 
@@ -253,6 +301,7 @@ impl Pool {
         for (free, stale) in state.free.iter_mut().zip(&mut state.stale) {
             stale.append(free);
         }
+        state.kept = 0;
         Some(self)
     }
 
@@ -275,6 +324,9 @@ impl Pool {
         }
         state.in_use += size;
         let reused = class(size).and_then(|class| state.free[class].pop());
+        if reused.is_some() && !self.shared.is_parted(size) {
+            state.kept -= size;
+        }
         drop(state);
         let start = match reused {
             Some(Free(start)) => start,
@@ -291,10 +343,14 @@ impl Pool {
                 }
             },
         };
+        if let Some(account) = &self.account {
+            account.charge(size);
+        }
         let block = Arc::new(Block {
             start,
             size,
             home: Arc::clone(&self.shared),
+            account: self.account.clone(),
         });
         Ok(Buf {
             block,
@@ -600,6 +656,20 @@ mod tests {
         assert_eq!(pool.alloc(8 << 20).unwrap_err().in_use, 0);
         assert_eq!(pool.in_use(), 0);
         assert!(pool.alloc(100).is_ok());
+    }
+
+    #[test]
+    fn no_more_is_kept_for_reuse_than_it_is_told() {
+        let pool = Pool::keeping(usize::MAX, 3 << 16);
+        let bufs: Vec<Buf> = (0..4).map(|_| pool.alloc(1 << 16).unwrap()).collect();
+        let addresses: Vec<_> = bufs.iter().map(|buf| buf.as_ptr()).collect();
+        drop(bufs);
+        drop(pool.alloc(4096).unwrap());
+        let kept = pool.shared.state().kept;
+        assert_eq!(kept, 3 << 16);
+        let again: Vec<Buf> = (0..3).map(|_| pool.alloc(1 << 16).unwrap()).collect();
+        assert!(again.iter().all(|buf| addresses.contains(&buf.as_ptr())));
+        assert_eq!(pool.shared.state().kept, 0);
     }
 
     #[test]
