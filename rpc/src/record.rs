@@ -129,6 +129,12 @@ impl RecordReader {
         self.len == 0 && self.fragments == 0 && self.header_len == 0
     }
 
+    /// Fragments of the present record so far.
+    #[must_use]
+    pub fn fragments(&self) -> u32 {
+        self.fragments
+    }
+
     /// Takes what it needs of a fragment's header from the front of `data`, and says how many
     /// bytes that were: none when no header is wanted.
     ///

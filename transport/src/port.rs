@@ -201,8 +201,8 @@ pub trait ServerPort: Source {
     /// Ends a connection.
     fn close(&mut self, conn: ConnId);
 
-    /// Memory for results that this transport can send without a copy.
-    fn pool(&self) -> &verbs::Pool;
+    /// Memory for results that this transport can send without a copy. It counts for the connection.
+    fn pool(&self, conn: ConnId) -> verbs::Pool;
 
     /// The next event.
     fn next_event(&mut self) -> Option<ServerEvent>;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use onc_rpc::{CallHeader, Cursor, Message};
 use slab::Slab;
-use verbs::{Burst, Clock, Pool, Time};
+use verbs::{Burst, Clock, Time};
 
 use crate::callee::Place;
 use crate::dispatch::{Verdict, answer, judge};
@@ -470,7 +470,7 @@ impl Server {
             cred,
             ..
         } = header;
-        let pool = Pool::clone(self.ports[origin.port].port.borrow().pool());
+        let pool = self.ports[origin.port].port.borrow().pool(origin.conn);
         let request =
             Request::new(peer, prog, vers, proc, cred, pool, message, args).from_client(callee);
         let service = &mut self.service;

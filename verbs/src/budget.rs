@@ -98,8 +98,7 @@ impl Budget {
     /// The most that any connection can ever get at once, bytes.
     #[must_use]
     pub fn largest(&self) -> usize {
-        let common = self.shared.common_limit;
-        self.shared.guaranteed + common - common / PROVEN_PART
+        self.shared.largest()
     }
 
     /// Whether so much is taken that those who hold memory and do nothing with it are in the way.
@@ -119,6 +118,10 @@ impl Default for Budget {
 impl Shared {
     fn over(&self, held: usize) -> usize {
         held.saturating_sub(self.guaranteed)
+    }
+
+    fn largest(&self) -> usize {
+        self.guaranteed + self.common_limit - self.common_limit / PROVEN_PART
     }
 
     fn is_short(&self) -> bool {
@@ -199,6 +202,18 @@ impl Account {
             _ => free.saturating_sub(over) / 2,
         };
         budget.guaranteed.saturating_sub(held) + share
+    }
+
+    /// Bytes that the connection has to itself.
+    #[must_use]
+    pub fn guaranteed(&self) -> usize {
+        self.shared.budget.guaranteed
+    }
+
+    /// The most that the connection can ever get at once, bytes.
+    #[must_use]
+    pub fn largest(&self) -> usize {
+        self.shared.budget.largest()
     }
 
     /// The connection took a long reply, or sent all of a long call.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use onc_rpc::Segments;
-use verbs::{Buf, Device, PoolExhausted, PostError, QpId, Scatter, SendWr, Stag, WrId};
+use verbs::{Buf, Device, Pool, PoolExhausted, PostError, QpId, Scatter, SendWr, Stag, WrId};
 
 use super::memory;
 use super::receives::{ReceiveStructure, Spare};
@@ -67,6 +67,13 @@ pub(crate) struct Link<T> {
     busy: usize,
     /// Silent requests since the last signaled one.
     silent: usize,
+    /// Signaled requests that are not complete, and how many ever were completed.
+    awaited: usize,
+    completed: u64,
+    /// Every request is signaled, so that it shows whether the peer takes them.
+    watched: bool,
+    /// Where copies of long gather lists go, if not into the device's pool.
+    pool: Option<Pool>,
     /// Waiting for room, in order.
     backlog: VecDeque<Queued<T>>,
     /// Messages whose last, or only, Send is among those.
@@ -101,6 +108,10 @@ impl<T> Link<T> {
             first: 0,
             busy: 0,
             silent: 0,
+            awaited: 0,
+            completed: 0,
+            watched: false,
+            pool: None,
             backlog: VecDeque::new(),
             backlog_messages: 0,
             capacity: capacity.max(1),
@@ -114,6 +125,29 @@ impl<T> Link<T> {
             ending: false,
             copied: 0,
         }
+    }
+
+    /// Copies count for the account of this pool.
+    pub(crate) fn with_pool(self, pool: Pool) -> Self {
+        Self {
+            pool: Some(pool),
+            ..self
+        }
+    }
+
+    /// Whether every request from now on is signaled.
+    pub(crate) fn watch(&mut self, watched: bool) {
+        self.watched = watched;
+    }
+
+    /// Whether there are requests whose completions will come if the peer, or the network, does its part.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.awaited > 0
+    }
+
+    /// How many signaled requests were completed.
+    pub(crate) fn completed(&self) -> u64 {
+        self.completed
     }
 
     pub(crate) fn qp(&self) -> QpId {
@@ -173,7 +207,10 @@ impl<T> Link<T> {
     ) -> Result<(), PoolExhausted> {
         let max = device.attributes().max_gather;
         let gather = match gather.len() > max {
-            true => memory::shorten(gather, max, device.pool(), &mut self.copied)?,
+            true => {
+                let pool = self.pool.as_ref().unwrap_or(device.pool());
+                memory::shorten(gather, max, pool, &mut self.copied)?
+            }
             false => gather,
         };
         self.post_or_queue(device, SendWr::Send { gather, invalidate }, None, !more);
@@ -249,11 +286,13 @@ impl<T> Link<T> {
     ) -> Result<(), (SendWr, Option<T>)> {
         // At least one of any queue-full of requests is signaled, so there always is a completion
         // to wait for when there is no room.
-        let signaled = wanted.is_some() || self.silent + 1 >= self.capacity.div_ceil(2);
+        let signaled =
+            wanted.is_some() || self.watched || self.silent + 1 >= self.capacity.div_ceil(2);
         let id = WrId(self.first + self.work.len() as u64);
         match device.post_send(self.qp, id, wr, signaled) {
             Ok(()) => {
                 self.busy += 1;
+                self.awaited += usize::from(signaled);
                 self.silent = if signaled { 0 } else { self.silent + 1 };
                 self.work.push_back(match signaled {
                     true => Work::Signaled(wanted),
@@ -287,6 +326,8 @@ impl<T> Link<T> {
         let wanted = match std::mem::replace(entry, Work::Done) {
             Work::Signaled(wanted) => {
                 self.busy -= 1;
+                self.awaited -= 1;
+                self.completed += 1;
                 wanted
             }
             // An unsignaled request that failed.

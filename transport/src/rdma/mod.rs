@@ -19,6 +19,7 @@ mod requester;
 mod responder;
 mod round_trips;
 mod server;
+mod stalled;
 mod unfinished;
 mod wire;
 

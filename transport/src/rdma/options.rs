@@ -9,6 +9,7 @@ use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::Extension;
 use rpcrdma_v2::limits::DEFAULT_INLINE as V2_INLINE;
+use verbs::Budget;
 
 use super::{CallbackOptions, ReceiveStructure, receive_memory, round_trips};
 
@@ -30,6 +31,8 @@ const DEFAULT_MAX_RECEIVE: u32 = 32 << 10;
 const DEFAULT_SPARE_RECEIVES: u32 = 256;
 /// What 4 MiB take at half a Mbit/s. Transmissions of a message follow one another without a pause.
 const DEFAULT_GROUP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Long enough for lost packets to be sent again several times, and for a mebibyte at half a Mbit/s.
+const DEFAULT_PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a server is waited for that says nothing to version 2.
 const DEFAULT_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -169,6 +172,12 @@ pub struct RdmaServerOptions {
     /// hold the receives that they came in, so that these count twice. So is what a peer may have made
     /// longer ([`RdmaOptions::max_receive_size`]), which is counted as if it were.
     pub max_receive_memory: usize,
+    /// What the calls and replies of all connections may take, receives not counted. Ports may share one.
+    pub budget: Budget,
+    /// How long a peer may leave RDMA Reads unanswered, or take none of what it is sent, before its
+    /// connection is closed. While memory is short, connections that hold more than is guaranteed to each
+    /// have two seconds.
+    pub progress_timeout: Duration,
     /// Bytes of fetched chunks that the unanswered calls of one connection may hold together.
     /// Further calls wait.
     pub max_fetched: u64,
@@ -210,6 +219,8 @@ impl Default for RdmaServerOptions {
             },
             max_connections: 1024,
             max_receive_memory: DEFAULT_RECEIVE_MEMORY,
+            budget: Budget::default(),
+            progress_timeout: DEFAULT_PROGRESS_TIMEOUT,
             max_fetched: 64 << 20,
             versions: Versions::default(),
         }

@@ -10,8 +10,8 @@ use rpcrdma_negotiation::{Decision, Features, ServerNegotiation, Version};
 use rpcrdma_v1::{Agreed, PrivateData};
 use rpcrdma_v2::Side;
 use verbs::{
-    AcceptOptions, Completion, ConnectRequest, Counters, Device, DeviceError, Event, Poller, Pool,
-    QpId, SendWr, Success, Time, WorkError,
+    AcceptOptions, Account, Completion, ConnectRequest, Counters, Device, DeviceError, Event,
+    Poller, Pool, QpId, SendWr, Success, Time, WorkError,
 };
 
 use super::RoundTripFeatures;
@@ -23,6 +23,7 @@ use super::options::RdmaServerOptions;
 use super::receive_memory::{Wish, share};
 use super::requester::{RequesterConfig, RequesterCounters};
 use super::responder::{Responder, ResponderAction, ResponderConfig, ResponderCounters};
+use super::stalled::{Progress, Stalled};
 use super::unfinished::Unfinished;
 use crate::id_map::IdMap;
 use crate::{CallError, ConnId, ReplyRoom, ServerEvent, ServerPort, Source};
@@ -34,6 +35,9 @@ pub(super) struct Connection {
     credits: u32,
     /// Bytes of the pool that are counted for its receives.
     memory: usize,
+    /// What its calls and replies hold, and may hold.
+    account: Account,
+    progress: Progress,
     pub(super) link: Link<Mark>,
     pub(super) talk: ServerConversation,
     /// Receives that were posted for the replies to callbacks.
@@ -78,6 +82,8 @@ pub struct RdmaServer {
     owing: Vec<QpId>,
     /// Calls that come in several transmissions.
     groups: Unfinished,
+    /// Connections whose peers do nothing.
+    stalled: Stalled,
     /// Connections on which something waits for memory, and when to try again.
     retry: Vec<QpId>,
     retry_at: Option<Time>,
@@ -102,7 +108,9 @@ impl RdmaServer {
     #[must_use]
     pub fn new(device: Box<dyn Device>, options: RdmaServerOptions) -> Self {
         let groups = Unfinished::new(options.common.group_timeout);
+        let stalled = Stalled::new(options.progress_timeout);
         Self {
+            stalled,
             device,
             options,
             connections: IdMap::default(),
@@ -269,9 +277,11 @@ impl RdmaServer {
             return Err(DeviceError::Limit("memory for receives"));
         };
         let credits = share.credits;
+        let account = self.options.budget.account();
+        let pool = self.device.pool().charged_to(&account);
         let callbacks = RequesterConfig {
             credits: share.callbacks,
-            pool: self.device.pool().clone(),
+            pool: pool.clone(),
         };
         let mut common = common.clone();
         // Groups of transmissions are announced to be no longer than the receives there are.
@@ -304,7 +314,8 @@ impl RdmaServer {
             outbound_reads,
         };
         let qp = self.device.prepare_accept(request.request)?;
-        let mut link = Link::new(qp, capacity, setup.receives.clone());
+        let link = Link::new(qp, capacity, setup.receives.clone());
+        let mut link = link.with_pool(pool.clone());
         // Before the client can send anything: it may use its first credit at once.
         let receives = link.post_receives(&mut *self.device, credits + BEYOND_CREDITS);
         if receives.is_err() {
@@ -323,12 +334,14 @@ impl RdmaServer {
             outbound_reads,
             remote_invalidation: agreed.remote_invalidation,
             limits,
-            pool: self.device.pool().clone(),
+            pool,
         });
         let connection = Connection {
             peer: request.peer,
             credits,
             memory: share.memory,
+            account,
+            progress: Progress::default(),
             link,
             talk: ServerConversation::new(
                 ServerNegotiation::new(versions),
@@ -398,6 +411,8 @@ impl RdmaServer {
             return;
         };
         connection.link.flush(device);
+        // What has some of the memory that others want must show that its peer takes it.
+        connection.link.watch(connection.account.over() > 0);
         converse(device, connection);
         loop {
             while connection.closed.is_none()
@@ -450,6 +465,9 @@ impl RdmaServer {
                 break;
             }
         }
+        if connection.link.is_awaited() {
+            self.stalled.expect(self.now);
+        }
         let waits = connection.talk.starved() || connection.link.wants_retry();
         if waits && !connection.retrying && connection.closed.is_none() {
             connection.retrying = true;
@@ -470,6 +488,32 @@ impl RdmaServer {
             |connection| connection.collecting,
             |connection, limit| {
                 let reason = format!("a message that was begun and not finished within {limit:?}");
+                close(device, connection, reason);
+            },
+        );
+    }
+
+    /// Closes connections whose peers answer no RDMA Read, or take nothing, for too long.
+    #[cold]
+    fn close_stalled(&mut self) {
+        let connections = self.connections.values_mut();
+        let open = connections.filter(|connection| connection.closed.is_none());
+        let device = &mut *self.device;
+        self.stalled.look(
+            self.now,
+            open,
+            |connection, now| {
+                let Connection {
+                    link,
+                    account,
+                    progress,
+                    ..
+                } = connection;
+                progress.look(link.is_awaited(), link.completed(), account, now)
+            },
+            |connection, limit| {
+                let reason =
+                    format!("RDMA Reads not answered, or replies not taken, for {limit:?}");
                 close(device, connection, reason);
             },
         );
@@ -573,6 +617,9 @@ impl Source for RdmaServer {
         if self.groups.is_due(now) {
             self.close_unfinished();
         }
+        if self.stalled.is_due(now) {
+            self.close_stalled();
+        }
         while let Some(&(_, qp)) = self.ending.front().filter(|(at, _)| *at <= now) {
             self.ending.pop_front();
             if self.connections.contains_key(&qp) {
@@ -593,6 +640,7 @@ impl Source for RdmaServer {
             self.device.next_deadline(),
             self.retry_at,
             self.groups.next_look(),
+            self.stalled.next_look(),
             ending,
         ]
         .into_iter()
@@ -662,8 +710,12 @@ impl ServerPort for RdmaServer {
         }
     }
 
-    fn pool(&self) -> &Pool {
-        self.device.pool()
+    fn pool(&self, conn: ConnId) -> Pool {
+        let pool = self.device.pool();
+        match self.connections.get(&qp_of(conn)) {
+            Some(connection) => pool.charged_to(&connection.account),
+            None => pool.clone(),
+        }
     }
 
     fn next_event(&mut self) -> Option<ServerEvent> {

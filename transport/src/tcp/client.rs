@@ -52,7 +52,9 @@ impl TcpClient {
 
     fn start(&mut self, remote: SocketAddr) -> io::Result<ConnId> {
         let socket = TcpStream::connect(remote)?;
-        self.set.insert(socket, Connection { connected: false })
+        let pool = self.set.options.pool.clone();
+        self.set
+            .insert(socket, Connection { connected: false }, pool)
     }
 
     fn visit(&mut self, index: usize, now: Time) {

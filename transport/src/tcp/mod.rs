@@ -2,6 +2,7 @@
 //! with.
 
 mod client;
+mod progress;
 mod server;
 mod set;
 mod stream;
@@ -13,8 +14,8 @@ use std::io;
 use std::time::Duration;
 
 use mio::net::TcpStream;
-use verbs::Pool;
 use verbs::middleware::Shaper;
+use verbs::{Budget, Pool};
 
 /// Longest record taken by default: the longest NFS READ or WRITE in use (1 MiB), and room for a
 /// header.
@@ -23,6 +24,9 @@ pub const DEFAULT_MAX_RECORD: u32 = (1 << 20) + (1 << 16);
 const DEFAULT_POOL: usize = 1 << 30;
 /// How long a record may stand still by default: TCP has sent what was lost many times by then.
 const DEFAULT_RECORD_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a peer may leave replies alone by default: long enough for TCP to send several times what was
+/// lost.
+const DEFAULT_REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Calls of one connection that a server works on at a time by default.
 const DEFAULT_MAX_CALLS: usize = 256;
 /// Connections that a server takes at a time by default.
@@ -35,6 +39,8 @@ pub struct TcpOptions {
     /// announced a record and not sent it; beyond that, they get memory as they send, which costs
     /// copies.
     pub pool: Pool,
+    /// Server: what the calls and replies of all connections may take. Ports may share one.
+    pub budget: Budget,
     /// Longest record taken, bytes. A peer that sends a longer one loses its connection.
     pub max_record: u32,
     /// An added link that records go out through, for measurements. All connections of the port
@@ -43,9 +49,12 @@ pub struct TcpOptions {
     /// Whether there are calls from server to client (RFC 5531 leaves open who calls): a client that
     /// takes none drops them, a server that makes none drops a peer that sends replies.
     pub callbacks: bool,
-    /// Server: how long a record that has begun may go without a further byte, before the
-    /// connection is closed. (A client has its calls' time-outs.)
+    /// Server: how long a record that has begun may go without progress (16 KiB, or its end), before
+    /// the connection is closed. (A client has its calls' time-outs.) While memory is short,
+    /// connections that hold more than is guaranteed to each have two seconds.
     pub record_timeout: Duration,
+    /// Server: the same of replies that wait for their peer to take them.
+    pub reply_timeout: Duration,
     /// Server: calls of one connection that are worked on at a time. The connection is not read
     /// from when there are as many.
     pub max_calls: usize,
@@ -57,10 +66,12 @@ impl Default for TcpOptions {
     fn default() -> Self {
         Self {
             pool: Pool::new(DEFAULT_POOL),
+            budget: Budget::default(),
             max_record: DEFAULT_MAX_RECORD,
             link: None,
             callbacks: false,
             record_timeout: DEFAULT_RECORD_TIMEOUT,
+            reply_timeout: DEFAULT_REPLY_TIMEOUT,
             max_calls: DEFAULT_MAX_CALLS,
             max_connections: DEFAULT_MAX_CONNECTIONS,
         }

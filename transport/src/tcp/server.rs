@@ -9,7 +9,7 @@ use std::time::Duration;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Token};
 use onc_rpc::{Message, REPLY, peek_start};
-use verbs::{Burst, Poller, Pool, Time};
+use verbs::{Account, Burst, Charge, PER_CALL, Poller, Pool, Time};
 
 use super::set::StreamSet;
 use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
@@ -40,11 +40,35 @@ pub struct TcpServer {
 
 /// What the port knows of a connection.
 struct Connection {
-    /// Calls given out and not answered.
+    /// Calls given out and not answered, and what is set aside for their replies.
     outstanding: usize,
+    calls: Charge,
+    /// What the connection holds, and may hold.
+    account: Account,
     next_token: u64,
     /// The client was called: replies may come.
     called: bool,
+}
+
+impl Connection {
+    fn new(account: Account) -> Self {
+        Self {
+            outstanding: 0,
+            calls: Charge::new(Some(account.clone())),
+            account,
+            next_token: 0,
+            called: false,
+        }
+    }
+
+    /// Whether another call is taken, while so many bytes wait for the peer to take them. One at a time
+    /// always is.
+    fn takes_another(&self, max_calls: usize, queued: usize) -> bool {
+        (self.outstanding == 0 && queued == 0)
+            || (self.outstanding < max_calls
+                && queued < MAX_QUEUED
+                && self.account.room() >= PER_CALL)
+    }
 }
 
 impl TcpServer {
@@ -112,12 +136,10 @@ impl TcpServer {
             }
             return;
         }
-        let connection = Connection {
-            outstanding: 0,
-            next_token: 0,
-            called: false,
-        };
-        let inserted = prepare(&socket).and_then(|()| self.set.insert(socket, connection));
+        let account = self.set.options.budget.account();
+        let pool = self.set.options.pool.charged_to(&account);
+        let connection = Connection::new(account);
+        let inserted = prepare(&socket).and_then(|()| self.set.insert(socket, connection, pool));
         match inserted {
             Ok(conn) => {
                 if let Some((index, member)) = self.set.find(conn) {
@@ -147,16 +169,16 @@ impl TcpServer {
             let token = connection.next_token;
             connection.next_token += 1;
             connection.outstanding += 1;
+            connection.calls.add(PER_CALL);
             events.push_back(ServerEvent::Call {
                 conn,
                 token,
                 message,
             });
-            connection.outstanding < max_calls
+            connection.takes_another(max_calls, 0)
         };
-        let may_receive = |connection: &Connection, queued: usize| {
-            connection.outstanding < max_calls && queued < MAX_QUEUED
-        };
+        let may_receive =
+            |connection: &Connection, queued: usize| connection.takes_another(max_calls, queued);
         if let Err(ended) = self.set.transfer(index, now, deliver, may_receive) {
             self.end(index, conn, ended.to_string());
         }
@@ -198,11 +220,10 @@ impl Source for TcpServer {
             self.visit(index, now);
         }
         self.visits = visits;
-        for index in self.set.stalled(now) {
+        for (index, stalled) in self.set.stalled(now) {
             if let Some(member) = self.set.get(index) {
-                let (conn, limit) = (member.id, self.set.options.record_timeout);
-                let reason = format!("a record that stood still for {limit:?}");
-                self.end(index, conn, reason);
+                let conn = member.id;
+                self.end(index, conn, stalled.to_string());
             }
         }
         !self.events.is_empty()
@@ -227,8 +248,11 @@ impl ServerPort for TcpServer {
         let Some((index, member)) = self.set.find(conn) else {
             return;
         };
-        let outstanding = &mut member.extra.outstanding;
+        let Connection {
+            outstanding, calls, ..
+        } = &mut member.extra;
         *outstanding = outstanding.saturating_sub(1);
+        calls.sub(PER_CALL);
         // Reading may have been held back until now.
         self.set.mark(index);
         if let Some(message) = message
@@ -280,8 +304,12 @@ impl ServerPort for TcpServer {
         });
     }
 
-    fn pool(&self) -> &Pool {
-        &self.set.options.pool
+    fn pool(&self, conn: ConnId) -> Pool {
+        let pool = &self.set.options.pool;
+        match self.set.peek(conn) {
+            Some(member) => pool.charged_to(&member.extra.account),
+            None => pool.clone(),
+        }
     }
 
     fn next_event(&mut self) -> Option<ServerEvent> {

@@ -1,5 +1,6 @@
 //! The connections of one port, and which of them to look at.
 
+use std::fmt;
 use std::io;
 use std::net::Shutdown;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use mio::{Interest, Registry, Token};
 use onc_rpc::Message;
 use onc_rpc::record::RecordError;
 use slab::Slab;
-use verbs::{Poller, Time};
+use verbs::{Poller, Pool, Time};
 
 use super::stream::{Credit, Ended, Stream};
 use super::{TcpCounters, TcpOptions};
@@ -18,6 +19,11 @@ use crate::poll_loop::earlier;
 
 /// How soon to ask an exhausted pool again.
 const STARVED: Duration = Duration::from_millis(1);
+
+/// How often to look for members that wait for their peers, at least.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a peer may do nothing while it holds memory that others want.
+const IN_THE_WAY: Duration = Duration::from_secs(2);
 
 /// The part of the pool that may be promised to peers that have announced long records, and wait
 /// for them: one of so many. What is more comes out of it as they send.
@@ -30,6 +36,24 @@ pub(super) struct Member<X> {
     /// What its port knows of it.
     pub(super) extra: X,
     hot: bool,
+}
+
+/// What a peer has left undone for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stalled {
+    /// The rest of a record that it has begun.
+    Record(Duration),
+    /// Taking what it is sent.
+    Reply(Duration),
+}
+
+impl fmt::Display for Stalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Record(limit) => write!(f, "a record that stood still for {limit:?}"),
+            Self::Reply(limit) => write!(f, "replies that the peer did not take for {limit:?}"),
+        }
+    }
 }
 
 /// What sockets are watched for.
@@ -111,7 +135,13 @@ impl<X> StreamSet<X> {
     }
 
     /// Takes a socket in, connected or connecting.
-    pub(super) fn insert(&mut self, mut socket: TcpStream, extra: X) -> io::Result<ConnId> {
+    /// Long records are received into memory of `pool`.
+    pub(super) fn insert(
+        &mut self,
+        mut socket: TcpStream,
+        extra: X,
+        pool: Pool,
+    ) -> io::Result<ConnId> {
         let registry = self
             .registry
             .as_ref()
@@ -123,7 +153,7 @@ impl<X> StreamSet<X> {
         }
         self.serial = self.serial.wrapping_add(1);
         let id = ConnId(u64::from(self.serial) << 32 | entry.key() as u64);
-        let stream = Stream::new(socket, self.options.max_record);
+        let stream = Stream::new(socket, self.options.max_record, pool);
         entry.insert(Member {
             id,
             stream,
@@ -142,6 +172,12 @@ impl<X> StreamSet<X> {
         let index = conn.0 as u32 as usize;
         let member = self.members.get_mut(index)?;
         (member.id == conn).then_some((index, member))
+    }
+
+    /// The same, to look at.
+    pub(super) fn peek(&self, conn: ConnId) -> Option<&Member<X>> {
+        let member = self.members.get(conn.0 as u32 as usize)?;
+        (member.id == conn).then_some(member)
     }
 
     /// Ends a connection.
@@ -276,8 +312,12 @@ impl<X> StreamSet<X> {
         };
         let Member { stream, extra, .. } = member;
         stream.flush(self.busy, now, &mut self.counters)?;
+        let look = now + look_every(&self.options);
+        if stream.sending().since().is_some() {
+            self.stalled_at.get_or_insert(look);
+        }
         if !may_receive(extra, stream.out_bytes()) {
-            stream.note_wait(false, true, now);
+            stream.note_wait(0, true, now);
             return Ok(());
         }
         let mut more = true;
@@ -291,16 +331,16 @@ impl<X> StreamSet<X> {
             reserve,
         };
         let (before, promised) = (self.counters.wire_bytes_received, stream.promised());
-        let result = stream.receive(self.busy, pool, credit, &mut self.counters, |message| {
+        let result = stream.receive(self.busy, credit, &mut self.counters, |message| {
             more = deliver(extra, message);
             more
         });
         self.promised = self.promised - promised + stream.promised();
         result?;
-        let came = self.counters.wire_bytes_received != before;
-        if stream.note_wait(came, !more, now) {
-            self.stalled_at
-                .get_or_insert(now + self.options.record_timeout);
+        let came = self.counters.wire_bytes_received - before;
+        stream.note_wait(came, !more, now);
+        if stream.receiving().since().is_some() {
+            self.stalled_at.get_or_insert(look);
         }
         if stream.starved() {
             self.starved_at.get_or_insert(now + STARVED);
@@ -315,25 +355,42 @@ impl<X> StreamSet<X> {
         self.stalled_at
     }
 
-    /// Members that have begun a record, and sent nothing more of it for too long.
-    pub(super) fn stalled(&mut self, now: Time) -> Vec<usize> {
+    /// Members whose peers have for too long not gone on with a record, or not taken what they are sent.
+    pub(super) fn stalled(&mut self, now: Time) -> Vec<(usize, Stalled)> {
         let mut stalled = Vec::new();
         if self.stalled_at.take_if(|at| *at <= now).is_none() {
             return stalled;
         }
-        for (index, member) in &self.members {
-            let Some(since) = member.stream.waiting_since() else {
+        let (record, reply) = (self.options.record_timeout, self.options.reply_timeout);
+        for (index, Member { stream, .. }) in &self.members {
+            let (receiving, sending) = (stream.receiving().since(), stream.sending().since());
+            if receiving.is_none() && sending.is_none() {
                 continue;
+            }
+            let most = match stream.is_in_the_way() {
+                true => IN_THE_WAY,
+                false => Duration::MAX,
             };
-            let due = since + self.options.record_timeout;
-            if due <= now {
-                stalled.push(index);
+            let is_late = |since: Option<Time>, limit: Duration| {
+                since.is_some_and(|since| now.since(since) >= limit)
+            };
+            let (record, reply) = (record.min(most), reply.min(most));
+            if is_late(sending, reply) {
+                stalled.push((index, Stalled::Reply(reply)));
+            } else if is_late(receiving, record) {
+                stalled.push((index, Stalled::Record(record)));
             } else {
-                self.stalled_at = earlier(self.stalled_at, Some(due));
+                self.stalled_at = Some(now + look_every(&self.options));
             }
         }
         stalled
     }
+}
+
+/// How often to look for members that wait for their peers.
+fn look_every(options: &TcpOptions) -> Duration {
+    let shortest = options.record_timeout.min(options.reply_timeout);
+    LOOK.min(shortest / 4)
 }
 
 fn mark<X>(index: usize, member: &mut Member<X>, hot: &mut Vec<usize>) {

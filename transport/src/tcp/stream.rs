@@ -8,9 +8,10 @@ use mio::net::TcpStream;
 use onc_rpc::record::{self, RecordError, RecordReader, Want};
 use onc_rpc::{Message, Segments};
 use smallvec::SmallVec;
-use verbs::{Buf, Pool, Time};
+use verbs::{Account, Buf, Charge, Pool, Time};
 
 use super::TcpCounters;
+use super::progress::Progress;
 
 /// Bytes received at a time while it is not known what comes: several short records, or the
 /// beginning of a long one. That beginning is copied, so this is not larger than pays.
@@ -20,8 +21,8 @@ const MAX_IOV: usize = 64;
 /// Sends of up to so many bytes are copied into one piece: dearer than the copy is a system call
 /// that takes several.
 const SMALL_SEND: usize = 512;
-/// The first buffer for a long fragment when there is no credit for all of it. The next is twice
-/// as long as what came.
+/// The first buffer for a long fragment when there is no credit for all of it. Whoever has filled that
+/// gets the whole: parts that grew bit by bit could fill all memory among them, and none ever end.
 const FIRST_GRANT: usize = 32 << 10;
 /// Receives in a row before other connections get their turn, and bytes: what a long record asks
 /// for, such as the next call, should be on its way while the next record is received.
@@ -64,6 +65,8 @@ pub(super) struct Credit {
 
 /// A record to send.
 struct Outbound {
+    /// Bytes that are counted for it beside memory of a pool.
+    charged: usize,
     mark: [u8; record::HEADER_LEN],
     parts: Segments,
     /// Bytes, mark included.
@@ -77,6 +80,10 @@ struct Outbound {
 /// See the module.
 pub(super) struct Stream {
     pub(super) socket: TcpStream,
+    /// Where long records are received into.
+    pool: Pool,
+    /// What is counted for it beside memory of the pool.
+    charge: Charge,
     /// There may be something to receive: readiness is edge-triggered.
     readable: bool,
     writable: bool,
@@ -87,8 +94,10 @@ pub(super) struct Stream {
     /// What of `staging` was received and not used.
     staged: std::ops::Range<usize>,
     body: Option<Body>,
-    /// While a record is incomplete: since when nothing of it has come.
-    waiting_since: Option<Time>,
+    /// The rest of a record that is incomplete.
+    receiving: Progress,
+    /// Records that wait for the peer to take them.
+    sending: Progress,
     /// The pool had no buffer for a fragment.
     starved: bool,
     out: VecDeque<Outbound>,
@@ -98,9 +107,14 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(socket: TcpStream, max_record: u32) -> Self {
+    /// Receives into memory of `pool`, and counts for its account what it holds elsewhere.
+    pub(super) fn new(socket: TcpStream, max_record: u32, pool: Pool) -> Self {
+        let mut charge = Charge::new(pool.account().cloned());
+        charge.add(STAGING + size_of::<Self>());
         Self {
             socket,
+            pool,
+            charge,
             readable: false,
             writable: false,
             closed: false,
@@ -108,7 +122,8 @@ impl Stream {
             staging: vec![0; STAGING].into_boxed_slice(),
             staged: 0..0,
             body: None,
-            waiting_since: None,
+            receiving: Progress::default(),
+            sending: Progress::default(),
             starved: false,
             out: VecDeque::new(),
             out_bytes: 0,
@@ -138,20 +153,48 @@ impl Stream {
         body.map_or(0, |body| body.buf.len() - body.filled)
     }
 
-    /// Notes whether a record is incomplete for want of bytes: nothing `came`, and `held` is false,
-    /// which says that this side takes none. Returns whether it is.
-    pub(super) fn note_wait(&mut self, came: bool, held: bool, now: Time) -> bool {
-        if held || self.starved || self.reader.at_boundary() {
-            self.waiting_since = None;
-        } else if came || self.waiting_since.is_none() {
-            self.waiting_since = Some(now);
-        }
-        self.waiting_since.is_some()
+    /// Notes whether a record is incomplete for want of bytes, of which so many `came`. `held` says that
+    /// this side takes none. One that waits for memory and has some that others want does not wait for
+    /// ever either.
+    pub(super) fn note_wait(&mut self, came: u64, held: bool, now: Time) {
+        let over = || {
+            self.pool
+                .account()
+                .is_some_and(|account| account.over() > 0)
+        };
+        let waits = !held && !self.reader.at_boundary() && (!self.starved || over());
+        self.receiving.note(waits, came, now);
     }
 
-    /// While a record is incomplete: since when nothing of it has come.
-    pub(super) fn waiting_since(&self) -> Option<Time> {
-        self.waiting_since
+    /// The rest of a record that is incomplete.
+    pub(super) fn receiving(&self) -> &Progress {
+        &self.receiving
+    }
+
+    /// Records that wait for the peer to take them.
+    pub(super) fn sending(&self) -> &Progress {
+        &self.sending
+    }
+
+    /// Whether it holds memory that others want.
+    pub(super) fn is_in_the_way(&self) -> bool {
+        let account = self.pool.account();
+        account.is_some_and(Account::is_in_the_way)
+    }
+
+    /// Bytes that it may take, if it gave back `own` of those that it has.
+    fn room_without(&self, own: usize) -> usize {
+        let account = self.pool.account();
+        account.map_or(usize::MAX, |account| account.room_without(own))
+    }
+
+    /// The peer took, or sent, a long record to its end.
+    fn prove(&self, len: usize) {
+        if len > FIRST_GRANT
+            && let Some(account) = self.pool.account()
+        {
+            account.prove();
+        }
     }
 
     /// Bytes waiting to be sent.
@@ -169,7 +212,6 @@ impl Stream {
     pub(super) fn receive(
         &mut self,
         look: bool,
-        pool: &Pool,
         credit: Credit,
         counters: &mut TcpCounters,
         mut deliver: impl FnMut(Message) -> bool,
@@ -179,7 +221,7 @@ impl Stream {
         let enough = counters.wire_bytes_received + BURST_BYTES;
         let mut delivered = false;
         for _ in 0..BURST {
-            let more = self.use_staged(pool, credit, counters, &mut |message| {
+            let more = self.use_staged(credit, counters, &mut |message| {
                 delivered = true;
                 deliver(message)
             })?;
@@ -201,7 +243,6 @@ impl Stream {
     /// Uses up what was received. Returns whether to receive more.
     fn use_staged(
         &mut self,
-        pool: &Pool,
         credit: Credit,
         counters: &mut TcpCounters,
         deliver: &mut impl FnMut(Message) -> bool,
@@ -220,17 +261,27 @@ impl Stream {
                 Want::Header(_) if staged.is_empty() => return Ok(true),
                 Want::Header(_) => self.staged.start += self.reader.header(staged)?,
                 Want::Body { .. } if self.body.is_some() => {
-                    return self.grow(pool, credit, counters);
+                    return self.grow(credit, counters);
                 }
-                Want::Body { len, .. } if staged.len() >= len => {
+                Want::Body { len, last } if staged.len() >= len => {
                     let mut body = Bytes::copy_from_slice(&staged[..len]);
+                    // A record that is one short fragment is part of what is set aside for its call.
+                    if !(last && self.reader.fragments() == 1)
+                        && let Some(account) = self.pool.account()
+                    {
+                        if account.room() < len {
+                            self.starved = true;
+                            return Ok(false);
+                        }
+                        body = account.hold(body);
+                    }
                     counters.copied_bytes += len as u64;
                     self.reader.body(&mut body);
                     self.staged.start += len;
                 }
                 Want::Body { len, .. } => {
                     let filled = staged.len();
-                    let Some(mut buf) = self.body_buf(pool, len, filled, credit)? else {
+                    let Some(mut buf) = self.body_buf(len, filled, 0, credit)? else {
                         return Ok(false);
                     };
                     buf[..filled].copy_from_slice(&self.staging[self.staged.clone()]);
@@ -243,26 +294,30 @@ impl Stream {
     }
 
     /// A buffer for a fragment of `len` bytes, of which `filled` are there: for all of it, if there
-    /// is credit for the rest. None when it has to wait.
+    /// is credit for the rest, or if the first part was filled. It replaces one of `own` bytes. None when
+    /// it has to wait.
     fn body_buf(
         &mut self,
-        pool: &Pool,
         len: usize,
         filled: usize,
+        own: usize,
         credit: Credit,
     ) -> Result<Option<Buf>, Ended> {
+        let pool = &self.pool;
         let limit = pool.limit();
         if len > limit {
             return Err(Ended::NoPool { len, limit });
         }
-        let whole = len - filled <= credit.unfilled;
-        let grant = match whole {
+        let room = self.room_without(own);
+        let fits = |grant| Pool::block_size(grant) <= room;
+        let whole = len - filled <= credit.unfilled && fits(len);
+        let grant = match whole || filled >= FIRST_GRANT {
             true => len,
-            false => len.min(FIRST_GRANT.max(filled.saturating_mul(2))),
+            false => len.min(FIRST_GRANT),
         };
         // Parts that none can complete must not use up the pool among them.
-        let spare = || (limit - pool.in_use()) / 2 >= grant.max(credit.reserve);
-        let buf = (whole || spare()).then(|| pool.alloc(grant));
+        let spare = || grant == len || (limit - pool.in_use()) / 2 >= grant.max(credit.reserve);
+        let buf = (whole || (fits(grant) && spare())).then(|| pool.alloc(grant));
         self.starved = !matches!(buf, Some(Ok(_)));
         Ok(buf.and_then(Result::ok))
     }
@@ -270,17 +325,13 @@ impl Stream {
     /// Gives a long fragment more room if it has filled what it had. Returns whether to receive
     /// more. The copy is paid for in exceptional times only: while many peers have announced much
     /// and sent little.
-    fn grow(
-        &mut self,
-        pool: &Pool,
-        credit: Credit,
-        counters: &mut TcpCounters,
-    ) -> Result<bool, Ended> {
+    fn grow(&mut self, credit: Credit, counters: &mut TcpCounters) -> Result<bool, Ended> {
         let full = |body: &mut Body| body.filled == body.buf.len();
         let Some(Body { buf, filled, len }) = self.body.take_if(full) else {
             return Ok(true);
         };
-        let larger = self.body_buf(pool, len, filled, credit)?;
+        let own = Pool::block_size(buf.len());
+        let larger = self.body_buf(len, filled, own, credit)?;
         let more = larger.is_some();
         let buf = match larger {
             Some(mut larger) => {
@@ -327,6 +378,7 @@ impl Stream {
             staged -= direct;
         }
         if let Some(body) = self.body.take_if(|body| body.filled == body.len) {
+            self.prove(body.len);
             self.reader.body(&mut body.buf.freeze());
         }
         self.staged = 0..staged;
@@ -345,7 +397,12 @@ impl Stream {
         let mark = record::header(len as u64)?;
         let len = len + mark.len();
         self.out_bytes += len;
+        // Items are in memory that is counted where it comes from.
+        let payload = usize::try_from(message.payload_len()).unwrap_or(usize::MAX);
+        let charged = payload.saturating_add(size_of::<Outbound>());
+        self.charge.add(charged);
         self.out.push_back(Outbound {
+            charged,
             mark,
             parts,
             len,
@@ -361,6 +418,7 @@ impl Stream {
         let found = (first..self.out.len()).find(|at| self.out[*at].xid == Some(xid));
         if let Some(outbound) = found.and_then(|at| self.out.remove(at)) {
             self.out_bytes -= outbound.len;
+            self.charge.sub(outbound.charged);
         }
     }
 
@@ -372,6 +430,7 @@ impl Stream {
         counters: &mut TcpCounters,
     ) -> io::Result<()> {
         self.writable |= look;
+        let before = counters.wire_bytes_sent;
         while self.writable && self.out.front().is_some_and(|out| out.release <= now) {
             match self.send_once(now, counters) {
                 Ok((n, wanted)) => {
@@ -384,6 +443,9 @@ impl Stream {
                 Err(error) => return Err(error),
             }
         }
+        let due = self.out.front().is_some_and(|out| out.release <= now);
+        self.sending
+            .note(due, counters.wire_bytes_sent - before, now);
         Ok(())
     }
 
@@ -434,8 +496,11 @@ impl Stream {
         while let Some(first) = self.out.front()
             && self.sent >= first.len
         {
-            self.sent -= first.len;
+            let (len, charged) = (first.len, first.charged);
+            self.sent -= len;
             self.out.pop_front();
+            self.charge.sub(charged);
+            self.prove(len);
         }
     }
 }

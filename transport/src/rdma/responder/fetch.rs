@@ -3,7 +3,7 @@
 use onc_rpc::{BulkItem, Message, Position};
 use rpcrdma_chunks::{ReadChunk, Segment};
 use smallvec::SmallVec;
-use verbs::{Buf, Pool, PoolExhausted};
+use verbs::{Account, Buf, Pool, PoolExhausted};
 
 use super::super::memory;
 
@@ -67,8 +67,25 @@ impl Fetch {
         lengths.sum()
     }
 
+    /// Bytes of memory for that.
+    pub(super) fn memory(&self) -> usize {
+        let chunks = self.chunks.iter().map(|fetched| &fetched.chunk);
+        let fetched = chunks.filter(|chunk| !chunk.segments.is_empty());
+        fetched
+            .map(|chunk| Pool::block_size(chunk.length as usize))
+            .sum()
+    }
+
     /// Takes memory for all chunks, or for none.
     pub(super) fn allocate(&mut self, pool: &Pool) -> Result<SmallVec<[FetchRead; 2]>, FetchError> {
+        let largest = pool.account().map_or(usize::MAX, Account::largest);
+        if self.memory() > largest {
+            return Err(FetchError::Never(PoolExhausted {
+                wanted: self.memory(),
+                in_use: pool.in_use(),
+                limit: largest,
+            }));
+        }
         let mut reads = SmallVec::new();
         for (index, fetched) in self.chunks.iter_mut().enumerate() {
             let chunk = &fetched.chunk;

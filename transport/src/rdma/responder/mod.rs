@@ -19,7 +19,7 @@ use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::{ResponderCredits, WriteChunk};
 use rpcrdma_negotiation::Version;
 use slab::Slab;
-use verbs::{Buf, Stag};
+use verbs::{Account, Buf, Charge, PER_CALL, Stag};
 
 pub use self::action::{ReadId, ResponderAction, ResponderConfig, ResponderCounters};
 use self::convey::Brought;
@@ -27,6 +27,9 @@ pub(crate) use self::convey::{AskedReply, LaidOut};
 use self::fetch::Fetch;
 use super::wire::{Answer, BadCall, FromRequester, Plain};
 use crate::options::HEADER_ROOM;
+
+/// Payloads of replies that are longer count for the connection. Shorter ones are bounded by the credits.
+const SHORT_REPLY: u64 = 512;
 
 /// A call that arrived.
 #[derive(Debug)]
@@ -74,6 +77,8 @@ pub struct Responder {
     starved: VecDeque<usize>,
     /// Bytes of fetched chunks that calls hold.
     fetched: u64,
+    /// What is set aside for the replies to calls that were delivered.
+    delivered: Charge,
     /// Longest reply to a call that left no other way, bytes; nothing while that is being settled.
     last_resort: Option<u64>,
     /// Whether calls with chunks are executed.
@@ -98,6 +103,7 @@ impl Responder {
         Self {
             credits: ResponderCredits::new(config.credits),
             last_resort: Some(config.limits.inline_send),
+            delivered: Charge::new(config.pool.account().cloned()),
             config,
             calls: Slab::new(),
             generation: 0,
@@ -217,8 +223,31 @@ impl Responder {
             brought: None,
         };
         if let Some(key) = self.admit(call, plain.credits) {
-            self.deliver(key, Message::without_items(payload));
+            let message = Message::without_items(payload);
+            match self.may_deliver() {
+                true => self.deliver(key, message),
+                false => self.put_off(key, message),
+            }
         }
+    }
+
+    /// A call that came whole waits until its reply may take memory.
+    #[cold]
+    fn put_off(&mut self, key: usize, message: Message) {
+        self.calls[key].fetch = Some(Box::new(Fetch::new(message, None, Vec::new())));
+        self.starved.push_back(key);
+    }
+
+    /// Whether the reply to one more call may take memory. Calls that were fetched do not stand in the way of
+    /// short ones: what is guaranteed to a connection is for these. A single call
+    /// may in any case, if nothing waits for the peer.
+    fn may_deliver(&self) -> bool {
+        let Some(account) = self.config.pool.account() else {
+            return true;
+        };
+        let fetched = usize::try_from(self.fetched).unwrap_or(usize::MAX);
+        let others = account.held().saturating_sub(fetched);
+        others == 0 || others + PER_CALL <= account.guaranteed() || account.room() >= PER_CALL
     }
 
     /// The same of a message whose header was read, or was found to be none.
@@ -250,8 +279,8 @@ impl Responder {
 
     /// A call that asks for so many credits: it is fetched, and then delivered.
     fn admit_to_fetch(&mut self, call: InCall, requested: u32) {
-        let wanted = call.fetch.as_ref().map_or(0, |fetch| fetch.wanted());
-        let may_start = self.starved.is_empty() || wanted == 0;
+        let short = call.fetch.as_ref().is_none_or(|fetch| fetch.memory() == 0);
+        let may_start = short || self.starved.is_empty();
         if let Some(key) = self.admit(call, requested)
             && !(may_start && self.start(key))
         {
@@ -282,13 +311,26 @@ impl Responder {
             return;
         }
         let call = self.remove(key);
+        self.delivered.sub(PER_CALL);
         match message {
-            Some(message) => self.answer(call, message),
+            Some(message) => {
+                let message = self.counted(message);
+                self.answer(call, message);
+            }
             None => {
                 let _ = self.credits.answered_group(call.transmissions());
             }
         }
         self.retry();
+    }
+
+    /// A reply whose payload counts for the connection until the device lets go of it. Its items are in
+    /// memory that is counted where it comes from.
+    fn counted(&self, message: Message) -> Message {
+        match self.config.pool.account() {
+            Some(account) if message.payload_len() > SHORT_REPLY => hold(account, &message),
+            _ => message,
+        }
     }
 
     fn token(&self, key: usize) -> Option<u64> {
@@ -338,4 +380,11 @@ impl Responder {
             more: false,
         });
     }
+}
+
+#[inline(never)]
+fn hold(account: &Account, message: &Message) -> Message {
+    let pieces = message.payload().iter();
+    let payload = pieces.map(|piece| account.hold(piece.clone())).collect();
+    Message::new(payload, message.items().iter().cloned())
 }

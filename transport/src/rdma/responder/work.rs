@@ -2,7 +2,7 @@
 
 use onc_rpc::Message;
 use rpcrdma_v2::Direction;
-use verbs::{Buf, Stag};
+use verbs::{Buf, PER_CALL, Stag};
 
 use super::super::wire;
 use super::fetch::FetchError;
@@ -11,12 +11,19 @@ use super::{QueuedRead, ReadId, Responder, ResponderAction};
 impl Responder {
     /// There may be memory now.
     pub fn retry(&mut self) {
-        while let Some(&key) = self.starved.front() {
-            if !self.start(key) {
-                return;
-            }
-            self.starved.pop_front();
-        }
+        let mut waiting = std::mem::take(&mut self.starved);
+        let mut blocked = false;
+        waiting.retain(|&key| {
+            // Calls that need no memory to be fetched pass those that do.
+            let long = self.calls[key]
+                .fetch
+                .as_ref()
+                .is_some_and(|fetch| fetch.memory() > 0);
+            let waits = (blocked && long) || !self.start(key);
+            blocked |= waits && long;
+            waits
+        });
+        self.starved = waiting;
     }
 
     /// Answers [`ResponderAction::Read`].
@@ -38,10 +45,25 @@ impl Responder {
             return true;
         };
         let wanted = fetch.wanted();
-        // One call alone is always taken: its length was checked on arrival.
+        // One call alone is always taken, as soon as there is room for it: its length was checked on
+        // arrival.
         if self.fetched > 0 && self.fetched + wanted > self.config.max_fetched {
             return false;
         }
+        let memory = fetch.memory();
+        if let Some(account) = self.config.pool.account()
+            && memory <= account.largest()
+            && account.room() < memory
+        {
+            return false;
+        }
+        if memory == 0 && !self.may_deliver() {
+            return false;
+        }
+        let call = &mut self.calls[key];
+        let Some(fetch) = &mut call.fetch else {
+            return true;
+        };
         let reads = match fetch.allocate(&self.config.pool) {
             Ok(reads) => reads,
             Err(FetchError::Later) => return false,
@@ -53,6 +75,7 @@ impl Responder {
                 return true;
             }
         };
+        let call = &mut self.calls[key];
         call.fetched = wanted;
         self.fetched += wanted;
         if reads.is_empty() {
@@ -96,6 +119,11 @@ impl Responder {
         let Some(fetch) = call.fetch.take() else {
             return;
         };
+        if call.fetched > PER_CALL as u64
+            && let Some(account) = self.config.pool.account()
+        {
+            account.prove();
+        }
         let xid = call.xid;
         let message = fetch.finish();
         let checked = wire::belongs(self.config.version, xid, Direction::Call, &message);
@@ -110,6 +138,7 @@ impl Responder {
     /// A call is whole, and for the upper layer.
     pub(super) fn deliver(&mut self, key: usize, message: Message) {
         if let Some(token) = self.token(key) {
+            self.delivered.add(PER_CALL);
             self.actions
                 .push_back(ResponderAction::Deliver { token, message });
         }
