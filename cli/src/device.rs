@@ -11,8 +11,31 @@ use verbs::{Device, Pool};
 
 use crate::failure::{Context, Failure};
 
-/// Bytes that a device hands out at a time.
-pub(crate) const POOL: usize = 1 << 30;
+/// Bytes that a device hands out at a time, unless it is a server's.
+const POOL: usize = 1 << 30;
+/// Connections that it takes at a time, likewise.
+const CONNECTIONS: usize = 1024;
+
+/// What a device may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resources {
+    /// Bytes that it hands out at a time.
+    pub(crate) memory: usize,
+    /// Bytes that it keeps for reuse when they are not handed out. (A verbs device keeps all.)
+    pub(crate) kept: usize,
+    /// Connections at a time.
+    pub(crate) connections: usize,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        Self {
+            memory: POOL,
+            kept: usize::MAX,
+            connections: CONNECTIONS,
+        }
+    }
+}
 
 /// A device under RPC-over-RDMA.
 pub(crate) type AnyDevice = Box<dyn Device>;
@@ -100,6 +123,8 @@ pub(crate) struct DeviceChoice {
     pub(crate) registration: Policy,
     /// This machine's address that it is to have, if that is known.
     pub(crate) address: Option<IpAddr>,
+    /// What it may take.
+    pub(crate) resources: Resources,
 }
 
 impl DeviceChoice {
@@ -109,6 +134,7 @@ impl DeviceChoice {
     /// # Errors
     /// It is not there, or cannot do what is asked.
     pub(crate) fn open(&self, link: Option<Shaper>, crc: bool) -> Result<Opened, Failure> {
+        let resources = self.resources;
         match &self.name {
             DeviceName::Sim => Err(Failure::usage("device sim: only `compare` takes it")),
             DeviceName::Iwarp => {
@@ -122,9 +148,11 @@ impl DeviceChoice {
                     } else {
                         CrcPolicy::IfAsked
                     },
+                    max_connections: resources.connections,
                     ..verbs::iwarp::Options::default()
                 };
-                let device = Iwarp::new(options, Pool::new(POOL));
+                let pool = Pool::keeping(resources.memory, resources.kept);
+                let device = Iwarp::new(options, pool);
                 Ok(Opened {
                     device: wrap(device.context("cannot open device iwarp")?, link),
                     // Each region has a handle of its own.
@@ -136,7 +164,8 @@ impl DeviceChoice {
                     device: device.clone(),
                     address: self.address,
                     registration: self.registration.0,
-                    memory: POOL,
+                    memory: resources.memory,
+                    max_connections: resources.connections,
                     ..rdma_core::Options::default()
                 };
                 let opened = rdma_core::open(&options);

@@ -13,14 +13,15 @@ use nfs_binding::client::Proto;
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::fs::{DirectoryFs, MemoryFs};
 use nfs_binding::server::{Export, ExportOptions, ExportSpec, HandleKey, NfsServer};
+use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Version};
 use rpc_transport::{Server, ServerOptions, ServerPort, Service, Stop, TcpOptions, TcpServer};
 use rpcrdma_sim::Probe;
-use verbs::DeviceError;
+use verbs::{DeviceError, Pool};
 
 use crate::args::ServeArgs;
 use crate::costs::CostsArg;
-use crate::device::{DeviceChoice, POOL};
+use crate::device::{DeviceChoice, Resources};
 use crate::failure::{Context, Failure};
 use crate::interrupt;
 use crate::output;
@@ -46,8 +47,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         busy_poll: args.busy_poll,
         crc: args.crc.is_on(),
     };
+    let limits = limits(args)?;
     let options = ServerOptions {
         workers: usize::from(args.workers),
+        max_connections: limits.connections,
+        reply_cache_bytes: limits.reply_cache,
         busy_poll: args.busy_poll,
         callbacks: args.callbacks,
         ..ServerOptions::default()
@@ -62,6 +66,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     };
     let mut server = Server::new(service, options).context("cannot start the server")?;
 
+    let receives = usize::try_from(args.receive_memory).unwrap_or(usize::MAX);
     let mut listening = Vec::new();
     let addresses = addresses(&args.listen)?;
     let device = link
@@ -70,12 +75,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
             registration: args.registration,
             // Any address leaves the choice of a verbs device open.
             address: addresses.first().copied().filter(|ip| !ip.is_unspecified()),
+            resources: Resources {
+                memory: limits.budget.limit().saturating_add(receives),
+                kept: limits.kept / 2,
+                connections: limits.connections,
+            },
         })?
         .device;
     let device_name = device.attributes().name.clone();
     let mut rdma_options = RdmaServerOptions {
         versions: args.rpcrdma,
-        max_receive_memory: usize::try_from(args.receive_memory).unwrap_or(usize::MAX),
+        max_receive_memory: receives,
+        max_connections: limits.connections,
+        budget: limits.budget.clone(),
         ..RdmaServerOptions::default()
     };
     rdma_options.common.features = args.features.unwrap_or(DEFAULT_FEATURES);
@@ -94,11 +106,15 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
             .map_err(|error| cannot_listen(address, Proto::Rdma, listen_error(error)))?;
         listening.push(format!("listening rdma {heard} {device_name}"));
     }
+    let records = Pool::keeping(limits.budget.limit(), limits.kept / 2);
     let mut ports: Vec<Rc<RefCell<dyn ServerPort>>> = vec![Rc::new(RefCell::new(rdma))];
     for &ip in &addresses {
         let address = SocketAddr::new(ip, args.tcp_port);
         let tcp = TcpOptions {
             callbacks: args.callbacks,
+            pool: records.clone(),
+            budget: limits.budget.clone(),
+            max_connections: limits.connections,
             ..link.tcp()
         };
         let tcp = TcpServer::bind(address, tcp)
@@ -119,14 +135,30 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// That the memory for receives is enough for any connection at all, and there to be had.
+/// What the server may take. Raises the limit on descriptors: files and connections are to have as many as
+/// the process may.
+fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
+    let (descriptors, raised) = limits::raise_descriptors();
+    if let Err(error) = raised {
+        tracing::warn!(%error, descriptors, "cannot raise the limit on open files");
+    }
+    let memory = match args.memory_limit {
+        Some(memory) => usize::try_from(memory).unwrap_or(usize::MAX),
+        None => limits::default_memory(),
+    };
+    let limits = Limits::new(memory, descriptors);
+    let connections = limits.connections;
+    tracing::info!(memory, descriptors, connections, "limits");
+    Ok(limits)
+}
+
+/// That the memory for receives is enough for any connection at all.
 fn enough_for_one(options: &RdmaServerOptions) -> Result<(), Failure> {
     let (given, least) = (options.max_receive_memory, options.least_receive_memory());
     let problem = match given {
         _ if given < least => format!(
             "no RDMA connection could be made; one with a single credit takes {least} bytes here"
         ),
-        _ if given > POOL => format!("a device has {POOL} bytes for that and all else"),
         _ => return Ok(()),
     };
     Err(Failure::Usage(format!(

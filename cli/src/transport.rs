@@ -189,6 +189,7 @@ impl Access {
             name: option("device", mount.device.as_deref()).map_err(wrong)?,
             registration: option("registration", mount.registration.as_deref()).map_err(wrong)?,
             address: mount.client_address,
+            ..DeviceChoice::default()
         };
         if device.name == DeviceName::Iwarp && device.address.is_some() {
             let text = "mount option clientaddr: only verbs devices have a choice (see device=)";

@@ -23,6 +23,7 @@ mod tcp;
 mod timer;
 mod workers;
 
+pub mod limits;
 pub mod rdma;
 
 pub use call::{Call, CallError, Reply, ReplyRoom};

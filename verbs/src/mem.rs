@@ -258,6 +258,17 @@ impl Pool {
         account.map_or(usize::MAX, |account| account.room().max(PER_CALL))
     }
 
+    /// As much of `len` as there is room for ([`Pool::room`]), with what a block of it takes.
+    #[must_use]
+    pub fn room_for(&self, len: usize) -> usize {
+        let room = self.room();
+        match Self::block_size(len) <= room {
+            true => len,
+            // Blocks are powers of two, up to a length that is asked for rarely.
+            false => len.min(1 << room.ilog2()),
+        }
+    }
+
     fn of(limit: usize, keep: usize, registrar: Option<Arc<dyn Registrar>>) -> Self {
         let state = State {
             free: [const { Vec::new() }; CLASSES],

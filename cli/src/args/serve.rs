@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use nfs_binding::fs::MemoryFs;
+use rpc_transport::limits::LEAST_MEMORY;
 use rpc_transport::rdma::{RoundTripFeatures, Versions};
 use verbs::middleware::{Delay, Rate};
 
@@ -67,6 +68,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FEATURES")]
     pub(crate) features: Option<RoundTripFeatures>,
 
+    /// Memory for calls, replies, what is fetched for them and what is kept of them, of all connections
+    /// together. Each connection has 64 KiB of its own, and beyond that a fair share: it waits when there
+    /// is no more, and is closed when it holds some and does nothing with it. By default a quarter of the
+    /// machine's memory (or of its control group's), between 64M and 4G. Receives are not counted
+    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
+    pub(crate) memory_limit: Option<u64>,
+
     /// Memory for the receives of all RDMA connections together: as it runs short, new connections
     /// get fewer credits, at last they are rejected. 64 credits take 280 KiB, or 4.7 MiB with
     /// `ddp:receive`; as much again with `cont:receive`, for messages of which not all has come, which new
@@ -114,6 +122,19 @@ pub(crate) struct ServeArgs {
     pub(crate) workers: u16,
 }
 
+/// Memory that a server can work with.
+fn memory_limit(text: &str) -> Result<u64, String> {
+    let size = units::size(text)?;
+    let least = LEAST_MEMORY as u64;
+    match size < least {
+        true => Err(format!(
+            "no call of the greatest length fits into that: at least {} are wanted",
+            units::show_size(least)
+        )),
+        false => Ok(size),
+    }
+}
+
 /// The size of a file system that something fits into.
 fn memory(text: &str) -> Result<u64, String> {
     let size = units::size(text)?;
@@ -129,6 +150,13 @@ fn memory(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_that_no_long_call_fits_into_is_refused() {
+        assert_eq!(memory_limit("16M"), Ok(16 << 20));
+        let wrong = memory_limit("16383k").unwrap_err();
+        assert!(wrong.contains("at least 16 MiB"), "{wrong}");
+    }
 
     #[test]
     fn a_file_system_that_holds_nothing_is_refused() {

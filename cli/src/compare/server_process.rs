@@ -18,7 +18,7 @@ use crate::compare::floor;
 use crate::compare::processor;
 use crate::compare::usage::Usage;
 use crate::costs::CostsArg;
-use crate::device::DeviceChoice;
+use crate::device::{DeviceChoice, Resources};
 use crate::failure::{Context, Failure};
 use crate::output;
 use crate::serve;
@@ -109,6 +109,7 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
                     name: args.device.clone(),
                     registration: args.registration,
                     address: Some(args.listen),
+                    resources: Resources::default(),
                 })?
                 .device;
             let mut options = RdmaServerOptions {

@@ -144,6 +144,7 @@ fn rig(setting: &Setting<'_>, conveyance: Conveyance) -> Result<Rig, Failure> {
             name: args.device.clone(),
             registration: args.registration,
             address: None,
+            ..DeviceChoice::default()
         },
         link: LinkOptions {
             delay,

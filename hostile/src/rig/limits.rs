@@ -1,7 +1,11 @@
 //! How much memory the server may take, by its own documented limits.
 
+use std::time::Duration;
+
 use rpc_transport::ServerOptions;
 use rpc_transport::rdma::{RdmaOptions, RdmaServerOptions, RoundTripFeatures, Version, Versions};
+
+use verbs::Budget;
 
 use super::Form;
 
@@ -99,7 +103,7 @@ impl Limits {
 
     /// Its port's options.
     #[must_use]
-    pub fn rdma(&self, form: Form) -> RdmaServerOptions {
+    pub fn rdma(&self, form: Form, progress_timeout: Duration) -> RdmaServerOptions {
         let default = RdmaServerOptions::default();
         RdmaServerOptions {
             common: RdmaOptions {
@@ -110,6 +114,8 @@ impl Limits {
             },
             max_connections: self.connections,
             max_receive_memory: self.pool / 2,
+            budget: Budget::new(self.pool / 2, self.connections),
+            progress_timeout,
             max_fetched: u64::from(self.message),
             // What the tables' errors name as the lowest and highest version.
             versions: match form {

@@ -30,6 +30,10 @@ pub struct Timeouts {
     pub setup: Duration,
     /// For a call ([`ServerOptions::idle_timeout`]).
     pub idle: Duration,
+    /// For data that it fetches, and for its replies to be taken
+    /// ([`rpc_transport::rdma::RdmaServerOptions::progress_timeout`],
+    /// [`rpc_transport::TcpOptions::reply_timeout`]).
+    pub progress: Duration,
 }
 
 impl Timeouts {
@@ -37,11 +41,18 @@ impl Timeouts {
     pub const LONG: Self = Self {
         setup: Duration::from_secs(600),
         idle: Duration::from_secs(600),
+        progress: Duration::from_secs(600),
     };
     /// Peers that say nothing soon are.
     pub const SHORT: Self = Self {
         setup: SHORT,
         idle: SHORT,
+        progress: Duration::from_secs(600),
+    };
+    /// Peers that do not do their part soon are, and those that have nothing to do are not.
+    pub const NO_PROGRESS: Self = Self {
+        progress: SHORT,
+        ..Self::LONG
     };
 
     /// Whether it is worth waiting for them.
@@ -110,7 +121,7 @@ fn listen(pool: Pool, timeouts: Timeouts, form: Form) -> Result<(Server, SocketA
         ..Options::default()
     };
     let device = Iwarp::new(options, pool).map_err(wrong)?;
-    let mut port = RdmaServer::new(Box::new(device), SERVER.rdma(form));
+    let mut port = RdmaServer::new(Box::new(device), SERVER.rdma(form, timeouts.progress));
     let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
     let address = port.listen(anywhere).map_err(wrong)?;
     let port: Rc<RefCell<dyn ServerPort>> = Rc::new(RefCell::new(port));

@@ -18,9 +18,11 @@ struct Room {
 }
 
 impl Room {
-    /// In results of at most `count` bytes.
-    fn new(count: u32) -> Result<Self, Status> {
+    /// In results of at most `count` bytes, of which the connection has `room` for so many.
+    fn new(count: u32, room: usize) -> Result<Self, Status> {
+        let room = u64::try_from(room).unwrap_or(u64::MAX);
         u64::from(count.min(MAX_LISTING))
+            .min(room)
             .checked_sub(AROUND)
             .map(|left| Self { left, taken: false })
             .ok_or(Status::TOOSMALL)
@@ -66,7 +68,7 @@ impl Session<'_> {
     /// READDIR (section 3.3.16): results are at most `count` bytes.
     pub(super) fn readdir(&self, args: ReaddirArgs) -> ReaddirResult {
         self.reading(&args.dir, |target| {
-            let mut room = Room::new(args.count)?;
+            let mut room = Room::new(args.count, self.pool.room())?;
             let mut entries = Vec::new();
             let listing = target.fs().readdir(
                 &target.who,
@@ -101,7 +103,7 @@ impl Session<'_> {
     /// is longer than `dir_count`, which some clients leave small.
     pub(super) fn readdirplus(&self, args: ReaddirplusArgs) -> ReaddirplusResult {
         self.reading(&args.dir, |target| {
-            let mut room = Room::new(args.max_count)?;
+            let mut room = Room::new(args.max_count, self.pool.room())?;
             let mut names = u64::from(args.dir_count);
             let mut entries = Vec::new();
             let listing = target.fs().readdir(

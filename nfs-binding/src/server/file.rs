@@ -96,6 +96,9 @@ impl Session<'_> {
                 // One byte at least: the file may be growing, and the end has to be seen.
                 count = count.min(u32::try_from(left).unwrap_or(count).max(1));
             }
+            // A connection that holds what others want gets less at a time, and asks again.
+            let room = self.pool.room_for(count as usize);
+            count = count.min(u32::try_from(room).unwrap_or(count));
             let mut buf = self.pool.alloc(count as usize).map_err(|error| {
                 tracing::warn!(%error, "READ is put off");
                 FsError::Later

@@ -6,6 +6,7 @@ mod idle;
 mod limits;
 mod raw;
 mod service;
+mod shares;
 mod trouble;
 
 use std::cell::RefCell;

@@ -1,0 +1,235 @@
+//! What a server may take of its machine: memory and descriptors, and how these are parted.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use verbs::{Budget, GUARANTEED};
+
+use crate::ServerOptions;
+
+/// The least that a server can work with: enough for one call of the greatest length.
+pub const LEAST_MEMORY: usize = 16 << 20;
+/// The least and the most that are taken without being asked for.
+const DEFAULT_LEAST: u64 = 64 << 20;
+const DEFAULT_MOST: u64 = 4 << 30;
+/// The part of the machine's memory that is taken by default: one of so many.
+const MACHINE_PART: u64 = 4;
+/// Parts of the limit: one of so many is for kept replies, and one for free memory that is kept for
+/// reuse.
+const REPLY_CACHE_PART: usize = 8;
+const KEPT_PART: usize = 16;
+
+/// Connections at most, whatever there is.
+const MOST_CONNECTIONS: usize = 4096;
+/// Descriptors that neither connections nor files have: listeners, poll loops, logs, directories that are
+/// exported.
+const OTHER_DESCRIPTORS: u64 = 64;
+/// Files may have one part in so many of the descriptors.
+const FILES_PART: u64 = 2;
+
+/// How a server's limits are parted.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections of all ports together.
+    pub connections: usize,
+    /// For calls and replies of all of them.
+    pub budget: Budget,
+    /// For replies that are kept for retransmissions, bytes.
+    pub reply_cache: usize,
+    /// Free memory that is kept for reuse, bytes.
+    pub kept: usize,
+}
+
+impl Limits {
+    /// With `memory` bytes, at least [`LEAST_MEMORY`], and so many descriptors.
+    #[must_use]
+    pub fn new(memory: usize, descriptors: u64) -> Self {
+        let reply_cache = ServerOptions::default()
+            .reply_cache_bytes
+            .min(memory / REPLY_CACHE_PART);
+        let kept = memory / KEPT_PART;
+        let rest = memory - reply_cache - kept;
+        // So that every connection can have what is guaranteed to it.
+        let fit = rest / 2 / GUARANTEED;
+        let connections = connections(descriptors).min(fit).max(1);
+        Self {
+            connections,
+            budget: Budget::new(rest, connections),
+            reply_cache,
+            kept,
+        }
+    }
+}
+
+/// Connections that a process with so many descriptors should take: what files
+/// ([`file_descriptors`]) and everything else leave.
+#[must_use]
+pub fn connections(descriptors: u64) -> usize {
+    let left = descriptors
+        .saturating_sub(file_descriptors(descriptors))
+        .saturating_sub(OTHER_DESCRIPTORS);
+    let left = usize::try_from(left).unwrap_or(MOST_CONNECTIONS);
+    left.clamp(1, MOST_CONNECTIONS)
+}
+
+/// Descriptors that files of all exports together may have open in a process with so many.
+#[must_use]
+pub fn file_descriptors(descriptors: u64) -> u64 {
+    descriptors / FILES_PART
+}
+
+/// Raises the limit on descriptors to what the process may have, and says how many these are.
+///
+/// # Errors
+/// What the operating system refused: the limit stays as it is then, and is worth a warning.
+pub fn raise_descriptors() -> (u64, io::Result<()>) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let now = current.unwrap_or(u64::MAX);
+    if current == maximum {
+        return (now, Ok(()));
+    }
+    let wanted = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    match setrlimit(Resource::Nofile, wanted) {
+        Ok(()) => (maximum.unwrap_or(u64::MAX), Ok(())),
+        Err(error) => (now, Err(error.into())),
+    }
+}
+
+/// What a server takes when nobody says how much: a quarter of the memory of the machine, or of its
+/// control group if that has less; 64 MiB at least, 4 GiB at most.
+#[must_use]
+pub fn default_memory() -> usize {
+    let machine = fs::read_to_string("/proc/meminfo").ok();
+    let machine = machine.and_then(|text| mem_total(&text));
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = group_limit(&groups, Path::new("/sys/fs/cgroup"));
+    share(machine, group)
+}
+
+fn share(machine: Option<u64>, group: Option<u64>) -> usize {
+    let total = machine.into_iter().chain(group).min().unwrap_or(0);
+    let share = (total / MACHINE_PART).clamp(DEFAULT_LEAST, DEFAULT_MOST);
+    usize::try_from(share).unwrap_or(DEFAULT_LEAST as usize)
+}
+
+/// `MemTotal` of /proc/meminfo, bytes.
+fn mem_total(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1 << 10)
+}
+
+/// The lowest limit on memory of the control groups that the process is in, of either version.
+fn group_limit(groups: &str, root: &Path) -> Option<u64> {
+    let limits = groups.lines().filter_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let (top, file) = match controllers {
+            "" => (root.to_owned(), "memory.max"),
+            all if all.split(',').any(|one| one == "memory") => {
+                (root.join("memory"), "memory.limit_in_bytes")
+            }
+            _ => return None,
+        };
+        lowest(&top, path, file)
+    });
+    limits.min()
+}
+
+/// The lowest limit on the way from a group to the top.
+fn lowest(top: &Path, path: &str, file: &str) -> Option<u64> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let group = |count: usize| {
+        parts[..count]
+            .iter()
+            .fold(top.to_owned(), |at: PathBuf, part| at.join(part))
+    };
+    let limit = |count: usize| {
+        // `max`, or nothing at the top of version 2: no limit.
+        let text = fs::read_to_string(group(count).join(file)).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    (0..=parts.len()).filter_map(limit).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_always_keep_their_share_of_the_descriptors() {
+        for descriptors in [256, 1024, 20_000, u64::MAX] {
+            let (files, connections) = (file_descriptors(descriptors), connections(descriptors));
+            assert!(files + connections as u64 + OTHER_DESCRIPTORS <= descriptors);
+            assert!(files >= descriptors / 2);
+        }
+        assert_eq!(connections(1024), 448);
+        assert_eq!(connections(20_000), MOST_CONNECTIONS);
+        assert_eq!(connections(10), 1, "not none, which nobody could use");
+    }
+
+    #[test]
+    fn a_limit_is_parted_so_that_all_of_it_is_enough_for_every_connection() {
+        for memory in [LEAST_MEMORY, 256 << 20, 4 << 30] {
+            let limits = Limits::new(memory, 1 << 20);
+            let Limits {
+                connections,
+                budget,
+                reply_cache,
+                kept,
+            } = &limits;
+            assert_eq!(budget.limit() + reply_cache + kept, memory);
+            assert!(budget.guaranteed() == GUARANTEED, "{limits:?}");
+            assert!(connections * GUARANTEED <= budget.limit() / 2);
+            // A call of the greatest length, a file's 4 MiB and what comes with it.
+            assert!(budget.largest() >= (4 << 20) + (64 << 10), "{limits:?}");
+        }
+        assert_eq!(Limits::new(256 << 20, 1 << 20).connections, 1664);
+    }
+
+    #[test]
+    fn a_quarter_of_what_there_is_is_taken_within_reason() {
+        let mib = 1 << 20;
+        assert_eq!(share(Some(2048 * mib), None), 512 << 20);
+        assert_eq!(share(Some(2048 * mib), Some(1024 * mib)), 256 << 20);
+        // What version 1 says when there is no limit.
+        assert_eq!(share(Some(2048 * mib), Some(i64::MAX as u64)), 512 << 20);
+        assert_eq!(share(Some(100 * mib), None), 64 << 20);
+        assert_eq!(share(Some(1 << 40), None), 4 << 30);
+        assert_eq!(share(None, None), 64 << 20);
+    }
+
+    #[test]
+    fn what_the_system_says_is_understood() {
+        let meminfo = "MemTotal:       24659128 kB\nMemFree:         1234 kB\n";
+        assert_eq!(mem_total(meminfo), Some(24_659_128 << 10));
+        assert_eq!(mem_total("MemFree: 1 kB"), None);
+        assert!(default_memory() >= DEFAULT_LEAST as usize);
+    }
+
+    #[test]
+    fn the_lowest_limit_on_the_way_to_the_top_counts() {
+        let name = format!("rpcrdma-limits-{}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        let two = root.join("a/b");
+        let one = root.join("memory/c");
+        for dir in [&two, &one] {
+            fs::create_dir_all(dir).unwrap();
+        }
+        fs::write(root.join("a/memory.max"), "3000\n").unwrap();
+        fs::write(two.join("memory.max"), "max\n").unwrap();
+        fs::write(one.join("memory.limit_in_bytes"), "4000\n").unwrap();
+        assert_eq!(group_limit("0::/a/b\n", &root), Some(3000));
+        assert_eq!(group_limit("0::/\n", &root), None);
+        assert_eq!(group_limit("5:cpu,memory:/c\n4:cpu:/\n", &root), Some(4000));
+        assert_eq!(group_limit("nonsense", &root), None);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}
