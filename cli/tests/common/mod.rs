@@ -251,9 +251,39 @@ impl Server {
         Self::start(["--export", &export("data", dir, "no_root_squash")])
     }
 
+    /// Starts it where a process may have so many descriptors, and not raise that.
+    #[track_caller]
+    pub fn start_within<S: AsRef<std::ffi::OsStr>>(
+        descriptors: u64,
+        args: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let plain = rpcrdma();
+        let mut limited = Command::new("sh");
+        let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+        limited.arg("-c").arg(script).arg(plain.get_program());
+        for (name, value) in plain.get_envs() {
+            match value {
+                Some(value) => limited.env(name, value),
+                None => limited.env_remove(name),
+            };
+        }
+        limited.stdin(Stdio::null());
+        Self::start_as(limited, 0, 0, args)
+    }
+
     /// Starts it on these ports.
     #[track_caller]
     pub fn start_on<S: AsRef<std::ffi::OsStr>>(
+        rdma: u16,
+        tcp: u16,
+        args: impl IntoIterator<Item = S>,
+    ) -> Self {
+        Self::start_as(rpcrdma(), rdma, tcp, args)
+    }
+
+    #[track_caller]
+    fn start_as<S: AsRef<std::ffi::OsStr>>(
+        mut command: Command,
         rdma: u16,
         tcp: u16,
         args: impl IntoIterator<Item = S>,
@@ -266,7 +296,7 @@ impl Server {
             true => Vec::new(),
             false => vec!["--listen".to_owned(), address().to_string()],
         };
-        let mut child = rpcrdma()
+        let mut child = command
             .arg("serve")
             .args(listen)
             .args(["--port", &rdma.to_string()])
