@@ -1,7 +1,5 @@
 //! What a crowd that takes all there is leaves to those who were there before.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 mod common;
 
 use std::fs;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use onc_rpc::{CallHeader, Cursor, Message};
 use slab::Slab;
-use verbs::{Burst, Clock, Time};
+use verbs::{Clock, Time};
 
 use crate::callee::Place;
 use crate::dispatch::{Verdict, answer, judge};
@@ -136,8 +136,6 @@ pub struct Server {
     stats: ServerStats,
     /// A port that was lost, until that was told.
     lost: Option<PortLost>,
-    /// Connections closed because there were too many.
-    refusals: Burst,
     /// Room for the headers of further replies: one allocation for many.
     headers: BytesMut,
     /// When to look for idle connections.
@@ -193,7 +191,6 @@ impl Server {
             running: Slab::new(),
             stats: ServerStats::default(),
             lost: None,
-            refusals: Burst::default(),
             headers: BytesMut::with_capacity(HEADER_ROOM),
             idle_at: None,
             done: VecDeque::new(),
@@ -346,10 +343,7 @@ impl Server {
     fn up(&mut self, port: usize, conn: ConnId, peer: SocketAddr, now: Time) {
         let count: usize = self.ports.iter().map(|port| port.peers.len()).sum();
         if count >= self.options.max_connections {
-            match self.refusals.begins(now) {
-                true => tracing::warn!(%peer, "too many connections: one more was closed"),
-                false => tracing::debug!(%peer, "still too many connections: closed"),
-            }
+            verbs::limited!(warn, %peer, "too many connections: one more was closed");
             self.ports[port].port.borrow_mut().close(conn);
             return;
         }
@@ -420,7 +414,7 @@ impl Server {
                 self.reply(origin, Some(Message::from_payload(header.encode())), now);
             }
             Verdict::Disconnect(reason) => {
-                tracing::warn!(%peer, reason, "garbage: closing the connection");
+                verbs::limited!(warn, %peer, reason, "garbage: closing the connection");
                 self.stats.garbage += 1;
                 self.close((origin.port, origin.conn), "what came over it was no call");
             }

@@ -159,7 +159,10 @@ impl Shared {
 /// this workspace's release profile aborts.
 pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T, Denial>) -> Result<T, Denial> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        tracing::error!("a service panicked: the call is answered with SYSTEM_ERR");
+        verbs::limited!(
+            error,
+            "a service panicked: the call is answered with SYSTEM_ERR"
+        );
         Err(Denial::Accepted(AcceptStatus::SystemErr))
     })
 }

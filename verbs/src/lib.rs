@@ -10,9 +10,9 @@
 //! something code above can get wrong.
 
 mod budget;
-mod burst;
 mod device;
 mod keep_alive;
+mod log_limit;
 mod mem;
 mod scatter;
 mod send_buffer;
@@ -24,13 +24,13 @@ pub mod rdma_core;
 pub mod sim;
 
 pub use budget::{Account, Budget, Charge, GUARANTEED, PER_CALL};
-pub use burst::Burst;
 pub use device::{
     AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
     Device, DeviceError, Disconnect, Event, Failed, Gather, ListenerId, Poller, PostError, QpId,
     Region, RemoteSegment, RequestId, SendWr, Stag, Success, WorkError, WrId,
 };
 pub use keep_alive::keep_alive;
+pub use log_limit::LogLimit;
 pub use mem::{ALIGNMENT, Buf, Pool, PoolExhausted, Registrar};
 pub use scatter::Scatter;
 pub use send_buffer::bound_send_buffer;

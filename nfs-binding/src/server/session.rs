@@ -158,7 +158,7 @@ impl Target<'_> {
 impl From<FsError> for Status {
     fn from(error: FsError) -> Self {
         if let FsError::Host(errno) = error {
-            tracing::warn!(%errno, "the host's file system failed");
+            verbs::limited!(warn, %errno, "the host's file system failed");
         }
         error.status()
     }

@@ -56,7 +56,7 @@ impl Callbacks {
                 Some(Message::from_payload(header.encode()))
             }
             Verdict::Disconnect(reason) => {
-                tracing::warn!(reason, "no answer to what is no call");
+                verbs::limited!(warn, reason, "no answer to what is no call");
                 None
             }
         }

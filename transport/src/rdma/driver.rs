@@ -39,7 +39,7 @@ pub(crate) fn reclaim(
     match device.reclaim(qp, stag) {
         Ok(region) => requester.reclaimed(id, region),
         Err(error) => {
-            tracing::error!(%stag, %error, "memory not reclaimed, closing the connection");
+            verbs::limited!(error, %stag, %error, "memory not reclaimed, closing the connection");
             device.abort(qp);
         }
     }

@@ -388,7 +388,7 @@ impl<T> Link<T> {
             // The peer was promised it, and would send a message that finds none.
             Err((error, _)) => {
                 if !std::mem::replace(&mut self.ending, true) {
-                    tracing::error!(qp = self.qp.0, %error, "no receive can be posted: ending the connection");
+                    verbs::limited!(error, qp = self.qp.0, %error, "no receive can be posted: ending the connection");
                     device.abort(self.qp);
                 }
             }
@@ -477,7 +477,7 @@ impl<T> Link<T> {
             Some(other)
         } else {
             // Only a device that does not give back the buffers it is given.
-            tracing::error!(qp = self.qp.0, "no memory for a receive");
+            verbs::limited!(error, qp = self.qp.0, "no memory for a receive");
             return device.abort(self.qp);
         };
         let first = pieces.remove(0);

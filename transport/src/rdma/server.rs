@@ -205,7 +205,7 @@ impl RdmaServer {
             Event::ConnectRequest(request) => {
                 let peer = request.peer;
                 if let Err(error) = self.requested(request) {
-                    tracing::warn!(%peer, %error, "connection not accepted");
+                    verbs::limited!(warn, %peer, %error, "connection not accepted");
                 }
             }
             Event::Established { qp, .. } => {
@@ -588,7 +588,7 @@ fn talk(device: &mut dyn Device, connection: &mut Connection) {
 /// Ends a connection with a peer that broke a rule, or that cannot be answered.
 #[cold]
 pub(super) fn close(device: &mut dyn Device, connection: &mut Connection, reason: String) {
-    tracing::warn!(peer = %connection.peer, reason, "closing the connection");
+    verbs::limited!(warn, peer = %connection.peer, reason, "closing the connection");
     connection.closed = Some(reason);
     device.abort(connection.link.qp());
 }

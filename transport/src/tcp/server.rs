@@ -9,7 +9,7 @@ use std::time::Duration;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Token};
 use onc_rpc::{Message, REPLY, peek_start};
-use verbs::{Account, Burst, Charge, PER_CALL, Poller, Pool, Time};
+use verbs::{Account, Charge, PER_CALL, Poller, Pool, Time};
 
 use super::set::StreamSet;
 use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
@@ -32,14 +32,13 @@ pub struct TcpServer {
     /// There may be connections to accept.
     acceptable: bool,
     accept_at: Option<Time>,
-    /// Connections closed because there were too many.
-    refusals: Burst,
     /// Kept for its memory; empty between polls.
     visits: Vec<usize>,
 }
 
 /// What the port knows of a connection.
 struct Connection {
+    peer: SocketAddr,
     /// Calls given out and not answered, and what is set aside for their replies.
     outstanding: usize,
     calls: Charge,
@@ -51,8 +50,9 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(account: Account) -> Self {
+    fn new(peer: SocketAddr, account: Account) -> Self {
         Self {
+            peer,
             outstanding: 0,
             calls: Charge::new(Some(account.clone())),
             account,
@@ -85,7 +85,6 @@ impl TcpServer {
             events: VecDeque::new(),
             acceptable: true,
             accept_at: None,
-            refusals: Burst::default(),
             visits: Vec::new(),
         })
     }
@@ -105,7 +104,7 @@ impl TcpServer {
     fn accept(&mut self, now: Time) {
         for _ in 0..BURST {
             match self.listener.accept() {
-                Ok((socket, peer)) => self.take(socket, peer, now),
+                Ok((socket, peer)) => self.take(socket, peer),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.acceptable = false;
                     return;
@@ -119,7 +118,7 @@ impl TcpServer {
                             | io::ErrorKind::Interrupted
                     ) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept connections for now");
+                    verbs::limited!(warn, %error, "cannot accept connections for now");
                     self.acceptable = false;
                     self.accept_at = Some(now + ACCEPT_PAUSE);
                     return;
@@ -128,17 +127,14 @@ impl TcpServer {
         }
     }
 
-    fn take(&mut self, socket: TcpStream, peer: SocketAddr, now: Time) {
+    fn take(&mut self, socket: TcpStream, peer: SocketAddr) {
         if self.set.len() >= self.set.options.max_connections {
-            match self.refusals.begins(now) {
-                true => tracing::warn!(%peer, "too many connections: one more was closed"),
-                false => tracing::debug!(%peer, "still too many connections: closed"),
-            }
+            verbs::limited!(warn, %peer, "too many connections: one more was closed");
             return;
         }
         let account = self.set.options.budget.account();
         let pool = self.set.options.pool.charged_to(&account);
-        let connection = Connection::new(account);
+        let connection = Connection::new(peer, account);
         let inserted = prepare(&socket).and_then(|()| self.set.insert(socket, connection, pool));
         match inserted {
             Ok(conn) => {
@@ -148,7 +144,7 @@ impl TcpServer {
                 }
                 self.events.push_back(ServerEvent::Up { conn, peer });
             }
-            Err(error) => tracing::warn!(%peer, %error, "cannot take a connection"),
+            Err(error) => verbs::limited!(warn, %peer, %error, "cannot take a connection"),
         }
     }
 
@@ -222,8 +218,10 @@ impl Source for TcpServer {
         self.visits = visits;
         for (index, stalled) in self.set.stalled(now) {
             if let Some(member) = self.set.get(index) {
-                let conn = member.id;
-                self.end(index, conn, stalled.to_string());
+                let (conn, peer) = (member.id, member.extra.peer);
+                let reason = stalled.to_string();
+                verbs::limited!(warn, %peer, reason, "closing the connection");
+                self.end(index, conn, reason);
             }
         }
         !self.events.is_empty()
@@ -258,7 +256,7 @@ impl ServerPort for TcpServer {
         if let Some(message) = message
             && let Err(error) = self.set.reply(index, &message, now)
         {
-            tracing::error!(%error, "a reply cannot be sent: closing its connection");
+            verbs::limited!(error, %error, "a reply cannot be sent: closing its connection");
             self.end(index, conn, error.to_string());
         }
     }

@@ -122,7 +122,7 @@ impl<X> StreamSet<X> {
                     false => registry.register(socket, Token(self.first_token + index), INTEREST),
                 };
                 if let Err(error) = done {
-                    tracing::error!(%error, "cannot change how a connection is watched, closing it");
+                    verbs::limited!(error, %error, "cannot change how a connection is watched, closing it");
                     // Whoever visits it next, which is soon, finds its end.
                     if let Err(error) = member.stream.socket.shutdown(Shutdown::Both) {
                         tracing::debug!(%error, "a socket was not shut down");

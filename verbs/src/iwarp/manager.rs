@@ -78,7 +78,7 @@ impl State {
                             | ErrorKind::ConnectionReset
                     ) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    crate::limited!(warn, %error, "cannot accept a connection");
                     self.accept_again = Some(now + ACCEPT_AGAIN);
                     return;
                 }
@@ -95,10 +95,7 @@ impl State {
         now: Time,
     ) {
         if self.connections >= self.options.max_connections {
-            match self.refusals.begins(now) {
-                true => tracing::warn!(%peer, "refused: too many connections"),
-                false => tracing::debug!(%peer, "refused: still too many connections"),
-            }
+            crate::limited!(warn, %peer, "refused: too many connections");
             return;
         }
         socket::prepare(&stream);
@@ -116,7 +113,7 @@ impl State {
                 }
                 self.with(index, now, Conn::progress);
             }
-            Err(error) => tracing::warn!(%error, "cannot watch a connection"),
+            Err(error) => crate::limited!(warn, %error, "cannot watch a connection"),
         }
     }
 

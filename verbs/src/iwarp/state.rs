@@ -17,7 +17,7 @@ use super::endpoint::Limits;
 use super::progress::Progress;
 use super::short::Short;
 use super::socket;
-use crate::{Burst, Counters, Event, ListenerId, Poller, PostError, QpId, SendWr, Time, WrId};
+use crate::{Counters, Event, ListenerId, Poller, PostError, QpId, SendWr, Time, WrId};
 
 /// Connections that are over and drain, at most.
 const MAX_DRAINING: usize = 64;
@@ -53,8 +53,6 @@ pub(super) struct State {
     pub(super) accept_again: Option<Time>,
     pub(super) half_open: VecDeque<u64>,
     pub(super) connections: usize,
-    /// Connections refused because there were too many.
-    pub(super) refusals: Burst,
     pub(super) draining: usize,
     pub(super) live: usize,
     /// The owner waits to be told of events.
@@ -95,7 +93,6 @@ impl State {
             accept_again: None,
             half_open: VecDeque::new(),
             connections: 0,
-            refusals: Burst::default(),
             draining: 0,
             live: 0,
             armed: false,
@@ -128,7 +125,7 @@ impl State {
                 if on {
                     unwatch(poller, conn);
                 } else if let Err(error) = register(poller, index, slot) {
-                    tracing::error!(%error, "cannot watch a connection, closing it");
+                    crate::limited!(error, %error, "cannot watch a connection, closing it");
                     unwatched.push(index);
                 }
             }

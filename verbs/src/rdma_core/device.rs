@@ -19,9 +19,9 @@ use super::queue::Batch;
 use super::regions::Policy;
 use super::{Options, Registration};
 use crate::{
-    AcceptOptions, Attributes, Burst, ConnectOptions, Counters, Device, DeviceError, Event,
-    ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr,
-    Stag, Time, WrId,
+    AcceptOptions, Attributes, ConnectOptions, Counters, Device, DeviceError, Event, ListenerId,
+    Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Time,
+    WrId,
 };
 
 /// Tokens of the three descriptors.
@@ -96,8 +96,6 @@ pub struct Verbs {
     pub(super) gone: bool,
     pub(super) next: u64,
     pub(super) now: Time,
-    /// Connections refused because there were too many.
-    pub(super) refusals: Burst,
 }
 
 /// What [`super::open`] has put together.
@@ -145,7 +143,6 @@ impl Verbs {
             gone: false,
             next: 0,
             now: Time::ZERO,
-            refusals: Burst::default(),
         }
     }
 

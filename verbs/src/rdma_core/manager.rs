@@ -296,15 +296,15 @@ impl Verbs {
             _ => return,
         };
         let (Some(peer), true) = (id.peer_address(), self.is_ours(&id)) else {
-            tracing::warn!("a connection request came in by another device: rejected");
+            crate::limited!(
+                warn,
+                "a connection request came in by another device: rejected"
+            );
             let _ = id.reject(&[]);
             return;
         };
         if self.conns.len() + self.requests.len() >= self.options.max_connections {
-            match self.refusals.begins(self.now) {
-                true => tracing::warn!(%peer, "refused: too many connections"),
-                false => tracing::debug!(%peer, "refused: still too many connections"),
-            }
+            crate::limited!(warn, %peer, "refused: too many connections");
             let _ = id.reject(&[]);
             return;
         }

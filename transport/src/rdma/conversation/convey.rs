@@ -292,14 +292,18 @@ impl Extended {
             // As no call of the server's goes in operations, none is taken in them; but whoever made
             // one has to learn that it has ended.
             (Conveyed::Call(IncomingCall { xid, .. }), ..) => {
-                tracing::warn!(xid, "a call in operations to a client, which takes none");
+                verbs::limited!(
+                    warn,
+                    xid,
+                    "a call in operations to a client, which takes none"
+                );
                 let credits = parts.credits(Direction::Reply);
                 let answer = Answer::chunk(Version::Two, xid);
                 self.errors.push_back(answer.encode(credits));
             }
             // Not the message itself: it can be as long as the peer likes.
             (Conveyed::Reply(IncomingReply { xid, .. }) | Conveyed::Rejected { xid, .. }, ..) => {
-                tracing::warn!(xid, "a message in operations that is for nobody here");
+                verbs::limited!(warn, xid, "a message in operations that is for nobody here");
             }
         }
     }

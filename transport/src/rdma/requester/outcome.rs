@@ -103,7 +103,7 @@ impl Requester {
         };
         let ended = match (by_extension, refused) {
             (Some(by), Some(error)) => {
-                tracing::warn!(xid, %error, "call in operations refused, it goes another way");
+                verbs::limited!(warn, xid, %error, "call in operations refused, it goes another way");
                 self.notice(Notice::Refused { by, xid, error });
                 self.again(key)
             }
@@ -153,7 +153,7 @@ impl Requester {
     /// A message that is not to be acted upon (RFC 8166, section 4.5).
     pub(crate) fn discard(&mut self, why: &dyn std::fmt::Display) {
         self.counters.discarded += 1;
-        tracing::warn!(%why, "message from the responder discarded");
+        verbs::limited!(warn, %why, "message from the responder discarded");
     }
 
     fn cancelled_call(&self, xid: u32) -> Option<usize> {

@@ -350,7 +350,7 @@ impl Responder {
             true => {
                 tracing::info!(reason = %bad.reason, "the requester is told which versions there are")
             }
-            false => tracing::warn!(reason = %bad.reason, "bad message from the requester"),
+            false => verbs::limited!(warn, reason = %bad.reason, "bad message from the requester"),
         }
         let Some(answer) = bad.answer else {
             self.counters.discarded += 1;
@@ -363,7 +363,7 @@ impl Responder {
 
     /// ERR_CHUNK to a call (RFC 8166, section 4.5.3).
     fn chunk_error(&mut self, xid: u32, credits: u32, why: &dyn std::fmt::Display) {
-        tracing::warn!(xid, %why, "answered with ERR_CHUNK");
+        verbs::limited!(warn, xid, %why, "answered with ERR_CHUNK");
         self.counters.errors_sent += 1;
         self.send(
             Answer::chunk(self.config.version, xid).encode(credits),
