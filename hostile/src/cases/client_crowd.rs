@@ -18,10 +18,10 @@ fn rejected() -> Frame {
 }
 
 /// The longest chunk that a call may have here, about.
-const LONG: u32 = 255 << 10;
+pub(super) const LONG: u32 = 255 << 10;
 
 /// A NULL with a long read chunk.
-fn null_with_chunk() -> Vec<u8> {
+pub(super) fn null_with_chunk() -> Vec<u8> {
     let header = Header {
         reads: vec![(rpc::CALL_HEADER, memory(0, LONG))],
         ..v1::header(1)
@@ -30,7 +30,7 @@ fn null_with_chunk() -> Vec<u8> {
 }
 
 /// A READ of a mebibyte.
-fn read(file: &[u8]) -> Vec<u8> {
+pub(super) fn read(file: &[u8]) -> Vec<u8> {
     let call = rpc::Call {
         credential: rpc::root(),
         ..rpc::nfs(1, 6, rpc::read_args(file, 0, 1 << 20))

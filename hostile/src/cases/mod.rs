@@ -6,6 +6,7 @@ mod client_crowd;
 mod client_framing;
 mod client_headers;
 mod client_memory;
+mod client_progress;
 mod client_reads;
 mod client_segments;
 mod client_setup;
@@ -79,7 +80,7 @@ pub struct Table {
 pub const CALLED: u32 = 0x4000_8168;
 
 /// Every table.
-pub const TABLES: [Table; 26] = [
+pub const TABLES: [Table; 27] = [
     table("client, set-up", |_| client(client_setup::cases())),
     table("client, framing", |_| client(client_framing::cases())),
     table("client, segments", |_| client(client_segments::cases())),
@@ -96,6 +97,12 @@ pub const TABLES: [Table; 26] = [
         timeouts: Timeouts::SHORT,
         form: Form::First,
         cases: |file| client(client_silence::cases(file)),
+    },
+    Table {
+        name: "client, no progress",
+        timeouts: Timeouts::NO_PROGRESS,
+        form: Form::First,
+        cases: |file| client(client_progress::cases(file)),
     },
     table("server, set-up", |_| server(server_setup::cases())),
     table("server, segments", |_| server(server_segments::cases())),

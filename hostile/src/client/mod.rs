@@ -51,6 +51,13 @@ impl Case {
 pub enum Step {
     /// Connects over TCP. The connection before, if any, stays and is silent.
     Connect,
+    /// The same to the server's port for TCP.
+    ConnectTcp,
+    /// Says bytes again and again, and hears nothing, until the server ends the connection. The bystander
+    /// writes and reads in between.
+    BytesUntilEnd(Vec<u8>),
+    /// The server lets go of all connections of the script, which hear nothing meanwhile.
+    LetsGo,
     /// Says bytes as they are.
     Bytes(Vec<u8>),
     /// Says them one at a time, each after a round trip of the bystander's.

@@ -1,12 +1,13 @@
 //! Running a case.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use super::hear::check_error;
 use super::{Case, Step, success};
 use crate::peer::{Heard, Peer};
 use crate::rig::{Form, Rig, SERVER};
-use crate::stream::{Gone, Stream};
+use crate::stream::{Gone, PATIENCE, Stream};
 use crate::wire::Reader;
 use crate::wire::ddp::{self, ReadRequest, Untagged};
 use crate::wire::v1::{self, Segment};
@@ -71,6 +72,20 @@ impl Play<'_> {
                 };
                 self.silent.extend(self.peer.replace(peer));
             }
+            Step::ConnectTcp => {
+                let stream = Stream::connect(self.rig.tcp()).map_err(wrong)?;
+                self.silent.extend(self.peer.replace(Peer::new(stream)));
+            }
+            Step::BytesUntilEnd(bytes) => {
+                let start = Instant::now();
+                while self.peer()?.stream.write(bytes) {
+                    self.rig.bystander.works()?;
+                    if start.elapsed() > PATIENCE {
+                        return Err(wrong("the connection is not ended"));
+                    }
+                }
+            }
+            Step::LetsGo => self.rig.lets_go()?,
             Step::Bytes(bytes) => drop(self.peer()?.stream.write(bytes)),
             Step::Trickle(bytes) => {
                 for byte in bytes {

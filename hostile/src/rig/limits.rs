@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use rpc_transport::ServerOptions;
 use rpc_transport::rdma::{RdmaOptions, RdmaServerOptions, RoundTripFeatures, Version, Versions};
+use rpc_transport::{ServerOptions, TcpOptions};
 
-use verbs::Budget;
+use verbs::{Budget, Pool};
 
 use super::Form;
 
@@ -101,9 +101,28 @@ impl Limits {
         }
     }
 
-    /// Its port's options.
+    /// What calls and replies of all connections may take of the pool.
     #[must_use]
-    pub fn rdma(&self, form: Form, progress_timeout: Duration) -> RdmaServerOptions {
+    pub fn budget(&self) -> Budget {
+        Budget::new(self.pool / 2, self.connections)
+    }
+
+    /// The options of its port for TCP.
+    #[must_use]
+    pub fn tcp(&self, pool: Pool, budget: Budget, progress: Duration) -> TcpOptions {
+        TcpOptions {
+            pool,
+            budget,
+            record_timeout: progress,
+            reply_timeout: progress,
+            max_connections: self.connections,
+            ..TcpOptions::default()
+        }
+    }
+
+    /// The options of its port for RDMA.
+    #[must_use]
+    pub fn rdma(&self, form: Form, budget: Budget, progress: Duration) -> RdmaServerOptions {
         let default = RdmaServerOptions::default();
         RdmaServerOptions {
             common: RdmaOptions {
@@ -114,8 +133,8 @@ impl Limits {
             },
             max_connections: self.connections,
             max_receive_memory: self.pool / 2,
-            budget: Budget::new(self.pool / 2, self.connections),
-            progress_timeout,
+            budget,
+            progress_timeout: progress,
             max_fetched: u64::from(self.message),
             // What the tables' errors name as the lowest and highest version.
             versions: match form {

@@ -110,6 +110,31 @@ impl Rig {
         self.served.address
     }
 
+    /// The server's address for TCP.
+    #[must_use]
+    pub fn tcp(&self) -> SocketAddr {
+        self.served.tcp
+    }
+
+    /// The server lets go of what lies made it hold, while those who told them hold on to their
+    /// connections. The bystander works all the time.
+    ///
+    /// # Errors
+    /// It does not, or the bystander is harmed.
+    pub fn lets_go(&mut self) -> Result<(), Wrong> {
+        let start = Instant::now();
+        while self.served.pool.in_use() > self.before.server {
+            if start.elapsed() > PATIENCE {
+                let (held, before) = (self.served.pool.in_use(), self.before.server);
+                return Err(wrong(format!(
+                    "{held} bytes are held, {before} were before"
+                )));
+            }
+            self.bystander.works()?;
+        }
+        Ok(())
+    }
+
     /// The server's pool.
     #[must_use]
     pub fn pool(&self) -> &Pool {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use rpc_transport::rdma::RdmaServer;
-use rpc_transport::{Server, ServerOptions, ServerPort, Stop};
+use rpc_transport::{Server, ServerOptions, ServerPort, Stop, TcpServer};
 use verbs::Pool;
 use verbs::iwarp::{Iwarp, Options};
 
@@ -67,6 +67,8 @@ impl Timeouts {
 pub struct Served {
     /// Where it listens.
     pub address: SocketAddr,
+    /// Where it listens for TCP.
+    pub tcp: SocketAddr,
     /// Where it has its memory from.
     pub pool: Pool,
     stop: Stop,
@@ -80,21 +82,22 @@ impl Served {
     /// What the system refused.
     pub fn start(timeouts: Timeouts, form: Form) -> Result<Self, Wrong> {
         let (pool, stop) = (Pool::new(SERVER.pool), Stop::new());
-        let (ready, address) = mpsc::channel();
+        let (ready, addresses) = mpsc::channel();
         let (its_pool, its_stop) = (pool.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
             let server = listen(its_pool, timeouts, form);
             match server {
-                Ok((mut server, address)) => {
-                    ready.send(Ok(address)).map_err(wrong)?;
+                Ok((mut server, addresses)) => {
+                    ready.send(Ok(addresses)).map_err(wrong)?;
                     server.run(&its_stop).map_err(wrong)
                 }
                 Err(error) => ready.send(Err(error)).map_err(wrong),
             }
         });
-        let address = address.recv().map_err(wrong)??;
+        let (address, tcp) = addresses.recv().map_err(wrong)??;
         Ok(Self {
             address,
+            tcp,
             pool,
             stop,
             thread: Some(thread),
@@ -102,7 +105,10 @@ impl Served {
     }
 }
 
-fn listen(pool: Pool, timeouts: Timeouts, form: Form) -> Result<(Server, SocketAddr), Wrong> {
+/// A server, and where it listens for RDMA and for TCP.
+type Listening = (Server, (SocketAddr, SocketAddr));
+
+fn listen(pool: Pool, timeouts: Timeouts, form: Form) -> Result<Listening, Wrong> {
     let export = Export {
         path: EXPORT.to_owned(),
         backend: Arc::new(MemoryFs::new(SERVER.files).map_err(wrong)?),
@@ -120,13 +126,18 @@ fn listen(pool: Pool, timeouts: Timeouts, form: Form) -> Result<(Server, SocketA
         max_connections: SERVER.sockets,
         ..Options::default()
     };
-    let device = Iwarp::new(options, pool).map_err(wrong)?;
-    let mut port = RdmaServer::new(Box::new(device), SERVER.rdma(form, timeouts.progress));
+    let (budget, progress) = (SERVER.budget(), timeouts.progress);
     let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
+    let tcp = SERVER.tcp(pool.clone(), budget.clone(), progress);
+    let tcp = TcpServer::bind(anywhere, tcp).map_err(wrong)?;
+    let tcp_address = tcp.local_addr();
+    server.add_port(Rc::new(RefCell::new(tcp))).map_err(wrong)?;
+    let device = Iwarp::new(options, pool).map_err(wrong)?;
+    let mut port = RdmaServer::new(Box::new(device), SERVER.rdma(form, budget, progress));
     let address = port.listen(anywhere).map_err(wrong)?;
     let port: Rc<RefCell<dyn ServerPort>> = Rc::new(RefCell::new(port));
     server.add_port(port).map_err(wrong)?;
-    Ok((server, address))
+    Ok((server, (address, tcp_address)))
 }
 
 impl Served {

@@ -1,0 +1,231 @@
+//! The honest client: what it does beside the crowd, and what it finds.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use hostile::rig::content;
+use hostile::{Wrong, wrong};
+use nfs_binding::client::{Mount, MountOptions};
+use nfs_binding::proto::{FileHandle, SetAttributes, Stable};
+use onc_rpc::{AuthSys, Credential};
+use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
+use rpc_transport::{Client, ClientOptions, ClientPort, Retry, Runtime, TcpClient, TcpOptions};
+use verbs::Pool;
+use verbs::iwarp::{Iwarp, Options};
+
+use crate::served::{Addresses, EXPORT};
+
+/// Bytes of each WRITE.
+const PIECE: usize = 1 << 20;
+/// WRITEs under way.
+const WINDOW: usize = 8;
+/// The file that is copied, and the one that the crowd reads.
+const COPIED: &str = "copied";
+const READ: &str = "read";
+/// Bytes of the latter.
+const READ_LEN: usize = 8 * PIECE;
+/// Between one GETATTR and the next.
+const PAUSE: Duration = Duration::from_millis(2);
+/// How long a call may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A mount, and what drives it.
+struct Mounted {
+    runtime: Runtime,
+    mount: Mount<Client>,
+}
+
+impl Mounted {
+    fn over_tcp(address: SocketAddr) -> Result<Self, Wrong> {
+        let port = TcpClient::new(TcpOptions::default());
+        Self::new(address, Rc::new(RefCell::new(port)))
+    }
+
+    fn over_rdma(address: SocketAddr) -> Result<Self, Wrong> {
+        let device = Iwarp::new(Options::default(), Pool::new(256 << 20)).map_err(wrong)?;
+        let port = RdmaClient::new(Box::new(device), RdmaClientOptions::default());
+        Self::new(address, Rc::new(RefCell::new(port)))
+    }
+
+    fn new(address: SocketAddr, port: Rc<RefCell<dyn ClientPort>>) -> Result<Self, Wrong> {
+        let runtime = Runtime::new().map_err(wrong)?;
+        let options = ClientOptions {
+            credential: Credential::Sys(AuthSys::default()),
+            timeout: PATIENCE,
+            retry: Retry::Soft { retransmissions: 1 },
+            ..ClientOptions::default()
+        };
+        let mount_options = MountOptions::parse("").map_err(wrong)?;
+        let mount = runtime.block_on(async {
+            let client = Client::connect(&runtime, address, port, options).await;
+            let client = client.map_err(wrong)?;
+            let path = EXPORT.as_bytes();
+            let attached = Mount::attach(client.clone(), client, path, &mount_options).await;
+            attached.map(|(mount, _)| mount).map_err(wrong)
+        })?;
+        Ok(Self { runtime, mount })
+    }
+
+    fn create(&self, name: &str) -> Result<FileHandle, Wrong> {
+        let (mount, name) = (&self.mount, name.as_bytes());
+        let made = mount.create(mount.root(), name, SetAttributes::default(), name);
+        self.runtime
+            .block_on(made)
+            .map(|made| made.handle)
+            .map_err(wrong)
+    }
+
+    /// Writes a file, several pieces at a time.
+    fn fill(&self, file: FileHandle, len: usize) -> Result<(), Wrong> {
+        let mount = &self.mount;
+        let write = |at: usize| async move {
+            let mut left = piece(at);
+            let mut offset = (at * PIECE) as u64;
+            while !left.is_empty() {
+                let write = mount.write(file, offset, left.clone(), Stable::Unstable, b"copy");
+                let count = write.await.map_err(wrong)?.count;
+                left = left.slice(count as usize..);
+                offset += u64::from(count);
+            }
+            Ok::<(), Wrong>(())
+        };
+        self.runtime.block_on(async {
+            let mut pieces = 0..len / PIECE;
+            let mut under_way: FuturesUnordered<_> =
+                pieces.by_ref().take(WINDOW).map(write).collect();
+            while let Some(done) = under_way.next().await {
+                done?;
+                under_way.extend(pieces.next().map(write));
+            }
+            mount.commit(file, b"copy").await.map_err(wrong)
+        })?;
+        Ok(())
+    }
+}
+
+/// What belongs at one place of the file.
+fn piece(at: usize) -> Bytes {
+    content(at as u32 + 1, PIECE).into()
+}
+
+/// Makes the file that the crowd reads. Its handle.
+pub(crate) fn prepare(addresses: Addresses) -> Result<Vec<u8>, Wrong> {
+    let mounted = Mounted::over_tcp(addresses.tcp)?;
+    let file = mounted.create(READ)?;
+    mounted.fill(file, READ_LEN)?;
+    Ok(file.as_bytes().to_vec())
+}
+
+/// A copy that is about to begin.
+pub(crate) struct Copying {
+    mounted: Mounted,
+    file: FileHandle,
+    len: usize,
+}
+
+/// Connects for a copy of so many bytes.
+pub(crate) fn copy_connected(addresses: Addresses, len: usize) -> Result<Copying, Wrong> {
+    let mounted = Mounted::over_rdma(addresses.rdma)?;
+    let file = mounted.create(COPIED)?;
+    Ok(Copying { mounted, file, len })
+}
+
+impl Copying {
+    /// How long it took.
+    pub(crate) fn run(self) -> Result<Duration, Wrong> {
+        let start = Instant::now();
+        self.mounted.fill(self.file, self.len)?;
+        Ok(start.elapsed())
+    }
+}
+
+/// Whether the file in the exported directory is what was copied.
+pub(crate) fn is_intact(directory: &Path, len: usize) -> Result<bool, Wrong> {
+    let mut file = File::open(directory.join(COPIED)).map_err(wrong)?;
+    let mut bytes = vec![0; PIECE];
+    for at in 0..len / PIECE {
+        file.read_exact(&mut bytes).map_err(wrong)?;
+        if bytes != piece(at) {
+            return Ok(false);
+        }
+    }
+    Ok(file.read(&mut bytes).map_err(wrong)? == 0)
+}
+
+/// How long GETATTRs took.
+pub(crate) struct Waits {
+    pub(crate) calls: usize,
+    pub(crate) median: Duration,
+    pub(crate) p99: Duration,
+    pub(crate) longest: Duration,
+}
+
+/// A client on a thread of its own that is connected.
+pub(crate) struct Looking {
+    begin: mpsc::Sender<()>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Waits, Wrong>>,
+}
+
+/// Connects for GETATTRs.
+pub(crate) fn look_connected(addresses: Addresses) -> Result<Looking, Wrong> {
+    let (begin, begun) = mpsc::channel();
+    let (connected, is_connected) = mpsc::channel();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let thread = thread::spawn(move || {
+        let mounted = Mounted::over_tcp(addresses.tcp)?;
+        connected.send(()).map_err(wrong)?;
+        begun.recv().map_err(wrong)?;
+        let (mount, runtime) = (&mounted.mount, &mounted.runtime);
+        let mut took = Vec::new();
+        while !stopped.load(Ordering::Relaxed) {
+            let start = Instant::now();
+            let getattr = mount.getattr(mount.root(), b"root".as_slice());
+            runtime.block_on(getattr).map_err(wrong)?;
+            took.push(start.elapsed());
+            runtime.block_on(runtime.sleep(PAUSE));
+        }
+        took.sort();
+        let part = |percent: usize| took.get(took.len() * percent / 100).copied();
+        Ok(Waits {
+            calls: took.len(),
+            median: part(50).unwrap_or(Duration::MAX),
+            p99: part(99).unwrap_or(Duration::MAX),
+            longest: took.last().copied().unwrap_or(Duration::MAX),
+        })
+    });
+    // A client that did not connect says why when it is asked for its times.
+    drop(is_connected.recv());
+    Ok(Looking {
+        begin,
+        stop,
+        thread,
+    })
+}
+
+impl Looking {
+    pub(crate) fn begin(self) -> Self {
+        drop(self.begin.send(()));
+        self
+    }
+
+    pub(crate) fn end(self) -> Result<Waits, Wrong> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread
+            .join()
+            .map_err(|_| wrong("the client panicked"))?
+    }
+}

@@ -1,0 +1,122 @@
+//! A server under a crowd of hostile connections, beside which an honest client works: how much memory it
+//! takes, how long a GETATTR waits, and whether a copy arrives. Ends with an error if a bound does not hold.
+//!
+//! The server is a process of its own, made as `rpcrdma serve --memory-limit 256M` makes its own, and counts
+//! what it allocates. The crowd comes back whenever it is thrown out.
+
+#![allow(clippy::print_stdout, reason = "it is its own harness")]
+
+mod honest;
+mod mob;
+mod served;
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hostile::{Wrong, wrong};
+use peak_alloc::PeakAlloc;
+use rpc_transport::limits;
+
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+/// What the server may take, receives apart.
+const LIMIT: usize = 256 << 20;
+/// Hostile connections.
+const TCP: usize = 1024;
+const RDMA: usize = 64;
+/// Bytes that the honest client copies.
+const COPY: usize = 1 << 30;
+
+/// The bounds.
+const MOST_ALLOCATED: usize = 320 << 20;
+const SLOWEST_GETATTR: Duration = Duration::from_millis(50);
+/// How long the crowd is endured at least: peers that do nothing have 30 s at most.
+const AT_LEAST: Duration = Duration::from_secs(35);
+/// After that it has failed.
+const AT_MOST: Duration = Duration::from_secs(115);
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let result = match (args.next().as_deref(), args.next()) {
+        (Some(served::SERVE), Some(directory)) => served::serve(directory.as_ref(), LIMIT, &MEMORY),
+        _ => run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            println!("FAILED: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn mib(bytes: usize) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn run() -> Result<(), Wrong> {
+    thread::spawn(|| {
+        thread::sleep(AT_MOST);
+        println!("FAILED: not done within {AT_MOST:?}");
+        std::process::exit(1);
+    });
+    limits::raise_descriptors().1.map_err(wrong)?;
+    let directory = tempfile::tempdir().map_err(wrong)?;
+    let mut server = served::Child::start(directory.path())?;
+    let (address, file) = (server.addresses, honest::prepare(server.addresses)?);
+    let start = Instant::now();
+    let copying = honest::copy_connected(address, COPY)?;
+    let looking = honest::look_connected(address)?;
+    let mob = mob::Mob::gather(address, file, TCP, RDMA)?;
+    let figures = server.figures()?;
+    println!(
+        "{TCP} hostile connections over TCP, {RDMA} over RDMA: receives take {:.1} MiB",
+        mib(figures.receives)
+    );
+    mob.begin();
+    let looking = looking.begin();
+    // The crowd is to have done its worst when the copy begins.
+    thread::sleep(Duration::from_secs(3));
+    let copied = copying.run()?;
+    while start.elapsed() < AT_LEAST {
+        thread::sleep(Duration::from_millis(100));
+    }
+    let waits = looking.end()?;
+    let thrown_out = mob.end()?;
+    let last = server.figures()?;
+    let allocated = last.peak.saturating_sub(figures.receives);
+    let intact = honest::is_intact(directory.path(), COPY)?;
+    println!("thrown out, and back again: {thrown_out} times");
+    println!(
+        "the server allocated at most {:.1} MiB, {:.1} MiB beyond receives (bound {:.0})",
+        mib(last.peak),
+        mib(allocated),
+        mib(MOST_ALLOCATED)
+    );
+    println!(
+        "GETATTR beside it: {} calls, median {:.2} ms, p99 {:.2} ms (bound {}), longest {:.2} ms",
+        waits.calls,
+        waits.median.as_secs_f64() * 1e3,
+        waits.p99.as_secs_f64() * 1e3,
+        SLOWEST_GETATTR.as_millis(),
+        waits.longest.as_secs_f64() * 1e3
+    );
+    println!(
+        "copy of {:.0} MiB beside it: {:.1} s, intact: {intact}",
+        mib(COPY),
+        copied.as_secs_f64()
+    );
+    let held = [
+        (allocated < MOST_ALLOCATED, "memory"),
+        (waits.p99 < SLOWEST_GETATTR, "GETATTR"),
+        (intact, "the copy"),
+    ];
+    for (holds, what) in held {
+        if !holds {
+            return Err(wrong(format!("the bound on {what} does not hold")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! The server, in a process of its own that counts what it allocates.
+
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child as Process, ChildStdin, ChildStdout, Command, Stdio};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+
+use hostile::{Wrong, wrong};
+use nfs_binding::fs::DirectoryFs;
+use nfs_binding::fs::directory::DirectoryOptions;
+use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
+use peak_alloc::PeakAlloc;
+use rpc_transport::limits::{self, Limits};
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
+use rpc_transport::{Server, ServerOptions, Stop, TcpOptions, TcpServer};
+use verbs::Pool;
+use verbs::iwarp::{Iwarp, Options};
+
+/// What tells this program that it is the server.
+pub(crate) const SERVE: &str = "--serve";
+/// The export.
+pub(crate) const EXPORT: &str = "/crowded";
+
+/// Where it listens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    pub(crate) rdma: SocketAddr,
+    pub(crate) tcp: SocketAddr,
+}
+
+/// What it holds, bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    /// The most that was ever allocated.
+    pub(crate) peak: usize,
+    /// Of the device's pool: receives, as long as nobody has called.
+    pub(crate) receives: usize,
+}
+
+/// Serves a directory, and answers each line on its standard input with its figures, until that ends.
+pub(crate) fn serve(directory: &Path, limit: usize, memory: &PeakAlloc) -> Result<(), Wrong> {
+    let (descriptors, raised) = limits::raise_descriptors();
+    raised.map_err(wrong)?;
+    let limits = Limits::new(limit, descriptors);
+    let receive_memory = RdmaServerOptions::default().max_receive_memory;
+    let pool = Pool::keeping(limits.budget.limit() + receive_memory, limits.kept / 2);
+    let (stop, its_pool) = (Stop::new(), pool.clone());
+    let (ready, addresses) = mpsc::channel();
+    let (stopped, path) = (stop.clone(), directory.to_owned());
+    let thread = thread::spawn(move || {
+        let (mut server, addresses) = listen(&path, its_pool, &limits)?;
+        ready.send(addresses).map_err(wrong)?;
+        server.run(&stopped).map_err(wrong)
+    });
+    if let Ok(Addresses { rdma, tcp }) = addresses.recv() {
+        say(&format!("{rdma} {tcp}"))?;
+        for line in std::io::stdin().lines() {
+            line.map_err(wrong)?;
+            let (peak, receives) = (memory.peak_usage(), pool.in_use());
+            say(&format!("{peak} {receives}"))?;
+        }
+    }
+    stop.stop();
+    thread.join().map_err(|_| wrong("the server panicked"))?
+}
+
+fn say(line: &str) -> Result<(), Wrong> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{line}").map_err(wrong)?;
+    out.flush().map_err(wrong)
+}
+
+/// A server as `rpcrdma serve` makes it.
+fn listen(path: &Path, pool: Pool, limits: &Limits) -> Result<(Server, Addresses), Wrong> {
+    let files = DirectoryFs::open(path, DirectoryOptions { sync: false }).map_err(wrong)?;
+    let export = Export {
+        path: EXPORT.to_owned(),
+        backend: Arc::new(files),
+        options: ExportOptions::default(),
+    };
+    let key = HandleKey::random().map_err(wrong)?;
+    let service = NfsServer::new(vec![export], key).map_err(wrong)?;
+    let options = ServerOptions {
+        max_connections: limits.connections,
+        reply_cache_bytes: limits.reply_cache,
+        ..ServerOptions::default()
+    };
+    let mut server = Server::new(Box::new(service), options).map_err(wrong)?;
+    let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
+    let tcp = TcpOptions {
+        pool: Pool::keeping(limits.budget.limit(), limits.kept / 2),
+        budget: limits.budget.clone(),
+        max_connections: limits.connections,
+        ..TcpOptions::default()
+    };
+    let tcp = TcpServer::bind(anywhere, tcp).map_err(wrong)?;
+    let options = Options {
+        max_connections: limits.connections,
+        ..Options::default()
+    };
+    let device = Iwarp::new(options, pool).map_err(wrong)?;
+    let options = RdmaServerOptions {
+        budget: limits.budget.clone(),
+        max_connections: limits.connections,
+        ..RdmaServerOptions::default()
+    };
+    let mut rdma = RdmaServer::new(Box::new(device), options);
+    let addresses = Addresses {
+        rdma: rdma.listen(anywhere).map_err(wrong)?,
+        tcp: tcp.local_addr(),
+    };
+    server
+        .add_port(Rc::new(RefCell::new(rdma)))
+        .map_err(wrong)?;
+    server.add_port(Rc::new(RefCell::new(tcp))).map_err(wrong)?;
+    Ok((server, addresses))
+}
+
+/// The server's process.
+pub(crate) struct Child {
+    pub(crate) addresses: Addresses,
+    process: Process,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Child {
+    pub(crate) fn start(directory: &Path) -> Result<Self, Wrong> {
+        let program = std::env::current_exe().map_err(wrong)?;
+        let mut process = Command::new(program)
+            .arg(SERVE)
+            .arg(directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(wrong)?;
+        let ends = (process.stdin.take(), process.stdout.take());
+        let (Some(input), Some(output)) = ends else {
+            return Err(wrong("a process without pipes"));
+        };
+        let mut output = BufReader::new(output);
+        let [rdma, tcp] = words(&mut output)?;
+        Ok(Self {
+            addresses: Addresses { rdma, tcp },
+            process,
+            input: Some(input),
+            output,
+        })
+    }
+
+    pub(crate) fn figures(&mut self) -> Result<Figures, Wrong> {
+        let input = self.input.as_mut().ok_or_else(|| wrong("it has ended"))?;
+        writeln!(input).map_err(wrong)?;
+        let [peak, receives] = words(&mut self.output)?;
+        Ok(Figures { peak, receives })
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Its standard input ends, and so does it.
+        self.input = None;
+        drop(self.process.wait());
+    }
+}
+
+/// A line of two words.
+fn words<T: std::str::FromStr<Err: std::fmt::Display>>(
+    output: &mut BufReader<ChildStdout>,
+) -> Result<[T; 2], Wrong> {
+    let mut line = String::new();
+    output.read_line(&mut line).map_err(wrong)?;
+    match line.trim().split_once(' ') {
+        Some((first, second)) => Ok([
+            first.parse().map_err(wrong)?,
+            second.parse().map_err(wrong)?,
+        ]),
+        None => Err(wrong(format!("the server says {line:?}"))),
+    }
+}
