@@ -38,6 +38,8 @@ const READ: &str = "read";
 const READ_LEN: usize = 8 * PIECE;
 /// Between one GETATTR and the next.
 const PAUSE: Duration = Duration::from_millis(2);
+/// What errors are about.
+const AT: &[u8] = COPIED.as_bytes();
 /// How long a call may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -94,7 +96,7 @@ impl Mounted {
             let mut left = piece(at);
             let mut offset = (at * PIECE) as u64;
             while !left.is_empty() {
-                let write = mount.write(file, offset, left.clone(), Stable::Unstable, b"copy");
+                let write = mount.write(file, offset, left.clone(), Stable::Unstable, AT);
                 let count = write.await.map_err(wrong)?.count;
                 left = left.slice(count as usize..);
                 offset += u64::from(count);
@@ -109,7 +111,7 @@ impl Mounted {
                 done?;
                 under_way.extend(pieces.next().map(write));
             }
-            mount.commit(file, b"copy").await.map_err(wrong)
+            mount.commit(file, AT).await.map_err(wrong)
         })?;
         Ok(())
     }
@@ -208,7 +210,7 @@ pub(crate) fn look_connected(addresses: Addresses) -> Result<Looking, Wrong> {
         })
     });
     // A client that did not connect says why when it is asked for its times.
-    drop(is_connected.recv());
+    let _ = is_connected.recv();
     Ok(Looking {
         begin,
         stop,
@@ -218,7 +220,7 @@ pub(crate) fn look_connected(addresses: Addresses) -> Result<Looking, Wrong> {
 
 impl Looking {
     pub(crate) fn begin(self) -> Self {
-        drop(self.begin.send(()));
+        let _ = self.begin.send(());
         self
     }
 
