@@ -159,6 +159,7 @@ mod tests {
         "docs/mount.md",
         "docs/reply-cache.md",
         "docs/systemd.md",
+        "docs/limits.md",
         "docs/wireshark.md",
         "packaging/rpcrdma.service",
         "CONTRIBUTING.md",

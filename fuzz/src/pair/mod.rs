@@ -220,7 +220,7 @@ impl Run {
             Event::Ballast { server, kib } => {
                 self.troubled = true;
                 let pool = match server {
-                    true => self.server.pool(),
+                    true => self.server.device().pool(),
                     false => self.client.pool(),
                 };
                 // As many pieces as there are, the rest of the pool but so much.
