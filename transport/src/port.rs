@@ -204,6 +204,12 @@ pub trait ServerPort: Source {
     /// Memory for results that this transport can send without a copy. It counts for the connection.
     fn pool(&self, conn: ConnId) -> verbs::Pool;
 
+    /// What carries a connection now. [`verbs::Carrier::Ended`] for one that is not there.
+    fn carrier(&self, conn: ConnId) -> verbs::Carrier;
+
+    /// Whether its connections are RDMA connections.
+    fn is_rdma(&self) -> bool;
+
     /// The next event.
     fn next_event(&mut self) -> Option<ServerEvent>;
 }

@@ -44,6 +44,8 @@ use std::time::Duration;
 use onc_rpc::{CallHeader, Credential, Message};
 use verbs::Time;
 
+use crate::PeerOrigin;
+
 /// Replies kept by default; see the module.
 pub(crate) const DEFAULT_ENTRIES: usize = 128 << 10;
 /// Memory for them by default, bytes.
@@ -62,6 +64,9 @@ const OVERHEAD: usize = 512;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CallKey {
     peer: IpAddr,
+    /// Of a client on this host, the user who owns its end of the connection: users here may claim
+    /// each other's identities, and are refused what they then ask for.
+    user: Option<Option<u32>>,
     xid: u32,
     prog: u32,
     vers: u32,
@@ -90,6 +95,7 @@ impl CallKey {
         }
         Self {
             peer,
+            user: None,
             xid: header.xid,
             prog: header.prog,
             vers: header.vers,
@@ -97,6 +103,15 @@ impl CallKey {
             len: message.stream_len(),
             checksum,
         }
+    }
+
+    /// As a call from there. Over which transport it came from another host does not count.
+    pub(crate) fn from_origin(mut self, origin: PeerOrigin) -> Self {
+        self.user = match origin {
+            PeerOrigin::ThisHost { user } => Some(user),
+            PeerOrigin::OverTcp | PeerOrigin::OverRdma => None,
+        };
+        self
     }
 }
 
@@ -339,6 +354,21 @@ mod tests {
             assert_ne!(same, key(Credential::Sys(other)));
         }
         assert_ne!(same, key(Credential::None));
+    }
+
+    #[test]
+    fn a_user_of_this_host_does_not_get_or_make_the_reply_to_a_call_that_claims_anothers_identity()
+    {
+        let this_host = |user| key(1, b"x").from_origin(PeerOrigin::ThisHost { user });
+        let keys = [Some(0), Some(1000), None].map(this_host);
+        assert_ne!(keys[0], keys[1]);
+        assert_ne!(keys[0], keys[2]);
+        let elsewhere = |origin| key(1, b"x").from_origin(origin);
+        assert_ne!(keys[2], elsewhere(PeerOrigin::OverTcp));
+        assert_eq!(
+            elsewhere(PeerOrigin::OverRdma),
+            elsewhere(PeerOrigin::OverTcp)
+        );
     }
 
     #[test]

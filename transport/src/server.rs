@@ -22,7 +22,8 @@ use crate::poll_loop::{Armed, PollLoop, Wake, earlier};
 use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, Known, ReplyCache};
 use crate::workers::{Workers, catch};
 use crate::{
-    Callee, ConnId, Outcome, Request, ServerEvent, ServerPort, Service, ServiceReply, Stop,
+    Callee, ConnId, Outcome, PeerOrigin, Request, ServerEvent, ServerPort, Service, ServiceReply,
+    Stop,
 };
 
 mod callbacks;
@@ -347,9 +348,14 @@ impl Server {
             self.ports[port].port.borrow_mut().close(conn);
             return;
         }
-        tracing::debug!(%peer, "client connected");
+        let listener = self.ports[port].port.borrow();
+        let carrier = || listener.carrier(conn);
+        let origin = PeerOrigin::find(listener.is_rdma(), carrier);
+        drop(listener);
+        tracing::debug!(%peer, ?origin, "client connected");
         let known = Peer {
             address: peer,
+            origin,
             last_call: now,
             callee: self.callee((port, conn), peer),
         };
@@ -381,7 +387,7 @@ impl Server {
             return;
         };
         peer.last_call = now;
-        let (peer, callee) = (peer.address, peer.callee.clone());
+        let (peer, from, callee) = (peer.address, peer.origin, peer.callee.clone());
         self.stats.calls += 1;
         match judge(&message, self.service.programs()) {
             Verdict::Execute {
@@ -394,9 +400,19 @@ impl Server {
                 } = header;
                 tracing::trace!(%peer, xid = header.xid, prog, vers, proc, "call");
                 let remember = self.service.remember_reply(prog, vers, proc);
-                let key = remember.then(|| CallKey::new(peer.ip(), &header, &message, args_at));
+                let key = remember
+                    .then(|| CallKey::new(peer.ip(), &header, &message, args_at).from_origin(from));
                 if key.is_none_or(|key| self.is_new(key, origin, now)) {
-                    self.execute(origin, peer, callee, header, message, args, key, now);
+                    self.execute(
+                        origin,
+                        (peer, from),
+                        callee,
+                        header,
+                        message,
+                        args,
+                        key,
+                        now,
+                    );
                 }
             }
             other => self.refuse(origin, peer, other, now),
@@ -448,7 +464,7 @@ impl Server {
     fn execute(
         &mut self,
         origin: Origin,
-        peer: SocketAddr,
+        (peer, from): (SocketAddr, PeerOrigin),
         callee: Option<Callee>,
         header: CallHeader,
         message: Message,
@@ -465,8 +481,9 @@ impl Server {
             ..
         } = header;
         let pool = self.ports[origin.port].port.borrow().pool(origin.conn);
-        let request =
-            Request::new(peer, prog, vers, proc, cred, pool, message, args).from_client(callee);
+        let request = Request::new(peer, prog, vers, proc, cred, pool, message, args)
+            .from_origin(from)
+            .from_client(callee);
         let service = &mut self.service;
         match catch(|| Ok(service.call(request)))
             .unwrap_or_else(|denial| Outcome::Done(Err(denial)))

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use onc_rpc::{AcceptStatus, AuthStat, Credential, Cursor, Decoder, Message};
 use verbs::Pool;
 
-use crate::Callee;
+use crate::{Callee, PeerOrigin};
 
 /// A program and the versions of it that a service implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub enum Outcome {
 pub struct Request {
     /// The client's address.
     pub peer: SocketAddr,
+    /// Where it is, and who owns its end of the connection if it is here.
+    pub origin: PeerOrigin,
     /// Program number.
     pub prog: u32,
     /// Program version.
@@ -86,6 +88,7 @@ impl Request {
     ) -> Self {
         Self {
             peer,
+            origin: PeerOrigin::default(),
             prog,
             vers,
             proc,
@@ -95,6 +98,13 @@ impl Request {
             args,
             client: None,
         }
+    }
+
+    /// As a call from there. Without this it is one from within the process.
+    #[must_use]
+    pub fn from_origin(mut self, origin: PeerOrigin) -> Self {
+        self.origin = origin;
+        self
     }
 
     /// With a handle to its client.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::{Buf, Pool, Scatter, Time};
+use crate::{Buf, Carrier, Pool, Scatter, Time};
 
 /// A queue pair of one device, and its connection. Not reused while the device lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -471,6 +471,9 @@ pub trait Device {
     /// # Errors
     /// No such listener.
     fn local_address(&self, listener: ListenerId) -> Result<SocketAddr, DeviceError>;
+
+    /// What carries the connection of a queue pair now. [`Carrier::Ended`] for one that is not there.
+    fn carrier(&self, qp: QpId) -> Carrier;
 
     /// Stops listening.
     fn close_listener(&mut self, listener: ListenerId);

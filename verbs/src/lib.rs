@@ -10,6 +10,7 @@
 //! something code above can get wrong.
 
 mod budget;
+mod carrier;
 mod device;
 mod keep_alive;
 mod log_limit;
@@ -24,6 +25,7 @@ pub mod rdma_core;
 pub mod sim;
 
 pub use budget::{Account, Budget, Charge, GUARANTEED, PER_CALL};
+pub use carrier::Carrier;
 pub use device::{
     AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
     Device, DeviceError, Disconnect, Event, Failed, Gather, ListenerId, Poller, PostError, QpId,

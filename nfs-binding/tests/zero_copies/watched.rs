@@ -14,9 +14,9 @@ use nfs_binding::fs::{
 use nfs_binding::proto::{Access, Attributes, NfsTime, SetAttributes, Stable, Verifier};
 use onc_rpc::Bulk;
 use verbs::{
-    AcceptOptions, Attributes as DeviceAttributes, ConnectOptions, Counters, Device, DeviceError,
-    Event, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter,
-    SendWr, Stag, Success, Time, WrId,
+    AcceptOptions, Attributes as DeviceAttributes, Carrier, ConnectOptions, Counters, Device,
+    DeviceError, Event, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment,
+    RequestId, Scatter, SendWr, Stag, Success, Time, WrId,
 };
 
 /// Places in memory.
@@ -120,6 +120,9 @@ impl<D: Device> Device for WatchedDevice<D> {
     }
     fn local_address(&self, listener: ListenerId) -> Result<SocketAddr, DeviceError> {
         self.device.local_address(listener)
+    }
+    fn carrier(&self, qp: QpId) -> Carrier {
+        self.device.carrier(qp)
     }
     fn close_listener(&mut self, listener: ListenerId) {
         self.device.close_listener(listener);

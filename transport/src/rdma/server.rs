@@ -10,8 +10,8 @@ use rpcrdma_negotiation::{Decision, Features, ServerNegotiation, Version};
 use rpcrdma_v1::{Agreed, PrivateData};
 use rpcrdma_v2::Side;
 use verbs::{
-    AcceptOptions, Account, Completion, ConnectRequest, Counters, Device, DeviceError, Event,
-    Poller, Pool, QpId, SendWr, Success, Time, WorkError,
+    AcceptOptions, Account, Carrier, Completion, ConnectRequest, Counters, Device, DeviceError,
+    Event, Poller, Pool, QpId, SendWr, Success, Time, WorkError,
 };
 
 use super::RoundTripFeatures;
@@ -716,6 +716,14 @@ impl ServerPort for RdmaServer {
             Some(connection) => pool.charged_to(&connection.account),
             None => pool.clone(),
         }
+    }
+
+    fn carrier(&self, conn: ConnId) -> Carrier {
+        self.device.carrier(qp_of(conn))
+    }
+
+    fn is_rdma(&self) -> bool {
+        true
     }
 
     fn next_event(&mut self) -> Option<ServerEvent> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use verbs::Time;
 
 use super::Server;
-use crate::{Callee, ConnId};
+use crate::{Callee, ConnId, PeerOrigin};
 
 /// How long a connection may go without a call by default: what Linux's NFS server allows.
 pub(super) const DEFAULT_IDLE: Duration = Duration::from_secs(6 * 60);
@@ -21,6 +21,8 @@ pub(super) const DEFAULT_IDLE: Duration = Duration::from_secs(6 * 60);
 /// A client's end of a connection.
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
+    /// Where it is, and which user of this host it belongs to if it is here.
+    pub(super) origin: PeerOrigin,
     /// When its last call arrived, or was seen in progress, or without any when it connected.
     pub(super) last_call: Time,
     /// The handle by which it can be called, if this server makes callbacks.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Token};
 use onc_rpc::{Message, REPLY, peek_start};
-use verbs::{Account, Charge, PER_CALL, Poller, Pool, Time};
+use verbs::{Account, Carrier, Charge, PER_CALL, Poller, Pool, Time};
 
 use super::set::StreamSet;
 use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
@@ -308,6 +308,20 @@ impl ServerPort for TcpServer {
             Some(member) => pool.charged_to(&member.extra.account),
             None => pool.clone(),
         }
+    }
+
+    fn carrier(&self, conn: ConnId) -> Carrier {
+        match self.set.peek(conn) {
+            Some(member) => {
+                let socket = &member.stream.socket;
+                Carrier::tcp(socket.local_addr(), socket.peer_addr())
+            }
+            None => Carrier::Ended,
+        }
+    }
+
+    fn is_rdma(&self) -> bool {
+        false
     }
 
     fn next_event(&mut self) -> Option<ServerEvent> {

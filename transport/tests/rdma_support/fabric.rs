@@ -10,9 +10,9 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use verbs::{
-    AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
-    Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError, QpId,
-    Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Success, Time, WorkError, WrId,
+    AcceptOptions, Attributes, Carrier, Completion, ConnectError, ConnectOptions, ConnectRequest,
+    Counters, Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError,
+    QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Success, Time, WorkError, WrId,
 };
 
 /// Where every listener is.
@@ -487,6 +487,10 @@ impl Device for FakeDevice {
 
     fn local_address(&self, _listener: ListenerId) -> Result<SocketAddr, DeviceError> {
         Ok(address())
+    }
+
+    fn carrier(&self, _: QpId) -> Carrier {
+        Carrier::Device
     }
 
     fn close_listener(&mut self, _listener: ListenerId) {

@@ -13,8 +13,8 @@ use super::setup::Wants;
 use super::socket;
 use super::state::{Listener, Slot, State};
 use crate::{
-    AcceptOptions, ConnectError, ConnectOptions, DeviceError, Event, ListenerId, QpId, RequestId,
-    Time,
+    AcceptOptions, Carrier, ConnectError, ConnectOptions, DeviceError, Event, ListenerId, QpId,
+    RequestId, Time,
 };
 
 /// Connections whose Request Frame is awaited, at most; the oldest makes room (RFC 5044,
@@ -52,6 +52,14 @@ impl State {
         let (_, listener) = self.listener(id).ok_or(DeviceError::Unknown("listener"))?;
         let address = listener.socket.local_addr();
         address.map_err(|source| system("cannot tell the listener's address", source))
+    }
+
+    pub(super) fn carrier(&self, qp: QpId) -> Carrier {
+        let conn = self.owned(qp).and_then(|index| self.conn(index));
+        match conn.and_then(|conn| conn.socket.as_ref()) {
+            Some(socket) => Carrier::tcp(socket.local_addr(), socket.peer_addr()),
+            None => Carrier::Ended,
+        }
     }
 
     pub(super) fn close_listener(&mut self, id: ListenerId) {

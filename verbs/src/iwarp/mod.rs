@@ -62,9 +62,9 @@ use mio::unix::pipe;
 use mio::{Interest, Token};
 
 use crate::{
-    AcceptOptions, Attributes, ConnectOptions, Counters, Device, DeviceError, Event, ListenerId,
-    Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Time,
-    WrId,
+    AcceptOptions, Attributes, Carrier, ConnectOptions, Counters, Device, DeviceError, Event,
+    ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr,
+    Stag, Time, WrId,
 };
 use endpoint::Limits;
 use manager::system;
@@ -273,6 +273,10 @@ impl Device for Iwarp {
 
     fn local_address(&self, listener: ListenerId) -> Result<SocketAddr, DeviceError> {
         self.shared.state().local_address(listener)
+    }
+
+    fn carrier(&self, qp: QpId) -> Carrier {
+        self.shared.state().carrier(qp)
     }
 
     fn close_listener(&mut self, listener: ListenerId) {

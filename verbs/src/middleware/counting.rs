@@ -37,7 +37,7 @@ fn kind(wr: &SendWr) -> (fn(&mut Counters) -> &mut u64, bool) {
 impl<D: Device> Device for Counting<D> {
     forward!(self => self.device;
         attributes pool attach ready set_busy_poll poll arm next_deadline listen local_address
-        close_listener connect prepare_accept accept reject disconnect abort destroy reclaim
+        carrier close_listener connect prepare_accept accept reject disconnect abort destroy reclaim
         post_receive);
 
     /// The device's own counts, with the counts made here in place of its.

@@ -29,8 +29,8 @@ impl<D: fmt::Debug, F> fmt::Debug for Edited<D, F> {
 impl<D: Device, F: FnMut(QpId, &mut SendWr)> Device for Edited<D, F> {
     forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll poll arm next_deadline listen
-        local_address close_listener connect prepare_accept accept reject disconnect abort destroy
-        register reclaim post_receive);
+        local_address carrier close_listener connect prepare_accept accept reject disconnect abort
+        destroy register reclaim post_receive);
 
     /// As the device inside, with the edited request. One that is refused comes back as it was
     /// edited, and is edited again when it is posted again.

@@ -11,9 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::{
-    AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
-    Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError, QpId,
-    Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Success, Time, WorkError, WrId,
+    AcceptOptions, Attributes, Carrier, Completion, ConnectError, ConnectOptions, ConnectRequest,
+    Counters, Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError,
+    QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Success, Time, WorkError, WrId,
 };
 
 /// Limit of every fake's send queue.
@@ -193,6 +193,10 @@ impl Device for Fake {
 
     fn local_address(&self, _: ListenerId) -> Result<SocketAddr, DeviceError> {
         Err(DeviceError::Unknown("listener"))
+    }
+
+    fn carrier(&self, _: QpId) -> Carrier {
+        Carrier::Device
     }
 
     fn close_listener(&mut self, _: ListenerId) {}

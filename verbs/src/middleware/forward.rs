@@ -71,6 +71,11 @@ macro_rules! forward {
             $inner.local_address(listener)
         }
     };
+    (@ carrier $self:ident $inner:expr) => {
+        fn carrier(&$self, qp: $crate::QpId) -> $crate::Carrier {
+            $inner.carrier(qp)
+        }
+    };
     (@ close_listener $self:ident $inner:expr) => {
         fn close_listener(&mut $self, listener: $crate::ListenerId) {
             $inner.close_listener(listener);
@@ -173,6 +178,6 @@ pub(super) use forward;
 impl<D: crate::Device + ?Sized> crate::Device for Box<D> {
     forward!(self => (**self);
         attributes pool counters attach ready set_busy_poll poll arm next_deadline listen
-        local_address close_listener connect prepare_accept accept reject disconnect abort
+        local_address carrier close_listener connect prepare_accept accept reject disconnect abort
         destroy register reclaim post_receive post_send);
 }

@@ -90,8 +90,8 @@ impl<D: fmt::Debug, F> fmt::Debug for Tapped<D, F> {
 impl<D: Device, F: FnMut(QpId, Posted)> Device for Tapped<D, F> {
     forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll poll arm next_deadline listen
-        local_address close_listener connect prepare_accept accept reject disconnect abort destroy
-        register reclaim post_receive);
+        local_address carrier close_listener connect prepare_accept accept reject disconnect abort
+        destroy register reclaim post_receive);
 
     fn post_send(
         &mut self,

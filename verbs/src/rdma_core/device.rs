@@ -19,9 +19,9 @@ use super::queue::Batch;
 use super::regions::Policy;
 use super::{Options, Registration};
 use crate::{
-    AcceptOptions, Attributes, ConnectOptions, Counters, Device, DeviceError, Event, ListenerId,
-    Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Time,
-    WrId,
+    AcceptOptions, Attributes, Carrier, ConnectOptions, Counters, Device, DeviceError, Event,
+    ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr,
+    Stag, Time, WrId,
 };
 
 /// Tokens of the three descriptors.
@@ -299,6 +299,10 @@ impl Device for Verbs {
         let id = self.listeners.get(&listener.0);
         let id = id.ok_or(DeviceError::Unknown("listener"))?;
         id.local_address().ok_or(DeviceError::Unknown("address"))
+    }
+
+    fn carrier(&self, _: QpId) -> Carrier {
+        Carrier::Device
     }
 
     fn close_listener(&mut self, listener: ListenerId) {

@@ -12,9 +12,9 @@ use super::queue_pair::{Entry, Progress, QueuePair, Registered, Request, Stage};
 use super::state::{State, What};
 use super::{End, Happening, NodeId, Path};
 use crate::{
-    AcceptOptions, Attributes, ConnectError, ConnectOptions, Counters, Device, DeviceError, Event,
-    ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr,
-    Stag, Time, WrId,
+    AcceptOptions, Attributes, Carrier, ConnectError, ConnectOptions, Counters, Device,
+    DeviceError, Event, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment,
+    RequestId, Scatter, SendWr, Stag, Time, WrId,
 };
 
 /// First of the ports that a listener gets when it does not care.
@@ -145,6 +145,10 @@ impl Device for SimDevice {
         let state = self.state.borrow();
         let address = state.nodes[self.node.0].listeners.get(&listener);
         address.copied().ok_or(DeviceError::Unknown("listener"))
+    }
+
+    fn carrier(&self, _: QpId) -> Carrier {
+        Carrier::Device
     }
 
     fn close_listener(&mut self, listener: ListenerId) {

@@ -171,8 +171,8 @@ impl<D: Device> Linked<D> {
 
 impl<D: Device> Device for Linked<D> {
     forward!(self => self.device;
-        attributes pool counters attach ready set_busy_poll listen local_address register reclaim
-        post_receive);
+        attributes pool counters attach ready set_busy_poll listen local_address carrier register
+        reclaim post_receive);
 
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
         self.now = self.now.max(now);
