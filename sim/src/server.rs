@@ -55,7 +55,7 @@ impl ServerHost {
         let export = Export {
             path: EXPORT.to_owned(),
             backend: disk,
-            options: ExportOptions::default(),
+            options: ExportOptions::for_server(false),
         };
         // The same in every life, so that handles outlive the server.
         let key = HandleKey::from_bytes([0x5a; 16]);

@@ -19,7 +19,7 @@ pub(crate) fn nfs() -> Result<Box<dyn Service>, Error> {
     let export = Export {
         path: EXPORT.into(),
         backend: Arc::new(backend),
-        options: ExportOptions::default(),
+        options: ExportOptions::for_server(false),
     };
     let key = HandleKey::random().map_err(Error::ours("a key for file handles"))?;
     let server = NfsServer::new(vec![export], key).map_err(Error::ours("an NFS server"))?;

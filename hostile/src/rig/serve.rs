@@ -112,7 +112,7 @@ fn listen(pool: Pool, timeouts: Timeouts, form: Form) -> Result<Listening, Wrong
     let export = Export {
         path: EXPORT.to_owned(),
         backend: Arc::new(MemoryFs::new(SERVER.files).map_err(wrong)?),
-        options: ExportOptions::default(),
+        options: ExportOptions::for_server(false),
     };
     let key = HandleKey::random().map_err(wrong)?;
     let service = NfsServer::new(vec![export], key).map_err(wrong)?;

@@ -13,10 +13,9 @@ use crate::fs::{Caller, FileSystem};
 const NOBODY: u32 = 65534;
 
 /// Whose identity is not believed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Squash {
     /// Nobody's: the client's superuser is the superuser here (`no_root_squash`).
-    #[default]
     None,
     /// The superuser's (`root_squash`).
     Root,
@@ -26,9 +25,9 @@ pub enum Squash {
 
 /// How an export is served. Names of options are those of exports(5).
 ///
-/// The defaults are what a fresh experiment wants, not what exports(5) has: writable, identities
-/// believed, open to every client. AUTH_SYS lets a client claim any identity, so `root_squash`
-/// alone keeps nobody out.
+/// The defaults depend on whether the server runs as root ([`ExportOptions::for_server`]). Other than
+/// with exports(5), an export is writable unless it says otherwise, and open to every client. AUTH_SYS
+/// lets a client claim any identity, so `root_squash` alone keeps nobody out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportOptions {
     /// Nothing is changed through it (`ro`).
@@ -39,6 +38,9 @@ pub struct ExportOptions {
     pub anonymous_uid: u32,
     /// The group that those are taken for (`anongid=`).
     pub anonymous_gid: u32,
+    /// Whether other hosts can use it over TCP from ports below 1024 only (`secure`), which on most
+    /// systems take privilege to use. RDMA connections are not asked for that.
+    pub secure: bool,
     /// The clients it is for (`client=`, repeatable); empty: all.
     pub clients: Vec<Network>,
     /// Whether what has to be stable is, before the reply (`sync`).
@@ -46,19 +48,32 @@ pub struct ExportOptions {
 }
 
 impl Default for ExportOptions {
+    /// Those of a server that runs as this process does.
     fn default() -> Self {
+        Self::for_server(rustix::process::geteuid().is_root())
+    }
+}
+
+impl ExportOptions {
+    /// What an export has of a server that does or does not run as root. As root it has `root_squash`
+    /// and `secure`, as in exports(5); any other server can do no more than its own user, whoever
+    /// calls.
+    #[must_use]
+    pub fn for_server(is_root: bool) -> Self {
         Self {
             read_only: false,
-            squash: Squash::None,
+            squash: match is_root {
+                true => Squash::Root,
+                false => Squash::None,
+            },
+            secure: is_root,
             anonymous_uid: NOBODY,
             anonymous_gid: NOBODY,
             clients: Vec::new(),
             sync: true,
         }
     }
-}
 
-impl ExportOptions {
     /// Whether a client may use the export.
     #[must_use]
     pub fn allows(&self, client: IpAddr) -> bool {
@@ -68,25 +83,40 @@ impl ExportOptions {
     /// For whom a call is done. AUTH_NONE, and what is not implemented, is anonymous.
     #[must_use]
     pub fn caller(&self, credential: &Credential) -> Caller {
-        let (uid, gid) = (self.anonymous_uid, self.anonymous_gid);
+        self.caller_squashed(credential, self.squash)
+    }
+
+    /// The same with another squashing than the export's.
+    pub(super) fn caller_squashed(&self, credential: &Credential, squash: Squash) -> Caller {
         let Credential::Sys(claimed) = credential else {
-            return Caller::new(uid, gid);
+            return self.anonymous();
         };
-        match self.squash {
-            Squash::All => Caller::new(uid, gid),
-            Squash::None => Caller {
-                uid: claimed.uid,
-                gid: claimed.gid,
-                gids: claimed.gids.clone(),
-            },
+        let caller = Caller {
+            uid: claimed.uid,
+            gid: claimed.gid,
+            gids: claimed.gids.clone(),
+        };
+        self.squashed(caller, squash)
+    }
+
+    /// The caller that others are squashed to.
+    pub(super) fn anonymous(&self) -> Caller {
+        Caller::new(self.anonymous_uid, self.anonymous_gid)
+    }
+
+    /// What squashing makes of a caller.
+    pub(super) fn squashed(&self, mut caller: Caller, squash: Squash) -> Caller {
+        match squash {
+            Squash::All => self.anonymous(),
+            Squash::None => caller,
             Squash::Root => {
                 // Group 0 is squashed apart from user 0, as Linux does.
+                let (uid, gid) = (self.anonymous_uid, self.anonymous_gid);
                 let group = |claimed| if claimed == 0 { gid } else { claimed };
-                Caller {
-                    uid: if claimed.uid == 0 { uid } else { claimed.uid },
-                    gid: group(claimed.gid),
-                    gids: claimed.gids.iter().map(|&gid| group(gid)).collect(),
-                }
+                caller.uid = if caller.uid == 0 { uid } else { caller.uid };
+                caller.gid = group(caller.gid);
+                caller.gids.iter_mut().for_each(|gid| *gid = group(*gid));
+                caller
             }
         }
     }
@@ -100,6 +130,7 @@ impl fmt::Display for ExportOptions {
             Squash::Root => ",root_squash",
             Squash::All => ",all_squash",
         })?;
+        f.write_str(if self.secure { ",secure" } else { ",insecure" })?;
         f.write_str(if self.sync { ",sync" } else { ",async" })?;
         if self.anonymous_uid != NOBODY {
             write!(f, ",anonuid={}", self.anonymous_uid)?;

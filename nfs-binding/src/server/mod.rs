@@ -27,6 +27,7 @@ use crate::proto::{
 use handle::HandleCodec;
 use mount::Mounts;
 use session::Session;
+use trust::Peer;
 
 mod directory;
 mod export;
@@ -39,11 +40,14 @@ mod session;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod trust;
+mod users;
 
 pub use export::{Export, ExportOptions, Squash};
 pub use handle::{HandleKey, HandleKeyError};
 pub use network::{BadNetwork, Network};
 pub use spec::{ExportSpec, SpecError};
+pub use trust::Trust;
 
 /// Longest READ and WRITE, bytes. A longer READ is answered with less; of a longer WRITE, so much
 /// is written.
@@ -87,6 +91,7 @@ struct Shared {
     by_number: HashMap<u32, usize>,
     handles: HandleCodec,
     mounts: Mutex<Mounts>,
+    trust: Trust,
 }
 
 /// NFS version 3 and MOUNT version 3 (RFC 1813) over a set of exports.
@@ -102,6 +107,18 @@ impl NfsServer {
     /// # Errors
     /// The exports cannot be told apart.
     pub fn new(exports: Vec<Export>, key: HandleKey) -> Result<Self, ExportsError> {
+        Self::trusting(exports, key, Trust::of_this_process())
+    }
+
+    /// The same, with other users of this host believed.
+    ///
+    /// # Errors
+    /// As [`NfsServer::new`].
+    pub fn trusting(
+        exports: Vec<Export>,
+        key: HandleKey,
+        trust: Trust,
+    ) -> Result<Self, ExportsError> {
         let mut served: Vec<Exported> = Vec::new();
         let mut by_number = HashMap::new();
         for export in exports {
@@ -131,6 +148,7 @@ impl NfsServer {
                 by_number,
                 handles: HandleCodec::new(&key),
                 mounts: Mutex::default(),
+                trust,
             }),
         })
     }
@@ -159,6 +177,14 @@ fn answer<P: Procedure>(
             tracing::debug!(peer = %request.peer, procedure = P::NAME, %error, "garbage");
             Err(Denial::Accepted(AcceptStatus::GarbageArgs))
         }
+    }
+}
+
+/// Who sends a call.
+fn peer(request: &Request) -> Peer {
+    Peer {
+        address: request.peer,
+        origin: request.origin,
     }
 }
 
@@ -233,7 +259,7 @@ impl Shared {
         match request.proc {
             mnt::Null::NUMBER => Ok(Message::default()),
             mnt::Mount::NUMBER => {
-                answer::<mnt::Mount>(request, |args| Ok(self.mnt(request.peer, &args.path)))
+                answer::<mnt::Mount>(request, |args| Ok(self.mnt(peer(request), &args.path)))
             }
             mnt::Dump::NUMBER => answer::<mnt::Dump>(request, |()| Ok(self.dump())),
             mnt::Unmount::NUMBER => answer::<mnt::Unmount>(request, |args| {

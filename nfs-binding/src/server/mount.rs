@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::PoisonError;
 
+use super::trust::Peer;
 use super::{Exported, Shared};
 use crate::fs::{Caller, FileId};
 use crate::proto::{
@@ -90,14 +91,17 @@ impl Shared {
     }
 
     /// MNT (section 5.2.1). A directory below an export can be mounted, too.
-    pub(super) fn mnt(&self, peer: SocketAddr, path: &MountPath) -> MountResult {
+    pub(super) fn mnt(&self, sender: Peer, path: &MountPath) -> MountResult {
+        let peer = sender.address;
         let name = normalise(path.as_ref());
         let found = self.find_export(&name).ok_or(Status::NOENT);
         let allowed = found.and_then(|(exported, rest)| {
             let options = &exported.export.options;
-            if options.allows(peer.ip()) {
+            let admitted = self.trust.admit(sender, options);
+            if options.allows(peer.ip()) && admitted.is_ok() {
                 Ok((exported, rest))
             } else {
+                // Whatever the reason is, as Linux's mountd.
                 Err(Status::ACCES)
             }
         });

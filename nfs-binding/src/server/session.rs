@@ -1,6 +1,5 @@
 //! One call: who asks, from where, and what the handles in it stand for.
 
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use onc_rpc::Credential;
@@ -8,6 +7,7 @@ use rpc_transport::Request;
 use siphasher::sip::SipHasher13;
 use verbs::Pool;
 
+use super::trust::Peer;
 use super::{Exported, Shared};
 use crate::fs::{Caller, FileId, FileSystem, FsError, Object};
 use crate::proto::{Attributes, Failed, FileHandle, NfsResult, Status, WccData};
@@ -15,7 +15,7 @@ use crate::proto::{Attributes, Failed, FileHandle, NfsResult, Status, WccData};
 /// A call that is being answered.
 pub(super) struct Session<'a> {
     shared: &'a Shared,
-    pub(super) peer: SocketAddr,
+    peer: Peer,
     credential: &'a Credential,
     pub(super) pool: &'a Pool,
 }
@@ -33,7 +33,7 @@ impl<'a> Session<'a> {
     pub(super) fn new(shared: &'a Shared, request: &'a Request) -> Self {
         Self {
             shared,
-            peer: request.peer,
+            peer: super::peer(request),
             credential: &request.cred,
             pool: &request.pool,
         }
@@ -52,7 +52,7 @@ impl<'a> Session<'a> {
             let status = result
                 .as_ref()
                 .map_or_else(|failed| failed.status, |_| Status::OK);
-            let (peer, took) = (self.peer, started.elapsed());
+            let (peer, took) = (self.peer.address, started.elapsed());
             tracing::debug!(%peer, procedure, %status, ?took, "done");
         }
         result
@@ -64,15 +64,18 @@ impl<'a> Session<'a> {
         let place = self.shared.by_number.get(&number).ok_or(Status::STALE)?;
         let exported = self.shared.exports.get(*place).ok_or(Status::STALE)?;
         let options = &exported.export.options;
-        if !options.allows(self.peer.ip()) {
-            tracing::debug!(peer = %self.peer, path = exported.export.path, "not a client of it");
+        if !options.allows(self.peer.address.ip()) {
+            tracing::debug!(peer = %self.peer.address, path = exported.export.path, "not a client of it");
             return Err(Status::ACCES);
         }
         Ok(Target {
             shared: self.shared,
             exported,
             id,
-            who: options.caller(self.credential),
+            who: self
+                .shared
+                .trust
+                .caller(self.peer, self.credential, options)?,
         })
     }
 

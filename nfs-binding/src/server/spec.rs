@@ -9,21 +9,22 @@ use crate::fs::DirectoryFs;
 use crate::fs::directory::DirectoryOptions;
 
 /// Names of options, with the `=` of those that have a value.
-const OPTIONS: [&str; 13] = [
+const OPTIONS: [&str; 14] = [
     "ro",
     "rw",
     "root_squash",
     "no_root_squash",
     "all_squash",
+    "secure",
+    "insecure",
     "sync",
     "async",
     "anonuid=",
     "anongid=",
     "client=",
-    // These say what this server does anyway.
-    "insecure",
-    "no_subtree_check",
     "no_all_squash",
+    // This says what this server does anyway.
+    "no_subtree_check",
 ];
 
 /// A directory to be exported: `DIR[:OPTION,...]` or `NAME=DIR[:OPTION,...]`.
@@ -50,7 +51,7 @@ pub enum SpecError {
     /// No such option.
     #[error(
         "unknown export option {0:?}; there are ro, rw, root_squash, no_root_squash, all_squash, \
-         sync, async, anonuid=UID, anongid=GID, client=ADDRESS[/PREFIX]"
+         secure, insecure, sync, async, anonuid=UID, anongid=GID, client=ADDRESS[/PREFIX]"
     )]
     UnknownOption(String),
     /// Not a number of a user or group.
@@ -149,12 +150,23 @@ fn number(option: &'static str, value: &str) -> Result<u32, SpecError> {
 }
 
 impl ExportOptions {
-    /// Parses a list of options, separated by commas. Of contradictory ones the last counts.
+    /// Parses a list of options, separated by commas. What it does not say is as in
+    /// [`ExportOptions::default`].
+    ///
+    /// # Errors
+    /// As [`ExportOptions::with`].
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        Self::default().with(text)
+    }
+
+    /// The same options but for those in a list, which commas separate. Of contradictory ones the last
+    /// counts.
     ///
     /// # Errors
     /// An option is unknown, or has a bad value.
-    pub fn parse(text: &str) -> Result<Self, SpecError> {
-        let mut options = Self::default();
+    pub fn with(self, text: &str) -> Result<Self, SpecError> {
+        let before = self.squash;
+        let mut options = self;
         for item in text.split(',').filter(|item| !item.is_empty()) {
             match item.split_once('=') {
                 None => match item {
@@ -165,9 +177,9 @@ impl ExportOptions {
                     "all_squash" => options.squash = Squash::All,
                     "sync" => options.sync = true,
                     "async" => options.sync = false,
-                    "no_all_squash" if options.squash == Squash::All => {
-                        options.squash = Squash::default();
-                    }
+                    "secure" => options.secure = true,
+                    "insecure" => options.secure = false,
+                    "no_all_squash" if options.squash == Squash::All => options.squash = before,
                     implied if OPTIONS.contains(&implied) => {}
                     _ => return Err(SpecError::UnknownOption(item.to_owned())),
                 },
@@ -235,11 +247,28 @@ mod tests {
 
     #[test]
     fn later_options_win() {
-        let options = parse("/d:ro,rw,all_squash,no_root_squash").options;
-        assert!(!options.read_only);
+        let options = parse("/d:ro,rw,all_squash,no_root_squash,secure,insecure").options;
+        assert!(!options.read_only && !options.secure);
         assert_eq!(options.squash, Squash::None);
-        let implied = parse("/d:insecure,no_subtree_check,all_squash,no_all_squash").options;
-        assert_eq!(implied, ExportOptions::default());
+        for is_root in [false, true] {
+            let options = ExportOptions::for_server(is_root);
+            let implied = options
+                .clone()
+                .with("no_subtree_check,all_squash,no_all_squash");
+            assert_eq!(implied.unwrap(), options);
+        }
+    }
+
+    #[test]
+    fn a_server_that_runs_as_root_squashes_root_and_wants_reserved_ports() {
+        let root = ExportOptions::for_server(true);
+        assert_eq!((root.squash, root.secure), (Squash::Root, true));
+        assert_eq!(root.to_string(), "rw,root_squash,secure,sync");
+        let user = ExportOptions::for_server(false);
+        assert_eq!((user.squash, user.secure), (Squash::None, false));
+        assert_eq!(user.to_string(), "rw,no_root_squash,insecure,sync");
+        let is_root = rustix::process::geteuid().is_root();
+        assert_eq!(ExportOptions::default(), ExportOptions::for_server(is_root));
     }
 
     #[test]
@@ -262,7 +291,7 @@ mod tests {
 
     #[test]
     fn options_are_printed_as_they_are_written() {
-        let text = "ro,root_squash,async,anonuid=5,client=10.0.0.0/8";
+        let text = "ro,root_squash,secure,async,anonuid=5,client=10.0.0.0/8";
         assert_eq!(ExportOptions::parse(text).unwrap().to_string(), text);
     }
 }

@@ -108,7 +108,7 @@ fn serve(path: &Path, at: Addresses) -> (Addresses, Stop, JoinHandle<()>) {
         let export = Export {
             path: "/data".into(),
             backend: Arc::new(backend),
-            options: ExportOptions::default(),
+            options: ExportOptions::for_server(false),
         };
         let service = NfsServer::new(vec![export], HandleKey::from_bytes([3; 16])).unwrap();
         let mut server = Server::new(Box::new(service), ServerOptions::default()).unwrap();

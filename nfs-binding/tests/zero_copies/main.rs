@@ -71,7 +71,7 @@ fn serve(features: RoundTripFeatures) -> Served {
         let export = Export {
             path: "/data".into(),
             backend: Arc::new(WatchedFs { fs, files: on_disk }),
-            options: ExportOptions::default(),
+            options: ExportOptions::for_server(false),
         };
         let service = NfsServer::new(vec![export], HandleKey::from_bytes([3; 16])).unwrap();
         let mut server = Server::new(Box::new(service), ServerOptions::default()).unwrap();

@@ -32,7 +32,7 @@ fn serve(exports: &[(&str, &TempDir)]) -> Rc<InProcess> {
             )
             .unwrap(),
         ),
-        options: ExportOptions::default(),
+        options: ExportOptions::for_server(false),
     };
     let exports = exports.iter().map(export).collect();
     let key = HandleKey::from_bytes([7; 16]);
@@ -43,7 +43,7 @@ fn serve_memory() -> Rc<InProcess> {
     let export = Export {
         path: "/mem".into(),
         backend: Arc::new(MemoryFs::new(16 << 20).unwrap()),
-        options: ExportOptions::default(),
+        options: ExportOptions::for_server(false),
     };
     let key = HandleKey::from_bytes([7; 16]);
     InProcess::new(Box::new(NfsServer::new(vec![export], key).unwrap()))

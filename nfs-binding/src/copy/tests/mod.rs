@@ -41,7 +41,7 @@ impl Rig {
         let export = Export {
             path: "/data".into(),
             backend,
-            options: ExportOptions::default(),
+            options: ExportOptions::for_server(false),
         };
         let key = HandleKey::from_bytes([7; 16]);
         let server = InProcess::new(Box::new(NfsServer::new(vec![export], key).unwrap()));

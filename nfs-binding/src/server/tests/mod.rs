@@ -45,7 +45,7 @@ fn export(path: &str, backend: Arc<dyn FileSystem>, options: &str) -> Export {
     Export {
         path: path.to_owned(),
         backend,
-        options: ExportOptions::parse(options).unwrap(),
+        options: ExportOptions::for_server(false).with(options).unwrap(),
     }
 }
 
