@@ -12,7 +12,7 @@ use std::sync::Arc;
 use nfs_binding::client::Proto;
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::fs::{DirectoryFs, MemoryFs};
-use nfs_binding::server::{Export, ExportOptions, ExportSpec, HandleKey, NfsServer};
+use nfs_binding::server::{Export, ExportOptions, ExportSpec, HandleKey, NfsServer, Squash, Trust};
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Version};
 use rpc_transport::{Server, ServerOptions, ServerPort, Service, Stop, TcpOptions, TcpServer};
@@ -59,7 +59,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let (exports, key) = (exports(args)?, key(args)?);
     let describe = |export: &Export| format!("export {} {}", export.path, export.options);
     let exported: Vec<String> = exports.iter().map(describe).collect();
-    let service = NfsServer::new(exports, key).map_err(|e| Failure::Usage(e.to_string()))?;
+    let trusted = args.trusted.iter().copied();
+    let trust = trusted.fold(Trust::of_this_process(), Trust::and);
+    let service = NfsServer::trusting(exports, key, trust)
+        .map_err(|error| Failure::Usage(error.to_string()))?;
     let service: Box<dyn Service> = match args.callbacks {
         true => Box::new(Probe::new(service)),
         false => Box::new(service),
@@ -227,8 +230,8 @@ fn exports(args: &ServeArgs) -> Result<Vec<Export>, Failure> {
             options: spec.options,
         });
     }
-    if let Some(limit) = args.memory {
-        exports.push(memory(limit)?);
+    if let Some(wanted) = &args.memory {
+        exports.push(memory(wanted.size, wanted.options.clone())?);
     }
     if exports.is_empty() {
         let text = "nothing to export: add --export DIR, --export NAME=DIR or --memory";
@@ -238,23 +241,29 @@ fn exports(args: &ServeArgs) -> Result<Vec<Export>, Failure> {
 }
 
 /// An empty file system in memory.
-fn memory(limit: u64) -> Result<Export, Failure> {
+fn memory(limit: u64, options: ExportOptions) -> Result<Export, Failure> {
     let fs = MemoryFs::new(limit).context("cannot make a file system in memory")?;
     Ok(Export {
         path: MEMORY_PATH.to_owned(),
         backend: Arc::new(fs),
-        options: ExportOptions::default(),
+        options,
     })
 }
 
 /// NFS over one file system in memory of at most `limit` bytes, for measurements, and calls of any
-/// length beside it.
+/// length beside it. For the clients that were started with it, of which those on verbs devices look
+/// like another host's, and any that is there.
 ///
 /// # Errors
 /// The system has no random numbers.
 pub(crate) fn memory_service(limit: u64) -> Result<Box<dyn Service>, Failure> {
     let key = HandleKey::random().map_err(Failure::work)?;
-    let service = NfsServer::new(vec![memory(limit)?], key).map_err(Failure::work)?;
+    let options = ExportOptions {
+        squash: Squash::None,
+        secure: false,
+        ..ExportOptions::default()
+    };
+    let service = NfsServer::new(vec![memory(limit, options)?], key).map_err(Failure::work)?;
     Ok(Box::new(Probe::new(service)))
 }
 

@@ -147,8 +147,8 @@ fn permission_denied() {
     fs::write(data.join("secret"), "x").unwrap();
     fs::set_permissions(data.join("secret"), Permissions::from_mode(0o000)).unwrap();
     fs::set_permissions(&data, Permissions::from_mode(0o555)).unwrap();
-    // With root squashed, this holds whoever runs the test.
-    let server = Server::start(["--export", &export("data", &data, "rw,root_squash")]);
+    // With all squashed, this holds whoever runs the test: root of this host is squashed by no less.
+    let server = Server::start(["--export", &export("data", &data, "rw,all_squash")]);
     for proto in BOTH {
         let url = server.url(proto, "/data/file");
         with(proto, &["put", file.to_str().unwrap(), &url]).fails_with(&["permission denied"]);

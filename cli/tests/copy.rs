@@ -144,7 +144,7 @@ fn a_tree_fits_through_a_memory_export() {
     let dir = tempfile::tempdir().unwrap();
     let (source, back) = (dir.path().join("source"), dir.path().join("back"));
     tree::make(&source);
-    let server = Server::start(["--memory"]);
+    let server = Server::start(["--memory=1G:no_root_squash"]);
     let url = server.url(Proto::Rdma, "/memory/tree");
     let copy = |words: &[&str]| {
         let mut command = rpcrdma();

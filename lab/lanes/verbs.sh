@@ -31,7 +31,7 @@ lane() {
         [ $device != rxe ] || check $device/round-trips 240 round_trips /tmp/costs-$device
         # What costs are written to is empty until they are known.
         [ -s /tmp/costs-$device ] || check $device/costs 120 costs_are_measured /tmp/costs-$device
-        for suite in commands copy bad_input compare; do
+        for suite in commands copy bad_input compare identity; do
             check $device/end-to-end/$suite 300 end_to_end $device $suite
         done
         if [ $device = siw ]; then
@@ -327,7 +327,7 @@ disk_power_lost() {
 power_lost() {
     disk_up
     serve_end KILL
-    serve_up --export disk=/tmp/disk/files
+    serve_up --export disk=/tmp/disk/files:no_root_squash
     mount_ours disk
     rm -f /tmp/ledger
     exercise ledger /mnt /tmp/ledger --count 300 --pause 20 &
@@ -337,7 +337,7 @@ power_lost() {
         serve_end KILL
         disk_power_lost
         exercise check-ledger /tmp/disk/files /tmp/ledger
-        serve_up --export disk=/tmp/disk/files
+        serve_up --export disk=/tmp/disk/files:no_root_squash
         echo "restarted at $(now)"
     done
     wait $_writer

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use nfs_binding::fs::MemoryFs;
+use nfs_binding::server::ExportOptions;
 use rpc_transport::limits::LEAST_MEMORY;
 use rpc_transport::rdma::{RoundTripFeatures, Versions};
 use verbs::middleware::{Delay, Rate};
@@ -19,13 +20,16 @@ use crate::device::{DeviceName, Policy};
 /// is ready. SIGINT and SIGTERM end it in order.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Export options are those of exports(5): ro, rw (the default), root_squash, no_root_squash (the
-default, other than there), all_squash, anonuid=, anongid=, sync (the default), async, and
-client=ADDRESS[/PREFIX] to allow only those clients (repeatable).
+Export options are those of exports(5): ro, rw (the default), root_squash, no_root_squash,
+all_squash, anonuid=, anongid=, secure, insecure, sync (the default), async, and
+client=ADDRESS[/PREFIX] to allow only those clients (repeatable). A server that runs as root has
+root_squash and secure by default, any other no_root_squash and insecure: it does everything as
+its own user.
 
-An export's path is its directory, or /NAME. By default only this machine can connect: there is
+An export's path is its directory, or /NAME. By default only this machine can connect. A user of
+this machine is who it is, whatever it says, and root is root. Other machines are believed: there is
 no authentication beyond AUTH_SYS, which a client can fill in as it likes. Use `--listen 0.0.0.0`
-or `--listen ::` to serve others.")]
+or `--listen ::` to serve them, and secure and client= to say which.")]
 pub(crate) struct ServeArgs {
     /// A directory to export as its own path, or as /NAME (repeatable)
     #[arg(
@@ -35,10 +39,15 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) exports: Vec<String>,
 
-    /// Also export an empty file system in memory, as /memory, of at most SIZE bytes
-    #[arg(long, value_name = "SIZE", num_args = 0..=1, default_missing_value = "1G",
-          value_parser = memory)]
-    pub(crate) memory: Option<u64>,
+    /// Also export an empty file system in memory, as /memory, of at most SIZE bytes (1G)
+    #[arg(long, value_name = "[SIZE][:OPTIONS]", num_args = 0..=1, default_missing_value = "1G",
+          value_parser = MemoryExport::parse)]
+    pub(crate) memory: Option<MemoryExport>,
+
+    /// Also believe this user of this machine about who calls, as a gateway's or a proxy's
+    /// (repeatable). A server that does not run as root serves this user, too
+    #[arg(long = "trust-uid", value_name = "UID", value_parser = uid)]
+    pub(crate) trusted: Vec<u32>,
 
     /// File with the key that file handles are made with, made if need be; handles outlive the
     /// server while it stays. By default rpcrdma/handle-key in $XDG_STATE_HOME or ~/.local/state
@@ -135,16 +144,40 @@ fn memory_limit(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The size of a file system that something fits into.
-fn memory(text: &str) -> Result<u64, String> {
-    let size = units::size(text)?;
-    match size < MemoryFs::LEAST {
-        true => Err(format!(
-            "nothing fits into that: at least {} are wanted",
-            units::show_size(MemoryFs::LEAST)
-        )),
-        false => Ok(size),
+/// The size of a file system in memory when none is given, bytes.
+const MEMORY_SIZE: u64 = 1 << 30;
+
+/// A file system in memory, to be exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryExport {
+    /// Bytes that it may hold, and that something fits into.
+    pub(crate) size: u64,
+    pub(crate) options: ExportOptions,
+}
+
+impl MemoryExport {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (size, options) = text.split_once(':').unwrap_or((text, ""));
+        let size = match size {
+            "" => MEMORY_SIZE,
+            size => units::size(size)?,
+        };
+        if size < MemoryFs::LEAST {
+            return Err(format!(
+                "nothing fits into that: at least {} are wanted",
+                units::show_size(MemoryFs::LEAST)
+            ));
+        }
+        let options = ExportOptions::parse(options).map_err(|error| error.to_string())?;
+        Ok(Self { size, options })
     }
+}
+
+/// A user's number.
+fn uid(text: &str) -> Result<u32, String> {
+    // All ones stand for "no user" in the host's interfaces.
+    let uid = text.parse().ok().filter(|&uid| uid != u32::MAX);
+    uid.ok_or_else(|| format!("`{text}` is not the number of a user: `id -u NAME` tells it"))
 }
 
 #[cfg(test)]
@@ -160,13 +193,35 @@ mod tests {
 
     #[test]
     fn a_file_system_that_holds_nothing_is_refused() {
-        assert_eq!(memory("4k"), Ok(4096));
+        let refused = |text| MemoryExport::parse(text).unwrap_err();
+        assert_eq!(MemoryExport::parse("4k").unwrap().size, 4096);
         for wrong in ["0", "4095"] {
-            assert!(
-                memory(wrong).unwrap_err().contains("at least 4 KiB"),
-                "{wrong}"
-            );
+            assert!(refused(wrong).contains("at least 4 KiB"), "{wrong}");
         }
-        assert!(memory("8q").unwrap_err().contains("not a size"));
+        assert!(refused("8q").contains("not a size"));
+    }
+
+    #[test]
+    fn a_file_system_in_memory_has_export_options() {
+        let memory = MemoryExport::parse("64k:ro,all_squash").unwrap();
+        assert_eq!(memory.size, 64 << 10);
+        assert_eq!(
+            memory.options,
+            ExportOptions::parse("ro,all_squash").unwrap()
+        );
+        let plain = MemoryExport::parse(":insecure").unwrap();
+        assert_eq!(plain.size, MEMORY_SIZE);
+        assert!(!plain.options.secure);
+        let wrong = MemoryExport::parse("1M:frobnicate").unwrap_err();
+        assert!(wrong.contains("unknown export option"), "{wrong}");
+    }
+
+    #[test]
+    fn users_have_numbers() {
+        assert_eq!(uid("0"), Ok(0));
+        assert_eq!(uid("4294967294"), Ok(u32::MAX - 1));
+        for wrong in ["root", "-1", "4294967295", ""] {
+            assert!(uid(wrong).unwrap_err().contains("id -u"), "{wrong}");
+        }
     }
 }

@@ -268,7 +268,7 @@ impl Server {
             };
         }
         limited.stdin(Stdio::null());
-        Self::start_as(limited, 0, 0, args)
+        Self::start_command(limited, 0, 0, args)
     }
 
     /// Starts it on these ports.
@@ -278,11 +278,12 @@ impl Server {
         tcp: u16,
         args: impl IntoIterator<Item = S>,
     ) -> Self {
-        Self::start_as(rpcrdma(), rdma, tcp, args)
+        Self::start_command(rpcrdma(), rdma, tcp, args)
     }
 
+    /// The same with the command that is to run.
     #[track_caller]
-    fn start_as<S: AsRef<std::ffi::OsStr>>(
+    pub fn start_command<S: AsRef<std::ffi::OsStr>>(
         mut command: Command,
         rdma: u16,
         tcp: u16,

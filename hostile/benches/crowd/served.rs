@@ -77,7 +77,14 @@ fn say(line: &str) -> Result<(), Wrong> {
 
 /// A server as `rpcrdma serve` makes it.
 fn listen(path: &Path, pool: Pool, limits: &Limits) -> Result<(Server, Addresses), Wrong> {
-    let files = DirectoryFs::open(path, DirectoryOptions { sync: false }).map_err(wrong)?;
+    let files = DirectoryFs::open(
+        path,
+        DirectoryOptions {
+            sync: false,
+            ..DirectoryOptions::default()
+        },
+    )
+    .map_err(wrong)?;
     let export = Export {
         path: EXPORT.to_owned(),
         backend: Arc::new(files),

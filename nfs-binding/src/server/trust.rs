@@ -7,11 +7,10 @@
 //! speak for themselves. A peer of unknown user is nobody.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 
 use onc_rpc::Credential;
 use rpc_transport::PeerOrigin;
-use verbs::{Burst, Time};
+use verbs::Time;
 
 use super::users::Users;
 use super::{ExportOptions, Squash};
@@ -29,16 +28,6 @@ pub struct Trust {
     /// Further users who may speak for others.
     named: Vec<u32>,
     users: Users,
-    /// Of what is refused, the first of each burst is told.
-    told: Mutex<Told>,
-}
-
-#[derive(Debug, Default)]
-struct Told {
-    port: Burst,
-    claim: Burst,
-    stranger: Burst,
-    unknown: Burst,
 }
 
 /// Who sends a call.
@@ -62,7 +51,6 @@ impl Trust {
             own,
             named: Vec::new(),
             users: Users::default(),
-            told: Mutex::default(),
         }
     }
 
@@ -77,11 +65,6 @@ impl Trust {
         uid == 0 || uid == self.own || self.named.contains(&uid)
     }
 
-    fn tells(&self, which: impl Fn(&mut Told) -> &mut Burst) -> bool {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        which(&mut told).begins(Time::now())
-    }
-
     /// Whether a peer may use an export, whoever calls.
     ///
     /// # Errors
@@ -91,26 +74,18 @@ impl Trust {
         match origin {
             // As knfsd, which has no such check for RDMA: clients cannot choose ports there.
             PeerOrigin::OverTcp if options.secure && address.port() >= FIRST_UNRESERVED => {
-                if self.tells(|told| &mut told.port) {
-                    tracing::warn!(
-                        peer = %address,
+                verbs::limited!(warn, peer = %address,
                         "refused: the export is for ports below {FIRST_UNRESERVED}, which take \
-                         privilege to use; with the export option `insecure` it is for all"
-                    );
-                }
+                         privilege to use; with the export option `insecure` it is for all");
                 Err(Status::PERM)
             }
             PeerOrigin::ThisHost { user } if self.own != 0 => match user {
                 Some(uid) if self.speaks_for_others(uid) => Ok(()),
                 _ => {
-                    if self.tells(|told| &mut told.stranger) {
-                        let own = self.own;
-                        tracing::warn!(
-                            peer = %address, ?user,
+                    let own = self.own;
+                    verbs::limited!(warn, peer = %address, ?user,
                             "refused: this server does everything as user {own}, and another user of \
-                             this host calls; let it with `serve --trust-uid UID`, or serve as root"
-                        );
-                    }
+                             this host calls; let it with `serve --trust-uid UID`, or serve as root");
                     Err(Status::ACCES)
                 }
             },
@@ -140,13 +115,9 @@ impl Trust {
             Some(uid) if self.speaks_for_others(uid) => options.caller(credential),
             Some(uid) => self.user(uid, peer.address, credential, options),
             None => {
-                if self.tells(|told| &mut told.unknown) {
-                    tracing::warn!(
-                        peer = %peer.address,
+                verbs::limited!(warn, peer = %peer.address,
                         "it is on this host, but no user has its end of the connection open: it is \
-                         taken for nobody"
-                    );
-                }
+                         taken for nobody");
                 options.anonymous()
             }
         })
@@ -164,13 +135,9 @@ impl Trust {
             return options.anonymous();
         };
         if claimed.uid != uid {
-            if self.tells(|told| &mut told.claim) {
-                tracing::warn!(
-                    %peer, uid, claimed = claimed.uid,
+            verbs::limited!(warn, %peer, uid, claimed = claimed.uid,
                     "a user of this host claims to be another: it is taken for nobody; if it speaks \
-                     for others, as a gateway does, say so with `serve --trust-uid {uid}`"
-                );
-            }
+                     for others, as a gateway does, say so with `serve --trust-uid {uid}`");
             return options.anonymous();
         }
         let groups = self.users.groups(uid, Time::now());

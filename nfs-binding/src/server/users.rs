@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use verbs::{Burst, Time};
+use verbs::Time;
 
 /// How long what was read of a user counts. A user who leaves a group keeps what it gives for no
 /// longer.
@@ -71,7 +71,6 @@ fn number(field: Option<&&[u8]>) -> Option<u32> {
 #[derive(Debug, Default)]
 struct Known {
     users: HashMap<u32, (Time, Arc<Groups>)>,
-    failures: Burst,
 }
 
 /// The users of this host.
@@ -107,10 +106,8 @@ impl Users {
             .and_then(|passwd| Ok(Groups::find(uid, &passwd, &fs::read(&self.group)?)));
         let mut known = self.known();
         let groups = Arc::new(found.unwrap_or_else(|error| {
-            if known.failures.begins(now) {
-                let (passwd, group) = (self.passwd.display(), self.group.display());
-                tracing::warn!(%error, "cannot read {passwd} and {group}: no user's groups are known");
-            }
+            let (passwd, group) = (self.passwd.display(), self.group.display());
+            verbs::limited!(warn, %error, "cannot read {passwd} and {group}: no user's groups are known");
             Groups::default()
         }));
         if known.users.len() >= MAX_KNOWN {
