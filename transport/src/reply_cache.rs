@@ -106,7 +106,7 @@ impl CallKey {
     }
 
     /// As a call from there. Over which transport it came from another host does not count.
-    pub(crate) fn from_origin(mut self, origin: PeerOrigin) -> Self {
+    pub(crate) fn with_origin(mut self, origin: PeerOrigin) -> Self {
         self.user = match origin {
             PeerOrigin::ThisHost { user } => Some(user),
             PeerOrigin::OverTcp | PeerOrigin::OverRdma => None,
@@ -359,11 +359,11 @@ mod tests {
     #[test]
     fn a_user_of_this_host_does_not_get_or_make_the_reply_to_a_call_that_claims_anothers_identity()
     {
-        let this_host = |user| key(1, b"x").from_origin(PeerOrigin::ThisHost { user });
+        let this_host = |user| key(1, b"x").with_origin(PeerOrigin::ThisHost { user });
         let keys = [Some(0), Some(1000), None].map(this_host);
         assert_ne!(keys[0], keys[1]);
         assert_ne!(keys[0], keys[2]);
-        let elsewhere = |origin| key(1, b"x").from_origin(origin);
+        let elsewhere = |origin| key(1, b"x").with_origin(origin);
         assert_ne!(keys[2], elsewhere(PeerOrigin::OverTcp));
         assert_eq!(
             elsewhere(PeerOrigin::OverRdma),

@@ -401,7 +401,7 @@ impl Server {
                 tracing::trace!(%peer, xid = header.xid, prog, vers, proc, "call");
                 let remember = self.service.remember_reply(prog, vers, proc);
                 let key = remember
-                    .then(|| CallKey::new(peer.ip(), &header, &message, args_at).from_origin(from));
+                    .then(|| CallKey::new(peer.ip(), &header, &message, args_at).with_origin(from));
                 if key.is_none_or(|key| self.is_new(key, origin, now)) {
                     self.execute(
                         origin,
