@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 use verbs::iwarp::{CrcPolicy, Options};
-use verbs::{Device, Disconnect, Region, Scatter, SendWr, Success, WorkError, WrId};
+use verbs::{Carrier, Device, Disconnect, Region, Scatter, SendWr, Success, WorkError, WrId};
 
 use crate::node::{Pair, disconnected, failure, success};
 
@@ -196,4 +196,33 @@ fn what_is_behind_the_first_piece_is_never_copied() {
         assert!(copied <= heads, "{copied} of {heads} bytes, {mss_limit:?}");
         pair.finish();
     }
+}
+
+/// By which the system can be asked who is at the other end.
+#[test]
+fn what_carries_a_connection_is_told_while_it_is_up() {
+    let Pair {
+        mut client,
+        mut server,
+        c,
+        s,
+    } = Pair::new(Options::default(), Options::default());
+    let (Carrier::Tcp { local, peer }, there) =
+        (client.device.carrier(c), server.device.carrier(s))
+    else {
+        panic!("a connection without a socket");
+    };
+    assert_eq!(
+        there,
+        Carrier::Tcp {
+            local: peer,
+            peer: local
+        }
+    );
+    assert_ne!(local.port(), peer.port());
+    client.device.abort(c);
+    disconnected(&mut server, &mut client);
+    assert_eq!(server.device.carrier(s), Carrier::Ended);
+    server.device.destroy(s);
+    assert_eq!(server.device.carrier(s), Carrier::Ended);
 }
