@@ -9,7 +9,7 @@ FAR=10.8.0.2
 load_modules() {
     for _kind in "$@"; do
         case $_kind in
-        verbs) modprobe -a rdma_rxe siw rdma_ucm ib_uverbs ib_umad veth dummy ;;
+        verbs) modprobe -a rdma_rxe siw rdma_ucm ib_uverbs ib_umad veth dummy tcp_diag ;;
         nfs) modprobe -a sunrpc rpcrdma lockd nfsd nfs nfsv3 nfsv4 ;;
         netem) modprobe -a sch_netem ;;
         disk) modprobe -a loop ext4 ;;

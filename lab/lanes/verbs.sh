@@ -13,6 +13,7 @@ lane() {
     need lab/wire 20 wire_up
     need lab/tree 60 make_tree
     need lab/nfsd 60 nfsd_up
+    check identity 120 identities
     for device in rxe siw; do
         need lab/$device 60 device_up $device
         check $device/devices 20 devices_are_listed $device
@@ -31,7 +32,7 @@ lane() {
         [ $device != rxe ] || check $device/round-trips 240 round_trips /tmp/costs-$device
         # What costs are written to is empty until they are known.
         [ -s /tmp/costs-$device ] || check $device/costs 120 costs_are_measured /tmp/costs-$device
-        for suite in commands copy bad_input compare identity; do
+        for suite in commands copy bad_input compare; do
             check $device/end-to-end/$suite 300 end_to_end $device $suite
         done
         if [ $device = siw ]; then
@@ -453,6 +454,13 @@ end_to_end() {
     RPCRDMA_TEST_BIN=$(command -v rpcrdma) RPCRDMA_TEST_SERVER=$FAR \
         RPCRDMA_TEST_DEVICE=verbs:$_device-near RPCRDMA_TEST_SERVER_DEVICE=verbs:$_device-far \
         RPCRDMA_TEST_PATIENCE=240 RPCRDMA_TEST_COSTS=/tmp/costs-$_device "$LAB/tests/rpcrdma/$_suite" "$@"
+}
+
+# Users of the guest who claim to be others, over TCP and the iwarp device: this kernel shows user 0 as the
+# owner of a socket that was closed, which those from 6.16 on do not.
+identities() {
+    RPCRDMA_TEST_BIN=$(command -v rpcrdma) RPCRDMA_TEST_PATIENCE=240 \
+        "$LAB/tests/rpcrdma/identity" --test-threads 1
 }
 
 # costs_are_measured FILE: what everything costs, which `compare` would measure before each comparison.

@@ -11,7 +11,7 @@ use crate::command::Tool;
 use crate::error::Error;
 
 /// What lanes may load.
-pub(super) const MODULES: [&str; 42] = [
+pub(super) const MODULES: [&str; 44] = [
     // The machine.
     "virtio_pci",
     "virtio_blk",
@@ -32,6 +32,9 @@ pub(super) const MODULES: [&str; 42] = [
     "act_mirred",
     "nf_tables",
     "nft_compat",
+    // Who owns the other end of a connection.
+    "inet_diag",
+    "tcp_diag",
     // Verbs.
     "ib_core",
     "ib_cm",
