@@ -22,7 +22,7 @@ const LEN: u32 = 1 << 20;
 /// Calls that a connection over RDMA may have outstanding: what the server grants.
 const CREDITS: u32 = 64;
 /// Between one look at all connections and the next.
-const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(20);
 /// How long a connection that takes no replies is silent before it is found out whether it is still one.
 const SILENCE: Duration = Duration::from_secs(5);
 /// How long the server may take to answer a set-up.
