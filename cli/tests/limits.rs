@@ -3,11 +3,12 @@
 mod common;
 
 use std::fs;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Proto, Running, Server, patience, rpcrdma};
+use common::{Proto, Running, Server, address, patience, rpcrdma, server_place};
 
 /// What the server's process may have.
 const DESCRIPTORS: u64 = 256;
@@ -52,4 +53,44 @@ fn idle_connections_leave_descriptors_for_files() {
         assert_eq!(copied, content(file));
     }
     drop(crowd);
+}
+
+/// There was a line for each.
+#[test]
+fn bad_requests_do_not_fill_the_log() {
+    const BAD: usize = 200;
+    let port = {
+        let free = TcpListener::bind((address(), 0)).unwrap();
+        free.local_addr().unwrap().port()
+    };
+    let mut serve = rpcrdma();
+    serve
+        .args([
+            "serve",
+            "--memory",
+            "--port",
+            "0",
+            "--tcp-port",
+            &port.to_string(),
+        ])
+        .args(["--listen", &address().to_string()])
+        .args(server_place());
+    let mut serve = Running::start(&mut serve);
+    let start = Instant::now();
+    let connect = || TcpStream::connect((address(), port));
+    while connect().is_err() {
+        assert!(serve.is_running() && start.elapsed() < patience());
+        thread::sleep(Duration::from_millis(5));
+    }
+    for _ in 0..BAD {
+        let mut socket = connect().unwrap();
+        socket.set_read_timeout(Some(patience())).unwrap();
+        // A record of four bytes is no call. Its connection is closed.
+        socket.write_all(&[0x80, 0, 0, 4, 0, 0, 0, 7]).unwrap();
+        assert_eq!(socket.read(&mut [0; 1]).unwrap_or(0), 0);
+    }
+    serve.interrupt();
+    let said = serve.finish().stderr;
+    let lines = said.lines().filter(|line| line.contains("garbage")).count();
+    assert!((1..=10).contains(&lines), "{lines} lines:\n{said}");
 }
