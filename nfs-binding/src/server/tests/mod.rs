@@ -21,6 +21,7 @@ mod file;
 mod make;
 mod mount;
 mod rpc;
+mod shares;
 
 /// A server, and the client that calls it.
 struct Rig {
