@@ -10,8 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nfs_binding::client::Proto;
-use nfs_binding::fs::directory::DirectoryOptions;
-use nfs_binding::fs::{DirectoryFs, MemoryFs};
+use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::{Export, ExportOptions, ExportSpec, HandleKey, NfsServer, Squash, Trust};
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Version};
@@ -56,7 +55,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         callbacks: args.callbacks,
         ..ServerOptions::default()
     };
-    let (exports, key) = (exports(args)?, key(args)?);
+    let key = key(args)?;
+    let exports = exports(args, &key)?;
     let describe = |export: &Export| format!("export {} {}", export.path, export.options);
     let exported: Vec<String> = exports.iter().map(describe).collect();
     let trusted = args.trusted.iter().copied();
@@ -212,22 +212,19 @@ fn cannot_listen(address: SocketAddr, proto: Proto, error: io::Error) -> Failure
 }
 
 /// The exports that are asked for.
-fn exports(args: &ServeArgs) -> Result<Vec<Export>, Failure> {
+fn exports(args: &ServeArgs, key: &HandleKey) -> Result<Vec<Export>, Failure> {
     let mut exports = Vec::new();
     for text in &args.exports {
         let spec = ExportSpec::parse(text)
             .map_err(|error| Failure::Usage(format!("--export {text}: {error}")))?;
-        let options = DirectoryOptions {
-            sync: spec.options.sync,
-            ..DirectoryOptions::default()
-        };
-        let directory = DirectoryFs::open(&spec.directory, options)
-            .context(format_args!("cannot export {}", spec.directory.display()))?;
+        let directory = spec.directory.display().to_string();
+        let export = spec
+            .open(key)
+            .context(format_args!("cannot export {directory}"))?;
         exports.push(Export {
             // As it appears in URLs, whether it is a directory or a name.
-            path: format!("/{}", spec.path.trim_start_matches('/')),
-            backend: Arc::new(directory),
-            options: spec.options,
+            path: format!("/{}", export.path.trim_start_matches('/')),
+            ..export
         });
     }
     if let Some(wanted) = &args.memory {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use onc_rpc::Credential;
 
-use super::Network;
+use super::{HandleKey, Network};
+use crate::fs::directory::DirectoryOptions;
 use crate::fs::{Caller, FileSystem};
 
 /// User and group "nobody", as exports(5) has it.
@@ -45,6 +46,15 @@ pub struct ExportOptions {
     pub clients: Vec<Network>,
     /// Whether what has to be stable is, before the reply (`sync`).
     pub sync: bool,
+    /// Whether file systems that are mounted below are part of the export (`crossmnt`).
+    pub crossmnt: bool,
+    /// Whether this export is seen where its directory is mounted below another one (`nohide`).
+    pub nohide: bool,
+    /// The number of the file system in file handles (`fsid=`), instead of the host's.
+    pub fsid: Option<u64>,
+    /// Whether a file system is exported whose removed files cannot be told from later ones
+    /// (`inode_reuse`).
+    pub inode_reuse: bool,
 }
 
 impl Default for ExportOptions {
@@ -71,6 +81,23 @@ impl ExportOptions {
             anonymous_gid: NOBODY,
             clients: Vec::new(),
             sync: true,
+            crossmnt: false,
+            nohide: false,
+            fsid: None,
+            inode_reuse: false,
+        }
+    }
+
+    /// How a directory is served that is exported so. `key` hashes what does not fit into a handle.
+    #[must_use]
+    pub fn directory(&self, key: &HandleKey) -> DirectoryOptions {
+        DirectoryOptions {
+            sync: self.sync,
+            fsid: self.fsid,
+            crossmnt: self.crossmnt,
+            inode_reuse: self.inode_reuse,
+            identity_key: key.identity_key(),
+            ..DirectoryOptions::default()
         }
     }
 
@@ -91,6 +118,10 @@ impl ExportOptions {
         let Credential::Sys(claimed) = credential else {
             return self.anonymous();
         };
+        // All ones stand for nobody on every host.
+        if claimed.uid == u32::MAX || claimed.gid == u32::MAX {
+            return self.anonymous();
+        }
         let caller = Caller {
             uid: claimed.uid,
             gid: claimed.gid,
@@ -132,6 +163,16 @@ impl fmt::Display for ExportOptions {
         })?;
         f.write_str(if self.secure { ",secure" } else { ",insecure" })?;
         f.write_str(if self.sync { ",sync" } else { ",async" })?;
+        for (is_on, name) in [
+            (self.crossmnt, ",crossmnt"),
+            (self.nohide, ",nohide"),
+            (self.inode_reuse, ",inode_reuse"),
+        ] {
+            f.write_str(if is_on { name } else { "" })?;
+        }
+        if let Some(fsid) = self.fsid {
+            write!(f, ",fsid={fsid}")?;
+        }
         if self.anonymous_uid != NOBODY {
             write!(f, ",anonuid={}", self.anonymous_uid)?;
         }
@@ -198,6 +239,10 @@ mod tests {
         assert_eq!(caller(Squash::Root, &root), (100, 200, vec![200, 5]));
         assert_eq!(caller(Squash::Root, &user), (7, 8, vec![9, 200]));
         assert_eq!(caller(Squash::All, &user), (100, 200, vec![]));
+        let nobody = [claim(u32::MAX, 5, &[]), claim(5, u32::MAX, &[])];
+        for claimed in &nobody {
+            assert_eq!(caller(Squash::None, claimed), (100, 200, vec![]));
+        }
         for squash in [Squash::None, Squash::Root, Squash::All] {
             assert_eq!(caller(squash, &Credential::None), (100, 200, vec![]));
         }

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use siphasher::sip::SipHasher24;
 
 use crate::fs::FileId;
+use crate::fs::directory::IdentityKey;
 use crate::proto::{FileHandle, Status};
 
 /// First byte of every handle: the layout below.
@@ -93,6 +94,13 @@ impl HandleKey {
         let mut key = [0; 16];
         getrandom::fill(&mut key).map_err(HandleKeyError::Random)?;
         Ok(Self(key))
+    }
+
+    /// The key for what does not fit into a handle and is hashed: another one than that of proofs.
+    pub(super) fn identity_key(&self) -> IdentityKey {
+        let [low, high] = [1_u8, 2].map(|half| SipHasher24::new_with_key(&self.0).hash(&[half]));
+        let both = (u128::from(high) << u64::BITS) | u128::from(low);
+        IdentityKey::from_bytes(both.to_be_bytes())
     }
 
     /// A key from its bytes.

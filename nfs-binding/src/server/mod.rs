@@ -19,10 +19,12 @@ use std::sync::{Arc, Mutex};
 
 use onc_rpc::{AcceptStatus, AuthStat, Credential, Encoder, Message};
 use rpc_transport::{Denial, Outcome, Programs, Request, Service, ServiceReply};
+use siphasher::sip::SipHasher13;
 
 use crate::fs;
 use crate::proto::{
-    FileHandle, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION, Procedure, Xdr, mnt, nfs,
+    Attributes, FileHandle, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION, Procedure, Xdr,
+    mnt, nfs,
 };
 use handle::HandleCodec;
 use mount::Mounts;
@@ -81,6 +83,21 @@ struct Exported {
     export: Export,
     /// Also the `fsid` of all its objects: stable as long as the export's path is the same.
     number: u32,
+}
+
+impl Exported {
+    /// Attributes as clients see them: each export is a file system of its own, and so is what is
+    /// mounted in it.
+    fn own(&self, attributes: Attributes) -> Attributes {
+        let below = match attributes.fsid {
+            0 => 0,
+            mounted => SipHasher13::new().hash(&mounted.to_be_bytes()) << u32::BITS,
+        };
+        Attributes {
+            fsid: below | u64::from(self.number),
+            ..attributes
+        }
+    }
 }
 
 /// What the server's own thread and its workers share.

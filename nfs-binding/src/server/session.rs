@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use onc_rpc::Credential;
 use rpc_transport::Request;
-use siphasher::sip::SipHasher13;
 use verbs::Pool;
 
 use super::trust::Peer;
@@ -23,6 +22,7 @@ pub(super) struct Session<'a> {
 /// What a handle stands for, and for whom.
 pub(super) struct Target<'a> {
     shared: &'a Shared,
+    peer: Peer,
     pub(super) exported: &'a Exported,
     pub(super) id: FileId,
     pub(super) who: Caller,
@@ -70,6 +70,7 @@ impl<'a> Session<'a> {
         }
         Ok(Target {
             shared: self.shared,
+            peer: self.peer,
             exported,
             id,
             who: self
@@ -121,17 +122,9 @@ impl Target<'_> {
         Some(self.own(attributes))
     }
 
-    /// Attributes as clients see them: each export is a file system of its own, and so is what is
-    /// mounted in it.
+    /// Attributes as clients see them.
     pub(super) fn own(&self, attributes: Attributes) -> Attributes {
-        let below = match attributes.fsid {
-            0 => 0,
-            mounted => SipHasher13::new().hash(&mounted.to_be_bytes()) << u32::BITS,
-        };
-        Attributes {
-            fsid: below | u64::from(self.exported.number),
-            ..attributes
-        }
+        self.exported.own(attributes)
     }
 
     /// The same, before and after a change.
@@ -149,7 +142,26 @@ impl Target<'_> {
 
     /// Handle and attributes of an object.
     pub(super) fn present(&self, object: Object) -> (FileHandle, Attributes) {
-        (self.handle(&object.id), self.own(object.attributes))
+        object
+            .mounted
+            .and_then(|mounted| self.unhidden(&mounted))
+            .unwrap_or_else(|| (self.handle(&object.id), self.own(object.attributes)))
+    }
+
+    /// The root of the export whose directory is mounted where an empty directory would stand, if
+    /// that is to be seen there (`nohide`) and is for this client.
+    fn unhidden(&self, mounted: &FileId) -> Option<(FileHandle, Attributes)> {
+        let found = self.shared.exports.iter().find(|exported| {
+            let export = &exported.export;
+            export.options.nohide
+                && export.backend.mounted_root().as_ref() == Some(mounted)
+                && export.options.allows(self.peer.address.ip())
+                && self.shared.trust.admit(self.peer, &export.options).is_ok()
+        })?;
+        let root = found.export.backend.root();
+        let attributes = found.export.backend.getattr(&root).ok()?;
+        let handle = self.shared.handles.seal(found.number, &root);
+        Some((handle, found.own(attributes)))
     }
 
     /// Whether another handle is of the same export.

@@ -4,12 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{BadNetwork, Export, ExportOptions, Squash};
+use super::{BadNetwork, Export, ExportOptions, HandleKey, Squash};
 use crate::fs::DirectoryFs;
-use crate::fs::directory::DirectoryOptions;
 
 /// Names of options, with the `=` of those that have a value.
-const OPTIONS: [&str; 14] = [
+const OPTIONS: [&str; 21] = [
     "ro",
     "rw",
     "root_squash",
@@ -23,6 +22,13 @@ const OPTIONS: [&str; 14] = [
     "anongid=",
     "client=",
     "no_all_squash",
+    "crossmnt",
+    "nocrossmnt",
+    "nohide",
+    "hide",
+    "fsid=",
+    "inode_reuse",
+    "no_inode_reuse",
     // This says what this server does anyway.
     "no_subtree_check",
 ];
@@ -51,7 +57,8 @@ pub enum SpecError {
     /// No such option.
     #[error(
         "unknown export option {0:?}; there are ro, rw, root_squash, no_root_squash, all_squash, \
-         secure, insecure, sync, async, anonuid=UID, anongid=GID, client=ADDRESS[/PREFIX]"
+         secure, insecure, sync, async, anonuid=UID, anongid=GID, client=ADDRESS[/PREFIX], crossmnt, \
+         nohide, fsid=NUMBER|UUID, inode_reuse"
     )]
     UnknownOption(String),
     /// Not a number of a user or group.
@@ -62,6 +69,12 @@ pub enum SpecError {
         /// Its value.
         value: String,
     },
+    /// Not a number of a file system.
+    #[error(
+        "export option fsid: {0:?} is neither a number (fsid=7), nor root, nor a UUID \
+         (fsid=01234567-89ab-cdef-0123-456789abcdef)"
+    )]
+    BadFsid(String),
     /// Not a client.
     #[error("export option client: {0}")]
     BadClient(#[from] BadNetwork),
@@ -71,15 +84,12 @@ pub enum SpecError {
 }
 
 impl ExportSpec {
-    /// Opens the directory, for [`super::NfsServer::new`].
+    /// Opens the directory, for [`super::NfsServer::new`] with the same key.
     ///
     /// # Errors
     /// As [`DirectoryFs::open`].
-    pub fn open(self) -> io::Result<Export> {
-        let options = DirectoryOptions {
-            sync: self.options.sync,
-            ..DirectoryOptions::default()
-        };
+    pub fn open(self, key: &HandleKey) -> io::Result<Export> {
+        let options = self.options.directory(key);
         Ok(Export {
             backend: Arc::new(DirectoryFs::open(&self.directory, options)?),
             path: self.path,
@@ -149,6 +159,23 @@ fn number(option: &'static str, value: &str) -> Result<u32, SpecError> {
         })
 }
 
+/// A number of a file system as exports(5) has it. Of a UUID, both halves are folded into it.
+fn fsid(value: &str) -> Option<u64> {
+    if value == "root" {
+        return Some(0);
+    }
+    let digits: String = value.chars().filter(|&c| c != '-' && c != ':').collect();
+    if digits.len() == 32 && digits.is_ascii() {
+        let (high, low) = digits.split_at(16);
+        let half = |digits| u64::from_str_radix(digits, 16).ok();
+        return Some(half(high)? ^ half(low)?);
+    }
+    match value.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => value.parse().ok(),
+    }
+}
+
 impl ExportOptions {
     /// Parses a list of options, separated by commas. What it does not say is as in
     /// [`ExportOptions::default`].
@@ -179,12 +206,23 @@ impl ExportOptions {
                     "async" => options.sync = false,
                     "secure" => options.secure = true,
                     "insecure" => options.secure = false,
+                    "crossmnt" => options.crossmnt = true,
+                    "nocrossmnt" => options.crossmnt = false,
+                    "nohide" => options.nohide = true,
+                    "hide" => options.nohide = false,
+                    "inode_reuse" => options.inode_reuse = true,
+                    "no_inode_reuse" => options.inode_reuse = false,
                     "no_all_squash" if options.squash == Squash::All => options.squash = before,
                     implied if OPTIONS.contains(&implied) => {}
                     _ => return Err(SpecError::UnknownOption(item.to_owned())),
                 },
                 Some(("anonuid", value)) => options.anonymous_uid = number("anonuid", value)?,
                 Some(("anongid", value)) => options.anonymous_gid = number("anongid", value)?,
+                Some(("fsid", value)) => {
+                    let number = fsid(value);
+                    options.fsid =
+                        Some(number.ok_or_else(|| SpecError::BadFsid(value.to_owned()))?);
+                }
                 Some(("client", value)) => options.clients.push(value.parse()?),
                 Some(_) => return Err(SpecError::UnknownOption(item.to_owned())),
             }
@@ -239,10 +277,11 @@ mod tests {
     fn what_can_be_opened_can_be_exported() {
         let host = tempfile::tempdir().unwrap();
         let text = format!("name={}:ro", host.path().display());
-        let export = parse(&text).open().unwrap();
+        let key = HandleKey::from_bytes([7; 16]);
+        let export = parse(&text).open(&key).unwrap();
         assert_eq!(export.path, "name");
         assert!(export.options.read_only && export.backend.blocks());
-        assert!(parse("/does/not/exist").open().is_err());
+        assert!(parse("/does/not/exist").open(&key).is_err());
     }
 
     #[test]
@@ -275,7 +314,9 @@ mod tests {
     fn errors_say_what_is_wrong() {
         for (text, part) in [
             ("/d:readonly", "unknown export option \"readonly\""),
-            ("/d:ro,fsid=0", "unknown export option \"fsid=0\""),
+            ("/d:ro,sec=krb5", "unknown export option \"sec=krb5\""),
+            ("/d:fsid=seven", "fsid: \"seven\" is neither"),
+            ("/d:fsid=", "fsid: \"\" is neither"),
             ("/d:anonuid=nobody", "anonuid: \"nobody\" is not a number"),
             ("/d:anongid=4294967295", "is not a number"),
             ("/d:client=host.example", "host names are not looked up"),
@@ -287,6 +328,17 @@ mod tests {
             let error = ExportSpec::parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn file_systems_have_numbers_as_in_exports_5() {
+        let fsid = |text: &str| parse(&format!("/d:fsid={text}")).options.fsid;
+        assert_eq!(fsid("7"), Some(7));
+        assert_eq!(fsid("0x10"), Some(16));
+        assert_eq!(fsid("root"), Some(0));
+        let uuid = "00000000-0000-0001-0000-0000000000f0";
+        assert_eq!(fsid(uuid), Some(0xf1));
+        assert_eq!(fsid("00000000:00000001:00000000:000000f0"), fsid(uuid));
     }
 
     #[test]

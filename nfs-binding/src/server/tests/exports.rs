@@ -220,3 +220,59 @@ fn exports_that_cannot_be_told_apart() {
     let long = "x".repeat(1025);
     assert_eq!(new(&[&long]), Err(ExportsError::TooLong(long.clone())));
 }
+
+/// exports(5): an export whose directory is mounted below another one is seen there with `nohide`,
+/// by its own options; without that, an empty directory is.
+#[test]
+fn an_export_below_another_is_seen_there_with_nohide() {
+    let key = key();
+    // Every host has this one.
+    let exports = |options: &str| {
+        [
+            "top=/:async",
+            &format!("proc=/proc:ro,async,inode_reuse,{options}"),
+        ]
+        .map(|text| {
+            let spec = ExportSpec::parse(text).unwrap();
+            spec.open(&key).unwrap()
+        })
+    };
+    for (options, seen) in [
+        ("nohide", true),
+        ("nohide,client=198.51.100.1", false),
+        ("hide", false),
+    ] {
+        let [top, proc] = exports(options);
+        let mut rig = Rig::new(vec![
+            Export {
+                options: ExportOptions::for_server(false),
+                ..top
+            },
+            Export {
+                options: ExportOptions {
+                    secure: false,
+                    ..proc.options.clone()
+                },
+                ..proc
+            },
+        ]);
+        let root = rig.mount("/top").unwrap();
+        let found = rig.call::<nfs::Lookup>(&what(root, "proc")).unwrap();
+        let inside = rig.call::<nfs::Lookup>(&what(found.object, "version"));
+        assert_eq!(inside.is_ok(), seen, "{options}");
+        let own = rig
+            .call::<nfs::Getattr>(&HandleArgs { object: root })
+            .unwrap();
+        let fsid = found.attributes.unwrap().fsid;
+        assert_eq!(
+            fsid != own.fsid,
+            seen,
+            "{options}: a file system of its own"
+        );
+        let made = MkdirArgs {
+            place: at(found.object, "x"),
+            attributes: mode(0o700),
+        };
+        assert_eq!(status(rig.call::<nfs::Mkdir>(&made)), Status::ROFS);
+    }
+}
