@@ -97,7 +97,8 @@ impl ExportOptions {
             crossmnt: self.crossmnt,
             inode_reuse: self.inode_reuse,
             identity_key: key.identity_key(),
-            ..DirectoryOptions::default()
+            #[cfg(test)]
+            indexed: false,
         }
     }
 
