@@ -213,13 +213,17 @@ fn cannot_listen(address: SocketAddr, proto: Proto, error: io::Error) -> Failure
 
 /// The exports that are asked for.
 fn exports(args: &ServeArgs, key: &HandleKey) -> Result<Vec<Export>, Failure> {
+    // As many as there can be by now. Of those for files, each export has its part, and an object that is open can take two.
+    let (descriptors, _) = limits::raise_descriptors();
+    let objects = limits::file_descriptors(descriptors) / 2 / args.exports.len().max(1) as u64;
+    let most_open = usize::try_from(objects).ok();
     let mut exports = Vec::new();
     for text in &args.exports {
         let spec = ExportSpec::parse(text)
             .map_err(|error| Failure::Usage(format!("--export {text}: {error}")))?;
         let directory = spec.directory.display().to_string();
         let export = spec
-            .open(key)
+            .open(key, most_open)
             .context(format_args!("cannot export {directory}"))?;
         exports.push(Export {
             // As it appears in URLs, whether it is a directory or a name.

@@ -21,8 +21,9 @@ use crate::device::{DeviceName, Policy};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Export options are those of exports(5): ro, rw (the default), root_squash, no_root_squash,
-all_squash, anonuid=, anongid=, secure, insecure, sync (the default), async, and
-client=ADDRESS[/PREFIX] to allow only those clients (repeatable). A server that runs as root has
+all_squash, anonuid=, anongid=, secure, insecure, sync (the default), async, crossmnt, nohide,
+fsid=, and client=ADDRESS[/PREFIX] to allow only those clients (repeatable); inode_reuse exports a
+file system that cannot tell a removed file from a later one. A server that runs as root has
 root_squash and secure by default, any other no_root_squash and insecure: it does everything as
 its own user.
 

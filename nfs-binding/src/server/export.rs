@@ -96,6 +96,7 @@ impl ExportOptions {
             fsid: self.fsid,
             crossmnt: self.crossmnt,
             inode_reuse: self.inode_reuse,
+            most_open: None,
             identity_key: key.identity_key(),
             #[cfg(test)]
             indexed: false,

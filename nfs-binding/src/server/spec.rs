@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{BadNetwork, Export, ExportOptions, HandleKey, Squash};
 use crate::fs::DirectoryFs;
+use crate::fs::directory::DirectoryOptions;
 
 /// Names of options, with the `=` of those that have a value.
 const OPTIONS: [&str; 21] = [
@@ -84,12 +85,16 @@ pub enum SpecError {
 }
 
 impl ExportSpec {
-    /// Opens the directory, for [`super::NfsServer::new`] with the same key.
+    /// Opens the directory, for [`super::NfsServer::new`] with the same key, to keep so many objects
+    /// in it open at most.
     ///
     /// # Errors
     /// As [`DirectoryFs::open`].
-    pub fn open(self, key: &HandleKey) -> io::Result<Export> {
-        let options = self.options.directory(key);
+    pub fn open(self, key: &HandleKey, most_open: Option<usize>) -> io::Result<Export> {
+        let options = DirectoryOptions {
+            most_open,
+            ..self.options.directory(key)
+        };
         Ok(Export {
             backend: Arc::new(DirectoryFs::open(&self.directory, options)?),
             path: self.path,
@@ -278,10 +283,10 @@ mod tests {
         let host = tempfile::tempdir().unwrap();
         let text = format!("name={}:ro", host.path().display());
         let key = HandleKey::from_bytes([7; 16]);
-        let export = parse(&text).open(&key).unwrap();
+        let export = parse(&text).open(&key, None).unwrap();
         assert_eq!(export.path, "name");
         assert!(export.options.read_only && export.backend.blocks());
-        assert!(parse("/does/not/exist").open(&key).is_err());
+        assert!(parse("/does/not/exist").open(&key, None).is_err());
     }
 
     #[test]

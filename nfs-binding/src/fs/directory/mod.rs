@@ -75,11 +75,12 @@ pub use key::{IdentityKey, NoIdentity};
 
 /// Least number of hard links that the file systems of Linux allow a file.
 const LINK_MAX: u32 = 255;
-/// Of the descriptors that the process may have, one in so many names an object here. (It can have
-/// a second one, for content; the rest is for connections, and for directories being read.)
+/// Of the descriptors that the process may have, one in so many names an object here, if nothing
+/// else is said. (It can have a second one, for content; the rest is for connections, and for
+/// directories being read.)
 const SHARE_OF_DESCRIPTORS: u64 = 4;
 /// Most objects kept open however many descriptors there may be.
-const MAX_OPEN: u64 = 16 << 10;
+const MAX_OPEN: usize = 16 << 10;
 /// Locks that operations that change an object are spread over, by its inode number.
 const STRIPES: usize = 64;
 
@@ -101,6 +102,9 @@ pub struct DirectoryOptions {
     /// Whether a file system is served that cannot tell a removed file from a later one with the
     /// same inode number (`inode_reuse`, which exports(5) has not).
     pub inode_reuse: bool,
+    /// Objects that are kept open, at most; each can take two descriptors. Without it, a quarter of
+    /// those that the process may have.
+    pub most_open: Option<usize>,
     /// Secret for identities that do not fit into a handle and are hashed. With another one, those
     /// mean nothing any more.
     pub identity_key: IdentityKey,
@@ -116,6 +120,7 @@ impl Default for DirectoryOptions {
             fsid: None,
             crossmnt: false,
             inode_reuse: false,
+            most_open: None,
             identity_key: IdentityKey::from_bytes([0; 16]),
             #[cfg(test)]
             indexed: false,
@@ -178,15 +183,18 @@ impl DirectoryFs {
         let id = volume.identify(&root, &stat).map_err(io::Error::other)?;
         let mounted = key::of_root(&root, &stat, &options.identity_key).ok();
         let authority = Authority::find()?;
-        let descriptors = rustix::process::getrlimit(Resource::Nofile).current;
-        let open = descriptors.unwrap_or(u64::MAX) / SHARE_OF_DESCRIPTORS;
+        let open = options.most_open.unwrap_or_else(|| {
+            let descriptors = rustix::process::getrlimit(Resource::Nofile).current;
+            let share = descriptors.unwrap_or(u64::MAX) / SHARE_OF_DESCRIPTORS;
+            usize::try_from(share).unwrap_or(usize::MAX)
+        });
         let verifier = getrandom::u64().map_err(io::Error::other)?;
         let served = Arc::new_cyclic(|myself| Served {
             root: Arc::new(Node::new(id, volume, root, &stat)),
             mounted,
             files,
             authority,
-            table: Mutex::new(Table::new(open.min(MAX_OPEN) as usize)),
+            table: Mutex::new(Table::new(open.min(MAX_OPEN))),
             crossed: Mutex::default(),
             finder: Finder::default(),
             bell: Arc::default(),

@@ -234,7 +234,7 @@ fn an_export_below_another_is_seen_there_with_nohide() {
         ]
         .map(|text| {
             let spec = ExportSpec::parse(text).unwrap();
-            spec.open(&key).unwrap()
+            spec.open(&key, None).unwrap()
         })
     };
     for (options, seen) in [
