@@ -213,7 +213,8 @@ fn cannot_listen(address: SocketAddr, proto: Proto, error: io::Error) -> Failure
 
 /// The exports that are asked for.
 fn exports(args: &ServeArgs, key: &HandleKey) -> Result<Vec<Export>, Failure> {
-    // As many as there can be by now. Of those for files, each export has its part, and an object that is open can take two.
+    // The limit was raised before, so this only returns it. All exports share the descriptors for files
+    // equally. An open object can take two descriptors.
     let (descriptors, _) = limits::raise_descriptors();
     let objects = limits::file_descriptors(descriptors) / 2 / args.exports.len().max(1) as u64;
     let most_open = usize::try_from(objects).ok();
@@ -252,8 +253,8 @@ fn memory(limit: u64, options: ExportOptions) -> Result<Export, Failure> {
 }
 
 /// NFS over one file system in memory of at most `limit` bytes, for measurements, and calls of any
-/// length beside it. For the clients that were started with it, of which those on verbs devices look
-/// like another host's, and any that is there.
+/// length beside it. It neither squashes root nor requires reserved ports, because its clients are started
+/// together with it, and those on verbs devices look like clients on another host.
 ///
 /// # Errors
 /// The system has no random numbers.

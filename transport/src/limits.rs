@@ -14,10 +14,9 @@ pub const LEAST_MEMORY: usize = 16 << 20;
 /// The least and the most that are taken without being asked for.
 const DEFAULT_LEAST: u64 = 64 << 20;
 const DEFAULT_MOST: u64 = 4 << 30;
-/// The part of the machine's memory that is taken by default: one of so many.
+/// Divisor: by default the limit is the machine's memory divided by this.
 const MACHINE_PART: u64 = 4;
-/// Parts of the limit: one of so many is for kept replies, and one for free memory that is kept for
-/// reuse.
+/// Divisors of the limit: the share of the reply cache, and of free memory that is kept for reuse.
 const REPLY_CACHE_PART: usize = 8;
 const KEPT_PART: usize = 16;
 

@@ -17,20 +17,20 @@
 //!
 //! # What cannot be told apart
 //!
-//! A client's port is no part of what makes calls the same, as a client that connects anew over RDMA
-//! cannot keep it (`nfs-ulb-v2`, section 3.3.2). So a call that is like an earlier one in all that
-//! [`CallKey`] has, and comes within [`MAX_AGE`] of it, is a retransmission, be it from a process that
-//! happens to begin with the same XID. That is why clients have to begin with random ones, as this crate's
-//! do, and what knfsd does over RDMA, where svcrdma sets the port to 0; over TCP its key has the port.
-//! `docs/reply-cache.md` compares them.
+//! The key does not contain the client's port, because a client that reconnects over RDMA cannot keep its
+//! port (`nfs-ulb-v2`, section 3.3.2). So a call that agrees with an earlier one in all fields of
+//! [`CallKey`], and arrives within [`MAX_AGE`], is answered as a retransmission, even if another process
+//! sent it that happens to start with the same XID. Therefore clients have to start with a random XID, as
+//! this crate's clients do. knfsd behaves alike over RDMA, where svcrdma sets the port to 0; over TCP its
+//! key contains the port. `docs/reply-cache.md` compares the two.
 //!
 //! # Restarts
 //!
 //! The cache is memory, and lost with the process, as knfsd's is with the module. A call that was executed
-//! before and is sent again after a restart is executed again. What is idempotent gives the same; else its
-//! client hears of what its own call did: EXIST of MKDIR, NOENT of REMOVE. Clients know that (the one here
-//! looks whether what exists is what it wanted), and a cache on disk would cost a synchronous write for
-//! each change.
+//! before and is sent again after a restart is executed again. An idempotent call gives the same result. For
+//! others the error reflects the first execution: MKDIR fails with EXIST, REMOVE with NOENT. Clients expect
+//! that (this project's client checks whether the existing object is the one it wanted). A cache on disk
+//! would cost a synchronous write for each change.
 //!
 //! # Age
 //!
@@ -64,8 +64,9 @@ const OVERHEAD: usize = 512;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CallKey {
     peer: IpAddr,
-    /// Of a client on this host, the user who owns its end of the connection: users here may claim
-    /// each other's identities, and are refused what they then ask for.
+    /// The user who owns the client's socket, if the client is on this host (`None`: another host;
+    /// `Some(None)`: unknown user). Without it, a local user who claims another user's identity could get,
+    /// or put in place, the cached reply to that user's call.
     user: Option<Option<u32>>,
     xid: u32,
     prog: u32,

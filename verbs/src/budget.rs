@@ -5,10 +5,12 @@
 //! wherever they are then: in a call, at a worker, in a reply that waits for its peer.
 //!
 //! The first [`GUARANTEED`] bytes are every connection's own, whatever others do: that is enough for
-//! short calls. Everything beyond comes out of a common part, of which a connection may take more as long
-//! as it has no more than is left. A single connection can so have half of the common part, two a third
-//! each, and whoever has nothing of it comes first. A quarter is kept for connections that have shown
-//! that they take what they are sent, or send what they announce ([`Account::prove`]).
+//! short calls. Everything beyond comes out of a common part, shared with dynamic thresholds: a connection
+//! may take more as long as it holds no more of the common part than is still free. A single connection
+//! thus ends up with half of what it may use, and two with a third each. A connection that holds nothing of
+//! the common part may take all that is free. A quarter of the common part is reserved for connections
+//! whose peers have shown that they make progress ([`Account::prove`]); others share the remaining three
+//! quarters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -182,7 +184,8 @@ impl Account {
         self.room_without(0)
     }
 
-    /// The same if `own` of the bytes that it holds were given back: they are about to be replaced.
+    /// How many bytes the connection could take if it released `own` of its bytes first. For replacing a
+    /// buffer by a larger one.
     #[must_use]
     pub fn room_without(&self, own: usize) -> usize {
         let budget = &*self.shared.budget;
@@ -216,7 +219,9 @@ impl Account {
         self.shared.budget.largest()
     }
 
-    /// The connection took a long reply, or sent all of a long call.
+    /// Marks the connection as proven: it may use the part of the common memory that is reserved for
+    /// proven connections. Callers do so when its peer has taken a long reply, sent a long call
+    /// completely, or (RDMA) let a work request complete that was waited for.
     pub fn prove(&self) {
         self.shared.proven.store(true, Relaxed);
     }

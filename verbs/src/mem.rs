@@ -24,7 +24,8 @@ pub const ALIGNMENT: usize = 4096;
 const MIN_BLOCK: usize = ALIGNMENT;
 /// Blocks from 4 KiB to 4 MiB are kept for reuse, by power of two; longer ones are not.
 const CLASSES: usize = 11;
-/// Free bytes of one class that are kept for reuse, unless the pool is told otherwise.
+/// Most free bytes of one size class that are kept for reuse. [`Pool::keeping`] limits the sum over all
+/// classes as well.
 const KEEP_PER_CLASS: usize = 64 << 20;
 /// A pool with a [`Registrar`] takes smaller blocks from the system by this much at once, and never
 /// gives them back: one registration covers many.
@@ -88,7 +89,7 @@ struct State {
     /// What was obtained from the system to be parted.
     arenas: Vec<Free>,
     in_use: usize,
-    /// Bytes in `free`.
+    /// Free bytes in `free` that count against `Shared::keep`: blocks that are not parts of arenas.
     kept: usize,
 }
 

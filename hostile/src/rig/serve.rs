@@ -49,7 +49,7 @@ impl Timeouts {
         idle: SHORT,
         progress: Duration::from_secs(600),
     };
-    /// Peers that do not do their part soon are, and those that have nothing to do are not.
+    /// A short progress timeout and a long idle timeout: stalled peers are closed soon, idle peers are not.
     pub const NO_PROGRESS: Self = Self {
         progress: SHORT,
         ..Self::LONG

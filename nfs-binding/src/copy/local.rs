@@ -171,7 +171,8 @@ pub(super) struct Keep {
     pub(super) mode: Option<u32>,
     /// Owner and group of the source.
     pub(super) source: (u32, u32),
-    /// Whether they are set, and if so, whether failing to do so is an error.
+    /// Whether to set owner and group. `None`: do not. `Some(true)`: failure is an error. `Some(false)`:
+    /// failure is ignored if the caller lacks the permission.
     pub(super) owner: Option<bool>,
     pub(super) times: Timestamps,
 }

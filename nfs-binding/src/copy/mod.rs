@@ -25,8 +25,8 @@
 //! What fails is noted with its path, and the other files go on, except when the server cannot be
 //! reached any more. Directories get their modes and times when all in them is done.
 //!
-//! That what `get` makes is on the disk costs a call for each file that waits for it: of 5000 files of a
-//! few bytes, on ext4 and a busy machine, two to three times as long as without.
+//! `get` calls fsync for each file. On ext4 and a busy machine, 5000 files of a few bytes take two to three
+//! times as long as without.
 //!
 //! Local files are read and written by calls that block: mostly they go to the page cache, and
 //! the kernel is told to read large files ahead.

@@ -365,9 +365,9 @@ impl<C: RpcClient> Put<'_, C> {
             }
             outcome => outcome?,
         }
-        // On its own: a server may take set-id bits away with a change of owner, even where the same
-        // call sets the mode (Linux's does, as chown(2) and chmod(2) in this order would not). And only
-        // if the owner is the source's, whether it was set, squashed, or the caller's own.
+        // Set-id bits need a SETATTR of their own: a server may clear them when the owner changes, even if
+        // the same SETATTR sets the mode (knfsd does). They are set only if the object now has the owner
+        // and group of the source.
         let set_id = !is_link && self.options.set_id && meta.mode & SET_ID != 0;
         if set_id && self.has_owner(object, (meta.uid, meta.gid), at).await? {
             let attributes = SetAttributes {

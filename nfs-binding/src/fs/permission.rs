@@ -158,10 +158,11 @@ pub(super) fn check_times(set: &SetAttributes) -> FsResult<()> {
     Ok(())
 }
 
-/// That the caller may change the owner, group, mode and times of an existing object as asked, as
-/// far as that depends on whose it is (`setattr_prepare` of Linux).
+/// Checks that the caller may change owner, group, mode and times of an existing object as requested, as
+/// far as that depends on ownership (compare `setattr_prepare` of Linux).
 ///
-/// To name the present owner is a change, too: it takes set-id bits away, and strangers may not.
+/// Setting the owner to the present owner counts as a change, because it clears set-id bits: only the
+/// owner and root may do it.
 pub(super) fn check_ownership(now: &Attributes, set: &SetAttributes, who: &Caller) -> FsResult<()> {
     let root = who.is_root();
     let owner = root || who.uid == now.uid;

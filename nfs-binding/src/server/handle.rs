@@ -26,7 +26,8 @@ const _: () = assert!(ID + FileId::MAX_LEN == crate::proto::MAX_FILE_HANDLE as u
 
 /// Permissions that others than the owner have.
 const OTHERS: u32 = 0o077;
-/// How often a key is looked for that another server makes, and somebody removes, at the same time.
+/// Attempts to load or create the key. An attempt fails if another server creates the file meanwhile, and
+/// the next one if somebody removes it again.
 const ATTEMPTS: u32 = 10;
 
 /// A secret that file handles are authenticated with, so that nobody can make one: not of an object
@@ -176,8 +177,10 @@ impl HandleKey {
             .map_err(|_| HandleKeyError::NotAKey(owned()))
     }
 
-    /// Writes the key to a new file, which has its name only when the key is on the disk, and takes that
-    /// from nobody.
+    /// Writes the key to a temporary file, syncs it, and renames it to `path`.
+    ///
+    /// # Errors
+    /// `EEXIST` if `path` exists: it is never replaced.
     fn store(&self, path: &Path) -> Result<(), Errno> {
         let name = path.file_name().ok_or(Errno::ISDIR)?;
         let above = match path.parent() {
@@ -208,7 +211,7 @@ impl HandleKey {
                 outcome => outcome,
             },
             Err(error) => {
-                // What matters is why it has no name.
+                // Removing the temporary file is best effort: the error that matters is the earlier one.
                 let _ = rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty());
                 Err(error)
             }

@@ -108,7 +108,7 @@ impl Trust {
             return Ok(options.caller(credential));
         };
         Ok(match user {
-            // Whoever is root here needs no server to be so.
+            // `root_squash` does not apply to root of this host, who has full access to the files anyway.
             Some(0) if options.squash == Squash::Root => {
                 options.caller_squashed(credential, Squash::None)
             }

@@ -28,7 +28,8 @@ pub enum PeerOrigin {
     /// sockets; also callers within the process (simulations, tests).
     #[default]
     OverRdma,
-    /// From a process in this host's network namespace, over TCP or over RDMA in software.
+    /// From a process in this host's network namespace, over TCP or over RDMA in software. A connection
+    /// that ended before its origin was looked up is also reported here, with an unknown user.
     ThisHost {
         /// The user who owns the other end of the connection; none if the system does not tell.
         user: Option<u32>,
@@ -36,8 +37,9 @@ pub enum PeerOrigin {
 }
 
 impl PeerOrigin {
-    /// Finds out. `carrier` says what carries the connection at the time of the call, and is called
-    /// again when the owner is known.
+    /// Determines the origin of a connection. `carrier` returns what carries the connection at present. It
+    /// is called again after the lookup of the socket's owner, because the addresses of a connection that
+    /// ended meanwhile may belong to another one.
     pub(crate) fn find(is_rdma: bool, carrier: impl Fn() -> Carrier) -> Self {
         let before = carrier();
         let Carrier::Tcp { local, peer } = before else {

@@ -20,8 +20,8 @@ const TYPE: usize = 7;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// Whether the address is this host's own. In doubt it is: then its owner is looked up, and nobody
-/// becomes another host by making a question fail.
+/// Whether the address belongs to this host. If that cannot be determined, the answer is yes: the socket's
+/// owner is then looked up, so a local user cannot pass for a remote host by making the query fail.
 pub(super) fn is_own(address: SocketAddr) -> bool {
     let address = canonical(address);
     if address.ip().is_loopback() {

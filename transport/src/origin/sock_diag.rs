@@ -14,7 +14,8 @@ const IPPROTO_TCP: u8 = 6;
 /// `TCP_ESTABLISHED`, the only state in which a socket's owner speaks for the connection: in any other
 /// it was closed, whole or in half, or is no connection.
 const ESTABLISHED: u8 = 1;
-/// All states: another state than the wanted one is seen to be it.
+/// Mask of all TCP states. The answer contains the state, and [`Socket::owner`] accepts only
+/// [`ESTABLISHED`].
 const ALL_STATES: u32 = u32::MAX;
 /// `INET_DIAG_NOCOOKIE`, twice: any socket with these addresses.
 const NO_COOKIE: [u8; 8] = [0xff; 8];

@@ -174,9 +174,9 @@ pub struct RdmaServerOptions {
     pub max_receive_memory: usize,
     /// What the calls and replies of all connections may take, receives not counted. Ports may share one.
     pub budget: Budget,
-    /// How long a peer may leave RDMA Reads unanswered, or take none of what it is sent, before its
-    /// connection is closed. While memory is short, connections that hold more than is guaranteed to each
-    /// have two seconds.
+    /// How long a peer may leave RDMA Reads unanswered, or Sends and RDMA Writes uncompleted, before its
+    /// connection is closed. While memory is short, the timeout is two seconds for connections that hold
+    /// more than their guaranteed memory.
     pub progress_timeout: Duration,
     /// Bytes of fetched chunks that the unanswered calls of one connection may hold together.
     /// Further calls wait.

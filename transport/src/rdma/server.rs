@@ -411,7 +411,8 @@ impl RdmaServer {
             return;
         };
         connection.link.flush(device);
-        // What has some of the memory that others want must show that its peer takes it.
+        // A connection that holds more than its guaranteed memory signals every work request, so that the
+        // completions show whether its peer makes progress.
         connection.link.watch(connection.account.over() > 0);
         converse(device, connection);
         loop {

@@ -15,13 +15,15 @@ const IN_THE_WAY: Duration = Duration::from_secs(2);
 /// What was seen of a connection when it was last looked at.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
-    /// Since when work has been under way, of which this much was complete then.
+    /// When a completion was last seen (or waiting began), and the number of completions then. `None` while
+    /// no signaled work request is outstanding.
     seen: Option<(Time, u64)>,
 }
 
 impl Progress {
-    /// A connection on which requests are `awaited` or not, and so many were completed. Since when nothing
-    /// has gone on, and whether it is in the way of others; nothing while it is not waited for.
+    /// Records the state of a connection: whether signaled work requests are outstanding (`awaited`), and
+    /// how many have completed. Returns since when none has completed, and whether the connection blocks
+    /// others ([`Account::is_in_the_way`]); `None` if none is outstanding.
     pub(super) fn look(
         &mut self,
         awaited: bool,
@@ -76,8 +78,8 @@ impl Stalled {
         self.next_look.is_some_and(|at| at <= now)
     }
 
-    /// Looks at each connection: since when it has not gone on, and whether it is in the way. Has those
-    /// ended for which that is too long.
+    /// Checks each connection. `waits` returns since when it has made no progress, and whether it blocks
+    /// others. `end` is called for each connection that has exceeded its timeout, with that timeout.
     pub(super) fn look<C>(
         &mut self,
         now: Time,

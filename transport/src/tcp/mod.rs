@@ -50,8 +50,8 @@ pub struct TcpOptions {
     /// takes none drops them, a server that makes none drops a peer that sends replies.
     pub callbacks: bool,
     /// Server: how long a record that has begun may go without progress (16 KiB, or its end), before
-    /// the connection is closed. (A client has its calls' time-outs.) While memory is short,
-    /// connections that hold more than is guaranteed to each have two seconds.
+    /// the connection is closed. (A client has its calls' time-outs.) While memory is short, the timeout is
+    /// two seconds for connections that hold more than their guaranteed memory.
     pub record_timeout: Duration,
     /// Server: the same of replies that wait for their peer to take them.
     pub reply_timeout: Duration,

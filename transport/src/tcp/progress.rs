@@ -2,8 +2,8 @@
 
 use verbs::Time;
 
-/// So many bytes since the last look are progress. A peer that moves fewer keeps others waiting as one
-/// that moves none does.
+/// Bytes that a peer has to move to restart its timeout. They add up until the timeout expires. A peer
+/// that moves fewer in that time is treated like one that moves none.
 const ENOUGH: u64 = 16 << 10;
 
 /// What waits for a peer: the rest of a record, or the peer to take replies.

@@ -153,9 +153,10 @@ impl Stream {
         body.map_or(0, |body| body.buf.len() - body.filled)
     }
 
-    /// Notes whether a record is incomplete for want of bytes, of which so many `came`. `held` says that
-    /// this side takes none. One that waits for memory and has some that others want does not wait for
-    /// ever either.
+    /// Updates how long an incomplete record has waited for its peer. `came` is the number of bytes just
+    /// received. With `held` the server itself has stopped reading, so the peer is not to blame. A record
+    /// that waits for buffer memory counts as well if its connection holds more than its guaranteed
+    /// memory: otherwise such connections could block each other for ever.
     pub(super) fn note_wait(&mut self, came: u64, held: bool, now: Time) {
         let over = || {
             self.pool

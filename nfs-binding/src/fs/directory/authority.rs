@@ -125,7 +125,8 @@ impl Authority {
     /// Runs what follows as `who`, until the result is dropped.
     ///
     /// # Errors
-    /// [`FsError::Access`] for numbers that stand for nobody here; the thread is the server then.
+    /// [`FsError::Access`] if the uid or gid is -1 or not mapped in this user namespace. The thread then has
+    /// the server's identity.
     pub(super) fn assume(&self, who: &Caller) -> FsResult<Assumed<'_>> {
         let Self::Callers(server) = self else {
             return Ok(Assumed(None));
@@ -208,7 +209,8 @@ impl Server {
             }
             Err(error) => {
                 tracing::debug!(uid = who.uid, gid = who.gid, %error, "nobody here has that number");
-                // What was changed before that failed is undone as if all of it had been.
+                // Some of the system calls may have succeeded. Mark the thread as `who`, so that
+                // `become_server` undoes all of them.
                 ASSUMED.set(Some(who.clone()));
                 self.become_server()?;
                 Err(match error {
@@ -245,7 +247,8 @@ impl Drop for Assumed<'_> {
             && !KEEPS.get()
             && let Err(error) = server.become_server()
         {
-            // The thread is not privileged, so what it does next can fail, but nothing more.
+            // Usually the thread still has the caller's user id: its next privileged call fails, and nothing
+            // is done with more rights than the caller has.
             tracing::error!(%error, "a thread could not become the server again");
         }
     }

@@ -12,7 +12,7 @@ const MODE: u32 = 0o555;
 /// Size of the directory, as small ones have.
 const SIZE: u64 = 4096;
 
-/// What can be done to the directory.
+/// Attributes of the placeholder directory. `number` is its file id.
 fn attributes(number: u64) -> Attributes {
     Attributes {
         file_type: FileType::Directory,

@@ -20,7 +20,7 @@ use crate::fs::{FileId, FsError, FsResult};
 const MAX_DEPTH: usize = 4096;
 /// How long a call waits for the index; after that its client is asked to try again.
 const WAIT: Duration = Duration::from_millis(100);
-/// After an index, the time that making it took is left free so many times before the next one.
+/// Pause between two scans for an index, as a multiple of the duration of the last scan.
 const PAUSE: u32 = 4;
 
 /// What an entry of a directory is.
@@ -145,7 +145,9 @@ impl Served {
         node
     }
 
-    /// A directory of the export above one of it. Nothing when that is not in the export.
+    /// Opens the parent of a directory. Returns `None` for the root of the export, and for the root of
+    /// a mount unless `crossmnt` is set. The parent lies outside the export if the directory was moved
+    /// out of it: the caller has to check that.
     pub(super) fn above(&self, dir: &Node) -> FsResult<Option<Arc<Node>>> {
         if dir.id == self.root.id {
             return Ok(None);
@@ -208,9 +210,9 @@ impl Served {
 
     /// Looks for the object everywhere.
     ///
-    /// What an index does not have that was begun after the object was first asked for is gone.
-    /// Until there is one, the call waits for a moment, and then its client is asked to try again:
-    /// one index serves all who wait.
+    /// An object is gone if a complete index does not have it whose scan began after the object was first
+    /// asked for. Until there is such an index, the call waits for up to [`WAIT`], and then the client is
+    /// told to try again (NFS3ERR_JUKEBOX). One scan serves all callers that wait.
     fn by_index(&self, id: &FileId) -> FsResult<Arc<Node>> {
         let now = Instant::now();
         let wanted = locked(&self.table).wanted_since(*id, now);

@@ -26,7 +26,8 @@ pub(super) struct Index {
     entries: Vec<(u64, u32, u32)>,
     /// Name and parent of each directory. The first is the root, its own parent.
     directories: Vec<(Box<[u8]>, u32)>,
-    /// Objects that were looked for since before that are in the index, or gone.
+    /// When the scan began. An object that somebody was already looking for at that time, and that a
+    /// complete index does not have, no longer exists.
     pub(super) begun: Instant,
     /// How long it took.
     pub(super) took: Duration,

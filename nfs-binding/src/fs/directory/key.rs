@@ -226,7 +226,7 @@ pub(super) fn covered(fsid: u64, mounted: &FileId, key: &IdentityKey) -> FileId 
     hashed(fsid, Tag::Covered, &[mounted.as_bytes()], key)
 }
 
-/// The number that an empty directory in place of a file system shows, if `id` is one's.
+/// The file id (inode number) of a placeholder directory, or `None` if `id` does not identify one.
 pub(super) fn covered_number(id: &FileId) -> Option<u64> {
     let (&tag, rest) = id.as_bytes().get(HEAD - 1..)?.split_first()?;
     let number = rest.first_chunk::<8>()?;
@@ -238,7 +238,7 @@ pub(super) fn covered_number(id: &FileId) -> Option<u64> {
 pub(super) struct Decoded {
     /// The file system.
     pub(super) fsid: u64,
-    /// What the kernel can open the object by, if this is that.
+    /// The kernel's file handle, if the identity contains one that `open_by_handle_at(2)` accepts.
     pub(super) handle: Option<FileHandle>,
     /// Whether it is an empty directory in place of a file system.
     pub(super) covered: bool,

@@ -12,7 +12,8 @@ pub(super) fn ask(node: &Node, wanted: Wanted) -> Result<(), Errno> {
 }
 
 impl Served {
-    /// That the caller, as which this thread runs, may read or write the content of a file.
+    /// Checks that the caller may read or write the content of a file. The thread must already run with the
+    /// caller's identity.
     ///
     /// The owner always may, as far as permissions go: it may have opened the file before it took
     /// the permission away from itself, and the server does not see opens (RFC 1813, section 4.4).

@@ -1,9 +1,10 @@
 //! SETATTR.
 //!
-//! The kernel's own server changes the size first, and everything else in one step that is checked
-//! before anything changes. A program has a system call for the owner, one for the mode and one for
-//! times. So what the kernel would refuse is refused here before the first of them (`plan`), and
-//! the kernel's own checks decide in each call all the same.
+//! knfsd changes the size first, and then everything else in one step, which the kernel checks before
+//! it changes anything. A user-space server needs one system call for the owner, one for the mode and
+//! one for the times, so a later call could fail after an earlier one has taken effect. To avoid that,
+//! `permission::check_times` and `permission::check_ownership` refuse beforehand what the kernel would
+//! refuse. The kernel still checks each call.
 
 use rustix::fs::Access as Wanted;
 

@@ -143,7 +143,8 @@ impl Volume {
         };
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         let mut opened = handle.open(mount, flags);
-        // The kernel says so, too, while it makes another file with the same inode number.
+        // The kernel can also return ENOMEM for a moment while another file with the same inode number is
+        // being created, so this is retried.
         for _ in 0..TRIES {
             if opened.as_ref().err() != Some(&Errno::NOMEM) {
                 break;
@@ -153,8 +154,8 @@ impl Volume {
         }
         match opened {
             Ok(fd) => Ok(Some(fd)),
-            // What the file system does not take for a handle of its own was one of what it was
-            // before it was made anew.
+            // The file system does not recognise the handle: it is from an earlier file system with the
+            // same number, which has been recreated (mkfs) since.
             Err(Errno::INVAL | Errno::NOENT) => Err(FsError::Stale),
             Err(error) => Err(error.into()),
         }

@@ -240,8 +240,8 @@ impl MemoryFs {
     }
 }
 
-/// What an object is now. Between finding it and this, its last name may have been taken away: it has no
-/// content any more then, which is not what its content was, and so it is stale.
+/// Locks the state of an object for reading. Fails with [`FsError::Stale`] if its last name was removed
+/// since it was found: its content is gone then, and must not be reported as an empty file.
 fn live(node: &Node) -> FsResult<RwLockReadGuard<'_, State>> {
     let state = shared(&node.state);
     match state.attributes.nlink {

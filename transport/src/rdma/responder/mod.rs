@@ -28,7 +28,8 @@ use self::fetch::Fetch;
 use super::wire::{Answer, BadCall, FromRequester, Plain};
 use crate::options::HEADER_ROOM;
 
-/// Payloads of replies that are longer count for the connection. Shorter ones are bounded by the credits.
+/// Longest reply payload that is not charged to the connection's account, bytes. The number of such
+/// replies is bounded by the credits.
 const SHORT_REPLY: u64 = 512;
 
 /// A call that arrived.
@@ -238,9 +239,9 @@ impl Responder {
         self.starved.push_back(key);
     }
 
-    /// Whether the reply to one more call may take memory. Calls that were fetched do not stand in the way of
-    /// short ones: what is guaranteed to a connection is for these. A single call
-    /// may in any case, if nothing waits for the peer.
+    /// Whether there is memory for the reply to one more call. Fetched chunks do not count against the
+    /// guaranteed memory, so a connection that is fetching can still execute short calls. A connection
+    /// that holds nothing but fetched chunks may always execute one call.
     fn may_deliver(&self) -> bool {
         let Some(account) = self.config.pool.account() else {
             return true;
