@@ -1,7 +1,7 @@
-//! Safe interfaces to three system calls that no kept crate offers: `name_to_handle_at(2)` and
-//! `open_by_handle_at(2)`, by which the kernel names a file for as long as it exists, and
+//! Safe interfaces to system calls that no kept crate offers: `name_to_handle_at(2)` and
+//! `open_by_handle_at(2)`, by which the kernel names a file for as long as it exists;
 //! `faccessat2(2)` of an open descriptor, which asks the kernel whether the calling thread may use
-//! a file.
+//! a file; and `setfsuid(2)` and `setfsgid(2)`, which say as whom it uses files.
 //!
 //! The foreign functions are the C library's own; this crate is the whole of the project's unsafe
 //! code for them.
@@ -186,6 +186,42 @@ pub fn may_access(fd: impl AsFd, wanted: Access) -> Result<()> {
     check(done)
 }
 
+/// Sets the user and group as which the calling thread uses files. Other threads, and the thread's
+/// effective user, stay as they are. Needs `CAP_SETUID` and `CAP_SETGID`. Capabilities that have to
+/// do with files are lost on the way from user 0 to another one, and raised on the way back.
+///
+/// # Errors
+/// `EPERM` if the kernel did not take one of them; what was changed before stays changed.
+pub fn set_file_ids(uid: u32, gid: u32) -> Result<()> {
+    set_file_id(libc::SYS_setfsgid, gid)?;
+    set_file_id(libc::SYS_setfsuid, uid)
+}
+
+/// The user and group as which the calling thread uses files.
+#[must_use]
+pub fn file_ids() -> (u32, u32) {
+    (
+        file_id(libc::SYS_setfsuid, u32::MAX),
+        file_id(libc::SYS_setfsgid, u32::MAX),
+    )
+}
+
+fn set_file_id(call: c_long, id: u32) -> Result<()> {
+    file_id(call, id);
+    // The call has no error: it says what there was before.
+    match file_id(call, u32::MAX) == id {
+        true => Ok(()),
+        false => Err(Errno::PERM),
+    }
+}
+
+/// Sets an identity, and says what it was. All ones is nobody's, and changes nothing.
+fn file_id(call: c_long, id: u32) -> u32 {
+    // SAFETY: setfsuid(2) and setfsgid(2) take one number, and touch no memory.
+    let before = unsafe { libc::syscall(call, id) };
+    before as u32
+}
+
 /// The error of a call that returned a negative number.
 fn check(result: c_long) -> Result<()> {
     if result >= 0 {
@@ -253,5 +289,20 @@ mod tests {
             may_access(file.as_file(), Access::EXEC_OK),
             Err(Errno::ACCESS)
         );
+    }
+
+    #[test]
+    fn a_thread_uses_files_as_whom_it_says_and_other_threads_do_not() {
+        let own = file_ids();
+        let thread = std::thread::spawn(move || {
+            if own.0 != 0 {
+                assert_eq!(set_file_ids(own.0 + 1, own.1), Err(Errno::PERM));
+                return assert_eq!(file_ids(), own);
+            }
+            set_file_ids(1001, 2001).unwrap();
+            assert_eq!(file_ids(), (1001, 2001));
+        });
+        thread.join().unwrap();
+        assert_eq!(file_ids(), own);
     }
 }

@@ -1,16 +1,16 @@
 //! As whom operations run: the calling thread takes the caller's identity, and the kernel decides.
 //!
 //! With the privilege, an operation has what the kernel's own server gives it (`nfsd_setuser`):
-//! user, group and further groups of the caller, and of the capabilities none; for user 0, those of
-//! `CAP_NFSD_SET`. So access control lists, quotas, reserved blocks, immutable files and security
+//! the caller's user and group for files (`fsuid`, `fsgid`) and further groups, and none of the
+//! capabilities that have to do with files; for user 0, those of `CAP_NFSD_SET`. So access control lists, quotas, reserved blocks, immutable files and security
 //! modules count as for a program of the caller's on this host. Without the privilege everything is
 //! done as the server's own user, whoever calls.
 //!
 //! Identities are per thread: the calls go to the kernel directly, as the C library's would change
-//! all threads. A thread that takes another effective user than root loses its effective
-//! capabilities with the same system call, and has them again when it returns to root. (A change
-//! of the file system user alone would leave it `CAP_SYS_RESOURCE`, and with that the reserved
-//! blocks.)
+//! all threads. The effective user stays root, so that users of this host cannot signal the thread
+//! or lower its priority. The effective capabilities are set as well, because the change of `fsuid`
+//! alone would leave `CAP_SYS_RESOURCE`, and with that the reserved blocks. One stays that has
+//! nothing to do with files: `CAP_IPC_LOCK`, with which a verbs device registers memory for a reply.
 //!
 //! A thread that said [`keep_identity`] stays who it is after an operation, so that nothing is paid
 //! while the caller stays the same. Every other thread is itself again when an operation ends.
@@ -18,11 +18,11 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 
+use linux_file_handle::set_file_ids;
 use rustix::io::Errno;
-use rustix::process::{Gid, Uid};
+use rustix::process::Gid;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_thread_groups,
-    set_thread_res_gid, set_thread_res_uid,
 };
 
 use crate::fs::{Caller, FsError, FsResult};
@@ -78,39 +78,40 @@ impl Authority {
     /// What this process can do.
     ///
     /// # Errors
-    /// It runs as root and may change its user, but would keep capabilities then
-    /// (`SECBIT_NO_SETUID_FIXUP` is set).
+    /// It runs as root without the capabilities to become its callers: it would do everything as
+    /// root, whoever calls.
     pub(super) fn find() -> io::Result<Self> {
         let user = rustix::process::geteuid();
         let gid = rustix::process::getegid();
         let groups = rustix::process::getgroups()?;
-        let own = Caller {
-            uid: user.as_raw(),
-            gid: gid.as_raw(),
-            gids: groups.iter().map(|gid| gid.as_raw()).collect(),
-        };
-        let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::DAC_READ_SEARCH;
-        let capabilities = capabilities(None)?;
         if !user.is_root() {
             tracing::warn!(
                 uid = user.as_raw(),
                 "not the superuser: every client's operations are done as this user",
             );
-            return Ok(Self::Own(own));
-        }
-        if !capabilities.effective.contains(needed) {
-            tracing::warn!(
-                "without CAP_SETUID, CAP_SETGID and CAP_DAC_READ_SEARCH: every client's operations \
-                 are done as this restricted superuser",
-            );
-            return Ok(Self::Own(own));
+            return Ok(Self::Own(Caller {
+                uid: user.as_raw(),
+                gid: gid.as_raw(),
+                gids: groups.iter().map(|gid| gid.as_raw()).collect(),
+            }));
         }
         let server = Server {
             gid,
             groups,
-            capabilities,
+            capabilities: capabilities(None)?,
         };
-        server.probe()?;
+        // On a thread of its own: devices may be bound to the identity that opened them.
+        let probe = || server.probe();
+        let probed = std::thread::scope(|scope| scope.spawn(probe).join());
+        probed.unwrap_or(Err(Errno::PERM)).map_err(|error| {
+            io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!(
+                    "root without CAP_SETUID and CAP_SETGID ({error}) would do everything as root, \
+                     whoever calls: give the server these, or start it as an ordinary user"
+                ),
+            )
+        })?;
         Ok(Self::Callers(server))
     }
 
@@ -149,47 +150,35 @@ impl Authority {
         let Some(who) = ASSUMED.with_borrow(Clone::clone) else {
             return work();
         };
-        server.become_server()?;
+        server.become_server();
         let result = work();
         // Nothing may go on as the server that was to be done as the caller.
-        server.become_caller(&who)?;
+        must(server.become_caller(&who));
         result
     }
 }
 
+/// Ends the process if a thread could not become who it has to be: it would go on with rights that
+/// are not those of its work. The kernel refuses this only for want of memory.
+fn must<E: std::fmt::Display>(result: Result<(), E>) {
+    if let Err(error) = result {
+        tracing::error!(%error, "a thread could not change its identity: ending the process");
+        std::process::abort();
+    }
+}
+
 impl Server {
-    /// Takes nobody's identity for once, and looks what is left.
-    fn probe(&self) -> io::Result<()> {
-        let nobody = Caller::new(65534, 65534);
-        let left = self.become_caller(&nobody).map(|()| capabilities(None));
-        self.become_server().map_err(io::Error::other)?;
-        let left = left.map_err(io::Error::other)??;
-        if !left.effective.is_empty() {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "a thread that is no longer root keeps capabilities here: start the server without \
-                 SECBIT_NO_SETUID_FIXUP, or as an ordinary user",
-            ));
-        }
-        Ok(())
+    /// Whether a thread can take the identity of a caller. Changes the calling thread.
+    fn probe(&self) -> Result<(), Errno> {
+        self.take(&Caller::new(65534, 65534))
     }
 
     /// Makes this thread the server again: root, with all its capabilities.
-    fn become_server(&self) -> FsResult<()> {
-        let Some(other) = ASSUMED.take() else {
-            return Ok(());
-        };
-        self.regain(&other)?;
-        set_thread_res_gid(None, self.gid, None)?;
-        Ok(set_thread_groups(&self.groups)?)
-    }
-
-    /// Has this thread's capabilities again, which stood for `other`.
-    fn regain(&self, other: &Caller) -> Result<(), Errno> {
-        match other.uid {
-            0 => set_capabilities(None, self.capabilities),
-            // With the effective user 0, those that are permitted become effective.
-            _ => set_thread_res_uid(None, Uid::ROOT, None),
+    fn become_server(&self) {
+        if ASSUMED.take().is_some() {
+            must(set_capabilities(None, self.capabilities));
+            must(set_file_ids(0, self.gid.as_raw()));
+            must(set_thread_groups(&self.groups));
         }
     }
 
@@ -197,47 +186,40 @@ impl Server {
     fn become_caller(&self, who: &Caller) -> FsResult<()> {
         // All ones means "as it is" to the kernel, and nobody has that number.
         if who.uid == u32::MAX || who.gid == u32::MAX {
+            self.become_server();
             return Err(FsError::Access);
         }
-        if let Some(other) = ASSUMED.take() {
-            self.regain(&other)?;
+        if ASSUMED.with_borrow(Option::is_some) {
+            must(set_capabilities(None, self.capabilities));
         }
-        match self.take(who) {
-            Ok(()) => {
-                ASSUMED.set(Some(who.clone()));
-                Ok(())
+        // Whatever of it fails, the thread is somebody else than the server from here on.
+        ASSUMED.set(Some(who.clone()));
+        self.take(who).map_err(|error| {
+            tracing::debug!(uid = who.uid, gid = who.gid, %error, "not a user of this host");
+            self.become_server();
+            match error {
+                // No such number in this user namespace.
+                Errno::INVAL | Errno::PERM => FsError::Access,
+                other => other.into(),
             }
-            Err(error) => {
-                tracing::debug!(uid = who.uid, gid = who.gid, %error, "nobody here has that number");
-                // Some of the system calls may have succeeded. Mark the thread as `who`, so that
-                // `become_server` undoes all of them.
-                ASSUMED.set(Some(who.clone()));
-                self.become_server()?;
-                Err(match error {
-                    // No such number in this user namespace.
-                    Errno::INVAL => FsError::Access,
-                    other => other.into(),
-                })
-            }
-        }
+        })
     }
 
-    /// The system calls of that, from root.
+    /// The system calls of that, with all capabilities.
     fn take(&self, who: &Caller) -> Result<(), Errno> {
         let groups: Vec<Gid> = who.gids.iter().map(|&gid| Gid::from_raw(gid)).collect();
         set_thread_groups(&groups)?;
-        set_thread_res_gid(None, Gid::from_raw(who.gid), None)?;
-        // The capabilities last: the other calls need them.
-        if who.uid == 0 {
-            let effective = self.capabilities.permitted & of_root();
-            let sets = CapabilitySets {
-                effective,
-                ..self.capabilities
-            };
-            return set_capabilities(None, sets);
-        }
-        // This takes the effective capabilities away, too.
-        set_thread_res_uid(None, Uid::from_raw(who.uid), None)
+        set_file_ids(who.uid, who.gid)?;
+        // Last: the other calls need capabilities, and the change of user raises some.
+        let effective = match who.uid {
+            0 => of_root() | CapabilitySet::IPC_LOCK,
+            _ => CapabilitySet::IPC_LOCK,
+        };
+        let sets = CapabilitySets {
+            effective: self.capabilities.permitted & effective,
+            ..self.capabilities
+        };
+        set_capabilities(None, sets)
     }
 }
 
@@ -245,11 +227,8 @@ impl Drop for Assumed<'_> {
     fn drop(&mut self) {
         if let Some(server) = self.0
             && !KEEPS.get()
-            && let Err(error) = server.become_server()
         {
-            // Usually the thread still has the caller's user id: its next privileged call fails, and nothing
-            // is done with more rights than the caller has.
-            tracing::error!(%error, "a thread could not become the server again");
+            server.become_server();
         }
     }
 }
@@ -257,7 +236,8 @@ impl Drop for Assumed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::process::{getegid, geteuid, getgroups};
+    use linux_file_handle::file_ids;
+    use rustix::process::{geteuid, getgroups};
 
     /// What this process can do, if that is to run operations as their callers.
     fn callers() -> Option<Authority> {
@@ -268,8 +248,9 @@ mod tests {
         }
     }
 
+    /// Effective capabilities, but for the one that has nothing to do with files.
     fn effective() -> CapabilitySet {
-        capabilities(None).unwrap().effective
+        capabilities(None).unwrap().effective - CapabilitySet::IPC_LOCK
     }
 
     fn member() -> Caller {
@@ -281,20 +262,21 @@ mod tests {
     #[test]
     fn a_thread_is_its_caller_during_an_operation_and_itself_afterwards() {
         let Some(authority) = callers() else { return };
-        let before = (geteuid(), getegid(), getgroups().unwrap(), effective());
+        let before = (file_ids(), getgroups().unwrap(), effective());
         {
             let _as_caller = authority.assume(&member()).unwrap();
-            assert_eq!((geteuid().as_raw(), getegid().as_raw()), (1001, 2001));
+            assert_eq!(file_ids(), (1001, 2001));
+            assert!(
+                geteuid().is_root(),
+                "users of this host must not reach the thread"
+            );
             assert_eq!(getgroups().unwrap(), [7, 8].map(Gid::from_raw));
             assert!(effective().is_empty(), "CAP_SYS_RESOURCE included");
-            let inside = authority.as_server(|| Ok((geteuid(), effective())));
-            assert_eq!(inside, Ok((Uid::ROOT, before.3)));
-            assert_eq!(
-                (geteuid().as_raw(), effective()),
-                (1001, CapabilitySet::empty())
-            );
+            let inside = authority.as_server(|| Ok((file_ids().0, effective())));
+            assert_eq!(inside, Ok((0, before.2)));
+            assert_eq!((file_ids().0, effective()), (1001, CapabilitySet::empty()));
         }
-        let after = (geteuid(), getegid(), getgroups().unwrap(), effective());
+        let after = (file_ids(), getgroups().unwrap(), effective());
         assert_eq!(after, before);
     }
 
@@ -314,15 +296,15 @@ mod tests {
         let thread = std::thread::spawn(move || {
             keep_identity();
             drop(authority.assume(&member()).unwrap());
-            assert_eq!(
-                (geteuid().as_raw(), effective()),
-                (1001, CapabilitySet::empty())
-            );
+            assert_eq!((file_ids().0, effective()), (1001, CapabilitySet::empty()));
             drop(authority.assume(&Caller::root()).unwrap());
-            assert_eq!((geteuid(), getgroups().unwrap()), (Uid::ROOT, vec![]));
+            assert_eq!((file_ids().0, getgroups().unwrap()), (0, vec![]));
             drop(authority.assume(&Caller::new(1002, 5)).unwrap());
-            assert_eq!((geteuid().as_raw(), getegid().as_raw()), (1002, 5));
+            assert_eq!(file_ids(), (1002, 5));
             assert!(effective().is_empty());
+            // Not this time, and the caller before is not the caller of the next operation either.
+            assert!(authority.assume(&Caller::new(u32::MAX, 5)).is_err());
+            assert_eq!(file_ids(), (0, 0));
         });
         thread.join().unwrap();
     }
@@ -332,7 +314,29 @@ mod tests {
         let Some(authority) = callers() else { return };
         for who in [Caller::new(u32::MAX, 5), Caller::new(5, u32::MAX)] {
             assert!(matches!(authority.assume(&who), Err(FsError::Access)));
-            assert_eq!((geteuid(), getegid().as_raw()), (Uid::ROOT, 0));
+            assert_eq!(file_ids(), (0, 0));
+        }
+    }
+
+    /// Root that cannot become its callers would serve everybody as root, whatever the export says.
+    #[test]
+    fn root_that_cannot_become_its_callers_serves_nobody() {
+        if !crate::fs::tests::privileged() {
+            return;
+        }
+        for lost in [CapabilitySet::SETUID, CapabilitySet::SETGID] {
+            let thread = std::thread::spawn(move || {
+                let own = capabilities(None).unwrap();
+                let fewer = CapabilitySets {
+                    effective: own.effective - lost,
+                    permitted: own.permitted - lost,
+                    ..own
+                };
+                set_capabilities(None, fewer).unwrap();
+                let error = Authority::find().unwrap_err().to_string();
+                assert!(error.contains("CAP_SETUID"), "{error}");
+            });
+            thread.join().unwrap();
         }
     }
 }
