@@ -145,11 +145,11 @@ impl Trust {
             true => claimed.gid,
             false => groups.primary.unwrap_or(options.anonymous_gid),
         };
-        let gids = claimed.gids.iter().copied();
+        // All of them, as for a program of the user's: a group can also be what takes access away.
         let caller = Caller {
             uid,
             gid,
-            gids: gids.filter(|gid| groups.contains(*gid)).collect(),
+            gids: groups.all().filter(|further| *further != gid).collect(),
         };
         options.squashed(caller, options.squash)
     }

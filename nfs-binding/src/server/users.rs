@@ -33,6 +33,11 @@ impl Groups {
         self.primary == Some(gid) || self.further.contains(&gid)
     }
 
+    /// All groups of the user.
+    pub(super) fn all(&self) -> impl Iterator<Item = u32> {
+        self.primary.into_iter().chain(self.further.iter().copied())
+    }
+
     /// From the two files. Of several names with one user number, the first counts, as with id(1).
     fn find(uid: u32, passwd: &[u8], group: &[u8]) -> Self {
         let entry = fields(passwd).find(|fields| number(fields.get(2)) == Some(uid));

@@ -33,7 +33,11 @@ pub(super) fn is_own(address: SocketAddr) -> bool {
         // A host can be told to let its programs use other hosts' addresses.
         Ok(_) if binds_any(address) => routes_here(address).unwrap_or(true),
         Ok(_) => true,
-        Err(error) => error.kind() != io::ErrorKind::AddrNotAvailable,
+        // A whole prefix can be routed to this host, whose programs may then use each address of it.
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            routes_here(address).unwrap_or(true)
+        }
+        Err(_) => true,
     }
 }
 

@@ -97,17 +97,20 @@ fn a_user_of_this_host_has_only_groups_of_its_own() {
         seen(&trust, ann, &greedy, "no_root_squash"),
         (ANN, 1000, vec![4])
     );
-    // A further group can be the one of new files.
-    assert_eq!(seen(&trust, ann, &claim(ANN, 4, &[]), ""), (ANN, 4, vec![]));
+    // A further group can be the one of new files, and none can be left out.
+    assert_eq!(
+        seen(&trust, ann, &claim(ANN, 4, &[]), ""),
+        (ANN, 4, vec![1000])
+    );
     let bob = here(Some(BOB));
     let wheel = claim(BOB, 0, &[0]);
     assert_eq!(
         seen(&trust, bob, &wheel, "no_root_squash"),
-        (BOB, 0, vec![0])
+        (BOB, 0, vec![100])
     );
     assert_eq!(
         seen(&trust, bob, &wheel, "root_squash"),
-        (BOB, 200, vec![200])
+        (BOB, 200, vec![100])
     );
     // In neither file.
     let stray = claim(4711, 4711, &[4711]);
