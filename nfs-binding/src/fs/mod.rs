@@ -216,6 +216,12 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
+    /// Keeps directories out of this file system that are the roots of other exports
+    /// ([`FileSystem::mounted_root`]), whose options may be others.
+    fn keep_apart(&self, roots: &[FileId]) {
+        let _ = roots;
+    }
+
     /// Changes whenever unstable writes may have been lost (RFC 1813, section 3.3.7).
     fn write_verifier(&self) -> Verifier;
 

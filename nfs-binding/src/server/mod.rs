@@ -159,6 +159,10 @@ impl NfsServer {
             tracing::info!(path, options = %export.options, "exporting");
             served.push(Exported { export, number });
         }
+        // Each by its own options alone, whatever it is mounted in.
+        let backends = || served.iter().map(|exported| &exported.export.backend);
+        let roots: Vec<_> = backends().filter_map(|fs| fs.mounted_root()).collect();
+        backends().for_each(|fs| fs.keep_apart(&roots));
         Ok(Self {
             shared: Arc::new(Shared {
                 exports: served,

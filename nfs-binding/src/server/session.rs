@@ -149,11 +149,11 @@ impl Target<'_> {
     }
 
     /// The root of the export whose directory is mounted where an empty directory would stand, if
-    /// that is to be seen there (`nohide`) and is for this client.
+    /// that is to be seen there (`nohide`, or `crossmnt` of this export) and is for this client.
     fn unhidden(&self, mounted: &FileId) -> Option<(FileHandle, Attributes)> {
         let found = self.shared.exports.iter().find(|exported| {
             let export = &exported.export;
-            export.options.nohide
+            (export.options.nohide || self.exported.export.options.crossmnt)
                 && export.backend.mounted_root().as_ref() == Some(mounted)
                 && export.options.allows(self.peer.address.ip())
                 && self.shared.trust.admit(self.peer, &export.options).is_ok()

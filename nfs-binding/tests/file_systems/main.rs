@@ -271,6 +271,48 @@ fn btrfs_subvolumes_are_empty_directories_without_crossmnt() {
     });
 }
 
+const COPY: &str = "truncate -s 32M image; mke2fs -q -F -t ext4 image; mkdir export; \
+     mount -o loop image export; mkdir export/copy; echo live > export/f; umount export; \
+     cp image other; mount -o loop image export; mount -o loop other export/copy; \
+     echo other > export/copy/f";
+
+/// A copy of a file system has its number, and files with the same inode numbers and generations.
+#[test]
+fn a_copy_of_the_exports_file_system_below_it_is_not_crossed_into() {
+    let name = "a_copy_of_the_exports_file_system_below_it_is_not_crossed_into";
+    mounted(name, COPY, |directory| {
+        let export = directory.join("export");
+        let fs = open(&export, crossing());
+        let live = look_up(&fs, "f");
+        let copy = look_up(&fs, "copy");
+        assert!(copy.mounted.is_some() && names(&fs, &copy.id).is_empty());
+        write(&fs, &live.id, b"LIVE");
+        assert_eq!(fs::read(export.join("copy/f")).unwrap(), b"other\n");
+        // By itself, with a number of its own, it is another one.
+        let numbered = DirectoryOptions {
+            fsid: Some(7),
+            ..options()
+        };
+        let other = open(&export.join("copy"), numbered);
+        assert_ne!(look_up(&other, "f").id, live.id);
+    });
+}
+
+const READ_ONLY: &str = "mkdir export export/data export/view; echo data > export/data/f; \
+     mount --bind export/data export/view; mount -o remount,bind,ro export/view";
+
+/// The same directory, mounted once more with fewer rights, is not served with those of the other.
+#[test]
+fn a_bind_mount_below_an_export_is_not_crossed_into() {
+    let name = "a_bind_mount_below_an_export_is_not_crossed_into";
+    mounted(name, READ_ONLY, |directory| {
+        let fs = open(&directory.join("export"), crossing());
+        let view = look_up(&fs, "view");
+        assert!(view.mounted.is_some() && names(&fs, &view.id).is_empty());
+        assert_eq!(names(&fs, &look_up(&fs, "data").id), ["f"]);
+    });
+}
+
 const MOUNTS: &str = "mkdir export export/below; mount -t tmpfs tmpfs export/below; \
      mkdir 'export/below/a b'; echo below > 'export/below/a b/f'; \
      mkdir 'export/below/a b/deeper'; mount -t tmpfs tmpfs 'export/below/a b/deeper'; \

@@ -10,7 +10,7 @@ use super::find::Child;
 use super::host;
 use super::key;
 use super::node::Node;
-use super::volume::Volume;
+use super::volume::{Crossed, Volume};
 use super::{Served, locked};
 use crate::fs::{FileId, FsError, FsResult};
 
@@ -33,24 +33,47 @@ impl Served {
     /// It is part of the export with `crossmnt`.
     #[cold]
     pub(super) fn open_root(&self, path: OwnedFd, stat: &Statx) -> FsResult<Child> {
-        if !self.options.crossmnt {
-            let id = key::of_root(&path, stat, &self.options.identity_key)?;
-            return Ok(Child::Elsewhere(id));
+        let root = key::of_root(&path, stat, &self.options.identity_key)?;
+        if !self.options.crossmnt || self.is_apart(&root) {
+            return Ok(Child::Elsewhere(root));
         }
-        let volume = self.volume_of(&path, stat)?;
+        let Some(volume) = self.volume_of(&path, stat)? else {
+            return Ok(Child::Elsewhere(root));
+        };
         let id = volume.identify(&path, stat)?;
         Ok(Child::Here(Node::new(id, volume, path, stat)))
     }
 
-    /// The file system of a directory that may be in another than the export's own.
-    pub(super) fn volume_of(&self, dir: &OwnedFd, stat: &Statx) -> FsResult<Arc<Volume>> {
+    /// Whether this is the root of an export of its own, with options of its own.
+    fn is_apart(&self, root: &FileId) -> bool {
+        self.apart.get().is_some_and(|apart| apart.contains(root))
+    }
+
+    /// The file system of a directory that may be in another than the export's own. Nothing when its
+    /// objects could not be told from those of one that is there already: a copy of it, or the same
+    /// mounted once more, perhaps with other rights.
+    pub(super) fn volume_of(&self, dir: &OwnedFd, stat: &Statx) -> FsResult<Option<Arc<Volume>>> {
         let own = &self.root.volume;
         let number = host::file_system_number(dir)?;
         if own.holds(stat, number) {
-            return Ok(Arc::clone(own));
+            return Ok(Some(Arc::clone(own)));
         }
-        if let Some(volume) = locked(&self.crossed).of(stat, number) {
-            return Ok(volume);
+        let known = |crossed: &Crossed| {
+            let held = crossed.of(stat, number);
+            (held, crossed.by_fsid(number).is_some())
+        };
+        let (held, taken) = known(&locked(&self.crossed));
+        if held.is_some() {
+            return Ok(held);
+        }
+        if number != 0 && (taken || own.fsid == number) {
+            verbs::limited!(
+                warn,
+                number,
+                "a file system below an export has the number of another one in it, and is not \
+                 crossed into: export it by itself, with fsid="
+            );
+            return Ok(None);
         }
         let open = || Volume::open(&self.files, dir, stat, &self.options, false);
         let opened = self.authority.as_server(|| {
@@ -61,8 +84,13 @@ impl Served {
         })?;
         tracing::info!(volume = ?opened, "crossed into another file system");
         let opened = Arc::new(opened);
-        locked(&self.crossed).add(Arc::clone(&opened));
-        Ok(opened)
+        let mut crossed = locked(&self.crossed);
+        // Another thread may have been here meanwhile.
+        if let (Some(held), _) = known(&crossed) {
+            return Ok(Some(held));
+        }
+        crossed.add(Arc::clone(&opened));
+        Ok(Some(opened))
     }
 
     /// The file system that an object is in.
@@ -90,6 +118,14 @@ impl Served {
         if let Ok(Some(object)) = self.root.volume.open_by_handle(id)
             && host::file_system_number(&object)? == fsid
         {
+            let named = |root: &FileId| root.as_bytes().starts_with(&fsid.to_be_bytes());
+            if self
+                .apart
+                .get()
+                .is_some_and(|apart| apart.iter().any(named))
+            {
+                return Err(FsError::Stale);
+            }
             let beside = self.root.volume.beside(fsid, &host::stat(&object)?);
             let beside = Arc::new(beside.map_err(|_| FsError::Later)?);
             locked(&self.crossed).add(Arc::clone(&beside));
@@ -115,9 +151,11 @@ impl Served {
             };
             if host::file_system_number(&root).is_ok_and(|number| number == fsid) {
                 let stat = host::stat(&root)?;
-                let volume = self.volume_of(&root, &stat)?;
-                let id = volume.identify(&root, &stat)?;
-                self.keep_open(Node::new(id, Arc::clone(&volume), root, &stat));
+                let Child::Here(node) = self.open_root(root, &stat)? else {
+                    continue;
+                };
+                let volume = Arc::clone(&node.volume);
+                self.keep_open(node);
                 return Ok(volume);
             }
         }

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
@@ -13,6 +13,7 @@ use super::host;
 use super::index::{self, Index};
 use super::key;
 use super::node::Node;
+use super::table::Wanted;
 use crate::fs::lock::locked;
 use crate::fs::{FileId, FsError, FsResult};
 
@@ -20,6 +21,12 @@ use crate::fs::{FileId, FsError, FsResult};
 const MAX_DEPTH: usize = 4096;
 /// How long a call waits for the index; after that its client is asked to try again.
 const WAIT: Duration = Duration::from_millis(100);
+/// Shortest wait for a scan that may not begin yet.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
+/// Complete indexes without an object that show that it is gone.
+const ENOUGH: u32 = 2;
+/// The same of incomplete ones, of an export that never stands still.
+const ENOUGH_INCOMPLETE: u32 = 8;
 /// Pause between two scans for an index, as a multiple of the duration of the last scan.
 const PAUSE: u32 = 4;
 
@@ -37,6 +44,8 @@ pub(super) struct Finder {
     state: Mutex<State>,
     /// An index was made, or could not be.
     done: Condvar,
+    /// Held by the call that waits for an index. Others do not: they would keep all workers waiting.
+    waiting: Mutex<()>,
     /// The file system is going away.
     pub(super) closing: AtomicBool,
 }
@@ -156,9 +165,13 @@ impl Served {
             return Ok(None);
         };
         let stat = host::stat(&path)?;
-        let volume = match dir.volume.is_left_by(&stat) {
+        let left = dir.volume.is_left_by(&stat) || !dir.volume.is_mounted_as(&stat);
+        let volume = match left {
             false => Arc::clone(&dir.volume),
-            true => self.volume_of(&path, &stat)?,
+            true => match self.volume_of(&path, &stat)? {
+                Some(volume) => volume,
+                None => return Ok(None),
+            },
         };
         let id = volume.identify(&path, &stat)?;
         Ok(Some(Arc::new(Node::new(id, volume, path, &stat))))
@@ -210,12 +223,14 @@ impl Served {
 
     /// Looks for the object everywhere.
     ///
-    /// An object is gone if a complete index does not have it whose scan began after the object was first
-    /// asked for. Until there is such an index, the call waits for up to [`WAIT`], and then the client is
-    /// told to try again (NFS3ERR_JUKEBOX). One scan serves all callers that wait.
+    /// An object is gone if [`ENOUGH`] complete indexes do not have it whose scans began after the object
+    /// was first asked for: one scan can miss a file that the host moves meanwhile. Until then, the call
+    /// waits for up to [`WAIT`], if no other call does, and then the client is told to try again
+    /// (NFS3ERR_JUKEBOX). One scan serves all that are looked for.
     fn by_index(&self, id: &FileId) -> FsResult<Arc<Node>> {
-        let now = Instant::now();
-        let wanted = locked(&self.table).wanted_since(*id, now);
+        let begun = Instant::now();
+        locked(&self.table).wanted(*id, begun);
+        let waiting = self.finder.waiting.try_lock();
         let mut seen = None;
         loop {
             let latest = self.finder.latest();
@@ -224,8 +239,12 @@ impl Served {
                 if let Some(node) = self.by_way(&index, id)? {
                     return Ok(node);
                 }
-                if index.begun >= wanted && index.complete {
-                    let mut table = locked(&self.table);
+                let mut table = locked(&self.table);
+                let wanted = table.missed(id, index.begun, index.complete);
+                let enough = |wanted: Wanted| {
+                    wanted.complete >= ENOUGH || wanted.incomplete >= ENOUGH_INCOMPLETE
+                };
+                if wanted.is_some_and(enough) {
                     let closed = table.remove(id);
                     table.remember_gone(*id);
                     drop(table);
@@ -233,19 +252,20 @@ impl Served {
                     return Err(FsError::Stale);
                 }
             }
-            self.begin_index(seen.is_none_or(|begun| begun < wanted));
-            let left = WAIT.saturating_sub(now.elapsed());
-            if left.is_zero() || !self.finder.wait(seen, left) {
+            self.begin_index();
+            let left = WAIT.saturating_sub(begun.elapsed());
+            if waiting.is_err() || left.is_zero() {
                 return Err(FsError::Later);
             }
+            self.finder.wait(seen, left);
         }
     }
 
-    /// Has another index made, if one is `needed` and none is under way, and it is time.
-    fn begin_index(&self, needed: bool) {
+    /// Has another index made, if none is under way, and it is time.
+    fn begin_index(&self) {
         let mut state = locked(&self.finder.state);
         let early = state.next.is_some_and(|next| Instant::now() < next);
-        if !needed || state.running || early {
+        if state.running || early {
             return;
         }
         let Some(served) = self.myself.upgrade() else {
@@ -318,17 +338,27 @@ impl Finder {
         self.done.notify_all();
     }
 
-    /// Waits for another index than that of `seen`. Whether there is one.
-    fn wait(&self, seen: Option<Instant>, limit: Duration) -> bool {
-        let other = |state: &State| {
+    /// Waits for another index than that of `seen`, or until one may be begun, but no longer than
+    /// `limit`.
+    fn wait(&self, seen: Option<Instant>, limit: Duration) {
+        let state = locked(&self.state);
+        if !state.running {
+            let next = state
+                .next
+                .map(|next| next.saturating_duration_since(Instant::now()));
+            drop(state);
+            return std::thread::sleep(
+                next.unwrap_or_default()
+                    .clamp(LEAST_WAIT, limit.max(LEAST_WAIT)),
+            );
+        }
+        let made = |state: &State| {
             let latest = state.latest.as_ref().map(|index| index.begun);
             latest.is_some() && latest != seen
         };
-        let state = locked(&self.state);
         let waited = self
             .done
-            .wait_timeout_while(state, limit, |state| state.running && !other(state));
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        other(&state)
+            .wait_timeout_while(state, limit, |state| state.running && !made(state));
+        drop(waited);
     }
 }

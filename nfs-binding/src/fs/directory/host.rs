@@ -76,7 +76,7 @@ pub(super) fn stat(fd: impl AsFd) -> FsResult<Statx> {
 }
 
 fn wanted() -> StatxFlags {
-    StatxFlags::BASIC_STATS | StatxFlags::BTIME
+    StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID
 }
 
 /// The number of the file system of `fd` (`f_fsid`); 0 where it has none.

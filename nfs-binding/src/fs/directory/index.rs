@@ -3,6 +3,7 @@
 
 use std::hash::Hasher;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use super::Served;
 use super::find::Child;
 use super::host;
 use super::node::Node;
-use crate::fs::{FileId, FsResult};
+use crate::fs::{FileId, FsError, FsResult};
 use crate::proto::FileType;
 
 /// Entries that are indexed: 16 bytes each. Of a larger export, what comes after them is not found
@@ -84,43 +85,80 @@ impl Index {
     }
 
     fn read_all(&mut self, served: &Served, closing: &AtomicBool) -> FsResult<()> {
-        let root = std::sync::Arc::clone(&served.root);
-        let mut here = root;
+        let mut here = Arc::clone(&served.root);
         let mut way = vec![self.read(served, &here, 0)?];
         while let Some(level) = way.last_mut() {
-            if closing.load(Ordering::Relaxed) || self.entries.len() >= MAX_ENTRIES {
+            if closing.load(Ordering::Relaxed) {
                 self.complete = false;
+                return Ok(());
+            }
+            if self.entries.len() >= MAX_ENTRIES {
+                verbs::limited!(
+                    warn,
+                    entries = MAX_ENTRIES,
+                    "an export has more files than are indexed: clients lose some of them with a restart, \
+                     unless the server runs as root"
+                );
                 return Ok(());
             }
             let Some(name) = level.below.pop() else {
                 way.pop();
                 let Some(above) = way.last() else { break };
-                match served.above(&here)? {
-                    Some(parent) if number(&parent)? == above.number => here = parent,
-                    // It was moved meanwhile, and what is beside it is found by the next index.
-                    _ => {
-                        self.complete = false;
-                        return Ok(());
+                here = match served.above(&here) {
+                    Ok(Some(parent)) if number(&parent) == Ok(above.number) => parent,
+                    // It was moved meanwhile: the way there is gone down again.
+                    _ => self.go_down(served, &mut way),
+                };
+                continue;
+            };
+            match served.open_child(&here, &name) {
+                Ok(Child::Here(below)) => {
+                    let at = u32::try_from(self.directories.len()).unwrap_or(u32::MAX);
+                    let parent = level.at;
+                    self.directories.push((name, parent));
+                    match self.read(served, &below, at) {
+                        Ok(level) => {
+                            way.push(level);
+                            here = Arc::new(below);
+                        }
+                        Err(error) => self.left_out(error),
                     }
                 }
-                continue;
-            };
-            // What vanished meanwhile, or may not be read, is left out.
-            let Ok(Child::Here(below)) = served.open_child(&here, &name) else {
-                continue;
-            };
-            let at = u32::try_from(self.directories.len()).unwrap_or(u32::MAX);
-            let parent = level.at;
-            self.directories.push((name, parent));
-            match self.read(served, &below, at) {
-                Ok(level) => {
-                    way.push(level);
-                    here = std::sync::Arc::new(below);
-                }
-                Err(error) => tracing::debug!(%error, "a directory was not indexed"),
+                Ok(Child::Elsewhere(_)) => {}
+                Err(error) => self.left_out(error),
             }
         }
         Ok(())
+    }
+
+    /// Something could not be read. What vanished meanwhile, and what may not be read, is left out
+    /// for good; of the rest the next index may have more.
+    fn left_out(&mut self, error: FsError) {
+        tracing::debug!(%error, "not indexed");
+        self.complete &= matches!(
+            error,
+            FsError::NotFound | FsError::NotDirectory | FsError::Access | FsError::Stale
+        );
+    }
+
+    /// The innermost directory of `way` that is still where it was, from the root down. The others
+    /// are given up, and are for the next index.
+    fn go_down(&mut self, served: &Served, way: &mut Vec<Level>) -> Arc<Node> {
+        self.complete = false;
+        let mut here = Arc::clone(&served.root);
+        for depth in 1..way.len() {
+            let name = &self.directories[way[depth].at as usize].0;
+            match served.open_child(&here, name) {
+                Ok(Child::Here(below)) if number(&below) == Ok(way[depth].number) => {
+                    here = Arc::new(below);
+                }
+                _ => {
+                    way.truncate(depth);
+                    break;
+                }
+            }
+        }
+        here
     }
 
     /// Reads one directory.
@@ -132,11 +170,15 @@ impl Index {
             if matches!(entry.name, b"." | b"..") {
                 return Ok(true);
             }
-            if let Ok(Child::Here(node)) = served.open_child(dir, entry.name) {
-                self.entries.push((hash(&node.id), at, short(entry.ino)));
-                if node.file_type == FileType::Directory {
-                    below.push(entry.name.into());
+            match served.open_child(dir, entry.name) {
+                Ok(Child::Here(node)) => {
+                    self.entries.push((hash(&node.id), at, short(entry.ino)));
+                    if node.file_type == FileType::Directory {
+                        below.push(entry.name.into());
+                    }
                 }
+                Ok(Child::Elsewhere(_)) => {}
+                Err(error) => self.left_out(error),
             }
             Ok(self.entries.len() < MAX_ENTRIES)
         })?;

@@ -2,7 +2,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 | the file system: `fsid=` of the export, or `f_fsid` of statfs(2), which unlike a device number is the same after a reboot |
+//! | 8 | the file system: `fsid=` of the export, or `f_fsid` of statfs(2), which most file systems make of their UUID (xfs has the device's number there) |
 //! | 1 | what follows: a [`Tag`] |
 //! | the rest | the kernel's handle (`name_to_handle_at(2)`) with its type, or what stands in for it |
 //!

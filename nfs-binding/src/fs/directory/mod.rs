@@ -25,7 +25,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use onc_rpc::Bulk;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -140,7 +140,11 @@ struct Served {
     authority: Authority,
     table: Mutex<Table>,
     crossed: Mutex<Crossed>,
+    /// Roots of other exports, which are not crossed into.
+    apart: OnceLock<Vec<FileId>>,
     finder: Finder,
+    /// Objects that made room for others while they were in use.
+    parting: Mutex<Vec<Arc<Node>>>,
     bell: Arc<Bell>,
     stripes: [Mutex<()>; STRIPES],
     verifier: AtomicU64,
@@ -196,7 +200,9 @@ impl DirectoryFs {
             authority,
             table: Mutex::new(Table::new(open.min(MAX_OPEN))),
             crossed: Mutex::default(),
+            apart: OnceLock::new(),
             finder: Finder::default(),
+            parting: Mutex::default(),
             bell: Arc::default(),
             stripes: [const { Mutex::new(()) }; STRIPES],
             verifier: AtomicU64::new(verifier),
@@ -236,6 +242,11 @@ impl FileSystem for DirectoryFs {
 
     fn mounted_root(&self) -> Option<FileId> {
         self.0.mounted
+    }
+
+    fn keep_apart(&self, roots: &[FileId]) {
+        // Once is enough: what is exported does not change while it is served.
+        let _ = self.0.apart.set(roots.to_vec());
     }
 
     fn write_verifier(&self) -> Verifier {
@@ -470,9 +481,13 @@ impl Served {
                 && node.is_writable()
                 && permit::ask(node, rustix::fs::Access::WRITE_OK).is_err()
         };
-        let idle = locked(&self.table).next_round(rounds, keeps);
+        let mut idle = locked(&self.table).next_round(rounds, keeps);
+        idle.append(&mut locked(&self.parting));
         for node in idle {
             self.let_go(Some(node));
         }
+        let unused = locked(&self.crossed).unused();
+        // Not under the lock: closing can take time.
+        drop(unused);
     }
 }

@@ -70,7 +70,12 @@ impl Served {
     /// Lets go of an object that makes room for another. The kernel forgets a failed write-back
     /// with a file that nobody has open, so that a later COMMIT would not hear of it.
     pub(super) fn let_go(&self, closed: Option<Arc<Node>>) {
-        if let Some(node) = closed.filter(|node| node.written_no_more()) {
+        let Some(node) = closed else { return };
+        if Arc::strong_count(&node) > 1 && node.is_writable() {
+            // Somebody still writes: its end has to be heard of as well.
+            return locked(&self.parting).push(node);
+        }
+        if node.written_no_more() {
             // A failure has changed the verifier, which is whom it has to tell.
             let _ = self.make_stable(&[node]);
         }
@@ -220,11 +225,15 @@ mod tests {
     fn an_object_that_makes_room_is_not_forgotten_with_its_unstable_writes() {
         let (_host, fs, file) = served(|_, _| Err(Errno::IO));
         let before = fs.write_verifier();
-        let node = fs.0.find(&file).unwrap();
-        fs.0.let_go(Some(Arc::clone(&node)));
+        let node = || locked(&fs.0.table).remove(&file);
+        fs.0.let_go(node());
         assert_eq!(fs.write_verifier(), before, "nothing was written");
         assert_eq!(write(&fs, &file, Stable::Unstable), Ok(Stable::Unstable));
-        fs.0.let_go(Some(node));
+        let used = fs.0.find(&file).unwrap();
+        fs.0.let_go(node());
+        assert_eq!(fs.write_verifier(), before, "it is still in use");
+        drop(used);
+        fs.0.close_idle(0);
         assert_ne!(fs.write_verifier(), before);
     }
 }

@@ -19,6 +19,18 @@ pub(super) struct Place {
     pub(super) name: Box<[u8]>,
 }
 
+/// An object that is being looked for.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// Since when.
+    pub(super) since: Instant,
+    /// When the last index was begun that does not have it.
+    last: Option<Instant>,
+    /// Indexes that were begun since then and do not have it: those of everything, and others.
+    pub(super) complete: u32,
+    pub(super) incomplete: u32,
+}
+
 /// Bounded memory of the export; nothing in it is needed to be right, only to be fast.
 ///
 /// Places, and what is gone, are remembered only where the kernel does not find objects by their
@@ -27,8 +39,8 @@ pub(super) struct Table {
     open: Lru<FileId, Arc<Node>>,
     places: Lru<FileId, Place>,
     gone: Lru<FileId, ()>,
-    /// Since when an object has been looked for.
-    wanted: Lru<FileId, Instant>,
+    /// Objects that are being looked for.
+    wanted: Lru<FileId, Wanted>,
     /// The present round of the keeper.
     round: u64,
 }
@@ -57,13 +69,32 @@ impl Table {
         self.gone.get(id).is_some()
     }
 
-    /// Since when an object has been looked for: `now`, if it was not.
-    pub(super) fn wanted_since(&mut self, id: FileId, now: Instant) -> Instant {
-        if let Some(since) = self.wanted.get(&id) {
-            return *since;
+    /// An object is being looked for, `now` or since earlier.
+    pub(super) fn wanted(&mut self, id: FileId, now: Instant) -> Wanted {
+        if let Some(wanted) = self.wanted.get(&id) {
+            return *wanted;
         }
-        self.wanted.insert(id, now);
-        now
+        let wanted = Wanted {
+            since: now,
+            last: None,
+            complete: 0,
+            incomplete: 0,
+        };
+        self.wanted.insert(id, wanted);
+        wanted
+    }
+
+    /// An index that was begun then does not have an object that is being looked for.
+    pub(super) fn missed(&mut self, id: &FileId, begun: Instant, complete: bool) -> Option<Wanted> {
+        let wanted = self.wanted.get(id)?;
+        if begun >= wanted.since && wanted.last.is_none_or(|last| last < begun) {
+            wanted.last = Some(begun);
+            match complete {
+                true => wanted.complete += 1,
+                false => wanted.incomplete += 1,
+            }
+        }
+        Some(*wanted)
     }
 
     /// Where an object was last seen.
@@ -139,7 +170,7 @@ impl Table {
         while let Some((id, node)) = self.open.oldest()
             && node.last_used() <= newest
         {
-            let (id, kept) = (*id, keeps(node));
+            let (id, kept) = (*id, Arc::strong_count(node) > 1 || keeps(node));
             match kept {
                 // As if it had been used just now, so that others are looked at.
                 true => drop(self.open(&id)),

@@ -30,6 +30,8 @@ pub(super) struct Volume {
     naming: Naming,
     /// The device number that its directories have. (On an overlay, files can have others.)
     device: (u32, u32),
+    /// The mount by which it was found: another one may allow less.
+    mounted_as: u64,
     /// A directory of it, opened for reading: what the kernel wants to open files by handles.
     /// Nothing without the privilege, or where the file system cannot do that.
     mount: Option<OwnedFd>,
@@ -71,6 +73,7 @@ impl Volume {
             number,
             naming,
             device,
+            mounted_as: stat.stx_mnt_id,
             mount: None,
             max_file_size,
             key: options.identity_key,
@@ -95,6 +98,7 @@ impl Volume {
             number,
             naming: self.naming,
             device: (stat.stx_dev_major, stat.stx_dev_minor),
+            mounted_as: stat.stx_mnt_id,
             mount: self.mount.as_ref().map(OwnedFd::try_clone).transpose()?,
             max_file_size: self.max_file_size,
             key: self.key,
@@ -118,10 +122,17 @@ impl Volume {
         directory && self.device != (stat.stx_dev_major, stat.stx_dev_minor)
     }
 
+    /// Whether an object with these attributes was found by the same mount.
+    pub(super) fn is_mounted_as(&self, stat: &Statx) -> bool {
+        self.mounted_as == stat.stx_mnt_id
+    }
+
     /// Whether a directory with these attributes, whose file system has this number by the host,
     /// is in this one.
     pub(super) fn holds(&self, stat: &Statx, number: u64) -> bool {
-        self.number == number && self.device == (stat.stx_dev_major, stat.stx_dev_minor)
+        self.number == number
+            && self.device == (stat.stx_dev_major, stat.stx_dev_minor)
+            && self.mounted_as == stat.stx_mnt_id
     }
 
     /// Whether objects are found by an index rather than by the kernel.
@@ -191,12 +202,21 @@ impl Crossed {
         held.cloned()
     }
 
-    /// Remembers one; in place of an earlier one with the same number, which is mounted no more.
+    /// Remembers one.
     pub(super) fn add(&mut self, volume: Arc<Volume>) {
-        self.0.retain(|other| other.fsid != volume.fsid);
         if self.0.len() == Self::MAX {
             self.0.remove(0);
         }
         self.0.push(volume);
+    }
+
+    /// Takes out those of which no object is open: they are found again when they are wanted, and
+    /// can be unmounted meanwhile.
+    pub(super) fn unused(&mut self) -> Vec<Arc<Volume>> {
+        let (used, unused) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|volume| Arc::strong_count(volume) > 1);
+        self.0 = used;
+        unused
     }
 }

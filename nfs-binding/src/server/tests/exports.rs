@@ -227,9 +227,9 @@ fn exports_that_cannot_be_told_apart() {
 fn an_export_below_another_is_seen_there_with_nohide() {
     let key = key();
     // Every host has this one.
-    let exports = |options: &str| {
+    let exports = |top: &str, options: &str| {
         [
-            "top=/:async",
+            &format!("top=/:async,inode_reuse{top}"),
             &format!("proc=/proc:ro,async,inode_reuse,{options}"),
         ]
         .map(|text| {
@@ -237,15 +237,21 @@ fn an_export_below_another_is_seen_there_with_nohide() {
             spec.open(&key, None).unwrap()
         })
     };
-    for (options, seen) in [
-        ("nohide", true),
-        ("nohide,client=198.51.100.1", false),
-        ("hide", false),
+    // With crossmnt of the other export it is seen as well, and by its own options all the same.
+    for (top, options, seen) in [
+        ("", "nohide", true),
+        ("", "nohide,client=198.51.100.1", false),
+        ("", "hide", false),
+        (",crossmnt", "hide", true),
+        (",crossmnt", "hide,client=198.51.100.1", false),
     ] {
-        let [top, proc] = exports(options);
+        let [top, proc] = exports(top, options);
         let mut rig = Rig::new(vec![
             Export {
-                options: ExportOptions::for_server(false),
+                options: ExportOptions {
+                    crossmnt: top.options.crossmnt,
+                    ..ExportOptions::for_server(false)
+                },
                 ..top
             },
             Export {
