@@ -1,7 +1,7 @@
 //! What a caller may do with an open object: the kernel's answer, and what NFS adds to it.
 
 use linux_file_handle::may_access;
-use rustix::fs::Access as Wanted;
+use rustix::fs::{Access as Wanted, StatxAttributes};
 use rustix::io::Errno;
 
 use super::*;
@@ -51,7 +51,7 @@ impl Served {
         wanted: Access,
     ) -> FsResult<(Access, Attributes)> {
         let node = self.find(file)?;
-        let attributes = node.attributes()?;
+        let stat = node.stat()?;
         let _as_caller = self.authority.assume(who)?;
         let mut allowed = Access::empty();
         for (bits, how) in meanings(node.file_type) {
@@ -59,7 +59,11 @@ impl Served {
                 allowed |= bits;
             }
         }
-        Ok((allowed & wanted, attributes))
+        // The kernel lets it be opened all the same, to append.
+        if stat.stx_attributes.contains(StatxAttributes::APPEND) {
+            allowed -= Access::MODIFY | Access::DELETE;
+        }
+        Ok((allowed & wanted, node.present(&stat)))
     }
 }
 
