@@ -11,7 +11,7 @@ use crate::command::Tool;
 use crate::error::Error;
 
 /// What lanes may load.
-pub(super) const MODULES: [&str; 44] = [
+pub(super) const MODULES: [&str; 47] = [
     // The machine.
     "virtio_pci",
     "virtio_blk",
@@ -57,6 +57,9 @@ pub(super) const MODULES: [&str; 44] = [
     "nfsv3",
     "nfsv4",
     "loop",
+    "overlay",
+    "quota_v2",
+    "quota_tree",
     // Checksums, which the others ask for by name: rxe, siw and ext4.
     "crc32_generic",
     "crc32_pclmul",

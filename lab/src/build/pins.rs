@@ -22,7 +22,7 @@ const SOURCE: &str = "linux-source-6.12";
 const QEMU: [&str; 1] = ["qemu-system-x86"];
 
 /// What is installed in the guest, with all it depends on.
-const GUEST: [&str; 33] = [
+const GUEST: [&str; 35] = [
     // A system to run scripts on.
     "base-files",
     "bash",
@@ -42,6 +42,9 @@ const GUEST: [&str; 33] = [
     "procps",
     "sed",
     "util-linux",
+    // What file systems know of users.
+    "acl",
+    "quota",
     // Networks.
     "ethtool",
     "iproute2",
