@@ -16,7 +16,7 @@ const POOL: usize = 1 << 30;
 /// Connections that it takes at a time, likewise.
 const CONNECTIONS: usize = 1024;
 
-/// What a device may take.
+/// Memory limits of a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resources {
     /// Bytes that it hands out at a time.

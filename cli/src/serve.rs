@@ -155,7 +155,7 @@ fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
     Ok(limits)
 }
 
-/// That the memory for receives is enough for any connection at all.
+/// Checks that the memory for receives is enough for one connection.
 fn enough_for_one(options: &RdmaServerOptions) -> Result<(), Failure> {
     let (given, least) = (options.max_receive_memory, options.least_receive_memory());
     let problem = match given {

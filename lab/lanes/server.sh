@@ -6,7 +6,7 @@
 
 # Each scenario works through a mount of $MNT and prints what came of it. It is run on Linux's server
 # and on ours, over the same file system made anew, and has to print the same.
-SERVED=/work/served # the directory that is exported
+SERVED=/disk/served # the directory that is exported
 MNT=/mnt
 USERS='1000 1001 1002' # the owner, a member of its group 2000, a stranger
 
@@ -40,18 +40,18 @@ alike() {
     diff /tmp/outcome.knfsd /tmp/outcome.ours
 }
 
-# made ext4|overlay: a new file system at /work.
+# made ext4|overlay: a new file system at /disk.
 made() {
-    mkdir -p /work
-    truncate -s 64M /tmp/work.img
-    mke2fs -q -F -t ext4 -m 20 -O quota -E quotatype=usrquota /tmp/work.img
-    mount -o loop /tmp/work.img /work
+    mkdir -p /disk
+    truncate -s 64M /tmp/disk.img
+    mke2fs -q -F -t ext4 -m 20 -O quota -E quotatype=usrquota /tmp/disk.img
+    mount -o loop /tmp/disk.img /disk
     mkdir $SERVED
     if [ "$1" = overlay ]; then
         modprobe overlay
-        mkdir /work/lower /work/upper /work/aside
+        mkdir /disk/lower /disk/upper /disk/aside
         # What Linux's server needs of an overlay; ours does without.
-        mount -t overlay -o index=on,nfs_export=on,lowerdir=/work/lower,upperdir=/work/upper,workdir=/work/aside \
+        mount -t overlay -o index=on,nfs_export=on,lowerdir=/disk/lower,upperdir=/disk/upper,workdir=/disk/aside \
             overlay $SERVED
     fi
     chmod 1777 $SERVED
@@ -111,7 +111,7 @@ restarted() {
 gone() {
     umount --force --lazy $MNT
     server_dies "$1"
-    until_true 20 umount --recursive /work
+    until_true 20 umount --recursive /disk
 }
 
 # as USER COMMAND...: of group USER + 1000; 1001 is in 1000's group as well.
@@ -215,7 +215,7 @@ immutable_files() {
 # blocks: free ones, and free ones for everybody.
 left() {
     sync
-    stat -f -c '%f %a' /work | {
+    stat -f -c '%f %a' /disk | {
         read -r _free _available
         [ "$_available" -le 8 ] && echo 'everything is taken' || echo 'there is room'
         [ "$_free" -gt 1000 ] && echo 'but for the reserve' || echo 'and the reserve, too'
@@ -230,8 +230,8 @@ reserved_blocks() {
 }
 
 quotas() {
-    quotaon /work 2>/dev/null || true
-    setquota -u 1000 0 1000 0 20 /work
+    quotaon /disk 2>/dev/null || true
+    setquota -u 1000 0 1000 0 20 /disk
     tried 'a user writes more than its quota' as 1000 \
         dd if=/dev/zero of=$MNT/large bs=64k count=40 conv=fsync status=none
     [ "$(stat -c %s $SERVED/large)" -lt 1100000 ] && echo 'and got as far as that'

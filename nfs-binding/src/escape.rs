@@ -24,7 +24,7 @@ pub fn escape_lines(text: &str) -> Escaped<'_> {
     }
 }
 
-/// What [`escape`] gives.
+/// Escaped text, as returned by [`escape`].
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a> {
     bytes: &'a [u8],

@@ -1,4 +1,4 @@
-//! What a server may take of its machine: memory and descriptors, and how these are parted.
+//! Limits of a server on memory and descriptors, and how they are divided.
 
 use std::fs;
 use std::io;

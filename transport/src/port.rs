@@ -204,7 +204,7 @@ pub trait ServerPort: Source {
     /// Memory for results that this transport can send without a copy. It counts for the connection.
     fn pool(&self, conn: ConnId) -> verbs::Pool;
 
-    /// What carries a connection now. [`verbs::Carrier::Ended`] for one that is not there.
+    /// The lower-layer connection beneath a connection now; [`verbs::Carrier::Ended`] if there is none.
     fn carrier(&self, conn: ConnId) -> verbs::Carrier;
 
     /// Whether its connections are RDMA connections.

@@ -23,7 +23,7 @@ pub const GUARANTEED: usize = 64 << 10;
 /// Bytes that are set aside for a call while it is being worked on: a reply of up to this length can be
 /// made in any case, and longer ones (READ, READDIR) are made shorter if there is no room for more.
 pub const PER_CALL: usize = 32 << 10;
-/// What keeping a shared piece costs beside its bytes ([`Account::hold`]).
+/// Overhead of a shared piece beside its bytes ([`Account::hold`]).
 const PIECE: usize = 128;
 /// At most one part in so many of a budget is guaranteed.
 const GUARANTEED_PART: usize = 2;
@@ -138,7 +138,7 @@ struct Held {
     proven: AtomicBool,
 }
 
-/// What one connection holds. Cloning it gives another handle to the same account.
+/// Memory account of one connection. Clones are handles to the same account.
 #[derive(Clone, Debug)]
 pub struct Account {
     shared: Arc<Held>,

@@ -1,4 +1,4 @@
-//! What carries a connection, as far as this process can tell.
+//! The lower-layer connection beneath a queue pair, as far as this process can tell.
 
 use std::io;
 use std::net::SocketAddr;

@@ -472,7 +472,7 @@ pub trait Device {
     /// No such listener.
     fn local_address(&self, listener: ListenerId) -> Result<SocketAddr, DeviceError>;
 
-    /// What carries the connection of a queue pair now. [`Carrier::Ended`] for one that is not there.
+    /// The lower-layer connection beneath a queue pair now; [`Carrier::Ended`] if there is none.
     fn carrier(&self, qp: QpId) -> Carrier;
 
     /// Stops listening.

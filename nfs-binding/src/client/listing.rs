@@ -30,7 +30,7 @@ pub struct Listing<'m, C> {
     circle: Circle,
     /// Entries so far.
     entries: u64,
-    /// What those take that are kept, bytes.
+    /// Memory of the entries that are kept, bytes.
     kept: usize,
 }
 

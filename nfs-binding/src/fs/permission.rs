@@ -146,7 +146,7 @@ pub(super) fn without_set_id(mode: u32) -> u32 {
     mode & !(SET_UID | group)
 }
 
-/// That times are times.
+/// Checks that times have less than a second of nanoseconds.
 pub(super) fn check_times(set: &SetAttributes) -> FsResult<()> {
     for time in [set.atime, set.mtime] {
         if let SetTime::To(NfsTime { nanos, .. }) = time

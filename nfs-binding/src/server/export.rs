@@ -58,14 +58,14 @@ pub struct ExportOptions {
 }
 
 impl Default for ExportOptions {
-    /// Those of a server that runs as this process does.
+    /// The defaults of a server that runs as this process's user.
     fn default() -> Self {
         Self::for_server(rustix::process::geteuid().is_root())
     }
 }
 
 impl ExportOptions {
-    /// What an export has of a server that does or does not run as root. As root it has `root_squash`
+    /// Defaults for a server that does or does not run as root. As root an export has `root_squash`
     /// and `secure`, as in exports(5); any other server can do no more than its own user, whoever
     /// calls.
     #[must_use]
@@ -115,7 +115,7 @@ impl ExportOptions {
         self.caller_squashed(credential, self.squash)
     }
 
-    /// The same with another squashing than the export's.
+    /// The caller of a call, squashed by `squash` instead of the export's option.
     pub(super) fn caller_squashed(&self, credential: &Credential, squash: Squash) -> Caller {
         let Credential::Sys(claimed) = credential else {
             return self.anonymous();
@@ -137,7 +137,7 @@ impl ExportOptions {
         Caller::new(self.anonymous_uid, self.anonymous_gid)
     }
 
-    /// What squashing makes of a caller.
+    /// Squashes a caller.
     pub(super) fn squashed(&self, mut caller: Caller, squash: Squash) -> Caller {
         match squash {
             Squash::All => self.anonymous(),

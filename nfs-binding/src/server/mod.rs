@@ -201,7 +201,7 @@ fn answer<P: Procedure>(
     }
 }
 
-/// Who sends a call.
+/// The peer that sent a call.
 fn peer(request: &Request) -> Peer {
     Peer {
         address: request.peer,

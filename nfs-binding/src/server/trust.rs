@@ -1,4 +1,4 @@
-//! Who a caller is: whose word about identities is taken, and for how much.
+//! Identity of callers: which peers may claim which users and groups.
 //!
 //! A client says with AUTH_SYS who calls, and nothing proves it. From another host, that is what
 //! exports(5) is about: which hosts may use an export, from which ports, and whom they may speak for.
@@ -20,7 +20,7 @@ use crate::proto::Status;
 /// The lowest port that every program may use (`IPPORT_RESERVED`).
 const FIRST_UNRESERVED: u16 = 1024;
 
-/// Which users of this host a server believes, and for whom it can act.
+/// Policy that decides as which user a call is executed.
 #[derive(Debug)]
 pub struct Trust {
     /// The server's own effective user. As root it acts for its callers, otherwise as itself.
@@ -30,7 +30,7 @@ pub struct Trust {
     users: Users,
 }
 
-/// Who sends a call.
+/// The peer that sent a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
@@ -38,13 +38,13 @@ pub(super) struct Peer {
 }
 
 impl Trust {
-    /// That of a server which runs as this process does.
+    /// The policy of a server that runs as this process's user.
     #[must_use]
     pub fn of_this_process() -> Self {
         Self::of_user(rustix::process::geteuid().as_raw())
     }
 
-    /// That of a server which runs as a user.
+    /// The policy of a server that runs as user `own`.
     #[must_use]
     pub fn of_user(own: u32) -> Self {
         Self {

@@ -23,7 +23,7 @@ const MAX_KNOWN: usize = 1024;
 pub(super) struct Groups {
     /// The user's group in /etc/passwd.
     pub(super) primary: Option<u32>,
-    /// Those in /etc/group that name the user as a member.
+    /// Groups in /etc/group that list the user as a member.
     further: Vec<u32>,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Users {
 }
 
 impl Users {
-    /// Those in these two files.
+    /// The users and groups in two files.
     pub(super) fn new(passwd: impl Into<PathBuf>, group: impl Into<PathBuf>) -> Self {
         Self {
             passwd: passwd.into(),

@@ -81,7 +81,7 @@ fn malformed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "malformed netlink message")
 }
 
-/// The same address as IPv4, if it is one in the form of an IPv6 address.
+/// The IPv4 address of an IPv4-mapped IPv6 address; any other address as it is.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {

@@ -28,7 +28,7 @@ const MAX_ANSWER: usize = 8192;
 /// the answer and its bytes behind the header.
 ///
 /// # Errors
-/// What the kernel said, or that there is no such socket.
+/// The kernel's answer, or that there is no such socket.
 pub(super) fn ask(
     protocol: Option<Protocol>,
     kind: u16,

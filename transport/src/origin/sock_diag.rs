@@ -1,4 +1,4 @@
-//! Which user owns a TCP socket of this network namespace (sock_diag(7)).
+//! Lookup of the user who owns a TCP socket of this network namespace (sock_diag(7)).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -65,7 +65,7 @@ fn request(own: SocketAddr, other: SocketAddr) -> Vec<u8> {
     request
 }
 
-/// What the kernel says of a socket.
+/// A socket as the kernel describes it (`struct inet_diag_msg`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Socket {
     state: u8,

@@ -172,7 +172,7 @@ pub struct RdmaServerOptions {
     /// hold the receives that they came in, so that these count twice. So is what a peer may have made
     /// longer ([`RdmaOptions::max_receive_size`]), which is counted as if it were.
     pub max_receive_memory: usize,
-    /// What the calls and replies of all connections may take, receives not counted. Ports may share one.
+    /// Memory budget for calls and replies of all connections, without receives. Ports may share one.
     pub budget: Budget,
     /// How long a peer may leave RDMA Reads unanswered, or Sends and RDMA Writes uncompleted, before its
     /// connection is closed. While memory is short, the timeout is two seconds for connections that hold

@@ -35,7 +35,7 @@ pub(super) struct Connection {
     credits: u32,
     /// Bytes of the pool that are counted for its receives.
     memory: usize,
-    /// What its calls and replies hold, and may hold.
+    /// Memory account of its calls and replies.
     account: Account,
     progress: Progress,
     pub(super) link: Link<Mark>,

@@ -12,7 +12,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long a peer may do nothing while its connection holds memory that others want.
 const IN_THE_WAY: Duration = Duration::from_secs(2);
 
-/// What was seen of a connection when it was last looked at.
+/// Progress of a connection at the last check.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     /// When a completion was last seen (or waiting began), and the number of completions then. `None` while

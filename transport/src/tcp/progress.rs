@@ -6,7 +6,7 @@ use verbs::Time;
 /// that moves fewer in that time is treated like one that moves none.
 const ENOUGH: u64 = 16 << 10;
 
-/// What waits for a peer: the rest of a record, or the peer to take replies.
+/// Something that waits for a peer: the rest of a record, or replies to be taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     since: Option<Time>,

@@ -42,7 +42,7 @@ struct Connection {
     /// Calls given out and not answered, and what is set aside for their replies.
     outstanding: usize,
     calls: Charge,
-    /// What the connection holds, and may hold.
+    /// Memory account of the connection.
     account: Account,
     next_token: u64,
     /// The client was called: replies may come.

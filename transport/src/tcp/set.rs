@@ -38,7 +38,7 @@ pub(super) struct Member<X> {
     hot: bool,
 }
 
-/// What a peer has left undone for too long.
+/// The reason why a peer counts as stalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stalled {
     /// The rest of a record that it has begun.

@@ -82,7 +82,7 @@ pub(super) struct Stream {
     pub(super) socket: TcpStream,
     /// Where long records are received into.
     pool: Pool,
-    /// What is counted for it beside memory of the pool.
+    /// Charge for memory that is not from the pool.
     charge: Charge,
     /// There may be something to receive: readiness is edge-triggered.
     readable: bool,

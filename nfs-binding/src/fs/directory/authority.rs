@@ -1,4 +1,4 @@
-//! As whom operations run: the calling thread takes the caller's identity, and the kernel decides.
+//! Identities of operations: the thread takes the caller's identity, and the kernel decides.
 //!
 //! With the privilege, an operation has what the kernel's own server gives it (`nfsd_setuser`):
 //! the caller's user and group for files (`fsuid`, `fsgid`) and further groups, and none of the
@@ -28,7 +28,7 @@ use rustix::thread::{
 use crate::fs::{Caller, FsError, FsResult};
 
 thread_local! {
-    /// Whom this thread stands for; nobody: it is the server itself.
+    /// The caller whose identity this thread has; `None` if it has the server's own.
     static ASSUMED: RefCell<Option<Caller>> = const { RefCell::new(None) };
     /// Whether this thread stays who it is between operations.
     static KEEPS: Cell<bool> = const { Cell::new(false) };
@@ -40,7 +40,7 @@ pub fn keep_identity() {
     KEEPS.set(true);
 }
 
-/// What the superuser of a client can do that is not squashed: `CAP_NFSD_SET` of Linux.
+/// Capabilities for a client's root that is not squashed: `CAP_NFSD_SET` of Linux.
 fn of_root() -> CapabilitySet {
     CapabilitySet::CHOWN
         | CapabilitySet::MKNOD
@@ -52,12 +52,12 @@ fn of_root() -> CapabilitySet {
         | CapabilitySet::SYS_RESOURCE
 }
 
-/// As whom a server can run operations.
+/// The identity with which a server runs operations.
 #[derive(Debug)]
 pub(super) enum Authority {
-    /// As its own user, whoever calls.
+    /// The server's own user, whoever calls.
     Own(Caller),
-    /// As the caller.
+    /// The caller's.
     Callers(Server),
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Server {
 pub(super) struct Assumed<'a>(Option<&'a Server>);
 
 impl Authority {
-    /// What this process can do.
+    /// Determines from this process's user and capabilities which of both is possible.
     ///
     /// # Errors
     /// It runs as root without the capabilities to become its callers: it would do everything as

@@ -116,7 +116,7 @@ impl Served {
     }
 }
 
-/// That an object has content to be read and written.
+/// Checks that an object is a regular file, which can be read and written.
 fn require_file(node: &Node) -> FsResult<()> {
     match node.file_type {
         FileType::Regular => Ok(()),

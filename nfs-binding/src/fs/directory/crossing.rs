@@ -20,7 +20,7 @@ const MOUNTS: &str = "/proc/self/mountinfo";
 const MOUNT_POINT: usize = 4;
 
 impl Served {
-    /// What the entry `name` of `dir` is, where another file system is mounted.
+    /// Opens the entry `name` of `dir`, on which another file system is mounted.
     #[cold]
     pub(super) fn open_mounted(&self, dir: &Node, name: &[u8]) -> FsResult<Child> {
         let path = host::open_child(dir, name, true)?.ok_or(FsError::Access)?;
@@ -28,7 +28,7 @@ impl Served {
         self.open_root(path, &stat)
     }
 
-    /// What `path` is, the root of another file system. A subvolume's is there without being mounted.
+    /// Makes an entry of `path`, the root of another file system or of a subvolume.
     ///
     /// It is part of the export with `crossmnt`.
     #[cold]

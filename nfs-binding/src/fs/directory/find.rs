@@ -25,12 +25,12 @@ const WAIT: Duration = Duration::from_millis(100);
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 /// Complete indexes without an object that show that it is gone.
 const ENOUGH: u32 = 2;
-/// The same of incomplete ones, of an export that never stands still.
+/// Incomplete indexes without an object that show that it is gone, in an export that keeps changing.
 const ENOUGH_INCOMPLETE: u32 = 8;
 /// Pause between two scans for an index, as a multiple of the duration of the last scan.
 const PAUSE: u32 = 4;
 
-/// What an entry of a directory is.
+/// An opened entry of a directory.
 pub(super) enum Child {
     /// An object of the export.
     Here(Node),
@@ -99,7 +99,7 @@ impl Served {
         }
     }
 
-    /// What the entry `name` of a directory is, opened so that it is only named.
+    /// Opens the entry `name` of a directory with `O_PATH`.
     pub(super) fn open_child(&self, dir: &Node, name: &[u8]) -> FsResult<Child> {
         let Some(path) = host::open_child(dir, name, false)? else {
             return self.open_mounted(dir, name);

@@ -1,4 +1,4 @@
-//! What is asked of the host's kernel. Nothing here follows a symbolic link, and a mount point is
+//! System calls. Nothing here follows a symbolic link, and a mount point is
 //! crossed only where that is asked for.
 
 use std::mem::MaybeUninit;

@@ -20,7 +20,7 @@ use crate::proto::FileType;
 /// until it is looked up by name.
 const MAX_ENTRIES: usize = 4 << 20;
 
-/// Which directory each object was in.
+/// The directory of each object of an export, at the time of one scan.
 pub(super) struct Index {
     /// Hashes of objects' identities, the directories (by their place in `directories`) they were
     /// in, and 32 bits of the inode numbers of their entries there; sorted.
@@ -52,7 +52,7 @@ fn hash(id: &FileId) -> u64 {
     hasher.finish()
 }
 
-/// What the listing of a directory says of an inode's number, as far as it is kept.
+/// The low 32 bits of the inode number of a directory entry, by which entries are preselected.
 pub(super) fn short(ino: u64) -> u32 {
     ino as u32
 }

@@ -15,7 +15,7 @@ pub(super) const ROUND: Duration = Duration::from_secs(2);
 /// Rounds that an object stays open without being used, the present one not counted.
 const ROUNDS: u64 = 2;
 
-/// What wakes the thread.
+/// Wake-ups of the thread.
 #[derive(Default)]
 pub(super) struct Bell {
     state: Mutex<State>,

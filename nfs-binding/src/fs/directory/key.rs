@@ -27,7 +27,7 @@ const GENERIC: i32 = 0x81;
 /// Bytes of the inode number in such a handle; the generation follows.
 const GENERIC_INODE: usize = 8;
 
-/// What an identity consists of behind the file system.
+/// Format of an identity behind the number of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Tag {
@@ -233,7 +233,7 @@ pub(super) fn covered_number(id: &FileId) -> Option<u64> {
     (tag == Tag::Covered as u8).then(|| u64::from_be_bytes(*number))
 }
 
-/// What an identity says.
+/// The parts of an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decoded {
     /// The file system.

@@ -131,7 +131,7 @@ impl Default for DirectoryOptions {
 /// A directory of the host as a file system.
 pub struct DirectoryFs(Arc<Served>);
 
-/// What operations, and the threads in the background, share.
+/// State that operations and background threads share.
 struct Served {
     root: Arc<Node>,
     /// The identity of the root as that of a file system, whatever `fsid=` says.
@@ -457,7 +457,7 @@ impl Served {
         }
     }
 
-    /// What the host says of the file system of an object.
+    /// Size and limits of the file system of an object (statvfs(3)).
     fn room(&self, file: &FileId) -> FsResult<rustix::fs::StatVfs> {
         Ok(rustix::fs::fstatvfs(&*self.or_root(file)?)?)
     }

@@ -1,4 +1,4 @@
-//! What a caller may do with an open object: the kernel's answer, and what NFS adds to it.
+//! Permission checks on open objects: the kernel's answer, and the exceptions that NFS makes.
 
 use linux_file_handle::may_access;
 use rustix::fs::{Access as Wanted, StatxAttributes};
@@ -67,7 +67,7 @@ impl Served {
     }
 }
 
-/// What the bits of ACCESS stand for, as with the Linux server.
+/// The permissions that each bit of ACCESS stands for, as with the Linux server.
 fn meanings(file_type: FileType) -> [(Access, Wanted); 3] {
     let changes = Access::MODIFY | Access::EXTEND;
     match file_type {

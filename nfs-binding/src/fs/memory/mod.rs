@@ -216,7 +216,7 @@ impl MemoryFs {
         self.read_node(&node, who, offset, read)
     }
 
-    /// The same of an object that was found.
+    /// Attributes of an object that was found, or `Stale`.
     fn read_node(
         &self,
         node: &Node,

@@ -78,7 +78,7 @@ pub struct Responder {
     starved: VecDeque<usize>,
     /// Bytes of fetched chunks that calls hold.
     fetched: u64,
-    /// What is set aside for the replies to calls that were delivered.
+    /// Memory that is reserved for replies to calls that were delivered.
     delivered: Charge,
     /// Longest reply to a call that left no other way, bytes; nothing while that is being settled.
     last_resort: Option<u64>,
