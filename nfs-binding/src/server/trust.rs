@@ -145,6 +145,10 @@ impl Trust {
             true => claimed.gid,
             false => groups.primary.unwrap_or(options.anonymous_gid),
         };
+        if gid != claimed.gid {
+            verbs::limited!(warn, %peer, uid, claimed = claimed.gid, instead = gid,
+                    "a user of this host claims a group that /etc/passwd and /etc/group do not give it");
+        }
         // All of them, as for a program of the user's: a group can also be what takes access away.
         let caller = Caller {
             uid,

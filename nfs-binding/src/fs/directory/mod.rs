@@ -175,7 +175,12 @@ impl DirectoryFs {
             move |error| io::Error::new(io::ErrorKind::Unsupported, format!("{what}: {error}"))
         };
         let stat = host::stat(&root).map_err(lacking("statx does not work here"))?;
-        host::open_child(&root, b".", false).map_err(lacking("openat2 does not work here"))?;
+        host::open_child(&root, b".", false).map_err(|error| match error {
+            FsError::NotSupported | FsError::Invalid => {
+                lacking("openat2 does not work here")(error)
+            }
+            other => io::Error::other(other),
+        })?;
         let files = OpenFiles::new().map_err(|error| {
             io::Error::new(
                 io::ErrorKind::Unsupported,
