@@ -123,7 +123,7 @@ pub(crate) struct DeviceChoice {
     pub(crate) registration: Policy,
     /// This machine's address that it is to have, if that is known.
     pub(crate) address: Option<IpAddr>,
-    /// What it may take.
+    /// Memory limits.
     pub(crate) resources: Resources,
 }
 

@@ -138,7 +138,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the server may take. Raises the limit on descriptors: files and connections are to have as many as
+/// Limits of the server. Raises the limit on descriptors: files and connections are to have as many as
 /// the process may.
 fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
     let (descriptors, raised) = limits::raise_descriptors();

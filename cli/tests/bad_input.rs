@@ -693,7 +693,7 @@ fn names_never_reach_a_terminal_raw() {
     }
 }
 
-/// As mount(8)'s options of these names; and a copy that did not ask for them says what was lost.
+/// Options of mount(8) with these names work here as well; and a copy that did not ask for them says what was lost.
 #[test]
 fn copies_have_no_set_id_bits_and_devices_with_nosuid_and_nodev() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Who a caller is: users of this host who claim to be others, against the built server.
+//! Identity of callers: users of this host who claim to be others, against the built server.
 //!
 //! The clients here are threads that became other users, which only root can start. Their sockets are
 //! those users', and what they put into AUTH_SYS is what the test says.
@@ -38,7 +38,7 @@ use verbs::iwarp::{Iwarp, Options};
 /// Users of this host, whom neither /etc/passwd nor /etc/group knows.
 const MALLORY: u32 = 12345;
 const ANN: u32 = 12346;
-/// Whom squashed callers are taken for.
+/// Identity of squashed callers.
 const NOBODY: u32 = 65534;
 /// A set-user-ID program of whoever owns it.
 const SETUID: u32 = 0o4755;
@@ -441,7 +441,7 @@ fn a_server_of_an_ordinary_user_serves_that_user_and_root_and_tells_others_what_
     }
 }
 
-/// What an ordinary user does in the tour, by that user alone.
+/// The README's tour, done by an ordinary user alone.
 #[test]
 fn whoever_runs_a_server_can_use_it() {
     let dir = tempfile::tempdir().unwrap();

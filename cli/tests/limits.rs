@@ -1,4 +1,4 @@
-//! What a crowd that takes all there is leaves to those who were there before.
+//! Behaviour of earlier connections beside a crowd of peers that take all memory they can get.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{Proto, Running, Server, address, patience, rpcrdma, server_place};
 
-/// What the server's process may have.
+/// Limits of the server's process.
 const DESCRIPTORS: u64 = 256;
 /// Connections that do nothing: nearly as many.
 const CROWD: usize = 250;

@@ -281,7 +281,7 @@ impl Server {
         Self::start_command(rpcrdma(), rdma, tcp, args)
     }
 
-    /// The same with the command that is to run.
+    /// Starts a server with the given command.
     #[track_caller]
     pub fn start_command<S: AsRef<std::ffi::OsStr>>(
         mut command: Command,

@@ -38,7 +38,7 @@ const READ: &str = "read";
 const READ_LEN: usize = 8 * PIECE;
 /// Between one GETATTR and the next.
 const PAUSE: Duration = Duration::from_millis(2);
-/// What errors are about.
+/// Subject of error messages.
 const AT: &[u8] = COPIED.as_bytes();
 /// How long a call may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -117,7 +117,7 @@ impl Mounted {
     }
 }
 
-/// What belongs at one place of the file.
+/// Content of one place in the file.
 fn piece(at: usize) -> Bytes {
     content(at as u32 + 1, PIECE).into()
 }

@@ -21,7 +21,7 @@ use rpc_transport::limits;
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// What the server may take, receives apart.
+/// Memory limit of the server, without receives.
 const LIMIT: usize = 256 << 20;
 /// Hostile connections.
 const TCP: usize = 1024;
