@@ -9,8 +9,10 @@
 //! Identities are per thread: the calls go to the kernel directly, as the C library's would change
 //! all threads. The effective user stays root, so that users of this host cannot signal the thread
 //! or lower its priority. The effective capabilities are set as well, because the change of `fsuid`
-//! alone would leave `CAP_SYS_RESOURCE`, and with that the reserved blocks. One stays that has
-//! nothing to do with files: `CAP_IPC_LOCK`, with which a verbs device registers memory for a reply.
+//! alone would leave `CAP_SYS_RESOURCE`, and with that the reserved blocks. Three stay that have
+//! nothing to do with files: `CAP_IPC_LOCK`, with which a verbs device registers memory for a reply,
+//! and `CAP_SETUID` and `CAP_SETGID`, with which the thread becomes its next caller. So a change from
+//! one ordinary user to another needs no change of capabilities.
 //!
 //! A thread that said [`keep_identity`] stays who it is after an operation, so that nothing is paid
 //! while the caller stays the same. Every other thread is itself again when an operation ends.
@@ -38,6 +40,11 @@ thread_local! {
 /// that do nothing else, such as a server's workers.
 pub fn keep_identity() {
     KEEPS.set(true);
+}
+
+/// Capabilities that a thread keeps whoever it stands for: they give no access to files.
+fn of_every_thread() -> CapabilitySet {
+    CapabilitySet::IPC_LOCK | CapabilitySet::SETUID | CapabilitySet::SETGID
 }
 
 /// Capabilities for a client's root that is not squashed: `CAP_NFSD_SET` of Linux.
@@ -170,7 +177,7 @@ fn must<E: std::fmt::Display>(result: Result<(), E>) {
 impl Server {
     /// Whether a thread can take the identity of a caller. Changes the calling thread.
     fn probe(&self) -> Result<(), Errno> {
-        self.take(&Caller::new(65534, 65534))
+        self.take(None, &Caller::new(65534, 65534))
     }
 
     /// Makes this thread the server again: root, with all its capabilities.
@@ -189,12 +196,9 @@ impl Server {
             self.become_server();
             return Err(FsError::Access);
         }
-        if ASSUMED.with_borrow(Option::is_some) {
-            must(set_capabilities(None, self.capabilities));
-        }
         // Whatever of it fails, the thread is somebody else than the server from here on.
-        ASSUMED.set(Some(who.clone()));
-        self.take(who).map_err(|error| {
+        let before = ASSUMED.replace(Some(who.clone()));
+        self.take(before.as_ref(), who).map_err(|error| {
             tracing::debug!(uid = who.uid, gid = who.gid, %error, "not a user of this host");
             self.become_server();
             match error {
@@ -205,15 +209,21 @@ impl Server {
         })
     }
 
-    /// The system calls of that, with all capabilities.
-    fn take(&self, who: &Caller) -> Result<(), Errno> {
-        let groups: Vec<Gid> = who.gids.iter().map(|&gid| Gid::from_raw(gid)).collect();
-        set_thread_groups(&groups)?;
+    /// The system calls of that, for a thread that stands for `before`, or is the server.
+    fn take(&self, before: Option<&Caller>, who: &Caller) -> Result<(), Errno> {
+        if before.is_none_or(|before| before.gids != who.gids) {
+            let groups: Vec<Gid> = who.gids.iter().map(|&gid| Gid::from_raw(gid)).collect();
+            set_thread_groups(&groups)?;
+        }
         set_file_ids(who.uid, who.gid)?;
-        // Last: the other calls need capabilities, and the change of user raises some.
-        let effective = match who.uid {
-            0 => of_root() | CapabilitySet::IPC_LOCK,
-            _ => CapabilitySet::IPC_LOCK,
+        let is_user = |caller: &Caller| caller.uid != 0;
+        if before.is_some_and(is_user) && is_user(who) {
+            return Ok(());
+        }
+        // Last: a change of the user for files from or to 0 changes some of them (capabilities(7)).
+        let effective = match is_user(who) {
+            false => of_root() | of_every_thread(),
+            true => of_every_thread(),
         };
         let sets = CapabilitySets {
             effective: self.capabilities.permitted & effective,
@@ -248,9 +258,9 @@ mod tests {
         }
     }
 
-    /// Effective capabilities, but for the one that has nothing to do with files.
+    /// Effective capabilities, but for those that have nothing to do with files.
     fn effective() -> CapabilitySet {
-        capabilities(None).unwrap().effective - CapabilitySet::IPC_LOCK
+        capabilities(None).unwrap().effective - of_every_thread()
     }
 
     fn member() -> Caller {
@@ -285,7 +295,7 @@ mod tests {
         let Some(authority) = callers() else { return };
         let _as_root = authority.assume(&Caller::root()).unwrap();
         let permitted = capabilities(None).unwrap().permitted;
-        assert_eq!(effective(), permitted & of_root());
+        assert_eq!(effective(), (permitted & of_root()) - of_every_thread());
         assert!(!effective().contains(CapabilitySet::LINUX_IMMUTABLE));
         assert!(!effective().contains(CapabilitySet::SYS_ADMIN));
     }
@@ -301,6 +311,12 @@ mod tests {
             assert_eq!((file_ids().0, getgroups().unwrap()), (0, vec![]));
             drop(authority.assume(&Caller::new(1002, 5)).unwrap());
             assert_eq!(file_ids(), (1002, 5));
+            assert!(effective().is_empty());
+            // From user to user: the groups go as well.
+            drop(authority.assume(&member()).unwrap());
+            assert_eq!(getgroups().unwrap(), [7, 8].map(Gid::from_raw));
+            drop(authority.assume(&Caller::new(1003, 2001)).unwrap());
+            assert_eq!((file_ids(), getgroups().unwrap()), ((1003, 2001), vec![]));
             assert!(effective().is_empty());
             // Not this time, and the caller before is not the caller of the next operation either.
             assert!(authority.assume(&Caller::new(u32::MAX, 5)).is_err());
