@@ -168,7 +168,7 @@ impl Device for SimDevice {
         let mut state = self.state.borrow_mut();
         let qp = QpId(state.id());
         let end = self.end(qp);
-        state.note(&Happening::Connecting(end));
+        state.note(&Happening::Connecting(end, &options.private_data));
         state
             .node(self.node)
             .qps
@@ -298,14 +298,14 @@ impl Device for SimDevice {
             state.note(&Happening::NotRegistered(end));
             return Err((DeviceError::Limit("registrations"), region));
         }
-        let base = state.random.next() >> 1;
         let node = state.node(self.node);
+        let base = node.handles.next() >> 1;
         node.counters.registrations += 1;
         node.path.registrations[self.node.0] += 1;
         // Zero is not used, so that a field that was never set names nothing.
         let mut stag = Stag(0);
         while stag == Stag(0) || state.nodes.iter().any(|node| names(node, stag)) {
-            stag = Stag(state.random.next() as u32);
+            stag = Stag(state.node(self.node).handles.next() as u32);
         }
         state.note(&Happening::Registered(end, stag, region.len()));
         if let Some(pair) = state.qp(end) {

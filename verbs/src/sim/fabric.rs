@@ -6,8 +6,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::state::{Node, State, What};
-use super::{Costs, End, Faults, Happening, MAX_NODES, NodeId, Observer, Path, SimDevice};
+use super::{Costs, End, Faults, Happening, MAX_NODES, NodeId, Observer, Path, Random, SimDevice};
 use crate::{Attributes, Clock, Counters, DeviceError, Disconnect, Pool, Stag, Time};
+
+/// Purposes of the generators of handles: this for the first host, one more for each further host.
+const HANDLES: u64 = 1 << 32;
 
 /// Who goes on next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +77,7 @@ impl Fabric {
     /// There are [`MAX_NODES`] already, or the one with this address is alive.
     pub fn host(&self, host: Host) -> Result<SimDevice, DeviceError> {
         let mut state = self.state.borrow_mut();
+        let handles = state.seed.split(HANDLES + state.nodes.len() as u64);
         let nodes = &mut state.nodes;
         let known = nodes.iter().position(|node| node.address == host.address);
         let (attributes, pool) = (host.attributes, host.pool);
@@ -91,7 +95,7 @@ impl Fabric {
             None if nodes.len() == MAX_NODES => return Err(DeviceError::Limit("hosts")),
             None => {
                 let (address, interrupt) = (host.address, host.interrupt);
-                nodes.push(Node::new(address, attributes.clone(), interrupt));
+                nodes.push(Node::new(address, attributes.clone(), interrupt, handles));
                 nodes.len() - 1
             }
         };
@@ -258,7 +262,12 @@ impl Fabric {
 }
 
 impl Node {
-    fn new(address: SocketAddr, attributes: Attributes, interrupt: Duration) -> Self {
+    fn new(
+        address: SocketAddr,
+        attributes: Attributes,
+        interrupt: Duration,
+        handles: Random,
+    ) -> Self {
         Self {
             address,
             attributes,
@@ -275,6 +284,7 @@ impl Node {
             busy: Time::ZERO,
             sending: Time::ZERO,
             path: Path::default(),
+            handles,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use bytes::Bytes;
+
 use super::End;
 use crate::{Event, SendWr, Stag, Success, Time};
 
@@ -9,8 +11,8 @@ use crate::{Event, SendWr, Stag, Success, Time};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Happening<'a> {
-    /// A host wants to connect.
-    Connecting(End),
+    /// A host wants to connect, with this private data.
+    Connecting(End, &'a Bytes),
     /// A request was posted to a send queue.
     Posted(End, &'a SendWr),
     /// A message arrived in a receive buffer, of which so many are left.
@@ -79,7 +81,7 @@ impl fmt::Display for Access {
 impl fmt::Display for Happening<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connecting(end) => write!(f, "{end} connects"),
+            Self::Connecting(end, _) => write!(f, "{end} connects"),
             Self::Posted(end, wr) => {
                 write!(f, "{end} posts ")?;
                 posted(f, wr)
@@ -115,7 +117,7 @@ impl fmt::Display for Happening<'_> {
 fn posted(f: &mut fmt::Formatter<'_>, wr: &SendWr) -> fmt::Result {
     match wr {
         SendWr::Send { gather, invalidate } => {
-            let len: usize = gather.iter().map(bytes::Bytes::len).sum();
+            let len: usize = gather.iter().map(Bytes::len).sum();
             write!(f, "Send of {len} bytes")?;
             match invalidate {
                 Some(stag) => write!(f, ", invalidating {stag}"),
@@ -127,7 +129,7 @@ fn posted(f: &mut fmt::Formatter<'_>, wr: &SendWr) -> fmt::Result {
             stag,
             offset,
         } => {
-            let len: usize = gather.iter().map(bytes::Bytes::len).sum();
+            let len: usize = gather.iter().map(Bytes::len).sum();
             write!(f, "Write of {len} bytes to {stag}+{offset:#x}")
         }
         SendWr::Read { sink, stag, offset } => {

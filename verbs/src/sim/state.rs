@@ -43,6 +43,9 @@ pub(super) struct Node {
     pub(super) sending: Time,
     /// What led to what the owner does now.
     pub(super) path: Path,
+    /// Handles and tagged offsets of its regions come from a generator of their own: they depend on
+    /// how many regions were registered before, and on nothing else that happened.
+    pub(super) handles: Random,
 }
 
 /// Something that is going to happen.
@@ -136,6 +139,8 @@ pub(super) struct State {
     pub(super) clock: Clock,
     pub(super) now: Time,
     pub(super) random: Random,
+    /// A generator from which no number is drawn: those for single purposes are split off it.
+    pub(super) seed: Random,
     pub(super) costs: Costs,
     pub(super) faults: Faults,
     queue: BinaryHeap<Scheduled>,
@@ -152,6 +157,7 @@ impl State {
             clock: Clock::simulated(),
             now: Time::ZERO,
             random: Random::new(seed),
+            seed: Random::new(seed),
             costs,
             faults,
             queue: BinaryHeap::new(),
