@@ -1,0 +1,206 @@
+//! One client and one server on a simulated network. Only the network takes time: work on a host costs
+//! none, so the order of events follows from the bytes on the wire, and not from the number of work
+//! requests, completions or interrupts that it took to send them.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
+use rpc_transport::{
+    Armed, Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, Source, Stepped,
+};
+use rpcrdma_callbacks::Answers;
+use rpcrdma_sim::Probe;
+use verbs::sim::{Costs, Fabric, Faults, Host, NodeId, SimDevice, Turn, attributes};
+use verbs::{Pool, Time};
+
+use crate::service::Echoes;
+use crate::tap::Tap;
+
+const SERVER: NodeId = NodeId(0);
+/// Of the fabric, and of the client's XIDs.
+const SEED: u64 = 19;
+/// Memory of each device, bytes.
+const MEMORY: usize = 256 << 20;
+/// Turns of a loop before others may go on.
+const TURNS: u32 = 10_000;
+/// Virtual time that an exchange may take.
+const LIMIT: Time = Time::from_nanos(1_000_000_000_000);
+/// Pause between two steps, in which whatever the earlier one left to do is done.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// Both ends of an exchange.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ends {
+    pub(crate) client: RdmaClientOptions,
+    pub(crate) server: RdmaServerOptions,
+    /// The server calls the client.
+    pub(crate) callbacks: bool,
+}
+
+/// What the client's part of an exchange is given.
+pub(crate) struct Desk {
+    pub(crate) runtime: Runtime,
+    pub(crate) client: Client,
+    pub(crate) port: Rc<RefCell<RdmaClient>>,
+    pub(crate) fabric: Fabric,
+    tap: Rc<RefCell<Tap>>,
+}
+
+impl Desk {
+    /// Begins a step, after a pause.
+    pub(crate) async fn step(&self, name: &str) {
+        self.runtime.sleep(SETTLE).await;
+        self.tap.borrow_mut().step(name);
+    }
+}
+
+fn costs() -> Costs {
+    Costs {
+        post: Duration::ZERO,
+        completion: Duration::ZERO,
+        register: Duration::ZERO,
+        register_page: Duration::ZERO,
+        invalidate: Duration::ZERO,
+        invalidate_page: Duration::ZERO,
+        // Without any, a connection would be given up at the moment at which it is made.
+        detection: Duration::from_micros(1),
+        ..Costs::default()
+    }
+}
+
+fn address(host: u8) -> SocketAddr {
+    (Ipv4Addr::new(10, 0, 0, host), 20049).into()
+}
+
+fn host(fabric: &Fabric, number: u8) -> SimDevice {
+    let host = Host {
+        address: address(number),
+        attributes: attributes(),
+        pool: Pool::new(MEMORY),
+        interrupt: Duration::ZERO,
+    };
+    fabric.host(host).unwrap()
+}
+
+/// Runs an exchange, and returns what went over the wire.
+///
+/// # Panics
+/// It does not come to its end.
+pub(crate) fn exchange<F>(ends: &Ends, work: impl FnOnce(Desk) -> F) -> String
+where
+    F: Future<Output = ()>,
+{
+    let fabric = Fabric::new(SEED, costs(), Faults::default());
+    let tap = Rc::new(RefCell::new(Tap::new(SERVER)));
+    fabric.watch(Rc::clone(&tap) as Rc<RefCell<_>>);
+    tap.borrow_mut().step("connect");
+
+    let mut port = RdmaServer::new(Box::new(host(&fabric, 1)), ends.server.clone());
+    port.listen(address(1)).unwrap();
+    let options = ServerOptions {
+        callbacks: ends.callbacks,
+        ..ServerOptions::default()
+    };
+    let service = Box::new(Probe::new(Echoes));
+    let mut server = Server::simulated(service, options, fabric.clock());
+    server.add_port(Rc::new(RefCell::new(port))).unwrap();
+
+    let device = host(&fabric, 2);
+    let node = device.node();
+    let port = Rc::new(RefCell::new(RdmaClient::new(
+        Box::new(device),
+        ends.client.clone(),
+    )));
+    let runtime = Runtime::simulated(fabric.clock(), SEED);
+    let life = async {
+        let desk = Desk {
+            client: connect(&runtime, Rc::clone(&port), ends.callbacks).await,
+            runtime: runtime.clone(),
+            port: Rc::clone(&port),
+            fabric: fabric.clone(),
+            tap: Rc::clone(&tap),
+        };
+        let client = desk.client.clone();
+        work(desk).await;
+        runtime.sleep(SETTLE).await;
+        tap.borrow_mut().step("close");
+        drop(client);
+    };
+    let mut life: Option<Pin<Box<dyn Future<Output = ()> + '_>>> = Some(Box::pin(life));
+    runtime.wake();
+    fabric.turn_at(SERVER, fabric.now());
+    fabric.turn_at(node, fabric.now());
+    let mut until = LIMIT;
+    while let Some(turn) = fabric.next(until) {
+        match turn {
+            Turn::Host(SERVER) => serve(&mut server, &fabric),
+            Turn::Host(_) => {
+                let stepped = match &mut life {
+                    Some(life) => runtime.step(life.as_mut(), TURNS),
+                    None => linger(&port, &fabric),
+                };
+                match stepped {
+                    Stepped::Done(()) => {
+                        life = None;
+                        until = fabric.now() + SETTLE;
+                        fabric.turn_at(node, fabric.now());
+                    }
+                    Stepped::Busy => fabric.turn_at(node, fabric.now()),
+                    Stepped::Idle(Some(at)) => fabric.turn_at(node, at),
+                    Stepped::Idle(None) => {}
+                }
+            }
+            Turn::Alarm(_) => {}
+        }
+    }
+    assert!(
+        life.is_none(),
+        "the exchange did not end:\n{}",
+        tap.borrow().text()
+    );
+    tap.borrow().text()
+}
+
+async fn connect(runtime: &Runtime, port: Rc<RefCell<RdmaClient>>, callbacks: bool) -> Client {
+    let port = port as Rc<RefCell<dyn ClientPort>>;
+    let options = ClientOptions::default();
+    let client = match callbacks {
+        false => Client::connect(runtime, address(1), port, options).await,
+        true => {
+            let answers = Box::new(Answers::new());
+            Client::connect_with_callbacks(runtime, address(1), port, options, answers).await
+        }
+    };
+    client.unwrap()
+}
+
+fn serve(server: &mut Server, fabric: &Fabric) {
+    for _ in 0..TURNS {
+        if server.step() {
+            continue;
+        }
+        if let Armed::Until(deadline) = server.arm() {
+            if let Some(at) = deadline {
+                fabric.turn_at(SERVER, at);
+            }
+            return;
+        }
+    }
+    fabric.turn_at(SERVER, fabric.now());
+}
+
+/// The turn of a client's port whose client is gone: its connections end.
+fn linger(port: &RefCell<RdmaClient>, fabric: &Fabric) -> Stepped<()> {
+    let mut port = port.borrow_mut();
+    for _ in 0..TURNS {
+        if !port.poll(fabric.now()) && port.arm() {
+            return Stepped::Idle(port.next_deadline());
+        }
+    }
+    Stepped::Busy
+}
