@@ -14,12 +14,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use mio::{Events, Poll};
+use rpc_transport::MioReadiness;
 use rpcrdma_benches::against;
 use smallvec::smallvec;
 use verbs::iwarp::{Iwarp, Options};
 use verbs::{
-    AcceptOptions, Buf, ConnectOptions, Device, Event, Poller, Pool, QpId, SendWr, Success, Time,
-    WrId,
+    AcceptOptions, Buf, ConnectOptions, Device, Event, Pool, QpId, SendWr, Success, Time, WrId,
 };
 
 /// Bytes of a small call or reply, headers included.
@@ -45,10 +45,7 @@ impl End {
     fn new(busy: bool) -> Outcome<Self> {
         let mut device = Iwarp::new(Options::default(), Pool::new(POOL))?;
         let poll = Poll::new()?;
-        device.attach(Poller {
-            registry: poll.registry().try_clone()?,
-            first_token: 0,
-        })?;
+        device.attach(MioReadiness::poller(poll.registry(), 0)?)?;
         device.set_busy_poll(busy);
         Ok(Self {
             device,

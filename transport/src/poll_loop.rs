@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mio::{Events, Poll, Token};
-use verbs::{Clock, Poller, Time};
+use verbs::{Clock, Time};
 
 use crate::Source;
+use crate::readiness::MioReadiness;
 use crate::timer::Timer;
 
 /// The loop's own tokens are below this; source `n` has those from `n << 32` on, `n` from 1.
@@ -168,10 +169,7 @@ impl PollLoop {
     pub fn add(&mut self, source: Rc<RefCell<dyn Source>>) -> io::Result<SourceId> {
         let id = SourceId(self.next_id);
         if let Some(system) = &self.system {
-            let poller = Poller {
-                registry: system.poll.registry().try_clone()?,
-                first_token: id.0 << 32,
-            };
+            let poller = MioReadiness::poller(system.poll.registry(), id.0 << 32)?;
             source.borrow_mut().attach(poller)?;
         }
         source.borrow_mut().set_busy_poll(self.busy_poll);

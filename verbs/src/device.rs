@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::{Buf, Carrier, Pool, Scatter, Time};
+use crate::{Buf, Carrier, Poller, Pool, Scatter, Time};
 
 /// A queue pair of one device, and its connection. Not reused while the device lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -408,21 +408,11 @@ pub struct Counters {
     pub wire_bytes_received: u64,
 }
 
-/// What a device needs to take part in its owner's `mio` poll loop: the registry, and tokens from
-/// `first_token` on that are the device's alone.
-#[derive(Debug)]
-pub struct Poller {
-    /// The owner's registry.
-    pub registry: mio::Registry,
-    /// The device uses `mio::Token(first_token + n)` for any `n` below 2^32.
-    pub first_token: usize,
-}
-
 /// A device: an RNIC, real or in software.
 ///
 /// Nothing here blocks. Calls take effect at once or answer by [`Event`]s, which
 /// [`Device::poll`] collects. To sleep: [`Device::arm`]; when it says that nothing is waiting,
-/// wait in `mio` (at most until [`Device::next_deadline`]); hand the device's readiness events to
+/// wait in the poll loop (at most until [`Device::next_deadline`]); hand the device's readiness events to
 /// [`Device::ready`]; poll again. To busy-poll: [`Device::set_busy_poll`] and poll.
 pub trait Device {
     /// What it can do.

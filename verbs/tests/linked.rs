@@ -1,6 +1,8 @@
 //! Round trips of a real device behind an added delay, in real time.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod support;
+
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -10,8 +12,7 @@ use smallvec::smallvec;
 use verbs::iwarp::{Iwarp, Options};
 use verbs::middleware::{Linked, Shaper};
 use verbs::{
-    AcceptOptions, ConnectOptions, Device, Event, Poller, Pool, QpId, Region, SendWr, Success,
-    Time, WrId,
+    AcceptOptions, ConnectOptions, Device, Event, Pool, QpId, Region, SendWr, Success, Time, WrId,
 };
 
 const DELAY: Duration = Duration::from_millis(5);
@@ -32,14 +33,7 @@ impl Node {
         let device = Iwarp::new(Options::default(), Pool::new(1 << 24)).unwrap();
         let mut device = Linked::new(device, Shaper::new(DELAY, None));
         let poll = mio::Poll::new().unwrap();
-        let registry = poll.registry().try_clone().unwrap();
-        let first_token = 0;
-        device
-            .attach(Poller {
-                registry,
-                first_token,
-            })
-            .unwrap();
+        device.attach(support::poller(&poll, 0)).unwrap();
         Self {
             device,
             events: VecDeque::new(),

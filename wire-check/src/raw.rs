@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mio::{Events, Poll};
+use rpc_transport::MioReadiness;
 use smallvec::smallvec;
-use verbs::{ConnectOptions, Device, Event, Poller, QpId, SendWr, Success, Time, WrId};
+use verbs::{ConnectOptions, Device, Event, QpId, SendWr, Success, Time, WrId};
 
 use crate::error::Error;
 
@@ -31,14 +32,8 @@ impl Raw {
     pub(crate) fn new(mut device: Box<dyn Device>) -> Result<Self, Error> {
         let system = Error::ours::<io::Error>("a poll loop for the bare device");
         let poll = Poll::new().map_err(&system)?;
-        let registry = poll.registry().try_clone().map_err(&system)?;
-        let first_token = 0;
-        device
-            .attach(Poller {
-                registry,
-                first_token,
-            })
-            .map_err(&system)?;
+        let poller = MioReadiness::poller(poll.registry(), 0).map_err(&system)?;
+        device.attach(poller).map_err(&system)?;
         Ok(Self {
             device,
             poll,

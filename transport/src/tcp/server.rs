@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Token};
 use onc_rpc::{Message, REPLY, peek_start};
-use verbs::{Account, Carrier, Charge, PER_CALL, Poller, Pool, Time};
+use verbs::{Account, Carrier, Charge, Interest, PER_CALL, Poller, Pool, Time};
 
 use super::set::StreamSet;
 use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
@@ -188,10 +188,7 @@ impl TcpServer {
 
 impl Source for TcpServer {
     fn attach(&mut self, poller: Poller) -> io::Result<()> {
-        let token = Token(poller.first_token + LISTENER);
-        poller
-            .registry
-            .register(&mut self.listener, token, Interest::READABLE)?;
+        poller.watch(self.listener.as_fd(), LISTENER, Interest::Readable)?;
         self.set.attach(poller, LISTENER + 1);
         Ok(())
     }

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use mio::net::TcpStream;
-use mio::{Interest, Registry, Token};
 use onc_rpc::Message;
 use onc_rpc::record::RecordError;
 use slab::Slab;
-use verbs::{Poller, Pool, Time};
+use verbs::{Interest, Poller, Pool, Time};
 
 use super::stream::{Credit, Ended, Stream};
 use super::{TcpCounters, TcpOptions};
@@ -57,14 +57,14 @@ impl fmt::Display for Stalled {
 }
 
 /// What sockets are watched for.
-const INTEREST: Interest = Interest::READABLE.add(Interest::WRITABLE);
+const INTEREST: Interest = Interest::ReadableAndWritable;
 
 /// See the module.
 pub(super) struct StreamSet<X> {
     pub(super) options: TcpOptions,
     pub(super) counters: TcpCounters,
-    registry: Option<Registry>,
-    first_token: usize,
+    /// The poll loop, with the tokens of the members.
+    poller: Option<Poller>,
     members: Slab<Member<X>>,
     serial: u32,
     /// Members to visit at the next poll.
@@ -85,8 +85,7 @@ impl<X> StreamSet<X> {
         Self {
             options,
             counters: TcpCounters::default(),
-            registry: None,
-            first_token: 0,
+            poller: None,
             members: Slab::new(),
             serial: 0,
             hot: Vec::new(),
@@ -101,8 +100,10 @@ impl<X> StreamSet<X> {
 
     /// Joins a poll loop; the members' tokens start `offset` after the port's first.
     pub(super) fn attach(&mut self, poller: Poller, offset: usize) {
-        self.first_token = poller.first_token + offset;
-        self.registry = Some(poller.registry);
+        self.poller = Some(Poller {
+            first_token: poller.first_token + offset,
+            ..poller
+        });
     }
 
     pub(super) fn len(&self) -> usize {
@@ -115,11 +116,11 @@ impl<X> StreamSet<X> {
         let changed = std::mem::replace(&mut self.busy, on) != on;
         let Self { members, hot, .. } = self;
         for (index, member) in members {
-            if let Some(registry) = self.registry.as_ref().filter(|_| changed) {
-                let socket = &mut member.stream.socket;
+            if let Some(poller) = self.poller.as_ref().filter(|_| changed) {
+                let socket = member.stream.socket.as_fd();
                 let done = match on {
-                    true => registry.deregister(socket),
-                    false => registry.register(socket, Token(self.first_token + index), INTEREST),
+                    true => poller.unwatch(socket),
+                    false => poller.watch(socket, index, INTEREST),
                 };
                 if let Err(error) = done {
                     verbs::limited!(error, %error, "cannot change how a connection is watched, closing it");
@@ -136,20 +137,14 @@ impl<X> StreamSet<X> {
 
     /// Takes a socket in, connected or connecting.
     /// Long records are received into memory of `pool`.
-    pub(super) fn insert(
-        &mut self,
-        mut socket: TcpStream,
-        extra: X,
-        pool: Pool,
-    ) -> io::Result<ConnId> {
-        let registry = self
-            .registry
+    pub(super) fn insert(&mut self, socket: TcpStream, extra: X, pool: Pool) -> io::Result<ConnId> {
+        let poller = self
+            .poller
             .as_ref()
             .ok_or_else(|| io::Error::other("the port is in no poll loop"))?;
         let entry = self.members.vacant_entry();
-        let token = Token(self.first_token + entry.key());
         if !self.busy {
-            registry.register(&mut socket, token, INTEREST)?;
+            poller.watch(socket.as_fd(), entry.key(), INTEREST)?;
         }
         self.serial = self.serial.wrapping_add(1);
         let id = ConnId(u64::from(self.serial) << 32 | entry.key() as u64);
@@ -182,10 +177,10 @@ impl<X> StreamSet<X> {
 
     /// Ends a connection.
     pub(super) fn remove(&mut self, index: usize) -> Option<Member<X>> {
-        let mut member = self.members.try_remove(index)?;
+        let member = self.members.try_remove(index)?;
         self.promised -= member.stream.promised();
-        if let Some(registry) = self.registry.as_ref().filter(|_| !self.busy)
-            && let Err(error) = registry.deregister(&mut member.stream.socket)
+        if let Some(poller) = self.poller.as_ref().filter(|_| !self.busy)
+            && let Err(error) = poller.unwatch(member.stream.socket.as_fd())
         {
             tracing::debug!(%error, "deregistering a socket");
         }

@@ -54,17 +54,17 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mio::unix::pipe;
-use mio::{Interest, Token};
 
 use crate::{
     AcceptOptions, Attributes, Carrier, ConnectOptions, Counters, Device, DeviceError, Event,
-    ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr,
-    Stag, Time, WrId,
+    Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter,
+    SendWr, Stag, Time, WrId,
 };
 use endpoint::Limits;
 use manager::system;
@@ -225,10 +225,7 @@ impl Device for Iwarp {
     }
 
     fn attach(&mut self, poller: Poller) -> io::Result<()> {
-        let token = Token(poller.first_token + WAKE_TOKEN);
-        poller
-            .registry
-            .register(&mut self.woken, token, Interest::READABLE)?;
+        poller.watch(self.woken.as_fd(), WAKE_TOKEN, Interest::Readable)?;
         self.shared.state().attach(poller)
     }
 

@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self};
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use mio::net::{TcpListener, TcpStream};
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
 use slab::Slab;
 
 use super::Options;
@@ -17,7 +15,7 @@ use super::endpoint::Limits;
 use super::progress::Progress;
 use super::short::Short;
 use super::socket;
-use crate::{Counters, Event, ListenerId, Poller, PostError, QpId, SendWr, Time, WrId};
+use crate::{Counters, Event, Interest, ListenerId, Poller, PostError, QpId, SendWr, Time, WrId};
 
 /// Connections that are over and drain, at most.
 const MAX_DRAINING: usize = 64;
@@ -466,9 +464,7 @@ fn is_long(wr: &SendWr) -> bool {
 /// Makes the owner's loop no longer watch a connection.
 fn unwatch(poller: &Poller, conn: &Conn) {
     if let Some(socket) = conn.socket()
-        && let Err(error) = poller
-            .registry
-            .deregister(&mut SourceFd(&socket.as_raw_fd()))
+        && let Err(error) = poller.unwatch(socket.as_fd())
     {
         tracing::debug!(%error, "a connection was not watched");
     }
@@ -476,21 +472,13 @@ fn unwatch(poller: &Poller, conn: &Conn) {
 
 /// Makes the owner's loop watch a slot.
 fn register(poller: &Poller, index: usize, slot: &Slot) -> io::Result<()> {
-    let token = Token(poller.first_token + 1 + index);
-    let watch =
-        |registry: &Registry, fd, interest| registry.register(&mut SourceFd(&fd), token, interest);
+    let local = index + 1;
     match slot {
-        Slot::Listener(listener) => watch(
-            &poller.registry,
-            listener.socket.as_raw_fd(),
-            Interest::READABLE,
-        ),
+        Slot::Listener(listener) => {
+            poller.watch(listener.socket.as_fd(), local, Interest::Readable)
+        }
         Slot::Conn(conn) => match conn.socket() {
-            Some(socket) => watch(
-                &poller.registry,
-                socket.as_raw_fd(),
-                Interest::READABLE | Interest::WRITABLE,
-            ),
+            Some(socket) => poller.watch(socket.as_fd(), local, Interest::ReadableAndWritable),
             None => Ok(()),
         },
     }

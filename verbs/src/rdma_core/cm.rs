@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,14 +88,13 @@ impl EventChannel {
         let raw = unsafe { (libraries.cm.rdma_create_event_channel)() };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
         let channel = Self { libraries, raw };
-        // SAFETY: the channel, and so its descriptor, is open.
-        unsafe { set_nonblocking(channel.fd()) }?;
+        set_nonblocking(channel.fd())?;
         Ok(channel)
     }
 
-    pub(super) fn fd(&self) -> RawFd {
-        // SAFETY: valid until dropped.
-        unsafe { self.raw.as_ref().fd }
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: valid until dropped, and the descriptor is open as long.
+        unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
     }
 
     /// The next event, if there is one. It is acknowledged already.

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -158,9 +158,9 @@ impl Context {
     }
 
     /// The descriptor that tells of [`AsyncEvent`]s.
-    pub(super) fn async_fd(&self) -> RawFd {
-        // SAFETY: the context is open.
-        unsafe { (*self.raw.as_ptr()).async_fd }
+    pub(super) fn async_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the context is open, and its descriptor with it.
+        unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).async_fd) }
     }
 
     /// The next event, if there is one and the descriptor does not block.
@@ -238,11 +238,6 @@ pub(super) fn errno(status: c_int) -> io::Result<()> {
 }
 
 /// Makes a descriptor of the library's return at once when there is nothing.
-///
-/// # Safety
-/// The descriptor is open during the call.
-pub(super) unsafe fn set_nonblocking(fd: RawFd) -> io::Result<()> {
-    // SAFETY: as promised.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
 }

@@ -6,9 +6,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use mio::unix::SourceFd;
-use mio::{Interest, Token};
-
 use super::caps::Capabilities;
 use super::cm::{Depths, EventChannel, Id, IdKey};
 use super::conn::Conn;
@@ -20,8 +17,8 @@ use super::regions::Policy;
 use super::{Options, Registration};
 use crate::{
     AcceptOptions, Attributes, Carrier, ConnectOptions, Counters, Device, DeviceError, Event,
-    ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr,
-    Stag, Time, WrId,
+    Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter,
+    SendWr, Stag, Time, WrId,
 };
 
 /// Tokens of the three descriptors.
@@ -239,11 +236,7 @@ impl Device for Verbs {
             (COMPLETION_TOKEN, self.channel.fd()),
             (ASYNC_TOKEN, asynchronous),
         ] {
-            let token = Token(poller.first_token + token);
-            let mut source = SourceFd(&fd);
-            poller
-                .registry
-                .register(&mut source, token, Interest::READABLE)?;
+            poller.watch(fd, token, Interest::Readable)?;
         }
         // What has happened before is not told of.
         self.ready = Ready {

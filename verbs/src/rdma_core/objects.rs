@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -210,14 +210,13 @@ impl Channel {
             context: Arc::clone(context),
             raw,
         };
-        // SAFETY: the channel, and so its descriptor, is open.
-        unsafe { set_nonblocking(channel.fd()) }?;
+        set_nonblocking(channel.fd())?;
         Ok(channel)
     }
 
-    pub(super) fn fd(&self) -> RawFd {
-        // SAFETY: valid until dropped.
-        unsafe { self.raw.as_ref().fd }
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: valid until dropped, and the descriptor is open as long.
+        unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
     }
 
     /// The mark of the next queue that fired, if one did. Its event has to be acknowledged.

@@ -58,9 +58,7 @@ pub fn open(options: &Options) -> Result<Verbs, OpenError> {
             what: format!("registration by {registration}"),
         });
     }
-    // SAFETY: the context, and so its descriptor, is open.
-    unsafe { set_nonblocking(context.async_fd()) }
-        .map_err(system("its events cannot be waited for"))?;
+    set_nonblocking(context.async_fd()).map_err(system("its events cannot be waited for"))?;
     raise_memlock();
     let channel = Channel::new(&context).map_err(system("no completion channel"))?;
     // A window is bound to its queue pair; everything else is kept apart by protection domains.

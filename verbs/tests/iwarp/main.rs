@@ -12,3 +12,6 @@ mod crc;
 mod hostile;
 mod progress;
 mod setup;
+
+#[path = "../support/mod.rs"]
+mod support;

@@ -9,8 +9,10 @@ use smallvec::SmallVec;
 use verbs::iwarp::{Iwarp, Options};
 use verbs::{
     AcceptOptions, Buf, Completion, ConnectOptions, ConnectRequest, Device, Disconnect, Event,
-    Failed, ListenerId, Poller, Pool, QpId, SendWr, Success, Time, WrId,
+    Failed, ListenerId, Pool, QpId, SendWr, Success, Time, WrId,
 };
+
+use crate::support::poller;
 
 /// Longer than anything here takes on a machine that is busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,12 +32,7 @@ impl Node {
         let pool = Pool::new(1 << 30);
         let mut device = Iwarp::new(options, pool.clone()).unwrap();
         let poll = mio::Poll::new().unwrap();
-        let registry = poll.registry().try_clone().unwrap();
-        let poller = Poller {
-            registry,
-            first_token: FIRST_TOKEN,
-        };
-        device.attach(poller).unwrap();
+        device.attach(poller(&poll, FIRST_TOKEN)).unwrap();
         Self {
             device,
             pool,

@@ -19,3 +19,6 @@ mod reaching;
 mod scattering;
 mod waking;
 mod world;
+
+#[path = "../support/mod.rs"]
+mod support;

@@ -9,9 +9,11 @@ use verbs::iwarp::{self, Iwarp};
 use verbs::rdma_core::{self, Registration, Verbs};
 use verbs::{
     AcceptOptions, Buf, Completion, ConnectOptions, ConnectRequest, Counters, Device, Disconnect,
-    Event, Failed, ListenerId, Poller, Pool, QpId, Region, RemoteSegment, SendWr, Stag, Success,
-    Time, WorkError, WrId,
+    Event, Failed, ListenerId, Pool, QpId, Region, RemoteSegment, SendWr, Stag, Success, Time,
+    WorkError, WrId,
 };
+
+use crate::support::poller;
 
 /// Nothing here takes this long, unless a wake-up was lost. (A lost packet of InfiniBand's
 /// connection manager is sent again after four seconds.)
@@ -109,13 +111,7 @@ impl World {
         let poll = mio::Poll::new().unwrap();
         let mut first_token = 0;
         let sides = devices.map(|mut device| {
-            let registry = poll.registry().try_clone().unwrap();
-            device
-                .attach(Poller {
-                    registry,
-                    first_token,
-                })
-                .unwrap();
+            device.attach(poller(&poll, first_token)).unwrap();
             first_token += TOKENS;
             Side {
                 device,

@@ -1,0 +1,62 @@
+//! How a device takes part in its owner's poll loop.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// What a file descriptor is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// There is something to read, or to accept.
+    Readable,
+    /// The same, and there is room to write.
+    ReadableAndWritable,
+}
+
+/// A poll loop that watches file descriptors, such as one around `epoll` or `mio`.
+///
+/// It is edge-triggered: readiness is told once, when it begins, and not again before an operation on
+/// the descriptor would have blocked. What is ready when it is registered is told of as well.
+pub trait Readiness: fmt::Debug + Send {
+    /// Watches `fd` until it is deregistered or closed. Its events carry `token`.
+    ///
+    /// # Errors
+    /// What the operating system refused. It refuses to watch a descriptor twice.
+    fn register(&self, fd: BorrowedFd<'_>, token: usize, interest: Interest) -> io::Result<()>;
+
+    /// Stops watching `fd`.
+    ///
+    /// # Errors
+    /// It was not watched.
+    fn deregister(&self, fd: BorrowedFd<'_>) -> io::Result<()>;
+}
+
+/// What a device needs to take part in its owner's poll loop: the loop, and tokens from `first_token`
+/// on that are the device's alone.
+#[derive(Debug)]
+pub struct Poller {
+    /// The owner's loop.
+    pub readiness: Box<dyn Readiness>,
+    /// The device uses the token `first_token + n` for any `n` below 2^32.
+    pub first_token: usize,
+}
+
+impl Poller {
+    /// Watches `fd` under the device's own token `local`, which is what
+    /// [`Device::ready`](crate::Device::ready) is given.
+    ///
+    /// # Errors
+    /// As [`Readiness::register`].
+    pub fn watch(&self, fd: BorrowedFd<'_>, local: usize, interest: Interest) -> io::Result<()> {
+        self.readiness
+            .register(fd, self.first_token + local, interest)
+    }
+
+    /// Stops watching `fd`.
+    ///
+    /// # Errors
+    /// As [`Readiness::deregister`].
+    pub fn unwatch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.readiness.deregister(fd)
+    }
+}
