@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
+use iwarp::{Iwarp, Options};
 use mio::{Events, Poll};
+use rdma::{
+    AcceptOptions, Buf, ConnectOptions, Device, Event, Pool, QpId, SendWr, Success, Time, WrId,
+};
 use rpc_transport::MioReadiness;
 use rpcrdma_benches::against;
 use smallvec::smallvec;
-use verbs::iwarp::{Iwarp, Options};
-use verbs::{
-    AcceptOptions, Buf, ConnectOptions, Device, Event, Pool, QpId, SendWr, Success, Time, WrId,
-};
 
 /// Bytes of a small call or reply, headers included.
 const MESSAGE: usize = 128;

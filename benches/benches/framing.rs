@@ -5,10 +5,10 @@
 
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
+use iwarp::harness::{SetUp, Side};
+use rdma::SendWr;
 use rpcrdma_benches::against;
 use smallvec::smallvec;
-use verbs::SendWr;
-use verbs::iwarp::harness::{SetUp, Side};
 
 /// Lengths of a small call, and of a usual item.
 const LENGTHS: [usize; 2] = [128, 64 << 10];

@@ -3,8 +3,8 @@
 #![expect(missing_docs, reason = "criterion_group! makes public functions")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use rdma::Pool;
 use rpcrdma_benches::against;
-use verbs::Pool;
 
 /// Sizes of a receive buffer, of a usual and of a large item.
 const SIZES: [(&str, usize); 3] = [("4 KiB", 4096), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20)];

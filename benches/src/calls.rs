@@ -12,7 +12,9 @@ use std::rc::Rc;
 use std::str::FromStr;
 
 use bytes::Bytes;
+use iwarp::{Iwarp, Options};
 use onc_rpc::{AuthSys, Credential, Encoder, Message};
+use rdma::{Device, Pool};
 use rpc_transport::rdma::{
     Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, RoundTripFeatures,
     Version, Versions, Ways,
@@ -21,8 +23,6 @@ use rpc_transport::{
     Call, Client, ClientOptions, ClientPort, Outcome, Programs, ReplyRoom, Request, Runtime,
     Server, ServerOptions, ServerPort, Service, Stepped, TcpClient, TcpOptions, TcpServer,
 };
-use verbs::iwarp::{Iwarp, Options};
-use verbs::{Device, Pool};
 
 /// Any program.
 const PROGRAM: u32 = 100_003;

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
+use iwarp::{Iwarp, Options};
+use rdma::Pool;
 use rpc_transport::rdma::{
     CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version,
     Versions,
@@ -18,8 +20,6 @@ use rpc_transport::{
     Stop, TcpClient, TcpOptions, TcpServer,
 };
 use rpcrdma_callbacks::{Answers, Order, Orders, echo, null, run};
-use verbs::Pool;
-use verbs::iwarp::{Iwarp, Options};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Over {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conveyance::{Figure, Parameter};
+use rdma::middleware::{Delay, Rate};
 use rpc_transport::rdma::CostModel;
 use serde_json::{Map, Value};
-use verbs::middleware::{Delay, Rate};
 
 use crate::columns::Table;
 use crate::failure::Failure;

@@ -4,10 +4,10 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 
-use verbs::iwarp::{CrcPolicy, Iwarp};
-use verbs::middleware::{Counting, Linked, Shaper};
-use verbs::rdma_core::{self, OpenError, Registration};
-use verbs::{Device, Pool};
+use iwarp::{CrcPolicy, Iwarp};
+use rdma::middleware::{Counting, Linked, Shaper};
+use rdma::{Device, Pool};
+use rdma_core::{self, OpenError, Registration};
 
 use crate::failure::{Context, Failure};
 
@@ -142,14 +142,14 @@ impl DeviceChoice {
                     let text = format!("registration {way}: only verbs devices have a choice");
                     return Err(Failure::Usage(text));
                 }
-                let options = verbs::iwarp::Options {
+                let options = iwarp::Options {
                     crc: if crc {
                         CrcPolicy::Request
                     } else {
                         CrcPolicy::IfAsked
                     },
                     max_connections: resources.connections,
-                    ..verbs::iwarp::Options::default()
+                    ..iwarp::Options::default()
                 };
                 let pool = Pool::keeping(resources.memory, resources.kept);
                 let device = Iwarp::new(options, pool);

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
+use rdma_core::Registration;
+use rdma_core::report::{self, DeviceReport, PortReport, Report};
 use serde_json::{Value, json};
-use verbs::rdma_core::Registration;
-use verbs::rdma_core::report::{self, DeviceReport, PortReport, Report};
 
 use crate::args::DevicesArgs;
 use crate::columns::Table;

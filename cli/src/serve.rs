@@ -12,11 +12,11 @@ use std::sync::Arc;
 use nfs_binding::client::Proto;
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::{Export, ExportOptions, ExportSpec, HandleKey, NfsServer, Squash, Trust};
+use rdma::{DeviceError, Pool};
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Version};
 use rpc_transport::{Server, ServerOptions, ServerPort, Service, Stop, TcpOptions, TcpServer};
 use rpcrdma_sim::Probe;
-use verbs::{DeviceError, Pool};
 
 use crate::args::ServeArgs;
 use crate::costs::CostsArg;

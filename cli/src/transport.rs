@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use nfs_binding::client::{Mount, MountOptions, NfsError, NfsUrl, Proto};
 use onc_rpc::{AuthSys, Credential};
+use rdma::middleware::Shaper;
+use rdma::{Counters, Pool};
+use rdma_core::Registration;
 use rpc_transport::rdma::{
     CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RoundTripFeatures,
     Version, Ways,
@@ -17,9 +20,6 @@ use rpc_transport::{
     TcpOptions,
 };
 use rpcrdma_callbacks::Answers;
-use verbs::middleware::Shaper;
-use verbs::rdma_core::Registration;
-use verbs::{Counters, Pool};
 
 use crate::args::MountArgs;
 use crate::costs::CostsArg;

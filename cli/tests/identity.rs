@@ -22,18 +22,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{BOTH, Proto, Running, Server, export, is_iwarp, options, patience, rpcrdma};
+use iwarp::{Iwarp, Options};
 use nfs_binding::client::{Mount3, Nfs3};
 use nfs_binding::proto::{
     CreateArgs, CreateHow, DirOp, FileHandle, HandleArgs, MountArgs, MountPath, NFS_PROGRAM,
     NFS_VERSION, Name, Procedure, SetAttributes, SetattrArgs, Status, Xdr, nfs,
 };
 use onc_rpc::{AuthSys, CallHeader, Credential, Encoder, Verifier};
+use rdma::Pool;
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
 use rpc_transport::{Client, ClientOptions, ClientPort, Runtime, TcpClient, TcpOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use verbs::Pool;
-use verbs::iwarp::{Iwarp, Options};
 
 /// Users of this host, whom neither /etc/passwd nor /etc/group knows.
 const MALLORY: u32 = 12345;

@@ -1,8 +1,8 @@
 //! DDP and RDMAP headers (RFC 5041, section 4; RFC 5040, section 4).
 
-use verbs::iwarp::ddp::{HeaderView, Placement, TAGGED, UNTAGGED, header_len};
-use verbs::iwarp::rdmap::{Opcode, READ_REQUEST, ReadRequest};
-use verbs::iwarp::terminate::{MAX_TERMINATE, Terminate};
+use iwarp::ddp::{HeaderView, Placement, TAGGED, UNTAGGED, header_len};
+use iwarp::rdmap::{Opcode, READ_REQUEST, ReadRequest};
+use iwarp::terminate::{MAX_TERMINATE, Terminate};
 
 /// The bits of a DDP control field that mean something: tagged, last, version.
 const MEANINGFUL: u8 = 0xc3;

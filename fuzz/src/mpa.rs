@@ -1,6 +1,6 @@
 //! Set-up frames (RFC 5044, section 7.1; RFC 6581).
 
-use verbs::iwarp::mpa::{ENHANCED, FRAME_HEADER, Frame, FrameView, Kind, MAX_PRIVATE_DATA};
+use iwarp::mpa::{ENHANCED, FRAME_HEADER, Frame, FrameView, Kind, MAX_PRIVATE_DATA};
 
 /// The first byte says which side's frame the rest may be.
 pub fn check(data: &[u8]) {

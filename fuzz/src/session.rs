@@ -21,7 +21,7 @@ use rpc_transport::{
     Call, CallError, CallFuture, Client, ClientEvent, ClientOptions, ClientPort, ConnId, Down,
     Outcome, Programs, Reply, ReplyRoom, Request, Retry, Runtime, Service, Source, Stepped,
 };
-use verbs::{Clock, Poller, Pool, Time};
+use rdma::{Clock, Poller, Pool, Time};
 
 /// Calls that a script can make.
 const MOST_CALLS: usize = 32;

@@ -5,7 +5,7 @@
 #: copy     exercise
 #: copy     rpcrdma
 #: tests    rpcrdma
-#: tests    verbs
+#: tests    rdma-iwarp
 #: host     decode = tshark -r {share}/out/wire.pcap -T fields -e ip.src -e infiniband.bth.opcode -e iwarp_rdma.opcode
 
 lane() {
@@ -429,14 +429,14 @@ device_tests() {
     _reach=reaching
     [ "$1" = persistent-unsafe ] || _reach=none
     # That one promises no bounds, which is why it is called unsafe.
-    VERBS_MODEL=$NEAR,$FAR VERBS_MODEL_REGISTRATION=$1 "$LAB/tests/verbs/model" --skip "$_reach::"
+    VERBS_MODEL=$NEAR,$FAR VERBS_MODEL_REGISTRATION=$1 "$LAB/tests/rdma-iwarp/model" --skip "$_reach::"
 }
 
 # Windows of the pool's own registrations, invalidated by requests: the way of all devices but rxe,
 # which checks no bounds of such windows.
 adapter_tests() {
     VERBS_MODEL=$NEAR,$FAR VERBS_MODEL_REGISTRATION=windows VERBS_MODEL_AS_ADAPTER=1 \
-        "$LAB/tests/verbs/model" --skip past_the_end --skip before_the_beginning
+        "$LAB/tests/rdma-iwarp/model" --skip past_the_end --skip before_the_beginning
 }
 
 # end_to_end DEVICE TEST: tests of the command, with servers on the wire's far end. One at a time: four

@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn a_header() {
         let lane = parse(
-            "#!/bin/sh\n#: about  two words\n#: timeout 90\n#: copy rpcrdma\n#: tests verbs\n#: capture\n\
+            "#!/bin/sh\n#: about  two words\n#: timeout 90\n#: copy rpcrdma\n#: tests rdma-iwarp\n#: capture\n\
              #: forward 20049\n# a comment\n\
              #: host serve = {bin:rpcrdma} serve --listen=127.0.0.1:{port:serve} {share}/x\n\
              #: host ask = {lab} {forward:20049} {args}\n\
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(lane.timeout, Duration::from_secs(90));
         assert!(lane.capture && !lane.control);
         assert_eq!(lane.copies, ["rpcrdma"]);
-        assert_eq!(lane.tests, ["verbs"]);
+        assert_eq!(lane.tests, ["rdma-iwarp"]);
         assert_eq!(lane.ports().into_iter().collect::<Vec<_>>(), ["serve"]);
         let serve = &lane.hosts[0];
         assert_eq!(serve.words.len(), 4);

@@ -106,7 +106,7 @@ mod tests {
     fn only_integration_tests_are_taken() {
         let said = r#"
 {"reason":"compiler-artifact","target":{"kind":["lib"],"name":"other"},"executable":null}
-{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"verbs"},"executable":"/t/verbs-1"}
+{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"iwarp"},"executable":"/t/iwarp-1"}
 {"reason":"compiler-artifact","target":{"kind":["test"],"name":"copy"},"executable":"/t/copy-2"}
 {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"rpcrdma"},"executable":"/t/rpcrdma"}
 {"reason":"build-finished","success":true}

@@ -12,8 +12,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use onc_rpc::{AuthSys, BulkItem, Credential, Cursor, Decoder, Encoder, Message, Position};
+use rdma::Pool;
 use rpc_transport::{Call, CallError, Outcome, Reply, Request, Service, ServiceReply};
-use verbs::Pool;
 
 use crate::client::RpcClient;
 use crate::proto::{

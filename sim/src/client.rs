@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use nfs_binding::client::RpcClient;
 use onc_rpc::{AuthSys, Credential};
+use rdma::{Device, DeviceError, Pool, Time};
+use rdma_sim::{Fabric, Host, NodeId, SimDevice};
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
 use rpc_transport::{Call, CallError, Client, Reply, Runtime, Stepped};
-use verbs::sim::{Fabric, Host, NodeId, SimDevice};
-use verbs::{Device, DeviceError, Pool, Time};
 
 /// Turns of its loop before others may go on.
 const TURNS: u32 = 10_000;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use verbs::sim::End;
+use rdma_sim::End;
 
 /// A requester's account, kept from what it sends and takes.
 #[derive(Debug)]

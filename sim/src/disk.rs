@@ -9,8 +9,8 @@ use nfs_binding::fs::{
 };
 use nfs_binding::proto::{Access, Attributes, NfsTime, SetAttributes, Stable, Verifier};
 use onc_rpc::Bulk;
-use verbs::Clock;
-use verbs::sim::Random;
+use rdma::Clock;
+use rdma_sim::Random;
 
 use crate::pattern;
 

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use verbs::Stag;
-use verbs::sim::{Access, End, NodeId};
+use rdma::Stag;
+use rdma_sim::{Access, End, NodeId};
 
 use crate::message::Offered;
 

@@ -3,9 +3,9 @@
 use std::fmt::{self, Write};
 
 use bytes::Bytes;
+use rdma::{Event, SendWr, Success, Time};
+use rdma_sim::{End, Happening, NodeId, Observer};
 use rpc_transport::Retry;
-use verbs::sim::{End, Happening, NodeId, Observer};
-use verbs::{Event, SendWr, Success, Time};
 
 use crate::credits::Credits;
 use crate::exposure::{Exposing, Exposure};
@@ -86,7 +86,7 @@ impl Journal {
             )),
             Happening::Taken(end, Event::Disconnected { reason, .. })
                 if self.calm
-                    && !matches!(reason, verbs::Disconnect::Local | verbs::Disconnect::Remote) =>
+                    && !matches!(reason, rdma::Disconnect::Local | rdma::Disconnect::Remote) =>
             {
                 Some(format!(
                     "{end} lost its connection although nothing had failed: {reason}"

@@ -1,5 +1,5 @@
 //! Whole clients and servers, NFS binding and memory backend included, in one thread on a virtual
-//! clock: the same code that runs over real devices, over [`verbs::sim`].
+//! clock: the same code that runs over real devices, over [`rdma_sim`].
 //!
 //! [`simulate`] runs one seed: the seed chooses hosts, options, work and faults ([`Plan`]), and
 //! every step is watched by checkers. [`measure`] runs single calls without faults, and says what

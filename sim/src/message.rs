@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
+use rdma::Scatter;
 use rpcrdma_chunks::{Chunks, Segment};
 use rpcrdma_ext_continuation::{Request, XMTCONT, XMTREQ};
 use rpcrdma_ext_send_ddp::Location;
 use rpcrdma_v2::{Body, Direction};
-use verbs::Scatter;
 
 /// Offset and end of `rdma_credit` in a header of either version (RFC 8166, section 4.2;
 /// version-two-01, section 4.2.1).

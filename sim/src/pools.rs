@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use verbs::Pool;
+use rdma::Pool;
 
 /// Pools kept by each thread.
 const KEEP: usize = 8;

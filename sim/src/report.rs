@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use verbs::Time;
+use rdma::Time;
 
 /// Something that must not happen, and when it did.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use nfs_binding::fs::FileSystem;
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
+use rdma::{Device, Pool};
+use rdma_sim::{Fabric, Host, NodeId, Path, SimDevice};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{Armed, Server, ServerOptions};
 use rpcrdma_callbacks::{Orders, Totals};
-use verbs::sim::{Fabric, Host, NodeId, Path, SimDevice};
-use verbs::{Device, Pool};
 
 use crate::probe::Probe;
 

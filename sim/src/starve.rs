@@ -1,9 +1,9 @@
 //! Credit starvation: grants that shrink, down to none, and grow again (RFC 8166, section 3.3.1).
 
 use bytes::BytesMut;
-use verbs::middleware::Edited;
-use verbs::sim::{Fabric, Random, SimDevice};
-use verbs::{Device, QpId, SendWr, Time};
+use rdma::middleware::Edited;
+use rdma::{Device, QpId, SendWr, Time};
+use rdma_sim::{Fabric, Random, SimDevice};
 
 use crate::message::{self, CREDITS, Meaning, read};
 

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use verbs::Time;
+use rdma::Time;
 
 use crate::{Pairing, Report, Swarm, Violation, simulate_plan};
 

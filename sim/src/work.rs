@@ -13,10 +13,10 @@ use nfs_binding::proto::{
     MountArgs, MountPath, Name, NfsResult, ReadArgs, ReaddirplusArgs, RenameArgs, SetAttributes,
     Stable, Status, WriteArgs,
 };
+use rdma_sim::Random;
 use rpc_transport::rdma::RdmaClient;
 use rpc_transport::{CallError, Client, ClientOptions, ClientPort, ConnId, Runtime};
 use rpcrdma_callbacks::{Answers, Order, run};
-use verbs::sim::Random;
 
 use crate::client::{Counted, Desk, Tally, credential};
 use crate::history::{History, SlotId};

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nfs_binding::fs::FileSystem;
+use rdma::{Buf, Time};
+use rdma_sim::{Fabric, Faults, Host, NodeId, Random, Turn};
 use rpc_transport::Retry;
 use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
 use rpcrdma_callbacks::Totals;
-use verbs::sim::{Fabric, Faults, Host, NodeId, Random, Turn};
-use verbs::{Buf, Time};
 
 use crate::client::{ClientHost, Tally};
 use crate::disk::Disk;

@@ -10,8 +10,8 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use onc_rpc::{Credential, MAX_AUTH_BYTES};
+use rdma::{Poller, Time};
 use slab::Slab;
-use verbs::{Poller, Time};
 
 use crate::poll_loop::{SourceId, earlier};
 use crate::session::Session;

@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rdma::{Budget, GUARANTEED};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use verbs::{Budget, GUARANTEED};
 
 use crate::ServerOptions;
 

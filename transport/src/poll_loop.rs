@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mio::{Events, Poll, Token};
-use verbs::{Clock, Time};
+use rdma::{Clock, Time};
 
 use crate::Source;
 use crate::readiness::MioReadiness;

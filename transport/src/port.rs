@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use onc_rpc::Message;
-use verbs::{Poller, Time};
+use rdma::{Poller, Time};
 
 use crate::ReplyRoom;
 
@@ -19,7 +19,7 @@ pub trait Source {
     fn attach(&mut self, poller: Poller) -> io::Result<()>;
 
     /// A readiness event whose token is `first_token + local`; `closed` as for
-    /// [`verbs::Device::ready`].
+    /// [`rdma::Device::ready`].
     fn ready(&mut self, local: usize, closed: bool);
 
     /// Makes progress. Returns whether anything happened that its user may want to look at.
@@ -111,7 +111,7 @@ pub trait ClientPort: Source {
     fn reply(&mut self, conn: ConnId, token: u64, message: Option<Message>, now: Time);
 
     /// Memory for results that this transport can send without a copy.
-    fn pool(&self) -> &verbs::Pool;
+    fn pool(&self) -> &rdma::Pool;
 
     /// Ends a connection in order. No event follows.
     fn close(&mut self, conn: ConnId);
@@ -202,10 +202,10 @@ pub trait ServerPort: Source {
     fn close(&mut self, conn: ConnId);
 
     /// Memory for results that this transport can send without a copy. It counts for the connection.
-    fn pool(&self, conn: ConnId) -> verbs::Pool;
+    fn pool(&self, conn: ConnId) -> rdma::Pool;
 
-    /// The lower-layer connection beneath a connection now; [`verbs::Carrier::Ended`] if there is none.
-    fn carrier(&self, conn: ConnId) -> verbs::Carrier;
+    /// The lower-layer connection beneath a connection now; [`rdma::Carrier::Ended`] if there is none.
+    fn carrier(&self, conn: ConnId) -> rdma::Carrier;
 
     /// Whether its connections are RDMA connections.
     fn is_rdma(&self) -> bool;

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use mio::unix::SourceFd;
 use mio::{Registry, Token};
-use verbs::{Interest, Poller, Readiness};
+use rdma::{Interest, Poller, Readiness};
 
 /// A [`Readiness`] that registers with a `mio::Poll`, for loops that are not this crate's
 /// [`PollLoop`](crate::PollLoop).

@@ -42,7 +42,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use onc_rpc::{CallHeader, Credential, Message};
-use verbs::Time;
+use rdma::Time;
 
 use crate::PeerOrigin;
 

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use verbs::{Clock, Time};
+use rdma::{Clock, Time};
 
 use crate::Source;
 use crate::poll_loop::{Armed, PollLoop, SourceId, Wake};

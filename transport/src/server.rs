@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use onc_rpc::{CallHeader, Cursor, Message};
+use rdma::{Clock, Time};
 use slab::Slab;
-use verbs::{Clock, Time};
 
 use crate::callee::Place;
 use crate::dispatch::{Verdict, answer, judge};
@@ -344,7 +344,7 @@ impl Server {
     fn up(&mut self, port: usize, conn: ConnId, peer: SocketAddr, now: Time) {
         let count: usize = self.ports.iter().map(|port| port.peers.len()).sum();
         if count >= self.options.max_connections {
-            verbs::limited!(warn, %peer, "too many connections: one more was closed");
+            rdma::limited!(warn, %peer, "too many connections: one more was closed");
             self.ports[port].port.borrow_mut().close(conn);
             return;
         }
@@ -430,7 +430,7 @@ impl Server {
                 self.reply(origin, Some(Message::from_payload(header.encode())), now);
             }
             Verdict::Disconnect(reason) => {
-                verbs::limited!(warn, %peer, reason, "garbage: closing the connection");
+                rdma::limited!(warn, %peer, reason, "garbage: closing the connection");
                 self.stats.garbage += 1;
                 self.close((origin.port, origin.conn), "what came over it was no call");
             }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use onc_rpc::{AcceptStatus, AuthStat, Credential, Cursor, Decoder, Message};
-use verbs::Pool;
+use rdma::Pool;
 
 use crate::{Callee, PeerOrigin};
 

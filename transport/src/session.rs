@@ -13,7 +13,7 @@ use onc_rpc::{
     AcceptStatus, CALL, CallHeader, Decoder, Message, RPC_VERSION, ReplyBody, ReplyHeader,
     Verifier, put_words,
 };
-use verbs::Time;
+use rdma::Time;
 
 use crate::id_map::IdMap;
 use crate::options::{HEADER_ROOM, MAX_NCONNECT};

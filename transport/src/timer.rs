@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use rdma::Time;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
-use verbs::Time;
 
 /// Ends a wait in `mio` at a deadline.
 #[derive(Debug)]

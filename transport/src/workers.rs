@@ -159,7 +159,7 @@ impl Shared {
 /// this workspace's release profile aborts.
 pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T, Denial>) -> Result<T, Denial> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        verbs::limited!(
+        rdma::limited!(
             error,
             "a service panicked: the call is answered with SYSTEM_ERR"
         );
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn without_threads_jobs_run_when_and_in_the_order_they_are_told_to() {
-        let wake = Arc::clone(PollLoop::simulated(verbs::Clock::simulated()).wake());
+        let wake = Arc::clone(PollLoop::simulated(rdma::Clock::simulated()).wake());
         let workers = Workers::without_threads(Arc::clone(&wake));
         for id in [4, 2] {
             workers.submit(id, Box::new(|| Ok(Message::default())));

@@ -8,12 +8,12 @@ mod rdma_support;
 
 use bytes::Bytes;
 use cutter::{Cutter, PIECE};
+use rdma::Pool;
 use rdma_support::fabric::{FakeDevice, Traffic, World, address, attributes};
 use rdma_support::{End, Pair, data, explicit, message, open, reply, room, short, speaking};
 use rpc_transport::ClientPort;
 use rpc_transport::rdma::{Choice, RdmaClientOptions, RdmaServerOptions, Version, Versions};
 use rpcrdma_v2::{Body, Header, Reader};
-use verbs::Pool;
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;

@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use conveyance::{ChunkCounts, Limits};
 use onc_rpc::{Message, Segments};
 use quickcheck::{TestResult, quickcheck};
+use rdma::{Buf, Pool, Region, RemoteSegment, Stag};
 use rdma_support::{data, message, open, reply, room};
 use rpc_transport::rdma::{
     ReadId, RegId, Requester, RequesterAction, RequesterConfig, Responder, ResponderAction,
@@ -17,7 +18,6 @@ use rpc_transport::rdma::{
 use rpcrdma_chunks::{Chunks, ReadSegment, Segment, WriteChunk};
 use rpcrdma_v2::Direction;
 use rpcrdma_v2::extension::Calls;
-use verbs::{Buf, Pool, Region, RemoteSegment, Stag};
 
 /// XID, credits and chunks of a message, of whichever version.
 fn decode(version: Version, bytes: &Bytes) -> (u32, u32, Option<Chunks>) {

@@ -5,13 +5,13 @@
 mod rdma_support;
 
 use bytes::Bytes;
+use rdma::{Attributes, Pool};
 use rdma_support::fabric::{FakeDevice, World, address, attributes};
 use rdma_support::{POOL, Pair, message, open, reply, room, speaking};
 use rpc_transport::rdma::{Choice, Versions};
 use rpc_transport::{ConnId, ServerPort};
 use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal};
 use rpcrdma_v2::{Body, Direction, Header, Optional};
-use verbs::{Attributes, Pool};
 
 const CLIENT: usize = 0;
 /// An operation that nobody has assigned.

@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rdma::{Attributes, ConnectError, ConnectOptions, Device, Pool, SendWr, Time, WrId};
 use rdma_support::fabric::{FakeDevice, Traffic, World, address, attributes};
 use rdma_support::{End, POOL, Pair, data, message, open, options, reply, room};
 use rpc_transport::rdma::{RdmaClientOptions, RdmaServerOptions};
 use rpc_transport::{CallError, ClientPort, ServerPort, Source};
-use verbs::{Attributes, ConnectError, ConnectOptions, Device, Pool, SendWr, Time, WrId};
 
 /// The devices of a fake pair, in the order in which they were made.
 const CLIENT: usize = 0;

@@ -12,13 +12,13 @@ use std::sync::mpsc;
 use std::thread;
 
 use bytes::Bytes;
+use iwarp::{Iwarp, Options};
+use rdma::{Counters, Pool, Time};
 use rdma_support::{End, POOL, Pair, data, message, open, options, reply, room};
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
 use rpc_transport::{
     CallError, ClientEvent, ClientPort, ConnId, PollLoop, ServerEvent, ServerPort, Source,
 };
-use verbs::iwarp::{Iwarp, Options};
-use verbs::{Counters, Pool, Time};
 
 fn anywhere() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use conveyance::Limits;
 use onc_rpc::{Message, Segments};
+use rdma::{Pool, Region, RemoteSegment, Stag, Time};
 use rdma_support::fabric::{FakeDevice, Traffic, World, address, attributes};
 use rdma_support::{End, POOL, Pair, data, message, open, options, room};
 use rpc_transport::rdma::{
@@ -19,7 +20,6 @@ use rpc_transport::rdma::{
 };
 use rpc_transport::{CallError, ReplyRoom, ServerPort};
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header, ReadSegment, Segment, WriteChunk};
-use verbs::{Pool, Region, RemoteSegment, Stag, Time};
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
@@ -885,7 +885,7 @@ fn s4_5_4_a_responder_that_cannot_send_closes_the_connection() {
     let (mut client, mut server) = options();
     (client.common.credits, server.common.credits) = (1, 1);
     let world = World::new();
-    let narrow = verbs::Attributes {
+    let narrow = rdma::Attributes {
         max_gather: 2,
         ..attributes()
     };

@@ -10,6 +10,7 @@ use conveyance::{
 };
 use onc_rpc::{BulkItem, Message, Position, Segments};
 use quickcheck::{Arbitrary, Gen, quickcheck};
+use rdma::Pool;
 use rdma_support::data;
 use rpc_transport::ReplyRoom;
 use rpc_transport::rdma::{
@@ -18,7 +19,6 @@ use rpc_transport::rdma::{
 };
 use rpcrdma_chunks::{Chunks, Segment, WriteChunk, chunk_len, fill, unused};
 use rpcrdma_v2::Direction;
-use verbs::Pool;
 
 const XID: u32 = 0x1234_5678;
 /// Bytes of an RPC reply's header, for which a requester makes room itself.

@@ -11,11 +11,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rdma::{ConnectOptions, Device, Pool, QpId, SendWr, Time, WrId};
 use rdma_support::fabric::{FakeDevice, Traffic, World, attributes};
 use rdma_support::{POOL, Pair, data, message, open, room, speaking};
 use rpc_transport::ConnId;
 use rpc_transport::rdma::{Choice, RdmaServerOptions, RoundTripFeatures, Version, Versions};
-use verbs::{ConnectOptions, Device, Pool, QpId, SendWr, Time, WrId};
 
 const SERVER: usize = 1;
 const XID: u32 = 0x0bad_f00d;

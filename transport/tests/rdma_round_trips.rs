@@ -7,14 +7,14 @@ mod rdma_support;
 use std::net::Ipv4Addr;
 
 use bytes::Bytes;
+use iwarp::{Iwarp, Options};
+use rdma::Pool;
 use rdma_support::fabric::attributes;
 use rdma_support::{POOL, Pair, data, explicit, message, open, room, short, speaking};
 use rpc_transport::rdma::{
     Choice, RdmaClientOptions, RdmaServerOptions, RoundTripFeatures, Version, Versions,
 };
 use rpc_transport::{ConnId, Source};
-use verbs::Pool;
-use verbs::iwarp::{Iwarp, Options};
 
 const EACH: [&str; 4] = ["none", "ddp", "cont", "ddp+cont"];
 

@@ -5,9 +5,9 @@
 use bytes::Bytes;
 use conveyance::Limits;
 use onc_rpc::{CALL, Encoder, Message, REPLY};
+use rdma::{Account, Budget, GUARANTEED, PER_CALL, Pool};
 use rpc_transport::rdma::{Responder, ResponderAction, ResponderConfig, Version, header_len};
 use rpcrdma_v1::{Body, Chunks, Header, ReadSegment, Segment};
-use verbs::{Account, Budget, GUARANTEED, PER_CALL, Pool};
 
 const MIB: usize = 1 << 20;
 

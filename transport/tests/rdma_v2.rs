@@ -8,6 +8,8 @@ mod rdma_support;
 use std::net::Ipv4Addr;
 
 use bytes::Bytes;
+use iwarp::{Iwarp, Options};
+use rdma::Pool;
 use rdma_support::fabric::{Traffic, World, attributes};
 use rdma_support::{POOL, Pair, data, message, open, reply, room, speaking};
 use rpc_transport::rdma::{
@@ -17,8 +19,6 @@ use rpc_transport::{ClientPort, ConnId, Source};
 use rpcrdma_chunks::Fixed;
 use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal, Start};
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header};
-use verbs::Pool;
-use verbs::iwarp::{Iwarp, Options};
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use onc_rpc::{Decoder, Message};
+use rdma::middleware::Posted;
+use rdma::{QpId, Stag};
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header, Segment, WriteChunk};
-use verbs::middleware::Posted;
-use verbs::{QpId, Stag};
 
 use crate::columns::{Columns, Direction};
 use crate::derive::{

@@ -2,7 +2,7 @@
 //! own code says it sent.
 //!
 //! A server and its clients run in this process, each over an iwarp device that shows what is
-//! posted to it ([`verbs::middleware::Tapped`]). From that follows what every RPC-over-RDMA, DDP,
+//! posted to it ([`rdma::middleware::Tapped`]). From that follows what every RPC-over-RDMA, DDP,
 //! RDMAP, RPC and NFS field of the capture has to be, in order. Needs root, for `tcpdump`.
 
 #![forbid(unsafe_code)]

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mio::{Events, Poll};
+use rdma::{ConnectOptions, Device, Event, QpId, SendWr, Success, Time, WrId};
 use rpc_transport::MioReadiness;
 use smallvec::smallvec;
-use verbs::{ConnectOptions, Device, Event, QpId, SendWr, Success, Time, WrId};
 
 use crate::error::Error;
 

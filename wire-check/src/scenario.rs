@@ -9,16 +9,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use iwarp::{CrcPolicy, Iwarp, Options};
 use nfs_binding::proto::{FileHandle, NFS_PROGRAM, NFS_VERSION, Procedure, ReadArgs, Xdr, nfs};
 use onc_rpc::{AuthSys, CallHeader, Credential, Encoder, Verifier};
+use rdma::middleware::{Posted, Tapped};
+use rdma::{Device, Pool};
 use rpc_transport::rdma::{
     Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version,
 };
 use rpc_transport::{Client, ClientOptions, Runtime, Server, ServerOptions, Stop};
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header};
-use verbs::iwarp::{CrcPolicy, Iwarp, Options};
-use verbs::middleware::{Posted, Tapped};
-use verbs::{Device, Pool};
 
 use crate::calls;
 use crate::columns::Direction;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use rdma::middleware::{Delay, ParseLinkError, Rate};
 use rpcrdma_sim::Setting;
-use verbs::middleware::{Delay, ParseLinkError, Rate};
 
 use super::conveyance::{Conveyance, Serves};
 use super::units;

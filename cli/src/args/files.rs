@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use verbs::middleware::{Delay, Rate};
+use rdma::middleware::{Delay, Rate};
 
 use crate::costs::CostsArg;
 

@@ -1,7 +1,7 @@
 //! Options of `ping`.
 
 use clap::{Args, ValueEnum};
-use verbs::middleware::Delay;
+use rdma::middleware::Delay;
 
 use super::files::MountArgs;
 use super::units;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::ExportOptions;
+use rdma::middleware::{Delay, Rate};
 use rpc_transport::limits::LEAST_MEMORY;
 use rpc_transport::rdma::{RoundTripFeatures, Versions};
-use verbs::middleware::{Delay, Rate};
 
 use super::compare::Crc;
 use super::units;

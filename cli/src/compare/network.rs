@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use verbs::middleware::Delay;
+use rdma::middleware::Delay;
 
 use crate::failure::{Context, Failure};
 use crate::interrupt;

@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use rdma::Counters;
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Versions};
 use rpc_transport::{Server, ServerOptions, Stop, TcpServer};
 use serde::{Deserialize, Serialize};
-use verbs::Counters;
 
 use crate::args::{ChildArgs, Serves};
 use crate::compare::floor;

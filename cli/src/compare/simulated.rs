@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use rdma::Counters;
 use rpc_transport::rdma::CostModel;
 use rpcrdma_sim::{Measured, Operation, Setting, consider, measure};
-use verbs::Counters;
 
 use crate::args::units::show_size;
 use crate::args::{CompareArgs, Conveyance};

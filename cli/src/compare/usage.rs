@@ -2,9 +2,9 @@
 
 use std::ops::{Add, Sub};
 
+use rdma::Counters;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use verbs::Counters;
 
 /// Counts that only grow. Also what a server process answers over its control channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,13 +8,11 @@ use std::time::Duration;
 use batch::Batch;
 use bytes::Bytes;
 use onc_rpc::{CALL, Message, REPLY};
+use rdma::{AcceptOptions, ConnectOptions, Device, Event, Pool, QpId, SendWr, Success, Time, WrId};
+use rdma_sim::{Fabric, Host, NodeId, SimDevice, attributes};
 use rpcrdma_ext_xchar::{BackwardSupport, Config, Exchange, Registry};
 use rpcrdma_v2::extension::{Action, Conveyed, Extensions, Routed};
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Side};
-use verbs::sim::{Fabric, Host, NodeId, SimDevice, attributes};
-use verbs::{
-    AcceptOptions, ConnectOptions, Device, Event, Pool, QpId, SendWr, Success, Time, WrId,
-};
 
 /// Bytes of receives, and so of transmissions.
 const RECEIVE: u32 = 4096;

@@ -8,9 +8,9 @@ mod end;
 use std::time::Duration;
 
 use end::End;
+use rdma::Counters;
+use rdma_sim::{Costs, Fabric, Faults, Turn};
 use rpcrdma_v2::Side;
-use verbs::Counters;
-use verbs::sim::{Costs, Fabric, Faults, Turn};
 
 /// Calls that wait together.
 const CALLS: u32 = 8;

@@ -22,7 +22,7 @@ use rpc_transport::rdma::{
 };
 use rpc_transport::{CallError, ReplyRoom};
 use rpcrdma_v1::{Body, Chunks, Header, ReadSegment, Segment};
-use verbs::{Buf, Pool, Region, RemoteSegment, Stag};
+use rdma::{Buf, Pool, Region, RemoteSegment, Stag};
 
 use self::lies::flip;
 pub use self::script::Script;

@@ -12,12 +12,12 @@ use std::collections::{HashSet, VecDeque};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use verbs::iwarp::ddp::{Header, HeaderView, Placement, TAGGED, UNTAGGED};
-use verbs::iwarp::harness::{Ended, SetUp, Side};
-use verbs::iwarp::mpa::{CRC_FIELD, LENGTH_FIELD, padding};
-use verbs::iwarp::rdmap::{Opcode, READ_REQUEST, ReadRequest};
-use verbs::iwarp::terminate::Terminate;
-use verbs::{Buf, Event as DeviceEvent, Region, RemoteSegment, SendWr, Stag, Success, WrId};
+use iwarp::ddp::{Header, HeaderView, Placement, TAGGED, UNTAGGED};
+use iwarp::harness::{Ended, SetUp, Side};
+use iwarp::mpa::{CRC_FIELD, LENGTH_FIELD, padding};
+use iwarp::rdmap::{Opcode, READ_REQUEST, ReadRequest};
+use iwarp::terminate::Terminate;
+use rdma::{Buf, Event as DeviceEvent, Region, RemoteSegment, SendWr, Stag, Success, WrId};
 
 pub use self::script::Script;
 use self::script::{Event, Frame, Kind};

@@ -1,7 +1,7 @@
 //! Messages that nobody sent, word by word. What they offer and return is memory that is really
 //! there, as far as there is any.
 
-use verbs::Stag;
+use rdma::Stag;
 
 use super::script::{Body, Item, Lie, Said, Wanted};
 use super::{CALLS, CALLS_BACK};

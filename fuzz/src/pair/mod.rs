@@ -25,7 +25,7 @@ use rpc_transport::rdma::{
     RdmaServerOptions, RoundTripFeatures, Verdict, Version, Versions, Ways,
 };
 use rpc_transport::{ClientPort, ConnId, ReplyRoom, ServerPort};
-use verbs::{Buf, Pool, Stag, Time};
+use rdma::{Buf, Pool, Stag, Time};
 
 use fabric::{FakeDevice, Traffic, World, address, attributes};
 pub use script::Script;

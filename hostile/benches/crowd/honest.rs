@@ -17,13 +17,13 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use hostile::rig::content;
 use hostile::{Wrong, wrong};
+use iwarp::{Iwarp, Options};
 use nfs_binding::client::{Mount, MountOptions};
 use nfs_binding::proto::{FileHandle, SetAttributes, Stable};
 use onc_rpc::{AuthSys, Credential};
+use rdma::Pool;
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
 use rpc_transport::{Client, ClientOptions, ClientPort, Retry, Runtime, TcpClient, TcpOptions};
-use verbs::Pool;
-use verbs::iwarp::{Iwarp, Options};
 
 use crate::served::{Addresses, EXPORT};
 

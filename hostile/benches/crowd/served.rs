@@ -11,15 +11,15 @@ use std::sync::mpsc;
 use std::thread;
 
 use hostile::{Wrong, wrong};
+use iwarp::{Iwarp, Options};
 use nfs_binding::fs::DirectoryFs;
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use peak_alloc::PeakAlloc;
+use rdma::Pool;
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{Server, ServerOptions, Stop, TcpOptions, TcpServer};
-use verbs::Pool;
-use verbs::iwarp::{Iwarp, Options};
 
 /// What tells this program that it is the server.
 pub(crate) const SERVE: &str = "--serve";

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use iwarp::{Iwarp, Options};
 use nfs_binding::client::{Mount, MountOptions};
 use nfs_binding::proto::{FileHandle, SetAttributes, Stable};
 use onc_rpc::{AuthSys, Credential};
+use rdma::Pool;
 use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions, Version};
 use rpc_transport::{Client, ClientOptions, ClientPort, Retry, Runtime};
-use verbs::Pool;
-use verbs::iwarp::{Iwarp, Options};
 
 use super::{BYSTANDER_POOL, EXPORT, Form, features};
 use crate::stream::PATIENCE;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rpc_transport::rdma::{RdmaOptions, RdmaServerOptions, RoundTripFeatures, Version, Versions};
 use rpc_transport::{ServerOptions, TcpOptions};
 
-use verbs::{Budget, Pool};
+use rdma::{Budget, Pool};
 
 use super::Form;
 
@@ -21,7 +21,7 @@ pub const VICTIM_POOL: usize = 16 * MIB;
 /// A server's limits. Each is an option of the server's or a constant of the device's.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The device's pool: all receives, fetched chunks and long replies ([`verbs::Pool::limit`]).
+    /// The device's pool: all receives, fetched chunks and long replies ([`rdma::Pool::limit`]).
     pub pool: usize,
     /// The file system in memory.
     pub files: u64,
@@ -29,7 +29,7 @@ pub struct Limits {
     pub reply_cache: usize,
     /// [`RdmaServerOptions::max_connections`].
     pub connections: usize,
-    /// [`verbs::iwarp::Options::max_connections`]: those being set up, or ending, included.
+    /// [`iwarp::Options::max_connections`]: those being set up, or ending, included.
     pub sockets: usize,
     /// [`RdmaOptions::credits`].
     pub credits: u32,
@@ -51,7 +51,7 @@ pub const SERVER: Limits = Limits {
 /// What a socket costs while no memory of the pool is given to it: staging, queues, frames.
 const SOCKET: usize = 16 * KIB;
 /// What a connection's send queue can hold besides memory of the pool: 4096 requests
-/// ([`verbs::Attributes::max_send_wr`]) with a header each, and the calls that wait with their chunk
+/// ([`rdma::Attributes::max_send_wr`]) with a header each, and the calls that wait with their chunk
 /// lists.
 const SEND_QUEUE: usize = 2 * MIB;
 /// The bystander beside its pool, the program itself, and what the hostile peer has at hand.

@@ -8,8 +8,8 @@ mod serve;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use rdma::Pool;
 use rpc_transport::Runtime;
-use verbs::Pool;
 
 pub(crate) use bystander::root;
 pub use bystander::{Bystander, content};

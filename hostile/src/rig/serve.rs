@@ -7,12 +7,12 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use iwarp::{Iwarp, Options};
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
+use rdma::Pool;
 use rpc_transport::rdma::RdmaServer;
 use rpc_transport::{Server, ServerOptions, ServerPort, Stop, TcpServer};
-use verbs::Pool;
-use verbs::iwarp::{Iwarp, Options};
 
 use super::{Form, SERVER};
 use crate::{Wrong, wrong};

@@ -6,15 +6,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use iwarp::{Iwarp, Options};
 use nfs_binding::client::{Mount, MountOptions, NfsError};
 use nfs_binding::proto::{FileHandle, Stable};
+use rdma::Pool;
 use rpc_transport::rdma::{CallbackOptions, Choice, RdmaClient, RdmaClientOptions, Version};
 use rpc_transport::{
     CallError, Client, ClientOptions, ClientPort, Outcome as ServiceOutcome, Programs, Request,
     Retry, Runtime, Service,
 };
-use verbs::Pool;
-use verbs::iwarp::{Iwarp, Options};
 
 use super::{Ask, Case, DATA_SEED, LEN, Outcome};
 use crate::cases::CALLED;

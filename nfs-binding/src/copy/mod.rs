@@ -237,7 +237,7 @@ pub enum CopyError {
         /// The file.
         path: DisplayPath,
         /// What was asked for.
-        source: verbs::PoolExhausted,
+        source: rdma::PoolExhausted,
     },
 }
 

@@ -4,8 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 
+use rdma::Pool;
 use rustix::fs::{Dir as Entries, FileType as Kind};
-use verbs::Pool;
 
 use super::budget::Budget;
 use super::ledger::Ledger;

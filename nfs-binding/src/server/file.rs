@@ -100,7 +100,7 @@ impl Session<'_> {
             let room = self.pool.room_for(count as usize);
             count = count.min(u32::try_from(room).unwrap_or(count));
             let mut buf = self.pool.alloc(count as usize).map_err(|error| {
-                verbs::limited!(warn, %error, "READ is put off");
+                rdma::limited!(warn, %error, "READ is put off");
                 FsError::Later
             })?;
             let read = target

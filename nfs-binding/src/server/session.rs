@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use onc_rpc::Credential;
+use rdma::Pool;
 use rpc_transport::Request;
-use verbs::Pool;
 
 use super::trust::Peer;
 use super::{Exported, Shared};
@@ -173,7 +173,7 @@ impl Target<'_> {
 impl From<FsError> for Status {
     fn from(error: FsError) -> Self {
         if let FsError::Host(errno) = error {
-            verbs::limited!(warn, %errno, "the host's file system failed");
+            rdma::limited!(warn, %errno, "the host's file system failed");
         }
         error.status()
     }

@@ -9,8 +9,8 @@
 use std::net::SocketAddr;
 
 use onc_rpc::Credential;
+use rdma::Time;
 use rpc_transport::PeerOrigin;
-use verbs::Time;
 
 use super::users::Users;
 use super::{ExportOptions, Squash};
@@ -74,7 +74,7 @@ impl Trust {
         match origin {
             // As knfsd, which has no such check for RDMA: clients cannot choose ports there.
             PeerOrigin::OverTcp if options.secure && address.port() >= FIRST_UNRESERVED => {
-                verbs::limited!(warn, peer = %address,
+                rdma::limited!(warn, peer = %address,
                         "refused: the export is for ports below {FIRST_UNRESERVED}, which take \
                          privilege to use; with the export option `insecure` it is for all");
                 Err(Status::PERM)
@@ -83,7 +83,7 @@ impl Trust {
                 Some(uid) if self.speaks_for_others(uid) => Ok(()),
                 _ => {
                     let own = self.own;
-                    verbs::limited!(warn, peer = %address, ?user,
+                    rdma::limited!(warn, peer = %address, ?user,
                             "refused: this server does everything as user {own}, and another user of \
                              this host calls; let it with `serve --trust-uid UID`, or serve as root");
                     Err(Status::ACCES)
@@ -115,7 +115,7 @@ impl Trust {
             Some(uid) if self.speaks_for_others(uid) => options.caller(credential),
             Some(uid) => self.user(uid, peer.address, credential, options),
             None => {
-                verbs::limited!(warn, peer = %peer.address,
+                rdma::limited!(warn, peer = %peer.address,
                         "it is on this host, but no user has its end of the connection open: it is \
                          taken for nobody");
                 options.anonymous()
@@ -135,7 +135,7 @@ impl Trust {
             return options.anonymous();
         };
         if claimed.uid != uid {
-            verbs::limited!(warn, %peer, uid, claimed = claimed.uid,
+            rdma::limited!(warn, %peer, uid, claimed = claimed.uid,
                     "a user of this host claims to be another: it is taken for nobody; if it speaks \
                      for others, as a gateway does, say so with `serve --trust-uid {uid}`");
             return options.anonymous();
@@ -146,7 +146,7 @@ impl Trust {
             false => groups.primary.unwrap_or(options.anonymous_gid),
         };
         if gid != claimed.gid {
-            verbs::limited!(warn, %peer, uid, claimed = claimed.gid, instead = gid,
+            rdma::limited!(warn, %peer, uid, claimed = claimed.gid, instead = gid,
                     "a user of this host claims a group that /etc/passwd and /etc/group do not give it");
         }
         // All of them, as for a program of the user's: a group can also be what takes access away.

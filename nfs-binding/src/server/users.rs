@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use verbs::Time;
+use rdma::Time;
 
 /// How long what was read of a user counts. A user who leaves a group keeps what it gives for no
 /// longer.
@@ -112,7 +112,7 @@ impl Users {
         let mut known = self.known();
         let groups = Arc::new(found.unwrap_or_else(|error| {
             let (passwd, group) = (self.passwd.display(), self.group.display());
-            verbs::limited!(warn, %error, "cannot read {passwd} and {group}: no user's groups are known");
+            rdma::limited!(warn, %error, "cannot read {passwd} and {group}: no user's groups are known");
             Groups::default()
         }));
         if known.users.len() >= MAX_KNOWN {

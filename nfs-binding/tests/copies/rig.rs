@@ -9,19 +9,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::tree::Scratch;
+use iwarp::{Iwarp, Options};
 use nfs_binding::client::{Mount, MountOptions, Proto};
 use nfs_binding::copy::{self, CopyOptions, Report, Totals};
 use nfs_binding::fs::DirectoryFs;
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use onc_rpc::{AuthSys, Credential};
+use rdma::Pool;
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
 use rpc_transport::{
     Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, ServerPort, Stop, TcpClient,
     TcpOptions, TcpServer,
 };
-use verbs::Pool;
-use verbs::iwarp::{Iwarp, Options};
 
 /// Memory of each end, bytes.
 const POOL: usize = 512 << 20;

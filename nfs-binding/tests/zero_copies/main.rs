@@ -15,20 +15,20 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
+use iwarp::{Iwarp, Options};
 use nfs_binding::client::{Mount, MountOptions, Nfs3};
 use nfs_binding::fs::DirectoryFs;
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::proto::{FileHandle, ReadArgs, SetAttributes, Stable, WriteArgs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use onc_rpc::{AuthSys, Credential};
+use rdma::{Counters, Pool};
 use rpc_transport::rdma::{
     Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, RoundTripFeatures,
     Version,
 };
 use rpc_transport::{Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, Stop};
 use tempfile::TempDir;
-use verbs::iwarp::{Iwarp, Options};
-use verbs::{Counters, Pool};
 use watched::{Files, Places, WatchedDevice, WatchedFs, Wire};
 
 const POOL: usize = 256 << 20;

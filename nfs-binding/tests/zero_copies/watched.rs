@@ -13,7 +13,7 @@ use nfs_binding::fs::{
 };
 use nfs_binding::proto::{Access, Attributes, NfsTime, SetAttributes, Stable, Verifier};
 use onc_rpc::Bulk;
-use verbs::{
+use rdma::{
     AcceptOptions, Attributes as DeviceAttributes, Carrier, ConnectOptions, Counters, Device,
     DeviceError, Event, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment,
     RequestId, Scatter, SendWr, Stag, Success, Time, WrId,

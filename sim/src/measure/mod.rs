@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use nfs_binding::client::{Nfs3, RpcClient};
 use nfs_binding::fs::FileSystem;
+use rdma::{Counters, Pool, Time};
+use rdma_sim::{Costs, Fabric, Faults, Host, NodeId, Path, Turn, attributes};
 use rpc_transport::rdma::{
     Choice, Considered, CostModel, RdmaClientOptions, RdmaOptions, RdmaServer, RdmaServerOptions,
     Version,
 };
 use rpc_transport::{Client, ClientOptions, ClientPort};
-use verbs::sim::{Costs, Fabric, Faults, Host, NodeId, Path, Turn, attributes};
-use verbs::{Counters, Pool, Time};
 
 use crate::client::{ClientHost, Counted, Desk, Tally, credential};
 use crate::disk::Disk;
@@ -243,7 +243,7 @@ async fn run(
     // What nobody waited for is done then, too.
     rpc.sleep(PAUSE).await;
     let after = counters();
-    let sum = |counts: [u32; verbs::sim::MAX_NODES]| counts.iter().sum();
+    let sum = |counts: [u32; rdma_sim::MAX_NODES]| counts.iter().sum();
     let last = tally.last.borrow_mut().take();
     let considered = last.map_or_else(Vec::new, |call| {
         let (message, room) = call.into_message(0, credential());

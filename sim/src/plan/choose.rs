@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use rdma::Attributes;
+use rdma_sim::{Costs, Faults, Random, attributes};
 use rpc_transport::Retry;
 use rpc_transport::rdma::{
     CallbackOptions, Choice, RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version, Versions,
     Ways,
 };
-use verbs::Attributes;
-use verbs::sim::{Costs, Faults, Random, attributes};
 
 use super::{AMPLE, Crash, FeaturesOf, PATIENT, Plan, ROOMY, Swarm, Victim};
 use crate::pairing::Pairing;

@@ -5,10 +5,10 @@ mod choose;
 use std::fmt;
 use std::time::Duration;
 
+use rdma::Attributes;
+use rdma_sim::{Costs, Faults};
 use rpc_transport::Retry;
 use rpc_transport::rdma::{Choice, RdmaOptions, Version, Versions};
-use verbs::Attributes;
-use verbs::sim::{Costs, Faults};
 
 use crate::pairing::Pairing;
 

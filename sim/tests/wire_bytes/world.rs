@@ -15,8 +15,8 @@ use rpc_transport::{
 };
 use rpcrdma_callbacks::Answers;
 use rpcrdma_sim::Probe;
-use verbs::sim::{Costs, Fabric, Faults, Host, NodeId, SimDevice, Turn, attributes};
-use verbs::{Pool, Time};
+use rdma_sim::{Costs, Fabric, Faults, Host, NodeId, SimDevice, Turn, attributes};
+use rdma::{Pool, Time};
 
 use crate::service::Echoes;
 use crate::tap::Tap;

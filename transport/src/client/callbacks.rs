@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use bytes::BytesMut;
 use onc_rpc::{CallHeader, Cursor, Message};
-use verbs::{Pool, Time};
+use rdma::{Pool, Time};
 
 use super::Shared;
 use crate::dispatch::{Verdict, answer, judge};
@@ -56,7 +56,7 @@ impl Callbacks {
                 Some(Message::from_payload(header.encode()))
             }
             Verdict::Disconnect(reason) => {
-                verbs::limited!(warn, reason, "no answer to what is no call");
+                rdma::limited!(warn, reason, "no answer to what is no call");
                 None
             }
         }
@@ -111,7 +111,7 @@ mod tests {
     use std::pin::pin;
     use std::rc::Rc;
 
-    use verbs::{Clock, Poller};
+    use rdma::{Clock, Poller};
 
     use super::*;
     use crate::{Client, ClientEvent, ClientOptions, ClientPort, ReplyRoom, Runtime, Source};

@@ -12,8 +12,8 @@
 use std::io;
 use std::net::SocketAddr;
 
+use rdma::Carrier;
 use rustix::io::Errno;
-use verbs::Carrier;
 
 mod netlink;
 mod own_address;
@@ -57,7 +57,7 @@ impl PeerOrigin {
         let user = match sock_diag::owner(peer, local) {
             Ok(user) => user,
             Err(error) => {
-                verbs::limited!(
+                rdma::limited!(
                     warn,
                     %peer,
                     %error,

@@ -9,13 +9,13 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use onc_rpc::Message;
-use rpcrdma_negotiation::{ClientNegotiation, Memory, Version};
-use rpcrdma_v1::PrivateData;
-use rpcrdma_v2::Side;
-use verbs::{
+use rdma::{
     Completion, ConnectOptions, Counters, Device, Event, Poller, Pool, QpId, Success, Time,
     WorkError,
 };
+use rpcrdma_negotiation::{ClientNegotiation, Memory, Version};
+use rpcrdma_v1::PrivateData;
+use rpcrdma_v2::Side;
 
 use self::stuck::Stuck;
 use self::version::{at_time, converse, since_start};
@@ -145,7 +145,7 @@ impl RdmaClient {
     }
 
     /// Bytes that were copied on the way to and from the device, beside those that the device counts
-    /// ([`verbs::Counters::copied_bytes`]). Only grows.
+    /// ([`rdma::Counters::copied_bytes`]). Only grows.
     #[must_use]
     pub fn copied_bytes(&self) -> u64 {
         let connections = self.connections.iter().map(Connection::copied);

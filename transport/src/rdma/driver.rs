@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use verbs::{
+use rdma::{
     ConnectError, Device, DeviceError, Disconnect, Failed, QpId, SendWr, Stag, Success, WorkError,
 };
 
@@ -39,7 +39,7 @@ pub(crate) fn reclaim(
     match device.reclaim(qp, stag) {
         Ok(region) => requester.reclaimed(id, region),
         Err(error) => {
-            verbs::limited!(error, %stag, %error, "memory not reclaimed, closing the connection");
+            rdma::limited!(error, %stag, %error, "memory not reclaimed, closing the connection");
             device.abort(qp);
         }
     }

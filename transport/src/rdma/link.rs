@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use onc_rpc::Segments;
-use verbs::{Buf, Device, Pool, PoolExhausted, PostError, QpId, Scatter, SendWr, Stag, WrId};
+use rdma::{Buf, Device, Pool, PoolExhausted, PostError, QpId, Scatter, SendWr, Stag, WrId};
 
 use super::memory;
 use super::receives::{ReceiveStructure, Spare};
@@ -388,7 +388,7 @@ impl<T> Link<T> {
             // The peer was promised it, and would send a message that finds none.
             Err((error, _)) => {
                 if !std::mem::replace(&mut self.ending, true) {
-                    verbs::limited!(error, qp = self.qp.0, %error, "no receive can be posted: ending the connection");
+                    rdma::limited!(error, qp = self.qp.0, %error, "no receive can be posted: ending the connection");
                     device.abort(self.qp);
                 }
             }
@@ -477,7 +477,7 @@ impl<T> Link<T> {
             Some(other)
         } else {
             // Only a device that does not give back the buffers it is given.
-            verbs::limited!(error, qp = self.qp.0, "no memory for a receive");
+            rdma::limited!(error, qp = self.qp.0, "no memory for a receive");
             return device.abort(self.qp);
         };
         let first = pieces.remove(0);

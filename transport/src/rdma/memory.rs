@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use onc_rpc::{Bulk, Segments};
+use rdma::{Buf, Pool, PoolExhausted};
 use smallvec::SmallVec;
-use verbs::{Buf, Pool, PoolExhausted};
 
 /// A buffer in pieces of at most `max` bytes.
 pub(crate) fn cut(buf: Buf, max: u64) -> SmallVec<[Buf; 2]> {

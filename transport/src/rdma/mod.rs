@@ -3,7 +3,7 @@
 //! [`Requester`] and [`Responder`] are the two parts that a side of a connection can play, as state
 //! machines without I/O: they take what happened and give back what to do. A conversation finds the
 //! version that a connection speaks, and in version 2 lets extensions take part. [`RdmaClient`] and
-//! [`RdmaServer`] drive them with a [`verbs::Device`]. Which bytes travel which way is decided by
+//! [`RdmaServer`] drive them with a [`rdma::Device`]. Which bytes travel which way is decided by
 //! plans ([`conveyance`]); each one is logged at debug level.
 
 mod backward;

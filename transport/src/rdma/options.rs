@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use conveyance::CostModel;
+use rdma::Budget;
 use rpcrdma_ext_continuation::Features as RoundTripFeatures;
 use rpcrdma_negotiation::{Choice, Version, Versions};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::Extension;
 use rpcrdma_v2::limits::DEFAULT_INLINE as V2_INLINE;
-use verbs::Budget;
 
 use super::{CallbackOptions, ReceiveStructure, receive_memory, round_trips};
 

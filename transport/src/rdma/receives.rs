@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use onc_rpc::Segments;
-use verbs::{ALIGNMENT, Buf, Pool, PoolExhausted, Scatter};
+use rdma::{ALIGNMENT, Buf, Pool, PoolExhausted, Scatter};
 
 use crate::options::HEADER_ROOM;
 

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
-use rpcrdma_negotiation::{Decision, Features, ServerNegotiation, Version};
-use rpcrdma_v1::{Agreed, PrivateData};
-use rpcrdma_v2::Side;
-use verbs::{
+use rdma::{
     AcceptOptions, Account, Carrier, Completion, ConnectRequest, Counters, Device, DeviceError,
     Event, Poller, Pool, QpId, SendWr, Success, Time, WorkError,
 };
+use rpcrdma_negotiation::{Decision, Features, ServerNegotiation, Version};
+use rpcrdma_v1::{Agreed, PrivateData};
+use rpcrdma_v2::Side;
 
 use super::RoundTripFeatures;
 use super::backward::{run_caller, submit};
@@ -151,7 +151,7 @@ impl RdmaServer {
     }
 
     /// Bytes that were copied on the way to and from the device, beside those that the device counts
-    /// ([`verbs::Counters::copied_bytes`]). Only grows.
+    /// ([`rdma::Counters::copied_bytes`]). Only grows.
     #[must_use]
     pub fn copied_bytes(&self) -> u64 {
         let connections = self.connections.values().map(Connection::copied);
@@ -205,7 +205,7 @@ impl RdmaServer {
             Event::ConnectRequest(request) => {
                 let peer = request.peer;
                 if let Err(error) = self.requested(request) {
-                    verbs::limited!(warn, %peer, %error, "connection not accepted");
+                    rdma::limited!(warn, %peer, %error, "connection not accepted");
                 }
             }
             Event::Established { qp, .. } => {
@@ -589,7 +589,7 @@ fn talk(device: &mut dyn Device, connection: &mut Connection) {
 /// Ends a connection with a peer that broke a rule, or that cannot be answered.
 #[cold]
 pub(super) fn close(device: &mut dyn Device, connection: &mut Connection, reason: String) {
-    verbs::limited!(warn, peer = %connection.peer, reason, "closing the connection");
+    rdma::limited!(warn, peer = %connection.peer, reason, "closing the connection");
     connection.closed = Some(reason);
     device.abort(connection.link.qp());
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use verbs::{Account, Time};
+use rdma::{Account, Time};
 
 /// How often connections are looked through while work is under way on any, at least.
 const LOOK: Duration = Duration::from_secs(1);
@@ -107,7 +107,7 @@ impl Stalled {
 
 #[cfg(test)]
 mod tests {
-    use verbs::Budget;
+    use rdma::Budget;
 
     use super::*;
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use verbs::Time;
+use rdma::Time;
 
 /// When to look for such messages on a port's connections. They are looked through once in a while, so
 /// that a transmission costs no more than a note of the time.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use onc_rpc::{Credential, Message};
-use verbs::Time;
+use rdma::Time;
 
 use super::Server;
 use crate::callee::{Done, Ending, Mailbox, Place, Submitted};

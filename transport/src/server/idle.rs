@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use verbs::Time;
+use rdma::Time;
 
 use super::Server;
 use crate::{Callee, ConnId, PeerOrigin};

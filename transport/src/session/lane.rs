@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use verbs::Time;
+use rdma::Time;
 
 use crate::{ClientOptions, ConnId};
 

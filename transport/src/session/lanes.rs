@@ -1,6 +1,6 @@
 //! A session's connections: making them, losing them, giving them up.
 
-use verbs::Time;
+use rdma::Time;
 
 use super::Session;
 use super::lane::State;

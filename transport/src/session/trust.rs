@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use verbs::Time;
+use rdma::Time;
 
 use crate::ClientOptions;
 

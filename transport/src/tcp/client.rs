@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use mio::net::TcpStream;
 use onc_rpc::{CALL, Message, peek_start, peek_xid};
-use verbs::{Poller, Pool, Time};
+use rdma::{Poller, Pool, Time};
 
 use super::set::StreamSet;
 use super::stream::Ended;

@@ -14,8 +14,8 @@ use std::io;
 use std::time::Duration;
 
 use mio::net::TcpStream;
-use verbs::middleware::Shaper;
-use verbs::{Budget, Pool};
+use rdma::middleware::Shaper;
+use rdma::{Budget, Pool};
 
 /// Longest record taken by default: the longest NFS READ or WRITE in use (1 MiB), and room for a
 /// header.
@@ -108,8 +108,8 @@ const MAX_QUEUED: usize = 8 << 20;
 fn prepare(socket: &TcpStream) -> io::Result<()> {
     // Records are handed over whole: there is nothing to wait for.
     socket.set_nodelay(true)?;
-    verbs::bound_send_buffer(socket);
-    Ok(verbs::keep_alive(socket)?)
+    rdma::bound_send_buffer(socket);
+    Ok(rdma::keep_alive(socket)?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! How long something has waited for a peer.
 
-use verbs::Time;
+use rdma::Time;
 
 /// Bytes that a peer has to move to restart its timeout. They add up until the timeout expires. A peer
 /// that moves fewer in that time is treated like one that moves none.

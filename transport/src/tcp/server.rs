@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
 use onc_rpc::{Message, REPLY, peek_start};
-use verbs::{Account, Carrier, Charge, Interest, PER_CALL, Poller, Pool, Time};
+use rdma::{Account, Carrier, Charge, Interest, PER_CALL, Poller, Pool, Time};
 
 use super::set::StreamSet;
 use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
@@ -118,7 +118,7 @@ impl TcpServer {
                             | io::ErrorKind::Interrupted
                     ) => {}
                 Err(error) => {
-                    verbs::limited!(warn, %error, "cannot accept connections for now");
+                    rdma::limited!(warn, %error, "cannot accept connections for now");
                     self.acceptable = false;
                     self.accept_at = Some(now + ACCEPT_PAUSE);
                     return;
@@ -129,7 +129,7 @@ impl TcpServer {
 
     fn take(&mut self, socket: TcpStream, peer: SocketAddr) {
         if self.set.len() >= self.set.options.max_connections {
-            verbs::limited!(warn, %peer, "too many connections: one more was closed");
+            rdma::limited!(warn, %peer, "too many connections: one more was closed");
             return;
         }
         let account = self.set.options.budget.account();
@@ -144,7 +144,7 @@ impl TcpServer {
                 }
                 self.events.push_back(ServerEvent::Up { conn, peer });
             }
-            Err(error) => verbs::limited!(warn, %peer, %error, "cannot take a connection"),
+            Err(error) => rdma::limited!(warn, %peer, %error, "cannot take a connection"),
         }
     }
 
@@ -217,7 +217,7 @@ impl Source for TcpServer {
             if let Some(member) = self.set.get(index) {
                 let (conn, peer) = (member.id, member.extra.peer);
                 let reason = stalled.to_string();
-                verbs::limited!(warn, %peer, reason, "closing the connection");
+                rdma::limited!(warn, %peer, reason, "closing the connection");
                 self.end(index, conn, reason);
             }
         }
@@ -253,7 +253,7 @@ impl ServerPort for TcpServer {
         if let Some(message) = message
             && let Err(error) = self.set.reply(index, &message, now)
         {
-            verbs::limited!(error, %error, "a reply cannot be sent: closing its connection");
+            rdma::limited!(error, %error, "a reply cannot be sent: closing its connection");
             self.end(index, conn, error.to_string());
         }
     }

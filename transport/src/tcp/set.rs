@@ -9,8 +9,8 @@ use std::time::Duration;
 use mio::net::TcpStream;
 use onc_rpc::Message;
 use onc_rpc::record::RecordError;
+use rdma::{Interest, Poller, Pool, Time};
 use slab::Slab;
-use verbs::{Interest, Poller, Pool, Time};
 
 use super::stream::{Credit, Ended, Stream};
 use super::{TcpCounters, TcpOptions};
@@ -123,7 +123,7 @@ impl<X> StreamSet<X> {
                     false => poller.watch(socket, index, INTEREST),
                 };
                 if let Err(error) = done {
-                    verbs::limited!(error, %error, "cannot change how a connection is watched, closing it");
+                    rdma::limited!(error, %error, "cannot change how a connection is watched, closing it");
                     // Whoever visits it next, which is soon, finds its end.
                     if let Err(error) = member.stream.socket.shutdown(Shutdown::Both) {
                         tracing::debug!(%error, "a socket was not shut down");

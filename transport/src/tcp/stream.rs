@@ -7,8 +7,8 @@ use bytes::Bytes;
 use mio::net::TcpStream;
 use onc_rpc::record::{self, RecordError, RecordReader, Want};
 use onc_rpc::{Message, Segments};
+use rdma::{Account, Buf, Charge, Pool, Time};
 use smallvec::SmallVec;
-use verbs::{Account, Buf, Charge, Pool, Time};
 
 use super::TcpCounters;
 use super::progress::Progress;

@@ -15,15 +15,15 @@ use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use iwarp::{Iwarp, Options};
 use onc_rpc::Message;
+use rdma::Pool;
 use rdma_support::fabric::{Traffic, World, attributes};
 use rdma_support::{End, POOL, Pair, open, reply, speaking};
 use rpc_transport::rdma::{
     CallbackOptions, Choice, RdmaClientOptions, RdmaServerOptions, Version, Versions,
 };
 use rpc_transport::{CallError, ConnId, ReplyRoom, ServerPort, Source};
-use verbs::Pool;
-use verbs::iwarp::{Iwarp, Options};
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use verbs::{
+use rdma::{
     AcceptOptions, Attributes, Carrier, Completion, ConnectError, ConnectOptions, ConnectRequest,
     Counters, Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError,
     QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Success, Time, WorkError, WrId,

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use onc_rpc::{Decoder, Encoder, Message};
+use rdma::{Attributes, Device, Pool, Time};
 use rpc_transport::rdma::{
     Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version, Versions,
 };
 use rpc_transport::{
     CallError, ClientEvent, ClientPort, ConnId, Down, ReplyRoom, ServerEvent, ServerPort, Source,
 };
-use verbs::{Attributes, Device, Pool, Time};
 
 use fabric::{FakeDevice, Traffic, World, address, attributes};
 

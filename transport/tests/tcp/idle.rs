@@ -8,11 +8,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use iwarp::{Iwarp, Options};
 use onc_rpc::{Message, record};
+use rdma::Pool;
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
 use rpc_transport::{Client, ClientStats, Runtime, Server, ServerOptions, Stop, TcpOptions};
-use verbs::Pool;
-use verbs::iwarp::{Iwarp, Options};
 
 use crate::raw::{framed, is_closed, raw};
 use crate::service::*;

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use onc_rpc::Message;
+use rdma::Pool;
 use rpc_transport::{CallError, ClientOptions, Runtime, ServerOptions, TcpOptions};
-use verbs::Pool;
 
 use crate::raw::framed;
 use crate::service::{

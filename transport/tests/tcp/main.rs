@@ -17,10 +17,10 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use onc_rpc::{AcceptStatus, Credential, Message};
+use rdma::middleware::Shaper;
 use rpc_transport::{
     CallError, Client, ClientOptions, Denial, Runtime, ServerOptions, TcpClient, TcpOptions,
 };
-use verbs::middleware::Shaper;
 
 use service::*;
 

@@ -6,8 +6,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use onc_rpc::{Message, record};
+use rdma::{Budget, Pool};
 use rpc_transport::{Runtime, ServerOptions, TcpOptions};
-use verbs::{Budget, Pool};
 
 use crate::raw::{framed, raw};
 use crate::service::*;

@@ -256,7 +256,7 @@ fn a_file_that_changes_while_it_is_fetched_is_reported() {
 fn a_pool_that_is_too_small_is_an_error() {
     let mut rig = Rig::directory("wsize=65536");
     fs::write(rig.local("file"), pattern(100_000)).unwrap();
-    let pool = verbs::Pool::new(4096);
+    let pool = rdma::Pool::new(4096);
     rig.options.bytes_in_flight = 1;
     let (local, progress) = (rig.local("file"), &mut |_: &_| {});
     let put = put(&rig.mount, &pool, &local, b"file", &rig.options, progress);

@@ -67,7 +67,7 @@ impl Served {
             return Ok(held);
         }
         if number != 0 && (taken || own.fsid == number) {
-            verbs::limited!(
+            rdma::limited!(
                 warn,
                 number,
                 "a file system below an export has the number of another one in it, and is not \

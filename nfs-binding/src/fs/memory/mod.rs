@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use onc_rpc::Bulk;
-use verbs::Clock;
+use rdma::Clock;
 
 use super::lock::{exclusive, shared};
 use super::{
@@ -111,7 +111,7 @@ impl MemoryFs {
     /// The time, for attributes.
     fn now(&self) -> NfsTime {
         let since = match self.clock.is_simulated() {
-            true => self.clock.now().since(verbs::Time::ZERO),
+            true => self.clock.now().since(rdma::Time::ZERO),
             false => SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .unwrap_or_default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use onc_rpc::Bulk;
-use verbs::Registrar;
+use rdma::Registrar;
 
 use super::*;
 use crate::proto::{

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use onc_rpc::{AuthSys, Credential, Cursor, Decoder, Encoder};
+use rdma::Pool;
 use rpc_transport::{Denial, Outcome, Request, Service, ServiceReply};
-use verbs::Pool;
 
 use super::*;
 use crate::fs::directory::DirectoryOptions;

@@ -1,7 +1,7 @@
 //! What a connection gets that holds its share of the memory for replies.
 
 use onc_rpc::Bulk;
-use verbs::{Account, Budget, PER_CALL};
+use rdma::{Account, Budget, PER_CALL};
 
 use super::*;
 use crate::proto::{Data, ReadArgs, ReaddirplusArgs, Stable, WriteArgs};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use verbs::{Device, SendWr};
+use rdma::{Device, SendWr};
 
 use crate::ClientEvent;
 use crate::rdma::client::Connection;

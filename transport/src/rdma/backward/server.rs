@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use onc_rpc::Message;
+use rdma::Device;
 use rpcrdma_v2::extension::Backward;
-use verbs::Device;
 
 use crate::rdma::driver::act_on_memory;
 use crate::rdma::requester::RequesterAction;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use onc_rpc::{Encoder, Message, Segments};
+use rdma::Pool;
 use rpcrdma_negotiation::{Choice, ClientNegotiation, Version};
 use rpcrdma_v1::{Body, Chunks, Header};
 use rpcrdma_v2::Side;
-use verbs::Pool;
 
 use crate::ReplyRoom;
 use crate::rdma::conversation::{ClientConversation, Setup};

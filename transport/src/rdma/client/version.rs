@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use conveyance::{ReplyNeed, Shape};
 use onc_rpc::{Message, Segments};
+use rdma::{Device, Time};
 use rpcrdma_ext_xchar::NotChanged;
 use rpcrdma_negotiation::{Decision, Features, Reason, Verdict, Version};
-use verbs::{Device, Time};
 
 use super::{Connection, RdmaClient};
 use crate::poll_loop::earlier;

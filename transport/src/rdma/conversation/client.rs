@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use conveyance::CostModel;
 use onc_rpc::Segments;
+use rdma::Stag;
 use rpcrdma_ext_xchar::{Characteristic, Exchange, NotChanged, ReceiveBufferSize};
 use rpcrdma_negotiation::{
     Asked, ClientNegotiation, Decision, Features, Heard, Reason, Verdict, Version,
@@ -11,7 +12,6 @@ use rpcrdma_negotiation::{
 use rpcrdma_v1::Agreed;
 use rpcrdma_v2::extension::OpttypeTaken;
 use rpcrdma_v2::{Direction, Header};
-use verbs::Stag;
 
 use super::{Extended, Parts, Setup, Wanted, first};
 use crate::rdma::backward;

@@ -292,7 +292,7 @@ impl Extended {
             // As no call of the server's goes in operations, none is taken in them; but whoever made
             // one has to learn that it has ended.
             (Conveyed::Call(IncomingCall { xid, .. }), ..) => {
-                verbs::limited!(
+                rdma::limited!(
                     warn,
                     xid,
                     "a call in operations to a client, which takes none"
@@ -303,7 +303,7 @@ impl Extended {
             }
             // Not the message itself: it can be as long as the peer likes.
             (Conveyed::Reply(IncomingReply { xid, .. }) | Conveyed::Rejected { xid, .. }, ..) => {
-                verbs::limited!(warn, xid, "a message in operations that is for nobody here");
+                rdma::limited!(warn, xid, "a message in operations that is for nobody here");
             }
         }
     }

@@ -1,11 +1,11 @@
 //! A server's end of a connection.
 
 use onc_rpc::Segments;
+use rdma::Stag;
 use rpcrdma_negotiation::{Decision, Features, FirstHeard, ServerNegotiation, Version};
 use rpcrdma_v1::Agreed;
 use rpcrdma_v2::Direction;
 use rpcrdma_v2::extension::{Backward, OpttypeTaken};
-use verbs::Stag;
 
 use super::{Extended, Heard, Parts, Setup, Wanted, first};
 use crate::rdma::backward;

@@ -1,7 +1,7 @@
 //! What a requester and its driver say to each other.
 
 use onc_rpc::{Message, Segments};
-use verbs::{Pool, Region, Stag};
+use rdma::{Pool, Region, Stag};
 
 use crate::CallError;
 

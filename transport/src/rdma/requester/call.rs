@@ -3,12 +3,12 @@
 use bytes::BytesMut;
 use conveyance::{CallPayload, ReplyNeed};
 use onc_rpc::{Bulk, BulkItem, Message, Position, Segments};
+use rdma::{Region, Stag};
 use rpcrdma_chunks::{Chunks, ReadSegment, WriteChunk};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::Direction;
 use rpcrdma_v2::extension::Written;
 use smallvec::SmallVec;
-use verbs::{Region, Stag};
 
 use super::super::{memory, wire};
 use super::prepared::{ByExtension, Prepared};

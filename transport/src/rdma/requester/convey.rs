@@ -321,7 +321,7 @@ impl Requester {
         let Some(key) = self.sent_call(xid) else {
             return self.unknown(xid);
         };
-        verbs::limited!(warn, xid, reason, "call goes another way");
+        rdma::limited!(warn, xid, reason, "call goes another way");
         let again = self.again(key);
         self.replied(key, None, again);
     }

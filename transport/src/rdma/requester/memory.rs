@@ -1,6 +1,6 @@
 //! The memory of calls: registered before they are sent, fenced off before their outcome is told.
 
-use verbs::{Region, RemoteSegment, Stag};
+use rdma::{Region, RemoteSegment, Stag};
 
 use super::call::{Ended, Phase};
 use super::registration::Registration;

@@ -21,11 +21,11 @@ use std::collections::VecDeque;
 use bytes::BytesMut;
 use conveyance::{Limits, ReplyNeed};
 use onc_rpc::Message;
+use rdma::PoolExhausted;
 use rpcrdma_chunks::RequesterCredits;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::extension::Calls;
 use slab::Slab;
-use verbs::PoolExhausted;
 
 pub use self::action::{RegId, RequesterAction, RequesterConfig, RequesterCounters, ReservationId};
 use self::awaited::Awaited;

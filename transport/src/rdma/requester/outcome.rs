@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
+use rdma::Stag;
 use rpcrdma_chunks::{Chunks, ReturnedChunks};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::ErrorBody;
-use verbs::Stag;
 
 use super::super::wire::{BadReply, FromResponder, PeerError, Plain, Returned};
 use super::call::{Ended, Phase};
@@ -103,7 +103,7 @@ impl Requester {
         };
         let ended = match (by_extension, refused) {
             (Some(by), Some(error)) => {
-                verbs::limited!(warn, xid, %error, "call in operations refused, it goes another way");
+                rdma::limited!(warn, xid, %error, "call in operations refused, it goes another way");
                 self.notice(Notice::Refused { by, xid, error });
                 self.again(key)
             }
@@ -153,7 +153,7 @@ impl Requester {
     /// A message that is not to be acted upon (RFC 8166, section 4.5).
     pub(crate) fn discard(&mut self, why: &dyn std::fmt::Display) {
         self.counters.discarded += 1;
-        verbs::limited!(warn, %why, "message from the responder discarded");
+        rdma::limited!(warn, %why, "message from the responder discarded");
     }
 
     fn cancelled_call(&self, xid: u32) -> Option<usize> {

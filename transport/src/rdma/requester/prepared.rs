@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use conveyance::{CallItem, CallPayload, CallPlan};
 use onc_rpc::{Message, Position, Segments};
+use rdma::{Pool, PoolExhausted, Region};
 use rpcrdma_v2::extension::{CallCandidate, Planned};
-use verbs::{Pool, PoolExhausted, Region};
 
 use super::super::memory;
 use super::call::Waiting;

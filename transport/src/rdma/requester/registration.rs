@@ -1,7 +1,7 @@
 //! Memory of a call's, registered for the responder.
 
+use rdma::{Buf, Region, RemoteSegment, Stag};
 use rpcrdma_chunks::Segment;
-use verbs::{Buf, Region, RemoteSegment, Stag};
 
 /// What registered memory is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

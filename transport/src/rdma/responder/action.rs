@@ -2,8 +2,8 @@
 
 use conveyance::Limits;
 use onc_rpc::{Message, Segments};
+use rdma::{Buf, Pool, Stag};
 use rpcrdma_negotiation::Version;
-use verbs::{Buf, Pool, Stag};
 
 /// An RDMA Read: which piece of which chunk of which call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

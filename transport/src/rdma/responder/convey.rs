@@ -7,11 +7,11 @@ use std::any::Any;
 
 use conveyance::{Limits, ReplyPlan, Shape, Unplaced};
 use onc_rpc::Message;
+use rdma::Stag;
 use rpcrdma_chunks::fill;
 use rpcrdma_v2::extension::{IncomingCall, NotConveyed, ReplyToPlan, Transmissions};
 use rpcrdma_v2::{Body, Direction, Header, Optional};
 use smallvec::SmallVec;
-use verbs::Stag;
 
 use super::fetch::Fetch;
 use super::{InCall, Responder, ResponderAction, place};

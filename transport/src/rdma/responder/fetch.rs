@@ -1,9 +1,9 @@
 //! Fetching a call's read chunks.
 
 use onc_rpc::{BulkItem, Message, Position};
+use rdma::{Account, Buf, Pool, PoolExhausted};
 use rpcrdma_chunks::{ReadChunk, Segment};
 use smallvec::SmallVec;
-use verbs::{Account, Buf, Pool, PoolExhausted};
 
 use super::super::memory;
 

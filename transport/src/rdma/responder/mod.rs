@@ -16,10 +16,10 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use conveyance::Limits;
 use onc_rpc::{Message, Segments};
+use rdma::{Account, Buf, Charge, PER_CALL, Stag};
 use rpcrdma_chunks::{ResponderCredits, WriteChunk};
 use rpcrdma_negotiation::Version;
 use slab::Slab;
-use verbs::{Account, Buf, Charge, PER_CALL, Stag};
 
 pub use self::action::{ReadId, ResponderAction, ResponderConfig, ResponderCounters};
 use self::convey::Brought;
@@ -351,7 +351,7 @@ impl Responder {
             true => {
                 tracing::info!(reason = %bad.reason, "the requester is told which versions there are")
             }
-            false => verbs::limited!(warn, reason = %bad.reason, "bad message from the requester"),
+            false => rdma::limited!(warn, reason = %bad.reason, "bad message from the requester"),
         }
         let Some(answer) = bad.answer else {
             self.counters.discarded += 1;
@@ -364,7 +364,7 @@ impl Responder {
 
     /// ERR_CHUNK to a call (RFC 8166, section 4.5.3).
     fn chunk_error(&mut self, xid: u32, credits: u32, why: &dyn std::fmt::Display) {
-        verbs::limited!(warn, xid, %why, "answered with ERR_CHUNK");
+        rdma::limited!(warn, xid, %why, "answered with ERR_CHUNK");
         self.counters.errors_sent += 1;
         self.send(
             Answer::chunk(self.config.version, xid).encode(credits),

@@ -2,9 +2,9 @@
 
 use conveyance::{ReplyItem, ReplyPayload, ReplyPlan};
 use onc_rpc::{Message, Segments};
+use rdma::Stag;
 use rpcrdma_chunks::{ChunkTooSmall, Segment, WriteChunk, fill, unused};
 use smallvec::SmallVec;
-use verbs::Stag;
 
 use super::super::memory;
 use super::ResponderAction;

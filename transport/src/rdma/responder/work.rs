@@ -1,8 +1,8 @@
 //! Fetching calls, and delivering them.
 
 use onc_rpc::Message;
+use rdma::{Buf, PER_CALL, Stag};
 use rpcrdma_v2::Direction;
-use verbs::{Buf, PER_CALL, Stag};
 
 use super::super::wire;
 use super::fetch::FetchError;

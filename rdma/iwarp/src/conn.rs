@@ -1,0 +1,375 @@
+//! One connection: its socket, and its way from TCP's handshake over MPA's to the end.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mio::net::TcpStream;
+use rustix::event::PollFlags;
+
+use super::Options;
+use super::endpoint::{Blame, Endpoint, Limits, Out, Stop};
+use super::fault::{Ending, Fault};
+use super::mpa::Frame;
+use super::setup::Wants;
+use super::socket;
+use super::terminate::Terminate;
+use rdma::{ConnectError, ConnectOptions, Counters, Disconnect, Event, ListenerId, QpId, Time};
+
+/// Bytes received from one connection before others get their turn.
+pub(super) const RECEIVE_TURN: usize = 4 << 20;
+/// How long a closed connection is kept to hand its last bytes over and to see the peer's FIN.
+/// Closing at once could make TCP reset it, and a Terminate would be lost with that (RFC 5040,
+/// section 6.2.2 wants a graceful close after one).
+const DRAIN_TIME: Duration = Duration::from_secs(2);
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Initiator: waiting for TCP.
+    Connecting,
+    /// Initiator: waiting for the Reply Frame.
+    AwaitReply,
+    /// Responder: waiting for the Request Frame.
+    AwaitRequest,
+    /// Responder: waiting for the program.
+    Requested,
+    /// Responder, accepted: waiting for the peer's ready-to-receive message.
+    AwaitFirst,
+    /// In use.
+    Established,
+    /// The program closed it; what it posted goes out first.
+    Disconnecting,
+    /// Over; the last bytes go out and the peer's are dropped.
+    Draining,
+    /// Over; there is no socket any more.
+    Closed,
+}
+
+/// What a connection needs from its device.
+pub(super) struct Cx<'a> {
+    pub(super) options: &'a Options,
+    pub(super) events: &'a mut VecDeque<Event>,
+    pub(super) counters: &'a mut Counters,
+    pub(super) now: Time,
+}
+
+impl Cx<'_> {
+    pub(super) fn out(&mut self) -> Out<'_> {
+        Out {
+            events: self.events,
+            counters: self.counters,
+        }
+    }
+}
+
+/// Why a stream is over.
+pub(super) enum Over {
+    Fault(Fault),
+    Terminated(Terminate),
+    /// A request of our own is impossible.
+    Local(rdma::WorkError),
+    /// The peer's FIN.
+    Eof,
+    Lost(String),
+}
+
+impl From<Fault> for Over {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<Ending> for Over {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Fault(fault) => Self::Fault(fault),
+            Ending::Terminated(terminate) => Self::Terminated(terminate),
+        }
+    }
+}
+
+impl From<Stop> for Over {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Fault(fault) => Self::Fault(fault),
+            Stop::Local(error) => Self::Local(error),
+        }
+    }
+}
+
+/// A connection.
+pub(super) struct Conn {
+    pub(super) id: u64,
+    pub(super) phase: Phase,
+    /// The program knows a queue pair of it.
+    pub(super) owned: bool,
+    /// The socket may have bytes, or room for bytes, that nobody has looked for since.
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    /// The peer's FIN is there, behind what bytes there are.
+    pub(super) peer_closed: bool,
+    /// It is in the device's list of connections to look at.
+    pub(super) queued: bool,
+    /// When the phase is given up.
+    pub(super) deadline: Option<Time>,
+    pub(super) endpoint: Endpoint,
+    pub(super) socket: Option<Arc<TcpStream>>,
+    pub(super) peer: SocketAddr,
+    pub(super) listener: Option<ListenerId>,
+    pub(super) wants: Wants,
+    /// Private data of the Request Frame to send.
+    pub(super) private_data: Bytes,
+    /// Set-up bytes received.
+    pub(super) frame: Vec<u8>,
+    /// The initiator's frame.
+    pub(super) request: Option<Frame>,
+    pub(super) write_shut: bool,
+    /// Initiator: ready-to-receive messages after the first that were, or are, due.
+    pub(super) reminders: usize,
+}
+
+impl Conn {
+    pub(super) fn new(
+        id: u64,
+        phase: Phase,
+        socket: TcpStream,
+        peer: SocketAddr,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            id,
+            phase,
+            owned: false,
+            readable: true,
+            writable: true,
+            peer_closed: false,
+            queued: false,
+            deadline: None,
+            endpoint: Endpoint::new(QpId(id), limits),
+            socket: Some(Arc::new(socket)),
+            peer,
+            listener: None,
+            wants: Wants {
+                crc: false,
+                inbound_reads: 1,
+                outbound_reads: 1,
+            },
+            private_data: Bytes::new(),
+            frame: Vec::new(),
+            request: None,
+            write_shut: false,
+            reminders: 0,
+        }
+    }
+
+    /// A connection that this side starts.
+    pub(super) fn initiator(
+        id: u64,
+        socket: TcpStream,
+        peer: SocketAddr,
+        limits: Limits,
+        wants: Wants,
+        options: &ConnectOptions,
+        now: Time,
+    ) -> Self {
+        let mut conn = Self::new(id, Phase::Connecting, socket, peer, limits);
+        conn.owned = true;
+        conn.wants = wants;
+        conn.private_data = options.private_data.clone();
+        conn.deadline = Some(now + options.timeout);
+        conn
+    }
+
+    /// A connection that a peer starts.
+    pub(super) fn responder(
+        id: u64,
+        socket: TcpStream,
+        peer: SocketAddr,
+        limits: Limits,
+        listener: ListenerId,
+        deadline: Time,
+    ) -> Self {
+        let mut conn = Self::new(id, Phase::AwaitRequest, socket, peer, limits);
+        conn.listener = Some(listener);
+        conn.deadline = Some(deadline);
+        conn
+    }
+
+    pub(super) fn qp(&self) -> QpId {
+        QpId(self.id)
+    }
+
+    pub(super) fn socket(&self) -> Option<&Arc<TcpStream>> {
+        self.socket.as_ref()
+    }
+
+    /// Whether a peer may reach memory through it, so that it must make progress even while the
+    /// program is away.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::AwaitFirst | Phase::Established | Phase::Disconnecting
+        )
+    }
+
+    /// Whether requests can be posted.
+    pub(super) fn can_send(&self) -> bool {
+        self.phase == Phase::Established
+    }
+
+    /// Whether receives can be posted.
+    pub(super) fn can_receive(&self) -> bool {
+        self.owned && !matches!(self.phase, Phase::Draining | Phase::Closed)
+    }
+
+    /// What to wait for when it is waited for from outside the owner's poll loop.
+    pub(super) fn interest(&self) -> PollFlags {
+        let mut interest = PollFlags::IN;
+        interest.set(PollFlags::OUT, !self.writable);
+        interest
+    }
+
+    /// Goes on as far as the socket lets it.
+    pub(super) fn progress(&mut self, cx: &mut Cx<'_>) {
+        if self.phase == Phase::Established {
+            self.stream(cx);
+            if self.phase == Phase::Established {
+                return;
+            }
+        } else {
+            self.make_progress(cx);
+        }
+        if self.phase == Phase::Draining {
+            self.drain(cx);
+        }
+    }
+
+    /// The same while it is not in use.
+    fn make_progress(&mut self, cx: &mut Cx<'_>) {
+        if self.phase == Phase::Connecting {
+            self.finish_tcp(cx);
+        }
+        if matches!(self.phase, Phase::AwaitReply | Phase::AwaitRequest) {
+            self.receive_frame(cx);
+        }
+        if self.is_live() {
+            self.stream(cx);
+        }
+        if self.phase == Phase::AwaitReply {
+            self.flush_setup(cx);
+        }
+    }
+
+    /// The phase took too long.
+    pub(super) fn time_out(&mut self, cx: &mut Cx<'_>) {
+        self.deadline = None;
+        match self.phase {
+            Phase::Connecting | Phase::AwaitReply | Phase::AwaitFirst => {
+                self.fail(ConnectError::TimedOut, cx);
+            }
+            Phase::Disconnecting => self.abort(cx),
+            Phase::AwaitRequest | Phase::Requested | Phase::Draining => self.close(),
+            Phase::Established => self.remind(cx),
+            Phase::Closed => {}
+        }
+    }
+
+    // ---- the end ----
+
+    /// The program closes it in order.
+    pub(super) fn disconnect(&mut self, cx: &mut Cx<'_>) {
+        match self.phase {
+            Phase::Established => {
+                self.phase = Phase::Disconnecting;
+                self.deadline = Some(cx.now + cx.options.setup_timeout);
+                self.stream(cx);
+            }
+            Phase::Disconnecting | Phase::Draining | Phase::Closed => {}
+            _ => self.abort(cx),
+        }
+    }
+
+    pub(super) fn finish_disconnect(&mut self, cx: &mut Cx<'_>) {
+        // What must wait for a peer that has sent nothing yet is not waited for.
+        if !self.endpoint.is_flushed() && self.endpoint.is_open() {
+            return;
+        }
+        self.endpoint.end(&Blame::Nobody, &mut cx.out());
+        self.ended(Disconnect::Local, cx);
+        self.begin_drain(cx);
+    }
+
+    /// The program ends it at once.
+    pub(super) fn abort(&mut self, cx: &mut Cx<'_>) {
+        if matches!(self.phase, Phase::Draining | Phase::Closed) {
+            return;
+        }
+        self.endpoint.end(&Blame::Nobody, &mut cx.out());
+        let qp = self.qp();
+        let reason = Disconnect::Local;
+        cx.events.push_back(Event::Disconnected { qp, reason });
+        self.reset();
+    }
+
+    /// The program lets go of it.
+    pub(super) fn destroy(&mut self) {
+        self.owned = false;
+        if !matches!(self.phase, Phase::Draining | Phase::Closed) {
+            self.reset();
+        }
+        self.endpoint.release();
+    }
+
+    pub(super) fn reset(&mut self) {
+        if let Some(socket) = &self.socket {
+            socket::set_reset_on_close(socket);
+        }
+        self.close();
+    }
+
+    /// Closes the socket.
+    pub(super) fn close(&mut self) {
+        self.socket = None;
+        self.deadline = None;
+        self.phase = Phase::Closed;
+    }
+
+    pub(super) fn begin_drain(&mut self, cx: &mut Cx<'_>) {
+        self.phase = Phase::Draining;
+        self.deadline = Some(cx.now + DRAIN_TIME);
+        self.readable = true;
+        self.drain(cx);
+    }
+
+    /// Hands the last bytes over, then waits for the peer's FIN.
+    pub(super) fn drain(&mut self, cx: &mut Cx<'_>) {
+        if self.flush(cx).is_err() {
+            return self.close();
+        }
+        let Some(socket) = self.socket.clone() else {
+            return;
+        };
+        if !self.write_shut && self.endpoint.is_sent() {
+            self.write_shut = true;
+            // An error means that there is nothing left to shut.
+            if socket.shutdown(Shutdown::Write).is_err() {
+                return self.close();
+            }
+        }
+        let mut turn = 0;
+        let mut scratch = [0; 4096];
+        while self.readable && turn < RECEIVE_TURN {
+            match (&*socket).read(&mut scratch) {
+                Ok(0) => return self.close(),
+                Ok(n) => turn += n,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return self.close(),
+            }
+        }
+    }
+}

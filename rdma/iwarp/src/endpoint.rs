@@ -1,0 +1,327 @@
+//! One stream's RDMAP state without its socket: work queues, receive queue, registrations, RDMA
+//! Reads in both directions. Bytes in, bytes out, completions; no I/O and no clock.
+
+use std::collections::VecDeque;
+use std::io;
+
+use bytes::Bytes;
+
+use super::fault::Fault;
+use super::memory::{Memory, Receive};
+use super::random::Random;
+use super::rdmap::ReadRequest;
+use super::receive::Receiver;
+use super::regions::NotReclaimed;
+use super::short::Fpdu;
+use super::terminate::{Culprit, Terminate};
+use super::transmit::{Finishes, Outgoing, Transmitter};
+use rdma::{
+    Completion, Counters, Event, Failed, PostError, QpId, Region, RemoteSegment, Scatter, SendWr,
+    Stag, Success, WorkError, WrId,
+};
+
+/// Where an endpoint's events and counts go.
+pub(super) struct Out<'a> {
+    pub(super) events: &'a mut VecDeque<Event>,
+    pub(super) counters: &'a mut Counters,
+}
+
+/// Lengths of the queues.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) send_wr: usize,
+    pub(super) recv_wr: usize,
+    pub(super) gather: usize,
+    pub(super) scatter: usize,
+}
+
+/// What set-up agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Agreement {
+    pub(super) crc: bool,
+    /// RDMA Reads the peer may have outstanding here (IRD).
+    pub(super) inbound_reads: usize,
+    /// RDMA Reads we may have outstanding there (ORD).
+    pub(super) outbound_reads: usize,
+    /// The peer may begin with an FPDU or a Send without payload.
+    pub(super) empty_rtr: bool,
+    /// Nothing may be sent before the peer's first FPDU (RFC 5044, section 7.1.2, rule 4).
+    pub(super) wait_for_peer: bool,
+}
+
+/// A request in the send queue that has not started.
+pub(super) struct Work {
+    pub(super) id: WrId,
+    pub(super) wr: SendWr,
+    pub(super) signaled: bool,
+}
+
+/// A Read Request of the peer's that is not answered yet.
+pub(super) struct Response {
+    pub(super) request: ReadRequest,
+    pub(super) done: u32,
+    /// Payload of one segment, from when it starts; as in [`Outgoing`].
+    pub(super) most: u32,
+    pub(super) culprit: Culprit,
+}
+
+/// What is being cut into segments.
+pub(super) enum Current {
+    Nothing,
+    Message(Outgoing),
+    Response,
+}
+
+/// One stream.
+pub(super) struct Endpoint {
+    pub(super) qp: QpId,
+    pub(super) limits: Limits,
+    pub(super) memory: Memory,
+    pub(super) receiver: Receiver,
+    pub(super) transmitter: Transmitter,
+    /// The last short FPDU.
+    pub(super) short: Fpdu,
+    pub(super) work: VecDeque<Work>,
+    /// Requests in the send queue: waiting, being sent, or Reads without their answer.
+    pub(super) outstanding: usize,
+    pub(super) current: Current,
+    pub(super) responses: VecDeque<Response>,
+    /// The last message was a response, so a request is next if there is one.
+    pub(super) request_next: bool,
+    /// Next MSN by queue.
+    pub(super) msn: [u32; 3],
+    pub(super) outbound_reads: usize,
+    /// False while the peer must send first.
+    pub(super) open: bool,
+    /// The peer has sent something.
+    pub(super) heard: bool,
+    pub(super) random: Random,
+}
+
+impl Endpoint {
+    pub(super) fn new(qp: QpId, limits: Limits) -> Self {
+        Self {
+            qp,
+            limits,
+            memory: Memory::new(),
+            receiver: Receiver::new(),
+            transmitter: Transmitter::new(),
+            short: Fpdu::new(),
+            work: VecDeque::new(),
+            outstanding: 0,
+            current: Current::Nothing,
+            responses: VecDeque::new(),
+            request_next: false,
+            msn: [1; 3],
+            outbound_reads: 0,
+            open: false,
+            heard: false,
+            random: Random::new(),
+        }
+    }
+
+    /// Set-up is over: from here on the stream consists of FPDUs.
+    pub(super) fn start(&mut self, agreement: &Agreement, max_ulpdu: usize) {
+        self.receiver.set_check_crc(agreement.crc);
+        self.transmitter.set_crc(agreement.crc);
+        self.transmitter.set_max_ulpdu(max_ulpdu);
+        self.memory.inbound_limit = agreement.inbound_reads;
+        self.memory.empty_rtr = agreement.empty_rtr;
+        self.outbound_reads = agreement.outbound_reads;
+        self.open = !agreement.wait_for_peer;
+    }
+
+    /// The path's MULPDU changed.
+    pub(super) fn set_max_ulpdu(&mut self, max: usize) {
+        self.transmitter.set_max_ulpdu(max);
+    }
+
+    /// Whether the peer's first FPDU, if it had to come first, has come.
+    pub(super) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Whether anything has come from the peer.
+    pub(super) fn has_heard(&self) -> bool {
+        self.heard
+    }
+
+    /// Queues a set-up frame.
+    pub(super) fn send_setup_frame(&mut self, frame: Bytes) {
+        self.transmitter.raw(frame, 0, Finishes::Nothing);
+    }
+
+    // ---- registration ----
+
+    pub(super) fn register(
+        &mut self,
+        region: Region,
+    ) -> Result<RemoteSegment, (io::Error, Region)> {
+        self.memory.regions.register(&mut self.random, region)
+    }
+
+    pub(super) fn reclaim(&mut self, stag: Stag) -> Result<Region, NotReclaimed> {
+        self.memory.regions.reclaim(stag.0)
+    }
+
+    // ---- posting ----
+
+    pub(super) fn post_receive(
+        &mut self,
+        id: WrId,
+        buf: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
+        if self.memory.receives.len() >= self.limits.recv_wr {
+            return Err((PostError::QueueFull, buf));
+        }
+        if buf.count() > self.limits.scatter {
+            return Err((PostError::TooManyElements, buf));
+        }
+        self.memory.receives.push_back(Receive { id, buf });
+        Ok(())
+    }
+
+    pub(super) fn post_send(
+        &mut self,
+        id: WrId,
+        wr: SendWr,
+        signaled: bool,
+        counters: &mut Counters,
+    ) -> Result<(), (PostError, SendWr)> {
+        if self.outstanding >= self.limits.send_wr {
+            return Err((PostError::QueueFull, wr));
+        }
+        if let SendWr::Send { gather, .. } | SendWr::Write { gather, .. } = &wr
+            && gather.len() > self.limits.gather
+        {
+            return Err((PostError::TooManyElements, wr));
+        }
+        match &wr {
+            SendWr::Send { invalidate, .. } => {
+                counters.sends += 1;
+                counters.sends_with_invalidate += u64::from(invalidate.is_some());
+            }
+            SendWr::Write { .. } => counters.rdma_writes += 1,
+            SendWr::Read { .. } => counters.rdma_reads += 1,
+            SendWr::Invalidate { .. } => counters.local_invalidations += 1,
+        }
+        self.outstanding += 1;
+        self.work.push_back(Work { id, wr, signaled });
+        Ok(())
+    }
+
+    // ---- the end ----
+
+    /// Lets go of all memory; only bytes on their way out stay.
+    pub(super) fn release(&mut self) {
+        self.memory = Memory::new();
+        self.work.clear();
+        self.responses.clear();
+        self.current = Current::Nothing;
+    }
+
+    /// Completes everything that has not, and ends every registration. `blame` says of which
+    /// request another error than "flushed" is reported.
+    pub(super) fn end(&mut self, blame: &Blame, out: &mut Out<'_>) {
+        let qp = self.qp;
+        self.transmitter.cut(|finishes| {
+            if let Finishes::Work { id, .. } = finishes {
+                out.fail(qp, id, WorkError::Flushed, None);
+            }
+        });
+        if let Current::Message(Outgoing {
+            finishes: Finishes::Work { id, .. },
+            ..
+        }) = self.current
+        {
+            out.fail(qp, id, WorkError::Flushed, None);
+        }
+        self.current = Current::Nothing;
+        self.responses.clear();
+        for read in self.memory.reads.drain(..) {
+            let error = match blame {
+                Blame::Read(stag, error) if *stag == read.stag => *error,
+                _ => WorkError::Flushed,
+            };
+            out.fail(qp, read.id, error, Some(read.sink.into()));
+        }
+        let mut head = match blame {
+            Blame::Head(error) => Some(*error),
+            _ => None,
+        };
+        for Work { id, wr, .. } in self.work.drain(..) {
+            let error = head.take().unwrap_or(WorkError::Flushed);
+            let buf = match wr {
+                SendWr::Read { sink, .. } => Some(sink.into()),
+                _ => None,
+            };
+            out.fail(qp, id, error, buf);
+        }
+        let mut too_long = *blame == Blame::Receive;
+        for Receive { id, buf } in self.memory.receives.drain(..) {
+            let first = std::mem::take(&mut too_long);
+            let error = if first {
+                WorkError::LocalLength
+            } else {
+                WorkError::Flushed
+            };
+            out.fail(qp, id, error, Some(buf));
+        }
+        self.outstanding = 0;
+        self.memory.regions.invalidate_all();
+    }
+}
+
+/// Which request an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blame {
+    /// None in particular.
+    Nobody,
+    /// The request at the head of the send queue.
+    Head(WorkError),
+    /// The RDMA Read whose sink has this handle.
+    Read(u32, WorkError),
+    /// The receive that a message was too long for.
+    Receive,
+}
+
+impl Blame {
+    /// Whom a Terminate of the peer's is about: it carries the header of a Read Request that it
+    /// refused.
+    pub(super) fn of(terminate: &Terminate) -> Self {
+        let read = terminate.culprit.as_ref().and_then(|culprit| culprit.read);
+        match read {
+            Some(read) if (terminate.code.layer, terminate.code.kind) == (0, 1) => {
+                Self::Read(read.sink_stag, WorkError::RemoteAccess)
+            }
+            Some(read) => Self::Read(read.sink_stag, WorkError::RemoteOperation),
+            None => Self::Nobody,
+        }
+    }
+}
+
+/// Why nothing more can be sent.
+#[derive(Clone, Debug)]
+pub(super) enum Stop {
+    /// The peer's Read Request cannot be answered any more.
+    Fault(Fault),
+    /// The request at the head of the send queue is impossible.
+    Local(WorkError),
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Out<'_> {
+    pub(super) fn complete(&mut self, qp: QpId, id: WrId, result: Result<Success, Failed>) {
+        let completion = Completion { qp, id, result };
+        self.events.push_back(Event::Completion(completion));
+    }
+
+    pub(super) fn fail(&mut self, qp: QpId, id: WrId, error: WorkError, buf: Option<Scatter>) {
+        self.complete(qp, id, Err(Failed { error, buf }));
+    }
+}

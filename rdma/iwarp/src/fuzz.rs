@@ -1,0 +1,294 @@
+//! Two endpoints without sockets: any work, cut into any pieces, arrives; any bytes do no harm.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use quickcheck::{Arbitrary, Gen, quickcheck};
+use smallvec::SmallVec;
+
+use super::harness::{SetUp, Side};
+use rdma::{Event, Region, RemoteSegment, SendWr, Success, WorkError, WrId};
+
+const REGION: usize = 3000;
+const RECEIVE: usize = 1200;
+
+fn receive(side: &mut Side, id: u64) {
+    let buf = side.buf(RECEIVE, 0);
+    side.receive(id, buf)
+        .expect("a stream that is open takes receives");
+}
+
+/// Ends the stream, if it has not ended, and says what failed by it.
+fn failures(side: &mut Side) -> Vec<WorkError> {
+    side.end();
+    let errors = side.events.drain(..).filter_map(|event| match event {
+        Event::Completion(completion) => completion.result.err().map(|failed| failed.error),
+        _ => None,
+    });
+    errors.collect()
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Send(usize),
+    Write {
+        at: usize,
+        len: usize,
+    },
+    Read {
+        at: usize,
+        len: usize,
+    },
+    /// Let so many bytes pass.
+    Pass {
+        forth: bool,
+        most: usize,
+    },
+}
+
+impl Arbitrary for Step {
+    fn arbitrary(g: &mut Gen) -> Self {
+        let at = usize::arbitrary(g) % REGION;
+        let len = usize::arbitrary(g) % (REGION - at);
+        match u8::arbitrary(g) % 6 {
+            0 => Self::Send(usize::arbitrary(g) % (RECEIVE + 1)),
+            1 => Self::Write { at, len },
+            2 => Self::Read { at, len },
+            _ => Self::Pass {
+                forth: bool::arbitrary(g),
+                most: 1 + usize::arbitrary(g) % 700,
+            },
+        }
+    }
+}
+
+/// One side works on the other's memory; what it should come to is computed beside it.
+struct Model {
+    one: Side,
+    two: Side,
+    target: RemoteSegment,
+    source: RemoteSegment,
+    /// What is in the region, as far as it was written. The rest means nothing.
+    written: Vec<Option<u8>>,
+    data: Vec<u8>,
+    expected: VecDeque<(WrId, Vec<u8>)>,
+    sent: VecDeque<Vec<u8>>,
+    posted: u64,
+}
+
+impl Model {
+    fn new(crc: bool, reads: usize, max_ulpdu: usize) -> Self {
+        let side = |wait_for_peer| {
+            let set_up = SetUp {
+                crc,
+                reads,
+                wait_for_peer,
+                empty_rtr: false,
+                max_ulpdu,
+            };
+            Side::new(&set_up, 1 << 26)
+        };
+        let (one, mut two) = (side(false), side(true));
+        let data: Vec<u8> = (0..REGION).map(|i| (i * 31 + i / 256) as u8).collect();
+        let target = Region::RemoteWrite(two.buf(REGION, 0));
+        let target = two.register(target);
+        let mut source = two.buf(REGION, 0);
+        source.copy_from_slice(&data);
+        let source = two.register(Region::RemoteRead(source.freeze()));
+        Self {
+            one,
+            two,
+            target,
+            source,
+            written: vec![None; REGION],
+            data,
+            expected: VecDeque::new(),
+            sent: VecDeque::new(),
+            posted: 0,
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        self.posted += 1;
+        let id = self.posted;
+        match step {
+            Step::Send(len) => {
+                receive(&mut self.two, id);
+                let buf = self.one.buf(len, id as u8);
+                self.sent.push_back(buf.to_vec());
+                let bytes = buf.freeze();
+                let gather = SmallVec::from_iter([bytes.slice(..len / 3), bytes.slice(len / 3..)]);
+                let wr = SendWr::Send {
+                    gather,
+                    invalidate: None,
+                };
+                self.one
+                    .post(id, wr)
+                    .expect("a stream that is open takes work");
+            }
+            Step::Write { at, len } => {
+                self.written[at..at + len].fill(Some(id as u8));
+                let bytes: Bytes = self.one.buf(len, id as u8).freeze();
+                let wr = SendWr::Write {
+                    gather: SmallVec::from_iter([bytes]),
+                    stag: self.target.stag,
+                    offset: self.target.offset + at as u64,
+                };
+                self.one
+                    .post(id, wr)
+                    .expect("a stream that is open takes work");
+            }
+            Step::Read { at, len } => {
+                self.expected
+                    .push_back((WrId(id), self.data[at..at + len].to_vec()));
+                let wr = SendWr::Read {
+                    sink: self.one.buf(len, 0),
+                    stag: self.source.stag,
+                    offset: self.source.offset + at as u64,
+                };
+                self.one
+                    .post(id, wr)
+                    .expect("a stream that is open takes work");
+            }
+            Step::Pass { forth, most } => {
+                if forth && most % 5 == 0 {
+                    // The path's MSS changes now and then.
+                    self.one.set_max_ulpdu(128 + most);
+                }
+                let (from, to) = match forth {
+                    true => (&mut self.one, &mut self.two),
+                    false => (&mut self.two, &mut self.one),
+                };
+                let bytes = from.take(most).expect("what was posted can be sent");
+                to.put(&bytes)
+                    .expect("what the other side sent is in order");
+            }
+        }
+        self.check();
+    }
+
+    /// Whatever completed is what it should be, in its order.
+    fn check(&mut self) {
+        for event in self.one.events.drain(..) {
+            let Event::Completion(completion) = event else {
+                panic!("{event:?}")
+            };
+            if let Success::Read { sink } =
+                completion.result.expect("nothing fails on a good stream")
+            {
+                let (id, data) = self.expected.pop_front().expect("what arrives was posted");
+                assert_eq!(completion.id, id);
+                assert!(sink[..] == data);
+            }
+        }
+        for event in self.two.events.drain(..) {
+            let Event::Completion(completion) = event else {
+                panic!("{event:?}")
+            };
+            match completion.result.expect("nothing fails on a good stream") {
+                Success::Receive { buf, .. } => {
+                    assert!(
+                        buf.to_vec() == self.sent.pop_front().expect("what arrives was posted")
+                    );
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn finish(mut self) {
+        loop {
+            let forth = self
+                .one
+                .take(usize::MAX)
+                .expect("what was posted can be sent");
+            self.two
+                .put(&forth)
+                .expect("what the other side sent is in order");
+            let back = self
+                .two
+                .take(usize::MAX)
+                .expect("what was posted can be sent");
+            self.one
+                .put(&back)
+                .expect("what the other side sent is in order");
+            self.check();
+            if forth.is_empty() && back.is_empty() {
+                break;
+            }
+        }
+        assert!(
+            self.expected.is_empty() && self.sent.is_empty(),
+            "something is missing"
+        );
+        assert!(failures(&mut self.one).is_empty() && failures(&mut self.two).is_empty());
+        match self.two.reclaim(self.target.stag) {
+            Ok(Region::RemoteWrite(buf)) => {
+                let mut bytes = buf.iter().zip(&self.written);
+                assert!(bytes.all(|(is, written)| written.is_none_or(|byte| *is == byte)));
+            }
+            _ => panic!("the region is gone"),
+        }
+        let pools = [self.one.pool.clone(), self.two.pool.clone()];
+        drop(self);
+        assert!(pools.iter().all(|pool| pool.in_use() == 0));
+    }
+}
+
+quickcheck! {
+    fn any_work_arrives(steps: Vec<Step>, crc: bool, reads: u8, max: u16) -> bool {
+        let max_ulpdu = 128 + usize::from(max) % 1500;
+        let mut model = Model::new(crc, 1 + usize::from(reads % 5), max_ulpdu);
+        for step in steps {
+            model.step(step);
+        }
+        model.finish();
+        true
+    }
+
+    /// Bytes that are nearly right: a good stream with some bits flipped, in pieces.
+    fn flipped_bits_do_no_harm(
+        steps: Vec<Step>, crc: bool, flips: Vec<(u16, u8)>, piece: u8
+    ) -> bool {
+        let mut model = Model::new(crc, 3, 700);
+        for step in steps.into_iter().filter(|step| !matches!(step, Step::Pass { .. })) {
+            model.step(step);
+        }
+        let mut bytes = model.one.take(usize::MAX).expect("what was posted can be sent");
+        let harmless = flips.is_empty() || bytes.is_empty();
+        for (at, bit) in flips {
+            if !bytes.is_empty() {
+                let at = usize::from(at) % bytes.len();
+                bytes[at] ^= 1 << (bit % 8);
+            }
+        }
+        let mut result = Ok(());
+        for piece in bytes.chunks(1 + usize::from(piece)) {
+            result = result.and_then(|()| model.two.put(piece));
+        }
+        // A CRC finds any single flip (and two flips may undo each other).
+        assert!(!harmless || result.is_ok());
+        accounted(model)
+    }
+
+    fn any_bytes_do_no_harm(pieces: Vec<Vec<u8>>, crc: bool) -> bool {
+        let mut model = Model::new(crc, 3, 700);
+        for id in 0..4 {
+            receive(&mut model.two, id);
+        }
+        let mut result = Ok(());
+        for piece in &pieces {
+            result = result.and_then(|()| model.two.put(piece));
+        }
+        accounted(model)
+    }
+}
+
+/// Every receive ends exactly once, and all memory comes back, whatever happened.
+fn accounted(mut model: Model) -> bool {
+    let failed = failures(&mut model.two).len();
+    let ended = model.two.counters.receives as usize + failed == model.two.receives;
+    let pools = [model.one.pool.clone(), model.two.pool.clone()];
+    drop(model);
+    ended && pools.iter().all(|pool| pool.in_use() == 0)
+}

@@ -1,0 +1,260 @@
+//! A connection's set-up: TCP's handshake, then MPA's.
+
+use std::io::{ErrorKind, Read};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::conn::{Conn, Cx, Over, Phase};
+use super::endpoint::{Agreement, Blame};
+use super::fault::Fault;
+use super::mpa::{FRAME_HEADER, Frame, FrameView, Kind, MAX_PRIVATE_DATA};
+use super::setup::{self, Failure, Unacceptable, Wants};
+use super::socket;
+use rdma::{AcceptOptions, ConnectError, ConnectRequest, Event, RequestId};
+
+/// How long an initiator hears nothing before it sends its ready-to-receive message again, each time.
+/// Linux's siw misses what arrives while it leaves set-up, until something more arrives; its side
+/// would wait for the first call, and this one for the answer.
+const REMINDERS: [Duration; 3] = [
+    Duration::from_millis(250),
+    Duration::from_millis(750),
+    Duration::from_secs(3),
+];
+
+impl Conn {
+    pub(super) fn finish_tcp(&mut self, cx: &mut Cx<'_>) {
+        let Some(socket) = self.socket.clone() else {
+            return;
+        };
+        let error = match socket.take_error() {
+            Ok(None) => match socket.peer_addr() {
+                Ok(_) => None,
+                Err(error) if error.kind() == ErrorKind::NotConnected => return,
+                Err(error) => Some(error),
+            },
+            Ok(Some(error)) | Err(error) => Some(error),
+        };
+        if let Some(error) = error {
+            return self.fail(socket::connect_error(&error), cx);
+        }
+        socket::prepare(&socket);
+        let frame = setup::request(&self.wants, std::mem::take(&mut self.private_data));
+        self.send_frame(&frame);
+        self.phase = Phase::AwaitReply;
+        (self.readable, self.writable) = (true, true);
+    }
+
+    pub(super) fn send_frame(&mut self, frame: &Frame) {
+        let mut bytes = Vec::with_capacity(FRAME_HEADER + MAX_PRIVATE_DATA);
+        frame.emit(&mut bytes);
+        self.endpoint.send_setup_frame(bytes.into());
+    }
+
+    pub(super) fn flush_setup(&mut self, cx: &mut Cx<'_>) {
+        if let Err(over) = self.flush(cx) {
+            let text = match over {
+                Over::Lost(text) => text,
+                _ => "the connection ended during set-up".into(),
+            };
+            self.fail(ConnectError::Protocol(text), cx);
+        }
+    }
+
+    /// Receives the peer's set-up frame, as much of it as is there.
+    pub(super) fn receive_frame(&mut self, cx: &mut Cx<'_>) {
+        let kind = match self.phase {
+            Phase::AwaitReply => Kind::Reply,
+            _ => Kind::Request,
+        };
+        while self.readable {
+            let Some(socket) = self.socket.clone() else {
+                return;
+            };
+            let mut chunk = [0; FRAME_HEADER + MAX_PRIVATE_DATA];
+            match (&*socket).read(&mut chunk) {
+                Ok(0) => return self.refuse("the peer closed the connection during set-up", cx),
+                Ok(n) => {
+                    cx.counters.wire_bytes_received += n as u64;
+                    self.frame.extend_from_slice(&chunk[..n]);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.readable = false;
+                    return;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return self.refuse(&error.to_string(), cx),
+            }
+            match FrameView::new(kind, &self.frame) {
+                Ok(None) => {}
+                Ok(Some(view)) => {
+                    let (frame, len) = (view.to_frame(kind), view.frame_len());
+                    let rest = self.frame.split_off(len);
+                    self.frame = Vec::new();
+                    match kind {
+                        Kind::Reply => self.replied(&frame, &rest, cx),
+                        Kind::Request => self.requested(frame, &rest, cx),
+                    }
+                    return;
+                }
+                Err(error) => return self.refuse(&error.to_string(), cx),
+            }
+        }
+    }
+
+    /// Set-up failed on the peer's side.
+    pub(super) fn refuse(&mut self, why: &str, cx: &mut Cx<'_>) {
+        if self.owned {
+            self.fail(ConnectError::Protocol(why.into()), cx);
+        } else {
+            tracing::debug!(peer = %self.peer, why, "MPA set-up refused");
+            self.close();
+        }
+    }
+
+    pub(super) fn requested(&mut self, request: Frame, rest: &[u8], cx: &mut Cx<'_>) {
+        if !rest.is_empty() {
+            // The initiator waits for our frame before it sends FPDUs.
+            return self.refuse("bytes after the MPA Request Frame", cx);
+        }
+        match setup::check_request(&request) {
+            Err(Unacceptable::Close(why)) => self.refuse(&why, cx),
+            Err(Unacceptable::Reject(why)) => {
+                tracing::debug!(peer = %self.peer, why, "MPA set-up rejected");
+                self.request = Some(request);
+                self.reject(Bytes::new(), cx);
+            }
+            Ok(()) => {
+                let Some(listener) = self.listener else {
+                    return self.close();
+                };
+                self.phase = Phase::Requested;
+                self.deadline = None;
+                cx.events.push_back(Event::ConnectRequest(ConnectRequest {
+                    listener,
+                    request: RequestId(self.id),
+                    peer: self.peer,
+                    private_data: request.private_data.clone(),
+                }));
+                self.request = Some(request);
+            }
+        }
+    }
+
+    /// The program accepts. A peer that went away meanwhile, or broke the rules by sending
+    /// already, is found now: nothing was read since its Request Frame.
+    pub(super) fn accept(&mut self, options: &AcceptOptions, wants: &Wants, cx: &mut Cx<'_>) {
+        let Some(request) = self.request.take() else {
+            return;
+        };
+        let (reply, agreement, rtr) = setup::accept(&request, wants, options.private_data.clone());
+        self.send_frame(&reply);
+        self.start(&agreement, cx);
+        if rtr {
+            self.phase = Phase::AwaitFirst;
+            self.deadline = Some(cx.now + cx.options.setup_timeout);
+        } else {
+            self.establish(Bytes::new(), cx);
+        }
+        (self.readable, self.writable) = (true, true);
+        self.stream(cx);
+    }
+
+    /// The program, or the device, says no.
+    pub(super) fn reject(&mut self, private_data: Bytes, cx: &mut Cx<'_>) {
+        if let Some(request) = self.request.take() {
+            self.send_frame(&setup::rejection(&request, private_data));
+        }
+        self.begin_drain(cx);
+    }
+
+    pub(super) fn start(&mut self, agreement: &Agreement, cx: &Cx<'_>) {
+        let Some(socket) = &self.socket else {
+            return;
+        };
+        let max_ulpdu = socket::max_ulpdu(socket, cx.options.mss_limit);
+        self.endpoint.start(agreement, max_ulpdu);
+    }
+
+    pub(super) fn establish(&mut self, private_data: Bytes, cx: &mut Cx<'_>) {
+        self.phase = Phase::Established;
+        self.deadline = None;
+        cx.events.push_back(Event::Established {
+            qp: self.qp(),
+            private_data,
+        });
+    }
+
+    pub(super) fn replied(&mut self, reply: &Frame, rest: &[u8], cx: &mut Cx<'_>) {
+        let most = super::depth(cx.options.inbound_reads);
+        match setup::conclude(reply, &self.wants, most) {
+            Ok(agreement) => {
+                self.start(&agreement, cx);
+                self.endpoint.send_ready_to_receive();
+                self.establish(reply.private_data.clone(), cx);
+                self.remind_later(cx);
+                if let Err(over) = self.feed(rest, cx) {
+                    self.over(over, cx);
+                }
+            }
+            Err(Failure::Rejected(private_data)) => {
+                self.fail(ConnectError::Rejected { private_data }, cx);
+            }
+            Err(Failure::Protocol(why)) => self.fail(ConnectError::Protocol(why), cx),
+            Err(Failure::Terminate(code)) => {
+                self.report(ConnectError::Protocol(code.to_string()), cx);
+                self.endpoint.send_terminate(&Fault::bare(code).terminate());
+                self.begin_drain(cx);
+            }
+        }
+    }
+
+    /// Sets the time of the next ready-to-receive message, if there is to be one.
+    fn remind_later(&mut self, cx: &Cx<'_>) {
+        self.deadline = REMINDERS.get(self.reminders).map(|wait| cx.now + *wait);
+        self.reminders += 1;
+    }
+
+    /// The peer has had time to say something. If it has not, another message of nothing has it look
+    /// at what it may have missed. One that is being sent to does not need that.
+    pub(super) fn remind(&mut self, cx: &mut Cx<'_>) {
+        if self.endpoint.has_heard() {
+            return;
+        }
+        self.remind_later(cx);
+        if self.endpoint.is_flushed() {
+            self.endpoint.send_ready_to_receive();
+            self.flush_posted(cx);
+        }
+    }
+
+    /// Bytes of the stream that came with the Reply Frame.
+    pub(super) fn feed(&mut self, mut bytes: &[u8], cx: &mut Cx<'_>) -> Result<(), Over> {
+        while !bytes.is_empty() {
+            let mut n = 0;
+            for buffer in &mut self.endpoint.buffers()? {
+                let (now, later) = bytes.split_at(bytes.len().min(buffer.len()));
+                buffer[..now.len()].copy_from_slice(now);
+                n += now.len();
+                bytes = later;
+            }
+            self.endpoint.received(n, &mut cx.out())?;
+        }
+        Ok(())
+    }
+
+    /// Set-up failed: the queue pair is gone.
+    pub(super) fn fail(&mut self, error: ConnectError, cx: &mut Cx<'_>) {
+        self.report(error, cx);
+        self.close();
+    }
+
+    pub(super) fn report(&mut self, error: ConnectError, cx: &mut Cx<'_>) {
+        if self.owned {
+            self.endpoint.end(&Blame::Nobody, &mut cx.out());
+            let qp = self.qp();
+            cx.events.push_back(Event::ConnectFailed { qp, error });
+            self.owned = false;
+        }
+    }
+}

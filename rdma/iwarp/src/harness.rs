@@ -1,0 +1,247 @@
+//! One end of a stream without a socket, for tests and for the fuzz target: bytes in, bytes out,
+//! as `stream.rs` has them from and for TCP. What ends a stream ends it here as there: everything
+//! posted completes, and a Terminate is left to be sent.
+
+use std::collections::VecDeque;
+
+use super::endpoint::{Agreement, Blame, Endpoint, Limits, Out, Stop};
+use super::fault::{Ending, Fault};
+use super::regions::NotReclaimed;
+use super::terminate::Code;
+use super::transmit::Slices;
+use rdma::{
+    Buf, Counters, DeviceError, Event, Pool, PostError, QpId, Region, RemoteSegment, Scatter,
+    SendWr, Stag, WrId,
+};
+
+/// Outstanding requests, and posted receives, of a [`Side`].
+pub const QUEUE: usize = 1 << 10;
+/// Elements of a gather list.
+pub const GATHER: usize = 8;
+/// Pieces of a receive, at most.
+pub const SCATTER: usize = 8;
+
+/// What set-up agreed on.
+#[derive(Clone, Copy, Debug)]
+pub struct SetUp {
+    /// Whether FPDUs carry a CRC.
+    pub crc: bool,
+    /// RDMA Reads outstanding, in each direction.
+    pub reads: usize,
+    /// The peer's first FPDU must come before anything is sent.
+    pub wait_for_peer: bool,
+    /// The peer may begin with an FPDU or a Send without payload (RFC 6581, section 5).
+    pub empty_rtr: bool,
+    /// MULPDU, bytes.
+    pub max_ulpdu: usize,
+}
+
+/// How a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The peer made an error, which is answered with a Terminate.
+    PeerError,
+    /// The peer sent a Terminate.
+    Terminated,
+    /// A request of this side's cannot be carried out.
+    LocalError,
+}
+
+/// One end.
+pub struct Side {
+    endpoint: Endpoint,
+    /// What happened, in order.
+    pub events: VecDeque<Event>,
+    /// Counts so far.
+    pub counters: Counters,
+    /// Where its memory comes from.
+    pub pool: Pool,
+    /// Receives posted so far.
+    pub receives: usize,
+}
+
+impl Side {
+    /// After set-up, with a pool of `memory` bytes.
+    #[must_use]
+    pub fn new(set_up: &SetUp, memory: usize) -> Self {
+        let limits = Limits {
+            send_wr: QUEUE,
+            recv_wr: QUEUE,
+            gather: GATHER,
+            scatter: SCATTER,
+        };
+        let agreement = Agreement {
+            crc: set_up.crc,
+            inbound_reads: set_up.reads,
+            outbound_reads: set_up.reads,
+            empty_rtr: set_up.empty_rtr,
+            wait_for_peer: set_up.wait_for_peer,
+        };
+        let mut endpoint = Endpoint::new(QpId(1), limits);
+        endpoint.start(&agreement, set_up.max_ulpdu);
+        Self {
+            endpoint,
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            pool: Pool::new(memory),
+            receives: 0,
+        }
+    }
+
+    /// The path's MULPDU changed.
+    pub fn set_max_ulpdu(&mut self, max: usize) {
+        self.endpoint.set_max_ulpdu(max);
+    }
+
+    /// Memory with `fill` in it.
+    ///
+    /// # Panics
+    /// When the pool has none.
+    #[must_use]
+    pub fn buf(&self, len: usize, fill: u8) -> Buf {
+        let mut buf = self.pool.alloc(len).expect("the pool is large enough");
+        buf.fill(fill);
+        buf
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub fn receive(&mut self, id: u64, receive: impl Into<Scatter>) -> Result<(), PostError> {
+        let posted = self.endpoint.post_receive(WrId(id), receive.into());
+        posted.map_err(|(error, _)| error)?;
+        self.receives += 1;
+        Ok(())
+    }
+
+    /// Posts a signaled request.
+    ///
+    /// # Errors
+    /// The queue is full, or the gather list is too long.
+    pub fn post(&mut self, id: u64, wr: SendWr) -> Result<(), PostError> {
+        let posted = self
+            .endpoint
+            .post_send(WrId(id), wr, true, &mut self.counters);
+        posted.map_err(|(error, _)| error)
+    }
+
+    /// Registers memory for the peer.
+    ///
+    /// # Panics
+    /// When the system has no random numbers.
+    pub fn register(&mut self, region: Region) -> RemoteSegment {
+        let registered = self.endpoint.register(region);
+        registered
+            .map_err(|(error, _)| error)
+            .expect("random numbers for a handle")
+    }
+
+    /// Takes memory back.
+    ///
+    /// # Errors
+    /// The handle is unknown, or still valid.
+    pub fn reclaim(&mut self, stag: Stag) -> Result<Region, DeviceError> {
+        self.endpoint.reclaim(stag).map_err(|why| match why {
+            NotReclaimed::Unknown => DeviceError::Unknown("handle"),
+            NotReclaimed::StillValid => DeviceError::StillRegistered(stag),
+        })
+    }
+
+    /// Bytes to send, at most `most`.
+    ///
+    /// # Errors
+    /// The stream ended.
+    pub fn take(&mut self, most: usize) -> Result<Vec<u8>, Ended> {
+        let mut out = Out {
+            events: &mut self.events,
+            counters: &mut self.counters,
+        };
+        let mut bytes = Vec::new();
+        let gathered = {
+            let mut slices = Slices::new();
+            let invalidated = self.endpoint.invalidate(&mut out);
+            let gathered = invalidated.and_then(|()| self.endpoint.gather(&mut slices, &mut out));
+            for slice in &slices {
+                bytes.extend_from_slice(slice);
+            }
+            gathered
+        };
+        if let Err(stop) = gathered {
+            return Err(self.stopped(stop));
+        }
+        bytes.truncate(most);
+        self.endpoint.sent(bytes.len(), &mut out);
+        Ok(bytes)
+    }
+
+    /// Receives bytes.
+    ///
+    /// # Errors
+    /// The stream ended.
+    ///
+    /// # Panics
+    /// When the endpoint has no room for a byte.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<(), Ended> {
+        self.receive_bytes(bytes).map_err(|ending| match ending {
+            Ending::Fault(fault) => self.refuse(&fault),
+            Ending::Terminated(terminate) => {
+                self.end_with(&Blame::of(&terminate));
+                Ended::Terminated
+            }
+        })
+    }
+
+    fn receive_bytes(&mut self, mut bytes: &[u8]) -> Result<(), Ending> {
+        let mut out = Out {
+            events: &mut self.events,
+            counters: &mut self.counters,
+        };
+        while !bytes.is_empty() {
+            let mut n = 0;
+            for buffer in &mut self.endpoint.buffers()? {
+                let now = bytes.len().min(buffer.len());
+                buffer[..now].copy_from_slice(&bytes[..now]);
+                bytes = &bytes[now..];
+                n += now;
+            }
+            assert!(n > 0, "no room for more");
+            self.endpoint.received(n, &mut out)?;
+        }
+        Ok(())
+    }
+
+    fn stopped(&mut self, stop: Stop) -> Ended {
+        match stop {
+            Stop::Fault(fault) => self.refuse(&fault),
+            Stop::Local(error) => {
+                self.end_with(&Blame::Head(error));
+                let fault = Fault::bare(Code::LOCAL_CATASTROPHIC);
+                self.endpoint.send_terminate(&fault.terminate());
+                Ended::LocalError
+            }
+        }
+    }
+
+    fn refuse(&mut self, fault: &Fault) -> Ended {
+        self.end_with(match fault.overran_receive() {
+            true => &Blame::Receive,
+            false => &Blame::Nobody,
+        });
+        self.endpoint.send_terminate(&fault.terminate());
+        Ended::PeerError
+    }
+
+    fn end_with(&mut self, blame: &Blame) {
+        let mut out = Out {
+            events: &mut self.events,
+            counters: &mut self.counters,
+        };
+        self.endpoint.end(blame, &mut out);
+    }
+
+    /// Ends the stream: everything posted completes.
+    pub fn end(&mut self) {
+        self.end_with(&Blame::Nobody);
+    }
+}

@@ -1,0 +1,158 @@
+//! An endpoint's receiving half: what segments that have been placed mean.
+
+use super::ddp::Placement;
+use super::endpoint::{Endpoint, Out, Response};
+use super::fault::{Ending, Fault};
+use super::memory::{OutboundRead, Receive, Target};
+use super::rdmap::Opcode;
+use super::receive::{Buffers, Segment, Step};
+use super::terminate::Code;
+use rdma::{Stag, Success};
+
+impl Endpoint {
+    /// Where the next bytes of the stream are to be put, when no payload is expected: a shorter
+    /// way to the same as [`Endpoint::buffers`].
+    pub(super) fn between_segments(&mut self) -> Option<&mut [u8]> {
+        self.receiver.between_segments(&self.memory)
+    }
+
+    /// Where the next bytes of the stream are to be put.
+    pub(super) fn buffers(&mut self) -> Result<Buffers<'_>, Fault> {
+        self.receiver.buffers(&mut self.memory)
+    }
+
+    /// There is nothing more to take in at present: makes ready for what comes next.
+    pub(super) fn wait_for_more(&mut self) {
+        if self.receiver.is_between() {
+            self.memory.prefetch();
+        }
+    }
+
+    /// Whether the stream may end here.
+    pub(super) fn is_between_segments(&self) -> bool {
+        self.receiver.is_between()
+    }
+
+    /// `n` bytes of the stream were put into [`Endpoint::buffers`].
+    pub(super) fn received(&mut self, n: usize, out: &mut Out<'_>) -> Result<(), Ending> {
+        self.receiver.filled(n, &mut self.memory)?;
+        loop {
+            while self.take_send(out) {}
+            if self.receiver.is_used_up() {
+                return Ok(());
+            }
+            let copied = &mut out.counters.copied_bytes;
+            match self.receiver.step(&mut self.memory, copied)? {
+                Step::More => return Ok(()),
+                Step::Empty => {}
+                Step::Segment(segment) => self.deliver(&segment, out)?,
+            }
+            // Whatever it was, it was the peer's first.
+            self.open = true;
+            self.heard = true;
+            self.memory.empty_rtr = false;
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn deliver(&mut self, segment: &Segment, out: &mut Out<'_>) -> Result<(), Ending> {
+        if let Placement::Untagged { queue, .. } = segment.header.placement
+            && segment.header.last
+        {
+            let msn = &mut self.memory.msn[queue as usize];
+            *msn = msn.wrapping_add(1);
+        }
+        match segment.opcode {
+            Opcode::Write => Ok(()),
+            Opcode::ReadResponse => {
+                self.deliver_read(segment, out);
+                Ok(())
+            }
+            Opcode::ReadRequest => Ok(self.deliver_request()?),
+            Opcode::Terminate => {
+                let terminate = self.receiver.terminate();
+                Err(terminate.map_or(
+                    Ending::Fault(Fault::bare(Code::STREAM_CATASTROPHIC)),
+                    Ending::Terminated,
+                ))
+            }
+            Opcode::Send
+            | Opcode::SendInvalidate
+            | Opcode::SendSolicited
+            | Opcode::SendSolicitedInvalidate => Ok(self.deliver_send(segment, out)?),
+        }
+    }
+
+    pub(super) fn deliver_read(&mut self, segment: &Segment, out: &mut Out<'_>) {
+        let Some(read) = self.memory.reads.front_mut() else {
+            return;
+        };
+        read.done += segment.payload;
+        if segment.header.last
+            && let Some(OutboundRead { id, sink, .. }) = self.memory.reads.pop_front()
+        {
+            self.outstanding -= 1;
+            out.complete(self.qp, id, Ok(Success::Read { sink }));
+        }
+    }
+
+    pub(super) fn deliver_request(&mut self) -> Result<(), Fault> {
+        let Some(request) = self.receiver.read_request() else {
+            return Err(Fault::bare(Code::STREAM_CATASTROPHIC));
+        };
+        let response = Response {
+            request,
+            done: 0,
+            most: 0,
+            culprit: self.receiver.culprit(),
+        };
+        // The source of a Read of nothing is not looked at (RFC 5040, section 5.2.1).
+        if request.length > 0 {
+            self.memory
+                .regions
+                .readable(request.source_stag, request.source_offset, request.length)
+                .map_err(|refused| response.fault(refused))?;
+        }
+        self.memory.inbound_reads += 1;
+        self.responses.push_back(response);
+        Ok(())
+    }
+
+    pub(super) fn deliver_send(
+        &mut self,
+        segment: &Segment,
+        out: &mut Out<'_>,
+    ) -> Result<(), Fault> {
+        if segment.target == Target::Nowhere {
+            return Ok(());
+        }
+        self.memory.received += segment.payload;
+        self.memory.receiving = Some(segment.opcode);
+        if !segment.header.last {
+            return Ok(());
+        }
+        let mut invalidated = None;
+        if segment.opcode.invalidates()
+            && let Placement::Untagged { ulp_word, .. } = segment.header.placement
+        {
+            // The handle must be one of this stream's and valid (RFC 5040, section 7.2).
+            if !self.memory.regions.is_valid(ulp_word) {
+                return Err(Fault {
+                    code: Code::CANNOT_INVALIDATE,
+                    culprit: Some(self.receiver.culprit()),
+                });
+            }
+            self.memory.regions.invalidate(ulp_word);
+            out.counters.remote_invalidations += 1;
+            invalidated = Some(Stag(ulp_word));
+        }
+        if let Some(Receive { id, mut buf }) = self.memory.receives.pop_front() {
+            buf.truncate(self.memory.received);
+            out.counters.receives += 1;
+            out.complete(self.qp, id, Ok(Success::Receive { buf, invalidated }));
+        }
+        self.memory.received = 0;
+        self.memory.receiving = None;
+        Ok(())
+    }
+}

@@ -1,0 +1,405 @@
+//! A software RNIC: iWARP (MPA, DDP, RDMAP) over TCP, in user space.
+//!
+//! The bytes on the wire are those of RFC 5044, RFC 5041 and RFC 5040, with the set-up of
+//! RFC 6581, so that a Linux host with `siw` or an iWARP card can be the peer. It needs no driver
+//! and no privilege, and no thread switch for a message: the owner's thread does the work when it
+//! polls; `progress.rs` tells what happens when it does not.
+//!
+//! From bottom to top, each without I/O: [`mpa`], [`ddp`], [`rdmap`] and [`terminate`] read and
+//! write headers; `receive` and `transmit` turn a byte stream into placed segments and messages
+//! into a byte stream; `memory` and `regions` check every placement; `endpoint`, with `outbound`
+//! and `inbound`, is one stream's RDMAP state; `setup` says what set-up frames agree on. Above
+//! them, `conn` is a connection with its socket (`handshake`, `stream`), and `state` with
+//! `manager` is the device.
+//!
+//! Payload is not copied: it is received into the memory it is for and sent from where it is. Only
+//! what arrives in one read with the headers around it is copied, and counted
+//! ([`Counters::copied_bytes`]).
+//!
+//! Registered memory starts at a random tagged offset, and its handle is 32 random bits. A handle
+//! is valid on its own queue pair only. What the peer did not write of memory that was offered for
+//! writing means nothing afterwards: the device receives into it what it expects to belong there
+//! (`ahead`).
+//!
+//! Two devices in one thread, busy-polled until the one hears that the other wants to connect:
+//!
+//! ```
+//! use std::collections::VecDeque;
+//! use std::time::Duration;
+//!
+//! use bytes::Bytes;
+//! use iwarp::{Iwarp, Options};
+//! use rdma::{ConnectOptions, Device, Event, Pool, Time};
+//!
+//! let mut server = Iwarp::new(Options::default(), Pool::new(1 << 20))?;
+//! let mut client = Iwarp::new(Options::default(), Pool::new(1 << 20))?;
+//! let listener = server.listen("127.0.0.1:0".parse()?)?;
+//! let options = ConnectOptions {
+//!     private_data: Bytes::from_static(b"hello"),
+//!     inbound_reads: 4,
+//!     outbound_reads: 4,
+//!     timeout: Duration::from_secs(10),
+//! };
+//! client.connect(server.local_address(listener)?, &options)?;
+//! let mut events = VecDeque::new();
+//! let request = loop {
+//!     client.poll(Time::now(), &mut events);
+//!     server.poll(Time::now(), &mut events);
+//!     if let Some(Event::ConnectRequest(request)) = events.pop_front() {
+//!         break request;
+//!     }
+//! };
+//! assert_eq!(request.private_data, "hello");
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod ahead;
+mod conn;
+pub mod ddp;
+mod endpoint;
+mod fault;
+#[cfg(test)]
+mod fuzz;
+mod handshake;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod harness;
+mod inbound;
+mod manager;
+mod memory;
+pub mod mpa;
+mod outbound;
+mod progress;
+mod random;
+pub mod rdmap;
+mod receive;
+mod regions;
+mod setup;
+mod short;
+mod socket;
+mod state;
+mod stream;
+pub mod terminate;
+mod transmit;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::{Arc, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mio::unix::pipe;
+
+use endpoint::Limits;
+use manager::system;
+use progress::Shared;
+use rdma::{
+    AcceptOptions, Attributes, Carrier, ConnectOptions, Counters, Device, DeviceError, Event,
+    Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter,
+    SendWr, Stag, Time, WrId,
+};
+use regions::NotReclaimed;
+use state::{State, WAKE_TOKEN};
+
+/// Outstanding requests of one send queue.
+const MAX_SEND_WR: usize = 4096;
+/// Outstanding receives of one queue pair.
+const MAX_RECV_WR: usize = 4096;
+/// Elements of one gather list.
+const MAX_GATHER: usize = 64;
+/// Pieces of one receive.
+const MAX_SCATTER: usize = 64;
+
+/// Whether FPDUs carry a CRC. Either side can have it (RFC 5044, section 7.1.1); this is what this
+/// side asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CrcPolicy {
+    /// Only if the peer asks for it.
+    #[default]
+    IfAsked,
+    /// Ask for it, and so have it.
+    Request,
+}
+
+/// How an [`Iwarp`] device is to be.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether to ask for CRCs.
+    pub crc: CrcPolicy,
+    /// RDMA Reads that a peer may have outstanding on a connection (IRD). Linux `siw` can have up
+    /// to 128. 1 to 16382.
+    pub inbound_reads: u32,
+    /// RDMA Reads that we may have outstanding on a connection (ORD). 1 to 16382.
+    pub outbound_reads: u32,
+    /// Connections at a time, those being set up included.
+    pub max_connections: usize,
+    /// How long a peer may take for its set-up frame, or for taking what is left to send when the
+    /// connection is closed in order.
+    pub setup_timeout: Duration,
+    /// Cuts the TCP MSS that segments are made to fit; for tests and experiments.
+    pub mss_limit: Option<u16>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            crc: CrcPolicy::IfAsked,
+            inbound_reads: 128,
+            outbound_reads: 128,
+            max_connections: 1024,
+            setup_timeout: Duration::from_secs(10),
+            mss_limit: None,
+        }
+    }
+}
+
+/// IRD and ORD have 14 bits, of which the highest value has another meaning (RFC 6581, section 5).
+fn depth(reads: u32) -> u16 {
+    let most = mpa::DEPTH_UNSPECIFIED - 1;
+    u16::try_from(reads).unwrap_or(most).clamp(1, most)
+}
+
+/// The device. See the [module](self).
+///
+/// Posting is cheap; bytes reach TCP as follows. A Send goes out at once, with everything posted
+/// before it on its queue pair, unless the last [`Device::poll`] gave several events or a long Send went
+/// out since, and this is another. Then, and for Writes and Reads, it is the next `poll` or
+/// [`Device::arm`] that hands everything over, in one system call for each connection.
+///
+/// Dropping the device closes its sockets, whatever is queued on them, and ends its background
+/// thread.
+pub struct Iwarp {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    woken: pipe::Receiver,
+    attributes: Attributes,
+    pool: Pool,
+}
+
+impl Iwarp {
+    /// A device whose program takes its memory from `pool`.
+    ///
+    /// # Errors
+    /// The system gives no pipe or no thread.
+    pub fn new(options: Options, pool: Pool) -> io::Result<Self> {
+        let limits = Limits {
+            send_wr: MAX_SEND_WR,
+            recv_wr: MAX_RECV_WR,
+            gather: MAX_GATHER,
+            scatter: MAX_SCATTER,
+        };
+        let attributes = Attributes {
+            name: "iwarp".into(),
+            max_send_wr: limits.send_wr,
+            max_recv_wr: limits.recv_wr,
+            max_gather: limits.gather,
+            max_scatter: limits.scatter,
+            max_region: u32::MAX as usize,
+            max_inbound_reads: u32::from(depth(options.inbound_reads)),
+            max_outbound_reads: u32::from(depth(options.outbound_reads)),
+            max_private_data: mpa::MAX_PRIVATE_DATA - mpa::ENHANCED,
+            remote_invalidation: true,
+        };
+        let (wake, woken) = pipe::new()?;
+        let shared = Arc::new(Shared::new(State::new(options, limits), wake)?);
+        let thread = progress::spawn(&shared)?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+            woken,
+            attributes,
+            pool,
+        })
+    }
+
+    /// The program is done with the state for now.
+    #[inline]
+    fn leave(&self, mut state: MutexGuard<'_, State>) {
+        let parked = self.shared.leave(&mut state);
+        drop(state);
+        if parked && let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl fmt::Debug for Iwarp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Iwarp").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Iwarp {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.shared.stop(thread.thread());
+            if thread.join().is_err() {
+                tracing::error!("the background thread of an iwarp device panicked");
+            }
+        }
+    }
+}
+
+impl Device for Iwarp {
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn counters(&self) -> Counters {
+        self.shared.state().counters
+    }
+
+    fn attach(&mut self, poller: Poller) -> io::Result<()> {
+        poller.watch(self.woken.as_fd(), WAKE_TOKEN, Interest::Readable)?;
+        self.shared.state().attach(poller)
+    }
+
+    fn ready(&mut self, local: usize, closed: bool) {
+        if local == WAKE_TOKEN {
+            progress::hush(&self.woken);
+        } else {
+            self.shared.state().ready(local, closed);
+        }
+    }
+
+    fn set_busy_poll(&mut self, on: bool) {
+        self.shared.state().set_busy_poll(on);
+    }
+
+    fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
+        self.shared.present(false);
+        let mut state = self.shared.state();
+        self.shared.call_off(&state);
+        state.poll(now, events);
+        self.leave(state);
+    }
+
+    fn arm(&mut self) -> bool {
+        let mut state = self.shared.state();
+        let armed = state.arm();
+        if armed {
+            self.shared.present(true);
+            self.shared.call_off(&state);
+        }
+        armed
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.shared.state().next_deadline()
+    }
+
+    fn listen(&mut self, address: SocketAddr) -> Result<ListenerId, DeviceError> {
+        let listener = self.shared.state().listen(address);
+        listener.map_err(|source| system(&format!("cannot listen on {address}"), source))
+    }
+
+    fn local_address(&self, listener: ListenerId) -> Result<SocketAddr, DeviceError> {
+        self.shared.state().local_address(listener)
+    }
+
+    fn carrier(&self, qp: QpId) -> Carrier {
+        self.shared.state().carrier(qp)
+    }
+
+    fn close_listener(&mut self, listener: ListenerId) {
+        self.shared.state().close_listener(listener);
+    }
+
+    fn connect(
+        &mut self,
+        remote: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<QpId, DeviceError> {
+        self.shared.state().connect(remote, options)
+    }
+
+    fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
+        self.shared.state().prepare_accept(request)
+    }
+
+    fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
+        let mut state = self.shared.state();
+        let accepted = state.accept(qp, options);
+        // From now on the peer may reach memory. If the thread is in the owner's place, it does not watch
+        // this connection yet.
+        self.shared.call_off(&state);
+        self.leave(state);
+        accepted
+    }
+
+    fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), DeviceError> {
+        self.shared.state().reject(request, private_data)
+    }
+
+    fn disconnect(&mut self, qp: QpId) {
+        self.shared.state().disconnect(qp);
+    }
+
+    fn abort(&mut self, qp: QpId) {
+        self.shared.state().abort(qp);
+    }
+
+    fn destroy(&mut self, qp: QpId) {
+        self.shared.state().destroy(qp);
+    }
+
+    fn register(
+        &mut self,
+        qp: QpId,
+        region: Region,
+    ) -> Result<RemoteSegment, (DeviceError, Region)> {
+        let mut state = self.shared.state();
+        let Some((conn, counters)) = state.qp_mut(qp).filter(|(conn, _)| conn.can_receive()) else {
+            return Err((DeviceError::Unknown("queue pair"), region));
+        };
+        match conn.endpoint.register(region) {
+            Ok(segment) => {
+                counters.registrations += 1;
+                Ok(segment)
+            }
+            Err((source, region)) => Err((system("cannot register memory", source), region)),
+        }
+    }
+
+    fn reclaim(&mut self, qp: QpId, stag: Stag) -> Result<Region, DeviceError> {
+        let mut state = self.shared.state();
+        let (conn, _) = state.qp_mut(qp).ok_or(DeviceError::Unknown("queue pair"))?;
+        conn.endpoint.reclaim(stag).map_err(|why| match why {
+            NotReclaimed::Unknown => DeviceError::Unknown("handle"),
+            NotReclaimed::StillValid => DeviceError::StillRegistered(stag),
+        })
+    }
+
+    fn post_receive(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        receive: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
+        let mut state = self.shared.state();
+        match state.qp_mut(qp) {
+            None => Err((PostError::Unknown, receive)),
+            Some((conn, _)) if !conn.can_receive() => Err((PostError::NotConnected, receive)),
+            Some((conn, _)) => conn.endpoint.post_receive(id, receive),
+        }
+    }
+
+    fn post_send(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        wr: SendWr,
+        signaled: bool,
+    ) -> Result<(), (PostError, SendWr)> {
+        self.shared.state().post_send(qp, id, wr, signaled)
+    }
+}

@@ -1,0 +1,291 @@
+//! The connection manager: listening, connecting, accepting, ending.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mio::net::{TcpListener, TcpStream};
+
+use super::conn::{Conn, Phase};
+use super::mpa::{ENHANCED, MAX_PRIVATE_DATA};
+use super::setup::Wants;
+use super::socket;
+use super::state::{Listener, Slot, State};
+use rdma::{
+    AcceptOptions, Carrier, ConnectError, ConnectOptions, DeviceError, Event, ListenerId, QpId,
+    RequestId, Time,
+};
+
+/// Connections whose Request Frame is awaited, at most; the oldest makes room (RFC 5044,
+/// section 7.1.2, rule 10 speaks of such peers).
+const MAX_HALF_OPEN: usize = 256;
+/// Connections accepted in a row, before other connections get their turn.
+const ACCEPT_TURN: usize = 64;
+/// When the system cannot give us another socket, accepting is tried again after this.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+impl State {
+    pub(super) fn listen(&mut self, address: SocketAddr) -> io::Result<ListenerId> {
+        let socket = TcpListener::bind(address)?;
+        let make = |id| {
+            let id = ListenerId(id);
+            Slot::Listener(Listener { id, socket })
+        };
+        let index = self.insert(make)?;
+        self.enqueue(index);
+        match self.slots.get(index) {
+            Some(Slot::Listener(listener)) => Ok(listener.id),
+            _ => Err(io::Error::other("the listener is gone")),
+        }
+    }
+
+    pub(super) fn listener(&self, id: ListenerId) -> Option<(usize, &Listener)> {
+        let index = (id.0 & u64::from(u32::MAX)) as usize;
+        match self.slots.get(index) {
+            Some(Slot::Listener(listener)) if listener.id == id => Some((index, listener)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn local_address(&self, id: ListenerId) -> Result<SocketAddr, DeviceError> {
+        let (_, listener) = self.listener(id).ok_or(DeviceError::Unknown("listener"))?;
+        let address = listener.socket.local_addr();
+        address.map_err(|source| system("cannot tell the listener's address", source))
+    }
+
+    pub(super) fn carrier(&self, qp: QpId) -> Carrier {
+        let conn = self.owned(qp).and_then(|index| self.conn(index));
+        match conn.and_then(|conn| conn.socket.as_ref()) {
+            Some(socket) => Carrier::tcp(socket.local_addr(), socket.peer_addr()),
+            None => Carrier::Ended,
+        }
+    }
+
+    pub(super) fn close_listener(&mut self, id: ListenerId) {
+        if let Some((index, _)) = self.listener(id) {
+            self.slots.remove(index);
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn accept_all(&mut self, index: usize, now: Time) {
+        for _ in 0..ACCEPT_TURN {
+            let Some(Slot::Listener(listener)) = self.slots.get(index) else {
+                return;
+            };
+            let id = listener.id;
+            match listener.socket.accept() {
+                Ok((stream, peer)) => self.accepted(id, stream, peer, now),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::Interrupted
+                            | ErrorKind::ConnectionAborted
+                            | ErrorKind::ConnectionReset
+                    ) => {}
+                Err(error) => {
+                    rdma::limited!(warn, %error, "cannot accept a connection");
+                    self.accept_again = Some(now + ACCEPT_AGAIN);
+                    return;
+                }
+            }
+        }
+        self.enqueue(index);
+    }
+
+    pub(super) fn accepted(
+        &mut self,
+        listener: ListenerId,
+        stream: TcpStream,
+        peer: SocketAddr,
+        now: Time,
+    ) {
+        if self.connections >= self.options.max_connections {
+            rdma::limited!(warn, %peer, "refused: too many connections");
+            return;
+        }
+        socket::prepare(&stream);
+        self.bound_half_open();
+        let (limits, deadline) = (self.limits, now + self.options.setup_timeout);
+        let make = |id| {
+            let conn = Conn::responder(id, stream, peer, limits, listener, deadline);
+            Slot::Conn(Box::new(conn))
+        };
+        match self.insert(make) {
+            Ok(index) => {
+                self.timers.insert((deadline, index));
+                if let Some(conn) = self.conn(index) {
+                    self.half_open.push_back(conn.id);
+                }
+                self.with(index, now, Conn::progress);
+            }
+            Err(error) => rdma::limited!(warn, %error, "cannot watch a connection"),
+        }
+    }
+
+    /// Makes room for one more peer that has said nothing yet.
+    pub(super) fn bound_half_open(&mut self) {
+        if self.half_open.len() < MAX_HALF_OPEN {
+            return;
+        }
+        let mut half_open = std::mem::take(&mut self.half_open);
+        half_open.retain(|id| {
+            let conn = self.find(*id).and_then(|index| self.conn(index));
+            conn.is_some_and(|conn| conn.phase == Phase::AwaitRequest)
+        });
+        if half_open.len() >= MAX_HALF_OPEN
+            && let Some(index) = half_open.pop_front().and_then(|id| self.find(id))
+        {
+            self.with(index, self.now, |conn, _| conn.close());
+        }
+        self.half_open = half_open;
+    }
+
+    // ---- connecting ----
+
+    /// What to ask the peer for, within the device's limits. Never nothing: Linux refuses a
+    /// connection without IRD or ORD.
+    pub(super) fn wants(&self, inbound: u32, outbound: u32) -> Wants {
+        let within = |asked: u32, limit: u32| super::depth(asked.min(limit));
+        Wants {
+            crc: self.options.crc == super::CrcPolicy::Request,
+            inbound_reads: within(inbound, self.options.inbound_reads),
+            outbound_reads: within(outbound, self.options.outbound_reads),
+        }
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        remote: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<QpId, DeviceError> {
+        check_private_data(&options.private_data)?;
+        if self.connections >= self.options.max_connections {
+            return Err(DeviceError::Limit("connections"));
+        }
+        let stream = match TcpStream::connect(remote) {
+            Ok(stream) => stream,
+            Err(error) => {
+                let Some(failure) = refused_at_once(&error) else {
+                    return Err(system(&format!("cannot connect to {remote}"), error));
+                };
+                // The peer's answer, only faster than usual: told as any other.
+                self.serial = self.serial.wrapping_add(1);
+                let qp = QpId(u64::from(self.serial) << 32 | u64::from(u32::MAX));
+                self.events
+                    .push_back(Event::ConnectFailed { qp, error: failure });
+                return Ok(qp);
+            }
+        };
+        let wants = self.wants(options.inbound_reads, options.outbound_reads);
+        let limits = self.limits;
+        let make = |id| {
+            let now = Time::now();
+            let conn = Conn::initiator(id, stream, remote, limits, wants, options, now);
+            Slot::Conn(Box::new(conn))
+        };
+        let index = self
+            .insert(make)
+            .map_err(|source| system("cannot watch a connection", source))?;
+        self.enqueue(index);
+        let Some(conn) = self.conn(index) else {
+            return Err(DeviceError::Unknown("connection"));
+        };
+        let (qp, deadline) = (conn.qp(), conn.deadline);
+        self.timers.extend(deadline.map(|at| (at, index)));
+        Ok(qp)
+    }
+
+    pub(super) fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
+        let index = self.requested(request.0)?;
+        if let Some(Slot::Conn(conn)) = self.slots.get_mut(index) {
+            conn.owned = true;
+        }
+        Ok(QpId(request.0))
+    }
+
+    pub(super) fn requested(&self, id: u64) -> Result<usize, DeviceError> {
+        let unknown = DeviceError::Unknown("connection request");
+        let index = self.find(id).ok_or(unknown)?;
+        match self.conn(index) {
+            Some(conn) if conn.phase == Phase::Requested && !conn.owned => Ok(index),
+            _ => Err(DeviceError::Unknown("connection request")),
+        }
+    }
+
+    pub(super) fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
+        check_private_data(&options.private_data)?;
+        let index = self.owned(qp).ok_or(DeviceError::Unknown("queue pair"))?;
+        if self
+            .conn(index)
+            .is_none_or(|conn| conn.phase != Phase::Requested)
+        {
+            return Err(DeviceError::Unknown("connection request"));
+        }
+        let wants = self.wants(options.inbound_reads, options.outbound_reads);
+        self.with(index, Time::now(), |conn, cx| {
+            conn.accept(options, &wants, cx)
+        });
+        Ok(())
+    }
+
+    pub(super) fn reject(&mut self, id: RequestId, private_data: &[u8]) -> Result<(), DeviceError> {
+        check_private_data(private_data)?;
+        let index = self.requested(id.0)?;
+        let private_data = Bytes::copy_from_slice(private_data);
+        self.with(index, Time::now(), |conn, cx| conn.reject(private_data, cx));
+        Ok(())
+    }
+
+    // ---- ending ----
+
+    pub(super) fn disconnect(&mut self, qp: QpId) {
+        if let Some(index) = self.owned(qp) {
+            self.with(index, Time::now(), Conn::disconnect);
+        }
+    }
+
+    pub(super) fn abort(&mut self, qp: QpId) {
+        if let Some(index) = self.owned(qp) {
+            self.with(index, Time::now(), Conn::abort);
+        }
+    }
+
+    pub(super) fn destroy(&mut self, qp: QpId) {
+        if let Some(index) = self.owned(qp) {
+            self.with(index, Time::now(), |conn, _| conn.destroy());
+        }
+        self.events.retain(|event| match event {
+            Event::Established { qp: of, .. }
+            | Event::ConnectFailed { qp: of, .. }
+            | Event::Disconnected { qp: of, .. } => *of != qp,
+            Event::Completion(completion) => completion.qp != qp,
+            Event::ConnectRequest(_) | Event::Removed => true,
+        });
+    }
+}
+
+pub(super) fn check_private_data(data: &[u8]) -> Result<(), DeviceError> {
+    let (len, max) = (data.len(), MAX_PRIVATE_DATA - ENHANCED);
+    if len > max {
+        return Err(DeviceError::PrivateDataTooLong { len, max });
+    }
+    Ok(())
+}
+
+pub(super) fn system(what: &str, source: io::Error) -> DeviceError {
+    DeviceError::System {
+        what: what.to_owned(),
+        source,
+    }
+}
+
+/// A connection attempt that the system refused at once.
+pub(super) fn refused_at_once(error: &io::Error) -> Option<ConnectError> {
+    match socket::connect_error(error) {
+        ConnectError::Protocol(_) => None,
+        known => Some(known),
+    }
+}

@@ -1,0 +1,231 @@
+//! Short Sends. When nothing else is under way, one is framed in one piece and handed to TCP at once,
+//! past the queues: real RNICs take short messages "inline" for the same reason. One that arrived
+//! whole is taken out of the staging buffer in one go, past the stages of an FPDU that comes in parts.
+
+use bytes::Bytes;
+
+use super::conn::{Conn, Cx};
+use super::ddp::{self, HeaderView};
+use super::endpoint::{Current, Endpoint, Out};
+use super::memory::{Memory, Receive, Target};
+use super::mpa;
+use super::outbound::finishes;
+use super::rdmap::{self, Opcode};
+use super::receive::{Receiver, Segment, Stage};
+use super::socket;
+use rdma::{SendWr, Stag, Success, WrId};
+
+/// Bytes of an FPDU that are not payload, at most.
+const FRAMING: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED + 3 + mpa::CRC_FIELD;
+
+/// Bytes before a Send's payload.
+const HEAD: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED;
+
+/// What became of a Send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Short {
+    /// It is not short, or not the only thing to do: post it.
+    Not,
+    /// TCP has it.
+    Sent,
+    /// TCP has a part of it or nothing; the rest is queued.
+    Queued,
+}
+
+/// A short FPDU, framed in one piece. Kept by its endpoint for the memory, which is written again and
+/// again instead of being cleared for each.
+pub(super) struct Fpdu {
+    bytes: Box<[u8; socket::SHORT]>,
+    len: usize,
+}
+
+impl Fpdu {
+    pub(super) fn new() -> Self {
+        Self {
+            bytes: Box::new([0; socket::SHORT]),
+            len: 0,
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, bytes: &[u8]) {
+        let end = self.len + bytes.len();
+        self.bytes[self.len..end].copy_from_slice(bytes);
+        self.len = end;
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Endpoint {
+    /// Whether a Send of `payload` bytes would be next, and alone in one short FPDU.
+    fn is_short(&self, payload: usize) -> bool {
+        self.open
+            && payload <= socket::SHORT - FRAMING
+            && payload <= self.transmitter.max_payload(ddp::UNTAGGED)
+            && self.outstanding < self.limits.send_wr
+            && self.work.is_empty()
+            && self.responses.is_empty()
+            && matches!(self.current, Current::Nothing)
+            && self.transmitter.is_empty()
+    }
+
+    fn frame_short(&mut self, gather: &[Bytes], payload: usize, invalidate: Option<Stag>) {
+        let (opcode, word) = match invalidate {
+            Some(stag) => (Opcode::SendInvalidate, stag.0),
+            None => (Opcode::Send, 0),
+        };
+        // Far below 2^16, as `payload` is short.
+        let ulpdu = ddp::UNTAGGED + payload;
+        let header = self.untagged(opcode, word);
+        let fpdu = &mut self.short;
+        fpdu.len = 0;
+        fpdu.push(&(ulpdu as u16).to_be_bytes());
+        fpdu.len += header.emit(&mut fpdu.bytes[mpa::LENGTH_FIELD..]);
+        for bytes in gather {
+            fpdu.push(bytes);
+        }
+        fpdu.push(&[0; 3][..mpa::padding(ulpdu)]);
+        let crc = match self.transmitter.has_crc() {
+            true => crc32c::crc32c(fpdu.bytes()),
+            false => 0,
+        };
+        fpdu.push(&crc.to_le_bytes());
+    }
+}
+
+impl Endpoint {
+    /// Takes what most messages are: a Send that is all there, in one FPDU, is next, and fits the next
+    /// receive. Its header is compared with the only one that it can have. False, and nothing is done,
+    /// if it is anything else, or something is wrong with it.
+    pub(super) fn take_send(&mut self, out: &mut Out<'_>) -> bool {
+        let Self {
+            receiver, memory, ..
+        } = self;
+        let staged = &receiver.staging[receiver.start..receiver.end];
+        let between = matches!(receiver.stage, Stage::Head) && memory.is_between_messages();
+        let Some(head) = staged.first_chunk::<HEAD>().filter(|_| between) else {
+            return false;
+        };
+        let ulpdu = usize::from(u16::from_be_bytes([head[0], head[1]]));
+        let covered = mpa::LENGTH_FIELD + ulpdu + mpa::padding(ulpdu);
+        let queue = rdmap::SEND_QUEUE;
+        // All but the length, and the four bytes that mean something in a Send with Invalidate only.
+        let next = ddp::first_of_one(Opcode::Send.control(), queue, memory.msn[queue as usize]);
+        let (control, place) = (&head[2..4], &head[8..HEAD]);
+        if control != &next[..2] || place != &next[6..] || ulpdu < ddp::UNTAGGED {
+            return false;
+        }
+        let Some(fpdu) = staged.get(..covered + mpa::CRC_FIELD) else {
+            return false;
+        };
+        let (payload, crc) = (&fpdu[HEAD..mpa::LENGTH_FIELD + ulpdu], &fpdu[covered..]);
+        if receiver.check_crc && crc32c::crc32c(&fpdu[..covered]).to_le_bytes() != crc {
+            return false;
+        }
+        if !memory
+            .receives
+            .front_mut()
+            .is_some_and(|receive| receive.buf.fill(payload))
+        {
+            return false;
+        }
+        let copied = payload.len() as u64;
+        (receiver.raw, receiver.raw_len) = (*head, HEAD);
+        receiver.start += fpdu.len();
+        memory.msn[queue as usize] = memory.msn[queue as usize].wrapping_add(1);
+        out.counters.copied_bytes += copied;
+        out.counters.receives += 1;
+        (self.open, self.heard) = (true, true);
+        if let Some(Receive { id, buf }) = self.memory.receives.pop_front() {
+            let invalidated = None;
+            out.complete(self.qp, id, Ok(Success::Receive { buf, invalidated }));
+        }
+        true
+    }
+}
+
+impl Receiver {
+    /// The Send at the front of what is staged, if all of it is there, in one FPDU, and nothing is
+    /// wrong with it. If not, the stages are to look at it.
+    pub(super) fn short(&mut self, memory: &mut Memory) -> Option<Segment> {
+        let staged = &self.staging[self.start..self.end];
+        let (length, rest) = staged.split_first_chunk::<{ mpa::LENGTH_FIELD }>()?;
+        let ulpdu = usize::from(u16::from_be_bytes(*length));
+        let payload = ulpdu.checked_sub(ddp::UNTAGGED)?;
+        let covered = mpa::LENGTH_FIELD + ulpdu + mpa::padding(ulpdu);
+        let (fpdu, crc) = staged
+            .get(..covered + mpa::CRC_FIELD)?
+            .split_at_checked(covered)?;
+        let header = HeaderView::new(rest)?.to_header().ok()?;
+        if !header.last {
+            return None;
+        }
+        let (opcode, target) = memory.place(&header, payload).ok()?;
+        if !matches!(target, Target::Receive { .. })
+            || (self.check_crc && crc32c::crc32c(fpdu).to_le_bytes() != crc)
+        {
+            return None;
+        }
+        let (head, mut bytes) =
+            fpdu.split_first_chunk::<{ mpa::LENGTH_FIELD + ddp::UNTAGGED }>()?;
+        let mut places = memory.places(target, 0, payload).ok()?;
+        places.take(payload, |place| {
+            let (now, later) = bytes.split_at(place.len());
+            place.copy_from_slice(now);
+            bytes = later;
+        });
+        (self.raw, self.raw_len) = (*head, head.len());
+        self.start += covered + mpa::CRC_FIELD;
+        Some(Segment {
+            header,
+            opcode,
+            target,
+            payload,
+        })
+    }
+}
+
+impl Conn {
+    /// Sends `wr` at once if it is a short Send and nothing is before it.
+    pub(super) fn send_short(
+        &mut self,
+        id: WrId,
+        wr: &SendWr,
+        signaled: bool,
+        cx: &mut Cx<'_>,
+    ) -> Short {
+        let (SendWr::Send { gather, invalidate }, Some(socket)) = (wr, &self.socket) else {
+            return Short::Not;
+        };
+        let payload = gather.iter().map(Bytes::len).sum();
+        if !self.writable
+            || gather.len() > self.endpoint.limits.gather
+            || !self.endpoint.is_short(payload)
+        {
+            return Short::Not;
+        }
+        self.endpoint.frame_short(gather, payload, *invalidate);
+        cx.counters.sends += 1;
+        cx.counters.sends_with_invalidate += u64::from(invalidate.is_some());
+        cx.counters.copied_bytes += payload as u64;
+        let bytes = self.endpoint.short.bytes();
+        // An error is met again when the rest is sent, and reported then.
+        let sent = socket::send_one(socket, bytes).unwrap_or(0);
+        cx.counters.wire_bytes_sent += sent as u64;
+        if sent < bytes.len() {
+            self.endpoint.outstanding += 1;
+            let rest = Bytes::copy_from_slice(bytes);
+            let finishes = finishes(id, signaled, false);
+            self.endpoint.transmitter.raw(rest, sent, finishes);
+            return Short::Queued;
+        }
+        if signaled {
+            let qp = self.qp();
+            cx.out().complete(qp, id, Ok(Success::Send));
+        }
+        Short::Sent
+    }
+}

@@ -1,0 +1,485 @@
+//! Everything of a device that its threads share: connections, listeners, events.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{self};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use mio::net::{TcpListener, TcpStream};
+use slab::Slab;
+
+use super::Options;
+use super::conn::{Conn, Cx, Phase};
+use super::endpoint::Limits;
+use super::progress::Progress;
+use super::short::Short;
+use super::socket;
+use rdma::{Counters, Event, Interest, ListenerId, Poller, PostError, QpId, SendWr, Time, WrId};
+
+/// Connections that are over and drain, at most.
+const MAX_DRAINING: usize = 64;
+/// When busy-polling, listeners are looked at once in this many polls.
+const POLLS_PER_ACCEPT: u32 = 64;
+/// Local token of the background thread's wake-up; slot `n` has token `n + 1`.
+pub(super) const WAKE_TOKEN: usize = 0;
+
+pub(super) struct Listener {
+    pub(super) id: ListenerId,
+    pub(super) socket: TcpListener,
+}
+
+pub(super) enum Slot {
+    Listener(Listener),
+    Conn(Box<Conn>),
+}
+
+/// The state.
+pub(super) struct State {
+    pub(super) options: Options,
+    pub(super) limits: Limits,
+    pub(super) slots: Slab<Slot>,
+    /// Makes identifiers unique although slots are used again.
+    pub(super) serial: u32,
+    pub(super) poller: Option<Poller>,
+    pub(super) events: VecDeque<Event>,
+    pub(super) counters: Counters,
+    /// Slots to look at.
+    pub(super) ready: VecDeque<usize>,
+    /// Deadlines by slot.
+    pub(super) timers: BTreeSet<(Time, usize)>,
+    pub(super) accept_again: Option<Time>,
+    pub(super) half_open: VecDeque<u64>,
+    pub(super) connections: usize,
+    pub(super) draining: usize,
+    pub(super) live: usize,
+    /// The owner waits to be told of events.
+    pub(super) armed: bool,
+    pub(super) busy: bool,
+    pub(super) polls: u32,
+    /// The last poll gave the owner several events: the Sends it posts now are likely to be
+    /// several too, and go out together at its next poll or wait.
+    pub(super) batching: bool,
+    /// A long Send went out since then: further ones are likely to be of the same group, and go out
+    /// together likewise.
+    pub(super) sent_long: bool,
+    /// The time of the owner's last poll.
+    pub(super) now: Time,
+    /// What the background thread does.
+    pub(super) progress: Progress,
+}
+
+/// What a slot's index and what the state knew of it before something was done to it.
+pub(super) struct Before {
+    pub(super) deadline: Option<Time>,
+    pub(super) live: bool,
+    pub(super) draining: bool,
+}
+
+impl State {
+    pub(super) fn new(options: Options, limits: Limits) -> Self {
+        Self {
+            options,
+            limits,
+            slots: Slab::new(),
+            serial: 0,
+            poller: None,
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            ready: VecDeque::new(),
+            timers: BTreeSet::new(),
+            accept_again: None,
+            half_open: VecDeque::new(),
+            connections: 0,
+            draining: 0,
+            live: 0,
+            armed: false,
+            busy: false,
+            polls: 0,
+            batching: false,
+            sent_long: false,
+            now: Time::ZERO,
+            progress: Progress::default(),
+        }
+    }
+
+    /// Connections that must make progress even while the owner is away.
+    pub(super) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// While it is busy-polled, connections are not watched: whoever sends to a watched socket of the
+    /// same host pays for the notice (0.4 µs on each side of a ping-pong over loopback).
+    pub(super) fn set_busy_poll(&mut self, on: bool) {
+        if std::mem::replace(&mut self.busy, on) == on {
+            return;
+        }
+        let mut unwatched = Vec::new();
+        if let Some(poller) = &self.poller {
+            for (index, slot) in &self.slots {
+                let Slot::Conn(conn) = slot else {
+                    continue;
+                };
+                if on {
+                    unwatch(poller, conn);
+                } else if let Err(error) = register(poller, index, slot) {
+                    rdma::limited!(error, %error, "cannot watch a connection, closing it");
+                    unwatched.push(index);
+                }
+            }
+        }
+        for index in unwatched {
+            self.with(index, self.now, Conn::abort);
+        }
+        // What nobody was told of while busy-polling is looked for once more.
+        self.mark_all(true);
+    }
+
+    // ---- the poll loop ----
+
+    pub(super) fn attach(&mut self, poller: Poller) -> io::Result<()> {
+        for (index, slot) in &self.slots {
+            self.watch(&poller, index, slot)?;
+        }
+        self.poller = Some(poller);
+        self.mark_all(true);
+        Ok(())
+    }
+
+    /// The owner's loop found the slot of a token ready.
+    pub(super) fn ready(&mut self, local: usize, closed: bool) {
+        let Some(index) = local.checked_sub(1) else {
+            return;
+        };
+        if let Some(Slot::Conn(conn)) = self.slots.get_mut(index) {
+            conn.readable = true;
+            conn.writable = true;
+            conn.peer_closed |= closed;
+        }
+        self.enqueue(index);
+    }
+
+    /// Has a slot looked at, by the next poll or before the next sleep.
+    pub(super) fn enqueue(&mut self, index: usize) {
+        match self.slots.get_mut(index) {
+            Some(Slot::Conn(conn)) if conn.queued => return,
+            Some(Slot::Conn(conn)) => conn.queued = true,
+            Some(Slot::Listener(_)) => {}
+            None => return,
+        }
+        self.ready.push_back(index);
+    }
+
+    pub(super) fn mark_all(&mut self, listeners: bool) {
+        for (index, slot) in &mut self.slots {
+            match slot {
+                Slot::Conn(conn) => {
+                    conn.readable = true;
+                    conn.writable = true;
+                    if std::mem::replace(&mut conn.queued, true) {
+                        continue;
+                    }
+                }
+                Slot::Listener(_) if listeners => {}
+                Slot::Listener(_) => continue,
+            }
+            self.ready.push_back(index);
+        }
+    }
+
+    /// The owner polls.
+    pub(super) fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
+        self.now = now;
+        if self.busy || self.poller.is_none() {
+            self.polls = self.polls.wrapping_add(1);
+            self.mark_all(self.poller.is_none() || self.polls.is_multiple_of(POLLS_PER_ACCEPT));
+        }
+        self.run_timers(now);
+        self.run_ready(now);
+        if self.armed {
+            self.armed = false;
+            self.counters.interrupts += u64::from(!self.events.is_empty());
+        }
+        self.batching = self.events.len() > 1;
+        self.sent_long = false;
+        if events.is_empty() {
+            std::mem::swap(events, &mut self.events);
+        } else {
+            events.append(&mut self.events);
+        }
+    }
+
+    /// Hands what was posted to TCP. True: nothing is left to do or to tell, the owner may sleep.
+    pub(super) fn arm(&mut self) -> bool {
+        (self.batching, self.sent_long) = (false, false);
+        self.run_ready(self.now);
+        self.armed = self.events.is_empty() && self.ready.is_empty();
+        self.armed
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        let timer = self.timers.first().map(|(time, _)| *time);
+        timer.into_iter().chain(self.accept_again).min()
+    }
+
+    pub(super) fn run_timers(&mut self, now: Time) {
+        if self.accept_again.is_some_and(|at| at <= now) {
+            self.accept_again = None;
+            let listeners = self
+                .slots
+                .iter()
+                .filter(|(_, slot)| matches!(slot, Slot::Listener(_)));
+            self.ready.extend(listeners.map(|(index, _)| index));
+        }
+        while let Some((at, index)) = self.timers.first().copied()
+            && at <= now
+        {
+            self.timers.pop_first();
+            self.with(index, now, Conn::time_out);
+        }
+    }
+
+    /// Looks at every slot that was marked before the call; one that could go on stays marked.
+    pub(super) fn run_ready(&mut self, now: Time) {
+        for _ in 0..self.ready.len() {
+            let Some(index) = self.ready.pop_front() else {
+                break;
+            };
+            match self.slots.get_mut(index) {
+                Some(Slot::Conn(conn)) => {
+                    conn.queued = false;
+                    self.with(index, now, Conn::progress);
+                }
+                Some(Slot::Listener(_)) => self.accept_all(index, now),
+                None => {}
+            }
+        }
+    }
+
+    // ---- in the owner's place ----
+
+    /// Makes progress on live connections, those in `ready` or all.
+    pub(super) fn run_live(&mut self, ready: Option<&[usize]>) {
+        let now = Time::now();
+        let live = |(index, slot): (usize, &Slot)| match slot {
+            Slot::Conn(conn) if conn.is_live() => Some(index),
+            _ => None,
+        };
+        let all: Vec<usize> = match ready {
+            Some(ready) => ready.to_vec(),
+            None => self.slots.iter().filter_map(live).collect(),
+        };
+        for index in all {
+            if let Some(Slot::Conn(conn)) = self.slots.get_mut(index)
+                && conn.is_live()
+            {
+                conn.readable = true;
+                conn.writable = true;
+                self.with(index, now, Conn::progress);
+            }
+        }
+    }
+
+    /// The sockets of live connections, and what to wait for on each.
+    pub(super) fn live_sockets(&self) -> Vec<(usize, Arc<TcpStream>, rustix::event::PollFlags)> {
+        let socket = |(index, slot): (usize, &Slot)| match slot {
+            Slot::Conn(conn) if conn.is_live() => {
+                Some((index, Arc::clone(conn.socket()?), conn.interest()))
+            }
+            _ => None,
+        };
+        self.slots.iter().filter_map(socket).collect()
+    }
+
+    // ---- slots ----
+
+    /// Does something to a connection and keeps the books.
+    pub(super) fn with<R>(
+        &mut self,
+        index: usize,
+        now: Time,
+        act: impl FnOnce(&mut Conn, &mut Cx<'_>) -> R,
+    ) -> Option<R> {
+        let Some(Slot::Conn(conn)) = self.slots.get_mut(index) else {
+            return None;
+        };
+        let before = Before {
+            deadline: conn.deadline,
+            live: conn.is_live(),
+            draining: conn.phase == Phase::Draining,
+        };
+        let mut cx = Cx {
+            options: &self.options,
+            events: &mut self.events,
+            counters: &mut self.counters,
+            now,
+        };
+        let result = act(conn, &mut cx);
+        self.after(index, &before);
+        Some(result)
+    }
+
+    pub(super) fn after(&mut self, index: usize, before: &Before) {
+        let Some(Slot::Conn(conn)) = self.slots.get_mut(index) else {
+            return;
+        };
+        if conn.deadline != before.deadline {
+            if let Some(at) = before.deadline {
+                self.timers.remove(&(at, index));
+            }
+            if let Some(at) = conn.deadline {
+                self.timers.insert((at, index));
+            }
+        }
+        let live = conn.is_live();
+        self.live = self.live + usize::from(live) - usize::from(before.live);
+        let draining = conn.phase == Phase::Draining;
+        self.draining = self.draining + usize::from(draining) - usize::from(before.draining);
+        if conn.phase == Phase::Closed {
+            if !conn.owned {
+                self.remove(index);
+            }
+            return;
+        }
+        if draining && !before.draining && self.draining > MAX_DRAINING {
+            self.with(index, self.now, |conn, _| conn.close());
+            return;
+        }
+        if (live || draining) && conn.readable {
+            // It used up its turn.
+            self.enqueue(index);
+        }
+    }
+
+    pub(super) fn remove(&mut self, index: usize) {
+        self.slots.remove(index);
+        self.connections -= 1;
+    }
+
+    pub(super) fn insert(&mut self, make: impl FnOnce(u64) -> Slot) -> io::Result<usize> {
+        self.serial = self.serial.wrapping_add(1);
+        let entry = self.slots.vacant_entry();
+        let index = entry.key();
+        entry.insert(make(u64::from(self.serial) << 32 | index as u64));
+        if let (Some(poller), Some(slot)) = (&self.poller, self.slots.get(index))
+            && let Err(error) = self.watch(poller, index, slot)
+        {
+            self.slots.remove(index);
+            return Err(error);
+        }
+        if matches!(self.slots.get(index), Some(Slot::Conn(_))) {
+            self.connections += 1;
+        }
+        Ok(index)
+    }
+
+    /// Makes the owner's loop watch a slot, unless it is one that is looked at all the time.
+    fn watch(&self, poller: &Poller, index: usize, slot: &Slot) -> io::Result<()> {
+        match slot {
+            Slot::Conn(_) if self.busy => Ok(()),
+            _ => register(poller, index, slot),
+        }
+    }
+
+    /// The slot of a connection that the program knows by this identifier.
+    pub(super) fn find(&self, id: u64) -> Option<usize> {
+        let index = (id & u64::from(u32::MAX)) as usize;
+        match self.slots.get(index) {
+            Some(Slot::Conn(conn)) if conn.id == id => Some(index),
+            _ => None,
+        }
+    }
+
+    pub(super) fn owned(&self, qp: QpId) -> Option<usize> {
+        let index = self.find(qp.0)?;
+        self.conn(index).filter(|conn| conn.owned).map(|_| index)
+    }
+
+    pub(super) fn conn(&self, index: usize) -> Option<&Conn> {
+        match self.slots.get(index) {
+            Some(Slot::Conn(conn)) => Some(conn),
+            _ => None,
+        }
+    }
+
+    /// A queue pair's connection.
+    pub(super) fn qp_mut(&mut self, qp: QpId) -> Option<(&mut Conn, &mut Counters)> {
+        let index = self.owned(qp)?;
+        match self.slots.get_mut(index) {
+            Some(Slot::Conn(conn)) => Some((conn, &mut self.counters)),
+            _ => None,
+        }
+    }
+
+    /// Posts to a queue pair's send queue. What ends a batch goes out now.
+    pub(super) fn post_send(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        wr: SendWr,
+        signaled: bool,
+    ) -> Result<(), (PostError, SendWr)> {
+        let Some(index) = self.owned(qp) else {
+            return Err((PostError::Unknown, wr));
+        };
+        let Some(Slot::Conn(conn)) = self.slots.get_mut(index) else {
+            return Err((PostError::Unknown, wr));
+        };
+        if !conn.can_send() {
+            return Err((PostError::NotConnected, wr));
+        }
+        let now = !self.batching && matches!(wr, SendWr::Send { .. });
+        let mut cx = Cx {
+            options: &self.options,
+            events: &mut self.events,
+            counters: &mut self.counters,
+            now: self.now,
+        };
+        let long = match now.then(|| conn.send_short(id, &wr, signaled, &mut cx)) {
+            Some(Short::Sent) => return Ok(()),
+            Some(Short::Queued) => false,
+            Some(Short::Not) | None => {
+                let long = is_long(&wr);
+                conn.endpoint.post_send(id, wr, signaled, cx.counters)?;
+                long
+            }
+        };
+        if now && !(long && std::mem::replace(&mut self.sent_long, true)) {
+            self.with(index, self.now, Conn::flush_posted);
+        } else {
+            self.enqueue(index);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a request is a Send that is long enough to wait for others that follow it.
+fn is_long(wr: &SendWr) -> bool {
+    match wr {
+        SendWr::Send { gather, .. } => gather.iter().map(Bytes::len).sum::<usize>() > socket::SHORT,
+        _ => false,
+    }
+}
+
+/// Makes the owner's loop no longer watch a connection.
+fn unwatch(poller: &Poller, conn: &Conn) {
+    if let Some(socket) = conn.socket()
+        && let Err(error) = poller.unwatch(socket.as_fd())
+    {
+        tracing::debug!(%error, "a connection was not watched");
+    }
+}
+
+/// Makes the owner's loop watch a slot.
+fn register(poller: &Poller, index: usize, slot: &Slot) -> io::Result<()> {
+    let local = index + 1;
+    match slot {
+        Slot::Listener(listener) => {
+            poller.watch(listener.socket.as_fd(), local, Interest::Readable)
+        }
+        Slot::Conn(conn) => match conn.socket() {
+            Some(socket) => poller.watch(socket.as_fd(), local, Interest::ReadableAndWritable),
+            None => Ok(()),
+        },
+    }
+}

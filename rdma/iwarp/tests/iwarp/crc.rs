@@ -1,0 +1,201 @@
+//! FPDUs whose CRC is wrong. Their payload may be in memory already, where nobody looks before a
+//! message says that it is there; but nothing of them, or after them, is delivered (RFC 5044,
+//! sections 6 and 8).
+
+use iwarp::Options;
+use rdma::{Device, Disconnect, Event, QpId, Region, RemoteSegment, SendWr, WorkError, WrId};
+
+use crate::node::Node;
+use crate::raw::{
+    Got, READ_REQUEST, READ_RESPONSE, Raw, SEND, SEND_INVALIDATE, TERMINATE, WRITE, fpdu, idle,
+    parts, read_request, send, tagged, untagged,
+};
+
+const REGION: usize = 8000;
+
+/// A device whose peer uses CRCs, with memory for the peer and three receives.
+struct Victim {
+    node: Node,
+    raw: Raw,
+    qp: QpId,
+    sink: RemoteSegment,
+}
+
+/// A ULPDU's FPDU, right or with one bit of it wrong.
+fn damaged(ulpdu: &[u8], at: Option<usize>) -> Vec<u8> {
+    let mut bytes = fpdu(ulpdu, true);
+    if let Some(at) = at {
+        bytes[at] ^= 0x04;
+    }
+    bytes
+}
+
+impl Victim {
+    fn new() -> Self {
+        let mut node = Node::new(Options::default());
+        let (raw, qp) = Raw::set_up(&mut node, true);
+        let region = Region::RemoteWrite(node.buf(&[0xaa; REGION]));
+        let sink = node.device.register(qp, region).unwrap();
+        for id in 1..=3 {
+            node.receive(qp, id, 4000);
+        }
+        Self {
+            node,
+            raw,
+            qp,
+            sink,
+        }
+    }
+
+    /// The peer hears of a CRC error, and that alone; every request and receive that has not
+    /// completed is flushed, from `first` on. Gives the memory that was offered.
+    fn ends(mut self, first: u64) -> Vec<u8> {
+        let heard = self.raw.hear_terminate(&mut self.node);
+        // Layer 2 (LLP), type 0 (MPA), code 2 (CRC); without headers, as they cannot be trusted.
+        assert_eq!(heard, (0x20, 0x02, 0, Vec::new()));
+        for id in first..=3 {
+            let completion = self.node.next_completion();
+            let failed = completion.result.unwrap_err();
+            assert_eq!(
+                (completion.id, failed.error),
+                (WrId(id), WorkError::Flushed)
+            );
+        }
+        match self.node.next() {
+            Event::Disconnected { qp, reason } => {
+                let expected = Disconnect::PeerError("MPA: CRC error".into());
+                assert_eq!((qp, reason), (self.qp, expected));
+            }
+            event => panic!("{event:?}"),
+        }
+        assert_eq!(self.node.device.counters().remote_invalidations, 0);
+        let region = self.node.device.reclaim(self.qp, self.sink.stag).unwrap();
+        let memory = match region {
+            Region::RemoteWrite(buf) => buf.to_vec(),
+            other => panic!("{other:?}"),
+        };
+        self.node.device.destroy(self.qp);
+        assert_eq!(self.node.pool.in_use(), 0);
+        memory
+    }
+}
+
+/// A Write and the Send that says it is there, in one piece and in two.
+#[test]
+fn a_write_with_a_wrong_crc_ends_the_connection_before_its_message_is_told_of() {
+    const AT: u64 = 100;
+    const LEN: usize = 40;
+    let head = 2 + 14;
+    let whole = head + LEN + 4;
+    // In the payload, in the tagged offset (which then names another place in the same region), in
+    // the handle, in the padding's place or the CRC.
+    for at in [head, head + LEN - 1, head - 1, 5, whole - 1] {
+        for torn in [false, true] {
+            let mut victim = Victim::new();
+            let (stag, offset) = parts(&victim.sink);
+            let ulpdu = tagged(WRITE, true, stag, offset + AT, &[7; LEN]);
+            let bytes = [damaged(&ulpdu, Some(at)), fpdu(&send(1, b"done"), true)].concat();
+            if torn {
+                victim.raw.write(&bytes[..head + 10]);
+                for _ in 0..5 {
+                    idle(&mut victim.node);
+                }
+                assert!(victim.node.events.is_empty());
+                victim.raw.write(&bytes[head + 10..]);
+            } else {
+                victim.raw.write(&bytes);
+            }
+            let memory = victim.ends(1);
+            // A wrong offset was off by four. Beyond that, nothing is touched.
+            let touched = AT as usize - 4..AT as usize + LEN + 4;
+            let beyond = |at: &usize| !touched.contains(at) && memory[*at] != 0xaa;
+            assert_eq!((0..REGION).find(beyond), None);
+        }
+    }
+}
+
+/// Several segments of one message come in one read, the rest of them foreseen where they belong.
+#[test]
+fn a_wrong_crc_in_the_middle_of_a_message_that_is_read_ahead() {
+    const SEGMENT: usize = 1000;
+    for bad in 0..6 {
+        let mut victim = Victim::new();
+        let (stag, offset) = parts(&victim.sink);
+        let mut bytes = Vec::new();
+        for segment in 0..6 {
+            let last = segment == 5;
+            let at = offset + (segment * SEGMENT) as u64;
+            let ulpdu = tagged(WRITE, last, stag, at, &[segment as u8; SEGMENT]);
+            bytes.extend(damaged(&ulpdu, (segment == bad).then_some(500)));
+        }
+        bytes.extend(fpdu(&send(1, b"done"), true));
+        victim.raw.write(&bytes);
+        let memory = victim.ends(1);
+        for segment in 0..bad {
+            let place = &memory[segment * SEGMENT..][..SEGMENT];
+            assert!(place.iter().all(|byte| *byte == segment as u8));
+        }
+        assert!(memory[6 * SEGMENT..].iter().all(|byte| *byte == 0xaa));
+    }
+}
+
+#[test]
+fn a_send_with_a_wrong_crc_is_not_delivered_whole_or_in_part() {
+    // One that is whole.
+    let mut victim = Victim::new();
+    victim.raw.say(&send(1, b"fine"));
+    assert!(victim.node.next_completion().result.is_ok());
+    victim.raw.write(&damaged(&send(2, b"damaged"), Some(21)));
+    victim.raw.say(&send(3, b"after"));
+    victim.ends(2);
+    // The second of three segments.
+    let mut victim = Victim::new();
+    for (part, at) in [(0, None), (1, Some(700)), (2, None)] {
+        let ulpdu = untagged(SEND, part == 2, 0, (0, 1, part * 1000), &[part as u8; 1000]);
+        victim.raw.write(&damaged(&ulpdu, at));
+    }
+    victim.ends(1);
+    // One that invalidates: `ends` checks that nothing was.
+    let mut victim = Victim::new();
+    let stag = victim.sink.stag.0;
+    let ulpdu = untagged(SEND_INVALIDATE, true, stag, (0, 1, 0), b"damaged");
+    victim.raw.write(&damaged(&ulpdu, Some(25)));
+    victim.ends(1);
+}
+
+#[test]
+fn what_the_device_itself_is_told_with_a_wrong_crc_is_not_heard() {
+    // A Read Request is not answered.
+    let mut victim = Victim::new();
+    let ulpdu = read_request(1, 5, 1, victim.sink.stag.0, victim.sink.offset);
+    victim.raw.write(&damaged(&ulpdu, Some(30)));
+    victim.ends(1);
+    // A Terminate is not believed: another bit, and it would say something else.
+    let mut victim = Victim::new();
+    let ulpdu = untagged(TERMINATE, true, 0, (2, 1, 0), &[0x11, 0x01, 0, 0]);
+    victim.raw.write(&damaged(&ulpdu, Some(21)));
+    victim.ends(1);
+}
+
+#[test]
+fn a_response_with_a_wrong_crc_does_not_complete_the_read() {
+    let mut victim = Victim::new();
+    victim.raw.say(&tagged(WRITE, true, 0, 0, b""));
+    let sink = victim.node.pool.alloc(10).unwrap();
+    let read = SendWr::Read {
+        sink,
+        stag: rdma::Stag(1),
+        offset: 2,
+    };
+    victim.node.post(victim.qp, 0, read);
+    let Got::Ulpdu(request) = victim.raw.hear(&mut victim.node) else {
+        panic!("no request")
+    };
+    assert_eq!(request[1], 0x40 | READ_REQUEST);
+    let stag = u32::from_be_bytes(request[18..22].try_into().unwrap());
+    let ulpdu = tagged(READ_RESPONSE, true, stag, 0, &[1; 10]);
+    victim.raw.write(&damaged(&ulpdu, Some(18)));
+    victim.raw.say(&send(1, b"after"));
+    let memory = victim.ends(0);
+    assert!(memory.iter().all(|byte| *byte == 0xaa));
+}

@@ -1,0 +1,767 @@
+//! Whose thread does the work, and who is woken when.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use iwarp::Options;
+use rdma::{Device, Disconnect, Event, Region, SendWr, Stag, Success, WrId};
+use smallvec::SmallVec;
+
+use crate::node::{
+    Node, PATIENCE, Pair, accept_options, connect_options, disconnected, failure, request, send,
+    success,
+};
+use crate::raw::{
+    Got, READ_RESPONSE, Raw, SEND, WRITE, fpdu, idle, read_request, tagged, untagged,
+};
+
+fn read(node: &Node, stag: Stag, offset: u64, len: usize) -> SendWr {
+    SendWr::Read {
+        sink: node.pool.alloc(len).unwrap(),
+        stag,
+        offset,
+    }
+}
+
+#[test]
+fn reads_and_writes_while_the_owner_is_away() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    let data: Vec<u8> = (0..3_000_000_u32).map(|i| (i / 7) as u8).collect();
+    let region = Region::RemoteRead(server.bytes(&data));
+    let source = server.device.register(*s, region).unwrap();
+    let region = Region::RemoteWrite(server.pool.alloc(data.len()).unwrap());
+    let target = server.device.register(*s, region).unwrap();
+    server.receive(*s, 5, 64);
+    // The server's thread does nothing at all from here on.
+    client.post(*c, 1, read(client, source.stag, source.offset, data.len()));
+    match client.next_completion().result.unwrap() {
+        Success::Read { sink } => {
+            assert_eq!(sink[..], data);
+            let write = SendWr::Write {
+                gather: SmallVec::from_iter([sink.freeze()]),
+                stag: target.stag,
+                offset: target.offset,
+            };
+            client.post(*c, 2, write);
+        }
+        other => panic!("{other:?}"),
+    }
+    client.send(*c, 3, b"written");
+    for id in 2..=3 {
+        assert_eq!(client.next_completion().id, WrId(id));
+    }
+    // And again, after the thread has been in charge for a while.
+    thread::sleep(Duration::from_millis(20));
+    client.post(*c, 4, read(client, source.stag, source.offset + 7, 100));
+    assert!(matches!(
+        client.next_completion().result,
+        Ok(Success::Read { .. })
+    ));
+    // The owner comes back: what arrived meanwhile is there.
+    match success(server, client, 5) {
+        Success::Receive { buf, .. } => assert_eq!(buf.to_vec(), *b"written"),
+        other => panic!("{other:?}"),
+    }
+    server.post(*s, 6, SendWr::Invalidate { stag: target.stag });
+    assert!(matches!(success(server, client, 6), Success::Invalidate));
+    match server.device.reclaim(*s, target.stag).unwrap() {
+        Region::RemoteWrite(buf) => assert_eq!(buf[..], data),
+        other => panic!("{other:?}"),
+    }
+    // Nothing of it went through a copy but the bytes that came with headers.
+    let copied = server.device.counters().copied_bytes;
+    assert!(copied < data.len() as u64 / 100, "{copied} bytes copied");
+    pair.finish();
+}
+
+/// The thread has been in the owner's place since before the connection was accepted.
+#[test]
+fn reads_of_a_connection_that_the_owner_accepted_when_it_had_been_away() {
+    let mut pair = Pair::default();
+    let server = &mut pair.server;
+    let (_, address) = server.listen();
+    let mut client = Node::new(Options::default());
+    let c = client.device.connect(address, &connect_options()).unwrap();
+    let request = request(server, &mut client).request;
+    let s = server.device.prepare_accept(request).unwrap();
+    thread::sleep(Duration::from_millis(20));
+    server.device.accept(s, &accept_options()).unwrap();
+    let region = Region::RemoteRead(server.bytes(b"offered"));
+    let source = server.device.register(s, region).unwrap();
+    // The server's thread does nothing at all from here on.
+    assert!(matches!(client.next(), Event::Established { .. }));
+    client.post(c, 1, read(&client, source.stag, source.offset, 7));
+    match client.next_completion().result.unwrap() {
+        Success::Read { sink } => assert_eq!(sink[..], *b"offered"),
+        other => panic!("{other:?}"),
+    }
+    drop(client);
+    assert!(matches!(server.next(), Event::Established { .. }));
+    assert!(matches!(server.next(), Event::Disconnected { .. }));
+    server.device.destroy(s);
+    pair.finish();
+}
+
+#[test]
+fn an_owner_that_waits_is_woken_by_what_the_thread_found() {
+    // The owner goes away, is replaced, comes back and waits at once: over and over, with messages
+    // that arrive at any of these moments. Not one may be left lying.
+    let mut server = Node::new(Options::default());
+    let (_, address) = server.listen();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let client = thread::spawn(move || {
+        let mut client = Node::new(Options::default());
+        let qp = client.device.connect(address, &connect_options()).unwrap();
+        assert!(matches!(client.next(), Event::Established { .. }));
+        let mut rounds = 0_u64;
+        while !stopped.load(Ordering::Relaxed) {
+            client.receive(qp, 1, 64);
+            client
+                .device
+                .post_send(qp, WrId(2), send(Bytes::from_static(b"ping")), false)
+                .unwrap();
+            let start = Instant::now();
+            match client.next() {
+                Event::Completion(completion) => assert!(completion.result.is_ok()),
+                event => panic!("{event:?}"),
+            }
+            assert!(
+                start.elapsed() < Duration::from_secs(5),
+                "a message lay about"
+            );
+            rounds += 1;
+            // Pauses of all lengths around the tick.
+            thread::sleep(Duration::from_micros(rounds * 97 % 2500));
+        }
+        client.device.disconnect(qp);
+        assert!(matches!(client.next(), Event::Disconnected { .. }));
+        rounds
+    });
+    let request = match server.next() {
+        Event::ConnectRequest(request) => request.request,
+        event => panic!("{event:?}"),
+    };
+    let qp = server.device.prepare_accept(request).unwrap();
+    for _ in 0..4 {
+        server.receive(qp, 1, 64);
+    }
+    server.device.accept(qp, &accept_options()).unwrap();
+    let start = Instant::now();
+    let mut pause = 0;
+    loop {
+        match server.next() {
+            Event::Established { .. } => {}
+            Event::Completion(completion) => match completion.result {
+                Ok(Success::Receive { buf, .. }) => {
+                    server.receive(qp, 1, 64);
+                    let wr = send(buf.into_first().freeze());
+                    server.device.post_send(qp, WrId(2), wr, false).unwrap();
+                    pause += 1;
+                    // Away for up to 3.5 ms, in the middle of things.
+                    thread::sleep(Duration::from_micros(pause * 131 % 3500));
+                }
+                Ok(other) => panic!("{other:?}"),
+                Err(_) => {}
+            },
+            Event::Disconnected { .. } => break,
+            event => panic!("{event:?}"),
+        }
+        if start.elapsed() > Duration::from_millis(1500) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    }
+    let rounds = client.join().unwrap();
+    assert!(rounds > 50, "{rounds} round trips in 1.5 s");
+}
+
+#[test]
+fn a_fin_that_came_with_the_last_bytes() {
+    // Both are in the socket before the owner looks: one edge tells of both, and the read that
+    // takes the bytes is not filled.
+    let mut node = Node::new(Options::default());
+    let (mut raw, qp) = Raw::set_up(&mut node, false);
+    node.receive(qp, 1, 64);
+    node.receive(qp, 2, 64);
+    raw.say(&crate::raw::send(1, b"bye"));
+    raw.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    assert!(node.next_completion().result.is_ok());
+    assert!(node.next_completion().result.is_err());
+    match node.next() {
+        Event::Disconnected { reason, .. } => assert_eq!(reason, Disconnect::Remote),
+        event => panic!("{event:?}"),
+    }
+}
+
+#[test]
+fn interrupts_are_waits_that_events_ended() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    let before = server.device.counters().interrupts;
+    for round in 1..=10 {
+        server.receive(*s, round, 64);
+        server.step(Duration::ZERO);
+        server.step(Duration::ZERO);
+        client
+            .device
+            .post_send(*c, WrId(0), send(Bytes::from_static(b"x")), false)
+            .unwrap();
+        assert_eq!(server.next_completion().id, WrId(round));
+    }
+    assert_eq!(server.device.counters().interrupts - before, 10);
+    // RDMA Writes are placed without one.
+    let region = Region::RemoteWrite(server.pool.alloc(100).unwrap());
+    let target = server.device.register(*s, region).unwrap();
+    let write = SendWr::Write {
+        gather: SmallVec::from_iter([Bytes::from_static(b"quiet")]),
+        stag: target.stag,
+        offset: target.offset,
+    };
+    client.post(*c, 1, write);
+    assert!(matches!(
+        client.next_completion().result,
+        Ok(Success::Write)
+    ));
+    for _ in 0..20 {
+        server.step(Duration::from_millis(1));
+    }
+    assert_eq!(server.device.counters().interrupts - before, 10);
+    server.post(*s, 11, SendWr::Invalidate { stag: target.stag });
+    server.next_completion();
+    match server.device.reclaim(*s, target.stag).unwrap() {
+        Region::RemoteWrite(buf) => assert_eq!(buf[..5], *b"quiet"),
+        other => panic!("{other:?}"),
+    }
+    pair.finish();
+}
+
+/// The first of a group is on its way while the others are posted; those share a system call. A short
+/// one takes along what waits.
+#[test]
+fn long_sends_behind_a_long_one_wait_for_the_next_poll_or_a_short_one() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    for id in 1..=7 {
+        server.receive(*s, id, 2000);
+    }
+    let mut lengths = Vec::new();
+    for (id, len) in [(1, 2000), (2, 2000), (3, 2000), (4, 2000), (5, 10)] {
+        let before = client.device.counters().wire_bytes_sent;
+        let wr = send(client.bytes(&vec![7; len]));
+        client.device.post_send(*c, WrId(id), wr, false).unwrap();
+        lengths.push(client.device.counters().wire_bytes_sent - before);
+        if id == 2 {
+            let before = client.device.counters().wire_bytes_sent;
+            client.step(Duration::ZERO);
+            lengths.push(client.device.counters().wire_bytes_sent - before);
+        }
+    }
+    let (long, short) = (lengths[0], lengths[5] - lengths[0]);
+    assert!(long > 2000 && short < 100, "{lengths:?}");
+    assert_eq!(lengths, [long, 0, long, long, 0, long + short]);
+    for id in 1..=5 {
+        let completion = server.next_completion();
+        assert_eq!(completion.id, WrId(id));
+        match completion.result.unwrap() {
+            Success::Receive { buf, .. } => assert!(buf.to_vec().iter().all(|&byte| byte == 7)),
+            other => panic!("{other:?}"),
+        }
+    }
+    pair.finish();
+}
+
+#[test]
+fn busy_polling_needs_no_readiness() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    server.device.set_busy_poll(true);
+    for round in 1..=100 {
+        server.receive(*s, round, 64);
+        client
+            .device
+            .post_send(*c, WrId(0), send(Bytes::from_static(b"x")), false)
+            .unwrap();
+        let start = Instant::now();
+        while server.events.is_empty() {
+            server.device.poll(rdma::Time::now(), &mut server.events);
+            assert!(start.elapsed() < PATIENCE);
+        }
+        assert_eq!(server.next_completion().id, WrId(round));
+    }
+    assert_eq!(server.device.counters().receives, 100);
+    // A new connection is noticed as well, and back without spinning nothing is lost.
+    let (_, address) = server.listen();
+    let mut raw = Raw::connect(address);
+    let private = [0, 4, 0, 4];
+    raw.write(&crate::raw::frame(crate::raw::REQUEST, 0x10, 2, &private));
+    let start = Instant::now();
+    while server.events.is_empty() {
+        server.device.poll(rdma::Time::now(), &mut server.events);
+        assert!(start.elapsed() < PATIENCE);
+    }
+    raw.wait_request(server);
+    let mut late = Raw::connect(address);
+    // Often enough for it to be accepted.
+    for _ in 0..200 {
+        server.device.poll(rdma::Time::now(), &mut server.events);
+    }
+    server.receive(*s, 7, 64);
+    client.send(*c, 1, b"last");
+    thread::sleep(Duration::from_millis(5));
+    server.device.set_busy_poll(false);
+    assert_eq!(server.next_completion().id, WrId(7));
+    // What was set up before, and what came while spinning, is watched from now on.
+    idle(server);
+    server.receive(*s, 8, 64);
+    client.send(*c, 2, b"watched");
+    assert_eq!(server.next_completion().id, WrId(8));
+    late.write(&crate::raw::frame(crate::raw::REQUEST, 0x10, 2, &private));
+    late.wait_request(server);
+    client.events.clear();
+    pair.finish();
+}
+
+/// While spinning, the next receive is written to before its message comes, but not in the middle of one.
+#[test]
+fn busy_polling_leaves_alone_what_has_come_of_a_message() {
+    let mut node = Node::new(Options::default());
+    let (mut raw, qp) = Raw::set_up(&mut node, false);
+    node.device.set_busy_poll(true);
+    let spin = |node: &mut Node| {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(2) {
+            node.device.poll(rdma::Time::now(), &mut node.events);
+        }
+    };
+    let payload: Vec<u8> = (1..=200).collect();
+    let region = Region::RemoteWrite(node.pool.alloc(100).unwrap());
+    let target = node.device.register(qp, region).unwrap();
+    for msn in 1..=4 {
+        node.receive(qp, u64::from(msn), 512);
+        if msn > 2 {
+            spin(&mut node);
+        }
+        let first = untagged(SEND, false, 0, (0, msn, 0), &payload[..120]);
+        let rest = untagged(SEND, true, 0, (0, msn, 120), &payload[120..]);
+        raw.say(&first);
+        // All of it is there when it is looked for.
+        thread::sleep(Duration::from_millis(2));
+        spin(&mut node);
+        // The beginning of the second half's header, and another operation before it.
+        if msn % 2 == 0 {
+            raw.say(&tagged(
+                WRITE,
+                true,
+                target.stag.0,
+                target.offset,
+                b"between",
+            ));
+            spin(&mut node);
+        }
+        let bytes = fpdu(&rest, false);
+        raw.write(&bytes[..9]);
+        spin(&mut node);
+        raw.write(&bytes[9..]);
+        let start = Instant::now();
+        while node.events.is_empty() {
+            spin(&mut node);
+            assert!(start.elapsed() < PATIENCE);
+        }
+        match node.next_completion().result.unwrap() {
+            Success::Receive { buf, .. } => assert_eq!(buf.to_vec(), payload, "message {msn}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// After a wait of several ticks the background thread sleeps. An owner that is woken, and goes away
+/// at once, must find it awake.
+#[test]
+fn an_owner_that_goes_away_after_a_long_wait_is_replaced() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    let data: Vec<u8> = (0..1000_u32).map(|i| i as u8).collect();
+    let region = Region::RemoteRead(server.bytes(&data));
+    let source = server.device.register(*s, region).unwrap();
+    for round in 0..30_u64 {
+        server.receive(*s, round, 64);
+        // Waits around the number of ticks after which the thread parks, to the fractions of one.
+        let wait = Duration::from_micros(2500 + round * 117);
+        let start = Instant::now();
+        while start.elapsed() < wait {
+            server.step(wait.saturating_sub(start.elapsed()));
+        }
+        client
+            .device
+            .post_send(*c, WrId(1000), send(Bytes::from_static(b"up")), false)
+            .unwrap();
+        assert_eq!(server.next_completion().id, WrId(round));
+        // The server's thread does nothing from here on.
+        let start = Instant::now();
+        client.post(
+            *c,
+            round,
+            read(client, source.stag, source.offset, data.len()),
+        );
+        match client.next_completion().result.unwrap() {
+            Success::Read { sink } => assert_eq!(sink[..], data),
+            other => panic!("{other:?}"),
+        }
+        assert!(start.elapsed() < Duration::from_secs(1), "round {round}");
+    }
+    pair.finish();
+}
+
+#[test]
+fn reads_beyond_the_agreed_number_wait_here() {
+    let mut accept = accept_options();
+    accept.inbound_reads = 2;
+    let (client, server) = (Node::new(Options::default()), Node::new(Options::default()));
+    let mut pair = Pair::connect(client, server, &connect_options(), &accept);
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    let data: Vec<u8> = (0..200_000_u32).map(|i| (i / 3) as u8).collect();
+    let region = Region::RemoteRead(server.bytes(&data));
+    let source = server.device.register(*s, region).unwrap();
+    server.receive(*s, 99, 64);
+    for id in 0..50 {
+        let at = id as usize * 1000;
+        client.post(
+            *c,
+            id,
+            read(client, source.stag, source.offset + at as u64, 150_000),
+        );
+    }
+    // A Send behind them keeps its place.
+    client.send(*c, 50, b"after the reads have started");
+    let mut reads = 0;
+    loop {
+        match crate::node::next_completion(client, server) {
+            completion if completion.id == WrId(50) => break,
+            completion => {
+                assert_eq!(completion.id, WrId(reads), "in order");
+                let at = reads as usize * 1000;
+                match completion.result.unwrap() {
+                    Success::Read { sink } => assert!(sink[..] == data[at..at + 150_000]),
+                    other => panic!("{other:?}"),
+                }
+                reads += 1;
+            }
+        }
+    }
+    assert!(reads >= 48, "the Send overtook {} Reads", 50 - reads);
+    for id in reads..50 {
+        assert!(matches!(success(client, server, id), Success::Read { .. }));
+    }
+    assert!(matches!(
+        success(server, client, 99),
+        Success::Receive { .. }
+    ));
+    pair.finish();
+}
+
+#[test]
+fn a_peer_that_never_reads_costs_no_memory() {
+    let mut node = Node::new(Options::default());
+    let (mut raw, qp) = Raw::set_up(&mut node, false);
+    raw.say(&tagged(WRITE, true, 0, 0, b""));
+    let region = Region::RemoteRead(node.bytes(&vec![1; 1 << 20]));
+    let source = node.device.register(qp, region).unwrap();
+    // As many Reads as it may have, and more Sends than the socket can take.
+    for msn in 1..=4 {
+        raw.say(&read_request(msn, 5, 1 << 20, source.stag.0, source.offset));
+    }
+    let message = node.bytes(&vec![2; 1 << 20]);
+    let limit = node.device.attributes().max_send_wr;
+    let mut posted = 0;
+    let refused = loop {
+        match node
+            .device
+            .post_send(qp, WrId(0), send(message.clone()), false)
+        {
+            Ok(()) => posted += 1,
+            Err((error, _)) => break error,
+        }
+        if posted % 256 == 0 {
+            idle(&mut node);
+        }
+        assert!(posted < 3 * limit, "it takes no end");
+    };
+    assert_eq!(refused, rdma::PostError::QueueFull);
+    assert!(posted >= limit);
+    // The program's memory is all there is: one region and one message.
+    assert!(node.pool.in_use() <= 2 << 20);
+    node.device.disconnect(qp);
+    idle(&mut node);
+    // It cannot be flushed; giving up brings everything back.
+    node.device.abort(qp);
+    let mut flushed = 0;
+    loop {
+        match node.next() {
+            Event::Completion(completion) => {
+                assert!(completion.result.is_err());
+                flushed += 1;
+            }
+            Event::Disconnected { reason, .. } => {
+                assert_eq!(reason, Disconnect::Local);
+                break;
+            }
+            event => panic!("{event:?}"),
+        }
+    }
+    assert_eq!(flushed, limit);
+    drop(message);
+    node.device.destroy(qp);
+    assert_eq!(node.pool.in_use(), 0);
+}
+
+#[test]
+fn an_orderly_close_sends_what_was_posted() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    let big = vec![3; 8 << 20];
+    let region = Region::RemoteWrite(server.pool.alloc(big.len()).unwrap());
+    let target = server.device.register(*s, region).unwrap();
+    server.receive(*s, 1, 64);
+    server.receive(*s, 2, 64);
+    let write = SendWr::Write {
+        gather: SmallVec::from_iter([client.bytes(&big)]),
+        stag: target.stag,
+        offset: target.offset,
+    };
+    client.post(*c, 1, write);
+    client.send(*c, 2, b"all of it");
+    client.device.disconnect(*c);
+    assert!(matches!(success(client, server, 1), Success::Write));
+    assert!(matches!(success(client, server, 2), Success::Send));
+    assert_eq!(disconnected(client, server), Disconnect::Local);
+    assert!(matches!(
+        success(server, client, 1),
+        Success::Receive { .. }
+    ));
+    failure(server, client, 2);
+    assert_eq!(disconnected(server, client), Disconnect::Remote);
+    match server.device.reclaim(*s, target.stag).unwrap() {
+        Region::RemoteWrite(buf) => assert!(buf[..] == big),
+        other => panic!("{other:?}"),
+    }
+    pair.finish();
+}
+
+#[test]
+fn requests_that_are_impossible_end_the_connection() {
+    let mut pair = Pair::default();
+    let Pair {
+        client, server, c, ..
+    } = &mut pair;
+    client.receive(*c, 1, 64);
+    client.post(*c, 2, SendWr::Invalidate { stag: Stag(7) });
+    assert_eq!(
+        failure(client, server, 2).error,
+        rdma::WorkError::LocalProtection
+    );
+    assert_eq!(failure(client, server, 1).error, rdma::WorkError::Flushed);
+    assert_eq!(disconnected(client, server), Disconnect::Local);
+    match disconnected(server, client) {
+        Disconnect::Terminated(text) => assert_eq!(text, "local catastrophic error"),
+        other => panic!("{other:?}"),
+    }
+    pair.finish();
+}
+
+#[test]
+fn invalidating_twice_is_no_error() {
+    // The peer's Send With Invalidate and our own invalidation may cross.
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    let region = Region::RemoteWrite(client.pool.alloc(10).unwrap());
+    let segment = client.device.register(*c, region).unwrap();
+    client.receive(*c, 1, 64);
+    let gather = SmallVec::from_iter([Bytes::from_static(b"done")]);
+    let invalidate = Some(segment.stag);
+    server.post(*s, 2, SendWr::Send { gather, invalidate });
+    assert!(matches!(
+        success(client, server, 1),
+        Success::Receive { .. }
+    ));
+    client.post(*c, 3, SendWr::Invalidate { stag: segment.stag });
+    assert!(matches!(success(client, server, 3), Success::Invalidate));
+    assert!(client.device.reclaim(*c, segment.stag).is_ok());
+    assert!(client.device.reclaim(*c, segment.stag).is_err());
+    assert!(matches!(success(server, client, 2), Success::Send));
+    pair.finish();
+}
+
+#[test]
+fn an_abort_is_seen_as_a_loss() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    server.receive(*s, 1, 64);
+    client.device.abort(*c);
+    assert_eq!(disconnected(client, server), Disconnect::Local);
+    failure(server, client, 1);
+    assert!(matches!(disconnected(server, client), Disconnect::Lost(_)));
+    pair.finish();
+}
+
+#[test]
+fn destroyed_queue_pairs_are_silent() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    server.receive(*s, 1, 64);
+    client.receive(*c, 1, 64);
+    server.send(*s, 2, b"too late");
+    client.device.destroy(*c);
+    for _ in 0..10 {
+        idle(client);
+        idle(server);
+    }
+    assert!(client.events.is_empty(), "{:?}", client.events);
+    let is_end = |event: &Event| matches!(event, Event::Disconnected { .. });
+    assert!(server.events.iter().any(is_end), "{:?}", server.events);
+    pair.finish();
+}
+
+#[test]
+fn many_connections() {
+    const MANY: usize = 200;
+    let (mut client, mut server) = (Node::new(Options::default()), Node::new(Options::default()));
+    let (_, address) = server.listen();
+    for _ in 0..MANY {
+        client.device.connect(address, &connect_options()).unwrap();
+    }
+    let mut up = 0;
+    let mut echoed = 0;
+    let start = Instant::now();
+    while echoed < MANY {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{up} connections, {echoed} answers"
+        );
+        server.step(Duration::from_millis(1));
+        for event in std::mem::take(&mut server.events) {
+            match event {
+                Event::ConnectRequest(request) => {
+                    let qp = server.device.prepare_accept(request.request).unwrap();
+                    server.receive(qp, 1, 64);
+                    server.device.accept(qp, &accept_options()).unwrap();
+                }
+                Event::Completion(completion) => {
+                    if let Ok(Success::Receive { buf, .. }) = completion.result {
+                        let wr = send(buf.into_first().freeze());
+                        server
+                            .device
+                            .post_send(completion.qp, WrId(2), wr, false)
+                            .unwrap();
+                    }
+                }
+                Event::Established { .. } => {}
+                event => panic!("{event:?}"),
+            }
+        }
+        client.step(Duration::from_millis(1));
+        for event in std::mem::take(&mut client.events) {
+            match event {
+                Event::Established { qp, .. } => {
+                    up += 1;
+                    client.receive(qp, 1, 64);
+                    let own = qp.0.to_be_bytes();
+                    let wr = send(client.bytes(&own));
+                    client.device.post_send(qp, WrId(2), wr, false).unwrap();
+                }
+                Event::Completion(completion) => match completion.result.unwrap() {
+                    Success::Receive { buf, .. } => {
+                        assert_eq!(buf.to_vec(), completion.qp.0.to_be_bytes());
+                        echoed += 1;
+                    }
+                    other => panic!("{other:?}"),
+                },
+                event => panic!("{event:?}"),
+            }
+        }
+    }
+    assert_eq!(up, MANY);
+}
+
+#[test]
+fn responses_take_turns_with_requests() {
+    // A peer that reads without end does not keep our own messages back.
+    let mut node = Node::new(Options::default());
+    let (mut raw, qp) = Raw::set_up(&mut node, false);
+    let region = Region::RemoteRead(node.bytes(&vec![1; 8 << 20]));
+    let source = node.device.register(qp, region).unwrap();
+    for msn in 1..=4 {
+        raw.say(&read_request(msn, 5, 8 << 20, source.stag.0, source.offset));
+    }
+    for _ in 0..5 {
+        idle(&mut node);
+    }
+    node.send(qp, 1, b"me too");
+    let mut whole = 0;
+    loop {
+        match raw.hear(&mut node) {
+            Got::Ulpdu(ulpdu) if ulpdu[1] == 0x40 | READ_RESPONSE => {
+                whole += usize::from(ulpdu[0] & 0x40 != 0);
+            }
+            Got::Ulpdu(ulpdu) => {
+                assert_eq!(ulpdu, crate::raw::send(1, b"me too"));
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(whole < 4, "it waited for {whole} responses");
+}

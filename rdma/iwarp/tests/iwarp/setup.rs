@@ -1,0 +1,728 @@
+//! Setting a connection up: with peers of every kind, and with none.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use iwarp::{CrcPolicy, Options};
+use rdma::{
+    ConnectError, ConnectOptions, Device, DeviceError, Disconnect, Event, QpId, SendWr, Success,
+    WorkError, WrId,
+};
+
+use crate::node::{Node, Pair, accept_options, connect_options, next, request, send, success};
+use crate::raw::{
+    Got, READ_REQUEST, REPLY, REQUEST, Raw, WRITE, fpdu, frame, idle, read_request, tagged,
+    untagged,
+};
+
+/// An RDMA Write of nothing into no memory: the ready-to-receive message.
+fn nothing() -> Vec<u8> {
+    tagged(WRITE, true, 0, 0, b"")
+}
+
+/// A node that connects to a raw listener.
+struct Caller {
+    node: Node,
+    qp: QpId,
+    raw: Raw,
+}
+
+impl Caller {
+    fn new(options: Options) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut node = Node::new(options);
+        let address = listener.local_addr().unwrap();
+        let qp = node.device.connect(address, &connect_options()).unwrap();
+        node.receive(qp, 1, 64);
+        idle(&mut node);
+        let raw = Raw::over(listener.accept().unwrap().0);
+        Self { node, qp, raw }
+    }
+
+    /// The request as it must be, and a reply.
+    fn answer(&mut self, reply: &[u8]) {
+        let (flags, revision, private) = self.raw.read_frame(REQUEST, &mut self.node);
+        assert_eq!((flags & !0x40, revision), (0x10, 2));
+        // IRD 16, ORD 16, and no peer-to-peer set-up, in which Linux's siw loses messages.
+        assert_eq!(private[..4], [0, 16, 0, 16]);
+        assert_eq!(private[4..], *b"hello");
+        self.raw.write(reply);
+    }
+
+    /// The node has a connection, and tells the peer so by an RDMA Write of nothing.
+    fn established(&mut self) -> Bytes {
+        match self.node.next() {
+            Event::Established { qp, private_data } => {
+                assert_eq!(qp, self.qp);
+                assert_eq!(self.raw.hear(&mut self.node), Got::Ulpdu(nothing()));
+                private_data
+            }
+            event => panic!("{event:?}"),
+        }
+    }
+
+    /// The receive comes back, then the failure; all memory is free.
+    fn failed(mut self) -> ConnectError {
+        let completion = self.node.next_completion();
+        let failed = completion.result.unwrap_err();
+        assert_eq!((completion.id, failed.error), (WrId(1), WorkError::Flushed));
+        drop(failed);
+        match self.node.next() {
+            Event::ConnectFailed { qp, error } => {
+                assert_eq!(qp, self.qp);
+                assert_eq!(self.node.pool.in_use(), 0);
+                let buf = self.node.pool.alloc(1).unwrap();
+                assert!(
+                    self.node
+                        .device
+                        .post_receive(qp, WrId(1), buf.into())
+                        .is_err()
+                );
+                error
+            }
+            event => panic!("{event:?}"),
+        }
+    }
+}
+
+#[test]
+fn initiator_with_a_plain_responder() {
+    // As Linux's server: IRD and ORD 16, no peer-to-peer.
+    let mut caller = Caller::new(Options::default());
+    caller.answer(&frame(REPLY, 0x10, 2, &[0, 16, 0, 16, b'o', b'k']));
+    assert_eq!(caller.established(), b"ok"[..]);
+    caller.node.send(caller.qp, 2, b"first");
+    let first = crate::raw::send(1, b"first");
+    assert_eq!(caller.raw.hear(&mut caller.node), Got::Ulpdu(first));
+}
+
+#[test]
+fn initiator_with_a_responder_in_peer_to_peer_set_up_unasked() {
+    let mut caller = Caller::new(Options::default());
+    caller.answer(&frame(REPLY, 0x10, 2, &[0x80, 16, 0x80, 16]));
+    assert_eq!(caller.established(), b""[..]);
+}
+
+/// Whether the peer hears nothing for so long.
+fn is_silent(caller: &mut Caller, time: Duration) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        idle(&mut caller.node);
+        if caller.raw.socket.peek(&mut [0]).is_ok() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Linux's siw may have missed the first message: it looks again when another comes.
+#[test]
+fn initiator_reminds_a_silent_responder_three_times() {
+    for crc in [false, true] {
+        let mut caller = Caller::new(Options::default());
+        let flags = 0x10 | u8::from(crc) << 6;
+        caller.answer(&frame(REPLY, flags, 2, &[0, 16, 0, 16]));
+        caller.raw.crc = crc;
+        // The connection cannot be older than this.
+        let start = Instant::now();
+        caller.established();
+        for at in [250, 1000, 4000].map(Duration::from_millis) {
+            assert_eq!(caller.raw.hear(&mut caller.node), Got::Ulpdu(nothing()));
+            assert!(start.elapsed() >= at, "too early: {:?}", start.elapsed());
+        }
+        assert_eq!(caller.node.device.next_deadline(), None);
+        assert!(is_silent(&mut caller, Duration::from_millis(300)));
+        // None of them was a message that takes a receive or has a number.
+        caller.node.send(caller.qp, 2, b"first");
+        let first = crate::raw::send(1, b"first");
+        assert_eq!(caller.raw.hear(&mut caller.node), Got::Ulpdu(first));
+    }
+}
+
+#[test]
+fn initiator_reminds_nobody_who_has_spoken() {
+    let read = read_request(1, 9, 0, 0, 0);
+    for said in [&crate::raw::send(1, b"hello"), &nothing(), &read] {
+        let mut caller = Caller::new(Options::default());
+        caller.answer(&frame(REPLY, 0x10, 2, &[0, 16, 0, 16]));
+        caller.established();
+        caller.raw.say(said);
+        if said == &read {
+            let Got::Ulpdu(response) = caller.raw.hear(&mut caller.node) else {
+                panic!("no answer")
+            };
+            assert_eq!(response[1] & 0x0f, 2, "an RDMA Read Response");
+        }
+        assert!(is_silent(&mut caller, Duration::from_millis(400)));
+        assert_eq!(caller.node.device.next_deadline(), None);
+    }
+}
+
+#[test]
+fn initiator_with_a_hasty_responder() {
+    // The reply comes in pieces, and a first FPDU right behind it.
+    let mut caller = Caller::new(Options::default());
+    let mut bytes = frame(REPLY, 0x50, 2, &[0, 16, 0, 16, b'o', b'k']);
+    bytes.extend(fpdu(&crate::raw::send(1, b"already"), true));
+    caller.answer(&bytes[..7]);
+    idle(&mut caller.node);
+    caller.raw.write(&bytes[7..21]);
+    idle(&mut caller.node);
+    caller.raw.write(&bytes[21..]);
+    caller.raw.crc = true;
+    assert_eq!(caller.established(), b"ok"[..]);
+    match caller.node.next_completion().result.unwrap() {
+        Success::Receive { buf, .. } => assert_eq!(buf.to_vec(), *b"already"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn crc_if_either_side_asks() {
+    // We ask; the responder does not.
+    let mut caller = Caller::new(Options {
+        crc: CrcPolicy::Request,
+        ..Options::default()
+    });
+    caller.answer(&frame(REPLY, 0x10, 2, &[0, 16, 0, 16]));
+    caller.raw.crc = true;
+    caller.established();
+    caller.node.send(caller.qp, 2, b"first");
+    let first = crate::raw::send(1, b"first");
+    assert_eq!(caller.raw.hear(&mut caller.node), Got::Ulpdu(first));
+}
+
+#[test]
+fn replies_that_lead_nowhere() {
+    let protocol = |text: &str| ConnectError::Protocol(text.into());
+    let cases: [(Vec<u8>, ConnectError); 6] = [
+        (
+            frame(REPLY, 0x30, 2, &[0, 0, 0, 0, b'n', b'o']),
+            ConnectError::Rejected {
+                private_data: Bytes::from_static(b"no"),
+            },
+        ),
+        (
+            frame(REPLY, 0x90, 2, &[0, 16, 0, 16]),
+            protocol("the peer requires markers"),
+        ),
+        (
+            frame(REPLY, 0x00, 1, b""),
+            protocol("the peer answers with MPA revision 1"),
+        ),
+        (
+            frame(REQUEST, 0x10, 2, &[0, 16, 0, 16]),
+            protocol("not an MPA Reply frame"),
+        ),
+        (
+            b"HTTP/1.1 400 Bad Request".to_vec(),
+            protocol("not an MPA Reply frame"),
+        ),
+        (
+            frame(REPLY, 0x10, 2, &[0; 513]),
+            protocol("513 bytes of private data"),
+        ),
+    ];
+    for (reply, error) in cases {
+        let mut caller = Caller::new(Options::default());
+        caller.answer(&reply);
+        assert_eq!(caller.failed(), error);
+    }
+}
+
+#[test]
+fn replies_with_a_terminate_of_their_own() {
+    // RFC 6581: an ORD above our IRD; a ready-to-receive message we cannot do.
+    for (private, code, text) in [
+        ([0, 16, 1, 0], 0x06, "MPA: insufficient IRD"),
+        (
+            [0x80, 16, 0x40, 16],
+            0x07,
+            "MPA: no matching ready-to-receive option",
+        ),
+    ] {
+        let mut caller = Caller::new(Options::default());
+        caller.answer(&frame(REPLY, 0x10, 2, &private));
+        let heard = caller.raw.hear_terminate(&mut caller.node);
+        assert_eq!((heard.0, heard.1, heard.2), (0x20, code, 0));
+        assert_eq!(caller.failed(), ConnectError::Protocol(text.into()));
+    }
+}
+
+#[test]
+fn a_peer_that_closes_or_is_silent() {
+    let caller = Caller::new(Options::default());
+    caller
+        .raw
+        .socket
+        .shutdown(std::net::Shutdown::Both)
+        .unwrap();
+    assert!(matches!(caller.failed(), ConnectError::Protocol(_)));
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut node = Node::new(Options::default());
+    let options = ConnectOptions {
+        timeout: Duration::from_millis(100),
+        ..connect_options()
+    };
+    let start = Instant::now();
+    let remote = listener.local_addr().unwrap();
+    let qp = node.device.connect(remote, &options).unwrap();
+    match node.next() {
+        Event::ConnectFailed { qp: of, error } => {
+            assert_eq!((of, error), (qp, ConnectError::TimedOut));
+        }
+        event => panic!("{event:?}"),
+    }
+    assert!(start.elapsed() >= Duration::from_millis(100));
+    assert_eq!(node.device.next_deadline(), None);
+}
+
+#[test]
+fn nobody_listens() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let mut node = Node::new(Options::default());
+    let qp = node.device.connect(address, &connect_options()).unwrap();
+    match node.next() {
+        Event::ConnectFailed { qp: of, error } => {
+            assert_eq!((of, error), (qp, ConnectError::Refused));
+        }
+        event => panic!("{event:?}"),
+    }
+}
+
+#[test]
+fn private_data_has_a_limit() {
+    let mut node = Node::new(Options::default());
+    let mut options = connect_options();
+    options.private_data = vec![0; 509].into();
+    let (_, address) = node.listen();
+    match node.device.connect(address, &options) {
+        Err(DeviceError::PrivateDataTooLong { len: 509, max: 508 }) => {}
+        other => panic!("{other:?}"),
+    }
+    // The longest goes through.
+    options.private_data = vec![7; 508].into();
+    let mut accept = accept_options();
+    accept.private_data = vec![8; 508].into();
+    Pair::connect(node, Node::new(Options::default()), &options, &accept).finish();
+}
+
+#[test]
+fn rejection_with_a_reason() {
+    let (mut client, mut server) = (Node::new(Options::default()), Node::new(Options::default()));
+    let (_, address) = server.listen();
+    client.device.connect(address, &connect_options()).unwrap();
+    let request = request(&mut server, &mut client);
+    server.device.reject(request.request, b"not today").unwrap();
+    assert!(server.device.reject(request.request, b"").is_err());
+    assert!(server.device.prepare_accept(request.request).is_err());
+    match next(&mut client, &mut server) {
+        Event::ConnectFailed { error, .. } => assert_eq!(
+            error,
+            ConnectError::Rejected {
+                private_data: Bytes::from_static(b"not today")
+            }
+        ),
+        event => panic!("{event:?}"),
+    }
+}
+
+// ---- responder ----
+
+/// A raw initiator, accepted.
+fn accepted(private: &[u8], flags: u8, revision: u8) -> (Node, Raw, QpId, (u8, u8, Vec<u8>)) {
+    let mut node = Node::new(Options::default());
+    let (_, address) = node.listen();
+    let mut raw = Raw::connect(address);
+    raw.write(&frame(REQUEST, flags, revision, private));
+    let (request, _) = raw.wait_request(&mut node);
+    let qp = node.device.prepare_accept(request).unwrap();
+    node.device.accept(qp, &accept_options()).unwrap();
+    let reply = raw.read_frame(REPLY, &mut node);
+    (node, raw, qp, reply)
+}
+
+#[test]
+fn responder_to_revision_1() {
+    let (mut node, mut raw, qp, reply) = accepted(b"old", 0x40, 1);
+    assert_eq!(reply, (0x40, 1, b"welcome".to_vec()));
+    raw.crc = true;
+    assert!(matches!(node.next(), Event::Established { .. }));
+    node.receive(qp, 1, 64);
+    raw.say(&crate::raw::send(1, b"call"));
+    assert!(node.next_completion().result.is_ok());
+    node.send(qp, 2, b"reply");
+    let first = crate::raw::send(1, b"reply");
+    assert_eq!(raw.hear(&mut node), Got::Ulpdu(first));
+}
+
+#[test]
+fn responder_depths() {
+    // Its ORD bounds our IRD and its IRD our ORD; 0x3fff leaves them open; an ORD of 0 may grow.
+    for (theirs, ours) in [
+        ([0, 128, 0, 0], [0, 1, 0, 16]),
+        ([0, 4, 0, 3], [0, 3, 0, 4]),
+        ([0x3f, 0xff, 0x3f, 0xff], [0, 16, 0, 16]),
+    ] {
+        let (_, _, _, reply) = accepted(&theirs, 0x10, 2);
+        assert_eq!(reply.2[..4], ours, "{theirs:?}");
+    }
+}
+
+#[test]
+fn responder_waits_for_the_first_fpdu() {
+    // RFC 5044, section 7.1.2, rule 4: nothing is sent before one has been received.
+    let (mut node, mut raw, qp, _) = accepted(&[0, 4, 0, 4], 0x10, 2);
+    assert!(matches!(node.next(), Event::Established { .. }));
+    node.receive(qp, 1, 64);
+    node.send(qp, 2, b"eager");
+    for _ in 0..20 {
+        idle(&mut node);
+    }
+    assert!(node.events.is_empty());
+    let mut byte = [0];
+    let nothing = raw.socket.peek(&mut byte).unwrap_err();
+    assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
+    raw.say(&crate::raw::send(1, b"call"));
+    let first = crate::raw::send(1, b"eager");
+    assert_eq!(raw.hear(&mut node), Got::Ulpdu(first));
+}
+
+#[test]
+fn responder_takes_every_ready_to_receive_message() {
+    let write = tagged(WRITE, true, 0, 0, b"");
+    let read = read_request(1, 9, 0, 0, 0);
+    let nothing = crate::raw::send(1, b"");
+    // What the initiator can do, what we choose, what it sends.
+    let cases: [([u8; 4], [u8; 4], &[u8]); 5] = [
+        ([0xc0, 4, 0xc0, 4], [0x80, 4, 0x80, 4], &write),
+        ([0xc0, 4, 0x40, 4], [0x80, 4, 0x40, 4], &read),
+        ([0xc0, 4, 0, 4], [0xc0, 4, 0, 4], &[]),
+        ([0xc0, 4, 0, 4], [0xc0, 4, 0, 4], &nothing),
+        (
+            [0x80, 4, 0x80, 4],
+            [0x80, 4, 0x80, 4],
+            &crate::raw::send(1, b"a call is as good"),
+        ),
+    ];
+    for (theirs, ours, rtr) in cases {
+        let (mut node, mut raw, qp, reply) = accepted(&theirs, 0x10, 2);
+        assert_eq!(reply.2[..4], ours);
+        node.receive(qp, 1, 64);
+        for _ in 0..10 {
+            idle(&mut node);
+        }
+        assert!(node.events.is_empty(), "not established before the message");
+        raw.say(rtr);
+        let mut events = Vec::from([node.next()]);
+        if rtr.len() > 18 && rtr[1] != 0x40 | READ_REQUEST {
+            events.push(node.next());
+        }
+        let is_up = |event: &Event| matches!(event, Event::Established { .. });
+        assert!(events.iter().any(is_up), "{events:?}");
+        // A message without payload, agreed on, takes no receive.
+        let msn = if rtr == &nothing[..] || events.len() == 2 {
+            2
+        } else {
+            1
+        };
+        if events.len() == 2 {
+            node.receive(qp, 1, 64);
+        }
+        raw.say(&crate::raw::send(msn, b"call"));
+        match node.next_completion().result.unwrap() {
+            Success::Receive { buf, .. } => assert_eq!(buf.to_vec(), *b"call"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// What comes with the ready-to-receive message, in one read, is told after the connection: before
+/// it, the program knows of none that a message could belong to.
+#[test]
+fn a_connection_is_told_of_before_what_came_with_its_first_message() {
+    let rtr = fpdu(&tagged(WRITE, true, 0, 0, b""), false);
+    let call = |msn, text| fpdu(&crate::raw::send(msn, text), false);
+    let bad = fpdu(&crate::raw::send(7, b"out of order"), false);
+    // All that comes in one piece; how many calls are in it; whether the connection lives on.
+    let cases = [
+        (call(1, b"one"), 1, true),
+        ([&rtr[..], &call(1, b"one")].concat(), 1, true),
+        (
+            [&rtr[..], &call(1, b"one"), &call(2, b"two")].concat(),
+            2,
+            true,
+        ),
+        ([&rtr[..], &call(1, b"one"), &bad].concat(), 1, false),
+        ([&rtr[..], &bad].concat(), 0, false),
+    ];
+    for (bytes, calls, lives) in cases {
+        let (mut node, mut raw, qp, _) = accepted(&[0x80, 4, 0x80, 4], 0x10, 2);
+        for id in 0..3 {
+            node.receive(qp, id, 64);
+        }
+        // Below any MSS: one segment, and so one read.
+        assert!(bytes.len() < 536);
+        raw.write(&bytes);
+        let first = node.next();
+        assert!(
+            matches!(first, Event::Established { qp: of, .. } if of == qp),
+            "{first:?}"
+        );
+        for id in 0..calls {
+            let completion = node.next_completion();
+            assert_eq!(completion.id, WrId(id));
+            let result = completion.result.unwrap();
+            assert!(matches!(result, Success::Receive { .. }), "{result:?}");
+        }
+        if lives {
+            idle(&mut node);
+            assert!(node.events.is_empty());
+        } else {
+            for id in calls..3 {
+                let completion = node.next_completion();
+                assert_eq!(completion.id, WrId(id));
+                assert!(completion.result.is_err());
+            }
+            assert!(matches!(node.next(), Event::Disconnected { .. }));
+        }
+    }
+}
+
+#[test]
+fn responder_never_hears_the_ready_to_receive_message() {
+    let mut node = Node::new(Options {
+        setup_timeout: Duration::from_millis(100),
+        ..Options::default()
+    });
+    let (_, address) = node.listen();
+    let mut raw = Raw::connect(address);
+    raw.write(&frame(REQUEST, 0x10, 2, &[0x80, 4, 0x80, 4]));
+    let (request, _) = raw.wait_request(&mut node);
+    let qp = node.device.prepare_accept(request).unwrap();
+    node.device.accept(qp, &accept_options()).unwrap();
+    match node.next() {
+        Event::ConnectFailed { qp: of, error } => {
+            assert_eq!((of, error), (qp, ConnectError::TimedOut));
+        }
+        event => panic!("{event:?}"),
+    }
+}
+
+#[test]
+fn requests_that_are_refused() {
+    let mut node = Node::new(Options::default());
+    let (_, address) = node.listen();
+    // Markers: a polite no.
+    let mut raw = Raw::connect(address);
+    raw.write(&frame(REQUEST, 0x90, 2, &[0, 4, 0, 4]));
+    let (flags, revision, private) = raw.read_frame(REPLY, &mut node);
+    assert_eq!(
+        (flags, revision, &private[..]),
+        (0x30, 2, &[0, 0, 0, 0][..])
+    );
+    assert_eq!(raw.hear(&mut node), Got::End);
+    // What is not a request of a known revision: no answer.
+    for bytes in [
+        frame(REPLY, 0x10, 2, &[0, 4, 0, 4]),
+        frame(REQUEST, 0x10, 3, &[0, 4, 0, 4]),
+        frame(REQUEST, 0x00, 0, b""),
+        frame(REQUEST, 0x10, 2, b"123"),
+        frame(REQUEST, 0x10, 2, &[0; 600]),
+        b"GET / HTTP/1.1\r\n".to_vec(),
+        // FPDUs before the reply.
+        [frame(REQUEST, 0x10, 2, &[0, 4, 0, 4]), vec![0; 24]].concat(),
+    ] {
+        let mut raw = Raw::connect(address);
+        raw.write(&bytes);
+        let end = raw.hear(&mut node);
+        assert!(matches!(end, Got::End | Got::Reset), "{end:?}");
+    }
+    assert!(node.events.is_empty());
+}
+
+#[test]
+fn half_open_peers_are_few_and_short_lived() {
+    let mut node = Node::new(Options {
+        setup_timeout: Duration::from_millis(300),
+        ..Options::default()
+    });
+    let (_, address) = node.listen();
+    let mut silent: Vec<Raw> = Vec::new();
+    for _ in 0..260 {
+        silent.push(Raw::connect(address));
+        idle(&mut node);
+    }
+    // The oldest made room, and one who speaks is heard.
+    assert_eq!(silent[0].hear(&mut node), Got::End);
+    let mut raw = Raw::connect(address);
+    raw.write(&frame(REQUEST, 0x10, 2, &[0, 4, 0, 4]));
+    raw.wait_request(&mut node);
+    // The others have had their time.
+    assert_eq!(silent[259].hear(&mut node), Got::End);
+}
+
+/// More than are accepted in one turn, all of them there before the device looks.
+#[test]
+fn a_crowd_of_initiators_is_served_to_the_last() {
+    const CROWD: usize = 100;
+    let mut node = Node::new(Options::default());
+    let (_, address) = node.listen();
+    // From here on the listener is looked at when an event tells of it, and there is one for all.
+    node.step(Duration::ZERO);
+    let crowd: Vec<_> = (0..CROWD)
+        .map(|_| {
+            let mut raw = Raw::connect(address);
+            raw.write(&frame(REQUEST, 0x10, 2, &[0, 4, 0, 4]));
+            raw
+        })
+        .collect();
+    let mut requests = std::collections::HashSet::new();
+    while requests.len() < CROWD {
+        match node.next() {
+            Event::ConnectRequest(request) => assert!(requests.insert(request.request)),
+            event => panic!("{event:?}"),
+        }
+    }
+    drop(crowd);
+}
+
+#[test]
+fn connections_have_a_limit() {
+    let mut node = Node::new(Options {
+        max_connections: 2,
+        ..Options::default()
+    });
+    let (_first, _) = Raw::set_up(&mut node, false);
+    let (_second, qp) = Raw::set_up(&mut node, false);
+    let (_, address) = node.listen();
+    let mut third = Raw::connect(address);
+    assert!(matches!(third.hear(&mut node), Got::End | Got::Reset));
+    match node.device.connect(address, &connect_options()) {
+        Err(DeviceError::Limit(_)) => {}
+        other => panic!("{other:?}"),
+    }
+    node.device.destroy(qp);
+    Raw::set_up(&mut node, false);
+}
+
+#[test]
+fn listeners_come_and_go() {
+    let mut node = Node::new(Options::default());
+    let (first, address) = node.listen();
+    let (second, other) = node.listen();
+    assert_ne!(address, other);
+    node.device.close_listener(first);
+    assert!(node.device.local_address(first).is_err());
+    assert!(std::net::TcpStream::connect(address).is_err());
+    let mut raw = Raw::connect(other);
+    raw.write(&frame(REQUEST, 0x10, 2, &[0, 4, 0, 4]));
+    match node.next() {
+        Event::ConnectRequest(request) => assert_eq!(request.listener, second),
+        event => panic!("{event:?}"),
+    }
+}
+
+#[test]
+fn a_peer_that_leaves_before_it_is_accepted() {
+    let mut node = Node::new(Options::default());
+    let (_, address) = node.listen();
+    let mut raw = Raw::connect(address);
+    raw.write(&frame(REQUEST, 0x10, 2, &[0, 4, 0, 4]));
+    let (request, _) = raw.wait_request(&mut node);
+    drop(raw);
+    let qp = node.device.prepare_accept(request).unwrap();
+    node.receive(qp, 1, 64);
+    for _ in 0..5 {
+        idle(&mut node);
+    }
+    node.device.accept(qp, &accept_options()).unwrap();
+    assert!(matches!(node.next(), Event::Established { .. }));
+    assert!(node.next_completion().result.is_err());
+    assert!(matches!(
+        node.next(),
+        Event::Disconnected {
+            reason: Disconnect::Remote | Disconnect::Lost(_),
+            ..
+        }
+    ));
+}
+
+#[test]
+fn either_side_may_send_first() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    client.receive(*c, 1, 64);
+    server.send(*s, 2, b"me first");
+    assert!(matches!(success(server, client, 2), Success::Send));
+    assert!(matches!(
+        success(client, server, 1),
+        Success::Receive { .. }
+    ));
+    pair.finish();
+}
+
+#[test]
+fn solicited_events_are_messages_like_others() {
+    let (mut raw_node, mut raw, qp, _) = accepted(&[0, 4, 0, 4], 0x10, 2);
+    assert!(matches!(raw_node.next(), Event::Established { .. }));
+    let region = rdma::Region::RemoteWrite(raw_node.buf(&[0; 10]));
+    let segment = raw_node.device.register(qp, region).unwrap();
+    raw_node.receive(qp, 1, 64);
+    raw_node.receive(qp, 2, 64);
+    let solicited = untagged(crate::raw::SEND_SOLICITED, true, 0, (0, 1, 0), b"one");
+    raw.say(&solicited);
+    let stag = segment.stag.0;
+    let opcode = crate::raw::SEND_SOLICITED_INVALIDATE;
+    raw.say(&untagged(opcode, true, stag, (0, 2, 0), b"two"));
+    for (text, expected) in [(&b"one"[..], None), (b"two", Some(segment.stag))] {
+        match raw_node.next_completion().result.unwrap() {
+            Success::Receive { buf, invalidated } => {
+                assert_eq!((&buf.to_vec()[..], invalidated), (text, expected));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(raw_node.device.counters().remote_invalidations, 1);
+}
+
+#[test]
+fn posting_before_and_after_the_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut node = Node::new(Options::default());
+    let remote = listener.local_addr().unwrap();
+    let qp = node.device.connect(remote, &connect_options()).unwrap();
+    let message = node.bytes(b"x");
+    let (error, wr) = node
+        .device
+        .post_send(qp, WrId(1), send(message), true)
+        .unwrap_err();
+    assert_eq!(error, rdma::PostError::NotConnected);
+    assert!(matches!(wr, SendWr::Send { .. }));
+    drop(wr);
+    node.receive(qp, 1, 64);
+    // Giving up before there is a connection.
+    node.device.abort(qp);
+    assert!(node.next_completion().result.is_err());
+    match node.next() {
+        Event::Disconnected { reason, .. } => assert_eq!(reason, Disconnect::Local),
+        event => panic!("{event:?}"),
+    }
+    node.device.destroy(qp);
+    let buf = node.pool.alloc(1).unwrap();
+    let (error, _) = node
+        .device
+        .post_receive(qp, WrId(1), buf.into())
+        .unwrap_err();
+    assert_eq!(error, rdma::PostError::Unknown);
+    assert_eq!(node.pool.in_use(), 0);
+}

@@ -1,0 +1,284 @@
+//! What a peer may reach, and what it may not: rights, bounds, stale and foreign handles.
+
+use bytes::Bytes;
+use rdma::{Event, QpId, Region, RemoteSegment, SendWr, Stag, Success, WrId};
+
+use super::world::{CLIENT, SERVER, World, part, pattern};
+
+/// Bytes that are offered at a time.
+const LEN: usize = 5000;
+/// Seeds of what is in memory offered for reading and for writing.
+const SOURCE: u8 = 1;
+const SINK: u8 = 2;
+/// What the server writes.
+const FOREIGN: u8 = 0xee;
+
+/// What the server does to the client's memory.
+#[derive(Clone, Copy, Debug)]
+enum Access {
+    Read,
+    Write,
+}
+
+impl Access {
+    /// Memory of the client that is offered for this, and what it holds.
+    fn offered(self, world: &mut World, qp: QpId) -> RemoteSegment {
+        match self {
+            Self::Read => source(world, qp),
+            Self::Write => sink(world, qp),
+        }
+    }
+
+    /// The server does it, with a completion marked `id`.
+    fn attempt(self, world: &mut World, qp: QpId, id: u64, to: RemoteSegment) {
+        match self {
+            Self::Read => world.read(SERVER, qp, id, to),
+            Self::Write => {
+                let data = Bytes::from(vec![FOREIGN; to.length as usize]);
+                world.write(SERVER, qp, id, data, to);
+            }
+        }
+    }
+}
+
+/// The server reaches for what it may not: its connection ends, at both ends, it got nothing, and
+/// the memory is what it was. `offer` registers memory and says where the server reaches.
+fn refused(access: Access, offer: impl FnOnce(&mut World, [QpId; 2]) -> Refused) {
+    let mut world = World::new();
+    let qps = world.connected(4, 64);
+    let Refused { offered, to } = offer(&mut world, qps);
+    world.message(CLIENT, qps, b"reach for it");
+    access.attempt(&mut world, qps[SERVER], 5, to);
+    // A Write may be said to be done before the peer's device has looked at it.
+    world.disconnected(SERVER, qps[SERVER]);
+    world.disconnected(CLIENT, qps[CLIENT]);
+    got_nothing(&world, access, to);
+    unchanged(&mut world, qps[CLIENT], offered.stag);
+    world.device(CLIENT).destroy(qps[CLIENT]);
+    world.device(SERVER).destroy(qps[SERVER]);
+    world.assert_nothing_held();
+}
+
+/// What is offered to the peer, and where it reaches instead.
+struct Refused {
+    offered: RemoteSegment,
+    to: RemoteSegment,
+}
+
+/// No RDMA Read of the server has brought anything.
+fn got_nothing(world: &World, access: Access, to: RemoteSegment) {
+    let events = &world.sides[SERVER].events;
+    let read = events.iter().any(|event| match event {
+        Event::Completion(done) => matches!(done.result, Ok(Success::Read { .. })),
+        _ => false,
+    });
+    assert!(!read, "{access:?} of {to:?} was allowed");
+}
+
+/// Takes memory back that nobody can reach any more: it holds what [`source`] or [`sink`] put there.
+fn unchanged(world: &mut World, qp: QpId, stag: Stag) {
+    let region = world.device(CLIENT).reclaim(qp, stag).unwrap();
+    let (bytes, seed): (&[u8], u8) = match &region {
+        Region::RemoteRead(bytes) => (bytes, SOURCE),
+        Region::RemoteWrite(buf) => (buf, SINK),
+    };
+    assert_eq!(bytes.len(), LEN);
+    let changed = (0..LEN).find(|&n| bytes[n] != pattern(n, seed));
+    assert_eq!(changed, None, "the first byte that is another one");
+}
+
+fn source(world: &mut World, qp: QpId) -> RemoteSegment {
+    let data = world.filled(CLIENT, LEN, SOURCE).freeze();
+    world.register(CLIENT, qp, Region::RemoteRead(data))
+}
+
+fn sink(world: &mut World, qp: QpId) -> RemoteSegment {
+    let room = world.filled(CLIENT, LEN, SINK);
+    world.register(CLIENT, qp, Region::RemoteWrite(room))
+}
+
+/// Ends the validity of memory that the client offered.
+fn invalidate(world: &mut World, qp: QpId, stag: Stag) {
+    let wr = SendWr::Invalidate { stag };
+    world
+        .device(CLIENT)
+        .post_send(qp, WrId(1), wr, true)
+        .unwrap();
+    world.done(CLIENT, qp, 1).unwrap();
+}
+
+#[test]
+fn nobody_reads_past_the_end() {
+    refused(Access::Read, |world, qps| {
+        let offered = source(world, qps[CLIENT]);
+        let to = part(offered, 1, LEN as u32);
+        Refused { offered, to }
+    });
+}
+
+#[test]
+fn nobody_reads_before_the_beginning() {
+    refused(Access::Read, |world, qps| {
+        let offered = source(world, qps[CLIENT]);
+        let to = RemoteSegment {
+            offset: offered.offset - 1,
+            ..offered
+        };
+        Refused { offered, to }
+    });
+}
+
+#[test]
+fn nobody_writes_past_the_end() {
+    refused(Access::Write, |world, qps| {
+        let offered = sink(world, qps[CLIENT]);
+        let to = part(offered, 4990, 11);
+        Refused { offered, to }
+    });
+}
+
+#[test]
+fn nobody_writes_what_is_for_reading() {
+    refused(Access::Write, |world, qps| {
+        let offered = source(world, qps[CLIENT]);
+        let to = offered;
+        Refused { offered, to }
+    });
+}
+
+#[test]
+fn nobody_reads_what_is_for_writing() {
+    // The kernel's siw checks bounds and protection domain of what a peer reads, but no right.
+    if World::new()
+        .device(CLIENT)
+        .attributes()
+        .name
+        .contains("siw")
+    {
+        return;
+    }
+    refused(Access::Read, |world, qps| {
+        let offered = sink(world, qps[CLIENT]);
+        let to = offered;
+        Refused { offered, to }
+    });
+}
+
+#[test]
+fn a_handle_that_was_never_given_reaches_nothing() {
+    refused(Access::Read, |world, qps| {
+        let offered = source(world, qps[CLIENT]);
+        let stag = Stag(offered.stag.0 ^ 0x5a);
+        let to = RemoteSegment { stag, ..offered };
+        Refused { offered, to }
+    });
+}
+
+#[test]
+fn a_stale_handle_reaches_nothing() {
+    for access in [Access::Read, Access::Write] {
+        refused(access, |world, qps| {
+            let stale = access.offered(world, qps[CLIENT]);
+            world.message(CLIENT, qps, b"usable");
+            invalidate(world, qps[CLIENT], stale.stag);
+            unchanged(world, qps[CLIENT], stale.stag);
+            // The window, if it is one, has another owner by now.
+            let offered = access.offered(world, qps[CLIENT]);
+            assert_ne!(offered.stag, stale.stag);
+            let to = RemoteSegment {
+                offset: offered.offset,
+                ..stale
+            };
+            Refused { offered, to }
+        });
+    }
+}
+
+#[test]
+fn a_handle_of_another_connection_reaches_nothing() {
+    for access in [Access::Read, Access::Write] {
+        let mut world = World::new();
+        let (own, other) = (world.connected(4, 64), world.connected(4, 64));
+        let to = access.offered(&mut world, own[CLIENT]);
+        world.message(CLIENT, own, b"for you only");
+        access.attempt(&mut world, other[SERVER], 5, to);
+        world.disconnected(SERVER, other[SERVER]);
+        world.disconnected(CLIENT, other[CLIENT]);
+        got_nothing(&world, access, to);
+        // Its own connection is none the worse.
+        if let Access::Read = access {
+            world.read(SERVER, own[SERVER], 6, to);
+            assert!(matches!(
+                world.done(SERVER, own[SERVER], 6),
+                Ok(Success::Read { .. })
+            ));
+        }
+        invalidate(&mut world, own[CLIENT], to.stag);
+        unchanged(&mut world, own[CLIENT], to.stag);
+        world.close(own);
+    }
+}
+
+#[test]
+fn memory_is_not_reclaimed_while_the_peer_may_reach_it() {
+    let mut world = World::new();
+    let qps = world.connected(4, 64);
+    let to = source(&mut world, qps[CLIENT]);
+    assert!(world.device(CLIENT).reclaim(qps[CLIENT], to.stag).is_err());
+    world.message(CLIENT, qps, b"here");
+    assert!(world.device(CLIENT).reclaim(qps[CLIENT], to.stag).is_err());
+    world.read(SERVER, qps[SERVER], 1, to);
+    assert!(world.done(SERVER, qps[SERVER], 1).is_ok());
+    world.close(qps);
+    world.assert_nothing_held();
+}
+
+#[test]
+fn memory_that_was_never_told_of_can_be_taken_back() {
+    let mut world = World::new();
+    let qps = world.connected(4, 64);
+    for _ in 0..3 {
+        let to = sink(&mut world, qps[CLIENT]);
+        let wr = SendWr::Invalidate { stag: to.stag };
+        world
+            .device(CLIENT)
+            .post_send(qps[CLIENT], WrId(1), wr, true)
+            .unwrap();
+        world.done(CLIENT, qps[CLIENT], 1).unwrap();
+        world.device(CLIENT).reclaim(qps[CLIENT], to.stag).unwrap();
+    }
+    world.message(CLIENT, qps, b"still here");
+    world.close(qps);
+    world.assert_nothing_held();
+}
+
+#[test]
+fn a_peer_gives_memory_back_with_its_send() {
+    let mut world = World::new();
+    if !world.device(CLIENT).attributes().remote_invalidation {
+        return;
+    }
+    let qps = world.connected(8, 64);
+    for round in 0..3 {
+        let to = sink(&mut world, qps[CLIENT]);
+        let kept = source(&mut world, qps[CLIENT]);
+        world.message(CLIENT, qps, b"yours");
+        let data = Bytes::from(vec![round; 5000]);
+        world.write(SERVER, qps[SERVER], 9, data.clone(), to);
+        world.send_invalidating(SERVER, qps[SERVER], to.stag);
+        let (message, invalidated) = world.receive_with(CLIENT, qps[CLIENT]);
+        assert_eq!(
+            (&message[..], invalidated),
+            (&b"done with it"[..], Some(to.stag))
+        );
+        let region = world.device(CLIENT).reclaim(qps[CLIENT], to.stag).unwrap();
+        assert!(matches!(region, Region::RemoteWrite(buf) if buf[..] == data[..]));
+        // The other one is as valid as before.
+        world.read(SERVER, qps[SERVER], 10, kept);
+        assert!(world.done(SERVER, qps[SERVER], 10).is_ok());
+    }
+    assert_eq!(world.counters(CLIENT).remote_invalidations, 3);
+    assert_eq!(world.counters(SERVER).sends_with_invalidate, 3);
+    world.close(qps);
+    world.assert_nothing_held();
+}

@@ -1,0 +1,401 @@
+//! Two devices, the one of a client and the one of a server, in one poll loop.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use iwarp::{self, Iwarp};
+use rdma::{
+    AcceptOptions, Buf, Completion, ConnectOptions, ConnectRequest, Counters, Device, Disconnect,
+    Event, Failed, ListenerId, Pool, QpId, Region, RemoteSegment, SendWr, Stag, Success, Time,
+    WorkError, WrId,
+};
+use rdma_core::{self, Registration, Verbs};
+
+use crate::support::poller;
+
+/// Nothing here takes this long, unless a wake-up was lost. (A lost packet of InfiniBand's
+/// connection manager is sent again after four seconds.)
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Tokens of one device.
+const TOKENS: usize = 1 << 20;
+pub(crate) const CLIENT: usize = 0;
+pub(crate) const SERVER: usize = 1;
+
+/// A device that says what it holds.
+pub(crate) trait Tested: Device {
+    /// Windows and registrations that the device has for connections.
+    fn held(&self) -> usize;
+}
+
+impl Tested for Iwarp {
+    /// It registers nothing with anybody.
+    fn held(&self) -> usize {
+        0
+    }
+}
+
+impl Tested for Verbs {
+    fn held(&self) -> usize {
+        self.held()
+    }
+}
+
+/// A device and what it has said.
+pub(crate) struct Side {
+    pub(crate) device: Box<dyn Tested>,
+    pub(crate) events: VecDeque<Event>,
+}
+
+pub(crate) struct World {
+    pub(crate) sides: [Side; 2],
+    pub(crate) listener: ListenerId,
+    pub(crate) address: SocketAddr,
+    poll: mio::Poll,
+    /// Busy-polling instead of sleeping.
+    pub(crate) busy: bool,
+}
+
+fn registration() -> Option<Registration> {
+    let name = std::env::var("VERBS_MODEL_REGISTRATION").ok()?;
+    Some(name.parse().unwrap())
+}
+
+/// The devices that are asked for, and the server's address.
+fn devices() -> ([Box<dyn Tested>; 2], IpAddr) {
+    let Ok(addresses) = std::env::var("VERBS_MODEL") else {
+        let one = || {
+            let device = Iwarp::new(iwarp::Options::default(), Pool::new(256 << 20));
+            Box::new(device.unwrap()) as Box<dyn Tested>
+        };
+        return ([one(), one()], IpAddr::from([127, 0, 0, 1]));
+    };
+    let (near, far) = addresses.split_once(',').unwrap();
+    let open = |address: &str| {
+        let options = rdma_core::Options {
+            address: Some(address.parse().unwrap()),
+            registration: registration(),
+            ..rdma_core::Options::default()
+        };
+        let mut device = rdma_core::open(&options).unwrap();
+        if std::env::var_os("VERBS_MODEL_AS_ADAPTER").is_some() {
+            device.set_invalidate_by_request(true);
+            device.set_exact_windows(false);
+        }
+        Box::new(device) as Box<dyn Tested>
+    };
+    ([open(near), open(far)], far.parse().unwrap())
+}
+
+pub(crate) fn connect_options(private_data: &[u8]) -> ConnectOptions {
+    ConnectOptions {
+        private_data: Bytes::copy_from_slice(private_data),
+        inbound_reads: 16,
+        outbound_reads: 16,
+        timeout: PATIENCE / 2,
+    }
+}
+
+pub(crate) fn accept_options(private_data: &[u8]) -> AcceptOptions {
+    AcceptOptions {
+        private_data: Bytes::copy_from_slice(private_data),
+        inbound_reads: 16,
+        outbound_reads: 16,
+    }
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let (devices, ip) = devices();
+        let poll = mio::Poll::new().unwrap();
+        let mut first_token = 0;
+        let sides = devices.map(|mut device| {
+            device.attach(poller(&poll, first_token)).unwrap();
+            first_token += TOKENS;
+            Side {
+                device,
+                events: VecDeque::new(),
+            }
+        });
+        let [client, mut server] = sides;
+        let listener = server.device.listen(SocketAddr::new(ip, 0)).unwrap();
+        let address = server.device.local_address(listener).unwrap();
+        Self {
+            sides: [client, server],
+            listener,
+            address,
+            poll,
+            busy: false,
+        }
+    }
+
+    pub(crate) fn device(&mut self, side: usize) -> &mut dyn Device {
+        &mut *self.sides[side].device
+    }
+
+    pub(crate) fn counters(&self, side: usize) -> Counters {
+        self.sides[side].device.counters()
+    }
+
+    /// Lets both devices do what they can.
+    pub(crate) fn step(&mut self) {
+        for Side { device, events } in &mut self.sides {
+            device.poll(Time::now(), events);
+        }
+    }
+
+    /// Sleeps until something happens, or until `deadline`.
+    pub(crate) fn sleep(&mut self, deadline: Instant) {
+        let mut until = deadline.saturating_duration_since(Instant::now());
+        for side in &mut self.sides {
+            if self.busy || !side.device.arm() {
+                return;
+            }
+            if let Some(at) = side.device.next_deadline() {
+                until = until.min(at.since(Time::now()) + Duration::from_millis(1));
+            }
+        }
+        let mut ready = mio::Events::with_capacity(64);
+        self.poll.poll(&mut ready, Some(until)).unwrap();
+        for event in &ready {
+            let token = event.token().0;
+            let closed = event.is_read_closed() || event.is_error();
+            let device = &mut self.sides[token / TOKENS].device;
+            device.ready(token % TOKENS, closed);
+        }
+    }
+
+    /// Waits for the first event of a side that `take` makes something of; those before it stay.
+    pub(crate) fn wait<T>(
+        &mut self,
+        side: usize,
+        mut take: impl FnMut(&mut Event) -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.step();
+            let events = &mut self.sides[side].events;
+            let mut found = None;
+            for (at, event) in events.iter_mut().enumerate() {
+                if let Some(taken) = take(event) {
+                    found = Some((at, taken));
+                    break;
+                }
+            }
+            if let Some((at, taken)) = found {
+                events.remove(at);
+                return taken;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "nothing came; there is {events:?}"
+            );
+            self.sleep(deadline);
+        }
+    }
+
+    pub(crate) fn requested(&mut self) -> ConnectRequest {
+        let anything = |event: &mut Event| match event {
+            Event::ConnectRequest(request) => Some(ConnectRequest {
+                private_data: request.private_data.clone(),
+                ..*request
+            }),
+            _ => None,
+        };
+        self.wait(SERVER, anything)
+    }
+
+    pub(crate) fn established(&mut self, side: usize, qp: QpId) -> Bytes {
+        self.wait(side, |event| match event {
+            Event::Established {
+                qp: one,
+                private_data,
+            } if *one == qp => Some(private_data.clone()),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn disconnected(&mut self, side: usize, qp: QpId) -> Disconnect {
+        self.wait(side, |event| match event {
+            Event::Disconnected { qp: one, reason } if *one == qp => Some(reason.clone()),
+            _ => None,
+        })
+    }
+
+    /// The next completion of a queue pair.
+    pub(crate) fn completed(&mut self, side: usize, qp: QpId) -> (WrId, Result<Success, Failed>) {
+        self.wait(side, |event| match event {
+            Event::Completion(done) if done.qp == qp => {
+                let nothing = Failed {
+                    error: WorkError::Flushed,
+                    buf: None,
+                };
+                Some((done.id, std::mem::replace(&mut done.result, Err(nothing))))
+            }
+            _ => None,
+        })
+    }
+
+    /// The completion of one request; those before it stay.
+    pub(crate) fn done(&mut self, side: usize, qp: QpId, id: u64) -> Result<Success, Failed> {
+        self.wait(side, |event| match event {
+            Event::Completion(Completion {
+                qp: one,
+                id: of,
+                result,
+            }) if (*one, *of) == (qp, WrId(id)) => {
+                let nothing = Failed {
+                    error: WorkError::Flushed,
+                    buf: None,
+                };
+                Some(std::mem::replace(result, Err(nothing)))
+            }
+            _ => None,
+        })
+    }
+
+    /// A connected pair of queue pairs, the client's first, whose sides have `receives` buffers of
+    /// `len` bytes posted with the marks from 1000 on.
+    pub(crate) fn connected(&mut self, receives: u64, len: usize) -> [QpId; 2] {
+        let address = self.address;
+        let client = self
+            .device(CLIENT)
+            .connect(address, &connect_options(b""))
+            .unwrap();
+        self.post_receives(CLIENT, client, receives, len);
+        let request = self.requested().request;
+        let server = self.device(SERVER).prepare_accept(request).unwrap();
+        self.post_receives(SERVER, server, receives, len);
+        self.device(SERVER)
+            .accept(server, &accept_options(b""))
+            .unwrap();
+        self.established(CLIENT, client);
+        self.established(SERVER, server);
+        [client, server]
+    }
+
+    pub(crate) fn post_receives(&mut self, side: usize, qp: QpId, count: u64, len: usize) {
+        for id in 0..count {
+            let buf = self.device(side).pool().alloc(len).unwrap();
+            self.device(side)
+                .post_receive(qp, WrId(1000 + id), buf.into())
+                .unwrap();
+        }
+    }
+
+    /// Memory of a side's pool with content that depends on `seed`.
+    pub(crate) fn filled(&mut self, side: usize, len: usize, seed: u8) -> Buf {
+        let mut buf = self.device(side).pool().alloc(len).unwrap();
+        for (n, byte) in buf.iter_mut().enumerate() {
+            *byte = pattern(n, seed);
+        }
+        buf
+    }
+
+    pub(crate) fn send(&mut self, side: usize, qp: QpId, id: u64, gather: &[Bytes]) {
+        let wr = SendWr::Send {
+            gather: gather.iter().cloned().collect(),
+            invalidate: None,
+        };
+        self.device(side).post_send(qp, WrId(id), wr, true).unwrap();
+    }
+
+    pub(crate) fn send_invalidating(&mut self, side: usize, qp: QpId, stag: Stag) {
+        let wr = SendWr::Send {
+            gather: std::iter::once(Bytes::from_static(b"done with it")).collect(),
+            invalidate: Some(stag),
+        };
+        self.device(side).post_send(qp, WrId(1), wr, false).unwrap();
+    }
+
+    pub(crate) fn read(&mut self, side: usize, qp: QpId, id: u64, from: RemoteSegment) {
+        let sink = self
+            .device(side)
+            .pool()
+            .alloc(from.length as usize)
+            .unwrap();
+        let wr = SendWr::Read {
+            sink,
+            stag: from.stag,
+            offset: from.offset,
+        };
+        self.device(side).post_send(qp, WrId(id), wr, true).unwrap();
+    }
+
+    pub(crate) fn write(&mut self, side: usize, qp: QpId, id: u64, data: Bytes, to: RemoteSegment) {
+        let wr = SendWr::Write {
+            gather: std::iter::once(data).collect(),
+            stag: to.stag,
+            offset: to.offset,
+        };
+        self.device(side).post_send(qp, WrId(id), wr, true).unwrap();
+    }
+
+    pub(crate) fn register(&mut self, side: usize, qp: QpId, region: Region) -> RemoteSegment {
+        let registered = self.device(side).register(qp, region);
+        registered.map_err(|(error, _)| error).unwrap()
+    }
+
+    /// A message from one side to the other and back, so that all before it has arrived.
+    pub(crate) fn message(&mut self, from: usize, qps: [QpId; 2], text: &'static [u8]) {
+        self.send(from, qps[from], 77, &[Bytes::from_static(text)]);
+        let got = self.receive(1 - from, qps[1 - from]);
+        assert_eq!(got, text);
+    }
+
+    /// The next message.
+    pub(crate) fn receive(&mut self, side: usize, qp: QpId) -> Bytes {
+        self.receive_with(side, qp).0
+    }
+
+    pub(crate) fn receive_with(&mut self, side: usize, qp: QpId) -> (Bytes, Option<Stag>) {
+        self.wait(side, |event| match event {
+            Event::Completion(done) if done.qp == qp && done.id.0 >= 1000 => {
+                let nothing = Failed {
+                    error: WorkError::Flushed,
+                    buf: None,
+                };
+                match std::mem::replace(&mut done.result, Err(nothing)) {
+                    Ok(Success::Receive { buf, invalidated }) => {
+                        Some((Bytes::from(buf.to_vec()), invalidated))
+                    }
+                    other => panic!("no message: {other:?}"),
+                }
+            }
+            _ => None,
+        })
+    }
+
+    /// Ends a connection from the client's side and frees both ends.
+    pub(crate) fn close(&mut self, [client, server]: [QpId; 2]) {
+        self.device(CLIENT).disconnect(client);
+        assert_eq!(self.disconnected(CLIENT, client), Disconnect::Local);
+        self.disconnected(SERVER, server);
+        self.device(CLIENT).destroy(client);
+        self.device(SERVER).destroy(server);
+    }
+
+    /// Nothing of the pools is in use: no request and no registration holds memory any more. And the
+    /// devices hold nothing for connections.
+    pub(crate) fn assert_nothing_held(&mut self) {
+        for side in &mut self.sides {
+            side.events.clear();
+            assert_eq!(side.device.pool().in_use(), 0);
+            assert_eq!(side.device.held(), 0);
+        }
+    }
+}
+
+pub(crate) fn pattern(n: usize, seed: u8) -> u8 {
+    (n as u8).wrapping_mul(31).wrapping_add((n >> 8) as u8) ^ seed
+}
+
+/// A part of what the peer offered.
+pub(crate) fn part(of: RemoteSegment, from: u64, length: u32) -> RemoteSegment {
+    RemoteSegment {
+        offset: of.offset + from,
+        length,
+        ..of
+    }
+}

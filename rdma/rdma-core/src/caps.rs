@@ -1,0 +1,163 @@
+//! What a device can do, and which strategies follow from that.
+
+use std::collections::HashMap;
+use std::io;
+
+use super::Registration;
+use super::context::Context;
+use rdma_core_sys::{self as sys, Libraries};
+
+/// `RXE_VENDOR_ID` of the kernel's `rdma_rxe`.
+const VENDOR_RXE: u32 = 0x00ff_ffff;
+/// `SIW_VENDOR_ID` of the kernel's `siw`: "bmt".
+const VENDOR_SIW: u32 = 0x0062_6d74;
+
+/// What is behind a device, as far as it makes a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Soft RoCE: `rdma_rxe`.
+    Rxe,
+    /// Soft iWARP: `siw`.
+    Siw,
+    /// An RDMA NIC that speaks iWARP.
+    Iwarp,
+    /// A channel adapter: InfiniBand or RoCE.
+    Adapter,
+}
+
+impl Kind {
+    /// In words.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rxe => "rxe (soft RoCE)",
+            Self::Siw => "siw (soft iWARP)",
+            Self::Iwarp => "iWARP",
+            Self::Adapter => "InfiniBand or RoCE",
+        }
+    }
+
+    /// Whether its connections are TCP connections.
+    #[must_use]
+    pub const fn is_iwarp(self) -> bool {
+        matches!(self, Self::Siw | Self::Iwarp)
+    }
+}
+
+/// A device's limits and abilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// What it is.
+    pub kind: Kind,
+    /// Outstanding work requests of a queue.
+    pub max_qp_wr: u32,
+    /// Queue pairs.
+    pub max_qp: u32,
+    /// Entries of a completion queue.
+    pub max_cqe: u32,
+    /// Pieces of a gather or scatter list.
+    pub max_sge: u32,
+    /// Pieces of the sink of an RDMA Read.
+    pub max_sge_rd: u32,
+    /// Registrations.
+    pub max_mr: u32,
+    /// Longest registration, bytes.
+    pub max_mr_size: u64,
+    /// Memory windows.
+    pub max_mw: u32,
+    /// RDMA Reads that a peer may have outstanding (IRD).
+    pub max_inbound_reads: u32,
+    /// RDMA Reads to have outstanding (ORD).
+    pub max_outbound_reads: u32,
+    /// Longest message of its first port, bytes.
+    pub max_message: u32,
+    /// It has memory windows of type 2, associated with queue pair and protection domain.
+    pub windows_2b: bool,
+    /// It has memory windows of type 2, associated with the queue pair alone.
+    pub windows_2a: bool,
+    /// A queue pair of it understands local invalidation and Send With Invalidate.
+    pub invalidation: bool,
+}
+
+impl Capabilities {
+    /// Whether memory can be offered in this way.
+    #[must_use]
+    pub const fn can(&self, registration: Registration) -> bool {
+        match registration {
+            Registration::Windows => (self.windows_2b || self.windows_2a) && self.invalidation,
+            Registration::PerCall | Registration::PersistentUnsafe => true,
+        }
+    }
+
+    /// The ways in which memory can be offered, best first.
+    pub fn registrations(&self) -> impl Iterator<Item = Registration> + '_ {
+        let all = Registration::ALL.into_iter();
+        all.filter(|&registration| self.can(registration))
+    }
+
+    /// What is used unless something else is asked for.
+    #[must_use]
+    pub const fn best(&self) -> Registration {
+        if self.can(Registration::Windows) {
+            Registration::Windows
+        } else {
+            Registration::PerCall
+        }
+    }
+
+    /// Whether a peer's Send With Invalidate can end what is registered in this way, *and* this
+    /// side is told of it.
+    ///
+    /// Not so for a plain registration: rxe, and adapters, refuse to invalidate one that a process
+    /// made and end the connection; siw does it, but its library does not report which it was.
+    #[must_use]
+    pub const fn remote_invalidation(&self, registration: Registration) -> bool {
+        matches!(registration, Registration::Windows) && self.can(registration)
+    }
+}
+
+/// What the library says of an open device.
+pub(super) fn query(context: &Context) -> io::Result<Capabilities> {
+    let (attr, port) = context.query()?;
+    let count = |n: i32| u32::try_from(n).unwrap_or(0);
+    let has = |flag| attr.device_cap_flags & flag != 0;
+    let kind = match (context.is_iwarp(), attr.vendor_id) {
+        (true, VENDOR_SIW) => Kind::Siw,
+        (true, _) => Kind::Iwarp,
+        (false, VENDOR_RXE) => Kind::Rxe,
+        (false, _) => Kind::Adapter,
+    };
+    Ok(Capabilities {
+        kind,
+        max_qp_wr: count(attr.max_qp_wr),
+        max_qp: count(attr.max_qp),
+        max_cqe: count(attr.max_cqe),
+        max_sge: count(attr.max_sge),
+        max_sge_rd: count(attr.max_sge_rd),
+        max_mr: count(attr.max_mr),
+        max_mr_size: attr.max_mr_size,
+        max_mw: count(attr.max_mw),
+        max_inbound_reads: count(attr.max_qp_rd_atom),
+        max_outbound_reads: count(attr.max_qp_init_rd_atom),
+        max_message: port.max_msg_sz,
+        windows_2b: has(sys::IBV_DEVICE_MEM_WINDOW_TYPE_2B),
+        windows_2a: has(sys::IBV_DEVICE_MEM_WINDOW_TYPE_2A),
+        invalidation: has(sys::IBV_DEVICE_MEM_MGT_EXTENSIONS),
+    })
+}
+
+/// Of all devices that the library has a provider for, by name.
+pub(super) fn of_all(
+    libraries: &'static Libraries,
+) -> HashMap<String, Result<Capabilities, String>> {
+    let all = Context::open_all(libraries).unwrap_or_default().into_iter();
+    let all = all.map(|(name, context)| {
+        let found = match &context {
+            Some(context) => query(context).map_err(|error| error.to_string()),
+            None => Err("it cannot be opened (is its node in /dev/infiniband yours?)".to_owned()),
+        };
+        (name, found)
+    });
+    all.collect()
+}

@@ -1,0 +1,243 @@
+//! Open devices.
+
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use rdma_core_sys::{self as sys, Libraries};
+
+/// Where a context comes from, and so how it is given back.
+enum Owner {
+    /// `ibv_open_device`
+    Opened,
+    /// `rdma_get_devices`: identifiers of the connection manager use the very same context. The
+    /// list keeps it from going away.
+    Listed(*mut *mut sys::ibv_context),
+}
+
+/// An open device. Closed when dropped: whatever was made from it holds an `Arc` of it.
+pub(super) struct Context {
+    libraries: &'static Libraries,
+    raw: NonNull<sys::ibv_context>,
+    owner: Owner,
+}
+
+// SAFETY: the libraries' calls on a context can be made from any thread (verbs are thread-safe by
+// their specification), and this type has no state of its own.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// Something that happened to a device or a queue pair of it, outside of any work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AsyncEvent {
+    /// A queue pair is in error: its number, and the kind of event.
+    QueuePair(u32, c_int),
+    /// The device is gone, or must be reset.
+    DeviceFatal,
+    /// A completion queue overflowed or cannot be written: its mark.
+    CompletionQueue(usize),
+    /// A port went down (false) or came up.
+    Port(c_int, bool),
+    /// Something that changes nothing here.
+    Other(c_int),
+}
+
+impl Context {
+    /// Opens every device, for a look at it.
+    pub(super) fn open_all(
+        libraries: &'static Libraries,
+    ) -> io::Result<Vec<(String, Option<Self>)>> {
+        let verbs = &libraries.verbs;
+        let mut count = 0;
+        // SAFETY: `count` is valid for the call.
+        let list = unsafe { (verbs.ibv_get_device_list)(&mut count) };
+        if list.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        let mut all = Vec::new();
+        for n in 0..usize::try_from(count).unwrap_or(0) {
+            // SAFETY: the list has `count` valid entries until it is freed below.
+            let device = unsafe { *list.add(n) };
+            // SAFETY: a device of the list; the open context keeps the device beyond the list.
+            let context = unsafe { (verbs.ibv_open_device)(device) };
+            let opened = NonNull::new(context).map(|raw| Self {
+                libraries,
+                raw,
+                owner: Owner::Opened,
+            });
+            // SAFETY: as above; not used after the list is freed.
+            all.push((unsafe { device_name(device) }, opened));
+        }
+        // SAFETY: the list of above, which is not used any more.
+        unsafe { (verbs.ibv_free_device_list)(list) };
+        Ok(all)
+    }
+
+    /// The connection manager's context of the first device that is `wanted`.
+    pub(super) fn find(
+        libraries: &'static Libraries,
+        mut wanted: impl FnMut(&Self) -> bool,
+    ) -> io::Result<Option<Self>> {
+        for n in 0.. {
+            let mut count = 0;
+            // SAFETY: `count` is valid for the call.
+            let list = unsafe { (libraries.cm.rdma_get_devices)(&mut count) };
+            if list.is_null() {
+                return Err(io::Error::last_os_error());
+            }
+            // Each candidate has a list of its own, which keeps it.
+            let raw = match usize::try_from(count) {
+                // SAFETY: the list has `count` valid entries until it is freed.
+                Ok(count) if n < count => NonNull::new(unsafe { *list.add(n) }),
+                _ => None,
+            };
+            let Some(raw) = raw else {
+                // SAFETY: the list of above, which is not used any more.
+                unsafe { (libraries.cm.rdma_free_devices)(list) };
+                return Ok(None);
+            };
+            let context = Self {
+                libraries,
+                raw,
+                owner: Owner::Listed(list),
+            };
+            if wanted(&context) {
+                return Ok(Some(context));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn libraries(&self) -> &'static Libraries {
+        self.libraries
+    }
+
+    pub(super) fn raw(&self) -> *mut sys::ibv_context {
+        self.raw.as_ptr()
+    }
+
+    /// The table of what the header calls inline.
+    pub(super) fn ops(&self) -> &sys::ibv_context_ops {
+        // SAFETY: the context is open while `self` lives, and its table is not written to after
+        // it was opened.
+        unsafe { &(*self.raw.as_ptr()).ops }
+    }
+
+    /// The device's name.
+    pub(super) fn name(&self) -> String {
+        // SAFETY: an open context's device is valid.
+        unsafe { device_name((*self.raw.as_ptr()).device) }
+    }
+
+    /// Whether it speaks iWARP.
+    pub(super) fn is_iwarp(&self) -> bool {
+        // SAFETY: as in `name`.
+        let transport = unsafe { (*(*self.raw.as_ptr()).device).transport_type };
+        transport == sys::IBV_TRANSPORT_IWARP
+    }
+
+    /// Limits, and the state of the first port.
+    pub(super) fn query(&self) -> io::Result<(sys::ibv_device_attr, sys::ibv_port_attr)> {
+        let verbs = &self.libraries.verbs;
+        let mut attr = MaybeUninit::<sys::ibv_device_attr>::zeroed();
+        // SAFETY: the context is open, and there is room for the answer.
+        let status = unsafe { (verbs.ibv_query_device)(self.raw(), attr.as_mut_ptr()) };
+        errno(status)?;
+        let mut port = sys::ibv_port_attr::default();
+        // SAFETY: as above; the function fills at most what the structure had when it got its
+        // name, which is less than it has now.
+        let status = unsafe { (verbs.ibv_query_port)(self.raw(), 1, &mut port) };
+        errno(status)?;
+        // SAFETY: all bit patterns are valid for it, zeroes to begin with.
+        Ok((unsafe { attr.assume_init() }, port))
+    }
+
+    /// The descriptor that tells of [`AsyncEvent`]s.
+    pub(super) fn async_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the context is open, and its descriptor with it.
+        unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).async_fd) }
+    }
+
+    /// The next event, if there is one and the descriptor does not block.
+    pub(super) fn next_async_event(&self) -> Option<AsyncEvent> {
+        let verbs = &self.libraries.verbs;
+        let mut event = sys::ibv_async_event {
+            element: ptr::null_mut(),
+            event_type: 0,
+        };
+        // SAFETY: the context is open, and there is room for the event.
+        if unsafe { (verbs.ibv_get_async_event)(self.raw(), &mut event) } != 0 {
+            return None;
+        }
+        let kind = event.event_type;
+        let told = match kind {
+            sys::IBV_EVENT_QP_FATAL
+            | sys::IBV_EVENT_QP_REQ_ERR
+            | sys::IBV_EVENT_QP_ACCESS_ERR
+            | sys::IBV_EVENT_COMM_EST => {
+                let qp = event.element.cast::<sys::ibv_qp>();
+                // SAFETY: for these events the element is a queue pair, which is not destroyed
+                // before the event is acknowledged: destroying it waits for that.
+                AsyncEvent::QueuePair(unsafe { (*qp).qp_num }, kind)
+            }
+            sys::IBV_EVENT_DEVICE_FATAL => AsyncEvent::DeviceFatal,
+            sys::IBV_EVENT_CQ_ERR => {
+                let cq = event.element.cast::<sys::ibv_cq>();
+                // SAFETY: as above, of a completion queue.
+                AsyncEvent::CompletionQueue(unsafe { (*cq).cq_context.addr() })
+            }
+            // The element is a port number, in the low half of the union.
+            sys::IBV_EVENT_PORT_ACTIVE => AsyncEvent::Port(event.element.addr() as c_int, true),
+            sys::IBV_EVENT_PORT_ERR => AsyncEvent::Port(event.element.addr() as c_int, false),
+            other => AsyncEvent::Other(other),
+        };
+        // SAFETY: the event of above, once.
+        unsafe { (verbs.ibv_ack_async_event)(&mut event) };
+        Some(told)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        match self.owner {
+            Owner::Opened => {
+                // SAFETY: opened by `open_all`, and nothing made from it is left: such things hold
+                // an `Arc` of this.
+                unsafe { (self.libraries.verbs.ibv_close_device)(self.raw()) };
+            }
+            Owner::Listed(list) => {
+                // SAFETY: the list that this context came from, freed once.
+                unsafe { (self.libraries.cm.rdma_free_devices)(list) };
+            }
+        }
+    }
+}
+
+/// A device's name.
+///
+/// # Safety
+/// `device` is valid.
+unsafe fn device_name(device: *const sys::ibv_device) -> String {
+    // SAFETY: as promised; the library ends the name with a zero within its field.
+    let name = unsafe { CStr::from_ptr((*device).name.as_ptr()) };
+    name.to_string_lossy().into_owned()
+}
+
+/// The answer of a function that returns zero or an error number, or its negative: providers differ.
+pub(super) fn errno(status: c_int) -> io::Result<()> {
+    match status {
+        0 => Ok(()),
+        -1 => Err(io::Error::last_os_error()),
+        status => Err(io::Error::from_raw_os_error(status.saturating_abs())),
+    }
+}
+
+/// Makes a descriptor of the library's return at once when there is nothing.
+pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
+}

@@ -1,0 +1,382 @@
+//! The device: its state, and the model's calls.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::caps::Capabilities;
+use super::cm::{Depths, EventChannel, Id, IdKey};
+use super::conn::Conn;
+use super::context::Context;
+use super::memory::Domain;
+use super::objects::Channel;
+use super::queue::Batch;
+use super::regions::Policy;
+use super::{Options, Registration};
+use rdma::{
+    AcceptOptions, Attributes, Carrier, ConnectOptions, Counters, Device, DeviceError, Event,
+    Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter,
+    SendWr, Stag, Time, WrId,
+};
+
+/// Tokens of the three descriptors.
+const CM_TOKEN: usize = 0;
+const COMPLETION_TOKEN: usize = 1;
+const ASYNC_TOKEN: usize = 2;
+
+/// What an identifier of the connection manager is here.
+pub(super) enum Target {
+    Listener(ListenerId),
+    Request(RequestId),
+    Conn(QpId),
+    /// Its connection is over, and the peer is being told.
+    Parting,
+}
+
+/// A connection request that waits for an answer.
+pub(super) struct Waiting {
+    pub(super) id: Id,
+    pub(super) depths: Depths,
+}
+
+/// Which descriptors have something.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ready {
+    pub(super) cm: bool,
+    pub(super) completion: bool,
+    pub(super) asynchronous: bool,
+}
+
+/// A real device. See the [module](super).
+///
+/// Dropping it ends its connections, whatever is posted on them.
+pub struct Verbs {
+    // Fields are dropped in this order: what uses comes before what is used.
+    pub(super) conns: HashMap<u64, Conn>,
+    pub(super) requests: HashMap<u64, Waiting>,
+    pub(super) listeners: HashMap<u64, Id>,
+    pub(super) targets: HashMap<IdKey, Target>,
+    pub(super) policy: Policy,
+    /// Of all connections, unless they have their own.
+    pub(super) domain: Option<Arc<Domain>>,
+    pub(super) channel: Arc<Channel>,
+    pub(super) cm: Arc<EventChannel>,
+    pub(super) context: Arc<Context>,
+    pub(super) capabilities: Capabilities,
+    pub(super) attributes: Attributes,
+    /// Requests that a send queue has room for.
+    pub(super) send_queue: u32,
+    pub(super) options: Options,
+    pub(super) counters: Counters,
+    pub(super) events: VecDeque<Event>,
+    pub(super) batch: Batch,
+    /// Connections whose queues are to be looked at.
+    pub(super) hot: Vec<QpId>,
+    /// When something has to be given up.
+    pub(super) timers: BTreeSet<(Time, u64)>,
+    /// Identifiers whose connections are over, and when their peers have to have confirmed that.
+    pub(super) parting: VecDeque<(Time, Id)>,
+    /// When to look after memory of requests that nobody waits for.
+    pub(super) reap_at: Option<Time>,
+    pub(super) look_at_all: Time,
+    /// When to ask silent peers whether they are there; nothing where TCP does that.
+    pub(super) probe_at: Option<Time>,
+    pub(super) ready: Ready,
+    pub(super) busy: bool,
+    /// [`Device::arm`] promised to wake the owner.
+    pub(super) asleep: bool,
+    /// A completion channel did.
+    pub(super) woken: bool,
+    /// The device is gone.
+    pub(super) gone: bool,
+    pub(super) next: u64,
+    pub(super) now: Time,
+}
+
+/// What [`super::open`] has put together.
+pub(super) struct Parts {
+    pub(super) options: Options,
+    pub(super) context: Arc<Context>,
+    pub(super) cm: Arc<EventChannel>,
+    pub(super) channel: Arc<Channel>,
+    pub(super) domain: Option<Arc<Domain>>,
+    pub(super) policy: Policy,
+    pub(super) capabilities: Capabilities,
+    pub(super) attributes: Attributes,
+    pub(super) send_queue: u32,
+}
+
+impl Verbs {
+    pub(super) fn new(parts: Parts) -> Self {
+        Self {
+            conns: HashMap::new(),
+            requests: HashMap::new(),
+            listeners: HashMap::new(),
+            targets: HashMap::new(),
+            policy: parts.policy,
+            domain: parts.domain,
+            channel: parts.channel,
+            cm: parts.cm,
+            context: parts.context,
+            capabilities: parts.capabilities,
+            attributes: parts.attributes,
+            send_queue: parts.send_queue,
+            options: parts.options,
+            counters: Counters::default(),
+            events: VecDeque::new(),
+            batch: Batch::default(),
+            hot: Vec::new(),
+            timers: BTreeSet::new(),
+            parting: VecDeque::new(),
+            reap_at: None,
+            look_at_all: Time::ZERO,
+            probe_at: None,
+            ready: Ready::default(),
+            busy: false,
+            asleep: false,
+            woken: false,
+            gone: false,
+            next: 0,
+            now: Time::ZERO,
+        }
+    }
+
+    /// Its name, as `rdma link` shows it.
+    #[must_use]
+    pub fn device_name(&self) -> String {
+        self.context.name()
+    }
+
+    /// What it can do.
+    #[must_use]
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// How it offers memory to peers.
+    #[must_use]
+    pub fn registration(&self) -> Registration {
+        self.policy.registration
+    }
+
+    /// Windows and registrations that it holds for connections, beside those of its pool.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.conns.values().map(|conn| conn.regions.held()).sum()
+    }
+
+    /// Ends the validity of windows by work requests, or else by freeing them. The first is what
+    /// the specification has for it and needs no system call. It is not what is done on rxe: the
+    /// kernel there follows a null pointer when a handle is invalidated that already is, which a
+    /// peer's late Send With Invalidate of a handle that this side gave up would do.
+    pub fn set_invalidate_by_request(&mut self, on: bool) {
+        self.policy.invalidate_by_request = on;
+    }
+
+    /// Binds windows to parts of the pool's registrations, as is done on all devices but rxe, which
+    /// does not check a window's bounds: for tests of that way where there is nothing else.
+    #[doc(hidden)]
+    pub fn set_exact_windows(&mut self, on: bool) {
+        self.policy.exact_windows = on;
+    }
+
+    pub(super) fn serial(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Has the connection's queues looked at.
+    pub(super) fn look_at(&mut self, qp: QpId) {
+        if let Some(conn) = self.conns.get_mut(&qp.0)
+            && !std::mem::replace(&mut conn.hot, true)
+        {
+            self.hot.push(qp);
+        }
+    }
+
+    /// Notes a connection's deadline.
+    pub(super) fn timer(&mut self, qp: QpId) {
+        let conn = self.conns.get(&qp.0);
+        if let Some(at) = conn.and_then(|conn| conn.deadline) {
+            self.timers.insert((at, qp.0));
+        }
+        // One that is ending is in need of a look, too.
+        self.look_at(qp);
+    }
+}
+
+impl fmt::Debug for Verbs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verbs")
+            .field("name", &self.attributes.name)
+            .field("connections", &self.conns.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Device for Verbs {
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.policy.pool
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn attach(&mut self, poller: Poller) -> io::Result<()> {
+        let asynchronous = self.context.async_fd();
+        for (token, fd) in [
+            (CM_TOKEN, self.cm.fd()),
+            (COMPLETION_TOKEN, self.channel.fd()),
+            (ASYNC_TOKEN, asynchronous),
+        ] {
+            poller.watch(fd, token, Interest::Readable)?;
+        }
+        // What has happened before is not told of.
+        self.ready = Ready {
+            cm: true,
+            completion: true,
+            asynchronous: true,
+        };
+        Ok(())
+    }
+
+    fn ready(&mut self, local: usize, _closed: bool) {
+        match local {
+            CM_TOKEN => self.ready.cm = true,
+            COMPLETION_TOKEN => {
+                self.ready.completion = true;
+                self.woken |= self.asleep;
+            }
+            ASYNC_TOKEN => self.ready.asynchronous = true,
+            _ => {}
+        }
+        self.asleep = false;
+    }
+
+    fn set_busy_poll(&mut self, on: bool) {
+        self.busy = on;
+    }
+
+    fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
+        self.now = now;
+        self.asleep = false;
+        self.progress();
+        events.append(&mut self.events);
+    }
+
+    fn arm(&mut self) -> bool {
+        let armed = self.arm_all();
+        self.asleep = armed;
+        armed
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let timer = self.timers.first().map(|(at, _)| *at);
+        let parting = self.parting.front().map(|(at, _)| *at);
+        let all = [timer, parting, self.reap_at, self.probe_at];
+        all.into_iter().flatten().min()
+    }
+
+    fn listen(&mut self, address: SocketAddr) -> Result<ListenerId, DeviceError> {
+        self.make_listener(address)
+    }
+
+    fn local_address(&self, listener: ListenerId) -> Result<SocketAddr, DeviceError> {
+        let id = self.listeners.get(&listener.0);
+        let id = id.ok_or(DeviceError::Unknown("listener"))?;
+        id.local_address().ok_or(DeviceError::Unknown("address"))
+    }
+
+    fn carrier(&self, _: QpId) -> Carrier {
+        Carrier::Device
+    }
+
+    fn close_listener(&mut self, listener: ListenerId) {
+        if let Some(id) = self.listeners.remove(&listener.0) {
+            self.targets.remove(&id.key());
+        }
+    }
+
+    fn connect(
+        &mut self,
+        remote: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<QpId, DeviceError> {
+        self.start_connecting(remote, options)
+    }
+
+    fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
+        self.prepare(request)
+    }
+
+    fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
+        self.answer(qp, options)
+    }
+
+    fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), DeviceError> {
+        self.refuse(request, private_data)
+    }
+
+    fn disconnect(&mut self, qp: QpId) {
+        self.start_disconnecting(qp);
+    }
+
+    fn abort(&mut self, qp: QpId) {
+        self.end_now(qp);
+    }
+
+    fn destroy(&mut self, qp: QpId) {
+        self.remove(qp);
+    }
+
+    fn register(
+        &mut self,
+        qp: QpId,
+        region: Region,
+    ) -> Result<RemoteSegment, (DeviceError, Region)> {
+        let Some(conn) = self.conns.get_mut(&qp.0).filter(|conn| !conn.is_ending()) else {
+            return Err((DeviceError::Unknown("queue pair"), region));
+        };
+        let copied = &mut self.counters.copied_bytes;
+        let registered = conn
+            .regions
+            .register(&mut self.policy, &conn.domain, region, copied)?;
+        self.counters.registrations += 1;
+        self.look_at(qp);
+        Ok(registered)
+    }
+
+    fn reclaim(&mut self, qp: QpId, stag: Stag) -> Result<Region, DeviceError> {
+        let conn = self.conns.get_mut(&qp.0);
+        let conn = conn.ok_or(DeviceError::Unknown("queue pair"))?;
+        let copied = &mut self.counters.copied_bytes;
+        conn.regions
+            .reclaim(&self.policy.arenas, &conn.domain, stag, copied)
+    }
+
+    fn post_receive(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        receive: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
+        self.receive(qp, id, receive)
+    }
+
+    fn post_send(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        wr: SendWr,
+        signaled: bool,
+    ) -> Result<(), (PostError, SendWr)> {
+        self.send(qp, id, wr, signaled)
+    }
+}

@@ -1,0 +1,474 @@
+//! Listening, connecting, accepting, ending: the model's calls, and the connection manager's
+//! events.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::io::Errno;
+
+use super::cm::{CmEvent, CmEventKind, Depths, Id, Sizes};
+use super::conn::{Conn, End, Out, Phase};
+use super::device::{Target, Verbs, Waiting};
+use super::memory::{Domain, memory_hint};
+use super::objects::Pd;
+use rdma::{
+    AcceptOptions, ConnectError, ConnectOptions, ConnectRequest, DeviceError, Disconnect, Event,
+    ListenerId, QpId, RequestId,
+};
+
+/// How long a peer that was accepted may take to say that it knows.
+const ACCEPTING: Duration = Duration::from_secs(10);
+/// Reasons for a rejection (InfiniBand's CM): nobody listens; the program said no.
+const NO_SERVICE: i32 = 8;
+const CONSUMER: i32 = 28;
+
+pub(super) fn system(what: impl Into<String>, source: io::Error) -> DeviceError {
+    let hint = memory_hint(&source);
+    DeviceError::System {
+        what: what.into() + &hint,
+        source,
+    }
+}
+
+/// Which failure of connecting an error of the system's is.
+fn not_connected(error: &io::Error) -> ConnectError {
+    match Errno::from_io_error(error) {
+        Some(Errno::CONNREFUSED) => ConnectError::Refused,
+        Some(Errno::TIMEDOUT) => ConnectError::TimedOut,
+        Some(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::NODEV | Errno::ADDRNOTAVAIL) => {
+            ConnectError::Unreachable(error.to_string())
+        }
+        _ => ConnectError::Protocol(error.to_string()),
+    }
+}
+
+impl Verbs {
+    fn check(&self) -> Result<(), DeviceError> {
+        match self.gone {
+            true => Err(DeviceError::Unknown("device: it was removed")),
+            false => Ok(()),
+        }
+    }
+
+    fn check_private_data(&self, data: &[u8]) -> Result<(), DeviceError> {
+        let (len, max) = (data.len(), self.attributes.max_private_data);
+        match len <= max {
+            true => Ok(()),
+            false => Err(DeviceError::PrivateDataTooLong { len, max }),
+        }
+    }
+
+    /// Whether an identifier is bound to this device.
+    fn is_ours(&self, id: &Id) -> bool {
+        id.context() == self.context.raw()
+    }
+
+    /// Reads outstanding, within the device's limits. Never none: Linux refuses connections so.
+    fn depths(&self, inbound: u32, outbound: u32) -> Depths {
+        let within = |asked: u32, limit: u32| asked.min(limit).clamp(1, 254) as u8;
+        Depths {
+            inbound: within(inbound, self.attributes.max_inbound_reads),
+            outbound: within(outbound, self.attributes.max_outbound_reads),
+        }
+    }
+
+    // ---- calls ----
+
+    pub(super) fn make_listener(&mut self, address: SocketAddr) -> Result<ListenerId, DeviceError> {
+        self.check()?;
+        let cannot = |source| system(format!("cannot listen on {address}"), source);
+        let id = Id::new(&self.cm).map_err(cannot)?;
+        id.bind(address).map_err(cannot)?;
+        // A wildcard address is bound to no device; requests tell then.
+        if !id.context().is_null() && !self.is_ours(&id) {
+            let error = io::Error::other(format!("not an address of {}", self.attributes.name));
+            return Err(cannot(error));
+        }
+        id.listen(self.options.backlog).map_err(cannot)?;
+        let listener = ListenerId(self.serial());
+        self.targets.insert(id.key(), Target::Listener(listener));
+        self.listeners.insert(listener.0, id);
+        Ok(listener)
+    }
+
+    pub(super) fn start_connecting(
+        &mut self,
+        remote: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<QpId, DeviceError> {
+        self.check()?;
+        self.check_private_data(&options.private_data)?;
+        if self.conns.len() >= self.options.max_connections {
+            return Err(DeviceError::Limit("connections"));
+        }
+        let cannot = |source| system(format!("cannot connect to {remote}"), source);
+        let id = Id::new(&self.cm).map_err(cannot)?;
+        let from = self.options.address.map(|ip| SocketAddr::new(ip, 0));
+        id.resolve_address(from, remote, options.timeout)
+            .map_err(cannot)?;
+        let phase = Phase::Connecting {
+            private_data: options.private_data.clone(),
+            depths: self.depths(options.inbound_reads, options.outbound_reads),
+            timeout: options.timeout,
+        };
+        let qp = QpId(self.serial());
+        let key = id.key();
+        let mut conn = self.conn(qp, id, phase)?;
+        conn.deadline = Some(self.now.max(rdma::Time::now()) + options.timeout);
+        self.targets.insert(key, Target::Conn(qp));
+        self.conns.insert(qp.0, conn);
+        self.timer(qp);
+        Ok(qp)
+    }
+
+    fn conn(&self, qp: QpId, id: Id, phase: Phase) -> Result<Conn, DeviceError> {
+        let own = self.domain.is_none();
+        let domain = match &self.domain {
+            Some(domain) => Arc::clone(domain),
+            None => {
+                let pd = Pd::new(&self.context);
+                let pd = pd.map_err(|error| system("no protection domain", error))?;
+                Arc::new(Domain::new(pd))
+            }
+        };
+        let kind = self.capabilities.kind;
+        let mut conn = Conn::new(
+            qp,
+            id,
+            &self.context,
+            &self.policy.arenas,
+            domain,
+            kind,
+            phase,
+        );
+        conn.own_domain = own;
+        Ok(conn)
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes {
+            max_send_wr: self.send_queue,
+            max_recv_wr: self.attributes.max_recv_wr as u32,
+            max_send_sge: self.attributes.max_gather as u32,
+            max_recv_sge: self.attributes.max_scatter as u32,
+            max_inline_data: self.options.inline_data,
+        }
+    }
+
+    fn make_queue_pair(&mut self, qp: QpId) -> io::Result<()> {
+        let sizes = self.sizes();
+        let channel = Arc::clone(&self.channel);
+        match self.conns.get_mut(&qp.0) {
+            Some(conn) => conn.make_queue_pair(&channel, sizes)?,
+            None => return Ok(()),
+        }
+        self.look_at(qp);
+        Ok(())
+    }
+
+    pub(super) fn prepare(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
+        let waiting = self.requests.remove(&request.0);
+        let waiting = waiting.ok_or(DeviceError::Unknown("connection request"))?;
+        let (qp, key) = (QpId(request.0), waiting.id.key());
+        self.targets.remove(&key);
+        let conn = self.conn(qp, waiting.id, Phase::Prepared(waiting.depths))?;
+        self.targets.insert(key, Target::Conn(qp));
+        self.conns.insert(qp.0, conn);
+        if let Err(error) = self.make_queue_pair(qp) {
+            self.remove(qp);
+            return Err(system("cannot make a queue pair", error));
+        }
+        Ok(qp)
+    }
+
+    pub(super) fn answer(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
+        self.check_private_data(&options.private_data)?;
+        let wanted = self.depths(options.inbound_reads, options.outbound_reads);
+        let conn = self.conns.get_mut(&qp.0);
+        let conn = conn.ok_or(DeviceError::Unknown("queue pair"))?;
+        let (&Phase::Prepared(asked), Some(id)) = (&conn.phase, &conn.id) else {
+            return Err(DeviceError::Unknown("connection request"));
+        };
+        // No more than the peer asked for: it could not answer to more, or would not send them.
+        let depths = Depths {
+            inbound: wanted.inbound.min(asked.inbound.max(1)),
+            outbound: wanted.outbound.min(asked.outbound.max(1)),
+        };
+        id.accept(&options.private_data, depths)
+            .map_err(|error| system("cannot accept a connection", error))?;
+        conn.phase = Phase::Accepting;
+        conn.deadline = Some(self.now.max(rdma::Time::now()) + ACCEPTING);
+        self.timer(qp);
+        Ok(())
+    }
+
+    pub(super) fn refuse(
+        &mut self,
+        request: RequestId,
+        private_data: &[u8],
+    ) -> Result<(), DeviceError> {
+        self.check_private_data(private_data)?;
+        let waiting = self.requests.remove(&request.0);
+        let waiting = waiting.ok_or(DeviceError::Unknown("connection request"))?;
+        self.targets.remove(&waiting.id.key());
+        let rejected = waiting.id.reject(private_data);
+        rejected.map_err(|error| system("cannot reject a connection request", error))
+    }
+
+    pub(super) fn start_disconnecting(&mut self, qp: QpId) {
+        let Some(conn) = self.conns.get_mut(&qp.0) else {
+            return;
+        };
+        match conn.phase {
+            Phase::Up => conn.phase = Phase::Draining,
+            Phase::Connecting { .. } | Phase::Prepared(_) | Phase::Accepting => {
+                return self.end_now(qp);
+            }
+            Phase::Draining | Phase::Ending(_) | Phase::Over => return,
+        }
+        self.look_at(qp);
+        self.advance(qp);
+    }
+
+    pub(super) fn end_now(&mut self, qp: QpId) {
+        if let Some(conn) = self.conns.get_mut(&qp.0) {
+            conn.end(End::Disconnected(Disconnect::Local), false, self.now);
+            self.timer(qp);
+        }
+    }
+
+    pub(super) fn remove(&mut self, qp: QpId) {
+        if let Some(conn) = self.conns.remove(&qp.0)
+            && let Some(id) = &conn.id
+        {
+            self.targets.remove(&id.key());
+            if matches!(conn.phase, Phase::Prepared(_)) {
+                // Otherwise the peer would wait until it gives up.
+                if let Err(error) = id.reject(&[]) {
+                    tracing::debug!(%error, "connection request not rejected");
+                }
+            } else if matches!(conn.phase, Phase::Up | Phase::Draining) {
+                let _ = id.disconnect();
+            }
+        }
+        let mine = |event: &Event| event_qp(event) == Some(qp);
+        self.events.retain(|event| !mine(event));
+    }
+
+    // ---- events ----
+
+    pub(super) fn take_cm_events(&mut self) {
+        while let Some(event) = self.cm.next() {
+            tracing::debug!(kind = ?event.kind, status = event.status, "connection manager");
+            if let CmEventKind::ConnectRequest(listener) = event.kind {
+                self.requested(listener, event);
+                continue;
+            }
+            match self.targets.get(&event.id) {
+                None => {}
+                Some(&Target::Conn(qp)) => self.conn_event(qp, event),
+                Some(Target::Listener(_)) if event.kind == CmEventKind::DeviceRemoved => {
+                    self.device_gone();
+                }
+                Some(Target::Listener(_)) => {}
+                // The peer has gone, or the time is up in which it could be confused.
+                Some(&Target::Request(request)) => {
+                    self.requests.remove(&request.0);
+                    self.targets.remove(&event.id);
+                }
+                Some(Target::Parting) => {
+                    self.targets.remove(&event.id);
+                    self.parting.retain(|(_, id)| id.key() != event.id);
+                }
+            }
+        }
+    }
+
+    fn requested(&mut self, listener: super::cm::IdKey, event: CmEvent) {
+        let Some(id) = event.new else {
+            return;
+        };
+        let listener = match self.targets.get(&listener) {
+            Some(&Target::Listener(listener)) => listener,
+            _ => return,
+        };
+        let (Some(peer), true) = (id.peer_address(), self.is_ours(&id)) else {
+            rdma::limited!(
+                warn,
+                "a connection request came in by another device: rejected"
+            );
+            let _ = id.reject(&[]);
+            return;
+        };
+        if self.conns.len() + self.requests.len() >= self.options.max_connections {
+            rdma::limited!(warn, %peer, "refused: too many connections");
+            let _ = id.reject(&[]);
+            return;
+        }
+        let request = RequestId(self.serial());
+        self.targets.insert(id.key(), Target::Request(request));
+        let depths = event.depths;
+        self.requests.insert(request.0, Waiting { id, depths });
+        self.events.push_back(Event::ConnectRequest(ConnectRequest {
+            listener,
+            request,
+            peer,
+            private_data: event.private_data,
+        }));
+    }
+
+    fn conn_event(&mut self, qp: QpId, event: CmEvent) {
+        let failure = match event.kind {
+            CmEventKind::AddressResolved => self.address_resolved(qp),
+            CmEventKind::RouteResolved => self.route_resolved(qp),
+            CmEventKind::Established => {
+                if let Some(conn) = self.conns.get_mut(&qp.0)
+                    && matches!(conn.phase, Phase::Connecting { .. } | Phase::Accepting)
+                {
+                    let active = matches!(conn.phase, Phase::Connecting { .. });
+                    let private_data = if active {
+                        event.private_data
+                    } else {
+                        Bytes::new()
+                    };
+                    let mut out = Out {
+                        events: &mut self.events,
+                        counters: &mut self.counters,
+                    };
+                    conn.established(private_data, &mut out);
+                    self.look_at(qp);
+                }
+                Ok(())
+            }
+            CmEventKind::Rejected => Err(self.rejection(event)),
+            CmEventKind::Unreachable | CmEventKind::Failed(_) => Err(failure(&event)),
+            CmEventKind::Disconnected => {
+                self.disconnected(qp);
+                Ok(())
+            }
+            CmEventKind::DeviceRemoved => {
+                self.device_gone();
+                Ok(())
+            }
+            CmEventKind::ConnectRequest(_) | CmEventKind::Other(_) => Ok(()),
+        };
+        if let Err(error) = failure
+            && let Some(conn) = self.conns.get_mut(&qp.0)
+        {
+            let end = match conn.phase {
+                Phase::Up | Phase::Draining => {
+                    End::Disconnected(Disconnect::Lost(error.to_string()))
+                }
+                _ => End::NotMade(error),
+            };
+            conn.end(end, false, self.now);
+            self.timer(qp);
+            self.advance(qp);
+        }
+    }
+
+    fn address_resolved(&mut self, qp: QpId) -> Result<(), ConnectError> {
+        let Some(conn) = self.conns.get(&qp.0) else {
+            return Ok(());
+        };
+        let (Some(id), Phase::Connecting { timeout, .. }) = (&conn.id, &conn.phase) else {
+            return Ok(());
+        };
+        if !self.is_ours(id) {
+            return Err(ConnectError::Unreachable(format!(
+                "the way there does not lead over {}",
+                self.attributes.name
+            )));
+        }
+        let timeout = *timeout;
+        self.make_queue_pair(qp).map_err(|error| {
+            ConnectError::Unreachable(format!("no queue pair: {error}{}", memory_hint(&error)))
+        })?;
+        let id = self.conns.get(&qp.0).and_then(|conn| conn.id.as_ref());
+        let resolved = id.map_or(Ok(()), |id| id.resolve_route(timeout));
+        resolved.map_err(|error| not_connected(&error))
+    }
+
+    fn route_resolved(&mut self, qp: QpId) -> Result<(), ConnectError> {
+        let Some(conn) = self.conns.get(&qp.0) else {
+            return Ok(());
+        };
+        match (&conn.id, &conn.phase) {
+            (
+                Some(id),
+                Phase::Connecting {
+                    private_data,
+                    depths,
+                    ..
+                },
+            ) => id
+                .connect(private_data, *depths)
+                .map_err(|error| not_connected(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Why a peer said no. On iWARP a status is an error number; the refusal of a TCP connection
+    /// and that of a program are told apart by the device.
+    fn rejection(&self, event: CmEvent) -> ConnectError {
+        let private_data = event.private_data;
+        if self.capabilities.kind.is_iwarp() {
+            return match event.status.checked_neg().map(Errno::from_raw_os_error) {
+                Some(Errno::TIMEDOUT) => ConnectError::TimedOut,
+                _ => ConnectError::Rejected { private_data },
+            };
+        }
+        match event.status {
+            CONSUMER => ConnectError::Rejected { private_data },
+            NO_SERVICE => ConnectError::Refused,
+            reason => ConnectError::Protocol(format!("rejected for reason {reason}")),
+        }
+    }
+
+    /// The peer ended the connection, or confirms that we did, or it was lost.
+    fn disconnected(&mut self, qp: QpId) {
+        let Some(conn) = self.conns.get_mut(&qp.0) else {
+            return;
+        };
+        if conn.is_ending() {
+            return;
+        }
+        // What arrived before counts.
+        let mut out = Out {
+            events: &mut self.events,
+            counters: &mut self.counters,
+        };
+        let cause = conn.reap(&mut out);
+        let end = match conn.phase {
+            Phase::Up | Phase::Draining => End::Disconnected(cause.unwrap_or(Disconnect::Remote)),
+            _ => End::NotMade(ConnectError::Protocol("ended while it was made".to_owned())),
+        };
+        conn.end(end, false, self.now);
+        self.timer(qp);
+        self.advance(qp);
+    }
+}
+
+fn failure(event: &CmEvent) -> ConnectError {
+    let error = io::Error::from_raw_os_error(event.status.saturating_abs());
+    match (&event.kind, not_connected(&error)) {
+        (CmEventKind::Failed(what), ConnectError::Protocol(text)) => {
+            ConnectError::Unreachable(format!("{what}: {text}"))
+        }
+        (CmEventKind::Unreachable, ConnectError::Protocol(text)) => ConnectError::Unreachable(text),
+        (_, error) => error,
+    }
+}
+
+fn event_qp(event: &Event) -> Option<QpId> {
+    match event {
+        Event::ConnectRequest(_) | Event::Removed => None,
+        Event::Established { qp, .. }
+        | Event::ConnectFailed { qp, .. }
+        | Event::Disconnected { qp, .. } => Some(*qp),
+        Event::Completion(completion) => Some(completion.qp),
+    }
+}

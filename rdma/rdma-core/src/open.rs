@@ -1,0 +1,198 @@
+//! Finding the device and putting it together.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::caps::{self, Capabilities, Kind};
+use super::cm::{EventChannel, Id};
+use super::context::{Context, set_nonblocking};
+use super::device::{Parts, Verbs};
+use super::memory::{Arenas, Domain, memory_hint};
+use super::objects::{Channel, Pd};
+use super::random::Keys;
+use super::regions::Policy;
+use super::report::memlock;
+use super::{OpenError, Options, Registration, sys};
+use rdma::{Attributes, Pool};
+
+/// Requests on a send queue: those of the program, and as many windows to bind.
+const SEND_WR: u32 = 256;
+const SEND_QUEUE: u32 = 2 * SEND_WR;
+const RECV_WR: u32 = 512;
+const GATHER: u32 = 16;
+/// Pieces of a receive.
+const SCATTER: u32 = 32;
+/// Longest region, whatever the device says.
+const REGION: u64 = 1 << 30;
+/// Private data of a connection request: what InfiniBand's CM leaves of 92 bytes, and what the
+/// interface can carry of iWARP's 508.
+const PRIVATE_DATA_IB: usize = 56;
+const PRIVATE_DATA_IWARP: usize = 255;
+/// What a first registration is tried with.
+const TRIAL: usize = 4096;
+
+/// Opens a device.
+///
+/// # Errors
+/// What is missing: the libraries, the device, an ability that was asked for, locked memory.
+pub fn open(options: &Options) -> Result<Verbs, OpenError> {
+    let libraries = sys::library()?;
+    let cm = Arc::new(EventChannel::new(libraries).map_err(OpenError::Cm)?);
+    let context = Arc::new(find(libraries, &cm, options)?);
+    let device = context.name();
+    let system = |what| {
+        let device = device.clone();
+        move |source| OpenError::System {
+            device,
+            what,
+            source,
+        }
+    };
+    let capabilities = caps::query(&context).map_err(system("cannot ask what it can do"))?;
+    let registration = options.registration.unwrap_or(capabilities.best());
+    if !capabilities.can(registration) {
+        return Err(OpenError::Unsupported {
+            device,
+            what: format!("registration by {registration}"),
+        });
+    }
+    set_nonblocking(context.async_fd()).map_err(system("its events cannot be waited for"))?;
+    raise_memlock();
+    let channel = Channel::new(&context).map_err(system("no completion channel"))?;
+    // A window is bound to its queue pair; everything else is kept apart by protection domains.
+    let shares = registration == Registration::Windows && capabilities.kind != Kind::Iwarp;
+    let domain = || Pd::new(&context).map(Domain::new);
+    let shared = match shares {
+        true => Some(Arc::new(domain().map_err(system("no protection domain"))?)),
+        false => None,
+    };
+    let access = match registration {
+        Registration::Windows => sys::IBV_ACCESS_LOCAL_WRITE | sys::IBV_ACCESS_MW_BIND,
+        _ => sys::IBV_ACCESS_LOCAL_WRITE,
+    };
+    let arenas = Arc::new(Arenas::new(shared.clone(), access));
+    let pool = Pool::with_registrar(options.memory, arenas.clone());
+    // Memory that cannot be registered is told of now, not when the first call needs some.
+    let trial = pool.alloc(TRIAL);
+    let refused = arenas.refused();
+    let result = match (&trial, refused) {
+        (_, Some(error)) => Err(error),
+        (Ok(buf), None) if !shares => {
+            let domain = domain().map_err(system("no protection domain"))?;
+            let key = arenas.key(&domain, buf.as_ptr(), TRIAL);
+            arenas.leave(&domain);
+            key.map(drop)
+        }
+        _ => Ok(()),
+    };
+    if let Err(source) = result {
+        return Err(OpenError::Memory {
+            device,
+            len: TRIAL,
+            hint: memory_hint(&source),
+            source,
+        });
+    }
+    drop(trial);
+    let attributes = attributes(&device, &capabilities, registration);
+    Ok(Verbs::new(Parts {
+        policy: Policy {
+            registration,
+            invalidate_by_request: capabilities.kind != Kind::Rxe,
+            exact_windows: capabilities.kind == Kind::Rxe,
+            arenas,
+            pool,
+            keys: Keys::new(),
+            max_region: attributes.max_region,
+        },
+        send_queue: SEND_QUEUE.min(capabilities.max_qp_wr).max(2),
+        options: options.clone(),
+        context,
+        cm,
+        channel: Arc::new(channel),
+        domain: shared,
+        capabilities,
+        attributes,
+    }))
+}
+
+fn attributes(device: &str, can: &Capabilities, registration: Registration) -> Attributes {
+    let count = |n: u32| n as usize;
+    let longest = REGION.min(can.max_mr_size).min(u64::from(can.max_message));
+    Attributes {
+        name: format!("verbs:{device} ({}, {registration})", can.kind.name()),
+        max_send_wr: count(SEND_WR.min(can.max_qp_wr / 2).max(1)),
+        max_recv_wr: count(RECV_WR.min(can.max_qp_wr).max(1)),
+        max_gather: count(GATHER.min(can.max_sge).max(1)),
+        max_scatter: count(SCATTER.min(can.max_sge).max(1)),
+        max_region: usize::try_from(longest).unwrap_or(usize::MAX),
+        max_inbound_reads: can.max_inbound_reads.min(254),
+        max_outbound_reads: can.max_outbound_reads.min(254),
+        max_private_data: match can.kind.is_iwarp() {
+            true => PRIVATE_DATA_IWARP,
+            false => PRIVATE_DATA_IB,
+        },
+        remote_invalidation: can.remote_invalidation(registration),
+    }
+}
+
+/// The device that is asked for.
+fn find(
+    libraries: &'static sys::Libraries,
+    cm: &Arc<EventChannel>,
+    options: &Options,
+) -> Result<Context, OpenError> {
+    let search = |wanted: &mut dyn FnMut(&Context) -> bool| {
+        Context::find(libraries, wanted).map_err(OpenError::Cm)
+    };
+    let mut names = Vec::new();
+    let found = if let Some(name) = &options.device {
+        search(&mut |context| {
+            names.push(context.name());
+            context.name() == *name
+        })?
+    } else if let Some(address) = options.address {
+        let id = Id::new(cm).map_err(OpenError::Cm)?;
+        let bound = id.bind(SocketAddr::new(address, 0));
+        if let Err(error) = bound {
+            return Err(OpenError::NoDevice(format!(
+                " has address {address}: {error}"
+            )));
+        }
+        search(&mut |context| context.raw() == id.context())?
+    } else {
+        search(&mut |context| {
+            names.push(context.name());
+            let port = context.query().map(|(_, port)| port.state);
+            port.is_ok_and(|state| state == sys::IBV_PORT_ACTIVE)
+        })?
+    };
+    found.ok_or_else(|| {
+        let asked = match (&options.device, options.address) {
+            (Some(name), _) => format!(" named {name}"),
+            (None, Some(address)) => format!(" has address {address}"),
+            (None, None) if names.is_empty() => String::new(),
+            (None, None) => " has an active port".to_owned(),
+        };
+        let there = match names.is_empty() {
+            true => String::new(),
+            false => format!("; there is {}", names.join(", ")),
+        };
+        OpenError::NoDevice(asked + &there)
+    })
+}
+
+/// Locked memory is what devices need most, and the limit is one that a process may raise.
+fn raise_memlock() {
+    let limit = getrlimit(Resource::Memlock);
+    if limit.current != limit.maximum {
+        let raised = Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        };
+        let result = setrlimit(Resource::Memlock, raised);
+        tracing::debug!(?result, now = ?memlock(), "raised the limit on locked memory");
+    }
+}

@@ -1,0 +1,507 @@
+//! What is posted to a queue pair: who owns the memory meanwhile, and what comes back.
+//!
+//! Every request is posted so that it makes a completion, but for the binding of windows. The send
+//! queue has a completion queue of its own, which is armed only while somebody waits for one of
+//! them: so requests that the program wants no completion of wake nobody, their memory goes back at
+//! the next look, and the queue is known to be empty when it is.
+
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_uint};
+use std::io;
+use std::ptr;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::memory::{Arenas, Domain};
+use super::objects::Mr;
+use super::sys;
+use rdma::{Buf, Pool, Scatter, Stag, WorkError, WrId};
+
+/// Why a request was not put together.
+pub(super) enum NotBuilt {
+    /// The pool has no memory for a copy.
+    NoMemory,
+    /// The device does not take the memory.
+    Registration(io::Error),
+}
+
+/// Memory that the device writes.
+#[derive(Debug)]
+pub(super) struct Landing {
+    buf: Buf,
+    /// What the device writes instead, when `buf` is not the pool's memory.
+    copy: Option<Buf>,
+}
+
+impl Landing {
+    /// Where it is, for the device. Gives the memory back when it cannot be used.
+    pub(super) fn new(
+        mut buf: Buf,
+        arenas: &Arenas,
+        domain: &Domain,
+        pool: &Pool,
+    ) -> Result<(Self, sys::ibv_sge), (NotBuilt, Buf)> {
+        let len = buf.len();
+        if len == 0 {
+            return Ok((Self { buf, copy: None }, sys::ibv_sge::default()));
+        }
+        let mut copy = None;
+        let start = buf.as_mut_ptr();
+        let (start, key) = match arenas.key(domain, start, len) {
+            Ok(None) => {
+                let Ok(mut other) = pool.alloc(len) else {
+                    return Err((NotBuilt::NoMemory, buf));
+                };
+                let start = other.as_mut_ptr();
+                copy = Some(other);
+                (start, arenas.key(domain, start, len))
+            }
+            found => (start, found),
+        };
+        match key {
+            Ok(Some(key)) => {
+                let sge = sys::ibv_sge {
+                    addr: start.addr() as u64,
+                    length: len as u32,
+                    lkey: key.lkey,
+                };
+                Ok((Self { buf, copy }, sge))
+            }
+            Ok(None) => Err((NotBuilt::NoMemory, buf)),
+            Err(error) => Err((NotBuilt::Registration(error), buf)),
+        }
+    }
+
+    /// Of memory that has a registration of its own.
+    pub(super) fn direct(buf: Buf) -> Self {
+        Self { buf, copy: None }
+    }
+
+    /// The memory, with the `len` bytes that the device wrote.
+    pub(super) fn finish(mut self, len: usize, copied: &mut u64) -> Buf {
+        self.buf.truncate(len);
+        if let Some(copy) = self.copy {
+            let len = self.buf.len();
+            self.buf.copy_from_slice(&copy[..len]);
+            *copied += len as u64;
+        }
+        self.buf
+    }
+
+    /// The memory as it was handed over.
+    pub(super) fn give_back(self) -> Buf {
+        self.buf
+    }
+}
+
+/// What a posted request is.
+pub(super) enum Work {
+    /// A window is bound.
+    Bind,
+    Send,
+    Write,
+    /// With the registration of the sink, if it needs its own.
+    Read(Landing, Option<Mr>),
+    Invalidate(Stag),
+    /// A question whether the peer is still there.
+    Probe,
+}
+
+/// A posted request and what it holds.
+pub(super) struct Posted {
+    pub(super) id: WrId,
+    pub(super) work: Work,
+    /// Somebody waits for its completion.
+    pub(super) signaled: bool,
+    /// Memory that the device reads.
+    pub(super) gather: SmallVec<[Bytes; 2]>,
+    pub(super) copy: Option<Buf>,
+}
+
+impl Posted {
+    /// The binding of a window, which nobody waits for.
+    pub(super) fn bind() -> Self {
+        Self {
+            id: WrId(0),
+            work: Work::Bind,
+            signaled: false,
+            gather: SmallVec::new(),
+            copy: None,
+        }
+    }
+}
+
+impl Posted {
+    /// A question to the peer's device. Somebody waits for it, lest the answer is not looked for.
+    pub(super) fn probe() -> Self {
+        Self {
+            work: Work::Probe,
+            signaled: true,
+            ..Self::bind()
+        }
+    }
+}
+
+/// What to tell the device of a request, besides its memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Request {
+    pub(super) opcode: c_int,
+    pub(super) flags: c_uint,
+    pub(super) invalidate: Option<Stag>,
+    pub(super) rkey: Option<Stag>,
+    pub(super) offset: u64,
+}
+
+/// A send queue. Requests have numbers, from 0.
+///
+/// Each has a completion of its own, but for bindings of windows. These are done when a later
+/// request is. Nothing else follows from a completion: siw tells of Sends and Writes that were
+/// posted after a Read before it tells of that Read.
+#[derive(Default)]
+pub(super) struct SendQueue {
+    /// From the oldest that is not done; nothing in the place of one that is.
+    posted: VecDeque<Option<Posted>>,
+    first: u64,
+    /// Of those posted, the signaled ones.
+    awaited: usize,
+}
+
+impl SendQueue {
+    /// Places that are taken, those before and after the oldest that is not done included.
+    pub(super) fn len(&self) -> usize {
+        self.posted.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.posted.is_empty()
+    }
+
+    /// Whether somebody waits for a completion.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaited > 0
+    }
+
+    /// The oldest request that is not done; all before it are.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The number of the next request.
+    pub(super) fn next(&self) -> u64 {
+        self.first + self.posted.len() as u64
+    }
+
+    pub(super) fn push(&mut self, posted: Posted) {
+        self.awaited += usize::from(posted.signaled);
+        self.posted.push_back(Some(posted));
+    }
+
+    /// Takes the request of a completion, if it is there.
+    pub(super) fn complete(&mut self, number: u64) -> Option<Posted> {
+        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let done = self.posted.get_mut(index)?.take();
+        for earlier in self.posted.iter_mut().take(index) {
+            if matches!(
+                earlier,
+                Some(Posted {
+                    work: Work::Bind,
+                    ..
+                })
+            ) {
+                *earlier = None;
+            }
+        }
+        while matches!(self.posted.front(), Some(None)) {
+            self.posted.pop_front();
+            self.first += 1;
+        }
+        if let Some(done) = &done {
+            self.awaited -= usize::from(done.signaled);
+        }
+        done
+    }
+
+    /// Takes the oldest request, which the device knows nothing of any more.
+    pub(super) fn give_up(&mut self) -> Option<Posted> {
+        while let Some(oldest) = self.posted.pop_front() {
+            self.first += 1;
+            if let Some(posted) = oldest {
+                self.awaited -= usize::from(posted.signaled);
+                return Some(posted);
+            }
+        }
+        None
+    }
+}
+
+/// A receive, posted or waiting for the queue pair to be made.
+pub(super) struct Receive {
+    pub(super) id: WrId,
+    first: Landing,
+    rest: Vec<Landing>,
+    /// What the device is told. Without the empty pieces: a length of 0 can mean 2 GiB.
+    pub(super) pieces: SmallVec<[sys::ibv_sge; 2]>,
+}
+
+impl Receive {
+    /// Gives the memory back when a piece cannot be used.
+    pub(super) fn new(
+        id: WrId,
+        buf: Scatter,
+        arenas: &Arenas,
+        domain: &Domain,
+        pool: &Pool,
+    ) -> Result<Self, (NotBuilt, Scatter)> {
+        let (first, rest) = buf.into_parts();
+        let (first, sge) = match Landing::new(first, arenas, domain, pool) {
+            Ok(landing) => landing,
+            Err((why, first)) => return Err((why, Scatter::new(first, rest))),
+        };
+        let mut receive = Self {
+            id,
+            first,
+            rest: Vec::with_capacity(rest.len()),
+            pieces: SmallVec::new(),
+        };
+        receive.pieces.extend((sge.length > 0).then_some(sge));
+        let mut later = rest.into_vec().into_iter();
+        while let Some(piece) = later.next() {
+            match Landing::new(piece, arenas, domain, pool) {
+                Ok((landing, sge)) => {
+                    receive.rest.push(landing);
+                    receive.pieces.extend((sge.length > 0).then_some(sge));
+                }
+                Err((why, piece)) => {
+                    let (first, before) = receive.give_back().into_parts();
+                    let mut rest = before.into_vec();
+                    rest.push(piece);
+                    rest.extend(later);
+                    return Err((why, Scatter::new(first, rest)));
+                }
+            }
+        }
+        Ok(receive)
+    }
+
+    /// The memory, with the `len` bytes that the device wrote.
+    pub(super) fn finish(self, mut len: usize, copied: &mut u64) -> Scatter {
+        let mut finish = |landing: Landing| {
+            let buf = landing.finish(len, copied);
+            len -= buf.len();
+            buf
+        };
+        let first = finish(self.first);
+        let rest: Vec<Buf> = self.rest.into_iter().map(finish).collect();
+        Scatter::new(first, rest)
+    }
+
+    /// The memory as it was handed over.
+    pub(super) fn give_back(self) -> Scatter {
+        let rest: Vec<Buf> = self.rest.into_iter().map(Landing::give_back).collect();
+        Scatter::new(self.first.give_back(), rest)
+    }
+}
+
+/// Requests being put together, with the lists they point to. Kept for its memory.
+#[derive(Default)]
+pub(super) struct Batch {
+    requests: Vec<sys::ibv_send_wr>,
+    pieces: Vec<sys::ibv_sge>,
+}
+
+// SAFETY: the pointers in it are set and used within `chain` and the call that follows.
+unsafe impl Send for Batch {}
+
+impl Batch {
+    pub(super) fn clear(&mut self) {
+        self.requests.clear();
+        self.pieces.clear();
+    }
+
+    /// A request without memory, to be completed by the caller.
+    pub(super) fn add(&mut self, number: u64, opcode: c_int) -> &mut sys::ibv_send_wr {
+        self.requests.push(sys::ibv_send_wr {
+            wr_id: number,
+            next: ptr::null_mut(),
+            sg_list: ptr::null_mut(),
+            num_sge: 0,
+            opcode,
+            send_flags: sys::IBV_SEND_SIGNALED,
+            invalidate_rkey: 0,
+            wr: sys::wr_union { largest: [0; 4] },
+            remote_srqn: 0,
+            bind_mw: sys::wr_bind_mw {
+                mw: ptr::null_mut(),
+                rkey: 0,
+                bind_info: sys::ibv_mw_bind_info {
+                    mr: ptr::null_mut(),
+                    addr: 0,
+                    length: 0,
+                    mw_access_flags: 0,
+                },
+            },
+        });
+        let last = self.requests.len() - 1;
+        &mut self.requests[last]
+    }
+
+    /// Adds the pieces of the last request: only the last has any. Pieces that follow one another
+    /// in memory become one.
+    pub(super) fn piece(&mut self, piece: sys::ibv_sge) {
+        if let Some(last) = self.pieces.last_mut()
+            && last.lkey == piece.lkey
+            && last.addr + u64::from(last.length) == piece.addr
+            && let Some(length) = last.length.checked_add(piece.length)
+        {
+            last.length = length;
+        } else {
+            self.pieces.push(piece);
+        }
+    }
+
+    /// Links the requests, and gives the first. Valid until the batch is touched.
+    pub(super) fn chain(&mut self) -> *mut sys::ibv_send_wr {
+        let count = self.requests.len();
+        if let Some(last) = self.requests.last_mut() {
+            last.num_sge = self.pieces.len() as c_int;
+            last.sg_list = self.pieces.as_mut_ptr();
+        }
+        let start = self.requests.as_mut_ptr();
+        for at in 1..count {
+            // SAFETY: both are within the `count` requests.
+            unsafe { (*start.add(at - 1)).next = start.add(at) };
+        }
+        start
+    }
+
+    /// A window has its new handle, as far as the library looks, once its binding is posted.
+    ///
+    /// # Safety
+    /// The windows of the batch are valid.
+    pub(super) unsafe fn rename_windows(&self) {
+        for request in &self.requests {
+            let bind = request.bind_mw;
+            if request.opcode == sys::IBV_WR_BIND_MW {
+                // SAFETY: as promised.
+                unsafe { (*bind.mw).rkey = bind.rkey };
+            }
+        }
+    }
+}
+
+/// What a completion's status means to the model.
+pub(super) fn work_error(status: c_int) -> WorkError {
+    match status {
+        sys::IBV_WC_LOC_LEN_ERR => WorkError::LocalLength,
+        sys::IBV_WC_REM_ACCESS_ERR => WorkError::RemoteAccess,
+        sys::IBV_WC_REM_INV_REQ_ERR | sys::IBV_WC_REM_OP_ERR => WorkError::RemoteOperation,
+        sys::IBV_WC_LOC_PROT_ERR
+        | sys::IBV_WC_LOC_ACCESS_ERR
+        | sys::IBV_WC_LOC_QP_OP_ERR
+        | sys::IBV_WC_MW_BIND_ERR => WorkError::LocalProtection,
+        // Flushed; or the network lost it, which the connection's end tells.
+        _ => WorkError::Flushed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn posted(signaled: bool) -> Posted {
+        Posted {
+            id: WrId(0),
+            work: Work::Send,
+            signaled,
+            gather: SmallVec::new(),
+            copy: None,
+        }
+    }
+
+    #[test]
+    fn requests_are_done_one_by_one_and_in_any_order() {
+        let mut queue = SendQueue::default();
+        for signaled in [false, true, false, true] {
+            queue.push(posted(signaled));
+        }
+        assert!(queue.complete(2).is_some());
+        assert!(queue.complete(2).is_none(), "the same completion again");
+        assert_eq!((queue.first(), queue.next(), queue.len()), (0, 4, 4));
+        assert!(queue.complete(0).is_some() && queue.is_awaited());
+        assert_eq!((queue.first(), queue.len()), (1, 3));
+        assert!(queue.complete(3).is_some() && queue.is_awaited());
+        assert!(queue.complete(1).is_some() && !queue.is_awaited());
+        assert_eq!((queue.first(), queue.next(), queue.len()), (4, 4, 0));
+        assert!(queue.complete(4).is_none() && queue.complete(0).is_none());
+    }
+
+    #[test]
+    fn a_binding_is_done_when_a_later_request_is() {
+        let mut queue = SendQueue::default();
+        queue.push(posted(true));
+        queue.push(Posted::bind());
+        queue.push(posted(true));
+        queue.push(Posted::bind());
+        assert!(queue.complete(2).is_some());
+        assert!(queue.complete(0).is_some());
+        assert_eq!(
+            (queue.first(), queue.len()),
+            (3, 1),
+            "the last binding is not"
+        );
+        assert!(matches!(
+            queue.give_up(),
+            Some(Posted {
+                work: Work::Bind,
+                ..
+            })
+        ));
+        assert!(queue.give_up().is_none());
+    }
+
+    #[test]
+    fn pieces_that_touch_become_one() {
+        let mut batch = Batch::default();
+        let piece = |addr, length, lkey| sys::ibv_sge { addr, length, lkey };
+        batch.add(7, sys::IBV_WR_SEND);
+        for one in [
+            piece(100, 50, 1),
+            piece(150, 6, 1),
+            piece(156, 4, 2),
+            piece(8, 1, 2),
+        ] {
+            batch.piece(one);
+        }
+        assert_eq!(
+            batch.pieces,
+            [piece(100, 56, 1), piece(156, 4, 2), piece(8, 1, 2)]
+        );
+    }
+
+    #[test]
+    fn requests_are_chained_in_order_and_the_last_has_the_memory() {
+        let mut batch = Batch::default();
+        for number in 0..3 {
+            batch.add(number, sys::IBV_WR_BIND_MW);
+        }
+        batch.piece(sys::ibv_sge::default());
+        let mut next = batch.chain();
+        let mut seen = Vec::new();
+        while !next.is_null() {
+            // SAFETY: a request of the batch.
+            let request = unsafe { &*next };
+            seen.push(request.wr_id);
+            next = request.next;
+        }
+        assert_eq!(seen, [0, 1, 2]);
+        assert_eq!(
+            batch
+                .requests
+                .iter()
+                .map(|one| one.num_sge)
+                .collect::<Vec<_>>(),
+            [0, 0, 1]
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! What arrives.
+
+use bytes::Bytes;
+
+use super::queue_pair::{Packet, Progress};
+use super::state::{State, Stream, What};
+use super::{Access, End, Happening, Path};
+use rdma::{Completion, Disconnect, Event, Failed, Region, Stag, Success, WorkError};
+
+impl State {
+    /// A packet arrives. `number` is that of the request it belongs to.
+    pub(super) fn arrive(&mut self, to: End, number: u64, packet: Packet, path: Path) {
+        let Some(qp) = self.qp(to).filter(|qp| qp.is_up() && !qp.cut) else {
+            return;
+        };
+        let from = qp.peer;
+        if self.may_lose(to) {
+            return;
+        }
+        let len = match &packet {
+            Packet::Message { bytes, .. }
+            | Packet::Write { bytes, .. }
+            | Packet::ReadResponse { bytes } => bytes.len(),
+            _ => 0,
+        };
+        let framed = self.costs.framed(len) as u64;
+        self.node(to.node).counters.wire_bytes_received += framed;
+        let Some(from) = from else { return };
+        match packet {
+            Packet::Message { bytes, invalidate } => {
+                self.message(to, from, number, &bytes, invalidate, path);
+            }
+            Packet::Write { access, bytes } => self.write(to, from, number, access, &bytes),
+            Packet::ReadRequest { access } => self.read(to, from, number, access, path),
+            Packet::ReadResponse { bytes } => self.response(to, number, &bytes, path),
+            Packet::Fin => {
+                self.transmit(to, 0, 0, Packet::FinAck, path);
+                self.end(to, Disconnect::Remote);
+            }
+            Packet::FinAck => self.end(to, Disconnect::Local),
+            Packet::Reset => self.end(to, Disconnect::Lost("reset".to_owned())),
+        }
+    }
+
+    /// This side refuses what the other asked for: both end, each with its own view of it.
+    fn refuse(&mut self, here: End, there: End, number: u64, error: WorkError, why: &str) {
+        let at = self.now + self.costs.delay;
+        if let Some(entry) = self.qp(there).and_then(|qp| qp.entry(number)) {
+            entry.refused = true;
+        }
+        let reason = Disconnect::Terminated(why.to_owned());
+        let what = What::Failed {
+            at: there,
+            number,
+            error,
+            reason,
+        };
+        self.at(at, what);
+        self.end(here, Disconnect::PeerError(why.to_owned()));
+    }
+
+    fn message(
+        &mut self,
+        to: End,
+        from: End,
+        number: u64,
+        bytes: &Bytes,
+        invalidate: Option<Stag>,
+        path: Path,
+    ) {
+        let operation = WorkError::RemoteOperation;
+        if let Some(stag) = invalidate {
+            let memory = self.qp(to).and_then(|qp| qp.memory.get_mut(&stag));
+            match memory.filter(|memory| memory.valid) {
+                Some(memory) => memory.valid = false,
+                None => {
+                    let why = "Send With Invalidate of an invalid handle";
+                    return self.refuse(to, from, number, operation, why);
+                }
+            }
+            self.note(&Happening::Invalidated(to, stag, true));
+            self.node(to.node).counters.remote_invalidations += 1;
+        }
+        let Some((id, mut buf)) = self.qp(to).and_then(|qp| qp.receives.pop_front()) else {
+            self.note(&Happening::Overrun(to));
+            return self.refuse(to, from, number, operation, "no receive");
+        };
+        let left = self.qp(to).map_or(0, |qp| qp.receives.len());
+        let result = if buf.fill(bytes) {
+            self.node(to.node).counters.receives += 1;
+            let invalidated = invalidate;
+            Ok(Success::Receive { buf, invalidated })
+        } else {
+            self.note(&Happening::TooLong(to, bytes.len()));
+            Err(Failed {
+                error: WorkError::LocalLength,
+                buf: Some(buf),
+            })
+        };
+        self.note(&Happening::Arrived(to, bytes.len(), left));
+        let short = result.is_err();
+        let completion = Completion {
+            qp: to.qp,
+            id,
+            result,
+        };
+        self.tell(to, Stream::Receive, Event::Completion(completion), path);
+        if short {
+            self.refuse(to, from, number, operation, "the receive is too short");
+        }
+    }
+
+    fn write(&mut self, to: End, from: End, number: u64, access: Access, bytes: &Bytes) {
+        let memory = self
+            .qp(to)
+            .and_then(|qp| qp.memory.get_mut(&access.stag))
+            .and_then(|memory| Some((memory.allows(&access)?, &mut memory.region)));
+        let Some((start, Region::RemoteWrite(buf))) = memory else {
+            return self.refuse_access(to, from, number, access);
+        };
+        buf[start..start + bytes.len()].copy_from_slice(bytes);
+        self.note(&Happening::Accessed(to, access));
+    }
+
+    fn read(&mut self, to: End, from: End, number: u64, access: Access, path: Path) {
+        let memory = self
+            .qp(to)
+            .and_then(|qp| qp.memory.get(&access.stag))
+            .and_then(|memory| Some((memory.allows(&access)?, &memory.region)));
+        let Some((start, Region::RemoteRead(source))) = memory else {
+            return self.refuse_access(to, from, number, access);
+        };
+        let bytes = source.slice(start..start + access.len);
+        self.note(&Happening::Accessed(to, access));
+        let late = self.random.duration(self.faults.late_read);
+        let (response, delay) = (self.costs.read_response, self.costs.delay);
+        let framed = self.costs.framed(bytes.len());
+        let sending = self.costs.sending(framed);
+        // The response takes the wire when the device has it ready. Sends that are posted until
+        // then go first; reads of one connection are answered in order.
+        let now = self.now;
+        let Some(qp) = self.qp(to) else { return };
+        qp.answered = qp.answered.max(now + response + late) + sending;
+        let arrival = qp.answered + delay;
+        self.node(to.node).counters.wire_bytes_sent += framed as u64;
+        let what = What::Arrive {
+            to: from,
+            number,
+            packet: Packet::ReadResponse { bytes },
+            path: path.crossed(),
+        };
+        self.at(arrival, what);
+    }
+
+    fn refuse_access(&mut self, to: End, from: End, number: u64, access: Access) {
+        self.note(&Happening::Refused(to, access));
+        let error = WorkError::RemoteAccess;
+        self.refuse(to, from, number, error, "access refused");
+    }
+
+    fn response(&mut self, to: End, number: u64, bytes: &Bytes, path: Path) {
+        let Some(qp) = self.qp(to) else { return };
+        qp.reading = qp.reading.saturating_sub(1);
+        let Some(entry) = qp.entry(number) else {
+            return;
+        };
+        entry.path = path;
+        entry.progress = match std::mem::replace(&mut entry.progress, Progress::Started) {
+            Progress::Reading(mut sink) => {
+                sink.copy_from_slice(bytes);
+                Progress::Read(sink)
+            }
+            other => other,
+        };
+        self.note(&Happening::Fetched(to, bytes.len()));
+        self.done(to, number);
+    }
+}

@@ -1,0 +1,127 @@
+//! Making connections.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+
+use super::queue_pair::{Request, Stage};
+use super::state::{State, Stream, What};
+use super::{End, NodeId, Path};
+use rdma::{ConnectError, ConnectRequest, Disconnect, Event, RequestId};
+
+impl State {
+    /// A connection request arrives.
+    pub(super) fn requested(
+        &mut self,
+        from: End,
+        to: SocketAddr,
+        request: Request,
+        private_data: Bytes,
+        path: Path,
+    ) {
+        let here = |node: &super::state::Node| {
+            let mut listeners = node.listeners.iter();
+            let found = listeners.find(|(_, address)| **address == to);
+            found.map(|(listener, _)| *listener)
+        };
+        let nodes = self.nodes.iter().enumerate();
+        let found = nodes
+            .filter(|(_, node)| node.alive)
+            .find_map(|(at, node)| Some((NodeId(at), here(node)?)));
+        let back = self.now + self.costs.delay;
+        let Some((node, listener)) = found else {
+            // A host that is up says so; one that is down says nothing.
+            let mut nodes = self.nodes.iter();
+            if nodes.any(|node| node.alive && node.address.ip() == to.ip()) {
+                let error = ConnectError::Refused;
+                self.at(back, What::NotConnected(from, error, path.crossed()));
+            }
+            return;
+        };
+        let id = RequestId(self.id());
+        self.requests.insert(id, (node, request));
+        let event = Event::ConnectRequest(ConnectRequest {
+            listener,
+            request: id,
+            peer: self.nodes[from.node.0].address,
+            private_data,
+        });
+        self.tell_at(self.now, node, event, path);
+    }
+
+    /// A connection was not made: refused, rejected or not answered.
+    pub(super) fn not_connected(&mut self, end: End, error: ConnectError, path: Path) {
+        let Some(qp) = self.qp(end) else { return };
+        if !matches!(qp.stage, Stage::Connecting | Stage::Accepted) {
+            return;
+        }
+        qp.stage = Stage::Down;
+        self.flush(end, path);
+        let qp = end.qp;
+        let event = Event::ConnectFailed { qp, error };
+        self.tell(end, Stream::Both, event, path);
+    }
+
+    /// The answer to a connection request arrives.
+    pub(super) fn answered(
+        &mut self,
+        to: End,
+        from: End,
+        private_data: Bytes,
+        reads: u32,
+        path: Path,
+    ) {
+        let Some(qp) = self
+            .qp(to)
+            .filter(|qp| matches!(qp.stage, Stage::Connecting))
+        else {
+            // Nobody waits for it any more, and the other side must not for ever.
+            let at = self.now + self.costs.delay;
+            let error = ConnectError::TimedOut;
+            return self.at(at, What::NotConnected(from, error, path.crossed()));
+        };
+        qp.stage = Stage::Up;
+        qp.peer = Some(from);
+        qp.max_reading = reads;
+        let cut = qp.cut;
+        let at = self.now + self.costs.delay;
+        // What is sent next must not get there before this.
+        if let Some(qp) = self.qp(to) {
+            qp.arrival = at;
+        }
+        self.at(at, What::Ready(from, path.crossed()));
+        let event = Event::Established {
+            qp: to.qp,
+            private_data,
+        };
+        self.tell(to, Stream::Both, event, path);
+        if cut {
+            // The other side was gone before its answer got here.
+            self.cut(to, Disconnect::Lost("the peer does not answer".to_owned()));
+        }
+        self.may_lose(to);
+    }
+
+    /// The connecting side has the answer: the accepting side is connected, too.
+    pub(super) fn ready(&mut self, end: End, path: Path) {
+        let Some(qp) = self
+            .qp(end)
+            .filter(|qp| matches!(qp.stage, Stage::Accepted))
+        else {
+            return;
+        };
+        qp.stage = Stage::Up;
+        let (peer, cut) = (qp.peer, qp.cut);
+        let event = Event::Established {
+            qp: end.qp,
+            private_data: Bytes::new(),
+        };
+        self.tell(end, Stream::Both, event, path);
+        // The other side may have gone, or dropped the connection, in between.
+        let alive = peer.is_some_and(|peer| self.qp(peer).is_some_and(|qp| qp.is_up()));
+        if !alive && !cut {
+            self.end(end, Disconnect::Lost("reset".to_owned()));
+        }
+        self.may_lose(end);
+    }
+}

@@ -1,0 +1,442 @@
+//! A host's view of the fabric.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::queue_pair::{Entry, Progress, QueuePair, Registered, Request, Stage};
+use super::state::{State, What};
+use super::{End, Happening, NodeId, Path};
+use rdma::{
+    AcceptOptions, Attributes, Carrier, ConnectError, ConnectOptions, Counters, Device,
+    DeviceError, Event, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment,
+    RequestId, Scatter, SendWr, Stag, Time, WrId,
+};
+
+/// First of the ports that a listener gets when it does not care.
+const FIRST_PORT: u16 = 49152;
+
+/// A host's device.
+pub struct SimDevice {
+    state: Rc<RefCell<State>>,
+    node: NodeId,
+    /// The host's life that it belongs to.
+    life: u64,
+    attributes: Attributes,
+    pool: Pool,
+}
+
+impl SimDevice {
+    pub(super) fn new(
+        state: Rc<RefCell<State>>,
+        node: NodeId,
+        life: u64,
+        attributes: Attributes,
+        pool: Pool,
+    ) -> Self {
+        Self {
+            state,
+            node,
+            life,
+            attributes,
+            pool,
+        }
+    }
+
+    /// Its host.
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    fn end(&self, qp: QpId) -> End {
+        End {
+            node: self.node,
+            qp,
+        }
+    }
+
+    /// Whether its host still is the one it was made for.
+    fn lives(&self) -> bool {
+        let state = self.state.borrow();
+        let node = &state.nodes[self.node.0];
+        node.alive && node.life == self.life
+    }
+}
+
+impl Device for SimDevice {
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn counters(&self) -> Counters {
+        self.state.borrow().nodes[self.node.0].counters
+    }
+
+    fn attach(&mut self, _: Poller) -> io::Result<()> {
+        let text = "a simulated device has no part in a poll loop of the operating system";
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    }
+
+    fn ready(&mut self, _: usize, _: bool) {}
+
+    fn set_busy_poll(&mut self, _: bool) {}
+
+    /// Hands out one event at a time, so that what its owner does next has that one for its cause.
+    fn poll(&mut self, _: Time, events: &mut VecDeque<Event>) {
+        if !self.lives() {
+            return;
+        }
+        let mut state = self.state.borrow_mut();
+        let node = state.node(self.node);
+        let Some((event, path)) = node.events.pop_front() else {
+            return;
+        };
+        node.path = path;
+        if let Event::ConnectFailed { qp, .. } = &event {
+            node.qps.remove(qp);
+        }
+        let cost = state.costs.completion;
+        state.work(self.node, cost);
+        if let Some(qp) = super::state::qp_of(&event) {
+            state.note(&Happening::Taken(self.end(qp), &event));
+        }
+        events.push_back(event);
+    }
+
+    fn arm(&mut self) -> bool {
+        if !self.lives() {
+            return true;
+        }
+        let mut state = self.state.borrow_mut();
+        let node = state.node(self.node);
+        node.armed = node.events.is_empty();
+        node.armed
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn listen(&mut self, mut address: SocketAddr) -> Result<ListenerId, DeviceError> {
+        let mut state = self.state.borrow_mut();
+        let listener = ListenerId(state.id());
+        let node = state.node(self.node);
+        if address.port() == 0 {
+            let used = |port: &u16| node.listeners.values().any(|at| at.port() == *port);
+            let free = (FIRST_PORT..=u16::MAX).find(|port| !used(port));
+            address.set_port(free.ok_or(DeviceError::Limit("ports"))?);
+        } else if node.listeners.values().any(|&at| at == address) {
+            return Err(DeviceError::Limit("listeners of one address"));
+        }
+        node.listeners.insert(listener, address);
+        Ok(listener)
+    }
+
+    fn local_address(&self, listener: ListenerId) -> Result<SocketAddr, DeviceError> {
+        let state = self.state.borrow();
+        let address = state.nodes[self.node.0].listeners.get(&listener);
+        address.copied().ok_or(DeviceError::Unknown("listener"))
+    }
+
+    fn carrier(&self, _: QpId) -> Carrier {
+        Carrier::Device
+    }
+
+    fn close_listener(&mut self, listener: ListenerId) {
+        let mut state = self.state.borrow_mut();
+        state.node(self.node).listeners.remove(&listener);
+    }
+
+    fn connect(
+        &mut self,
+        remote: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<QpId, DeviceError> {
+        check_private_data(&self.attributes, options.private_data.len())?;
+        if !self.lives() {
+            return Err(DeviceError::Unknown("host"));
+        }
+        let mut state = self.state.borrow_mut();
+        let qp = QpId(state.id());
+        let end = self.end(qp);
+        state.note(&Happening::Connecting(end, &options.private_data));
+        state
+            .node(self.node)
+            .qps
+            .insert(qp, QueuePair::new(Stage::Connecting));
+        let cost = state.costs.post;
+        let path = state.node(self.node).path;
+        let begun = state.work(self.node, cost);
+        let (delay, ignore) = (state.costs.delay, state.faults.ignore_request);
+        let inbound = options.inbound_reads.min(self.attributes.max_inbound_reads);
+        let outbound = options
+            .outbound_reads
+            .min(self.attributes.max_outbound_reads);
+        if !state.random.chance(ignore) {
+            let what = What::Request {
+                from: end,
+                to: remote,
+                request: Request {
+                    from: end,
+                    inbound_reads: inbound,
+                    outbound_reads: outbound,
+                },
+                private_data: options.private_data.clone(),
+                path: path.crossed(),
+            };
+            state.at(begun + delay, what);
+        }
+        let what = What::NotConnected(end, ConnectError::TimedOut, path);
+        state.at(begun + options.timeout, what);
+        Ok(qp)
+    }
+
+    fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
+        let mut state = self.state.borrow_mut();
+        let unknown = || DeviceError::Unknown("connection request");
+        let known = state.requests.get(&request);
+        known
+            .filter(|(at, _)| *at == self.node)
+            .ok_or_else(unknown)?;
+        let (_, wanted) = state.requests.remove(&request).ok_or_else(unknown)?;
+        let qp = QpId(state.id());
+        let pair = QueuePair::new(Stage::Prepared(wanted));
+        state.node(self.node).qps.insert(qp, pair);
+        Ok(qp)
+    }
+
+    fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
+        check_private_data(&self.attributes, options.private_data.len())?;
+        let mut state = self.state.borrow_mut();
+        let end = self.end(qp);
+        let (inbound, outbound) = (
+            options.inbound_reads.min(self.attributes.max_inbound_reads),
+            options
+                .outbound_reads
+                .min(self.attributes.max_outbound_reads),
+        );
+        let unknown = DeviceError::Unknown("queue pair");
+        let pair = state.qp(end).ok_or(unknown)?;
+        let Stage::Prepared(request) = &pair.stage else {
+            return Err(DeviceError::Unknown("prepared queue pair"));
+        };
+        let (to, reads) = (request.from, request.outbound_reads.min(inbound).max(1));
+        pair.max_reading = outbound.min(request.inbound_reads).max(1);
+        pair.peer = Some(to);
+        pair.stage = Stage::Accepted;
+        let path = state.node(self.node).path;
+        let cost = state.costs.post;
+        let begun = state.work(self.node, cost);
+        let (delay, detection) = (state.costs.delay, state.costs.detection);
+        let what = What::Answer {
+            to,
+            from: end,
+            private_data: options.private_data.clone(),
+            reads,
+            path: path.crossed(),
+        };
+        state.at(begun + delay, what);
+        // The connecting side may be gone before it gets the answer.
+        let late = begun + detection + delay * 2;
+        let what = What::NotConnected(end, ConnectError::TimedOut, path);
+        state.at(late, what);
+        Ok(())
+    }
+
+    fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), DeviceError> {
+        check_private_data(&self.attributes, private_data.len())?;
+        let mut state = self.state.borrow_mut();
+        let unknown = DeviceError::Unknown("connection request");
+        let (_, rejected) = state.requests.remove(&request).ok_or(unknown)?;
+        let private_data = Bytes::copy_from_slice(private_data);
+        let path = state.node(self.node).path.crossed();
+        let at = state.now + state.costs.delay;
+        let error = ConnectError::Rejected { private_data };
+        state.at(at, What::NotConnected(rejected.from, error, path));
+        Ok(())
+    }
+
+    fn disconnect(&mut self, qp: QpId) {
+        self.state.borrow_mut().close(self.end(qp));
+    }
+
+    fn abort(&mut self, qp: QpId) {
+        self.state.borrow_mut().abort(self.end(qp));
+    }
+
+    fn destroy(&mut self, qp: QpId) {
+        self.state.borrow_mut().destroy(self.end(qp));
+    }
+
+    fn register(
+        &mut self,
+        qp: QpId,
+        region: Region,
+    ) -> Result<RemoteSegment, (DeviceError, Region)> {
+        let mut state = self.state.borrow_mut();
+        let end = self.end(qp);
+        if !state.qp(end).is_some_and(|pair| pair.is_up()) {
+            return Err((DeviceError::Unknown("queue pair"), region));
+        }
+        let fail = state.faults.fail_registration;
+        let length = u32::try_from(region.len()).ok();
+        let Some(length) = length.filter(|_| region.len() <= self.attributes.max_region) else {
+            return Err((DeviceError::Limit("length of a region"), region));
+        };
+        let cost = state.costs.registering(region.len());
+        state.work(self.node, cost);
+        if state.random.chance(fail) {
+            state.note(&Happening::NotRegistered(end));
+            return Err((DeviceError::Limit("registrations"), region));
+        }
+        let node = state.node(self.node);
+        let base = node.handles.next() >> 1;
+        node.counters.registrations += 1;
+        node.path.registrations[self.node.0] += 1;
+        // Zero is not used, so that a field that was never set names nothing.
+        let mut stag = Stag(0);
+        while stag == Stag(0) || state.nodes.iter().any(|node| names(node, stag)) {
+            stag = Stag(state.node(self.node).handles.next() as u32);
+        }
+        state.note(&Happening::Registered(end, stag, region.len()));
+        if let Some(pair) = state.qp(end) {
+            let valid = true;
+            let registered = Registered {
+                region,
+                base,
+                valid,
+            };
+            pair.memory.insert(stag, registered);
+        }
+        state.may_lose(end);
+        Ok(RemoteSegment {
+            stag,
+            length,
+            offset: base,
+        })
+    }
+
+    fn reclaim(&mut self, qp: QpId, stag: Stag) -> Result<Region, DeviceError> {
+        let mut state = self.state.borrow_mut();
+        let unknown = || DeviceError::Unknown("handle");
+        let pair = state.qp(self.end(qp)).ok_or_else(unknown)?;
+        if pair.memory.get(&stag).ok_or_else(unknown)?.valid {
+            return Err(DeviceError::StillRegistered(stag));
+        }
+        let memory = pair.memory.remove(&stag).ok_or_else(unknown)?;
+        Ok(memory.region)
+    }
+
+    fn post_receive(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        buf: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
+        let mut state = self.state.borrow_mut();
+        let Some(pair) = state.qp(self.end(qp)) else {
+            return Err((PostError::Unknown, buf));
+        };
+        if matches!(pair.stage, Stage::Down) {
+            return Err((PostError::NotConnected, buf));
+        }
+        if pair.receives.len() >= self.attributes.max_recv_wr {
+            return Err((PostError::QueueFull, buf));
+        }
+        if buf.count() > self.attributes.max_scatter {
+            return Err((PostError::TooManyElements, buf));
+        }
+        pair.receives.push_back((id, buf));
+        let cost = state.costs.post;
+        state.work(self.node, cost);
+        Ok(())
+    }
+
+    fn post_send(
+        &mut self,
+        qp: QpId,
+        id: WrId,
+        wr: SendWr,
+        signaled: bool,
+    ) -> Result<(), (PostError, SendWr)> {
+        let mut state = self.state.borrow_mut();
+        let end = self.end(qp);
+        let elements = match &wr {
+            SendWr::Send { gather, .. } | SendWr::Write { gather, .. } => gather.len(),
+            _ => 0,
+        };
+        let Some(pair) = state.qp(end) else {
+            return Err((PostError::Unknown, wr));
+        };
+        if !pair.is_up() || pair.closing {
+            return Err((PostError::NotConnected, wr));
+        }
+        if elements > self.attributes.max_gather {
+            return Err((PostError::TooManyElements, wr));
+        }
+        if pair.slots >= self.attributes.max_send_wr {
+            return Err((PostError::QueueFull, wr));
+        }
+        state.note(&Happening::Posted(end, &wr));
+        let always = matches!(wr, SendWr::Read { .. } | SendWr::Invalidate { .. });
+        count(&mut state.node(self.node).counters, &wr);
+        let cost = state.costs.post;
+        let posted = state.work(self.node, cost);
+        let path: Path = state.node(self.node).path;
+        if let Some(pair) = state.qp(end) {
+            pair.slots += 1;
+            pair.queue.push_back(Entry {
+                id,
+                signaled: signaled || always,
+                progress: Progress::Waiting(wr),
+                done: false,
+                refused: false,
+                posted,
+                path,
+            });
+        }
+        state.pump(end);
+        state.may_lose(end);
+        Ok(())
+    }
+}
+
+fn count(counters: &mut Counters, wr: &SendWr) {
+    match wr {
+        SendWr::Send { invalidate, .. } => {
+            counters.sends += 1;
+            counters.sends_with_invalidate += u64::from(invalidate.is_some());
+        }
+        SendWr::Write { .. } => counters.rdma_writes += 1,
+        SendWr::Read { .. } => counters.rdma_reads += 1,
+        SendWr::Invalidate { .. } => counters.local_invalidations += 1,
+    }
+}
+
+fn names(node: &super::state::Node, stag: Stag) -> bool {
+    node.qps.values().any(|qp| qp.memory.contains_key(&stag))
+}
+
+fn check_private_data(attributes: &Attributes, len: usize) -> Result<(), DeviceError> {
+    match attributes.max_private_data {
+        max if len > max => Err(DeviceError::PrivateDataTooLong { len, max }),
+        _ => Ok(()),
+    }
+}
+
+impl std::fmt::Debug for SimDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimDevice")
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}

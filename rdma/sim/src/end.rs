@@ -1,0 +1,151 @@
+//! Ending connections.
+
+use super::queue_pair::{Packet, Progress, Stage};
+use super::state::{State, Stream, What};
+use super::{End, Happening, Path};
+use rdma::{Completion, Disconnect, Event, Failed, WorkError};
+
+impl State {
+    /// Nothing gets through to or from `end` any more, and its owner learns so after a while.
+    pub(super) fn cut(&mut self, end: End, reason: Disconnect) {
+        let detection = self.costs.detection;
+        let at = self.now + self.random.duration(detection);
+        if let Some(qp) = self.qp(end) {
+            qp.cut = true;
+            self.at(at, What::Over(end, reason));
+        }
+    }
+
+    /// Something happened to a connection: the moment at which it is lost, if that is its fate.
+    pub(super) fn may_lose(&mut self, end: End) -> bool {
+        let lost = self.random.chance(self.faults.lose)
+            && self.qp(end).is_some_and(|qp| qp.is_up() && !qp.cut);
+        if lost {
+            self.lose(end);
+        }
+        lost
+    }
+
+    /// The network loses a connection.
+    pub(super) fn lose(&mut self, end: End) {
+        self.note(&Happening::Lost(end));
+        let peer = self.qp(end).and_then(|qp| qp.peer);
+        for end in [Some(end), peer].into_iter().flatten() {
+            self.cut(end, Disconnect::Lost("connection lost".to_owned()));
+        }
+    }
+
+    /// One end is over. The other is not told by this.
+    pub(super) fn end(&mut self, end: End, reason: Disconnect) {
+        let path = self.nodes[end.node.0].path;
+        let Some(qp) = self.qp(end) else { return };
+        match qp.stage {
+            Stage::Up => {}
+            // The peer learns of it by silence.
+            Stage::Accepted => {
+                let error = rdma::ConnectError::TimedOut;
+                return self.not_connected(end, error, path);
+            }
+            _ => return,
+        }
+        qp.stage = Stage::Down;
+        self.flush(end, path);
+        let qp = end.qp;
+        self.tell(end, Stream::Both, Event::Disconnected { qp, reason }, path);
+    }
+
+    /// All that was posted and is not done fails, and all that was registered is out of reach.
+    pub(super) fn flush(&mut self, end: End, path: Path) {
+        self.note(&Happening::Over(end));
+        let Some(qp) = self.qp(end) else { return };
+        let receives = std::mem::take(&mut qp.receives);
+        let queue = std::mem::take(&mut qp.queue);
+        qp.started = 0;
+        for memory in qp.memory.values_mut() {
+            memory.valid = false;
+        }
+        for entry in queue {
+            let buf = match entry.progress {
+                Progress::Waiting(rdma::SendWr::Read { sink, .. })
+                | Progress::Reading(sink)
+                | Progress::Read(sink) => Some(sink.into()),
+                _ => None,
+            };
+            let error = WorkError::Flushed;
+            let result = Err(Failed { error, buf });
+            let completion = Completion {
+                qp: end.qp,
+                id: entry.id,
+                result,
+            };
+            self.tell(end, Stream::Send, Event::Completion(completion), path);
+        }
+        for (id, buf) in receives {
+            let failed = Failed {
+                error: WorkError::Flushed,
+                buf: Some(buf),
+            };
+            let completion = Completion {
+                qp: end.qp,
+                id,
+                result: Err(failed),
+            };
+            self.tell(end, Stream::Receive, Event::Completion(completion), path);
+        }
+    }
+
+    /// The owner wants an end in order: the peer is told as soon as everything posted is done.
+    pub(super) fn close(&mut self, end: End) {
+        self.note(&Happening::Closed(end));
+        if let Some(qp) = self.qp(end).filter(|qp| qp.is_up()) {
+            qp.closing = true;
+            self.close_when_drained(end);
+        }
+    }
+
+    pub(super) fn close_when_drained(&mut self, end: End) {
+        let Some(qp) = self.qp(end) else { return };
+        if qp.is_up() && qp.closing && qp.queue.is_empty() {
+            let path = self.nodes[end.node.0].path;
+            self.transmit(end, 0, 0, Packet::Fin, path);
+        }
+    }
+
+    /// The owner drops the connection.
+    pub(super) fn abort(&mut self, end: End) {
+        let path = self.nodes[end.node.0].path;
+        let Some(qp) = self.qp(end) else { return };
+        match qp.stage {
+            Stage::Up => {
+                self.note(&Happening::Aborted(end));
+                self.transmit(end, 0, 0, Packet::Reset, path);
+                self.end(end, Disconnect::Local);
+            }
+            Stage::Accepted => self.end(end, Disconnect::Local),
+            _ => {}
+        }
+    }
+
+    /// The owner wants to hear no more of it.
+    pub(super) fn destroy(&mut self, end: End) {
+        let path = self.nodes[end.node.0].path;
+        if self.qp(end).is_some_and(|qp| qp.is_up()) {
+            self.note(&Happening::Aborted(end));
+            self.transmit(end, 0, 0, Packet::Reset, path);
+        }
+        self.note(&Happening::Over(end));
+        let node = self.node(end.node);
+        let gone = node.qps.remove(&end.qp);
+        let qp = Some(end.qp);
+        node.events
+            .retain(|(event, _)| super::state::qp_of(event) != qp);
+        if let Some(qp) = gone
+            && matches!(qp.stage, Stage::Accepted)
+            && let Some(peer) = qp.peer
+        {
+            let reason = Disconnect::Lost("reset".to_owned());
+            let at = self.now + self.costs.delay;
+            self.at(at, What::Over(peer, reason));
+        }
+    }
+}

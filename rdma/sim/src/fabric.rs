@@ -1,0 +1,298 @@
+//! The network between hosts, the clock, and whose turn it is.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::state::{Node, State, What};
+use super::{Costs, End, Faults, Happening, MAX_NODES, NodeId, Observer, Path, Random, SimDevice};
+use rdma::{Attributes, Clock, Counters, DeviceError, Disconnect, Pool, Stag, Time};
+
+/// Purposes of the generators of handles: this for the first host, one more for each further host.
+const HANDLES: u64 = 1 << 32;
+
+/// Who goes on next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// This host's owner: it was woken, or has a deadline.
+    Host(NodeId),
+    /// [`Fabric::alarm`] with this mark.
+    Alarm(u64),
+}
+
+/// A host that joins a fabric.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Its address; listeners have addresses of their own.
+    pub address: SocketAddr,
+    /// What its device can do.
+    pub attributes: Attributes,
+    /// Memory for its device.
+    pub pool: Pool,
+    /// From an interrupt to the owner's turn.
+    pub interrupt: Duration,
+}
+
+/// A network, its hosts and their clock. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct Fabric {
+    pub(super) state: Rc<RefCell<State>>,
+}
+
+impl Fabric {
+    /// A fabric without hosts, whose every choice follows from `seed`.
+    #[must_use]
+    pub fn new(seed: u64, costs: Costs, faults: Faults) -> Self {
+        Self {
+            state: Rc::new(RefCell::new(State::new(seed, costs, faults))),
+        }
+    }
+
+    /// The clock. Only [`Fabric::next`] moves it.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.state.borrow().clock.clone()
+    }
+
+    /// The time now.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.state.borrow().now
+    }
+
+    /// Has everything that happens from now on told to `observer`.
+    pub fn watch(&self, observer: Rc<RefCell<dyn Observer>>) {
+        self.state.borrow_mut().observer = Some(observer);
+    }
+
+    /// Changes what goes wrong from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.state.borrow_mut().faults = faults;
+    }
+
+    /// Takes in a host; or one again, that had crashed, by its address.
+    ///
+    /// # Errors
+    /// There are [`MAX_NODES`] already, or the one with this address is alive.
+    pub fn host(&self, host: Host) -> Result<SimDevice, DeviceError> {
+        let mut state = self.state.borrow_mut();
+        let handles = state.seed.split(HANDLES + state.nodes.len() as u64);
+        let nodes = &mut state.nodes;
+        let known = nodes.iter().position(|node| node.address == host.address);
+        let (attributes, pool) = (host.attributes, host.pool);
+        let id = match known {
+            Some(at) if nodes[at].alive => {
+                return Err(DeviceError::Limit("hosts with one address"));
+            }
+            Some(at) => {
+                let node = &mut nodes[at];
+                node.alive = true;
+                node.attributes = attributes.clone();
+                node.interrupt = host.interrupt;
+                at
+            }
+            None if nodes.len() == MAX_NODES => return Err(DeviceError::Limit("hosts")),
+            None => {
+                let (address, interrupt) = (host.address, host.interrupt);
+                nodes.push(Node::new(address, attributes.clone(), interrupt, handles));
+                nodes.len() - 1
+            }
+        };
+        let life = nodes[id].life;
+        drop(state);
+        let (state, node) = (Rc::clone(&self.state), NodeId(id));
+        Ok(SimDevice::new(state, node, life, attributes, pool))
+    }
+
+    /// Moves the clock to the next turn, if there is one up to `until`, and says whose it is. What
+    /// devices do by themselves until then happens within.
+    pub fn next(&self, until: Time) -> Option<Turn> {
+        let mut state = self.state.borrow_mut();
+        while let Some(what) = state.pop(until) {
+            match what {
+                What::Turn(id, number) => {
+                    let node = state.node(id);
+                    if node.turn.is_some_and(|(_, current)| current == number) {
+                        node.turn = None;
+                        // It is awake now: what happens meanwhile needs no interrupt.
+                        node.armed = false;
+                        node.waking = false;
+                        return Some(Turn::Host(id));
+                    }
+                }
+                What::Alarm(mark) => return Some(Turn::Alarm(mark)),
+                What::Pump(end) => state.pump(end),
+                What::Arrive {
+                    to,
+                    number,
+                    packet,
+                    path,
+                } => state.arrive(to, number, packet, path),
+                What::Done(end, number) => state.done(end, number),
+                What::Failed {
+                    at,
+                    number,
+                    error,
+                    reason,
+                } => state.refused(at, number, error, reason),
+                What::Tell {
+                    node,
+                    life,
+                    event,
+                    path,
+                } => state.visible(node, life, event, path),
+                What::Over(end, reason) => state.end(end, reason),
+                What::Request {
+                    from,
+                    to,
+                    request,
+                    private_data,
+                    path,
+                } => state.requested(from, to, request, private_data, path),
+                What::NotConnected(end, error, path) => state.not_connected(end, error, path),
+                What::Answer {
+                    to,
+                    from,
+                    private_data,
+                    reads,
+                    path,
+                } => state.answered(to, from, private_data, reads, path),
+                What::Ready(end, path) => state.ready(end, path),
+            }
+        }
+        None
+    }
+
+    /// The host's owner wants its next turn at `at`, or as soon after as its processor is free. The
+    /// earliest wish counts.
+    pub fn turn_at(&self, node: NodeId, at: Time) {
+        self.state.borrow_mut().turn_at(node, at);
+    }
+
+    /// Has [`Turn::Alarm`] come at `at`.
+    pub fn alarm(&self, at: Time, mark: u64) {
+        self.state.borrow_mut().at(at, What::Alarm(mark));
+    }
+
+    /// The host's processor is busy for so long, from now or from when it is free.
+    pub fn work(&self, node: NodeId, duration: Duration) {
+        self.state.borrow_mut().work(node, duration);
+    }
+
+    /// What led to what the host's owner does now.
+    #[must_use]
+    pub fn path(&self, node: NodeId) -> Path {
+        self.state.borrow().nodes[node.0].path
+    }
+
+    /// Says what leads to what the host's owner does next: nothing, at the start of a call; or what
+    /// had led to a job that was put off.
+    pub fn set_path(&self, node: NodeId, path: Path) {
+        self.state.borrow_mut().nodes[node.0].path = path;
+    }
+
+    /// Handles of a host's regions that its peers can reach now.
+    #[must_use]
+    pub fn reachable(&self, node: NodeId) -> Vec<Stag> {
+        let state = self.state.borrow();
+        let qps = state.nodes[node.0].qps.values();
+        qps.flat_map(|qp| &qp.memory)
+            .filter(|(_, memory)| memory.valid)
+            .map(|(&stag, _)| stag)
+            .collect()
+    }
+
+    /// Queue pairs that a host has.
+    #[must_use]
+    pub fn queue_pairs(&self, node: NodeId) -> usize {
+        self.state.borrow().nodes[node.0].qps.len()
+    }
+
+    /// Counts of a host's device, over all its lives.
+    #[must_use]
+    pub fn counters(&self, node: NodeId) -> Counters {
+        self.state.borrow().nodes[node.0].counters
+    }
+
+    /// The host is gone, with all it had in memory. Its peers notice after a while. What is left of
+    /// its [`SimDevice`] does nothing any more.
+    pub fn crash(&self, node: NodeId) {
+        let mut state = self.state.borrow_mut();
+        state.note(&Happening::Crashed(node));
+        let ends = state.nodes[node.0].qps.values();
+        let peers: Vec<End> = ends.filter_map(|qp| qp.peer).collect();
+        for peer in peers {
+            let reason = Disconnect::Lost("the peer does not answer".to_owned());
+            state.cut(peer, reason);
+        }
+        state.requests.retain(|_, (at, _)| *at != node);
+        let now = state.now;
+        let gone = state.node(node);
+        gone.life += 1;
+        gone.alive = false;
+        gone.armed = false;
+        gone.waking = false;
+        gone.turn = None;
+        gone.busy = now;
+        gone.path = Path::default();
+        gone.listeners.clear();
+        let (qps, events) = (
+            std::mem::take(&mut gone.qps),
+            std::mem::take(&mut gone.events),
+        );
+        drop(state);
+        drop((qps, events));
+    }
+
+    /// Loses one of the connections there are, if there is one.
+    pub fn lose_one(&self) {
+        let mut state = self.state.borrow_mut();
+        let mut ends = Vec::new();
+        for (at, node) in state.nodes.iter().enumerate() {
+            let node_id = NodeId(at);
+            let up = node.qps.iter().filter(|(_, qp)| qp.is_up() && !qp.cut);
+            ends.extend(up.map(|(&qp, _)| End { node: node_id, qp }));
+        }
+        if !ends.is_empty() {
+            let end = state.random.pick(&ends);
+            state.lose(end);
+        }
+    }
+}
+
+impl Node {
+    fn new(
+        address: SocketAddr,
+        attributes: Attributes,
+        interrupt: Duration,
+        handles: Random,
+    ) -> Self {
+        Self {
+            address,
+            attributes,
+            interrupt,
+            life: 0,
+            alive: true,
+            qps: Default::default(),
+            events: Default::default(),
+            listeners: Default::default(),
+            counters: Counters::default(),
+            armed: false,
+            waking: false,
+            turn: None,
+            busy: Time::ZERO,
+            sending: Time::ZERO,
+            path: Path::default(),
+            handles,
+        }
+    }
+}
+
+impl std::fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fabric")
+            .field("now", &self.now())
+            .finish_non_exhaustive()
+    }
+}

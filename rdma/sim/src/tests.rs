@@ -1,0 +1,446 @@
+//! The simulated device against the contracts of the model.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use smallvec::smallvec;
+
+use super::*;
+use rdma::{
+    AcceptOptions, Buf, Completion, ConnectOptions, Device, DeviceError, Disconnect, Event, Pool,
+    PostError, QpId, Region, SendWr, Stag, Success, Time, WorkError, WrId,
+};
+
+const FAR: Time = Time::from_nanos(u64::MAX / 2);
+
+fn address(host: u8) -> SocketAddr {
+    (Ipv4Addr::new(10, 0, 0, host), 20049).into()
+}
+
+/// Two hosts, connected, and nobody between their devices and the tests.
+struct Pair {
+    fabric: Fabric,
+    devices: [SimDevice; 2],
+    qps: [QpId; 2],
+}
+
+fn device(fabric: &Fabric, host: u8, change: impl FnOnce(&mut Attributes)) -> SimDevice {
+    let mut attributes = attributes();
+    change(&mut attributes);
+    let host = Host {
+        address: address(host),
+        attributes,
+        pool: Pool::new(1 << 24),
+        interrupt: Duration::from_micros(3),
+    };
+    fabric.host(host).unwrap()
+}
+
+impl Pair {
+    fn new(costs: Costs, faults: Faults) -> Self {
+        Self::with(costs, faults, |_| {})
+    }
+
+    fn with(costs: Costs, faults: Faults, change: impl Fn(&mut Attributes)) -> Self {
+        let fabric = Fabric::new(7, costs, faults);
+        let mut devices = [1, 2].map(|host| device(&fabric, host, &change));
+        devices[1].listen(address(2)).unwrap();
+        let options = ConnectOptions {
+            private_data: Bytes::from_static(b"hello"),
+            inbound_reads: 2,
+            outbound_reads: 2,
+            timeout: Duration::from_secs(100),
+        };
+        let client = devices[0].connect(address(2), &options).unwrap();
+        let mut pair = Self {
+            fabric,
+            devices,
+            qps: [client, QpId(0)],
+        };
+        let [Event::ConnectRequest(request)] = &pair.events(1)[..] else {
+            panic!("no request");
+        };
+        assert_eq!(&request.private_data[..], b"hello");
+        let qp = pair.devices[1].prepare_accept(request.request).unwrap();
+        pair.qps[1] = qp;
+        let options = AcceptOptions {
+            private_data: Bytes::from_static(b"welcome"),
+            inbound_reads: 2,
+            outbound_reads: 2,
+        };
+        pair.devices[1].accept(qp, &options).unwrap();
+        assert!(matches!(&pair.events(0)[..],
+            [Event::Established { private_data, .. }] if &private_data[..] == b"welcome"));
+        assert!(matches!(&pair.events(1)[..], [Event::Established { .. }]));
+        pair
+    }
+
+    /// Runs until nothing happens any more, and takes a side's events.
+    fn events(&mut self, side: usize) -> Vec<Event> {
+        // Long enough for everything but a connection request's time-out.
+        let until = self.fabric.now() + Duration::from_secs(10);
+        while self.fabric.next(until).is_some() {}
+        let mut events = VecDeque::new();
+        let now = self.fabric.now();
+        loop {
+            let before = events.len();
+            self.devices[side].poll(now, &mut events);
+            if events.len() == before {
+                return events.into();
+            }
+        }
+    }
+
+    fn completions(&mut self, side: usize) -> Vec<Completion> {
+        let events = self.events(side).into_iter();
+        events
+            .filter_map(|event| match event {
+                Event::Completion(completion) => Some(completion),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn post(&mut self, side: usize, id: u64, wr: SendWr) {
+        let qp = self.qps[side];
+        self.devices[side]
+            .post_send(qp, WrId(id), wr, true)
+            .unwrap();
+    }
+
+    fn receive(&mut self, side: usize, id: u64, len: usize) {
+        let buf = self.buf(side, len);
+        let qp = self.qps[side];
+        self.devices[side]
+            .post_receive(qp, WrId(id), buf.into())
+            .unwrap();
+    }
+
+    fn buf(&self, side: usize, len: usize) -> Buf {
+        self.devices[side].pool().alloc(len).unwrap()
+    }
+
+    fn register(&mut self, side: usize, region: Region) -> rdma::RemoteSegment {
+        let qp = self.qps[side];
+        self.devices[side].register(qp, region).unwrap()
+    }
+}
+
+fn send(bytes: &'static [u8]) -> SendWr {
+    SendWr::Send {
+        gather: smallvec![Bytes::from_static(bytes)],
+        invalidate: None,
+    }
+}
+
+fn read(sink: Buf, stag: Stag, offset: u64) -> SendWr {
+    SendWr::Read { sink, stag, offset }
+}
+
+#[test]
+fn a_message_costs_what_the_model_says() {
+    let costs = Costs {
+        delay: Duration::from_micros(10),
+        rate: 1_000_000_000,
+        header: 0,
+        post: Duration::from_micros(1),
+        acknowledged: true,
+        ..Costs::default()
+    };
+    let mut pair = Pair::new(costs, Faults::default());
+    pair.receive(1, 1, 100);
+    // Until both processors are free again.
+    let idle = pair.fabric.now() + Duration::from_millis(1);
+    pair.fabric.alarm(idle, 9);
+    assert_eq!(pair.fabric.next(FAR), Some(Turn::Alarm(9)));
+    let start = pair.fabric.now();
+    pair.fabric.set_path(NodeId(0), Path::default());
+    pair.post(0, 2, send(&[5; 100]));
+    assert!(pair.devices[1].arm());
+    let turn = pair.fabric.next(FAR);
+    assert_eq!(turn, Some(Turn::Host(NodeId(1))));
+    // Posting (and before it, on the other host, the receive), 100 bytes, the way, the interrupt.
+    let expected = Duration::from_nanos(1_000 + 100 + 10_000 + 3_000);
+    assert_eq!(pair.fabric.now() - start, expected);
+    assert_eq!(pair.devices[1].counters().interrupts, 1);
+    let [
+        Completion {
+            id: WrId(1),
+            result: Ok(Success::Receive { buf, .. }),
+            ..
+        },
+    ] = &pair.completions(1)[..]
+    else {
+        panic!("no message");
+    };
+    assert_eq!(buf.to_vec(), [5; 100]);
+    let path = pair.fabric.path(NodeId(1));
+    assert_eq!((path.traversals, path.interrupts[1]), (1, 1));
+}
+
+#[test]
+fn reads_wait_for_their_turn_and_queues_complete_in_order() {
+    let mut pair = Pair::new(Costs::default(), Faults::default());
+    pair.receive(1, 0, 100);
+    let source = Bytes::from((0..100).collect::<Vec<u8>>());
+    let segment = pair.register(1, Region::RemoteRead(source.clone()));
+    for id in 1..=4 {
+        let sink = pair.buf(0, 10);
+        pair.post(0, id, read(sink, segment.stag, segment.offset + 10 * id));
+    }
+    pair.post(0, 5, send(b"after the reads"));
+    let done = pair.completions(0);
+    let ids: Vec<u64> = done.iter().map(|done| done.id.0).collect();
+    assert_eq!(ids, [1, 2, 3, 4, 5]);
+    for Completion { id, result, .. } in &done[..4] {
+        let Ok(Success::Read { sink }) = result else {
+            panic!("{result:?}")
+        };
+        let from = 10 * id.0 as usize;
+        assert_eq!(sink[..], source[from..from + 10]);
+    }
+    // Two at a time, so twice there and back, and once for the Send and its acknowledgement.
+    assert!(pair.fabric.now().as_nanos() > 10 * Costs::default().delay.as_nanos() as u64 - 1);
+}
+
+#[test]
+fn an_access_is_held_against_handle_bounds_and_right() {
+    let cases: [(&str, i64, i64, usize, bool); 6] = [
+        ("one byte too long", 0, 0, 101, false),
+        ("one byte early", 0, -1, 100, false),
+        ("another handle", 1, 0, 100, false),
+        ("the wrong right", 0, 0, 100, true),
+        ("exactly all", 0, 0, 100, false),
+        ("nothing, at the end", 0, 100, 0, false),
+    ];
+    for (case, stag_off, offset_by, len, write) in cases {
+        let mut pair = Pair::new(Costs::default(), Faults::default());
+        let bytes = Bytes::from(vec![1; 100]);
+        let segment = pair.register(1, Region::RemoteRead(bytes));
+        let stag = Stag((i64::from(segment.stag.0) + stag_off) as u32);
+        let offset = segment.offset.wrapping_add_signed(offset_by);
+        let wr = if write {
+            SendWr::Write {
+                gather: smallvec![Bytes::from(vec![0; len])],
+                stag,
+                offset,
+            }
+        } else {
+            let sink = pair.buf(0, len);
+            read(sink, stag, offset)
+        };
+        pair.post(0, 1, wr);
+        let events = pair.events(0);
+        let allowed = case.starts_with("exactly") || case.starts_with("nothing");
+        match &events[..] {
+            [Event::Completion(Completion { result: Ok(_), .. })] => assert!(allowed, "{case}"),
+            [
+                ..,
+                Event::Disconnected {
+                    reason: Disconnect::Terminated(_),
+                    ..
+                },
+            ] => {
+                assert!(!allowed, "{case}");
+                // A Write is done when it is acknowledged; this one was refused before.
+                let Event::Completion(Completion {
+                    result: Err(failed),
+                    ..
+                }) = &events[0]
+                else {
+                    panic!("{case}: {events:?}")
+                };
+                assert_eq!(failed.error, WorkError::RemoteAccess, "{case}");
+            }
+            _ => panic!("{case}: {events:?}"),
+        }
+    }
+}
+
+#[test]
+fn memory_comes_back_only_when_the_peer_cannot_reach_it() {
+    let mut pair = Pair::new(Costs::default(), Faults::default());
+    pair.receive(0, 9, 100);
+    let buf = pair.buf(0, 50);
+    let first = pair.register(0, Region::RemoteWrite(buf));
+    let second = pair.register(0, Region::RemoteRead(Bytes::from_static(b"x")));
+    let qp = pair.qps[0];
+    assert_eq!(pair.fabric.reachable(NodeId(0)).len(), 2);
+    let early = pair.devices[0].reclaim(qp, first.stag);
+    assert!(matches!(early, Err(DeviceError::StillRegistered(_))));
+    pair.post(0, 1, SendWr::Invalidate { stag: second.stag });
+    assert!(matches!(
+        pair.completions(0)[..],
+        [Completion {
+            result: Ok(Success::Invalidate),
+            ..
+        }]
+    ));
+    pair.devices[0].reclaim(qp, second.stag).unwrap();
+    let invalidating = SendWr::Send {
+        gather: smallvec![Bytes::from_static(b"done")],
+        invalidate: Some(first.stag),
+    };
+    pair.post(1, 1, invalidating);
+    let got = pair.completions(0);
+    assert!(matches!(
+        got[..],
+        [Completion { result: Ok(Success::Receive { invalidated, .. }), .. }]
+            if invalidated == Some(first.stag)
+    ));
+    pair.devices[0].reclaim(qp, first.stag).unwrap();
+    assert!(pair.devices[0].reclaim(qp, first.stag).is_err());
+    assert_eq!(pair.fabric.reachable(NodeId(0)), []);
+}
+
+#[test]
+fn slots_come_back_with_signaled_completions_only() {
+    let mut pair = Pair::with(Costs::default(), Faults::default(), |attributes| {
+        attributes.max_send_wr = 2;
+    });
+    for id in 0..4 {
+        pair.receive(1, id, 10);
+    }
+    let qp = pair.qps[0];
+    let device = &mut pair.devices[0];
+    device.post_send(qp, WrId(0), send(b"a"), false).unwrap();
+    device.post_send(qp, WrId(1), send(b"b"), false).unwrap();
+    assert!(pair.completions(0).is_empty());
+    let (error, _) = pair.devices[0]
+        .post_send(qp, WrId(2), send(b"c"), true)
+        .unwrap_err();
+    assert_eq!(error, PostError::QueueFull);
+}
+
+#[test]
+fn a_lost_connection_flushes_everything_before_it_says_so() {
+    let faults = Faults {
+        lose: 1_000_000,
+        ..Faults::default()
+    };
+    let mut pair = Pair::new(Costs::default(), Faults::default());
+    let registered = pair.register(0, Region::RemoteRead(Bytes::from_static(b"abc")));
+    pair.receive(0, 1, 10);
+    pair.receive(1, 1, 10);
+    pair.fabric.set_faults(faults);
+    pair.post(0, 2, send(b"lost"));
+    for side in [0, 1] {
+        let events = pair.events(side);
+        let (last, before) = events.split_last().unwrap();
+        assert!(matches!(
+            last,
+            Event::Disconnected {
+                reason: Disconnect::Lost(_),
+                ..
+            }
+        ));
+        assert!(before.iter().all(|event| matches!(event,
+            Event::Completion(Completion { result: Err(failed), .. })
+                if failed.error == WorkError::Flushed)));
+        assert_eq!(before.len(), [2, 1][side]);
+    }
+    let qp = pair.qps[0];
+    let refused = pair.devices[0].post_send(qp, WrId(3), send(b"late"), true);
+    assert_eq!(refused.unwrap_err().0, PostError::NotConnected);
+    pair.devices[0].reclaim(qp, registered.stag).unwrap();
+    pair.devices[0].destroy(qp);
+    assert!(pair.events(0).is_empty());
+}
+
+#[test]
+fn a_message_without_a_receive_ends_the_connection() {
+    let mut pair = Pair::new(Costs::default(), Faults::default());
+    pair.post(0, 1, send(b"nobody waits"));
+    assert!(matches!(
+        pair.events(1)[..],
+        [Event::Disconnected {
+            reason: Disconnect::PeerError(_),
+            ..
+        }]
+    ));
+    assert!(matches!(
+        pair.events(0)[..],
+        [
+            Event::Completion(_),
+            Event::Disconnected {
+                reason: Disconnect::Terminated(_),
+                ..
+            }
+        ]
+    ));
+}
+
+#[test]
+fn an_end_in_order_lets_everything_out_first() {
+    let mut pair = Pair::new(Costs::default(), Faults::default());
+    pair.receive(1, 1, 10);
+    pair.post(0, 1, send(b"last words"));
+    let qp = pair.qps[0];
+    pair.devices[0].disconnect(qp);
+    let got = pair.events(1);
+    assert!(matches!(
+        got[..],
+        [
+            Event::Completion(Completion {
+                result: Ok(Success::Receive { .. }),
+                ..
+            }),
+            Event::Disconnected {
+                reason: Disconnect::Remote,
+                ..
+            }
+        ]
+    ));
+    assert!(matches!(
+        pair.events(0)[..],
+        [
+            Event::Completion(_),
+            Event::Disconnected {
+                reason: Disconnect::Local,
+                ..
+            }
+        ]
+    ));
+}
+
+#[test]
+fn a_crash_takes_everything_and_the_peer_notices() {
+    let mut pair = Pair::new(Costs::default(), Faults::default());
+    pair.receive(0, 1, 10);
+    let early = pair.fabric.host(Host {
+        address: address(2),
+        attributes: attributes(),
+        pool: Pool::new(4096),
+        interrupt: Duration::ZERO,
+    });
+    assert!(early.is_err(), "it is alive");
+    pair.fabric.crash(NodeId(1));
+    assert!(matches!(
+        pair.events(0)[..],
+        [
+            Event::Completion(_),
+            Event::Disconnected {
+                reason: Disconnect::Lost(_),
+                ..
+            }
+        ]
+    ));
+    let mut again = device(&pair.fabric, 2, |_| {});
+    assert_eq!(again.node(), NodeId(1));
+    again.listen(address(2)).unwrap();
+    let old = &mut pair.devices[1];
+    assert!(old.arm(), "what is left of the old one has nothing to say");
+    let options = ConnectOptions {
+        private_data: Bytes::new(),
+        inbound_reads: 1,
+        outbound_reads: 1,
+        timeout: Duration::from_secs(100),
+    };
+    pair.devices[0].connect(address(2), &options).unwrap();
+    assert!(pair.events(1).is_empty());
+    let mut events = VecDeque::new();
+    again.poll(pair.fabric.now(), &mut events);
+    assert!(matches!(events.pop_front(), Some(Event::ConnectRequest(_))));
+}

@@ -1,0 +1,63 @@
+//! A device model for RDMA, which programs and protocols are written against.
+//!
+//! [`Device`] is verbs-shaped: reliable-connected queue pairs, a connection manager with private
+//! data, memory registered with exact bounds and rights, Send, Send With Invalidate, RDMA Read,
+//! RDMA Write, local invalidate. A device is owned by one thread and never blocks: it is polled,
+//! and says through its owner's poll loop ([`Readiness`]) when polling is worth while.
+//!
+//! Devices are crates of their own: `rdma-iwarp` is a software RNIC over TCP, `rdma-core-device` uses
+//! the RDMA devices of the machine, and `rdma-sim` is a fabric in one process on a virtual clock.
+//! [`middleware`] wraps any of them. This crate opens no socket and depends on no poll loop.
+//!
+//! Memory is handed over by value. A [`Buf`] that a work request or a registration holds is out of
+//! the program's reach until the device gives it back, so "the device may write here now" is not
+//! something code above can get wrong.
+//!
+//! ```
+//! use rdma::{Pool, Region, SendWr};
+//!
+//! let pool = Pool::new(1 << 20);
+//! let mut buf = pool.alloc(5)?;
+//! buf.copy_from_slice(b"hello");
+//! // Frozen, the bytes are shared and read-only: they can be sent, and offered for RDMA Reads.
+//! let bytes = buf.freeze();
+//! let offered = Region::RemoteRead(bytes.clone());
+//! assert_eq!(offered.len(), 5);
+//! let send = SendWr::Send {
+//!     gather: [bytes].into_iter().collect(),
+//!     invalidate: None,
+//! };
+//! # drop(send);
+//! // Memory for an RDMA Write of the peer's is given away, until the device gives it back.
+//! let offered = Region::RemoteWrite(pool.alloc(4096)?);
+//! # drop(offered);
+//! # Ok::<_, rdma::PoolExhausted>(())
+//! ```
+
+mod budget;
+mod carrier;
+mod device;
+mod keep_alive;
+mod log_limit;
+mod mem;
+mod readiness;
+mod scatter;
+mod send_buffer;
+mod time;
+
+pub mod middleware;
+
+pub use budget::{Account, Budget, Charge, GUARANTEED, PER_CALL};
+pub use carrier::Carrier;
+pub use device::{
+    AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
+    Device, DeviceError, Disconnect, Event, Failed, Gather, ListenerId, PostError, QpId, Region,
+    RemoteSegment, RequestId, SendWr, Stag, Success, WorkError, WrId,
+};
+pub use keep_alive::keep_alive;
+pub use log_limit::LogLimit;
+pub use mem::{ALIGNMENT, Buf, Pool, PoolExhausted, Registrar};
+pub use readiness::{Interest, Poller, Readiness};
+pub use scatter::{Places, Scatter};
+pub use send_buffer::bound_send_buffer;
+pub use time::{Clock, Time};
