@@ -1,6 +1,6 @@
 //! Memory that devices and programs share.
 //!
-//! One of the two places with `unsafe` code. What it rests on: a [`Block`] is one heap allocation,
+//! The only place in this crate with `unsafe` code. What it rests on: a [`Block`] is one heap allocation,
 //! zeroed when made, freed when the pool and all users let go of it; every [`Buf`] owns a range of
 //! a block that no other `Buf` overlaps, and only its owner reads or writes that range.
 #![allow(unsafe_code)]
