@@ -17,11 +17,11 @@ use std::time::Duration;
 use arbitrary::Arbitrary;
 use bytes::Bytes;
 use onc_rpc::{Decoder, Encoder, Message, REPLY};
+use rdma::{Clock, Poller, Pool, Time};
 use rpc_transport::{
     Call, CallError, CallFuture, Client, ClientEvent, ClientOptions, ClientPort, ConnId, Down,
     Outcome, Programs, Reply, ReplyRoom, Request, Retry, Runtime, Service, Source, Stepped,
 };
-use rdma::{Clock, Poller, Pool, Time};
 
 /// Calls that a script can make.
 const MOST_CALLS: usize = 32;

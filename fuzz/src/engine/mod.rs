@@ -16,13 +16,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::{Bytes, BytesMut};
 use conveyance::Limits;
 use onc_rpc::{Decoder, Encoder, Message, Segments};
+use rdma::{Buf, Pool, Region, RemoteSegment, Stag};
 use rpc_transport::rdma::{
     ReadId, RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters, Responder,
     ResponderAction, ResponderConfig, Version, header_len,
 };
 use rpc_transport::{CallError, ReplyRoom};
 use rpcrdma_v1::{Body, Chunks, Header, ReadSegment, Segment};
-use rdma::{Buf, Pool, Region, RemoteSegment, Stag};
 
 use self::lies::flip;
 pub use self::script::Script;

@@ -11,13 +11,13 @@ mod tcp;
 use std::collections::{HashSet, VecDeque};
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 use iwarp::ddp::{Header, HeaderView, Placement, TAGGED, UNTAGGED};
 use iwarp::harness::{Ended, SetUp, Side};
 use iwarp::mpa::{CRC_FIELD, LENGTH_FIELD, padding};
 use iwarp::rdmap::{Opcode, READ_REQUEST, ReadRequest};
 use iwarp::terminate::Terminate;
 use rdma::{Buf, Event as DeviceEvent, Region, RemoteSegment, SendWr, Stag, Success, WrId};
+use smallvec::SmallVec;
 
 pub use self::script::Script;
 use self::script::{Event, Frame, Kind};

@@ -20,12 +20,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onc_rpc::{CALL, Decoder, Encoder, Message, REPLY};
+use rdma::{Buf, Pool, Stag, Time};
 use rpc_transport::rdma::{
     CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RdmaServer,
     RdmaServerOptions, RoundTripFeatures, Verdict, Version, Versions, Ways,
 };
 use rpc_transport::{ClientPort, ConnId, ReplyRoom, ServerPort};
-use rdma::{Buf, Pool, Stag, Time};
 
 use fabric::{FakeDevice, Traffic, World, address, attributes};
 pub use script::Script;
