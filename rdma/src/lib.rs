@@ -43,6 +43,7 @@ mod mem;
 mod readiness;
 mod scatter;
 mod send_buffer;
+mod tap;
 mod time;
 
 pub mod middleware;
@@ -60,4 +61,5 @@ pub use mem::{ALIGNMENT, Buf, Pool, PoolExhausted, Registrar};
 pub use readiness::{Interest, Poller, Readiness};
 pub use scatter::{Places, Scatter};
 pub use send_buffer::bound_send_buffer;
+pub use tap::{Frame, Tap};
 pub use time::{Clock, Time};

@@ -17,7 +17,9 @@ use super::mpa::Frame;
 use super::setup::Wants;
 use super::socket;
 use super::terminate::Terminate;
-use rdma::{ConnectError, ConnectOptions, Counters, Disconnect, Event, ListenerId, QpId, Time};
+use rdma::{
+    ConnectError, ConnectOptions, Counters, Disconnect, Event, ListenerId, QpId, Tap, Time,
+};
 
 /// Bytes received from one connection before others get their turn.
 pub(super) const RECEIVE_TURN: usize = 4 << 20;
@@ -54,6 +56,8 @@ pub(super) struct Cx<'a> {
     pub(super) options: &'a Options,
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
+    /// Sees every byte of the stream.
+    pub(super) tap: Option<&'a mut dyn Tap>,
     pub(super) now: Time,
 }
 

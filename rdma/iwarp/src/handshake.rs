@@ -11,6 +11,7 @@ use super::fault::Fault;
 use super::mpa::{FRAME_HEADER, Frame, FrameView, Kind, MAX_PRIVATE_DATA};
 use super::setup::{self, Failure, Unacceptable, Wants};
 use super::socket;
+use super::tap::Way;
 use rdma::{AcceptOptions, ConnectError, ConnectRequest, Event, RequestId};
 
 /// How long an initiator hears nothing before it sends its ready-to-receive message again, each time.
@@ -76,6 +77,7 @@ impl Conn {
                 Ok(0) => return self.refuse("the peer closed the connection during set-up", cx),
                 Ok(n) => {
                     cx.counters.wire_bytes_received += n as u64;
+                    cx.show(Way::Received, (self.qp(), &socket), n, [&chunk[..]]);
                     self.frame.extend_from_slice(&chunk[..n]);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {

@@ -81,6 +81,7 @@ mod short;
 mod socket;
 mod state;
 mod stream;
+mod tap;
 pub mod terminate;
 mod transmit;
 
@@ -101,7 +102,7 @@ use progress::Shared;
 use rdma::{
     AcceptOptions, Attributes, Carrier, ConnectOptions, Counters, Device, DeviceError, Event,
     Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter,
-    SendWr, Stag, Time, WrId,
+    SendWr, Stag, Tap, Time, WrId,
 };
 use regions::NotReclaimed;
 use state::{State, WAKE_TOKEN};
@@ -215,6 +216,15 @@ impl Iwarp {
             attributes,
             pool,
         })
+    }
+
+    /// Shows all bytes that are sent and received from now on to `tap`, in [`Frame::Stream`]s: set-up
+    /// frames and FPDUs of all connections. What a peer still sends after a connection has ended is
+    /// dropped, and not shown.
+    ///
+    /// [`Frame::Stream`]: rdma::Frame::Stream
+    pub fn set_tap(&mut self, tap: Box<dyn Tap>) {
+        self.shared.state().tap = Some(tap);
     }
 
     /// The program is done with the state for now.

@@ -13,7 +13,8 @@ use super::outbound::finishes;
 use super::rdmap::{self, Opcode};
 use super::receive::{Receiver, Segment, Stage};
 use super::socket;
-use rdma::{SendWr, Stag, Success, WrId};
+use super::tap::Way;
+use rdma::{QpId, SendWr, Stag, Success, WrId};
 
 /// Bytes of an FPDU that are not payload, at most.
 const FRAMING: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED + 3 + mpa::CRC_FIELD;
@@ -215,6 +216,7 @@ impl Conn {
         // An error is met again when the rest is sent, and reported then.
         let sent = socket::send_one(socket, bytes).unwrap_or(0);
         cx.counters.wire_bytes_sent += sent as u64;
+        cx.show(Way::Sent, (QpId(self.id), socket), sent, [bytes]);
         if sent < bytes.len() {
             self.endpoint.outstanding += 1;
             let rest = Bytes::copy_from_slice(bytes);

@@ -15,7 +15,9 @@ use super::endpoint::Limits;
 use super::progress::Progress;
 use super::short::Short;
 use super::socket;
-use rdma::{Counters, Event, Interest, ListenerId, Poller, PostError, QpId, SendWr, Time, WrId};
+use rdma::{
+    Counters, Event, Interest, ListenerId, Poller, PostError, QpId, SendWr, Tap, Time, WrId,
+};
 
 /// Connections that are over and drain, at most.
 const MAX_DRAINING: usize = 64;
@@ -44,6 +46,7 @@ pub(super) struct State {
     pub(super) poller: Option<Poller>,
     pub(super) events: VecDeque<Event>,
     pub(super) counters: Counters,
+    pub(super) tap: Option<Box<dyn Tap>>,
     /// Slots to look at.
     pub(super) ready: VecDeque<usize>,
     /// Deadlines by slot.
@@ -86,6 +89,7 @@ impl State {
             poller: None,
             events: VecDeque::new(),
             counters: Counters::default(),
+            tap: None,
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
             accept_again: None,
@@ -312,6 +316,7 @@ impl State {
             options: &self.options,
             events: &mut self.events,
             counters: &mut self.counters,
+            tap: self.tap.as_deref_mut().map(|tap| tap as &mut dyn Tap),
             now,
         };
         let result = act(conn, &mut cx);
@@ -433,6 +438,7 @@ impl State {
             options: &self.options,
             events: &mut self.events,
             counters: &mut self.counters,
+            tap: self.tap.as_deref_mut().map(|tap| tap as &mut dyn Tap),
             now: self.now,
         };
         let long = match now.then(|| conn.send_short(id, &wr, signaled, &mut cx)) {

@@ -9,9 +9,10 @@ use super::conn::{Conn, Cx, Over, Phase, RECEIVE_TURN};
 use super::endpoint::Blame;
 use super::fault::Fault;
 use super::socket;
+use super::tap::Way;
 use super::terminate::Code;
 use super::transmit::Slices;
-use rdma::{ConnectError, Disconnect, Event};
+use rdma::{ConnectError, Disconnect, Event, QpId};
 
 /// A write of so many bytes is worth another look at the path's MSS.
 const LONG_WRITE: usize = 64 << 10;
@@ -37,14 +38,30 @@ impl Conn {
         let Some(socket) = &self.socket else {
             return Ok(());
         };
+        let tapped = (QpId(self.id), &**socket);
         let mut turn = 0;
         while self.readable && turn < RECEIVE_TURN {
             let (received, room) = match self.endpoint.between_segments() {
-                Some(staging) => (socket::receive(socket, staging), staging.len()),
+                Some(staging) => {
+                    let received = socket::receive(socket, staging);
+                    if let Ok(n) = received {
+                        cx.show(Way::Received, tapped, n, [&*staging]);
+                    }
+                    (received, staging.len())
+                }
                 None => {
                     let mut buffers = self.endpoint.buffers()?;
                     let room = buffers.iter().map(|buffer| buffer.len()).sum();
-                    (socket::receive_scattered(socket, &mut buffers), room)
+                    let received = socket::receive_scattered(socket, &mut buffers);
+                    if let Ok(n) = received {
+                        cx.show(
+                            Way::Received,
+                            tapped,
+                            n,
+                            buffers.iter().map(|bytes| &**bytes),
+                        );
+                    }
+                    (received, room)
                 }
             };
             match received {
@@ -87,6 +104,10 @@ impl Conn {
             } else {
                 socket::send(socket, &slices)
             };
+            if let Ok(n) = sent {
+                let pieces = slices.iter().map(|bytes| &**bytes);
+                cx.show(Way::Sent, (QpId(self.id), socket), n, pieces);
+            }
             drop(slices);
             match sent {
                 Ok(n) => {

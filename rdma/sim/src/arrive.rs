@@ -25,6 +25,10 @@ impl State {
         };
         let framed = self.costs.framed(len) as u64;
         self.node(to.node).counters.wire_bytes_received += framed;
+        let now = self.now;
+        if let (Some(tap), Some(frame)) = (self.taps.get_mut(&to.node), packet.frame()) {
+            tap.received(now, to.qp, frame);
+        }
         let Some(from) = from else { return };
         match packet {
             Packet::Message { bytes, invalidate } => {
@@ -141,15 +145,19 @@ impl State {
         let now = self.now;
         let Some(qp) = self.qp(to) else { return };
         qp.answered = qp.answered.max(now + response + late) + sending;
-        let arrival = qp.answered + delay;
+        let left = qp.answered;
+        let packet = Packet::ReadResponse { bytes };
+        if let (Some(tap), Some(frame)) = (self.taps.get_mut(&to.node), packet.frame()) {
+            tap.sent(left, to.qp, frame);
+        }
         self.node(to.node).counters.wire_bytes_sent += framed as u64;
         let what = What::Arrive {
             to: from,
             number,
-            packet: Packet::ReadResponse { bytes },
+            packet,
             path: path.crossed(),
         };
-        self.at(arrival, what);
+        self.at(left + delay, what);
     }
 
     fn refuse_access(&mut self, to: End, from: End, number: u64, access: Access) {

@@ -14,7 +14,7 @@ use super::{End, Happening, NodeId, Path};
 use rdma::{
     AcceptOptions, Attributes, Carrier, ConnectError, ConnectOptions, Counters, Device,
     DeviceError, Event, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment,
-    RequestId, Scatter, SendWr, Stag, Time, WrId,
+    RequestId, Scatter, SendWr, Stag, Tap, Time, WrId,
 };
 
 /// First of the ports that a listener gets when it does not care.
@@ -51,6 +51,14 @@ impl SimDevice {
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.node
+    }
+
+    /// Shows the packets that this host sends and receives from now on to `tap`, until it crashes. The
+    /// time of a packet that is sent is when its last bit leaves, which may be later than the call.
+    pub fn set_tap(&mut self, tap: Box<dyn Tap>) {
+        if self.lives() {
+            self.state.borrow_mut().taps.insert(self.node, tap);
+        }
     }
 
     fn end(&self, qp: QpId) -> End {

@@ -227,6 +227,7 @@ impl Fabric {
             state.cut(peer, reason);
         }
         state.requests.retain(|_, (at, _)| *at != node);
+        let tap = state.taps.remove(&node);
         let now = state.now;
         let gone = state.node(node);
         gone.life += 1;
@@ -242,7 +243,7 @@ impl Fabric {
             std::mem::take(&mut gone.events),
         );
         drop(state);
-        drop((qps, events));
+        drop((qps, events, tap));
     }
 
     /// Loses one of the connections there are, if there is one.

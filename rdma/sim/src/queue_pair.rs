@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use super::{Access, End, Path};
-use rdma::{Buf, Region, Scatter, SendWr, Stag, Time, WrId};
+use rdma::{Buf, Frame, Region, Scatter, SendWr, Stag, Time, WrId};
 
 /// Where a queue pair stands.
 #[derive(Debug)]
@@ -174,4 +174,28 @@ pub(super) enum Packet {
     FinAck,
     /// The sender has dropped the connection.
     Reset,
+}
+
+impl Packet {
+    /// What a tap is shown of it; nothing of the fabric's own packets.
+    pub(super) fn frame(&self) -> Option<Frame<'_>> {
+        Some(match self {
+            Self::Message { bytes, invalidate } => Frame::Send {
+                payload: bytes,
+                invalidate: *invalidate,
+            },
+            Self::Write { access, bytes } => Frame::Write {
+                payload: bytes,
+                stag: access.stag,
+                offset: access.offset,
+            },
+            Self::ReadRequest { access } => Frame::ReadRequest {
+                length: access.len,
+                stag: access.stag,
+                offset: access.offset,
+            },
+            Self::ReadResponse { bytes } => Frame::ReadResponse { payload: bytes },
+            Self::Fin | Self::FinAck | Self::Reset => return None,
+        })
+    }
 }

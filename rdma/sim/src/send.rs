@@ -145,6 +145,9 @@ impl State {
         node.counters.wire_bytes_sent += framed as u64;
         node.sending = node.sending.max(now) + sending;
         let left = node.sending;
+        if let (Some(tap), Some(frame)) = (self.taps.get_mut(&end.node), packet.frame()) {
+            tap.sent(left, end.qp, frame);
+        }
         let Some(qp) = self.qp(end) else {
             return (left, left + delay);
         };

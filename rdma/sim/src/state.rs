@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::queue_pair::{Packet, QueuePair, Request};
 use super::{Costs, End, Faults, Happening, NodeId, Observer, Path, Random};
 use rdma::{
-    Attributes, Clock, ConnectError, Counters, Disconnect, Event, ListenerId, QpId, RequestId,
+    Attributes, Clock, ConnectError, Counters, Disconnect, Event, ListenerId, QpId, RequestId, Tap,
     Time, WorkError,
 };
 
@@ -149,6 +149,8 @@ pub(super) struct State {
     next_id: u64,
     pub(super) requests: BTreeMap<RequestId, (NodeId, Request)>,
     pub(super) observer: Option<Rc<RefCell<dyn Observer>>>,
+    /// What sees the packets of a host.
+    pub(super) taps: BTreeMap<NodeId, Box<dyn Tap>>,
 }
 
 impl State {
@@ -166,6 +168,7 @@ impl State {
             next_id: 0,
             requests: BTreeMap::new(),
             observer: None,
+            taps: BTreeMap::new(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,8 +10,8 @@ use smallvec::smallvec;
 
 use super::*;
 use rdma::{
-    AcceptOptions, Buf, Completion, ConnectOptions, Device, DeviceError, Disconnect, Event, Pool,
-    PostError, QpId, Region, SendWr, Stag, Success, Time, WorkError, WrId,
+    AcceptOptions, Buf, Completion, ConnectOptions, Device, DeviceError, Disconnect, Event, Frame,
+    Pool, PostError, QpId, Region, SendWr, Stag, Success, Tap, Time, WorkError, WrId,
 };
 
 const FAR: Time = Time::from_nanos(u64::MAX / 2);
@@ -443,4 +444,108 @@ fn a_crash_takes_everything_and_the_peer_notices() {
     let mut events = VecDeque::new();
     again.poll(pair.fabric.now(), &mut events);
     assert!(matches!(events.pop_front(), Some(Event::ConnectRequest(_))));
+}
+
+/// What a tap was shown, with its way and a copy of what it carries.
+#[derive(Debug, PartialEq, Eq)]
+enum Shown {
+    Send(Vec<u8>, Option<Stag>),
+    Write(Vec<u8>, Stag, u64),
+    ReadRequest(usize, Stag, u64),
+    ReadResponse(Vec<u8>),
+}
+
+#[derive(Debug, Default)]
+struct Shows {
+    sent: Vec<(Time, Shown)>,
+    received: Vec<(Time, Shown)>,
+}
+
+struct Recorder(Arc<Mutex<Shows>>);
+
+fn shown(frame: Frame<'_>) -> Shown {
+    match frame {
+        Frame::Send {
+            payload,
+            invalidate,
+        } => Shown::Send(payload.to_vec(), invalidate),
+        Frame::Write {
+            payload,
+            stag,
+            offset,
+        } => Shown::Write(payload.to_vec(), stag, offset),
+        Frame::ReadRequest {
+            length,
+            stag,
+            offset,
+        } => Shown::ReadRequest(length, stag, offset),
+        Frame::ReadResponse { payload } => Shown::ReadResponse(payload.to_vec()),
+        other => panic!("{other:?}"),
+    }
+}
+
+impl Tap for Recorder {
+    fn sent(&mut self, at: Time, _: QpId, frame: Frame<'_>) {
+        self.0.lock().unwrap().sent.push((at, shown(frame)));
+    }
+
+    fn received(&mut self, at: Time, _: QpId, frame: Frame<'_>) {
+        self.0.lock().unwrap().received.push((at, shown(frame)));
+    }
+}
+
+#[test]
+fn a_tap_sees_both_directions_and_what_the_peer_does_to_memory() {
+    let mut pair = Pair::new(Costs::default(), Faults::default());
+    let shows = [0, 1].map(|side| {
+        let shows = Arc::new(Mutex::new(Shows::default()));
+        pair.devices[side].set_tap(Box::new(Recorder(Arc::clone(&shows))));
+        shows
+    });
+    let source = pair.register(1, Region::RemoteRead(Bytes::from_static(b"to be read")));
+    let buf = pair.buf(1, 8);
+    let target = pair.register(1, Region::RemoteWrite(buf));
+    pair.receive(1, 1, 16);
+    let sink = pair.buf(0, 4);
+    pair.post(0, 2, read(sink, source.stag, source.offset + 6));
+    let write = SendWr::Write {
+        gather: smallvec![Bytes::from_static(b"pay"), Bytes::from_static(b"load")],
+        stag: target.stag,
+        offset: target.offset,
+    };
+    pair.post(0, 3, write);
+    let invalidate = Some(target.stag);
+    let done = SendWr::Send {
+        gather: smallvec![Bytes::from_static(b"done")],
+        invalidate,
+    };
+    pair.post(0, 4, done);
+    assert_eq!(pair.completions(0).len(), 3);
+    let [client, server] = shows.each_ref().map(|shows| shows.lock().unwrap());
+    let what = |list: &[(Time, Shown)]| -> Vec<String> {
+        list.iter().map(|(_, shown)| format!("{shown:?}")).collect()
+    };
+    let requests = [
+        Shown::ReadRequest(4, source.stag, source.offset + 6),
+        Shown::Write(b"payload".to_vec(), target.stag, target.offset),
+        Shown::Send(b"done".to_vec(), invalidate),
+    ];
+    assert_eq!(
+        what(&client.sent),
+        requests.map(|shown| format!("{shown:?}"))
+    );
+    assert_eq!(what(&server.received), what(&client.sent));
+    let response = Shown::ReadResponse(b"read".to_vec());
+    assert_eq!(what(&server.sent), [format!("{response:?}")]);
+    assert_eq!(what(&client.received), what(&server.sent));
+    // Each arrives when the link's delay is over.
+    let delay = Costs::default().delay;
+    for (sent, received) in [
+        (&client.sent, &server.received),
+        (&server.sent, &client.received),
+    ] {
+        for ((left, _), (arrived, _)) in sent.iter().zip(received) {
+            assert_eq!(*left + delay, *arrived);
+        }
+    }
 }

@@ -1,0 +1,59 @@
+//! Showing a [`Tap`](rdma::Tap) the bytes of a connection's stream.
+
+use mio::net::TcpStream;
+use rdma::{Carrier, Frame, QpId};
+use smallvec::SmallVec;
+
+use super::conn::Cx;
+
+/// Which way bytes passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Sent,
+    Received,
+}
+
+impl Cx<'_> {
+    /// Shows the first `n` bytes of `pieces`, if there is a tap.
+    #[inline]
+    pub(super) fn show<'a>(
+        &mut self,
+        way: Way,
+        (qp, socket): (QpId, &TcpStream),
+        n: usize,
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+    ) {
+        if self.tap.is_some() && n > 0 {
+            self.show_to_tap(way, (qp, socket), n, pieces);
+        }
+    }
+
+    #[cold]
+    fn show_to_tap<'a>(
+        &mut self,
+        way: Way,
+        (qp, socket): (QpId, &TcpStream),
+        mut n: usize,
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+    ) {
+        let Some(tap) = &mut self.tap else {
+            return;
+        };
+        let mut shown = SmallVec::<[&[u8]; 64]>::new();
+        for piece in pieces {
+            let len = n.min(piece.len());
+            if len > 0 {
+                shown.push(&piece[..len]);
+            }
+            n -= len;
+        }
+        let frame = Frame::Stream {
+            carrier: Carrier::tcp(socket.local_addr(), socket.peer_addr()),
+            pieces: &shown,
+        };
+        match way {
+            Way::Sent => tap.sent(self.now, qp, frame),
+            Way::Received => tap.received(self.now, qp, frame),
+        }
+    }
+}
