@@ -69,9 +69,41 @@ pub(super) enum Stage {
     /// Expecting `ULPDU_Length` and the DDP header.
     Head,
     /// Expecting `left` of the payload.
-    Body { left: usize },
+    Body { arriving: Arriving, left: usize },
     /// Expecting padding and CRC.
-    Tail,
+    Tail { arriving: Arriving },
+}
+
+/// An FPDU whose header has been seen.
+pub(super) struct Arriving {
+    segment: Segment,
+    /// Bytes of its ULPDU.
+    ulpdu: usize,
+    /// The CRC of what has come of it, if CRCs are checked.
+    crc: u32,
+    /// What is wrong with the header, which is reported only if the CRC is right.
+    suspicion: Option<Code>,
+}
+
+impl Stage {
+    /// The FPDU at hand, from its header on.
+    fn arriving(&self) -> Option<&Arriving> {
+        match self {
+            Self::Head => None,
+            Self::Body { arriving, .. } | Self::Tail { arriving } => Some(arriving),
+        }
+    }
+
+    /// The segment at hand, likewise.
+    fn segment(&self) -> Option<&Segment> {
+        self.arriving().map(|arriving| &arriving.segment)
+    }
+
+    /// Bytes from the end of the payload at hand to the end of its FPDU.
+    fn trailer_len(&self) -> usize {
+        let ulpdu = self.arriving().map_or(0, |arriving| arriving.ulpdu);
+        mpa::padding(ulpdu) + mpa::CRC_FIELD
+    }
 }
 
 /// The receiving half of a stream.
@@ -88,16 +120,10 @@ pub(super) struct Receiver {
     spilled: usize,
     /// Whether CRCs are checked.
     pub(super) check_crc: bool,
-    crc: u32,
-    ulpdu: usize,
-    /// Its length field and DDP header as they came.
+    /// Length field and DDP header, as they came, of the last segment whose header was seen.
     pub(super) raw: [u8; mpa::LENGTH_FIELD + ddp::UNTAGGED],
     pub(super) raw_len: usize,
-    /// The segment at hand, from its header on.
-    segment: Option<Segment>,
-    /// What is wrong with it, when that is reported only if its CRC is right.
-    suspicion: Option<Code>,
-    /// Payload of a segment for the device itself.
+    /// Payload of a segment for the device itself. It is read after the segment has been taken.
     control: HeaderBytes,
 }
 
@@ -112,12 +138,8 @@ impl Receiver {
             spill: Vec::new(),
             spilled: 0,
             check_crc: false,
-            crc: 0,
-            ulpdu: 0,
             raw: [0; mpa::LENGTH_FIELD + ddp::UNTAGGED],
             raw_len: 0,
-            segment: None,
-            suspicion: None,
             control: HeaderBytes::new(),
         }
     }
@@ -133,13 +155,12 @@ impl Receiver {
 
     /// The payload that can be received in place: target, bytes of it that are there, bytes left.
     fn direct(&self) -> Option<(Target, usize, usize)> {
-        let Stage::Body { left } = self.stage else {
+        let Stage::Body { arriving, left } = &self.stage else {
             return None;
         };
-        let segment = self.segment.as_ref()?;
-        match segment.target {
+        match arriving.segment.target {
             Target::Control | Target::Nowhere => None,
-            target => Some((target, segment.payload - left, left)),
+            target => Some((target, arriving.segment.payload - left, *left)),
         }
     }
 
@@ -170,8 +191,8 @@ impl Receiver {
         let needed = match self.stage {
             Stage::Head => mpa::LENGTH_FIELD + ddp::UNTAGGED + len,
             // For the device itself, or for nobody.
-            Stage::Body { left } => left,
-            Stage::Tail => mpa::padding(self.ulpdu) + mpa::CRC_FIELD,
+            Stage::Body { left, .. } => left,
+            Stage::Tail { .. } => self.stage.trailer_len(),
         };
         BETWEEN_MESSAGES.min((self.start + needed).max(self.end + 1))
     }
@@ -188,7 +209,7 @@ impl Receiver {
             None => BETWEEN_MESSAGES,
             Some(len) => {
                 let next = mpa::LENGTH_FIELD + ddp::UNTAGGED + len;
-                BETWEEN_MESSAGES.min(mpa::padding(self.ulpdu) + mpa::CRC_FIELD + next)
+                BETWEEN_MESSAGES.min(self.stage.trailer_len() + next)
             }
         };
         let foreseen = match self.is_last() {
@@ -210,8 +231,8 @@ impl Receiver {
 
     /// Whether the segment at hand is the last of its message.
     fn is_last(&self) -> bool {
-        self.segment
-            .as_ref()
+        self.stage
+            .segment()
             .is_some_and(|segment| segment.header.last)
     }
 
@@ -233,18 +254,22 @@ impl Receiver {
 
     /// The next `len` bytes of the payload are where they belong.
     fn placed(&mut self, target: Target, len: usize, memory: &mut Memory) -> Result<(), Fault> {
-        let Some((_, skip, left)) = self.direct() else {
+        let Some((_, skip, _)) = self.direct() else {
             return Ok(());
         };
-        if self.check_crc {
-            let mut places = memory
-                .places(target, skip, len)
-                .map_err(|code| self.fault(code))?;
-            places.take(len, |bytes| {
-                self.crc = crc32c::crc32c_append(self.crc, bytes);
-            });
+        let places = match self.check_crc {
+            true => Some(memory.places(target, skip, len)),
+            false => None,
+        };
+        let places = places.transpose().map_err(|code| self.fault(code))?;
+        if let Stage::Body { arriving, left } = &mut self.stage {
+            if let Some(mut places) = places {
+                places.take(len, |bytes| {
+                    arriving.crc = crc32c::crc32c_append(arriving.crc, bytes);
+                });
+            }
+            *left -= len;
         }
-        self.stage = Stage::Body { left: left - len };
         Ok(())
     }
 
@@ -310,7 +335,7 @@ impl Receiver {
 
     /// Bytes of the segment at hand.
     fn foreseen_length(&self) -> usize {
-        self.segment.as_ref().map_or(0, |segment| segment.payload)
+        self.stage.segment().map_or(0, |segment| segment.payload)
     }
 
     /// Whether everything that was read has been taken apart, up to the end of an FPDU.
@@ -346,8 +371,8 @@ impl Receiver {
                     Head::Empty => return Ok(Step::Empty),
                     Head::Whole => true,
                 },
-                Stage::Body { left } => self.body(left, memory, copied)?,
-                Stage::Tail => {
+                Stage::Body { .. } => self.body(memory, copied)?,
+                Stage::Tail { .. } => {
                     if let Some(segment) = self.tail()? {
                         return Ok(Step::Segment(segment));
                     }
@@ -402,29 +427,35 @@ impl Receiver {
                 }
             })
             .and_then(|header| Ok((header, memory.place(&header, payload)?)));
-        if self.check_crc {
-            self.crc = crc32c::crc32c(&staged[..mpa::LENGTH_FIELD + header_len]);
-        }
-        let (header, opcode, target) = match checked {
-            Ok((header, (opcode, target))) => (header, opcode, target),
+        let crc = match self.check_crc {
+            true => crc32c::crc32c(&staged[..mpa::LENGTH_FIELD + header_len]),
+            false => 0,
+        };
+        let (header, opcode, target, suspicion) = match checked {
+            Ok((header, (opcode, target))) => (header, opcode, target, None),
             // With a CRC, first see whether the header is what the peer sent (see the module).
-            Err(code) if self.check_crc => {
-                self.suspicion = Some(code);
-                (SUSPECT, Opcode::Write, Target::Nowhere)
-            }
+            Err(code) if self.check_crc => (SUSPECT, Opcode::Write, Target::Nowhere, Some(code)),
             Err(code) => return Err(self.fault(code)),
         };
         memory.touch(target, payload);
-        self.ulpdu = ulpdu;
         self.start += mpa::LENGTH_FIELD + header_len;
-        self.segment = Some(Segment {
+        self.control.clear();
+        let segment = Segment {
             header,
             opcode,
             target,
             payload,
-        });
-        self.control.clear();
-        self.stage = Stage::Body { left: payload };
+        };
+        let arriving = Arriving {
+            segment,
+            ulpdu,
+            crc,
+            suspicion,
+        };
+        self.stage = Stage::Body {
+            arriving,
+            left: payload,
+        };
         Ok(Head::Whole)
     }
 
@@ -443,18 +474,20 @@ impl Receiver {
         Ok(Head::Empty)
     }
 
-    fn body(&mut self, left: usize, memory: &mut Memory, copied: &mut u64) -> Result<bool, Fault> {
-        let here = left.min(self.end - self.start);
-        let (target, skip) = match &self.segment {
-            Some(segment) => (segment.target, segment.payload - left),
-            None => (Target::Nowhere, 0),
+    /// Takes what is staged of the payload. True: that was all of it.
+    fn body(&mut self, memory: &mut Memory, copied: &mut u64) -> Result<bool, Fault> {
+        let Stage::Body { arriving, left } = &mut self.stage else {
+            return Ok(false);
         };
+        let here = (*left).min(self.end - self.start);
         if here > 0 {
             let bytes = &self.staging[self.start..self.start + here];
             if self.check_crc {
-                self.crc = crc32c::crc32c_append(self.crc, bytes);
+                arriving.crc = crc32c::crc32c_append(arriving.crc, bytes);
             }
-            match target {
+            let skip = arriving.segment.payload - *left;
+            *left -= here;
+            match arriving.segment.target {
                 Target::Nowhere => {}
                 Target::Control => self.control.extend_from_slice(bytes),
                 target => {
@@ -472,33 +505,39 @@ impl Receiver {
             }
             self.start += here;
         }
-        self.stage = if left == here {
-            Stage::Tail
-        } else {
-            Stage::Body { left: left - here }
+        let Stage::Body { left: 0, .. } = self.stage else {
+            return Ok(false);
         };
-        Ok(left == here)
+        if let Stage::Body { arriving, .. } = std::mem::replace(&mut self.stage, Stage::Head) {
+            self.stage = Stage::Tail { arriving };
+        }
+        Ok(true)
     }
 
     fn tail(&mut self) -> Result<Option<Segment>, Fault> {
-        let pad = mpa::padding(self.ulpdu);
+        let Stage::Tail { arriving } = &self.stage else {
+            return Ok(None);
+        };
+        let pad = mpa::padding(arriving.ulpdu);
         let staged = &self.staging[self.start..self.end];
         let Some(trailer) = staged.get(..pad + mpa::CRC_FIELD) else {
             return Ok(None);
         };
         if self.check_crc {
-            let crc = crc32c::crc32c_append(self.crc, &trailer[..pad]);
+            let crc = crc32c::crc32c_append(arriving.crc, &trailer[..pad]);
             // The field's byte order is CRC32c's own: least significant first.
             if crc.to_le_bytes() != trailer[pad..] {
                 return Err(Fault::bare(Code::CRC));
             }
         }
-        if let Some(code) = self.suspicion {
+        if let Some(code) = arriving.suspicion {
             return Err(self.fault(code));
         }
         self.start += trailer.len();
-        self.stage = Stage::Head;
-        Ok(self.segment.take())
+        match std::mem::replace(&mut self.stage, Stage::Head) {
+            Stage::Tail { arriving } => Ok(Some(arriving.segment)),
+            Stage::Head | Stage::Body { .. } => Ok(None),
+        }
     }
 
     /// The Read Request header that has just arrived.
