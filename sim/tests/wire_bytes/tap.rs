@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
 use bytes::Bytes;
-use rdma_sim::{End, Happening, NodeId, Observer};
 use rdma::{Event, SendWr, Success, Time};
+use rdma_sim::{End, Happening, NodeId, Observer};
 
 use crate::show::{digest, message, words};
 

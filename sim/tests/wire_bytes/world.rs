@@ -9,14 +9,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use rdma::{Pool, Time};
+use rdma_sim::{Costs, Fabric, Faults, Host, NodeId, SimDevice, Turn, attributes};
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
 use rpc_transport::{
     Armed, Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, Source, Stepped,
 };
 use rpcrdma_callbacks::Answers;
 use rpcrdma_sim::Probe;
-use rdma_sim::{Costs, Fabric, Faults, Host, NodeId, SimDevice, Turn, attributes};
-use rdma::{Pool, Time};
 
 use crate::service::Echoes;
 use crate::tap::Tap;
