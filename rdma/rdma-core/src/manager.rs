@@ -38,9 +38,15 @@ fn not_connected(error: &io::Error) -> ConnectError {
     match Errno::from_io_error(error) {
         Some(Errno::CONNREFUSED) => ConnectError::Refused,
         Some(Errno::TIMEDOUT) => ConnectError::TimedOut,
-        Some(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::NODEV | Errno::ADDRNOTAVAIL) => {
-            ConnectError::Unreachable(error.to_string())
-        }
+        // The connection manager takes source ports out of its own list, and on iWARP a TCP socket of
+        // this host may have the same one: the next attempt has another.
+        Some(
+            Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+            | Errno::NODEV
+            | Errno::ADDRNOTAVAIL
+            | Errno::ADDRINUSE,
+        ) => ConnectError::Unreachable(error.to_string()),
         _ => ConnectError::Protocol(error.to_string()),
     }
 }

@@ -36,8 +36,9 @@ fn no_wake_up_is_lost_and_each_is_counted() {
     ping_pong(&mut world, qps, 1000);
     for side in [CLIENT, SERVER] {
         let interrupts = world.counters(side).interrupts - before[side].interrupts;
-        // One for each message that did not come before the sleep.
-        assert!((1..=1000).contains(&interrupts), "{interrupts}");
+        // One for each message that did not come before the sleep. All may: both sides are one thread,
+        // and some devices deliver before the sender has returned.
+        assert!(interrupts <= 1000, "{interrupts}");
     }
     world.close(qps);
 }
