@@ -4,35 +4,36 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// What a file descriptor is watched for.
+/// Kinds of readiness for which a file descriptor is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// There is something to read, or to accept.
     Readable,
-    /// The same, and there is room to write.
+    /// There is something to read or to accept, or there is room to write.
     ReadableAndWritable,
 }
 
 /// A poll loop that watches file descriptors, such as one around `epoll` or `mio`.
 ///
-/// It is edge-triggered: readiness is told once, when it begins, and not again before an operation on
-/// the descriptor would have blocked. What is ready when it is registered is told of as well.
+/// Registration is edge-triggered: the loop reports readiness once, when it begins, and not again before an
+/// operation on the descriptor would have blocked. A descriptor that is ready when it is registered is
+/// reported as well.
 pub trait Readiness: fmt::Debug + Send {
     /// Watches `fd` until it is deregistered or closed. Its events carry `token`.
     ///
     /// # Errors
-    /// What the operating system refused. It refuses to watch a descriptor twice.
+    /// The error of the operating system, for example because the descriptor is watched already.
     fn register(&self, fd: BorrowedFd<'_>, token: usize, interest: Interest) -> io::Result<()>;
 
     /// Stops watching `fd`.
     ///
     /// # Errors
-    /// It was not watched.
+    /// The descriptor was not watched.
     fn deregister(&self, fd: BorrowedFd<'_>) -> io::Result<()>;
 }
 
-/// What a device needs to take part in its owner's poll loop: the loop, and tokens from `first_token`
-/// on that are the device's alone.
+/// A device's part in its owner's poll loop: the loop, and tokens from `first_token` on that are the
+/// device's alone.
 #[derive(Debug)]
 pub struct Poller {
     /// The owner's loop.

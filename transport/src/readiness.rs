@@ -1,4 +1,4 @@
-//! What `mio` is to devices and ports: a poll loop that watches their file descriptors.
+//! The poll loop of `mio`, as devices and ports see it.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

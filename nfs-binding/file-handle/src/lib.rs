@@ -9,11 +9,12 @@
 //! ```
 //! use linux_file_handle::{FileHandle, Form};
 //!
-//! let root = std::fs::File::open("/").unwrap();
+//! let root = std::fs::File::open("/")?;
 //! if let Ok(handle) = FileHandle::of(&root, Form::Decodable) {
 //!     // The same file has the same handle, whoever asks and however often.
 //!     assert_eq!(FileHandle::of(&root, Form::Decodable), Ok(handle));
 //! }
+//! # Ok::<(), std::io::Error>(())
 //! ```
 #![expect(
     unsafe_code,

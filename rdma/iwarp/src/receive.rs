@@ -81,7 +81,7 @@ pub(super) struct Arriving {
     ulpdu: usize,
     /// The CRC of what has come of it, if CRCs are checked.
     crc: u32,
-    /// What is wrong with the header, which is reported only if the CRC is right.
+    /// The error in the header, which is reported only if the CRC is right.
     suspicion: Option<Code>,
 }
 

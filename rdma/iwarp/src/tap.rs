@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::conn::Cx;
 
-/// Which way bytes passed.
+/// Direction of the bytes, as seen by this device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Sent,

@@ -5,8 +5,8 @@
 //! of the headers, where they are documented; only what `rdma-core-device`, the safe device on top,
 //! needs is declared. A test (feature `layout-check`) holds everything against the installed headers.
 //!
-//! What the headers make inline, such as `ibv_post_send`, is called through the table of operations in
-//! the `ibv_context`.
+//! Inline functions of the headers, such as `ibv_post_send`, are called through the table of operations
+//! in the `ibv_context`.
 //!
 //! ```
 //! match rdma_core_sys::library() {

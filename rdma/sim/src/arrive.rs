@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::queue_pair::{Packet, Progress};
 use super::state::{State, Stream, What};
 use super::{Access, End, Happening, Path};
-use rdma::{Completion, Disconnect, Event, Failed, Region, Stag, Success, WorkError};
+use rdma::{Completion, Disconnect, Event, Failed, Region, Stag, Success, Tap, WorkError};
 
 impl State {
     /// A packet arrives. `number` is that of the request it belongs to.
@@ -25,10 +25,7 @@ impl State {
         };
         let framed = self.costs.framed(len) as u64;
         self.node(to.node).counters.wire_bytes_received += framed;
-        let now = self.now;
-        if let (Some(tap), Some(frame)) = (self.taps.get_mut(&to.node), packet.frame()) {
-            tap.received(now, to.qp, frame);
-        }
+        self.show(<dyn Tap>::received, self.now, to, &packet);
         let Some(from) = from else { return };
         match packet {
             Packet::Message { bytes, invalidate } => {
@@ -147,9 +144,7 @@ impl State {
         qp.answered = qp.answered.max(now + response + late) + sending;
         let left = qp.answered;
         let packet = Packet::ReadResponse { bytes };
-        if let (Some(tap), Some(frame)) = (self.taps.get_mut(&to.node), packet.frame()) {
-            tap.sent(left, to.qp, frame);
-        }
+        self.show(<dyn Tap>::sent, left, to, &packet);
         self.node(to.node).counters.wire_bytes_sent += framed as u64;
         let what = What::Arrive {
             to: from,

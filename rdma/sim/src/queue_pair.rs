@@ -177,7 +177,7 @@ pub(super) enum Packet {
 }
 
 impl Packet {
-    /// What a tap is shown of it; nothing of the fabric's own packets.
+    /// The packet as a tap is shown it. `None` for the fabric's own packets.
     pub(super) fn frame(&self) -> Option<Frame<'_>> {
         Some(match self {
             Self::Message { bytes, invalidate } => Frame::Send {

@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use super::queue_pair::{Packet, Progress};
 use super::state::{State, Stream, What};
 use super::{Access, End, Happening, Path};
-use rdma::{Completion, Disconnect, Event, Failed, SendWr, Stag, Success, Time, WorkError};
+use rdma::{Completion, Disconnect, Event, Failed, SendWr, Stag, Success, Tap, Time, WorkError};
 
 impl State {
     /// Starts what can be started.
@@ -145,9 +145,7 @@ impl State {
         node.counters.wire_bytes_sent += framed as u64;
         node.sending = node.sending.max(now) + sending;
         let left = node.sending;
-        if let (Some(tap), Some(frame)) = (self.taps.get_mut(&end.node), packet.frame()) {
-            tap.sent(left, end.qp, frame);
-        }
+        self.show(<dyn Tap>::sent, left, end, &packet);
         let Some(qp) = self.qp(end) else {
             return (left, left + delay);
         };

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use super::queue_pair::{Packet, QueuePair, Request};
 use super::{Costs, End, Faults, Happening, NodeId, Observer, Path, Random};
 use rdma::{
-    Attributes, Clock, ConnectError, Counters, Disconnect, Event, ListenerId, QpId, RequestId, Tap,
-    Time, WorkError,
+    Attributes, Clock, ConnectError, Counters, Disconnect, Event, Frame, ListenerId, QpId,
+    RequestId, Tap, Time, WorkError,
 };
 
 /// A host.
@@ -149,7 +149,7 @@ pub(super) struct State {
     next_id: u64,
     pub(super) requests: BTreeMap<RequestId, (NodeId, Request)>,
     pub(super) observer: Option<Rc<RefCell<dyn Observer>>>,
-    /// What sees the packets of a host.
+    /// Observers of the packets of each host.
     pub(super) taps: BTreeMap<NodeId, Box<dyn Tap>>,
 }
 
@@ -181,6 +181,20 @@ impl State {
     pub(super) fn note(&self, what: &Happening<'_>) {
         if let Some(observer) = &self.observer {
             observer.borrow_mut().happened(self.now, what);
+        }
+    }
+
+    /// Shows a packet to the tap of an end's host, if it has one: `<dyn Tap>::sent` or
+    /// `<dyn Tap>::received`.
+    pub(super) fn show(
+        &mut self,
+        how: fn(&mut (dyn Tap + 'static), Time, QpId, Frame<'_>),
+        at: Time,
+        end: End,
+        packet: &Packet,
+    ) {
+        if let (Some(tap), Some(frame)) = (self.taps.get_mut(&end.node), packet.frame()) {
+            how(&mut **tap, at, end.qp, frame);
         }
     }
 

@@ -446,7 +446,7 @@ fn a_crash_takes_everything_and_the_peer_notices() {
     assert!(matches!(events.pop_front(), Some(Event::ConnectRequest(_))));
 }
 
-/// What a tap was shown, with its way and a copy of what it carries.
+/// A frame that a tap was shown, with a copy of its payload.
 #[derive(Debug, PartialEq, Eq)]
 enum Shown {
     Send(Vec<u8>, Option<Stag>),

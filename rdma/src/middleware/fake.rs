@@ -1,5 +1,6 @@
 //! Two devices in one process with nothing between them: what one posts has happened at the other
-//! at once. Time passes only in the middleware around them.
+//! at once. Time passes only in the middleware around them. For tests of this crate alone (`mod.rs`), which
+//! may panic.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

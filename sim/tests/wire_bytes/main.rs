@@ -15,7 +15,7 @@ mod recorded;
 mod service;
 mod show;
 mod steps;
-mod tap;
+mod wire_recorder;
 mod world;
 
 use rpc_transport::rdma::{

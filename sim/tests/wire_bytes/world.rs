@@ -19,7 +19,7 @@ use rpcrdma_callbacks::Answers;
 use rpcrdma_sim::Probe;
 
 use crate::service::Echoes;
-use crate::tap::Tap;
+use crate::wire_recorder::WireRecorder;
 
 const SERVER: NodeId = NodeId(0);
 /// Of the fabric, and of the client's XIDs.
@@ -48,14 +48,14 @@ pub(crate) struct Desk {
     pub(crate) client: Client,
     pub(crate) port: Rc<RefCell<RdmaClient>>,
     pub(crate) fabric: Fabric,
-    tap: Rc<RefCell<Tap>>,
+    recorder: Rc<RefCell<WireRecorder>>,
 }
 
 impl Desk {
     /// Begins a step, after a pause.
     pub(crate) async fn step(&self, name: &str) {
         self.runtime.sleep(SETTLE).await;
-        self.tap.borrow_mut().step(name);
+        self.recorder.borrow_mut().step(name);
     }
 }
 
@@ -96,9 +96,9 @@ where
     F: Future<Output = ()>,
 {
     let fabric = Fabric::new(SEED, costs(), Faults::default());
-    let tap = Rc::new(RefCell::new(Tap::new(SERVER)));
-    fabric.watch(Rc::clone(&tap) as Rc<RefCell<_>>);
-    tap.borrow_mut().step("connect");
+    let recorder = Rc::new(RefCell::new(WireRecorder::new(SERVER)));
+    fabric.watch(Rc::clone(&recorder) as Rc<RefCell<_>>);
+    recorder.borrow_mut().step("connect");
 
     let mut port = RdmaServer::new(Box::new(host(&fabric, 1)), ends.server.clone());
     port.listen(address(1)).unwrap();
@@ -123,12 +123,12 @@ where
             runtime: runtime.clone(),
             port: Rc::clone(&port),
             fabric: fabric.clone(),
-            tap: Rc::clone(&tap),
+            recorder: Rc::clone(&recorder),
         };
         let client = desk.client.clone();
         work(desk).await;
         runtime.sleep(SETTLE).await;
-        tap.borrow_mut().step("close");
+        recorder.borrow_mut().step("close");
         drop(client);
     };
     let mut life: Option<Pin<Box<dyn Future<Output = ()> + '_>>> = Some(Box::pin(life));
@@ -161,9 +161,9 @@ where
     assert!(
         life.is_none(),
         "the exchange did not end:\n{}",
-        tap.borrow().text()
+        recorder.borrow().text()
     );
-    tap.borrow().text()
+    recorder.borrow().text()
 }
 
 async fn connect(runtime: &Runtime, port: Rc<RefCell<RdmaClient>>, callbacks: bool) -> Client {

@@ -295,7 +295,7 @@ mod tests {
         let Some(authority) = callers() else { return };
         let _as_root = authority.assume(&Caller::root()).unwrap();
         let permitted = capabilities(None).unwrap().permitted;
-        assert_eq!(effective(), (permitted & of_root()) - of_every_thread());
+        assert_eq!(effective(), permitted & of_root());
         assert!(!effective().contains(CapabilitySet::LINUX_IMMUTABLE));
         assert!(!effective().contains(CapabilitySet::SYS_ADMIN));
     }

@@ -1,4 +1,4 @@
-//! What a tap is shown of a stream.
+//! Tests of the tap: the bytes of a stream that it is shown.
 
 use std::sync::{Arc, Mutex};
 

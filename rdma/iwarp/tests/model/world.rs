@@ -145,6 +145,14 @@ impl World {
         }
     }
 
+    /// Arms a side, so that it is to be woken by whatever comes next. Not while it busy-polls.
+    pub(crate) fn fall_asleep(&mut self, side: usize) {
+        let Side { device, events } = &mut self.sides[side];
+        while !self.busy && !device.arm() {
+            device.poll(Time::now(), events);
+        }
+    }
+
     /// Sleeps until something happens, or until `deadline`.
     pub(crate) fn sleep(&mut self, deadline: Instant) {
         let mut until = deadline.saturating_duration_since(Instant::now());

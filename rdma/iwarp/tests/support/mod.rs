@@ -1,4 +1,4 @@
-//! A poll loop for devices under test.
+//! A poll loop for devices under test. The transport has the same for programs, in a layer above this.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -25,7 +25,7 @@ impl Readiness for Registry {
     }
 }
 
-/// What a device is attached to `poll` by.
+/// The [`Poller`] that attaches a device to `poll`.
 pub(crate) fn poller(poll: &mio::Poll, first_token: usize) -> Poller {
     Poller {
         readiness: Box::new(Registry(poll.registry().try_clone().unwrap())),

@@ -1,4 +1,4 @@
-//! A tap on the simulated wire: writes down what each end of each connection sends.
+//! A recorder of the simulated wire: writes down what each end of each connection sends.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use rdma_sim::{End, Happening, NodeId, Observer};
 
 use crate::show::{digest, message, words};
 
-/// What one end of a connection did during a step, in order.
+/// Records of one end of a connection during a step, in order.
 #[derive(Debug, Default)]
 struct Sent {
     lines: Vec<String>,
@@ -27,7 +27,7 @@ struct Step {
 
 /// Writes down what goes over the wire of one client and one server.
 #[derive(Debug)]
-pub(crate) struct Tap {
+pub(crate) struct WireRecorder {
     server: NodeId,
     steps: Vec<Step>,
     /// Connections by their ends, numbered from 1 in the order in which they were made.
@@ -35,7 +35,7 @@ pub(crate) struct Tap {
     servers: Vec<End>,
 }
 
-impl Tap {
+impl WireRecorder {
     pub(crate) fn new(server: NodeId) -> Self {
         Self {
             server,
@@ -45,7 +45,7 @@ impl Tap {
         }
     }
 
-    /// What comes now belongs to the step of this name.
+    /// Begins a step of this name.
     pub(crate) fn step(&mut self, name: &str) {
         self.steps.push(Step {
             name: name.to_owned(),
@@ -141,7 +141,7 @@ impl Tap {
     }
 }
 
-impl Observer for Tap {
+impl Observer for WireRecorder {
     fn happened(&mut self, _: Time, what: &Happening<'_>) {
         match what {
             Happening::Connecting(end, private_data) => {
