@@ -317,6 +317,20 @@ impl Pool {
         Some(self)
     }
 
+    /// Copies pieces, one after the other, into a new buffer.
+    ///
+    /// # Errors
+    /// [`PoolExhausted`] as for [`Pool::alloc`].
+    pub fn concat(&self, pieces: &[Bytes]) -> Result<Buf, PoolExhausted> {
+        let mut buf = self.alloc(pieces.iter().map(Bytes::len).sum())?;
+        let mut at = 0;
+        for piece in pieces {
+            buf[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        Ok(buf)
+    }
+
     /// A buffer of `len` bytes that begins at a multiple of [`ALIGNMENT`]. Its content is unspecified
     /// (zeroes, or what an earlier user left).
     ///
