@@ -1,0 +1,193 @@
+//! What a connection is told, and what it wants done.
+
+use onc_rpc::{Message, Segments};
+use rdma::{Buf, Region, RemoteSegment, Stag};
+use rpcrdma_negotiation::Decision;
+use rpcrdma_v1::PrivateData;
+
+use crate::{CallError, ReceiveStructure};
+
+/// Names the registration that an [`Action::Register`] asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RegistrationId {
+    pub(crate) call: usize,
+    pub(crate) index: usize,
+}
+
+/// Names the RDMA Read that an [`Action::Read`] asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReadId {
+    pub(crate) call: usize,
+    pub(crate) chunk: usize,
+    pub(crate) piece: usize,
+}
+
+/// Names the receives that an [`Action::PostReceives`] asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReceivesId(pub(crate) ReceivesFor);
+
+/// What receives are posted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ReceivesFor {
+    /// The credits of the connection: they are posted before it is established.
+    Connection,
+    /// Replies to calls in the reverse direction (RFC 8167, section 4.3.2).
+    Callbacks,
+    /// The further messages of the reply to this call.
+    Reply(usize),
+}
+
+/// Names a call that arrived, from [`Action::Deliver`] to
+/// [`Connection::reply`](crate::Connection::reply). It is not the XID, which a peer can send twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallId(pub u64);
+
+/// Something that happened on a connection.
+#[derive(Debug)]
+pub enum Event {
+    /// The connection is established at a client, or about to be accepted at a server: messages may
+    /// arrive from now on.
+    Established {
+        /// What the peer said of itself in the connection manager's private data (RFC 8797).
+        peer: Option<PrivateData>,
+    },
+    /// A message arrived and consumed a posted receive.
+    Received {
+        /// The message, in the pieces of memory that it was placed in.
+        message: Segments,
+        /// The handle that its sender invalidated with it (Send With Invalidate).
+        invalidated: Option<Stag>,
+    },
+    /// Answers [`Action::Register`].
+    Registered {
+        /// Which registration.
+        id: RegistrationId,
+        /// The handle and its bounds, or why there is none.
+        result: Result<RemoteSegment, String>,
+    },
+    /// Answers [`Action::Invalidate`] and [`Action::Reclaim`]: the peer can no longer reach the memory.
+    Reclaimed {
+        /// Which registration.
+        id: RegistrationId,
+        /// The memory.
+        region: Region,
+    },
+    /// Answers [`Action::PostReceives`].
+    ReceivesPosted {
+        /// Which receives.
+        id: ReceivesId,
+        /// False if there was no memory for all of them; then none was posted.
+        posted: bool,
+    },
+    /// Answers [`Action::ReplaceReceives`]: every posted receive has the new structure.
+    ReceivesReplaced,
+    /// Answers [`Action::Read`]: the data is in place.
+    ReadDone {
+        /// Which RDMA Read.
+        id: ReadId,
+        /// The memory that it filled.
+        sink: Buf,
+    },
+    /// The connection is lost. If the version was still being negotiated, that decides it
+    /// ([`Action::Decided`]).
+    Closed,
+}
+
+/// Something that the driver of a connection must do, in the order given.
+#[derive(Debug)]
+pub enum Action {
+    /// Post so many further receives, or none; [`Event::ReceivesPosted`] answers. Each receive is posted
+    /// again after a message has consumed it.
+    PostReceives {
+        /// Names the receives in the answer.
+        id: ReceivesId,
+        /// How many.
+        count: u32,
+    },
+    /// Do not post so many of the further receives again after messages have consumed them.
+    ReleaseReceives {
+        /// How many.
+        count: u32,
+    },
+    /// Replace each posted receive, after a message has consumed it, by one of this structure.
+    /// [`Event::ReceivesReplaced`] answers when no old one is left.
+    ReplaceReceives(ReceiveStructure),
+    /// Register this memory for the peer; [`Event::Registered`] answers.
+    Register {
+        /// Names the registration in the answer.
+        id: RegistrationId,
+        /// The memory, and whether the peer may read or write it.
+        region: Region,
+    },
+    /// Invalidate this handle with a work request and take its memory back; [`Event::Reclaimed`]
+    /// answers.
+    Invalidate {
+        /// Names the registration in the answer.
+        id: RegistrationId,
+        /// The handle.
+        stag: Stag,
+    },
+    /// Take back the memory of this handle, which the peer has invalidated; [`Event::Reclaimed`]
+    /// answers.
+    Reclaim {
+        /// Names the registration in the answer.
+        id: RegistrationId,
+        /// The handle.
+        stag: Stag,
+    },
+    /// Post a Send.
+    Send {
+        /// The message: transport header and payload.
+        gather: Segments,
+        /// The peer's handle to invalidate with it.
+        invalidate: Option<Stag>,
+        /// More Sends of the same RPC message follow. Nothing may be posted between them.
+        more: bool,
+    },
+    /// Post an RDMA Read; [`Event::ReadDone`] answers.
+    Read {
+        /// Names the RDMA Read in the answer.
+        id: ReadId,
+        /// Where the data goes.
+        sink: Buf,
+        /// The peer's handle.
+        stag: Stag,
+        /// Tagged offset of the first byte.
+        offset: u64,
+    },
+    /// Post an RDMA Write.
+    Write {
+        /// The data.
+        gather: Segments,
+        /// The peer's handle.
+        stag: Stag,
+        /// Tagged offset of the first byte.
+        offset: u64,
+    },
+    /// Execute this call of the peer's; [`Connection::reply`](crate::Connection::reply) answers.
+    Deliver {
+        /// Names the call in the answer.
+        id: CallId,
+        /// The RPC call from its XID on, all items in place.
+        message: Message,
+    },
+    /// A call made with [`Connection::call`](crate::Connection::call) has ended. Nothing of it is
+    /// registered any longer.
+    Finished {
+        /// The call's XID.
+        xid: u32,
+        /// The RPC reply from its XID on, or why there is none.
+        result: Result<Message, CallError>,
+    },
+    /// The version that the connection speaks is known, or that it has to be closed or made again.
+    Decided(Decision),
+    /// Make the connection again, and forget what was learnt of the server: version 1 is spoken because
+    /// it had not been heard of in version 2, and it now says that it speaks 2 and not 1. Calls that have
+    /// not ended are to be made again.
+    Misjudged,
+    /// Close the connection.
+    Close {
+        /// Why, for the log.
+        reason: String,
+    },
+}

@@ -1,0 +1,291 @@
+//! What can be chosen about a connection.
+
+use std::time::Duration;
+
+use conveyance::{CostModel, Limits};
+use rdma::Pool;
+use rpcrdma_ext_continuation::Features as RoundTripFeatures;
+use rpcrdma_negotiation::{Choice, Lesson, Version, Versions};
+use rpcrdma_v1::PrivateData;
+use rpcrdma_v2::Side;
+use rpcrdma_v2::extension::Extension;
+use rpcrdma_v2::limits::{DEFAULT_INLINE as V2_INLINE, FIRST_MESSAGE_MAX};
+
+use crate::dialect::{DIALECTS, Dialect};
+use crate::{ReceiveStructure, round_trips};
+
+/// Makes the state of an extension for a new connection, at the given end of it.
+pub type MakeExtension = fn(Side) -> Box<dyn Extension>;
+
+/// The default inline threshold, bytes: that of Linux.
+const DEFAULT_INLINE: u32 = 4096;
+/// The default length of the longest RPC message, bytes: an item of 4 MiB and what surrounds it.
+const DEFAULT_MAX_MESSAGE: u32 = (4 << 20) + (64 << 10);
+/// The default length of the longest segment, bytes. A segment's length has 32 bits, and sums of two
+/// such lengths do not overflow.
+const DEFAULT_MAX_SEGMENT: u32 = 1 << 30;
+/// The default bound up to which a peer may have receives made longer, bytes.
+const DEFAULT_MAX_RECEIVE: u32 = 32 << 10;
+/// The default number of further receives: several replies of 1 MiB at a time in messages of 64 KiB.
+const DEFAULT_SPARE_RECEIVES: u32 = 256;
+/// The default time for a continued message to be complete: 4 MiB at half a Mbit/s.
+const DEFAULT_GROUP_TIMEOUT: Duration = Duration::from_secs(60);
+/// The default time to wait for the answer to the first version 2 message.
+const DEFAULT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Calls from server to client (RFC 8167).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallbackOptions {
+    /// The most such calls outstanding on a connection. A client that has none of them refuses them
+    /// all, and a server makes none.
+    pub credits: u32,
+    /// Whether such calls and their replies may have chunks. In version 2 clients tell servers; in
+    /// version 1 nothing does, and only the upper layer can know it (section 6).
+    pub chunks: bool,
+}
+
+/// What both ends of a connection choose.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Client: the most calls outstanding on a connection. Server: the most credits granted. The
+    /// device's receive queue may hold fewer.
+    pub credits: u32,
+    /// Length of the longest message to send inline, transport header included, bytes: 1024 to 262144,
+    /// in steps of 1024 (RFC 8797, section 4.2).
+    pub inline_send: u32,
+    /// Length of the longest message to receive inline, in the same bounds; also the length of every
+    /// receive buffer.
+    pub inline_receive: u32,
+    /// Whether the peer is told of both in the connection manager's private data. An end that says
+    /// nothing, or is told nothing, sends and gets 1024 bytes at most.
+    pub private_data: bool,
+    /// Whether the responder may invalidate one of a call's handles with its reply. Both ends must want
+    /// it and say so, in private data (version 1) or by a characteristic (version 2).
+    pub remote_invalidation: bool,
+    /// The most RDMA Reads that the peer may have outstanding.
+    pub inbound_reads: u32,
+    /// The most RDMA Reads that this end has outstanding.
+    pub outbound_reads: u32,
+    /// Length of the longest RPC message in either direction, bytes of its XDR stream.
+    pub max_message: u32,
+    /// Length of the longest piece of memory for one segment, bytes. Longer chunks have several
+    /// segments.
+    pub max_segment: u32,
+    /// Calls from server to client.
+    pub callbacks: CallbackOptions,
+    /// Version 2: bytes up to which receives are made longer when the peer asks for it.
+    pub max_receive_size: u32,
+    /// Version 2, client: the most receives posted beyond those for credits, for replies that come in
+    /// several messages.
+    pub spare_receives: u32,
+    /// Version 2: how long a message that comes in several transmissions may be incomplete. A
+    /// connection on which it takes longer is closed.
+    pub group_timeout: Duration,
+    /// What operations cost. Between several ways to transfer a message, these costs decide.
+    pub costs: CostModel,
+    /// Version 2: what this end does to spare round trips. Receives are made up as it demands.
+    pub features: RoundTripFeatures,
+    /// Version 2: further extensions. The exchange of transport characteristics is always there.
+    pub extensions: Vec<MakeExtension>,
+}
+
+impl Options {
+    /// The default of [`Options::inline_send`] and [`Options::inline_receive`], bytes.
+    pub const DEFAULT_INLINE: u32 = DEFAULT_INLINE;
+
+    /// Returns the defaults of a client.
+    #[must_use]
+    pub fn client() -> Self {
+        Self {
+            credits: 128,
+            inline_send: DEFAULT_INLINE,
+            inline_receive: DEFAULT_INLINE,
+            private_data: true,
+            remote_invalidation: true,
+            inbound_reads: 32,
+            // A requester never reads, but some devices refuse a connection without any.
+            outbound_reads: 1,
+            max_message: DEFAULT_MAX_MESSAGE,
+            max_segment: DEFAULT_MAX_SEGMENT,
+            callbacks: CallbackOptions::default(),
+            max_receive_size: DEFAULT_MAX_RECEIVE,
+            spare_receives: DEFAULT_SPARE_RECEIVES,
+            group_timeout: DEFAULT_GROUP_TIMEOUT,
+            costs: CostModel::default(),
+            features: RoundTripFeatures::default(),
+            extensions: Vec::new(),
+        }
+    }
+
+    /// Returns the defaults of a server.
+    #[must_use]
+    pub fn server() -> Self {
+        Self {
+            credits: 64,
+            // As for clients, the other way round.
+            inbound_reads: 1,
+            outbound_reads: 32,
+            ..Self::client()
+        }
+    }
+
+    /// Returns what the peer is told in private data (RFC 8797).
+    #[must_use]
+    pub fn private_data(&self) -> Option<PrivateData> {
+        let data = PrivateData::new(
+            self.inline_send,
+            self.inline_receive,
+            self.remote_invalidation,
+        );
+        self.private_data.then_some(data)
+    }
+
+    /// Returns the length of each receive where only this version is spoken, bytes.
+    #[must_use]
+    pub fn receive_size(&self, version: Version) -> u32 {
+        self.receives(version == Version::Two).len()
+    }
+
+    /// Returns the structure of the receives that are posted at first. Their length is never less than
+    /// what the peer was told, or assumes; where version 2 may be spoken (`two`), never less than its
+    /// default (version-two-01, section 2.3).
+    #[must_use]
+    pub fn receives(&self, two: bool) -> ReceiveStructure {
+        let data = PrivateData::new(self.inline_send, self.inline_receive, false);
+        let least = if two { V2_INLINE } else { 0 };
+        let plain = data.receive_size().max(least);
+        if two && self.features.ddp.receive {
+            return round_trips::placing(plain);
+        }
+        ReceiveStructure::plain(plain as usize)
+    }
+}
+
+/// Which end of the connection this is, and which versions it may speak.
+#[derive(Clone, Copy, Debug)]
+pub enum Role {
+    /// This end made the connection.
+    Client {
+        /// The versions that it may speak.
+        versions: Choice,
+        /// What an earlier connection taught of the server.
+        lesson: Option<Lesson>,
+        /// How long to wait for the answer to the first version 2 message, before the server is taken
+        /// for one that speaks version 1 only.
+        patience: Duration,
+        /// The XID of the last call made to the server over any connection. Operations of extensions
+        /// have XIDs far from it.
+        last_xid: u32,
+    },
+    /// This end accepted the connection.
+    Server {
+        /// The versions that it may speak.
+        versions: Versions,
+    },
+}
+
+impl Role {
+    pub(crate) fn side(&self) -> Side {
+        match self {
+            Self::Client { .. } => Side::Client,
+            Self::Server { .. } => Side::Server,
+        }
+    }
+}
+
+/// What a connection is made with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which end this is.
+    pub role: Role,
+    /// What both ends choose.
+    pub options: Options,
+    /// The most calls outstanding from client to server, [`Options::credits`] or fewer.
+    pub credits: u32,
+    /// The most calls outstanding from server to client, the credits of [`Options::callbacks`] or fewer.
+    pub callbacks: u32,
+    /// The most receives posted for further messages of replies, [`Options::spare_receives`] or fewer.
+    pub spare_receives: u32,
+    /// The most bytes of fetched chunks that the unanswered calls of the peer hold together. Further
+    /// calls wait.
+    pub max_fetched: u64,
+    /// Length of the longest segment, bytes: [`Options::max_segment`] or what the device allows.
+    pub max_segment: u64,
+    /// The structure of the receives that are posted at first.
+    pub receives: ReceiveStructure,
+    /// Where memory for chunks comes from.
+    pub pool: Pool,
+    /// The versions that there are. [`Role`] says which of them may be spoken.
+    pub dialects: &'static [&'static dyn Dialect],
+}
+
+impl Config {
+    /// Returns the configuration of a client with the default options, which takes no calls.
+    #[must_use]
+    pub fn client(pool: Pool) -> Self {
+        let role = Role::Client {
+            versions: Choice::default(),
+            lesson: None,
+            patience: Self::DEFAULT_PATIENCE,
+            last_xid: 0,
+        };
+        Self::new(role, Options::client(), true, pool)
+    }
+
+    /// Returns the configuration of a server with the default options, which makes no calls.
+    #[must_use]
+    pub fn server(pool: Pool) -> Self {
+        let versions = Versions::default();
+        Self::new(Role::Server { versions }, Options::server(), true, pool)
+    }
+
+    /// The default time to wait for a server's answer to the first version 2 message.
+    pub const DEFAULT_PATIENCE: Duration = DEFAULT_PATIENCE;
+
+    /// Returns a configuration with all that `options` asks for. `two` says whether version 2 may be
+    /// spoken, for which receives have to be long enough.
+    #[must_use]
+    pub fn new(role: Role, options: Options, two: bool, pool: Pool) -> Self {
+        Self {
+            role,
+            credits: options.credits,
+            callbacks: options.callbacks.credits,
+            spare_receives: options.spare_receives,
+            max_fetched: match role {
+                Role::Client { .. } => u64::from(options.max_message),
+                Role::Server { .. } => Self::DEFAULT_MAX_FETCHED,
+            },
+            max_segment: u64::from(options.max_segment),
+            receives: options.receives(two),
+            pool,
+            dialects: DIALECTS,
+            options,
+        }
+    }
+
+    /// The default of [`Config::max_fetched`] of a server, bytes.
+    pub const DEFAULT_MAX_FETCHED: u64 = 64 << 20;
+
+    /// Returns the limits of a connection that sends and receives messages of these lengths, bytes.
+    pub(crate) fn limits(&self, dialect: &dyn Dialect, send: u32, receive: u32) -> Limits {
+        Limits {
+            inline_send: u64::from(send),
+            inline_receive: u64::from(receive),
+            max_segment: self.max_segment,
+            max_message: u64::from(self.options.max_message),
+            header_len: dialect.header_len(),
+        }
+    }
+
+    /// Returns the length of the longest message that this end sends in version 2, whatever the peer
+    /// can receive, bytes.
+    pub(crate) fn max_send(&self) -> u32 {
+        let inline = self.options.inline_send.max(FIRST_MESSAGE_MAX);
+        round_trips::max_send(self.options.features, inline)
+    }
+
+    pub(crate) fn dialect(&self, version: Version) -> Option<&'static dyn Dialect> {
+        let mut dialects = self.dialects.iter().copied();
+        dialects.find(|dialect| dialect.version() == version)
+    }
+}

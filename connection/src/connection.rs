@@ -1,0 +1,561 @@
+//! The connection: its phases, and the events and timers that lead from one to the next.
+
+mod inspect;
+
+use std::collections::VecDeque;
+use std::mem;
+use std::time::Duration;
+
+use bytes::Bytes;
+use onc_rpc::{Message, Segments};
+use rdma::{Stag, Time};
+use rpcrdma_negotiation::{
+    Asked, ClientNegotiation, Decision, FirstHeard, Heard, Reason, ServerNegotiation, Verdict,
+    Version,
+};
+use rpcrdma_v1::PrivateData;
+use rpcrdma_v2::Side;
+
+use crate::action::{ReceivesFor, ReceivesId};
+use crate::open::Open;
+use crate::receives::BEYOND_CREDITS;
+use crate::requester::PendingCalls;
+use crate::responder::ResponderCounters;
+use crate::{Action, CallError, CallId, Config, Event, ReplyRoom, Role};
+
+/// The XID of the first operation that a server's extensions begin; later ones count downwards. The
+/// XIDs of its calls count upwards from the other end.
+const SERVER_FIRST_XID: u32 = u32::MAX;
+/// How far the XIDs of a client's operations are from those of its calls.
+const XID_DISTANCE: u32 = 1 << 31;
+
+/// The protocol state of one RPC-over-RDMA connection: at a client or a server, for calls in both
+/// directions, in every version. See the [crate documentation](crate) for how to drive it.
+#[derive(Debug)]
+pub struct Connection {
+    phase: Phase,
+    /// Actions that are not those of an open connection.
+    actions: VecDeque<Action>,
+    /// The version that the connection speaks, and why, once that is decided.
+    decision: Option<Decision>,
+}
+
+/// How far a connection has come, with what is valid only then.
+#[derive(Debug)]
+enum Phase {
+    /// The connection is being established.
+    Connecting(Box<Connecting>),
+    /// A client has sent its first message in version 2 and waits for the answer.
+    Asking(Box<Asking>),
+    /// A server waits for the first message.
+    Listening(Box<Listening>),
+    /// The version is known.
+    Open(Box<Open>),
+    /// The connection has ended, or has to be made again in another version. Calls that were not
+    /// started can be taken over by the next connection.
+    Ended(PendingCalls),
+}
+
+#[derive(Debug)]
+struct Connecting {
+    config: Config,
+    pending: PendingCalls,
+}
+
+#[derive(Debug)]
+struct Asking {
+    /// The connection as it is if the server speaks version 2.
+    open: Open,
+    negotiation: ClientNegotiation,
+    pending: PendingCalls,
+}
+
+#[derive(Debug)]
+struct Listening {
+    config: Config,
+    negotiation: ServerNegotiation,
+    peer: Option<PrivateData>,
+    counters: ResponderCounters,
+}
+
+impl Phase {
+    fn take(&mut self) -> Self {
+        mem::replace(self, Self::Ended(PendingCalls::default()))
+    }
+}
+
+impl Connection {
+    /// Returns a connection that is not established yet. Its first action asks for receives, which have
+    /// to be posted before it is.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let callbacks = match config.role.side() {
+            Side::Client => config.callbacks,
+            // Posted before the first callback.
+            Side::Server => 0,
+        };
+        let receives = Action::PostReceives {
+            id: ReceivesId(ReceivesFor::Connection),
+            count: config.credits + callbacks + BEYOND_CREDITS,
+        };
+        let pending = PendingCalls::default();
+        Self {
+            phase: Phase::Connecting(Box::new(Connecting { config, pending })),
+            actions: VecDeque::from([receives]),
+            decision: None,
+        }
+    }
+
+    /// Takes something that happened, at `now`.
+    pub fn handle(&mut self, now: Time, event: Event) {
+        match event {
+            Event::Received {
+                message,
+                invalidated,
+            } => self.received(now, message, invalidated),
+            other => self.handle_other(now, other),
+        }
+    }
+
+    fn handle_other(&mut self, now: Time, event: Event) {
+        match event {
+            Event::Received { .. } => {}
+            Event::Established { peer } => self.established(now, peer),
+            Event::Closed => self.closed(),
+            Event::ReceivesPosted {
+                id: ReceivesId(ReceivesFor::Connection),
+                posted,
+            } => {
+                if !posted {
+                    self.close("no memory for receives".to_owned());
+                }
+            }
+            other => {
+                if let Some(open) = self.open_mut() {
+                    handle_work(open, other);
+                }
+            }
+        }
+    }
+
+    /// Makes a call to the peer, which ends with [`Action::Finished`], or with the connection. The
+    /// message starts with `xid`, which no other call has that was made over this connection and has
+    /// not ended. `room` is the room that the reply needs.
+    ///
+    /// A server can call a client after the client's first message has arrived (RFC 8167).
+    pub fn call(&mut self, xid: u32, message: Message, room: &ReplyRoom) {
+        let pending = match &mut self.phase {
+            Phase::Open(open) => {
+                let mut call = PendingCalls::default();
+                call.push(xid, message, room);
+                return open.call(call);
+            }
+            Phase::Connecting(connecting) => {
+                if let Role::Client { last_xid, .. } = &mut connecting.config.role {
+                    *last_xid = xid;
+                    &mut connecting.pending
+                } else {
+                    return self.no_callbacks(xid);
+                }
+            }
+            Phase::Listening(_) => return self.no_callbacks(xid),
+            Phase::Asking(asking) => &mut asking.pending,
+            Phase::Ended(pending) => pending,
+        };
+        pending.push(xid, message, room);
+    }
+
+    fn no_callbacks(&mut self, xid: u32) {
+        let reason = "nothing has come from it yet".to_owned();
+        let result = Err(CallError::NoCallbacks(reason));
+        self.actions.push_back(Action::Finished { xid, result });
+    }
+
+    /// Cancels a call: nobody waits for it any more, and no [`Action::Finished`] follows. Its memory is
+    /// invalidated, and a reply that still arrives is dropped.
+    pub fn cancel(&mut self, xid: u32) {
+        match &mut self.phase {
+            Phase::Open(open) => {
+                if let Some(requester) = &mut open.requester {
+                    requester.cancel(&mut open.shared, xid);
+                }
+            }
+            Phase::Connecting(connecting) => connecting.pending.remove(xid),
+            Phase::Asking(asking) => asking.pending.remove(xid),
+            Phase::Ended(pending) => pending.remove(xid),
+            Phase::Listening(_) => {}
+        }
+    }
+
+    /// Sends the reply to a call that [`Action::Deliver`] brought, or none if `message` is `None`. Every
+    /// call that was delivered has to be answered once, by one or the other.
+    pub fn reply(&mut self, id: CallId, message: Option<Message>) {
+        if let Phase::Open(open) = &mut self.phase {
+            open.reply(id, message);
+        }
+    }
+
+    /// Returns the next thing to do. `room` is the number of entries that are free in the send queue
+    /// now; each action takes one at most. Calls that would not find an entry are not sent, as the
+    /// credits may be fewer by the time that there is one.
+    #[inline]
+    pub fn poll_action(&mut self, room: usize) -> Option<Action> {
+        if let Some(action) = self.actions.pop_front() {
+            return Some(action);
+        }
+        match &mut self.phase {
+            Phase::Open(open) => open.poll_action(room),
+            // Its requester has no calls yet, so only extensions have something to do.
+            Phase::Asking(asking) => asking.open.poll_action(room),
+            Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => None,
+        }
+    }
+
+    /// Returns the time at which [`Connection::handle_timeout`] has to be called, if nothing happens
+    /// before that.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::Asking(asking) => asking.negotiation.deadline().map(time_at),
+            Phase::Open(open) => {
+                let since = open.incomplete_since?;
+                Some(since + open.shared.config.options.group_timeout)
+            }
+            Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => None,
+        }
+    }
+
+    /// Acts upon time-outs that have come by `now`.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.poll_timeout().is_none_or(|at| at > now) {
+            return;
+        }
+        match &mut self.phase {
+            Phase::Asking(asking) => {
+                if let Some(decision) = asking.negotiation.expired(since_start(now)) {
+                    self.decided(decision);
+                }
+            }
+            Phase::Open(open) => {
+                open.incomplete_since = None;
+                let limit = open.shared.config.options.group_timeout;
+                self.close(format!(
+                    "a message that was begun and not finished within {limit:?}"
+                ));
+            }
+            Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => {}
+        }
+    }
+
+    /// Takes the calls that were not started, for another connection to the same server
+    /// ([`Connection::resume`]).
+    #[must_use]
+    pub fn into_pending_calls(self) -> PendingCalls {
+        match self.phase {
+            Phase::Connecting(connecting) => connecting.pending,
+            Phase::Asking(asking) => asking.pending,
+            Phase::Ended(pending) => pending,
+            Phase::Listening(_) | Phase::Open(_) => PendingCalls::default(),
+        }
+    }
+
+    /// Makes calls that were handed to another connection and not started there.
+    pub fn resume(&mut self, calls: PendingCalls) {
+        match &mut self.phase {
+            Phase::Connecting(connecting) => connecting.pending.append(calls),
+            Phase::Asking(asking) => asking.pending.append(calls),
+            Phase::Ended(pending) => pending.append(calls),
+            Phase::Open(open) => open.call(calls),
+            Phase::Listening(_) => {
+                for xid in calls.xids() {
+                    self.no_callbacks(xid);
+                }
+            }
+        }
+    }
+
+    /// Returns the open connection, also while a client waits for the answer to its first message.
+    fn open_mut(&mut self) -> Option<&mut Open> {
+        match &mut self.phase {
+            Phase::Open(open) => Some(open),
+            Phase::Asking(asking) => Some(&mut asking.open),
+            Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => None,
+        }
+    }
+
+    fn close(&mut self, reason: String) {
+        self.actions.push_back(Action::Close { reason });
+    }
+
+    /// Begins to speak, or to listen.
+    fn established(&mut self, now: Time, peer: Option<PrivateData>) {
+        let Connecting { config, pending } = match self.phase.take() {
+            Phase::Connecting(connecting) => *connecting,
+            other => return self.phase = other,
+        };
+        match config.role {
+            Role::Server { versions } => {
+                self.phase = Phase::Listening(Box::new(Listening {
+                    config,
+                    negotiation: ServerNegotiation::new(versions),
+                    peer,
+                    counters: ResponderCounters::default(),
+                }));
+            }
+            Role::Client {
+                versions,
+                lesson,
+                patience,
+                last_xid,
+            } => {
+                let mut negotiation = ClientNegotiation::new(versions, lesson, patience);
+                let first_xid = last_xid.wrapping_add(XID_DISTANCE);
+                let asked = negotiation.connected(first_xid, since_start(now));
+                let version = match asked {
+                    Asked::Speak(decision) => {
+                        self.decision = Some(decision);
+                        self.actions.push_back(Action::Decided(decision));
+                        match decision.verdict {
+                            Verdict::Speak(version) => version,
+                            Verdict::Reconnect(_) | Verdict::GiveUp => return,
+                        }
+                    }
+                    Asked::Ask => Version::Two,
+                };
+                let mut open = match open(config, version, peer, first_xid) {
+                    Ok(open) => open,
+                    Err(reason) => return self.not_opened(reason, pending),
+                };
+                open.begin();
+                self.phase = match asked {
+                    Asked::Speak(_) => {
+                        open.call(pending);
+                        Phase::Open(Box::new(open))
+                    }
+                    Asked::Ask => Phase::Asking(Box::new(Asking {
+                        open,
+                        negotiation,
+                        pending,
+                    })),
+                };
+            }
+        }
+    }
+
+    /// Closes a connection that cannot speak the version that was decided.
+    fn not_opened(&mut self, reason: String, pending: PendingCalls) {
+        self.phase = Phase::Ended(pending);
+        self.close(reason);
+    }
+
+    /// Takes a message that arrived.
+    fn received(&mut self, now: Time, message: Segments, invalidated: Option<Stag>) {
+        match &mut self.phase {
+            Phase::Open(open) => {
+                open.received(now, message, invalidated);
+                if self.was_misjudged() {
+                    // The next connection has the same calls.
+                    self.phase = Phase::Ended(PendingCalls::default());
+                    self.actions.clear();
+                    self.actions.push_back(Action::Misjudged);
+                }
+            }
+            Phase::Asking(asking) => match asking.negotiation.received(first_piece(&message)) {
+                Heard::Decides(decision) => {
+                    let speaks_two = decision.verdict == Verdict::Speak(Version::Two);
+                    self.decided(decision);
+                    // What it says of limits counts for the first call already.
+                    if let Phase::Open(open) = &mut self.phase
+                        && speaks_two
+                    {
+                        open.received(now, message, invalidated);
+                    }
+                }
+                Heard::DecidesOnly(decision) => self.decided(decision),
+                Heard::Known(_) | Heard::Nothing => {
+                    if let Some(requester) = &mut asking.open.requester {
+                        requester.discard(&"no answer to a version 2 message");
+                    }
+                }
+            },
+            Phase::Listening(listening) => {
+                let heard = listening.negotiation.received(first_piece(&message));
+                self.first_heard(heard);
+                if let Phase::Open(open) = &mut self.phase {
+                    open.received(now, message, invalidated);
+                }
+            }
+            Phase::Connecting(_) | Phase::Ended(_) => {}
+        }
+    }
+
+    /// Acts upon what the first message to a server means for the version.
+    fn first_heard(&mut self, heard: FirstHeard) {
+        let Phase::Listening(listening) = &mut self.phase else {
+            return;
+        };
+        match heard {
+            FirstHeard::Speak(version) => {
+                self.decision = listening.negotiation.decision();
+                let Phase::Listening(listening) = self.phase.take() else {
+                    return;
+                };
+                let Listening {
+                    config,
+                    peer,
+                    counters,
+                    ..
+                } = *listening;
+                match open(config, version, peer, SERVER_FIRST_XID) {
+                    Ok(mut open) => {
+                        if let Some(responder) = &mut open.responder {
+                            responder.counters = counters;
+                        }
+                        self.actions.extend(self.decision.map(Action::Decided));
+                        self.phase = Phase::Open(Box::new(open));
+                    }
+                    Err(reason) => self.close(reason),
+                }
+            }
+            FirstHeard::Refused(answer) => {
+                tracing::info!(
+                    version = answer.version,
+                    "the requester is told which versions there are"
+                );
+                listening.counters.errors_sent += 1;
+                // Nobody has asked for more than one credit yet.
+                let message: Bytes = answer.encode(1);
+                self.actions.push_back(Action::Send {
+                    gather: Segments::from_iter([message]),
+                    invalidate: None,
+                    more: false,
+                });
+            }
+            FirstHeard::Discarded => {
+                let reason = "the first message is too short, or an error";
+                rdma::limited!(warn, reason, "bad message from the requester");
+                listening.counters.discarded += 1;
+            }
+        }
+    }
+
+    /// Acts upon a decision about the version that a client has asked the server about.
+    fn decided(&mut self, decision: Decision) {
+        let Phase::Asking(asking) = self.phase.take() else {
+            return;
+        };
+        self.decision = Some(decision);
+        self.actions.push_back(Action::Decided(decision));
+        let Asking {
+            open: mut asked,
+            pending,
+            ..
+        } = *asking;
+        let Verdict::Speak(version) = decision.verdict else {
+            self.phase = Phase::Ended(pending);
+            return;
+        };
+        if version != asked.shared.dialect.version() {
+            let peer = asked.peer;
+            let requester = asked.requester.take();
+            asked = match open(asked.into_config(), version, peer, 0) {
+                Ok(open) => open,
+                Err(reason) => return self.not_opened(reason, pending),
+            };
+            if let (Some(new), Some(old)) = (&mut asked.requester, requester) {
+                new.counters = old.counters;
+            }
+        }
+        asked.call(pending);
+        self.phase = Phase::Open(Box::new(asked));
+    }
+
+    /// Returns whether version 1 is spoken because the server was not heard of in version 2, and it now
+    /// says that it speaks 2 and not 1.
+    fn was_misjudged(&self) -> bool {
+        let Phase::Open(open) = &self.phase else {
+            return false;
+        };
+        let refused = open.requester.as_ref().and_then(|r| r.version_refused);
+        let Some((low, high)) = refused else {
+            return false;
+        };
+        let speaks = |version: Version| (low..=high).contains(&version.number());
+        let guessed = self.decision.is_some_and(|decision| match decision.reason {
+            Reason::Learnt(lesson) | Reason::Remembered(lesson) => lesson.is_loss(),
+            _ => false,
+        });
+        guessed && speaks(Version::Two) && !speaks(Version::One)
+    }
+
+    fn closed(&mut self) {
+        match &mut self.phase {
+            Phase::Asking(asking) => {
+                if let Some(decision) = asking.negotiation.lost() {
+                    self.decided(decision);
+                }
+            }
+            Phase::Open(open) => {
+                if let Some(extended) = &mut open.shared.extended {
+                    extended.extensions.closed();
+                }
+                self.phase = Phase::Ended(PendingCalls::default());
+            }
+            Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => {}
+        }
+    }
+}
+
+/// Hands the answer to an action to the half of the connection that it is for.
+fn handle_work(open: &mut Open, event: Event) {
+    let shared = &mut open.shared;
+    match (event, &mut open.requester, &mut open.responder) {
+        (Event::Registered { id, result }, Some(requester), _) => {
+            requester.registered(shared, id, result);
+        }
+        (Event::Reclaimed { id, region }, Some(requester), _) => {
+            requester.reclaimed(shared, id, region);
+        }
+        (Event::ReceivesPosted { id, posted }, Some(requester), _) => match id.0 {
+            ReceivesFor::Callbacks => requester.reverse_receives(shared, posted),
+            ReceivesFor::Reply(call) => requester.reply_receives(shared, call, posted),
+            ReceivesFor::Connection => {}
+        },
+        (Event::ReadDone { id, sink }, _, Some(responder)) => {
+            responder.read_done(shared, id, sink);
+        }
+        (Event::ReceivesReplaced, ..) => open.receives_replaced(),
+        // Answers to actions of a half that there is not.
+        _ => {}
+    }
+}
+
+/// Opens a connection in this version.
+///
+/// # Errors
+/// Why it cannot be, for the log.
+fn open(
+    config: Config,
+    version: Version,
+    peer: Option<PrivateData>,
+    first_xid: u32,
+) -> Result<Open, String> {
+    let dialect = config
+        .dialect(version)
+        .ok_or_else(|| format!("version {version} is not implemented"))?;
+    Open::new(config, dialect, peer, first_xid).map_err(|error| error.to_string())
+}
+
+/// Returns the first piece of a message, in which negotiation finds the fixed fields: no receive begins
+/// with a segment that is too short for them ([`crate::ReceiveStructure::new`]).
+fn first_piece(message: &Segments) -> &[u8] {
+    message.first().map_or(&[], |first| first)
+}
+
+fn since_start(now: Time) -> Duration {
+    now.since(Time::ZERO)
+}
+
+fn time_at(since_start: Duration) -> Time {
+    Time::ZERO + since_start
+}

@@ -1,0 +1,218 @@
+//! What the driver of a connection, and its user, may want to know of it.
+
+use conveyance::{ReplyNeed, Shape};
+use rpcrdma_ext_xchar::{Characteristic, Exchange, NotChanged, ReceiveBufferSize};
+use rpcrdma_negotiation::{Decision, Features};
+use rpcrdma_v2::Side;
+
+use super::{Connection, Phase};
+use crate::features::features;
+use crate::open::Open;
+use crate::receives::EXTRA_RECEIVES;
+use crate::requester::{Requester, RequesterCounters};
+use crate::responder::{Responder, ResponderCounters};
+use crate::{Config, Considered};
+
+impl Connection {
+    /// Returns the version that was decided, and why.
+    #[must_use]
+    pub fn decision(&self) -> Option<Decision> {
+        self.decision
+    }
+
+    /// Returns what may be used at present, and why, once the version is known.
+    #[must_use]
+    pub fn features(&self) -> Option<Features> {
+        let Phase::Open(open) = &self.phase else {
+            return None;
+        };
+        let extended = open.shared.extended.as_deref();
+        Some(features(&open.shared.config, open.peer, extended))
+    }
+
+    /// Returns every way in which a call of these lengths could be transferred at present, that of the
+    /// base protocol first; none before the version is known.
+    #[must_use]
+    pub fn considered(&mut self, shape: &Shape, need: &ReplyNeed) -> Vec<Considered> {
+        match &mut self.phase {
+            Phase::Open(open) => match &mut open.requester {
+                Some(requester) => requester.consider(&mut open.shared, shape, need),
+                None => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
+    }
+
+    /// Makes this end's receives longer, as they are posted again, and tells the peer when all are
+    /// (xcharext-02, section 3.1).
+    ///
+    /// # Errors
+    /// [`NotChanged`] says why nothing is changed.
+    pub fn raise_receive_size(&mut self, size: u32) -> Result<(), NotChanged> {
+        self.with_exchange(|exchange, out| exchange.raise_receive_size(size, out))
+    }
+
+    /// Asks the peer for receives of another size.
+    ///
+    /// # Errors
+    /// [`NotChanged`] says why nothing is asked.
+    pub fn request_receive_size(&mut self, size: u32) -> Result<(), NotChanged> {
+        let want = vec![ReceiveBufferSize::property(&size)];
+        self.with_exchange(|exchange, out| exchange.request(want, out))
+    }
+
+    fn with_exchange(
+        &mut self,
+        change: impl FnOnce(
+            &mut Exchange,
+            &mut rpcrdma_v2::extension::Outbox<'_>,
+        ) -> Result<(), NotChanged>,
+    ) -> Result<(), NotChanged> {
+        let extended = self
+            .open_mut()
+            .and_then(|open| open.shared.extended.as_mut());
+        let extended = extended.ok_or(NotChanged::NotSupported)?;
+        let changed = extended.extensions.with(change);
+        changed.unwrap_or(Err(NotChanged::NotSupported))
+    }
+
+    /// Returns the counts of this end as a requester, if it makes calls.
+    #[must_use]
+    pub fn requester_counters(&self) -> Option<RequesterCounters> {
+        Some(self.requester()?.counters)
+    }
+
+    /// Returns the counts of this end as a responder, if it takes calls and the version is known or has
+    /// been refused.
+    #[must_use]
+    pub fn responder_counters(&self) -> Option<ResponderCounters> {
+        match &self.phase {
+            Phase::Listening(listening) => Some(listening.counters),
+            _ => Some(self.responder()?.counters),
+        }
+    }
+
+    /// Returns the most messages that may arrive and take credits: as many posted receives are needed
+    /// before a message is sent.
+    #[must_use]
+    pub fn expected_messages(&self) -> u32 {
+        let replies = |count: fn(&Requester) -> u32| self.requester().map_or(0, count);
+        self.config().map_or(0, |config| match config.role.side() {
+            Side::Client => replies(Requester::expected) + config.callbacks,
+            Side::Server => config.credits + replies(Requester::in_flight),
+        })
+    }
+
+    /// Returns how many messages may wait for room in the send queue. A peer that goes on sending while
+    /// more wait ignores the answers, or its credits, and must not fill this end's memory.
+    #[must_use]
+    pub fn most_unsent_messages(&self) -> u32 {
+        let is_extended = self
+            .open()
+            .is_some_and(|open| open.shared.extended.is_some());
+        self.config()
+            .map_or(u32::MAX, |config| match config.role.side() {
+                // Messages that are no replies need answers in version 2.
+                Side::Client => config.credits + config.callbacks + EXTRA_RECEIVES,
+                // A client that has not got the answer to a call still holds the credit of that call.
+                Side::Server => {
+                    let others = if is_extended { EXTRA_RECEIVES } else { 0 };
+                    (self.expected_messages() + others).saturating_sub(1)
+                }
+            })
+    }
+
+    /// Returns the number of calls made here that have not ended. Their memory may be registered.
+    #[must_use]
+    pub fn unfinished_calls(&self) -> usize {
+        match &self.phase {
+            Phase::Connecting(connecting) => connecting.pending.len(),
+            Phase::Asking(asking) => asking.pending.len(),
+            Phase::Ended(pending) => pending.len(),
+            Phase::Listening(_) | Phase::Open(_) => {
+                self.requester().map_or(0, Requester::unfinished)
+            }
+        }
+    }
+
+    /// Returns the number of calls of the peer's that are not answered.
+    #[must_use]
+    pub fn unanswered_calls(&self) -> usize {
+        self.responder().map_or(0, Responder::outstanding)
+    }
+
+    /// Returns whether anything waits for memory. Nothing reports when there is some:
+    /// [`Connection::retry`] looks again.
+    #[must_use]
+    #[inline]
+    pub fn waits_for_memory(&self) -> bool {
+        self.calls_wait_for_memory() || self.responder().is_some_and(Responder::waits_for_memory)
+    }
+
+    /// Returns whether a call made here waits for memory.
+    #[must_use]
+    #[inline]
+    pub fn calls_wait_for_memory(&self) -> bool {
+        self.requester().is_some_and(Requester::waits_for_memory)
+    }
+
+    /// Returns whether a call made here is under way, which may give back memory when it ends.
+    #[must_use]
+    pub fn has_calls_under_way(&self) -> bool {
+        self.requester().is_some_and(Requester::is_under_way)
+    }
+
+    /// Looks again whether there is memory for what waits for some.
+    pub fn retry(&mut self) {
+        let Some(Open {
+            shared,
+            requester,
+            responder,
+            ..
+        }) = self.open_mut()
+        else {
+            return;
+        };
+        if let Some(requester) = requester {
+            requester.retry();
+        }
+        if let Some(responder) = responder {
+            responder.retry(shared);
+        }
+    }
+
+    /// Ends the first call that waits for memory: nobody is going to give any back.
+    pub fn give_up_waiting(&mut self) {
+        if let Some(open) = self.open_mut()
+            && let Some(requester) = &mut open.requester
+        {
+            requester.give_up_waiting(&mut open.shared);
+        }
+    }
+
+    fn open(&self) -> Option<&Open> {
+        match &self.phase {
+            Phase::Open(open) => Some(open),
+            Phase::Asking(asking) => Some(&asking.open),
+            Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => None,
+        }
+    }
+
+    fn requester(&self) -> Option<&Requester> {
+        self.open()?.requester.as_ref()
+    }
+
+    fn responder(&self) -> Option<&Responder> {
+        self.open()?.responder.as_ref()
+    }
+
+    fn config(&self) -> Option<&Config> {
+        match &self.phase {
+            Phase::Connecting(connecting) => Some(&connecting.config),
+            Phase::Asking(asking) => Some(&asking.open.shared.config),
+            Phase::Listening(listening) => Some(&listening.config),
+            Phase::Open(open) => Some(&open.shared.config),
+            Phase::Ended(_) => None,
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What a received message is, in the terms that all versions share.
+
+use onc_rpc::{Message, Segments};
+use rpcrdma_chunks::{CallChunks, Chunks, ReplyViolation, ReturnedChunks, check_returned};
+use rpcrdma_v2::Direction;
+
+use super::{Dialect, Plain, pieces};
+
+/// A message that was received, with its header decoded.
+#[derive(Debug)]
+pub enum Incoming {
+    /// A call or reply without chunks, whose payload follows.
+    Plain(Direction, Plain, Segments),
+    /// Any other call, whose chunk lists are checked.
+    Call(Box<CallHeader>),
+    /// Any other reply, or an error for a call, which is still to be checked against its call.
+    Reply(Box<ReplyHeader>),
+    /// An optional operation that an extension has dealt with. Its credits count like those of a
+    /// message of its direction; an error has none (version-two-01, section 5).
+    Operation(Direction, Option<u32>),
+    /// A message that is not acted upon.
+    Bad(Direction, BadMessage),
+}
+
+/// A call that was received.
+#[derive(Debug)]
+pub struct CallHeader {
+    /// Its XID.
+    pub xid: u32,
+    /// Credits that it asks for.
+    pub requested: u32,
+    /// Its chunks, checked.
+    pub chunks: CallChunks,
+    /// The handle to invalidate with the reply, if any is offered (RFC 8797, section 4.1).
+    pub handle: Option<u32>,
+    /// The inline payload, which is empty if the payload is in a position-zero read chunk.
+    pub payload: Segments,
+}
+
+impl CallHeader {
+    /// Returns whether the call has chunks, for itself or for its reply.
+    #[must_use]
+    pub fn has_chunks(&self) -> bool {
+        let chunks = &self.chunks;
+        chunks.payload.is_some()
+            || !chunks.items.is_empty()
+            || !chunks.writes.is_empty()
+            || chunks.reply.is_some()
+    }
+
+    /// Returns the handle that a responder should invalidate: preferably one that the reply is written
+    /// to, as its memory is what the requester waits for.
+    #[must_use]
+    pub fn preferred_handle(chunks: &Chunks) -> Option<u32> {
+        let written = chunks.writes.iter().chain(&chunks.reply).flatten();
+        let read = chunks.reads.iter().map(|read| read.segment.handle);
+        written.map(|segment| segment.handle).chain(read).next()
+    }
+}
+
+/// An error that the peer sent instead of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerError {
+    /// ERR_VERS, RDMA2_ERR_VERS: it speaks only these versions.
+    Version {
+        /// Lowest.
+        low: u32,
+        /// Highest.
+        high: u32,
+    },
+    /// ERR_CHUNK, RDMA2_ERR_BAD_HEADER: it could not use the header or a chunk, or the reply did not
+    /// fit.
+    Chunk,
+    /// RDMA2_ERR_INVAL_OPTION: it does not support the optional operation.
+    Option,
+}
+
+/// An error message that is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorMessage {
+    /// The XID of the message that it answers.
+    pub xid: u32,
+    /// The version of the message that it answers, whether it is spoken here or not.
+    pub version: u32,
+    /// What it says.
+    pub error: PeerError,
+}
+
+impl ErrorMessage {
+    /// Returns ERR_CHUNK or RDMA2_ERR_BAD_HEADER for a message of `dialect` (RFC 8166, section 4.5.3).
+    #[must_use]
+    pub fn chunk(dialect: &dyn Dialect, xid: u32) -> Self {
+        Self {
+            xid,
+            version: dialect.version().number(),
+            error: PeerError::Chunk,
+        }
+    }
+}
+
+/// A reply, or an error instead of one.
+#[derive(Debug)]
+pub enum ReplyBody {
+    /// A reply with these chunk lists.
+    Reply {
+        /// The lists.
+        chunks: Chunks,
+        /// Whether the payload is in the reply chunk (RDMA_NOMSG).
+        long: bool,
+    },
+    /// There will be no reply.
+    Error(PeerError),
+}
+
+/// A message from a responder.
+#[derive(Debug)]
+pub struct ReplyHeader {
+    /// The XID of its call.
+    pub xid: u32,
+    /// Credits that it grants.
+    pub granted: u32,
+    /// What it is.
+    pub body: ReplyBody,
+    /// The inline payload.
+    pub payload: Segments,
+}
+
+/// What a reply brought.
+#[derive(Debug)]
+pub(crate) enum Returned {
+    Reply(ReturnedChunks),
+    Error(PeerError),
+}
+
+impl ReplyHeader {
+    /// Returns a reply without chunks.
+    pub(crate) fn plain(header: Plain, payload: Segments) -> Self {
+        Self {
+            xid: header.xid,
+            granted: header.credits,
+            body: ReplyBody::Reply {
+                chunks: Chunks::default(),
+                long: false,
+            },
+            payload,
+        }
+    }
+
+    /// Returns whether the reply lists no chunks and is no error.
+    pub(crate) fn is_plain(&self) -> bool {
+        match &self.body {
+            ReplyBody::Reply { chunks, long } => {
+                !long && chunks.writes.is_empty() && chunks.reply.is_none()
+            }
+            ReplyBody::Error(_) => false,
+        }
+    }
+
+    /// Checks the reply against the chunks that its call offered. Returns what it brought and its
+    /// inline payload.
+    ///
+    /// # Errors
+    /// [`BadReply`]: the message must be discarded silently (RFC 8166, section 4.5).
+    pub(crate) fn check(
+        self,
+        dialect: &dyn Dialect,
+        offered: &Chunks,
+    ) -> Result<(Returned, Message), BadReply> {
+        let inline = pieces::length(&self.payload);
+        let message = Message::without_items(self.payload);
+        let (chunks, long) = match self.body {
+            ReplyBody::Reply { chunks, long } => (chunks, long),
+            ReplyBody::Error(error) => return Ok((Returned::Error(error), message)),
+        };
+        let returned = check_returned(&chunks, long, inline, offered)?;
+        if returned.long.is_none() {
+            dialect.check_payload(self.xid, Direction::Reply, &message)?;
+        }
+        Ok((Returned::Reply(returned), message))
+    }
+}
+
+/// Why a reply is discarded.
+#[derive(Debug, thiserror::Error)]
+pub enum BadReply {
+    /// Its chunk lists are not those that were offered.
+    #[error(transparent)]
+    Chunks(#[from] ReplyViolation),
+    /// The RPC message does not belong to the header.
+    #[error("{0}")]
+    Payload(String),
+}
+
+/// A message that is not acted upon.
+#[derive(Debug)]
+pub struct BadMessage {
+    /// What the sender must be told, if anything (RFC 8166, sections 4.5 and 4.6).
+    pub answer: Option<ErrorMessage>,
+    /// What is wrong, for the log.
+    pub reason: String,
+}

@@ -1,0 +1,127 @@
+//! Dialects: how each version writes, reads and checks its headers.
+//!
+//! Everything else in this crate deals in chunks, credits and plans, which all versions have. A
+//! [`Dialect`] turns a header that was received into an [`Incoming`] and writes the headers that are
+//! sent. Adding a version is one implementation of the trait and one entry in
+//! [`Config::dialects`](crate::Config::dialects).
+//!
+//! What a version says in its header and what the engine has to know are kept apart: version 1 finds
+//! the direction of a message in its payload, version 2 in its header; the engine is told a
+//! [`Direction`] in both cases. Properties of the peer come from private data in version 1, and from
+//! operations that the dialect routes to extensions in version 2 ([`Dialect::has_operations`]).
+
+mod incoming;
+pub(crate) mod pieces;
+mod plain;
+mod v1;
+mod v1_direction;
+mod v2;
+
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+use conveyance::ChunkCounts;
+use onc_rpc::{Message, Segments};
+use rpcrdma_chunks::Chunks;
+use rpcrdma_negotiation::Version;
+use rpcrdma_v2::{Direction, Side};
+
+pub(crate) use incoming::Returned;
+pub use incoming::{
+    BadMessage, BadReply, CallHeader, ErrorMessage, Incoming, PeerError, ReplyBody, ReplyHeader,
+};
+pub use pieces::{advance, decode_header};
+pub use plain::Plain;
+pub use v1::VersionOne;
+pub use v2::VersionTwo;
+
+use crate::extended::Extended;
+
+/// All versions that this crate speaks.
+pub const DIALECTS: &[&dyn Dialect] = &[&VersionOne, &VersionTwo];
+
+/// A header with chunk lists, or with its payload in a chunk, that is to be sent.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The XID of the RPC message.
+    pub xid: u32,
+    /// Credits that a call asks for, or a reply grants.
+    pub credits: u32,
+    /// Whether the message is a call or a reply.
+    pub direction: Direction,
+    /// Whether the payload follows the header (RDMA_MSG) or is in a chunk (RDMA_NOMSG).
+    pub inline: bool,
+    /// The chunk lists.
+    pub chunks: Chunks,
+}
+
+/// The end of the connection that received a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Receiver {
+    /// Which end it is.
+    pub side: Side,
+    /// Whether it takes calls: servers always, clients if they take calls in the reverse direction.
+    pub takes_calls: bool,
+    /// Whether it makes calls: clients always, servers if they make calls in the reverse direction.
+    pub makes_calls: bool,
+    /// The length of the longest call that it takes, bytes of XDR.
+    pub max_call: u64,
+}
+
+/// How a version writes, reads and checks its headers.
+pub trait Dialect: fmt::Debug + Send + Sync {
+    /// Returns the version that this is.
+    fn version(&self) -> Version;
+
+    /// Returns a function that gives the length of a header with so many chunks, bytes: what
+    /// [`conveyance::Limits::header_len`] needs.
+    fn header_len(&self) -> fn(&ChunkCounts) -> u64;
+
+    /// Appends the header of a message without chunks.
+    fn encode_plain(&self, out: &mut BytesMut, direction: Direction, header: Plain);
+
+    /// Appends any other header of a call or reply. Returns its chunk lists, against which the reply is
+    /// checked.
+    fn encode(&self, out: &mut BytesMut, header: Outgoing) -> Chunks;
+
+    /// Returns an error message that grants `credits`.
+    fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes;
+
+    /// Reads the header of a message that `receiver` received. `operations` routes the optional
+    /// operations of version 2, where [`Dialect::has_operations`] says that there are any.
+    fn decode(
+        &self,
+        message: Segments,
+        receiver: &Receiver,
+        operations: Option<&mut Extended>,
+    ) -> Incoming;
+
+    /// Checks that an RPC message belongs to the header that it came with (RFC 8166, section 4.2.1;
+    /// version-two-01, section 4.2.2).
+    ///
+    /// # Errors
+    /// [`BadReply::Payload`]: the XID or the direction is another one.
+    fn check_payload(
+        &self,
+        xid: u32,
+        direction: Direction,
+        message: &Message,
+    ) -> Result<(), BadReply>;
+
+    /// Returns whether the version has the optional operations of version-two-01, section 3, by which
+    /// extensions work and characteristics are exchanged. A version without them goes by private data
+    /// (RFC 8797).
+    fn has_operations(&self) -> bool {
+        false
+    }
+}
+
+/// Returns the bytes that chunk lists add to a header, in versions 1 and 2.
+fn chunks_len(chunks: &ChunkCounts) -> u64 {
+    24 * chunks.read_segments
+        + 8 * chunks.write_chunks
+        + 16 * chunks.write_segments
+        + chunks
+            .reply_segments
+            .map_or(0, |segments| 4 + 16 * segments)
+}

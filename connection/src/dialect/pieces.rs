@@ -1,0 +1,95 @@
+//! Messages in the pieces of memory that they were received in.
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use onc_rpc::Segments;
+
+/// How many bytes of a message are joined if its header does not lie in the first piece. No header
+/// that is accepted is longer.
+const LONGEST_HEADER: usize = 256 << 10;
+
+/// Decodes the header of a message with `decode`, which takes one piece and returns the header and its
+/// length. Nearly all headers lie in the first piece; the pieces of others are joined in a copy.
+///
+/// # Errors
+/// The error of `decode`.
+pub fn decode_header<H, E>(
+    message: &Segments,
+    decode: impl Fn(&Bytes) -> Result<(H, usize), E>,
+) -> Result<(H, usize), E> {
+    match &message[..] {
+        [only] => decode(only),
+        [first, ..] => decode(first).or_else(|_| decode(&joined(message))),
+        [] => decode(&Bytes::new()),
+    }
+}
+
+/// Returns a copy of the beginning of a message, in one piece.
+#[cold]
+pub(crate) fn joined(message: &Segments) -> Bytes {
+    let mut head = BytesMut::new();
+    for piece in message {
+        let room = LONGEST_HEADER - head.len();
+        head.extend_from_slice(&piece[..piece.len().min(room)]);
+    }
+    head.freeze()
+}
+
+/// Removes the first `len` bytes of a message, or all of them if it has fewer. At least one piece is
+/// left of a message that has any.
+pub fn advance(message: &mut Segments, mut len: usize) {
+    while let Some(first) = message.first_mut() {
+        if len <= first.len() {
+            first.advance(len);
+            break;
+        }
+        len -= first.len();
+        message.remove(0);
+    }
+    if message.len() > 1 && message[0].is_empty() {
+        message.remove(0);
+    }
+}
+
+/// Returns the length of a message, bytes.
+pub(crate) fn length(message: &Segments) -> u64 {
+    message.iter().map(|piece| piece.len() as u64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quickcheck::quickcheck;
+
+    fn cut(whole: &Bytes, at: &[u8]) -> Segments {
+        let mut rest = whole.clone();
+        let mut pieces = Segments::new();
+        for at in at {
+            let at = usize::from(*at).min(rest.len());
+            pieces.push(rest.split_to(at));
+        }
+        pieces.push(rest);
+        pieces
+    }
+
+    quickcheck! {
+        fn a_header_is_found_wherever_pieces_end(whole: Vec<u8>, at: Vec<u8>, header: u8) -> bool {
+            let whole = Bytes::from(whole);
+            let header = usize::from(header);
+            let decode = |bytes: &Bytes| match bytes.len() >= header {
+                true => Ok((bytes.slice(..header), header)),
+                false => Err(bytes.len()),
+            };
+            let mut pieces = cut(&whole, &at);
+            match decode_header(&pieces, decode) {
+                Err(len) => len == whole.len() && header > len,
+                Ok((found, at)) => {
+                    advance(&mut pieces, at);
+                    found == whole[..at]
+                        && pieces.concat() == whole[at..]
+                        && length(&pieces) == (whole.len() - at) as u64
+                        && !pieces.is_empty()
+                }
+            }
+        }
+    }
+}

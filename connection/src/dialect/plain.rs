@@ -1,0 +1,156 @@
+//! Plain messages: a header without chunks, followed by the RPC message. Most messages are plain. They
+//! need no plan, no memory and no registration, so both ends have a short way for them; a message that
+//! is not recognized here takes the long one.
+
+use bytes::Buf as _;
+use onc_rpc::Segments;
+use rpcrdma_chunks::proc;
+use rpcrdma_v2::{Body, Header};
+
+use super::pieces;
+
+/// Length of a plain header of version 1, bytes: the fixed fields and three empty lists.
+const V1_HEADER: usize = 28;
+/// Length of a plain header of version 1 and of the RPC message's XID, bytes.
+const V1_START: usize = V1_HEADER + 4;
+
+/// The fields of a plain message's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plain {
+    /// The XID.
+    pub xid: u32,
+    /// Credits that a call asks for, or a reply grants.
+    pub credits: u32,
+}
+
+impl Plain {
+    /// Takes the header off a message if it is a plain header in the format of version 1 with this
+    /// `version` number, its XID is that of the RPC message (RFC 8166, section 4.2.1), and that message
+    /// has at most `max` bytes. Returns `None`, and changes nothing, if not.
+    pub fn take(message: &mut Segments, version: u32, max: u64) -> Option<Self> {
+        let len = pieces::length(message);
+        let first = message.first_mut()?;
+        let start = first.first_chunk::<V1_START>()?;
+        let word = |at: usize| {
+            u32::from_be_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]])
+        };
+        let plain = word(4) == version
+            && word(12) == proc::MSG
+            && start[16..V1_HEADER] == [0; 12]
+            && word(V1_HEADER) == word(0)
+            && len - V1_HEADER as u64 <= max;
+        let (xid, credits) = (word(0), word(8));
+        if !plain {
+            return None;
+        }
+        first.advance(V1_HEADER);
+        Some(Self { xid, credits })
+    }
+
+    /// Returns the fields of a version 2 header if it is plain, its XID and direction are those of the
+    /// RPC message (version-two-01, section 4.2.2), and that message has at most `max` bytes.
+    #[must_use]
+    pub fn of(header: &Header, payload: &Segments, max: u64) -> Option<Self> {
+        let Body::Msg(direction, chunks) = &header.body else {
+            return None;
+        };
+        let start = payload.first()?.first_chunk::<8>()?;
+        let own = u64::from(header.xid) << 32 | u64::from(direction.number());
+        let plain = chunks.is_empty()
+            && u64::from_be_bytes(*start) == own
+            && pieces::length(payload) <= max;
+        let (xid, credits) = (header.xid, header.credits);
+        plain.then_some(Self { xid, credits })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::{Bytes, BytesMut};
+    use onc_rpc::put_words;
+    use quickcheck::quickcheck;
+    use rpcrdma_chunks::Chunks;
+    use rpcrdma_v2::Direction;
+
+    use super::*;
+    use crate::dialect::{Dialect, VersionOne, VersionTwo};
+
+    fn encode(dialect: &dyn Dialect, direction: Direction, plain: Plain) -> Bytes {
+        let mut out = BytesMut::new();
+        dialect.encode_plain(&mut out, direction, plain);
+        out.freeze()
+    }
+
+    fn rpc(xid: u32, direction: Direction, len: u8) -> Bytes {
+        let mut rpc = BytesMut::new();
+        put_words(&mut rpc, [xid, direction.number()]);
+        rpc.extend_from_slice(&vec![7; usize::from(len)]);
+        rpc.freeze()
+    }
+
+    quickcheck! {
+        fn headers_are_those_of_the_codecs(xid: u32, credits: u32, call: bool) -> bool {
+            let direction = if call { Direction::Call } else { Direction::Reply };
+            let plain = Plain { xid, credits };
+            let one = rpcrdma_v1::Header {
+                xid,
+                credits,
+                body: rpcrdma_v1::Body::Msg(Chunks::default()),
+            };
+            let body = Body::Msg(direction, Chunks::default());
+            let two = Header { xid, credits, body };
+            encode(&VersionOne, direction, plain) == one.encode()
+                && encode(&VersionTwo, direction, plain) == two.encode()
+        }
+
+        fn encoded_headers_are_recognized(xid: u32, credits: u32, len: u8, short: bool) -> bool {
+            let direction = Direction::Reply;
+            let (plain, rpc) = (Plain { xid, credits }, rpc(xid, direction, len));
+            let max = rpc.len() as u64 - u64::from(short);
+            let mut message = BytesMut::new();
+            let header = encode(&VersionOne, direction, plain);
+            message.extend_from_slice(&header);
+            message.extend_from_slice(&rpc);
+            let mut message = Segments::from_iter([message.freeze()]);
+            let taken = Plain::take(&mut message, 1, max);
+            let left = taken.map_or(rpc.len() + header.len(), |_| rpc.len());
+            let body = Body::Msg(direction, Chunks::default());
+            let of = Plain::of(&Header { xid, credits, body }, &Segments::from_iter([rpc]), max);
+            let expected = (!short).then_some(plain);
+            taken == expected && of == expected && message[0].len() == left
+        }
+
+        /// The codec reads each recognized header in the same way.
+        fn nothing_else_is_recognized(words: Vec<u8>, at: u8, value: u32) -> bool {
+            let (mut room, xid) = (BytesMut::new(), 9);
+            put_words(&mut room, [xid, 1, 5, 0, 0, 0, 0, xid, 0]);
+            room.extend_from_slice(&words);
+            let at = usize::from(at) % 9 * 4;
+            room[at..at + 4].copy_from_slice(&value.to_be_bytes());
+            let whole = room.freeze();
+            let mut message = Segments::from_iter([whole.clone()]);
+            let Some(plain) = Plain::take(&mut message, 1, u64::MAX) else {
+                return message[0] == whole;
+            };
+            let (header, payload_at) = rpcrdma_v1::Header::decode(&whole).unwrap();
+            let chunks = rpcrdma_v1::Body::Msg(Chunks::default());
+            (header.xid, header.credits, header.body) == (plain.xid, plain.credits, chunks)
+                && message[0] == whole[payload_at..]
+        }
+    }
+
+    #[test]
+    fn another_xid_or_direction_inside_goes_the_long_way() {
+        let payload = Segments::from_iter([rpc(7, Direction::Call, 0)]);
+        for (xid, direction, plain) in [
+            (7, Direction::Call, true),
+            (8, Direction::Call, false),
+            (7, Direction::Reply, false),
+        ] {
+            let body = Body::Msg(direction, Chunks::default());
+            let credits = 3;
+            let found = Plain::of(&Header { xid, credits, body }, &payload, u64::MAX);
+            assert_eq!(found.is_some(), plain, "{xid} {direction}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Version 2 of 2016 (draft-cel-nfsv4-rpcrdma-version-two-01).
+//!
+//! Each header is decoded once and shown to the extensions first, which deal with their own
+//! operations.
+
+use bytes::{Bytes, BytesMut};
+use conveyance::ChunkCounts;
+use onc_rpc::{Message, Segments, put_words};
+use rpcrdma_chunks::proc;
+use rpcrdma_negotiation::Version;
+use rpcrdma_v2::extension::Routed;
+use rpcrdma_v2::{
+    Answer, Body, Chunks, Direction, ErrorBody, Header, Role, VERSION, Violation, check_call,
+    check_payload, limits,
+};
+
+use super::{
+    BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, Outgoing, PeerError, Plain,
+    Receiver, ReplyBody, ReplyHeader, chunks_len, pieces,
+};
+use crate::extended::Extended;
+
+/// Version 2 of 2016 (draft-cel-nfsv4-rpcrdma-version-two-01).
+#[derive(Clone, Copy, Debug)]
+pub struct VersionTwo;
+
+impl Dialect for VersionTwo {
+    fn version(&self) -> Version {
+        Version::Two
+    }
+
+    fn has_operations(&self) -> bool {
+        true
+    }
+
+    fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
+        |chunks| limits::NO_CHUNKS_LEN as u64 + chunks_len(chunks)
+    }
+
+    #[inline]
+    fn encode_plain(&self, out: &mut BytesMut, direction: Direction, header: Plain) {
+        let Plain { xid, credits } = header;
+        let direction = direction.number();
+        put_words(out, [xid, VERSION, credits, proc::MSG, direction, 0, 0, 0]);
+    }
+
+    fn encode(&self, out: &mut BytesMut, header: Outgoing) -> Chunks {
+        let body = match header.inline {
+            true => Body::Msg(header.direction, header.chunks),
+            false => Body::NoMsg(header.direction, header.chunks),
+        };
+        let header = Header {
+            xid: header.xid,
+            credits: header.credits,
+            body,
+        };
+        header.encode_into(out);
+        match header.body {
+            Body::Msg(_, chunks) | Body::NoMsg(_, chunks) => chunks,
+            Body::Error(_) | Body::Optional(_) => Chunks::default(),
+        }
+    }
+
+    fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes {
+        let answer = Answer {
+            xid: error.xid,
+            version: error.version,
+            error: match error.error {
+                PeerError::Version { low, high } => ErrorBody::Version { low, high },
+                PeerError::Chunk => ErrorBody::BadHeader,
+                PeerError::Option => ErrorBody::InvalidOption,
+            },
+        };
+        answer.encode(credits)
+    }
+
+    fn decode(
+        &self,
+        mut message: Segments,
+        receiver: &Receiver,
+        operations: Option<&mut Extended>,
+    ) -> Incoming {
+        let decoded = pieces::decode_header(&message, Header::decode);
+        let header = decoded.as_ref().ok().map(|(header, _)| header);
+        let operations = operations.map(|operations| {
+            operations.begin(header);
+            operations
+        });
+        let (header, at) = match decoded {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                let direction = match receiver.side.role(None) {
+                    Role::Requester => Direction::Reply,
+                    Role::Responder => Direction::Call,
+                };
+                return bad(direction, error.answer(receiver.side), error);
+            }
+        };
+        let routed = operations.map_or(Routed::Base, |operations| {
+            operations.route(&header, &message, at)
+        });
+        let direction = header.direction();
+        match routed {
+            Routed::Base => {}
+            Routed::Taken => {
+                let is_error = matches!(header.body, Body::Error(_));
+                let credits = (!is_error).then_some(header.credits);
+                return Incoming::Operation(direction, credits);
+            }
+            Routed::Refused(answer) => return bad(direction, Some(answer), answer.error),
+            Routed::Discarded(refusal) => return bad(direction, None, refusal),
+        }
+        pieces::advance(&mut message, at);
+        match direction {
+            Direction::Call if !receiver.takes_calls => {
+                // Servers are told by a characteristic (xcharext-02, section 3.3).
+                let reason = "a call from the server, which was told that none are taken";
+                bad(direction, Some(Answer::bad_header(header.xid)), reason)
+            }
+            Direction::Reply if !receiver.makes_calls => {
+                bad(direction, None, "a reply to a server that makes no calls")
+            }
+            Direction::Call => match Plain::of(&header, &message, receiver.max_call) {
+                Some(plain) => Incoming::Plain(direction, plain, message),
+                None => call(header, message, receiver.max_call),
+            },
+            Direction::Reply => match Plain::of(&header, &message, u64::MAX) {
+                Some(plain) => Incoming::Plain(direction, plain, message),
+                None => reply(header, message),
+            },
+        }
+    }
+
+    fn check_payload(
+        &self,
+        xid: u32,
+        direction: Direction,
+        message: &Message,
+    ) -> Result<(), BadReply> {
+        check_payload(xid, direction, message)
+            .map_err(|violation| BadReply::Payload(violation.to_string()))
+    }
+}
+
+fn bad(direction: Direction, answer: Option<Answer>, reason: impl ToString) -> Incoming {
+    let bad = BadMessage {
+        answer: answer.map(error_message),
+        reason: reason.to_string(),
+    };
+    Incoming::Bad(direction, bad)
+}
+
+fn call(header: Header, payload: Segments, max_call: u64) -> Incoming {
+    let (xid, requested) = (header.xid, header.credits);
+    let violated = |violation: Violation| {
+        let answer = Answer::to_violation(&violation, xid, Role::Responder);
+        bad(Direction::Call, answer, violation)
+    };
+    let handle = header.chunks().and_then(CallHeader::preferred_handle);
+    let chunks = match check_call(header, pieces::length(&payload), max_call) {
+        Ok(chunks) => chunks,
+        Err(violation) => return violated(violation),
+    };
+    let message = Message::without_items(payload);
+    if chunks.payload.is_none()
+        && let Err(violation) = check_payload(xid, Direction::Call, &message)
+    {
+        return violated(violation);
+    }
+    Incoming::Call(Box::new(CallHeader {
+        xid,
+        requested,
+        chunks,
+        handle,
+        payload: message.into_payload(),
+    }))
+}
+
+fn reply(header: Header, payload: Segments) -> Incoming {
+    let body = match header.body {
+        Body::Msg(_, chunks) => ReplyBody::Reply {
+            chunks,
+            long: false,
+        },
+        Body::NoMsg(_, chunks) => ReplyBody::Reply { chunks, long: true },
+        Body::Error(error) => ReplyBody::Error(peer_error(error)),
+        // Operations never come here: no extension leaves them to the base.
+        Body::Optional(_) => return bad(Direction::Reply, None, "not a reply"),
+    };
+    Incoming::Reply(Box::new(ReplyHeader {
+        xid: header.xid,
+        granted: header.credits,
+        body,
+        payload,
+    }))
+}
+
+fn peer_error(error: ErrorBody) -> PeerError {
+    match error {
+        ErrorBody::Version { low, high } => PeerError::Version { low, high },
+        ErrorBody::BadHeader => PeerError::Chunk,
+        ErrorBody::InvalidOption => PeerError::Option,
+    }
+}
+
+fn error_message(answer: Answer) -> ErrorMessage {
+    ErrorMessage {
+        xid: answer.xid,
+        version: answer.version,
+        error: peer_error(answer.error),
+    }
+}

@@ -1,0 +1,22 @@
+//! Why a call ended without a reply.
+
+/// Why a call ended without a reply, although its connection may live on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The call, or the longest reply that it may have, is longer than the connection or the memory
+    /// for it allows.
+    #[error("the call cannot be sent: {0}")]
+    TooLarge(String),
+    /// The responder answered with ERR_CHUNK or RDMA2_ERR_BAD_HEADER (RFC 8166, section 4.5.3): the
+    /// reply fitted neither inline nor into the chunks that were offered, or the chunks could not be
+    /// used.
+    #[error("the responder answered with ERR_CHUNK: {0}")]
+    Chunk(String),
+    /// The responder sent something that the protocol does not allow.
+    #[error("protocol error: {0}")]
+    Protocol(String),
+    /// A server called a client that takes no calls (RFC 8167, section 5).
+    #[error("the client takes no calls: {0}")]
+    NoCallbacks(String),
+}

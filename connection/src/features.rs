@@ -1,0 +1,44 @@
+//! What may be used on a connection, and why.
+
+use rpcrdma_ext_xchar::Exchange;
+use rpcrdma_negotiation::{Features, Have, PeerHas, decide_features, decide_round_trips};
+use rpcrdma_v1::PrivateData;
+
+use crate::extended::{self, Extended};
+use crate::{Config, round_trips};
+
+/// Returns what may be used at present.
+pub(crate) fn features(
+    config: &Config,
+    peer: Option<PrivateData>,
+    extended: Option<&Extended>,
+) -> Features {
+    let own = extended::exchange(config);
+    let side = config.role.side();
+    let have = Have {
+        side,
+        max_send: own.max_send,
+        // The receives may have been replaced since the beginning.
+        receive_size: match extended {
+            Some(extended) => extended.extensions.limits().inline_receive,
+            None => own.receive_size,
+        },
+        accept_invalidation: own.accept_invalidation,
+        can_invalidate: own.can_invalidate,
+        private_data: config.options.private_data(),
+        characteristics: true,
+    };
+    let exchange = extended.and_then(|extended| extended.extensions.find::<Exchange>());
+    let peer = match (extended, exchange) {
+        (None, _) => PeerHas::PrivateData(peer),
+        (Some(_), None) => PeerHas::NotSaidYet,
+        (Some(_), Some(exchange)) => match exchange.supported() {
+            None => PeerHas::NotSaidYet,
+            Some(false) => PeerHas::NoCharacteristics,
+            Some(true) => PeerHas::Characteristics(exchange.peer()),
+        },
+    };
+    let round_trips = round_trips::config(config);
+    let round_trips = round_trips.map(|own| decide_round_trips(side, &own, peer));
+    decide_features(&have, peer).with_round_trips(round_trips.flatten())
+}

@@ -1,0 +1,434 @@
+//! A connection whose version is known: its requester, its responder and its extensions.
+
+use conveyance::Limits;
+use onc_rpc::{Message, Segments};
+use rdma::{Stag, Time};
+use rpcrdma_v1::{Agreed, PrivateData};
+use rpcrdma_v2::extension::{
+    Action as ExtensionAction, Backward, Conveyed, IncomingCall, IncomingReply, OpttypeTaken,
+};
+use rpcrdma_v2::{Direction, Side};
+
+use crate::dialect::{BadMessage, Dialect, ErrorMessage, Incoming, Receiver};
+use crate::extended::Extended;
+use crate::requester::{PendingCalls, Requester};
+use crate::responder::{ReplyTerms, Responder};
+use crate::shared::Shared;
+use crate::{Action, CallError, Config, ReceiveStructure, round_trips};
+
+/// Credits that are asked for and granted in a direction without calls: the least that is possible.
+const LEAST_CREDITS: u32 = 1;
+
+/// A connection whose version is known.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) shared: Shared,
+    /// Makes calls: always at a client, and at a server that makes calls in the reverse direction.
+    pub(crate) requester: Option<Requester>,
+    /// Takes calls: always at a server, and at a client that takes calls in the reverse direction.
+    pub(crate) responder: Option<Responder>,
+    /// What the peer said in private data.
+    pub(crate) peer: Option<PrivateData>,
+    /// The structure that every receive has, or will have after it has been posted again.
+    receives: ReceiveStructure,
+    /// Since when a message has been incomplete that comes in several transmissions.
+    pub(crate) incomplete_since: Option<Time>,
+}
+
+/// The limits of a connection, and the terms of its responder.
+struct Terms {
+    limits: Limits,
+    reply: ReplyTerms,
+    /// Whether the peer may invalidate handles of this end's calls.
+    may_be_invalidated: bool,
+}
+
+impl Terms {
+    fn new(
+        config: &Config,
+        dialect: &dyn Dialect,
+        peer: Option<PrivateData>,
+        extended: Option<&Extended>,
+    ) -> Self {
+        let (options, side) = (&config.options, config.role.side());
+        let chunks = side == Side::Server || options.callbacks.chunks;
+        if let Some(extended) = extended {
+            let now = extended.extensions.limits();
+            // The default of version 2 counts only as far as this end wants to send as much.
+            let send = now.inline_send.min(config.max_send());
+            return Self {
+                limits: config.limits(dialect, send, now.inline_receive),
+                reply: ReplyTerms {
+                    may_invalidate: now.may_invalidate,
+                    last_resort: now.reply_last_resort.map(u64::from),
+                    chunks,
+                },
+                may_be_invalidated: side == Side::Client && options.remote_invalidation,
+            };
+        }
+        let own = options.private_data();
+        let (agreed, send, receive) = match side {
+            Side::Client => {
+                let agreed = Agreed::new(own, peer);
+                (agreed, agreed.call_inline, agreed.reply_inline)
+            }
+            Side::Server => {
+                let agreed = Agreed::new(peer, own);
+                (agreed, agreed.reply_inline, agreed.call_inline)
+            }
+        };
+        Self {
+            limits: config.limits(dialect, send, receive),
+            reply: ReplyTerms {
+                // Servers do not accept it in the reverse direction (xcharext-02, section 3.2).
+                may_invalidate: side == Side::Server && agreed.remote_invalidation,
+                last_resort: Some(u64::from(send)),
+                chunks,
+            },
+            may_be_invalidated: side == Side::Client && agreed.remote_invalidation,
+        }
+    }
+}
+
+impl Open {
+    /// Returns a connection that speaks this dialect. Operations that its extensions begin have XIDs
+    /// from `first_xid` downwards.
+    ///
+    /// # Errors
+    /// [`OpttypeTaken`]: two extensions own the same operation.
+    pub(crate) fn new(
+        config: Config,
+        dialect: &'static dyn Dialect,
+        peer: Option<PrivateData>,
+        first_xid: u32,
+    ) -> Result<Self, OpttypeTaken> {
+        let extended = match dialect.has_operations() {
+            true => Some(Box::new(Extended::new(&config, first_xid)?)),
+            false => None,
+        };
+        let terms = Terms::new(&config, dialect, peer, extended.as_deref());
+        let account = config.pool.account().cloned();
+        let (requester, responder) = match config.role.side() {
+            Side::Client => {
+                let mut requester = Requester::new(config.credits);
+                requester.may_be_invalidated = terms.may_be_invalidated;
+                if extended.as_ref().is_some_and(|e| e.carries_messages) {
+                    requester.allow_extensions();
+                }
+                let responder = (config.callbacks > 0)
+                    .then(|| Responder::new(config.callbacks, terms.reply, account));
+                (Some(requester), responder)
+            }
+            Side::Server => {
+                let requester =
+                    (config.callbacks > 0).then(|| Requester::reverse(config.callbacks));
+                let responder = Responder::new(config.credits, terms.reply, account);
+                (requester, Some(responder))
+            }
+        };
+        Ok(Self {
+            receives: config.receives.clone(),
+            shared: Shared::new(config, dialect, terms.limits, extended),
+            requester,
+            responder,
+            peer,
+            incomplete_since: None,
+        })
+    }
+
+    /// Returns the configuration, to begin anew in another dialect.
+    pub(crate) fn into_config(self) -> Config {
+        self.shared.config
+    }
+
+    /// Begins to speak version 2, at the end that sends the first message.
+    pub(crate) fn begin(&mut self) {
+        if let Some(extended) = &mut self.shared.extended {
+            extended.begin(None);
+        }
+    }
+
+    /// Takes a message that arrived.
+    pub(crate) fn received(&mut self, now: Time, message: Segments, invalidated: Option<Stag>) {
+        let shared = &mut self.shared;
+        let receiver = Receiver {
+            side: shared.config.role.side(),
+            takes_calls: self.responder.is_some(),
+            makes_calls: self.requester.is_some(),
+            max_call: shared.limits.max_message,
+        };
+        let operations = shared.extended.as_deref_mut();
+        let incoming = shared.dialect.decode(message, &receiver, operations);
+        let is_reply = matches!(
+            incoming,
+            Incoming::Plain(Direction::Reply, ..) | Incoming::Reply(_)
+        );
+        if !is_reply && let Some(requester) = &mut self.requester {
+            requester.invalidated(shared, None, invalidated);
+        }
+        self.act_upon(incoming, invalidated);
+        if self.shared.extended.is_some() {
+            self.note_incomplete(now);
+            // What extensions send goes before what has just been decided: the characteristics of an
+            // end are the first that it sends.
+            let decided = self.shared.actions.len();
+            self.run_extensions();
+            self.shared.actions.rotate_left(decided);
+        }
+    }
+
+    fn act_upon(&mut self, incoming: Incoming, invalidated: Option<Stag>) {
+        let Self {
+            shared,
+            requester,
+            responder,
+            ..
+        } = self;
+        match (incoming, requester, responder) {
+            (Incoming::Plain(Direction::Call, header, payload), _, Some(responder)) => {
+                responder.take_plain(shared, header, payload);
+            }
+            (Incoming::Plain(Direction::Reply, header, payload), Some(requester), _) => {
+                requester.take_plain(shared, header, payload, invalidated);
+            }
+            (Incoming::Call(call), _, Some(responder)) => responder.take(shared, *call),
+            (Incoming::Reply(reply), Some(requester), _) => {
+                requester.take(shared, *reply, invalidated);
+            }
+            (Incoming::Operation(Direction::Call, Some(credits)), _, Some(responder)) => {
+                responder.requested(credits);
+            }
+            (Incoming::Operation(Direction::Reply, Some(credits)), Some(requester), _) => {
+                requester.granted(credits);
+            }
+            (Incoming::Bad(direction, bad), ..) => self.refuse(direction, &bad),
+            // A dialect decodes only what the receiver can take.
+            _ => {}
+        }
+    }
+
+    /// Refuses a message that is not acted upon.
+    fn refuse(&mut self, direction: Direction, bad: &BadMessage) {
+        let is_server = self.shared.config.role.side() == Side::Server;
+        let credits = self.credits(Direction::Reply);
+        match (&mut self.requester, &mut self.responder) {
+            (_, Some(responder)) if is_server || direction == Direction::Call => {
+                responder.refuse(&mut self.shared, bad);
+            }
+            (Some(requester), _) => {
+                requester.discard(&bad.reason);
+                if let Some(answer) = &bad.answer {
+                    self.shared.send_error(answer, credits);
+                }
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Notes since when a message has been incomplete.
+    fn note_incomplete(&mut self, now: Time) {
+        let extended = self.shared.extended.as_ref();
+        match extended.is_some_and(|extended| extended.collecting) {
+            true => {
+                self.incomplete_since.get_or_insert(now);
+            }
+            false => self.incomplete_since = None,
+        }
+    }
+
+    /// Returns the credits that a message without an RPC message asks for in its direction, or grants.
+    fn credits(&self, direction: Direction) -> u32 {
+        let credits = match direction {
+            Direction::Call => self.requester.as_ref().map(Requester::requested),
+            Direction::Reply => self.responder.as_ref().map(Responder::grant),
+        };
+        credits.unwrap_or(LEAST_CREDITS)
+    }
+
+    /// Returns the next thing to do. The send queue has `room` entries free.
+    #[inline]
+    pub(crate) fn poll_action(&mut self, room: usize) -> Option<Action> {
+        loop {
+            if let Some(action) = self.shared.actions.pop_front() {
+                return Some(action);
+            }
+            // What extensions have to say may be what further calls rely on.
+            if self.run_extensions() {
+                continue;
+            }
+            if let Some(requester) = &mut self.requester {
+                requester.pump(&mut self.shared, room);
+            }
+            if self.shared.actions.is_empty() && !self.run_extensions() {
+                return None;
+            }
+        }
+    }
+
+    /// Does what the extensions want done. Returns whether there was anything.
+    #[inline]
+    fn run_extensions(&mut self) -> bool {
+        self.shared.extended.is_some() && self.run_all_extensions()
+    }
+
+    fn run_all_extensions(&mut self) -> bool {
+        let mut any = false;
+        while let Some(action) = self.next_extension_action() {
+            any = true;
+            self.extension_wants(action);
+        }
+        any
+    }
+
+    fn next_extension_action(&mut self) -> Option<ExtensionAction> {
+        let extended = self.shared.extended.as_mut()?;
+        if let Some(requester) = &mut self.requester {
+            while let Some(calls) = requester.next_answered() {
+                extended.extensions.replies_arrived(calls);
+            }
+        }
+        extended.extensions.next_action()
+    }
+
+    fn extension_wants(&mut self, action: ExtensionAction) {
+        match action {
+            ExtensionAction::Send(operation) => {
+                let credits = self.credits(operation.optional.direction);
+                let message = operation.header(credits).encode();
+                self.shared.send(message, Segments::new(), None);
+            }
+            ExtensionAction::ReplaceReceives { size } => {
+                self.receives = round_trips::resized(&self.shared.config.receives, size);
+                let action = Action::ReplaceReceives(self.receives.clone());
+                self.shared.actions.push_back(action);
+            }
+            ExtensionAction::AwaitReplies(calls) => {
+                match (&mut self.requester, &mut self.shared.extended) {
+                    (Some(requester), _) => requester.watch(calls),
+                    // An end that makes no calls has none outstanding, and no limit depends on its next
+                    // one.
+                    (None, Some(extended)) => extended.extensions.replies_arrived(calls),
+                    (None, None) => {}
+                }
+            }
+            ExtensionAction::LimitsChanged => self.limits_changed(),
+            ExtensionAction::Conveyed { by, conveyed } => self.carried(by, *conveyed),
+        }
+    }
+
+    /// Applies the limits that the extensions know.
+    fn limits_changed(&mut self) {
+        let shared = &mut self.shared;
+        let extended = shared.extended.as_deref();
+        let terms = Terms::new(&shared.config, shared.dialect, self.peer, extended);
+        shared.limits = terms.limits;
+        if let Some(requester) = &mut self.requester {
+            requester.limits_changed(shared);
+        }
+        if let Some(responder) = &mut self.responder {
+            responder.limits_changed(shared, terms.reply);
+        }
+    }
+
+    /// Takes an RPC message, or a report about one, that came in operations of the extension with
+    /// number `by`. Extensions carry messages of calls from client to server only.
+    fn carried(&mut self, by: usize, carried: Conveyed) {
+        let credits = self.credits(Direction::Reply);
+        let shared = &mut self.shared;
+        let (requester, responder) = match shared.config.role.side() {
+            Side::Client => (self.requester.as_mut(), None),
+            Side::Server => (None, self.responder.as_mut()),
+        };
+        match (carried, requester, responder) {
+            (Conveyed::Reply(reply), Some(requester), _) => {
+                requester.take_carried(shared, by, reply);
+            }
+            (
+                Conveyed::Rejected {
+                    xid,
+                    direction: Direction::Call,
+                    reason,
+                },
+                Some(requester),
+                _,
+            ) => requester.rejected(shared, xid, &reason),
+            (Conveyed::Call(call), _, Some(responder)) => {
+                responder.take_carried(shared, by, call);
+            }
+            (
+                Conveyed::Rejected {
+                    xid,
+                    direction: Direction::Reply,
+                    reason,
+                },
+                _,
+                Some(responder),
+            ) => responder.rejected(shared, xid, &reason),
+            // The server that made it has to learn that it has ended.
+            (Conveyed::Call(IncomingCall { xid, .. }), ..) => {
+                rdma::limited!(
+                    warn,
+                    xid,
+                    "a call in operations to a client, which takes none"
+                );
+                shared.send_error(&ErrorMessage::chunk(shared.dialect, xid), credits);
+            }
+            // The message itself is not logged, as it can have any length.
+            (Conveyed::Reply(IncomingReply { xid, .. }) | Conveyed::Rejected { xid, .. }, ..) => {
+                rdma::limited!(
+                    warn,
+                    xid,
+                    "a message in operations that is for neither half"
+                );
+            }
+        }
+    }
+
+    /// Records that every receive has the structure that was asked for.
+    pub(crate) fn receives_replaced(&mut self) {
+        if let Some(extended) = &mut self.shared.extended {
+            extended.extensions.receives_replaced(self.receives.len());
+        }
+    }
+
+    /// Takes calls to the peer.
+    pub(crate) fn call(&mut self, calls: PendingCalls) {
+        let takes = self.peer_takes_calls();
+        let shared = &mut self.shared;
+        match &mut self.requester {
+            Some(requester) if takes != Backward::None => {
+                requester.chunks = takes == Backward::General;
+                requester.call(shared, calls);
+            }
+            requester => {
+                let why = match requester {
+                    Some(_) => "the client says so",
+                    None => "this server makes none",
+                };
+                for xid in calls.xids() {
+                    let result = Err(CallError::NoCallbacks(why.to_owned()));
+                    shared.actions.push_back(Action::Finished { xid, result });
+                }
+            }
+        }
+    }
+
+    /// Returns what the peer takes in calls. Servers take all. What a client takes, it says in version
+    /// 2; in version 1 that is for the upper layer to find out (RFC 8167, section 6).
+    fn peer_takes_calls(&self) -> Backward {
+        let config = &self.shared.config;
+        match (config.role.side(), &self.shared.extended) {
+            (Side::Client, _) => Backward::General,
+            (Side::Server, Some(extended)) => extended.extensions.limits().backward,
+            (Side::Server, None) if config.options.callbacks.chunks => Backward::General,
+            (Side::Server, None) => Backward::Inline,
+        }
+    }
+
+    /// Takes the reply to a call of the peer's.
+    pub(crate) fn reply(&mut self, id: crate::CallId, message: Option<Message>) {
+        if let Some(responder) = &mut self.responder {
+            responder.reply(&mut self.shared, id, message);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Decides how messages are transferred. The plan of the base protocol and those of extensions are
+//! candidates side by side, and the cheapest one by the cost model is taken.
+//!
+//! Nothing here changes any state: the functions take lengths, limits and costs, and return a plan.
+
+use std::time::Duration;
+
+use conveyance::{CallError, CallPlan, CostModel, Effort, Limits, ReplyPlan, Shape, plan_call};
+use rpcrdma_v2::extension::{
+    CallCandidate, CallToPlan, Conveyor, Extensions, ReplyCandidate, ReplyToPlan,
+};
+use smallvec::SmallVec;
+
+/// One of the ways in which a call could be transferred.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Considered {
+    /// The plan in words.
+    pub plan: String,
+    /// What it takes, with the longest reply that the call may have.
+    pub effort: Effort,
+    /// What that costs by the cost model.
+    pub cost: Duration,
+    /// Whether it would be taken.
+    pub chosen: bool,
+}
+
+/// How a call is transferred.
+#[derive(Debug)]
+pub(crate) enum CallChoice {
+    /// By the base protocol.
+    Base(CallPlan),
+    /// In operations of the extension with this number.
+    Extension(usize, CallCandidate),
+}
+
+/// A way to transfer a call, with its price.
+struct Priced<T> {
+    plan: T,
+    effort: Effort,
+    cost: Duration,
+}
+
+/// All ways to transfer a call.
+struct CallWays {
+    base: Result<Priced<CallPlan>, CallError>,
+    candidates: Vec<(usize, Priced<CallCandidate>)>,
+    /// The candidate to take, by its index; `None` is the base protocol.
+    best: Option<usize>,
+}
+
+impl CallWays {
+    fn find(
+        base: Result<CallPlan, CallError>,
+        call: &CallToPlan<'_>,
+        may_invalidate: bool,
+        extensions: Option<&mut Extensions>,
+        costs: &CostModel,
+    ) -> Self {
+        let base = base.map(|plan| {
+            let effort = plan.effort(call.need, call.limits, may_invalidate);
+            let cost = costs.price(&effort);
+            Priced { plan, effort, cost }
+        });
+        // The ways that can be taken at present: the base protocol if it has a plan, and candidates.
+        let mut possible: SmallVec<[Option<usize>; 8]> = base.iter().map(|_| None).collect();
+        let mut prices: SmallVec<[(Effort, Duration); 8]> =
+            base.iter().map(|base| (base.effort, base.cost)).collect();
+        let mut candidates = Vec::new();
+        let conveyors = extensions.map(Extensions::conveyors);
+        for (by, conveyor) in conveyors.into_iter().flatten() {
+            for candidate in conveyor.plan_call(call) {
+                let effort = call_effort(&candidate, call, may_invalidate);
+                let cost = costs.price(&effort);
+                let needs = &candidate.cost;
+                if needs.transmissions <= call.credits && needs.receives <= call.reservable {
+                    possible.push(Some(candidates.len()));
+                    prices.push((effort, cost));
+                }
+                let plan = candidate;
+                candidates.push((by, Priced { plan, effort, cost }));
+            }
+        }
+        let best = CostModel::cheapest(&prices).and_then(|best| possible[best]);
+        Self {
+            base,
+            candidates,
+            best,
+        }
+    }
+}
+
+/// Chooses the cheapest way to transfer a call. `base` is the plan of the base protocol, and
+/// `may_invalidate` says whether the responder may invalidate a handle with its reply.
+///
+/// # Errors
+/// [`CallError`]: neither the base protocol nor an extension can transfer it.
+pub(crate) fn choose_call(
+    base: Result<CallPlan, CallError>,
+    call: &CallToPlan<'_>,
+    may_invalidate: bool,
+    extensions: Option<&mut Extensions>,
+    costs: &CostModel,
+) -> Result<CallChoice, CallError> {
+    let mut ways = CallWays::find(base, call, may_invalidate, extensions, costs);
+    match ways.best {
+        Some(best) => {
+            let (by, candidate) = ways.candidates.swap_remove(best);
+            Ok(CallChoice::Extension(by, candidate.plan))
+        }
+        None => ways.base.map(|base| CallChoice::Base(base.plan)),
+    }
+}
+
+/// Returns every way to transfer a call, that of the base protocol first.
+pub(crate) fn consider_call(
+    call: &CallToPlan<'_>,
+    may_invalidate: bool,
+    extensions: Option<&mut Extensions>,
+    costs: &CostModel,
+) -> Vec<Considered> {
+    let base = plan_call(call.shape, call.need, call.limits);
+    let ways = CallWays::find(base, call, may_invalidate, extensions, costs);
+    let best = ways.best;
+    let base = ways.base.into_iter().map(|base| Considered {
+        plan: base.plan.to_string(),
+        effort: base.effort,
+        cost: base.cost,
+        chosen: best.is_none(),
+    });
+    let candidates = ways.candidates.into_iter().enumerate();
+    let candidates = candidates.map(|(index, (_, candidate))| Considered {
+        plan: candidate.plan.plan.to_string(),
+        effort: candidate.effort,
+        cost: candidate.cost,
+        chosen: best == Some(index),
+    });
+    base.chain(candidates).collect()
+}
+
+/// Returns what a candidate takes, with the longest reply that the call may have.
+fn call_effort(candidate: &CallCandidate, call: &CallToPlan<'_>, may_invalidate: bool) -> Effort {
+    let cost = candidate.cost;
+    let mut effort = Effort::of(
+        (u64::from(cost.transmissions), cost.wire_bytes),
+        (u64::from(cost.reply_transmissions), cost.reply_wire_bytes),
+    );
+    (effort.unplaced, effort.placed) = (cost.unplaced, u64::from(cost.placed));
+    for &index in &candidate.reads {
+        if let Some(item) = call.shape.items().get(index) {
+            effort.bytes += item.len;
+            effort.read(item.len, call.limits);
+        }
+    }
+    for &len in candidate.write_chunks.iter().chain(&candidate.reply_chunk) {
+        effort.bytes += len;
+        effort.write(len, call.limits);
+    }
+    if may_invalidate {
+        effort.remotely_invalidated();
+    }
+    effort
+}
+
+/// Chooses the cheapest way to transfer a reply to a call that came in operations of an extension.
+/// `base` is the plan of the base protocol, without chunks, if there is one. Returns `None` if that is
+/// the cheapest, or if there is no candidate.
+pub(crate) fn choose_reply(
+    reply: &ReplyToPlan<'_>,
+    base: Option<&ReplyPlan>,
+    conveyor: &dyn Conveyor,
+    costs: &CostModel,
+) -> Option<ReplyCandidate> {
+    let mut prices: SmallVec<[(Effort, Duration); 4]> = SmallVec::new();
+    if let Some(plan) = base {
+        let mut effort = Effort::of((1, plan.send_len()), (0, 0));
+        effort.unplaced = reply.shape.items().iter().map(|item| item.len).sum();
+        prices.push((effort, costs.price(&effort)));
+    }
+    // The base protocol's plan, if there is one, is the first.
+    let before = prices.len();
+    let mut candidates = conveyor.plan_reply(reply);
+    for candidate in &candidates {
+        let effort = reply_effort(candidate, reply.shape, reply.limits);
+        prices.push((effort, costs.price(&effort)));
+    }
+    let best = CostModel::cheapest(&prices)?.checked_sub(before)?;
+    Some(candidates.swap_remove(best))
+}
+
+fn reply_effort(candidate: &ReplyCandidate, shape: &Shape, limits: &Limits) -> Effort {
+    let cost = candidate.cost;
+    let mut effort = Effort::of((u64::from(cost.transmissions), cost.wire_bytes), (0, 0));
+    (effort.unplaced, effort.placed) = (cost.unplaced, u64::from(cost.placed));
+    for &(index, _) in &candidate.writes {
+        let len = shape.items().get(index).map_or(0, |item| item.len);
+        effort.explicit += limits.segments(len);
+        effort.bytes += len;
+        effort.write_bytes += len;
+    }
+    effort
+}

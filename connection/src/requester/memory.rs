@@ -1,0 +1,157 @@
+//! The memory of calls. It is registered before they are sent, and invalidated before they are
+//! finished.
+
+use rdma::{Region, RemoteSegment, Stag};
+
+use super::Requester;
+use super::outstanding::{Outcome, Stage};
+use super::registration::Registration;
+use crate::action::RegistrationId;
+use crate::shared::Shared;
+use crate::{Action, CallError};
+
+impl Requester {
+    /// Records the answer to [`Action::Register`].
+    pub(crate) fn registered(
+        &mut self,
+        shared: &mut Shared,
+        id: RegistrationId,
+        result: Result<RemoteSegment, String>,
+    ) {
+        let Some(call) = self.calls.get_mut(id.call) else {
+            return;
+        };
+        let Stage::Registering(unsent) = &mut call.stage else {
+            return;
+        };
+        match result {
+            Ok(segment) => call.registrations[id.index].valid(segment),
+            Err(reason) => {
+                call.registrations[id.index].ended(None);
+                unsent.failed = Some(reason);
+            }
+        }
+        self.answered_part(shared, id.call);
+    }
+
+    /// Records the answer to the request for further receives for the reply to a call.
+    pub(crate) fn reply_receives(&mut self, shared: &mut Shared, key: usize, posted: bool) {
+        let Some(call) = self.calls.get_mut(key) else {
+            return;
+        };
+        let Stage::Registering(unsent) = &mut call.stage else {
+            return;
+        };
+        if !posted && let Some(carrier) = &mut call.carrier {
+            unsent.no_receives = true;
+            let receives = std::mem::take(&mut carrier.receives);
+            self.release_receives(receives);
+        }
+        self.answered_part(shared, key);
+    }
+
+    /// Forgets further receives that are not needed any more, or that were never posted.
+    pub(super) fn release_receives(&mut self, receives: u32) {
+        self.further_receives = self.further_receives.saturating_sub(receives);
+    }
+
+    /// Records that one of the requests is answered that a call needs before it can be sent.
+    fn answered_part(&mut self, shared: &mut Shared, key: usize) {
+        let call = &mut self.calls[key];
+        let Stage::Registering(unsent) = &mut call.stage else {
+            return;
+        };
+        unsent.unanswered -= 1;
+        if unsent.unanswered > 0 {
+            return;
+        }
+        let outgrown = unsent.outgrown(shared.limits.inline_send);
+        match (unsent.failed.take(), outgrown) {
+            _ if call.cancelled => self.end(shared, key, Outcome::Dropped),
+            _ if unsent.no_receives => self.plan_again(shared, key),
+            (Some(reason), _) => {
+                self.end(shared, key, Outcome::Failed(CallError::TooLarge(reason)))
+            }
+            (None, Some(source)) => self.end(shared, key, Outcome::Again(source)),
+            (None, None) => {
+                call.ready();
+                self.ready.push_back(key);
+            }
+        }
+    }
+
+    /// Records the answer to [`Action::Invalidate`] or [`Action::Reclaim`]: the peer can no longer reach
+    /// the memory.
+    pub(crate) fn reclaimed(&mut self, shared: &mut Shared, id: RegistrationId, region: Region) {
+        let Some(call) = self.calls.get_mut(id.call) else {
+            return;
+        };
+        // Nobody wants the results of a cancelled call: their memory goes back to the pool here.
+        let region = (!call.cancelled).then_some(region);
+        call.registrations[id.index].ended(region);
+        self.settle(shared, id.call);
+    }
+
+    /// Records that the responder invalidated a handle with a message, which replies to the call
+    /// `replied` if it is a reply. The handle should be one of that call (RFC 8797, section 4.1);
+    /// whichever it is, it is invalid now.
+    pub(crate) fn invalidated(
+        &mut self,
+        shared: &mut Shared,
+        replied: Option<usize>,
+        stag: Option<Stag>,
+    ) {
+        let Some(stag) = stag else {
+            return;
+        };
+        let in_reply = replied.and_then(|key| Some((key, self.calls[key].find(stag)?)));
+        let anywhere = || {
+            let mut calls = self.calls.iter();
+            calls.find_map(|(key, call)| Some((key, call.find(stag)?)))
+        };
+        if let Some((call, index)) = in_reply.or_else(anywhere) {
+            self.calls[call].registrations[index].invalidating();
+            let id = RegistrationId { call, index };
+            shared.actions.push_back(Action::Reclaim { id, stag });
+        }
+    }
+
+    /// Ends a call: its memory is invalidated, and then the outcome is reported.
+    pub(super) fn end(&mut self, shared: &mut Shared, key: usize, outcome: Outcome) {
+        self.watch.answered(key);
+        let call = &self.calls[key];
+        if matches!(call.stage, Stage::Registering(_) | Stage::Ready(_)) {
+            self.preparing -= call.sends();
+        }
+        if self.calls[key].registrations.is_empty() {
+            return self.finish(shared, key, outcome);
+        }
+        self.calls[key].stage = Stage::Ended(outcome);
+        self.invalidate_all(shared, key);
+        self.settle(shared, key);
+    }
+
+    /// Invalidates every handle of a call that the peer can still reach.
+    pub(super) fn invalidate_all(&mut self, shared: &mut Shared, key: usize) {
+        let registrations = &mut self.calls[key].registrations;
+        for (index, registration) in registrations.iter_mut().enumerate() {
+            if let Some(stag) = registration.stag() {
+                registration.invalidating();
+                let id = RegistrationId { call: key, index };
+                shared.actions.push_back(Action::Invalidate { id, stag });
+            }
+        }
+    }
+
+    /// Finishes a call if it has an outcome and all its memory is back.
+    fn settle(&mut self, shared: &mut Shared, key: usize) {
+        let call = &mut self.calls[key];
+        let Stage::Ended(outcome) = &mut call.stage else {
+            return;
+        };
+        if call.registrations.iter().all(Registration::is_ended) {
+            let outcome = std::mem::replace(outcome, Outcome::Dropped);
+            self.finish(shared, key, outcome);
+        }
+    }
+}

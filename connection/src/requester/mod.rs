@@ -1,0 +1,362 @@
+//! The requester of a connection: it sends calls and takes their replies.
+//!
+//! A call waits until a credit is free. Then it is planned, its memory is registered and it is sent.
+//! When its reply has arrived, every registration that the responder has not ended with its Send With
+//! Invalidate is ended locally, and only then the call is finished (RFC 8166, section 4.4.1): nobody
+//! looks at memory that the responder can still reach, and nothing stays registered after its call.
+
+mod memory;
+mod outcome;
+mod outstanding;
+mod prepared;
+mod registration;
+mod send;
+mod start;
+mod unconfirmed;
+mod watch;
+
+use std::collections::VecDeque;
+
+use conveyance::ReplyNeed;
+use onc_rpc::Message;
+use rdma::PoolExhausted;
+use rpcrdma_chunks::RequesterCredits;
+use rpcrdma_v2::extension::{CallToPlan, Calls};
+use slab::Slab;
+
+use self::outstanding::{Outcome, Outstanding, PendingCall, Stage};
+use self::unconfirmed::UnconfirmedSends;
+use self::watch::AnswerWatch;
+use crate::action::{ReceivesFor, ReceivesId};
+use crate::id_map::IdMap;
+use crate::plan::{Considered, consider_call};
+use crate::shared::Shared;
+use crate::{Action, CallError, ReplyRoom};
+
+/// Calls that were handed in and not started yet. Another connection can take them over.
+#[derive(Debug, Default)]
+pub struct PendingCalls(VecDeque<PendingCall>);
+
+impl PendingCalls {
+    /// Adds a call.
+    pub(crate) fn push(&mut self, xid: u32, message: Message, room: &ReplyRoom) {
+        self.0.push_back(PendingCall {
+            xid,
+            message,
+            need: room.need(),
+            base_only: false,
+        });
+    }
+
+    /// Removes the call with this XID.
+    pub(crate) fn remove(&mut self, xid: u32) {
+        self.0.retain(|call| call.xid != xid);
+    }
+
+    /// Returns the XIDs of the calls.
+    pub(crate) fn xids(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|call| call.xid)
+    }
+
+    /// Adds the calls of `others` after its own.
+    pub(crate) fn append(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    /// Returns the number of calls.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Counts of a requester that concern no single call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequesterCounters {
+    /// Replies whose XID is that of no outstanding call.
+    pub unknown_xid: u64,
+    /// Messages that were discarded silently (RFC 8166, section 4.5).
+    pub discarded: u64,
+    /// Replies to calls that had been cancelled.
+    pub cancelled_replies: u64,
+    /// The most calls that were outstanding at the same time.
+    pub most_in_flight: u32,
+    /// Bytes copied because the payload of a Long Call lay in several pieces.
+    pub copied_bytes: u64,
+}
+
+/// Whether the receives for replies are posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReplyReceives {
+    /// They are posted.
+    Posted,
+    /// They have been asked for.
+    Asked,
+    /// They are asked for before the first call: those for calls in the reverse direction (RFC 8167,
+    /// section 4.3.2).
+    NotPosted,
+}
+
+/// The requester of a connection.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    credits: RequesterCredits,
+    receives: ReplyReceives,
+    /// Calls that have a registration or a credit, by key.
+    calls: Slab<Outstanding>,
+    /// The keys of those of them that the upper layer waits for.
+    by_xid: IdMap<u32, usize>,
+    /// The keys of calls that were cancelled after they were sent, until their replies arrive.
+    cancelled: Vec<usize>,
+    /// Calls that are not planned yet.
+    pending: VecDeque<PendingCall>,
+    /// Calls that are registered and not sent yet.
+    ready: VecDeque<usize>,
+    /// Credits set aside for calls that are planned and not sent yet.
+    preparing: u32,
+    /// Messages that replies to the calls that were sent may come in.
+    expected: u32,
+    /// Why the first pending call waits for memory.
+    no_memory: Option<PoolExhausted>,
+    /// Whether calls and their replies may have chunks.
+    pub(crate) chunks: bool,
+    /// Whether extensions may carry calls: only those from client to server.
+    extensible: bool,
+    /// Further receives that are posted for replies in several messages.
+    further_receives: u32,
+    watch: AnswerWatch,
+    unconfirmed: UnconfirmedSends,
+    /// The versions that the responder said it speaks when it refused a call's, lowest and highest.
+    pub(crate) version_refused: Option<(u32, u32)>,
+    /// Whether the responder may invalidate a handle of a call with its reply (RFC 8797, section 4.1;
+    /// xcharext-02, section 3.2). If so, a cancelled call keeps its registrations until its reply
+    /// arrives: a device ends the connection over a handle that is not valid any more.
+    pub(crate) may_be_invalidated: bool,
+    pub(crate) counters: RequesterCounters,
+}
+
+impl Requester {
+    /// Returns a requester that has at most `credits` calls outstanding, with receives posted for
+    /// their replies.
+    pub(crate) fn new(credits: u32) -> Self {
+        Self {
+            credits: RequesterCredits::new(credits),
+            receives: ReplyReceives::Posted,
+            calls: Slab::new(),
+            by_xid: IdMap::default(),
+            cancelled: Vec::new(),
+            pending: VecDeque::new(),
+            ready: VecDeque::new(),
+            preparing: 0,
+            expected: 0,
+            no_memory: None,
+            chunks: true,
+            extensible: false,
+            further_receives: 0,
+            watch: AnswerWatch::default(),
+            unconfirmed: UnconfirmedSends::default(),
+            version_refused: None,
+            may_be_invalidated: false,
+            counters: RequesterCounters::default(),
+        }
+    }
+
+    /// Returns a requester for the reverse direction, which asks for its receives before the first
+    /// call.
+    pub(crate) fn reverse(credits: u32) -> Self {
+        Self {
+            receives: ReplyReceives::NotPosted,
+            ..Self::new(credits)
+        }
+    }
+
+    /// Allows extensions to carry calls.
+    pub(crate) fn allow_extensions(&mut self) {
+        self.extensible = true;
+    }
+
+    /// Records the answer to the request for receives of the reverse direction. Without them, its
+    /// calls fail.
+    pub(crate) fn reverse_receives(&mut self, shared: &mut Shared, posted: bool) {
+        if posted {
+            self.receives = ReplyReceives::Posted;
+            return;
+        }
+        self.receives = ReplyReceives::NotPosted;
+        for call in std::mem::take(&mut self.pending) {
+            let reason = "no memory for the receives of replies".to_owned();
+            fail(shared, call.xid, reason);
+        }
+    }
+
+    /// Takes a call. It is sent when a credit is free and there is room in the send queue.
+    pub(crate) fn call(&mut self, shared: &mut Shared, call: PendingCalls) {
+        if self.receives == ReplyReceives::NotPosted {
+            self.receives = ReplyReceives::Asked;
+            shared.actions.push_back(Action::PostReceives {
+                id: ReceivesId(ReceivesFor::Callbacks),
+                count: self.credits.requested(),
+            });
+        }
+        self.pending.extend(call.0);
+    }
+
+    /// Records that the limits have changed (version-two-01, section 5.2). Calls that were planned with
+    /// the earlier limits and are too long now are planned again; an extension that changes the limits
+    /// watches those that were sent ([`Requester::watch`]).
+    pub(crate) fn limits_changed(&mut self, shared: &mut Shared) {
+        let mut outgrown = Vec::new();
+        for (key, call) in &mut self.calls {
+            if let Stage::Ready(ready) = &mut call.stage
+                && let Some(source) = ready.outgrown(shared.limits.inline_send)
+            {
+                outgrown.push((key, source));
+            }
+        }
+        for (key, source) in outgrown {
+            self.unready(shared, key, Outcome::Again(source));
+        }
+    }
+
+    /// Watches calls until they are answered; [`Requester::next_answered`] says when.
+    pub(crate) fn watch(&mut self, calls: Calls) {
+        let unanswered = self.calls.iter();
+        let unanswered = unanswered.filter(|(_, call)| !matches!(call.stage, Stage::Ended(_)));
+        self.watch.start(calls, unanswered.map(|(key, _)| key));
+    }
+
+    /// Returns calls that were watched and are answered now, once.
+    pub(crate) fn next_answered(&mut self) -> Option<Calls> {
+        self.watch.next_answered()
+    }
+
+    /// Acts upon the credits that a message which answers no call grants.
+    pub(crate) fn granted(&mut self, granted: u32) {
+        self.credits.granted(granted);
+    }
+
+    /// Returns the credits that messages to the responder ask for.
+    pub(crate) fn requested(&self) -> u32 {
+        self.credits.requested()
+    }
+
+    /// Returns the number of calls outstanding: sent and not replied to.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.credits.in_flight()
+    }
+
+    /// Returns the number of messages that may still arrive as replies.
+    pub(crate) fn expected(&self) -> u32 {
+        self.expected
+    }
+
+    /// Returns the number of calls that have not ended, cancelled ones that still hold a credit
+    /// included.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.calls.len() + self.pending.len()
+    }
+
+    /// Returns whether a call waits for memory.
+    pub(crate) fn waits_for_memory(&self) -> bool {
+        self.no_memory.is_some()
+    }
+
+    /// Returns whether a call is under way, which may give back memory when it ends.
+    pub(crate) fn is_under_way(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// Looks again whether there is memory for the first pending call.
+    pub(crate) fn retry(&mut self) {
+        self.no_memory = None;
+    }
+
+    /// Ends the first pending call if it waits for memory: nobody is going to give any back.
+    pub(crate) fn give_up_waiting(&mut self, shared: &mut Shared) {
+        if let Some(error) = self.no_memory.take()
+            && let Some(call) = self.pending.pop_front()
+        {
+            let reason = format!("{error}, and no call under way gives any back");
+            fail(shared, call.xid, reason);
+        }
+    }
+
+    /// Cancels a call. Its memory is invalidated at once, unless the responder may do that with its
+    /// reply; its credit stays taken until the reply arrives, as the responder still works on it.
+    pub(crate) fn cancel(&mut self, shared: &mut Shared, xid: u32) {
+        if let Some(at) = self.pending.iter().position(|call| call.xid == xid) {
+            self.pending.remove(at);
+            if at == 0 {
+                self.retry();
+            }
+            return;
+        }
+        let Some(key) = self.by_xid.remove(&xid) else {
+            return;
+        };
+        match &self.calls[key].stage {
+            Stage::Registering(_) => self.calls[key].cancelled = true,
+            Stage::Ready(_) => self.unready(shared, key, Outcome::Dropped),
+            Stage::Sent(_) => {
+                self.calls[key].cancelled = true;
+                self.cancelled.push(key);
+                if !self.may_be_invalidated {
+                    self.invalidate_all(shared, key);
+                }
+            }
+            Stage::Ended(_) => self.calls[key].stage = Stage::Ended(Outcome::Dropped),
+        }
+    }
+
+    /// Returns every way to transfer a call of these lengths at present.
+    pub(crate) fn consider(
+        &self,
+        shared: &mut Shared,
+        shape: &conveyance::Shape,
+        need: &ReplyNeed,
+    ) -> Vec<Considered> {
+        let call = CallToPlan {
+            shape,
+            need,
+            limits: &shared.limits,
+            credits: self.unclaimed(),
+            reservable: self.reservable(shared),
+        };
+        let extended = shared.extended.as_mut().filter(|_| self.extensible);
+        let extensions = extended.map(|extended| &mut extended.extensions);
+        let costs = &shared.config.options.costs;
+        consider_call(&call, self.may_be_invalidated, extensions, costs)
+    }
+
+    /// Returns the credits that are free and not set aside for a planned call.
+    fn unclaimed(&self) -> u32 {
+        self.credits.available().saturating_sub(self.preparing)
+    }
+
+    /// Returns how many further receives can be posted for one more reply.
+    fn reservable(&self, shared: &Shared) -> u32 {
+        let most = match self.extensible {
+            true => shared.config.spare_receives,
+            false => 0,
+        };
+        most.saturating_sub(self.further_receives)
+    }
+
+    /// Withdraws a call that was ready to be sent.
+    fn unready(&mut self, shared: &mut Shared, key: usize, outcome: Outcome) {
+        self.ready.retain(|&ready| ready != key);
+        self.end(shared, key, outcome);
+    }
+}
+
+/// Ends a call that was not sent, because it is too long or there is no memory for it.
+fn fail(shared: &mut Shared, xid: u32, reason: String) {
+    let result = Err(CallError::TooLarge(reason));
+    shared.actions.push_back(Action::Finished { xid, result });
+}

@@ -1,0 +1,257 @@
+//! Replies and errors that arrive, and what becomes of their calls.
+
+use onc_rpc::{Message, Segments};
+use rdma::Stag;
+use rpcrdma_chunks::{Chunks, ReturnedChunks};
+use rpcrdma_negotiation::{Version, show_versions};
+use rpcrdma_v2::extension::IncomingReply;
+use rpcrdma_v2::{Direction, ErrorBody};
+
+use super::Requester;
+use super::outstanding::{Outcome, Stage};
+use super::registration::Purpose;
+use crate::dialect::{PeerError, Plain, ReplyHeader, Returned};
+use crate::shared::Shared;
+use crate::{Action, CallError};
+
+impl Requester {
+    /// Takes a plain reply.
+    pub(crate) fn take_plain(
+        &mut self,
+        shared: &mut Shared,
+        header: Plain,
+        payload: Segments,
+        invalidated: Option<Stag>,
+    ) {
+        let xid = header.xid;
+        let answered = self.by_xid.get(&xid).copied();
+        let answered = answered.filter(|&key| self.calls[key].is_plain() && invalidated.is_none());
+        let Some(key) = answered else {
+            return self.take(shared, ReplyHeader::plain(header, payload), invalidated);
+        };
+        self.credits
+            .arrived(self.unconfirmed.answered(self.calls[key].number));
+        self.credits.replied(header.credits);
+        self.expected = self.expected.saturating_sub(1);
+        self.watch.answered(key);
+        self.calls.remove(key);
+        self.by_xid.remove(&xid);
+        let result = Ok(Message::without_items(payload));
+        shared.actions.push_back(Action::Finished { xid, result });
+    }
+
+    /// Takes a reply, or an error that came instead of one.
+    pub(crate) fn take(
+        &mut self,
+        shared: &mut Shared,
+        reply: ReplyHeader,
+        invalidated: Option<Stag>,
+    ) {
+        let xid = reply.xid;
+        let Some(key) = self.sent_call(xid) else {
+            self.invalidated(shared, None, invalidated);
+            return self.unknown(xid);
+        };
+        self.invalidated(shared, Some(key), invalidated);
+        let granted = reply.granted;
+        let Stage::Sent(offered) = &self.calls[key].stage else {
+            return;
+        };
+        let carrier = self.calls[key].carrier.as_ref().map(|carrier| carrier.by);
+        // A plain reply to a call in operations says nothing of chunks: none is used.
+        let none = Chunks::default();
+        let offered = match carrier.is_some() && reply.is_plain() {
+            true => &none,
+            false => offered,
+        };
+        let (returned, message) = match reply.check(shared.dialect, offered) {
+            Ok(checked) => checked,
+            Err(error) => return self.discard(&error),
+        };
+        if let Returned::Error(PeerError::Version { low, high }) = returned {
+            self.version_refused = Some((low, high));
+        }
+        let option = matches!(returned, Returned::Error(PeerError::Option));
+        if option && carrier.is_none() && self.calls[key].base_only {
+            return self.discard(&"one more error for operations that were refused before");
+        }
+        let refused = match returned {
+            Returned::Error(PeerError::Option) => Some(ErrorBody::InvalidOption),
+            Returned::Error(PeerError::Chunk) => Some(ErrorBody::BadHeader),
+            _ => None,
+        };
+        let outcome = match (carrier, refused) {
+            (Some(by), Some(error)) => {
+                rdma::limited!(warn, xid, %error, "call in operations refused, it is sent without");
+                if let Some(extended) = &mut shared.extended
+                    && let Some(conveyor) = extended.extensions.conveyor(by)
+                {
+                    conveyor.call_refused(xid, error);
+                }
+                self.without_extensions(key)
+            }
+            _ => outcome(shared.dialect.version(), returned, message),
+        };
+        self.replied(shared, key, Some(granted), outcome);
+    }
+
+    /// Takes a reply that came in operations of the extension with number `by`.
+    pub(crate) fn take_carried(&mut self, shared: &mut Shared, by: usize, reply: IncomingReply) {
+        let xid = reply.xid;
+        let Some(key) = self.sent_call(xid) else {
+            return self.unknown(xid);
+        };
+        let call = &self.calls[key];
+        if call.carrier.as_ref().is_none_or(|carrier| carrier.by != by) {
+            return self.discard(&"a reply in operations to a call that was not sent in them");
+        }
+        let written = reply.writes.iter().enumerate();
+        let mut written = written.filter_map(|(chunk, written)| Some((chunk, (*written)?.len)));
+        let fits = written.all(|(chunk, len)| len <= call.room(Purpose::Write(chunk)));
+        let belongs = shared
+            .dialect
+            .check_payload(xid, Direction::Reply, &reply.message);
+        if let Err(error) = belongs {
+            return self.discard(&error);
+        }
+        let outcome = match fits {
+            true => Outcome::CarriedReply(reply.message, reply.writes),
+            false => Outcome::Failed(CallError::Protocol(
+                "the server says that it wrote more than there was room for".to_owned(),
+            )),
+        };
+        self.replied(shared, key, Some(reply.granted), outcome);
+    }
+
+    /// Records that the responder could not use the operations that carried a call. It is sent again
+    /// without extensions.
+    pub(crate) fn rejected(&mut self, shared: &mut Shared, xid: u32, reason: &str) {
+        let Some(key) = self.sent_call(xid) else {
+            return self.unknown(xid);
+        };
+        rdma::limited!(
+            warn,
+            xid,
+            reason,
+            "call in operations rejected, it is sent without"
+        );
+        let outcome = self.without_extensions(key);
+        self.replied(shared, key, None, outcome);
+    }
+
+    /// Returns the outcome of a call that an extension could not carry: it is planned again.
+    fn without_extensions(&self, key: usize) -> Outcome {
+        match self.calls[key].source() {
+            Some(source) => Outcome::Again(Box::new(source.base_only())),
+            None => Outcome::Failed(CallError::Protocol(
+                "the server refused an operation that was not sent".to_owned(),
+            )),
+        }
+    }
+
+    /// Returns the key of the sent call with this XID.
+    fn sent_call(&self, xid: u32) -> Option<usize> {
+        let found = self.by_xid.get(&xid).copied();
+        let sent = |key: &usize| matches!(self.calls[*key].stage, Stage::Sent(_));
+        let cancelled = || {
+            let mut cancelled = self.cancelled.iter().copied();
+            cancelled.find(|&key| self.calls[key].xid == xid)
+        };
+        found.filter(sent).or_else(cancelled)
+    }
+
+    fn unknown(&mut self, xid: u32) {
+        self.counters.unknown_xid += 1;
+        tracing::debug!(xid, "reply to no call");
+    }
+
+    /// Gives back the credits of a call that is answered, and ends it. `granted` is the grant of the
+    /// answer, if that is to be acted upon.
+    fn replied(&mut self, shared: &mut Shared, key: usize, granted: Option<u32>, outcome: Outcome) {
+        let call = &self.calls[key];
+        // Everything that was sent before a call has arrived when the call is answered.
+        self.credits.arrived(self.unconfirmed.answered(call.number));
+        match outcome {
+            // A reply answers a whole call.
+            Outcome::Reply { .. } | Outcome::CarriedReply(..) => {
+                self.credits.replied_group(call.sends(), granted);
+            }
+            // An error may answer the first of its Sends.
+            _ => {
+                let held = self.credits.refused_group(call.sends(), granted);
+                self.unconfirmed.refused(held);
+            }
+        }
+        self.expected = self.expected.saturating_sub(call.reply_messages());
+        if self.calls[key].cancelled {
+            self.counters.cancelled_replies += 1;
+            self.cancelled.retain(|&cancelled| cancelled != key);
+            self.end(shared, key, Outcome::Dropped);
+        } else {
+            self.end(shared, key, outcome);
+        }
+    }
+
+    /// Counts a message that is discarded silently (RFC 8166, section 4.5).
+    pub(crate) fn discard(&mut self, why: &dyn std::fmt::Display) {
+        self.counters.discarded += 1;
+        rdma::limited!(warn, %why, "message from the responder discarded");
+    }
+
+    /// Removes a call, and reports its outcome.
+    pub(super) fn finish(&mut self, shared: &mut Shared, key: usize, outcome: Outcome) {
+        let mut call = self.calls.remove(key);
+        let xid = call.xid;
+        if self.by_xid.get(&xid) == Some(&key) {
+            self.by_xid.remove(&xid);
+        }
+        if let Some(carrier) = &call.carrier {
+            // Its plan was taken when it was laid out.
+            if carrier.plan.is_none()
+                && let Some(extended) = &mut shared.extended
+                && let Some(conveyor) = extended.extensions.conveyor(carrier.by)
+            {
+                conveyor.call_ended(xid);
+            }
+            if carrier.receives > 0 {
+                let count = carrier.receives;
+                self.release_receives(count);
+                shared.actions.push_back(Action::ReleaseReceives { count });
+            }
+        }
+        if let Outcome::Again(call) = outcome {
+            return self.pending.push_front(*call);
+        }
+        if let Some(result) = call.finish(shared.dialect, outcome) {
+            shared.actions.push_back(Action::Finished { xid, result });
+        }
+    }
+}
+
+/// Returns the outcome of a call that was answered with this.
+fn outcome(version: Version, returned: Returned, message: Message) -> Outcome {
+    let error = match returned {
+        Returned::Reply(ReturnedChunks { writes, long }) => {
+            return Outcome::Reply {
+                message,
+                writes,
+                long,
+            };
+        }
+        Returned::Error(error) => error,
+    };
+    Outcome::Failed(match error {
+        PeerError::Chunk => CallError::Chunk(
+            "the header or a chunk could not be used, or the reply was longer than the room \
+             offered for it"
+                .to_owned(),
+        ),
+        PeerError::Version { low, high } => CallError::Protocol(format!(
+            "no version in common: the server speaks RPC-over-RDMA {}, this call was version {version}",
+            show_versions(low, high)
+        )),
+        PeerError::Option => {
+            CallError::Protocol("the server took a call for an unknown operation".to_owned())
+        }
+    })
+}

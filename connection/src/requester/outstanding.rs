@@ -1,0 +1,311 @@
+//! One call: its memory, and how far it has come.
+
+use conveyance::{CallPayload, ReplyNeed};
+use onc_rpc::{Bulk, BulkItem, Message, Position, Segments};
+use rdma::{Region, Stag};
+use rpcrdma_chunks::{Chunks, ReadSegment, WriteChunk};
+use rpcrdma_v2::Direction;
+use rpcrdma_v2::extension::Written;
+use smallvec::SmallVec;
+
+use super::prepared::{Carrier, Prepared};
+use super::registration::{Purpose, Registration};
+use crate::dialect::{Dialect, Outgoing};
+use crate::shared::Shared;
+use crate::{CallError, memory};
+
+/// How a call ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The reply arrived.
+    Reply {
+        /// The inline payload, which is empty if the payload is in the reply chunk.
+        message: Message,
+        /// Bytes placed in each write chunk.
+        writes: SmallVec<[u64; 1]>,
+        /// Bytes of payload in the reply chunk, if the payload is there.
+        long: Option<u64>,
+    },
+    /// The reply arrived in operations of an extension, with what was placed in each write chunk.
+    CarriedReply(Message, SmallVec<[Option<Written>; 1]>),
+    /// The call failed.
+    Failed(CallError),
+    /// The call was cancelled.
+    Dropped,
+    /// The call has to be planned again: it was planned with limits that no longer hold, or the way it
+    /// took did not work.
+    Again(Box<PendingCall>),
+}
+
+/// A call that has not been planned yet.
+#[derive(Clone, Debug)]
+pub(super) struct PendingCall {
+    pub(super) xid: u32,
+    pub(super) message: Message,
+    pub(super) need: ReplyNeed,
+    /// Whether only the base protocol may transfer it: an extension has failed to.
+    pub(super) base_only: bool,
+}
+
+impl PendingCall {
+    pub(super) fn base_only(self) -> Self {
+        let base_only = true;
+        Self { base_only, ..self }
+    }
+}
+
+/// A planned call that is not sent yet.
+#[derive(Debug)]
+pub(super) struct Unsent {
+    /// Whether the payload is inline, and the inline payload.
+    payload: CallPayload,
+    gather: Segments,
+    /// Registrations, and requests for receives, that have no answer yet.
+    pub(super) unanswered: usize,
+    /// Whether there were no receives for its reply.
+    pub(super) no_receives: bool,
+    /// Why a registration failed.
+    pub(super) failed: Option<String>,
+    /// Length of its Send, bytes.
+    send_len: u64,
+    /// The call as it was handed in, where limits can change before it is sent.
+    source: Option<Box<PendingCall>>,
+}
+
+/// How far a call has come.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Its memory is being registered.
+    Registering(Unsent),
+    /// Everything is registered, and it waits for a credit.
+    Ready(Unsent),
+    /// It was sent and offered these chunks.
+    Sent(Chunks),
+    /// Its outcome is known, and its memory is not back yet.
+    Ended(Outcome),
+}
+
+/// A call that has registrations or a credit.
+#[derive(Debug)]
+pub(super) struct Outstanding {
+    pub(super) xid: u32,
+    pub(super) stage: Stage,
+    pub(super) registrations: Vec<Registration>,
+    /// Its number in the order in which calls were sent, from 1.
+    pub(super) number: u64,
+    pub(super) cancelled: bool,
+    /// The extension that carries it, if one does.
+    pub(super) carrier: Option<Box<Carrier>>,
+    /// Whether an extension carried it before, so that more errors for that may arrive.
+    pub(super) base_only: bool,
+}
+
+impl Unsent {
+    /// Returns the call as it was handed in, if it is too long for `inline_send` bytes now.
+    pub(super) fn outgrown(&mut self, inline_send: u64) -> Option<Box<PendingCall>> {
+        self.source.take_if(|_| self.send_len > inline_send)
+    }
+}
+
+impl Outstanding {
+    /// Returns the call, and the memory to register for it.
+    pub(super) fn new(xid: u32, prepared: Prepared) -> (Self, Vec<(Purpose, Region)>) {
+        let purposes = prepared.regions.iter().map(|(purpose, _)| *purpose);
+        let registrations: Vec<_> = purposes.map(Registration::new).collect();
+        let carrier = prepared.carrier;
+        let receives = carrier.as_ref().map_or(0, |carrier| carrier.receives);
+        let unsent = Unsent {
+            payload: prepared.payload,
+            gather: prepared.gather,
+            unanswered: registrations.len() + usize::from(receives > 0),
+            no_receives: false,
+            failed: None,
+            send_len: prepared.send_len,
+            source: prepared.source,
+        };
+        let stage = match unsent.unanswered == 0 {
+            true => Stage::Ready(unsent),
+            false => Stage::Registering(unsent),
+        };
+        let call = Self {
+            xid,
+            stage,
+            registrations,
+            number: 0,
+            cancelled: false,
+            carrier,
+            base_only: prepared.base_only,
+        };
+        (call, prepared.regions)
+    }
+
+    /// Returns a plain call that is sent at once.
+    pub(super) fn plain(xid: u32, base_only: bool) -> Self {
+        Self {
+            xid,
+            stage: Stage::Sent(Chunks::default()),
+            registrations: Vec::new(),
+            number: 0,
+            cancelled: false,
+            carrier: None,
+            base_only,
+        }
+    }
+
+    /// Returns whether the call was sent, offered nothing, and is still wanted: its reply can be
+    /// delivered as it arrives.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(&self.stage, Stage::Sent(offered) if offered.is_empty())
+            && self.registrations.is_empty()
+            && self.carrier.is_none()
+            && !self.cancelled
+    }
+
+    /// Returns the call as it was handed in, if an extension carries it.
+    pub(super) fn source(&self) -> Option<PendingCall> {
+        let carrier = self.carrier.as_ref()?;
+        Some(carrier.source.clone())
+    }
+
+    /// Returns the number of Sends that it takes, each of which takes a credit.
+    pub(super) fn sends(&self) -> u32 {
+        self.carrier.as_ref().map_or(1, |carrier| carrier.sends)
+    }
+
+    /// Returns the most messages that its reply may come in.
+    pub(super) fn reply_messages(&self) -> u32 {
+        1 + self.carrier.as_ref().map_or(0, |carrier| carrier.receives)
+    }
+
+    /// Returns the index of the registration with this handle, if the peer could reach it so far.
+    pub(super) fn find(&self, stag: Stag) -> Option<usize> {
+        let registrations = self.registrations.iter();
+        registrations
+            .map(Registration::stag)
+            .position(|valid| valid == Some(stag))
+    }
+
+    /// Records that everything is registered.
+    pub(super) fn ready(&mut self) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Ended(Outcome::Dropped)) {
+            Stage::Registering(unsent) => Stage::Ready(unsent),
+            other => other,
+        };
+    }
+
+    /// Makes the message of a ready call, which asks for `credits`.
+    pub(super) fn send(&mut self, shared: &mut Shared, credits: u32) -> Option<Segments> {
+        let chunks = self.offered();
+        let Stage::Ready(Unsent {
+            payload, gather, ..
+        }) = &mut self.stage
+        else {
+            return None;
+        };
+        let mut message = std::mem::take(gather);
+        let (header, chunks) = shared.encode(Outgoing {
+            xid: self.xid,
+            credits,
+            direction: Direction::Call,
+            inline: *payload == CallPayload::Inline,
+            chunks,
+        });
+        message.insert(0, header);
+        self.stage = Stage::Sent(chunks);
+        Some(message)
+    }
+
+    /// Returns the chunk lists: registrations are in the order in which they are listed.
+    pub(super) fn offered(&self) -> Chunks {
+        let mut chunks = Chunks::default();
+        for registration in &self.registrations {
+            let segment = registration.segment;
+            match registration.purpose {
+                Purpose::Read(position) => chunks.reads.push(ReadSegment { position, segment }),
+                Purpose::Write(chunk) => {
+                    if chunks.writes.len() <= chunk {
+                        chunks.writes.push(WriteChunk::new());
+                    }
+                    chunks.writes[chunk].push(segment);
+                }
+                Purpose::Reply => chunks.reply.get_or_insert_default().push(segment),
+            }
+        }
+        chunks
+    }
+
+    /// Returns what the upper layer is told of the outcome, now that all memory is back; `None` for a
+    /// call that is cancelled or planned again.
+    pub(super) fn finish(
+        &mut self,
+        dialect: &dyn Dialect,
+        outcome: Outcome,
+    ) -> Option<Result<Message, CallError>> {
+        let (message, writes, long) = match outcome {
+            Outcome::Dropped | Outcome::Again(_) => return None,
+            Outcome::Failed(error) => return Some(Err(error)),
+            Outcome::CarriedReply(message, writes) => {
+                return Some(Ok(self.with_written(message, &writes)));
+            }
+            Outcome::Reply {
+                message,
+                writes,
+                long,
+            } => (message, writes, long),
+        };
+        if writes.is_empty() && long.is_none() {
+            return Some(Ok(message));
+        }
+        let payload = match long {
+            None => message.payload().clone(),
+            Some(len) => self.take_placed(Purpose::Reply, len).into_segments(),
+        };
+        let items = writes.iter().enumerate().map(|(chunk, &len)| BulkItem {
+            position: Position::InOrder,
+            data: self.take_placed(Purpose::Write(chunk), len),
+        });
+        let message = Message::new(payload, items.collect::<SmallVec<[_; 1]>>());
+        // An inline payload was checked on arrival; a reply chunk can be looked into only now.
+        let checked = dialect.check_payload(self.xid, Direction::Reply, &message);
+        Some(match checked {
+            Ok(()) => Ok(message),
+            Err(error) => Err(CallError::Protocol(error.to_string())),
+        })
+    }
+
+    /// Adds the items that were placed by RDMA Writes to a reply that came in operations.
+    fn with_written(&mut self, message: Message, writes: &[Option<Written>]) -> Message {
+        if writes.iter().all(Option::is_none) {
+            return message;
+        }
+        let mut items = message.items().to_vec();
+        for (chunk, written) in writes.iter().enumerate() {
+            if let Some(Written { position, len }) = *written {
+                items.push(BulkItem {
+                    position: Position::At(position),
+                    data: self.take_placed(Purpose::Write(chunk), len),
+                });
+            }
+        }
+        items.sort_by_key(|item| match item.position {
+            Position::At(position) => position,
+            Position::InOrder => u32::MAX,
+        });
+        Message::new(message.payload().clone(), items)
+    }
+
+    /// Returns the bytes that are registered for this purpose.
+    pub(super) fn room(&self, purpose: Purpose) -> u64 {
+        let pieces = self.registrations.iter();
+        let pieces = pieces.filter(|registration| registration.purpose == purpose);
+        pieces.map(|piece| u64::from(piece.segment.length)).sum()
+    }
+
+    /// Takes the `len` bytes that the responder wrote to a chunk.
+    fn take_placed(&mut self, purpose: Purpose, len: u64) -> Bulk {
+        let pieces = self.registrations.iter_mut();
+        let pieces = pieces.filter(|registration| registration.purpose == purpose);
+        let pieces = pieces.filter_map(Registration::take_written);
+        memory::gathered(pieces, len)
+    }
+}

@@ -1,0 +1,165 @@
+//! Planned calls whose memory is taken and not registered yet.
+
+use bytes::Bytes;
+use conveyance::{CallItem, CallPayload, CallPlan};
+use onc_rpc::{Message, Position, Segments};
+use rdma::{Pool, PoolExhausted, Region};
+use rpcrdma_v2::extension::{CallCandidate, Planned};
+
+use super::outstanding::PendingCall;
+use super::registration::Purpose;
+use crate::memory;
+
+/// The extension that carries a call in its operations.
+#[derive(Debug)]
+pub(super) struct Carrier {
+    /// Its number among the extensions.
+    pub(super) by: usize,
+    /// Its layout of the call, until the call is sent.
+    pub(super) plan: Option<Box<dyn Planned>>,
+    /// Number of Sends that the call takes: as planned, and after it is sent as sent.
+    pub(super) sends: u32,
+    /// Further receives that are posted for the reply.
+    pub(super) receives: u32,
+    /// The call as it was handed in.
+    pub(super) source: PendingCall,
+}
+
+/// A planned call with its memory.
+pub(super) struct Prepared {
+    pub(super) payload: CallPayload,
+    pub(super) gather: Segments,
+    pub(super) regions: Vec<(Purpose, Region)>,
+    pub(super) send_len: u64,
+    pub(super) source: Option<Box<PendingCall>>,
+    pub(super) carrier: Option<Box<Carrier>>,
+    pub(super) base_only: bool,
+}
+
+impl Prepared {
+    /// Keeps the call as it was handed in, because it is not sent at once.
+    pub(super) fn keep(&mut self, source: PendingCall) {
+        self.source = Some(Box::new(source));
+    }
+}
+
+/// Collects the memory that a call needs registered.
+struct Memory<'a> {
+    max_segment: u64,
+    pool: &'a Pool,
+    regions: Vec<(Purpose, Region)>,
+}
+
+impl Memory<'_> {
+    fn read(&mut self, position: u32, pieces: &[Bytes]) {
+        for piece in pieces {
+            for slice in memory::slices(piece, self.max_segment) {
+                let region = Region::RemoteRead(slice);
+                self.regions.push((Purpose::Read(position), region));
+            }
+        }
+    }
+
+    fn write(&mut self, purpose: Purpose, len: u64) -> Result<(), PoolExhausted> {
+        let buf = self
+            .pool
+            .alloc(usize::try_from(len).unwrap_or(usize::MAX))?;
+        for piece in memory::cut(buf, self.max_segment) {
+            self.regions.push((purpose, Region::RemoteWrite(piece)));
+        }
+        Ok(())
+    }
+
+    fn results(
+        &mut self,
+        write_chunks: &[u64],
+        reply_chunk: Option<u64>,
+    ) -> Result<(), PoolExhausted> {
+        for (chunk, &len) in write_chunks.iter().enumerate() {
+            self.write(Purpose::Write(chunk), len)?;
+        }
+        reply_chunk.map_or(Ok(()), |len| self.write(Purpose::Reply, len))
+    }
+}
+
+/// Takes apart a call by its plan, and takes memory for its results. Bytes that have to be copied are
+/// added to `copied`.
+///
+/// # Errors
+/// [`PoolExhausted`]: there is no memory in `pool`.
+pub(super) fn prepare(
+    message: &Message,
+    plan: &CallPlan,
+    max_segment: u64,
+    pool: &Pool,
+    copied: &mut u64,
+) -> Result<Prepared, PoolExhausted> {
+    let mut memory = Memory {
+        max_segment,
+        pool,
+        regions: Vec::new(),
+    };
+    let mut gather = message.gather(|index| plan.items[index].1 == CallItem::InPayload);
+    if plan.payload == CallPayload::PositionZero {
+        memory.read(0, &[memory::flatten(&gather, pool, copied)?]);
+        gather.clear();
+    }
+    for ((item, how), bulk) in plan.items.iter().zip(message.items()) {
+        if *how == CallItem::ReadChunk {
+            memory.read(item.position, bulk.data.pieces());
+        }
+    }
+    memory.results(&plan.write_chunks, plan.reply_chunk)?;
+    Ok(Prepared {
+        payload: plan.payload,
+        gather,
+        regions: memory.regions,
+        send_len: plan.send_len(),
+        source: None,
+        carrier: None,
+        base_only: false,
+    })
+}
+
+/// Takes the memory that the plan of the extension with number `by` wants registered.
+///
+/// # Errors
+/// [`PoolExhausted`]: there is no memory in `pool`. The call is returned.
+pub(super) fn prepare_candidate(
+    source: PendingCall,
+    by: usize,
+    candidate: CallCandidate,
+    max_segment: u64,
+    pool: &Pool,
+) -> Result<Prepared, (PoolExhausted, Box<PendingCall>)> {
+    let mut memory = Memory {
+        max_segment,
+        pool,
+        regions: Vec::new(),
+    };
+    for &index in &candidate.reads {
+        if let Some(item) = source.message.items().get(index)
+            && let Position::At(position) = item.position
+        {
+            memory.read(position, item.data.pieces());
+        }
+    }
+    if let Err(error) = memory.results(&candidate.write_chunks, candidate.reply_chunk) {
+        return Err((error, Box::new(source)));
+    }
+    Ok(Prepared {
+        payload: CallPayload::Inline,
+        gather: Segments::new(),
+        regions: memory.regions,
+        send_len: 0,
+        source: None,
+        carrier: Some(Box::new(Carrier {
+            by,
+            plan: Some(candidate.plan),
+            sends: candidate.cost.transmissions.max(1),
+            receives: candidate.cost.receives,
+            source,
+        })),
+        base_only: false,
+    })
+}

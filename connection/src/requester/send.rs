@@ -1,0 +1,168 @@
+//! Sending calls.
+
+use onc_rpc::Message;
+use rpcrdma_v2::extension::{NotConveyed, Transmissions};
+use rpcrdma_v2::{Body, Direction, Header, Optional};
+
+use super::outstanding::{Outcome, Stage};
+use super::start::Started;
+use super::{ReplyReceives, Requester};
+use crate::Action;
+use crate::shared::Shared;
+
+impl Requester {
+    /// Sends calls that are ready and starts those that are pending, in order, as far as there are
+    /// credits, and `room` entries in the send queue. A call without room is not sent: the grant may be
+    /// lowered meanwhile, and calls sent after that must keep to it (RFC 8166, section 3.3.1).
+    pub(crate) fn pump(&mut self, shared: &mut Shared, room: usize) {
+        if self.ready.is_empty() && self.pending.is_empty() {
+            return;
+        }
+        if self.receives != ReplyReceives::Posted {
+            return;
+        }
+        loop {
+            while self.credits.available() > 0
+                && room > shared.actions.len()
+                && let Some(&key) = self.ready.front()
+            {
+                if self.calls[key].carrier.is_none() {
+                    self.ready.pop_front();
+                    self.send(shared, key);
+                } else if self.send_carried(shared, key) {
+                    return;
+                }
+            }
+            if self.waits_for_memory() || self.unclaimed() == 0 {
+                return;
+            }
+            let Some(call) = self.pending.pop_front() else {
+                return;
+            };
+            let started = self.start(shared, call, room);
+            if started == Started::First && !shared.actions.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Takes the credits of a call that is sent now.
+    pub(super) fn take_credits(&mut self, key: usize) {
+        let call = &self.calls[key];
+        let (sends, replies) = (call.sends(), call.reply_messages());
+        let taken = self.credits.take_group(sends);
+        debug_assert!(taken, "a call is sent only with all its credits");
+        self.expected += replies;
+        let most = &mut self.counters.most_in_flight;
+        *most = self.credits.in_flight().max(*most);
+        self.watch.sent(key);
+        self.calls[key].number = self.unconfirmed.sent();
+    }
+
+    /// Sends a call that the base protocol transfers.
+    pub(super) fn send(&mut self, shared: &mut Shared, key: usize) {
+        self.preparing -= 1;
+        self.take_credits(key);
+        let requested = self.credits.requested();
+        if let Some(gather) = self.calls[key].send(shared, requested) {
+            shared.actions.push_back(Action::Send {
+                gather,
+                invalidate: None,
+                more: false,
+            });
+        }
+    }
+
+    /// Sends the first ready call, which an extension carries, or leaves it the first until it has its
+    /// credits. Returns false if it cannot be sent in this way any more: it is planned again.
+    fn send_carried(&mut self, shared: &mut Shared, key: usize) -> bool {
+        let sends = self.calls[key].sends();
+        // Credits that are held come back with the answer to a call that is still to be sent, which may
+        // be this one.
+        if sends > self.credits.limit() - self.credits.held() {
+            // The grant was lowered.
+            if let Some(source) = self.calls[key].source() {
+                self.unready(shared, key, Outcome::Again(Box::new(source)));
+            }
+            return false;
+        }
+        if sends > self.credits.available() {
+            return true;
+        }
+        self.ready.pop_front();
+        match self.lay_out(shared, key) {
+            Ok(transmissions) => return self.send_group(shared, key, transmissions),
+            Err(error) => {
+                let xid = self.calls[key].xid;
+                tracing::debug!(xid, %error, "call is planned again without extensions");
+                self.plan_again(shared, key);
+            }
+        }
+        false
+    }
+
+    /// Has the extension cut a call into the messages that carry it.
+    fn lay_out(&mut self, shared: &mut Shared, key: usize) -> Result<Transmissions, NotConveyed> {
+        let call = &mut self.calls[key];
+        let chunks = call.offered();
+        let xid = call.xid;
+        let gone = || NotConveyed("its extension is gone".to_owned());
+        let carrier = call.carrier.as_mut().ok_or_else(gone)?;
+        let plan = carrier.plan.take().ok_or_else(gone)?;
+        let extended = shared.extended.as_mut().ok_or_else(gone)?;
+        let conveyor = extended.extensions.conveyor(carrier.by).ok_or_else(gone)?;
+        let message: &Message = &carrier.source.message;
+        conveyor.send_call(xid, plan, message, &chunks)
+    }
+
+    /// Sends the messages that carry a call, one after the other. Returns false if they are not those
+    /// that were planned.
+    fn send_group(
+        &mut self,
+        shared: &mut Shared,
+        key: usize,
+        transmissions: Transmissions,
+    ) -> bool {
+        let call = &mut self.calls[key];
+        let planned = call.sends();
+        let count = u32::try_from(transmissions.len()).unwrap_or(u32::MAX);
+        if count == 0 || count > planned {
+            tracing::error!(count, planned, "an extension did not keep to its plan");
+            self.plan_again(shared, key);
+            return false;
+        }
+        self.preparing -= planned;
+        if let Some(carrier) = &mut call.carrier {
+            carrier.sends = count;
+        }
+        call.stage = Stage::Sent(call.offered());
+        let xid = call.xid;
+        self.take_credits(key);
+        let credits = self.credits.requested();
+        let last = transmissions.len() - 1;
+        for (index, transmission) in transmissions.into_iter().enumerate() {
+            let body = Body::Optional(Optional {
+                direction: Direction::Call,
+                opttype: transmission.opttype,
+                info: transmission.info,
+            });
+            let mut gather = transmission.payload;
+            gather.insert(0, Header { xid, credits, body }.encode());
+            shared.actions.push_back(Action::Send {
+                gather,
+                invalidate: None,
+                more: index < last,
+            });
+        }
+        true
+    }
+
+    /// Plans a call again, without extensions.
+    pub(super) fn plan_again(&mut self, shared: &mut Shared, key: usize) {
+        let outcome = match self.calls[key].source() {
+            Some(source) => Outcome::Again(Box::new(source.base_only())),
+            None => Outcome::Dropped,
+        };
+        self.end(shared, key, outcome);
+    }
+}

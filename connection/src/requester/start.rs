@@ -1,0 +1,210 @@
+//! Planning calls, and taking their memory.
+
+use conveyance::{CallPlan, Shape, goes_plain, plan_call};
+use rpcrdma_v2::Direction;
+use rpcrdma_v2::extension::{CallCandidate, CallToPlan};
+
+use super::outstanding::{Outstanding, PendingCall};
+use super::prepared::{Prepared, prepare, prepare_candidate};
+use super::{Requester, fail};
+use crate::Action;
+use crate::action::{ReceivesFor, ReceivesId, RegistrationId};
+use crate::dialect::Plain;
+use crate::plan::{CallChoice, choose_call};
+use crate::shared::Shared;
+
+/// Whether the next pending call may be planned at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Started {
+    /// It may.
+    GoOn,
+    /// Not before what this call needs is registered and posted: credits and further receives are
+    /// compared when extensions have candidates.
+    First,
+}
+
+impl Requester {
+    /// Plans a call and takes its memory. A plain call is sent at once, unless another is ready before
+    /// it or the send queue, which has `room` entries free, is full. There must be a credit for it.
+    pub(super) fn start(&mut self, shared: &mut Shared, call: PendingCall, room: usize) -> Started {
+        if self.sends_at_once(shared, room)
+            && call.message.items().is_empty()
+            && goes_plain(call.message.payload_len(), &call.need, &shared.limits)
+        {
+            self.send_plain(shared, call);
+            return Started::GoOn;
+        }
+        self.plan(shared, call, room)
+    }
+
+    #[inline(never)]
+    fn plan(&mut self, shared: &mut Shared, call: PendingCall, room: usize) -> Started {
+        let shape = match Shape::of(&call.message) {
+            Ok(shape) => shape,
+            Err(error) => {
+                fail(shared, call.xid, error.to_string());
+                return Started::GoOn;
+            }
+        };
+        if self.extensible && !call.base_only {
+            return self.plan_with_extensions(shared, call, &shape, room);
+        }
+        match plan_call(&shape, &call.need, &shared.limits) {
+            Ok(plan) => self.start_base(shared, call, &plan, room),
+            Err(error) => fail(shared, call.xid, error.to_string()),
+        }
+        Started::GoOn
+    }
+
+    /// Takes the cheapest plan, of the base protocol or of an extension. Nothing is cheaper than a
+    /// plain call with a plain reply, so extensions are not asked about those.
+    fn plan_with_extensions(
+        &mut self,
+        shared: &mut Shared,
+        call: PendingCall,
+        shape: &Shape,
+        room: usize,
+    ) -> Started {
+        let base = plan_call(shape, &call.need, &shared.limits);
+        if let Ok(plan) = &base
+            && plan.is_plain(&call.need)
+        {
+            self.start_base(shared, call, plan, room);
+            return Started::GoOn;
+        }
+        let to_plan = CallToPlan {
+            shape,
+            need: &call.need,
+            limits: &shared.limits,
+            credits: self.unclaimed(),
+            reservable: self.reservable(shared),
+        };
+        let extended = shared.extended.as_mut();
+        let extensions = extended.map(|extended| &mut extended.extensions);
+        let costs = &shared.config.options.costs;
+        match choose_call(base, &to_plan, self.may_be_invalidated, extensions, costs) {
+            Ok(CallChoice::Base(plan)) => self.start_base(shared, call, &plan, room),
+            Ok(CallChoice::Extension(by, candidate)) => {
+                return self.start_candidate(shared, call, by, candidate, room);
+            }
+            Err(error) => fail(shared, call.xid, error.to_string()),
+        }
+        Started::First
+    }
+
+    fn send_plain(&mut self, shared: &mut Shared, call: PendingCall) {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            log_plan(&call, shared);
+        }
+        let xid = call.xid;
+        let header = Plain {
+            xid,
+            credits: self.credits.requested(),
+        };
+        let key = self.calls.insert(Outstanding::plain(xid, call.base_only));
+        self.by_xid.insert(xid, key);
+        self.take_credits(key);
+        let header = shared.encode_plain(Direction::Call, header);
+        shared.send(header, call.message.into_payload(), None);
+    }
+
+    /// Takes the memory of a call that the base protocol transfers.
+    fn start_base(&mut self, shared: &mut Shared, call: PendingCall, plan: &CallPlan, room: usize) {
+        if !self.chunks && plan.has_chunks() {
+            let reason = format!("the responder takes no chunks, and the call has some: {plan}");
+            return fail(shared, call.xid, reason);
+        }
+        let (max, pool) = (shared.limits.max_segment, &shared.config.pool);
+        let copied = &mut self.counters.copied_bytes;
+        let mut prepared = match prepare(&call.message, plan, max, pool, copied) {
+            Ok(prepared) => prepared,
+            Err(error) if error.wanted > error.limit => {
+                return fail(shared, call.xid, error.to_string());
+            }
+            Err(error) => {
+                tracing::debug!(xid = call.xid, %error, "call waits for memory");
+                self.no_memory = Some(error);
+                return self.pending.push_front(call);
+            }
+        };
+        let xid = call.xid;
+        prepared.base_only = call.base_only;
+        tracing::debug!(xid, %plan, "call");
+        let at_once = prepared.regions.is_empty() && self.sends_at_once(shared, room);
+        // Where the limits can change before it is sent, it may have to be planned again.
+        if shared.extended.is_some() && !at_once {
+            prepared.keep(call);
+        }
+        self.register(shared, xid, prepared, room);
+    }
+
+    /// Takes the memory of a call that the extension with number `by` carries. Without memory for that,
+    /// the base protocol is used.
+    fn start_candidate(
+        &mut self,
+        shared: &mut Shared,
+        call: PendingCall,
+        by: usize,
+        candidate: CallCandidate,
+        room: usize,
+    ) -> Started {
+        let xid = call.xid;
+        tracing::debug!(xid, plan = %candidate.plan, "call");
+        let (max, pool) = (shared.limits.max_segment, &shared.config.pool);
+        match prepare_candidate(call, by, candidate, max, pool) {
+            Ok(prepared) => {
+                self.register(shared, xid, prepared, room);
+                Started::First
+            }
+            Err((error, call)) => {
+                tracing::debug!(xid, %error, "no memory for this plan");
+                self.pending.push_front(call.base_only());
+                Started::GoOn
+            }
+        }
+    }
+
+    /// Returns whether a call that is ready is sent at once: no other is before it, and the send queue
+    /// has room after all actions that are decided, each of which takes one entry at most.
+    fn sends_at_once(&self, shared: &Shared, room: usize) -> bool {
+        self.ready.is_empty() && room > shared.actions.len()
+    }
+
+    /// Registers what a call needs, and asks for further receives for its reply.
+    fn register(&mut self, shared: &mut Shared, xid: u32, prepared: Prepared, room: usize) {
+        let (call, regions) = Outstanding::new(xid, prepared);
+        self.preparing += call.sends();
+        let receives = call.reply_messages() - 1;
+        let carried = call.carrier.is_some();
+        let key = self.calls.insert(call);
+        self.by_xid.insert(xid, key);
+        if regions.is_empty() && receives == 0 {
+            // A free credit was looked for before the call was started.
+            if carried || !self.sends_at_once(shared, room) {
+                return self.ready.push_back(key);
+            }
+            return self.send(shared, key);
+        }
+        if receives > 0 {
+            self.further_receives += receives;
+            shared.actions.push_back(Action::PostReceives {
+                id: ReceivesId(ReceivesFor::Reply(key)),
+                count: receives,
+            });
+        }
+        for (index, (_, region)) in regions.into_iter().enumerate() {
+            let id = RegistrationId { call: key, index };
+            shared.actions.push_back(Action::Register { id, region });
+        }
+    }
+}
+
+/// Logs the plan of a call that was sent without one.
+#[cold]
+fn log_plan(call: &PendingCall, shared: &Shared) {
+    if let Ok(shape) = Shape::of(&call.message)
+        && let Ok(plan) = plan_call(&shape, &call.need, &shared.limits)
+    {
+        tracing::debug!(xid = call.xid, %plan, "call");
+    }
+}

@@ -1,0 +1,57 @@
+//! Calls whose answers an extension waits for: a limit that calls were planned with can only change
+//! when those calls are answered.
+
+use std::collections::VecDeque;
+
+use rpcrdma_v2::extension::Calls;
+
+/// Watches groups of calls until all of a group are answered. Calls are named by their keys.
+#[derive(Debug, Default)]
+pub(super) struct AnswerWatch {
+    /// The groups, each with the calls that are not answered yet.
+    groups: Vec<(Calls, Vec<usize>)>,
+    /// Whether the next call to be sent is a group of its own.
+    next: bool,
+    /// Groups that are answered and not reported yet.
+    answered: VecDeque<Calls>,
+}
+
+impl AnswerWatch {
+    /// Starts to watch these calls. `unanswered` are the keys of those that are planned or sent.
+    pub(super) fn start(&mut self, calls: Calls, unanswered: impl Iterator<Item = usize>) {
+        match calls {
+            Calls::Next => self.next = true,
+            Calls::Earlier => {
+                let keys: Vec<usize> = unanswered.collect();
+                match keys.is_empty() {
+                    true => self.answered.push_back(calls),
+                    false => self.groups.push((calls, keys)),
+                }
+            }
+        }
+    }
+
+    /// Records that a call is sent.
+    pub(super) fn sent(&mut self, key: usize) {
+        if std::mem::take(&mut self.next) {
+            self.groups.push((Calls::Next, vec![key]));
+        }
+    }
+
+    /// Records that a call is answered, or that it will not be sent.
+    pub(super) fn answered(&mut self, key: usize) {
+        let answered = &mut self.answered;
+        self.groups.retain_mut(|(calls, keys)| {
+            keys.retain(|&other| other != key);
+            if keys.is_empty() {
+                answered.push_back(*calls);
+            }
+            !keys.is_empty()
+        });
+    }
+
+    /// Returns the next group that is answered, once.
+    pub(super) fn next_answered(&mut self) -> Option<Calls> {
+        self.answered.pop_front()
+    }
+}

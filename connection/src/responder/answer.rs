@@ -1,0 +1,145 @@
+//! Replies that the base protocol transfers.
+
+use conveyance::{
+    ChunkCounts, Limits, Offer, Offers, ReplyError, ReplyPayload, ReplyPlan, Shape, Unplaced,
+    plan_reply,
+};
+use onc_rpc::Message;
+use rpcrdma_chunks::{Chunks, WriteChunk, chunk_len};
+use rpcrdma_v2::Direction;
+
+use super::place::{self, Placed};
+use super::{InCall, Responder};
+use crate::dialect::{Outgoing, Plain};
+use crate::shared::Shared;
+
+impl Responder {
+    /// Plans a reply and sends it, unless it has to wait.
+    pub(super) fn answer(&mut self, shared: &mut Shared, call: InCall, message: Message) {
+        if call.carried.is_some() {
+            return self.answer_carried(shared, call, message);
+        }
+        let no_chunks = call.writes.is_empty() && call.reply.is_none();
+        if no_chunks
+            && message.items().is_empty()
+            && is_short(message.payload_len(), &shared.limits)
+        {
+            return self.answer_plain(shared, &call, message);
+        }
+        self.answer_planned(shared, call, message);
+    }
+
+    #[inline(never)]
+    fn answer_planned(&mut self, shared: &mut Shared, call: InCall, message: Message) {
+        let planned = match self.plan(shared, &call, &message) {
+            Err(_) if self.terms.last_resort.is_none() => return self.hold(call, message),
+            planned => planned,
+        };
+        let credits = self.credits.answered();
+        let plan = match planned {
+            Ok(plan) => plan,
+            Err(error) => return self.chunk_error(shared, call.xid, credits, &error),
+        };
+        tracing::debug!(xid = call.xid, %plan, "reply");
+        let placed = match place::place(&plan, &message, &call.writes, call.reply.as_ref()) {
+            Ok(placed) => placed,
+            Err(error) => return self.chunk_error(shared, call.xid, credits, &error),
+        };
+        self.send_placed(shared, &call, credits, &plan, placed);
+    }
+
+    /// Keeps a reply until it is settled how long it may be.
+    pub(super) fn hold(&mut self, call: InCall, message: Message) {
+        tracing::debug!(
+            xid = call.xid,
+            "reply waits until its longest length is settled"
+        );
+        self.held.push((call, message));
+    }
+
+    fn answer_plain(&mut self, shared: &mut Shared, call: &InCall, message: Message) {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            self.log_plan(shared, call, &message);
+        }
+        let header = Plain {
+            xid: call.xid,
+            credits: self.credits.answered(),
+        };
+        let header = shared.encode_plain(Direction::Reply, header);
+        let invalidate = call.handle.filter(|_| self.terms.may_invalidate);
+        shared.send(header, message.into_payload(), invalidate);
+    }
+
+    #[cold]
+    fn log_plan(&self, shared: &Shared, call: &InCall, message: &Message) {
+        if let Ok(plan) = self.plan(shared, call, message) {
+            tracing::debug!(xid = call.xid, %plan, "reply");
+        }
+    }
+
+    /// Sends a reply whose items are placed.
+    pub(super) fn send_placed(
+        &mut self,
+        shared: &mut Shared,
+        call: &InCall,
+        credits: u32,
+        plan: &ReplyPlan,
+        placed: Placed,
+    ) {
+        shared.actions.extend(placed.writes);
+        let invalidate = call.handle.filter(|_| self.terms.may_invalidate);
+        let (header, _) = shared.encode(Outgoing {
+            xid: call.xid,
+            credits,
+            direction: Direction::Reply,
+            inline: plan.payload == ReplyPayload::Inline,
+            chunks: Chunks {
+                reads: Vec::new(),
+                writes: placed.list,
+                reply: placed.reply,
+            },
+        });
+        shared.send(header, placed.payload, invalidate);
+    }
+
+    fn plan(&self, shared: &Shared, call: &InCall, message: &Message) -> Result<ReplyPlan, NoPlan> {
+        let shape = Shape::of(message)?;
+        let offer = |chunk: &WriteChunk| Offer {
+            segments: chunk.len() as u64,
+            capacity: chunk_len(chunk),
+        };
+        let offers = Offers {
+            writes: call.writes.iter().map(offer).collect(),
+            reply: call.reply.as_ref().map(offer),
+        };
+        let limits = &shared.limits;
+        match (plan_reply(&shape, &offers, limits), self.terms.last_resort) {
+            (Err(_), Some(last)) if last > limits.inline_send => {
+                let longer = Limits {
+                    inline_send: last,
+                    ..*limits
+                };
+                Ok(plan_reply(&shape, &offers, &longer)?)
+            }
+            (planned, _) => Ok(planned?),
+        }
+    }
+}
+
+/// Returns whether a reply of `len` bytes without items can be one plain Send, as [`plan_reply`] would
+/// plan it.
+fn is_short(len: u64, limits: &Limits) -> bool {
+    let header = (limits.header_len)(&ChunkCounts::default());
+    header
+        .checked_add(len)
+        .is_some_and(|len| len <= limits.inline_send)
+}
+
+/// Why a reply cannot be transferred.
+#[derive(Debug, thiserror::Error)]
+enum NoPlan {
+    #[error(transparent)]
+    Shape(#[from] Unplaced),
+    #[error(transparent)]
+    Plan(#[from] ReplyError),
+}

@@ -1,0 +1,212 @@
+//! Calls that came in operations of an extension, and their replies.
+//!
+//! A reply without items that one plain Send can carry goes like that. For any other, the extension
+//! that carried the call has candidates.
+
+use std::any::Any;
+
+use conveyance::{Offers, ReplyPlan, Shape, Unplaced, plan_reply};
+use onc_rpc::Message;
+use rdma::Stag;
+use rpcrdma_chunks::fill;
+use rpcrdma_v2::extension::{IncomingCall, ReplyToPlan, Transmissions};
+use rpcrdma_v2::{Body, Direction, Header, Optional};
+use smallvec::SmallVec;
+
+use super::fetch::Fetch;
+use super::{InCall, Responder, place};
+use crate::Action;
+use crate::plan::choose_reply;
+use crate::shared::Shared;
+
+/// How a call came in operations of an extension.
+#[derive(Debug)]
+pub(super) struct CarriedCall {
+    /// The number of the extension.
+    by: usize,
+    /// The number of messages that the call came in.
+    pub(super) messages: u32,
+    /// What the extension needs to plan the reply.
+    context: Box<dyn Any + Send>,
+}
+
+/// The items of a reply that are placed by RDMA Write, each with the index of its write chunk.
+type Writes = SmallVec<[(usize, usize); 1]>;
+
+impl Responder {
+    /// Takes a call that came in operations of the extension with number `by`.
+    pub(crate) fn take_carried(&mut self, shared: &mut Shared, by: usize, call: IncomingCall) {
+        let reply = call.chunks.writes.iter().chain(&call.chunks.reply);
+        let reply = reply.flatten();
+        let read = call.chunks.items.iter().flat_map(|read| &read.segments);
+        let handle = reply.chain(read).next().map(|segment| segment.handle);
+        let chunks = call.chunks;
+        let carried = CarriedCall {
+            by,
+            messages: call.transmissions.max(1),
+            context: call.context,
+        };
+        let fetch = Fetch::new(call.message, chunks.payload, chunks.items);
+        let in_call = InCall {
+            xid: call.xid,
+            generation: 0,
+            fetch: Some(Box::new(fetch)),
+            writes: chunks.writes,
+            reply: chunks.reply,
+            handle: handle.map(Stag),
+            fetched: 0,
+            carried: Some(Box::new(carried)),
+        };
+        self.admit_to_fetch(shared, in_call, call.requested);
+    }
+
+    /// Tells the requester, which could not use the reply that was sent to a call, that there will be
+    /// no other one. It can make the call again in another way.
+    pub(crate) fn rejected(&mut self, shared: &mut Shared, xid: u32, reason: &str) {
+        let credits = self.credits.grant();
+        self.chunk_error(shared, xid, credits, &reason);
+    }
+
+    /// Plans the reply to a call that came in operations, and sends it unless it has to wait.
+    #[inline(never)]
+    pub(super) fn answer_carried(&mut self, shared: &mut Shared, call: InCall, message: Message) {
+        let (shape, base) = match self.plan_without_chunks(shared, &message) {
+            Ok(planned) => planned,
+            Err(error) => {
+                let credits = self.credits.answered_group(call.messages());
+                return self.chunk_error(shared, call.xid, credits, &error);
+            }
+        };
+        if let Some(plan) = &base
+            && shape.items().is_empty()
+        {
+            let credits = self.credits.answered_group(call.messages());
+            tracing::debug!(xid = call.xid, %plan, "reply");
+            return self.send_without_chunks(shared, &call, &message, credits, plan);
+        }
+        let laid_out = self.lay_out(shared, &call, &message, &shape, base.as_ref());
+        if base.is_none() && !matches!(laid_out, Ok(Some(_))) && self.terms.last_resort.is_none() {
+            return self.hold(call, message);
+        }
+        let credits = self.credits.answered_group(call.messages());
+        match (laid_out, base) {
+            (Ok(Some((writes, transmissions))), _) => {
+                self.send_group(shared, &call, &message, credits, &writes, transmissions);
+            }
+            (Ok(None) | Err(_), Some(plan)) => {
+                self.send_without_chunks(shared, &call, &message, credits, &plan);
+            }
+            (Err(error), None) => self.chunk_error(shared, call.xid, credits, &error),
+            (Ok(None), None) => {
+                self.chunk_error(shared, call.xid, credits, &"there is no room for the reply");
+            }
+        }
+    }
+
+    /// Returns the lengths of a reply, and the plan by which the base protocol transfers it without
+    /// chunks, if it can.
+    fn plan_without_chunks(
+        &self,
+        shared: &Shared,
+        message: &Message,
+    ) -> Result<(Shape, Option<ReplyPlan>), Unplaced> {
+        let shape = Shape::of(message)?;
+        let limits = self.last_resort_limits(shared);
+        let plan = plan_reply(&shape, &Offers::default(), &limits).ok();
+        Ok((shape, plan))
+    }
+
+    /// Has the extension that carried the call lay out its reply, if that is cheaper than `base`.
+    /// Returns `None` if it is not.
+    ///
+    /// # Errors
+    /// The extension cannot lay out its own plan.
+    fn lay_out(
+        &self,
+        shared: &mut Shared,
+        call: &InCall,
+        message: &Message,
+        shape: &Shape,
+        base: Option<&ReplyPlan>,
+    ) -> Result<Option<(Writes, Transmissions)>, rpcrdma_v2::extension::NotConveyed> {
+        let limits = self.last_resort_limits(shared);
+        let costs = &shared.config.options.costs;
+        let Some(carried) = &call.carried else {
+            return Ok(None);
+        };
+        let extended = shared.extended.as_mut();
+        let conveyor = extended.and_then(|extended| extended.extensions.conveyor(carried.by));
+        let Some(conveyor) = conveyor else {
+            return Ok(None);
+        };
+        let reply = ReplyToPlan {
+            shape,
+            limits: &limits,
+            context: &*carried.context,
+        };
+        let Some(best) = choose_reply(&reply, base, conveyor, costs) else {
+            return Ok(None);
+        };
+        tracing::debug!(xid = call.xid, plan = %best.plan, "reply");
+        let transmissions = conveyor.send_reply(call.xid, best.plan, message)?;
+        Ok(Some((best.writes, transmissions)))
+    }
+
+    /// Sends a reply by the base protocol, without chunks.
+    fn send_without_chunks(
+        &mut self,
+        shared: &mut Shared,
+        call: &InCall,
+        message: &Message,
+        credits: u32,
+        plan: &ReplyPlan,
+    ) {
+        match place::place(plan, message, &[], None) {
+            Ok(placed) => self.send_placed(shared, call, credits, plan, placed),
+            Err(error) => self.chunk_error(shared, call.xid, credits, &error),
+        }
+    }
+
+    /// Writes the items in `writes` to their chunks, and sends the messages that carry the reply.
+    fn send_group(
+        &mut self,
+        shared: &mut Shared,
+        call: &InCall,
+        message: &Message,
+        credits: u32,
+        writes: &Writes,
+        transmissions: Transmissions,
+    ) {
+        let xid = call.xid;
+        for &(item, chunk) in writes {
+            let (Some(bulk), Some(offered)) = (message.items().get(item), call.writes.get(chunk))
+            else {
+                return self.chunk_error(shared, xid, credits, &"no such item or chunk");
+            };
+            let filled = match fill(offered, bulk.data.len() as u64) {
+                Ok(filled) => filled,
+                Err(error) => return self.chunk_error(shared, xid, credits, &error),
+            };
+            let mut placed = SmallVec::new();
+            let bytes = bulk.data.clone().into_segments();
+            place::write_all(&filled, bytes, &mut placed);
+            shared.actions.extend(placed);
+        }
+        let mut invalidate = call.handle.filter(|_| self.terms.may_invalidate);
+        let last = transmissions.len().saturating_sub(1);
+        for (index, transmission) in transmissions.into_iter().enumerate() {
+            let body = Body::Optional(Optional {
+                direction: Direction::Reply,
+                opttype: transmission.opttype,
+                info: transmission.info,
+            });
+            let mut gather = transmission.payload;
+            gather.insert(0, Header { xid, credits, body }.encode());
+            shared.actions.push_back(Action::Send {
+                gather,
+                invalidate: invalidate.take_if(|_| index == last),
+                more: index < last,
+            });
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! The responder of a connection: it takes calls and sends their replies.
+//!
+//! A call arrives, its read chunks are fetched, and it is delivered. Then its reply is planned, the
+//! items are written to the write chunks and the payload is sent. The queue pair keeps that order, so
+//! nothing waits for the RDMA Writes before the Send that announces them (RFC 8166, section 2.2.2).
+
+mod answer;
+mod carried;
+mod fetch;
+mod place;
+mod work;
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use conveyance::Limits;
+use onc_rpc::{Message, Segments};
+use rdma::{Account, Buf, Charge, PER_CALL, Stag};
+use rpcrdma_chunks::{ResponderCredits, WriteChunk};
+use slab::Slab;
+
+use self::carried::CarriedCall;
+use self::fetch::Fetch;
+use crate::action::ReadId;
+use crate::dialect::{BadMessage, CallHeader, ErrorMessage, PeerError, Plain};
+use crate::shared::Shared;
+use crate::{Action, CallId};
+
+/// Length of the longest reply payload that is not charged to the connection's account, bytes. The
+/// credits bound the number of such replies.
+const SHORT_REPLY: u64 = 512;
+
+/// A call that arrived.
+#[derive(Debug)]
+struct InCall {
+    xid: u32,
+    /// Tells it from earlier calls with the same key.
+    generation: u32,
+    writes: Vec<WriteChunk>,
+    reply: Option<WriteChunk>,
+    /// The handle to invalidate with the reply.
+    handle: Option<Stag>,
+    /// Bytes of fetched chunks that it holds.
+    fetched: u64,
+    /// Its payload and chunks until it is delivered; `None` also for a call that came whole.
+    fetch: Option<Box<Fetch>>,
+    /// How it came in operations of an extension, if it did.
+    carried: Option<Box<CarriedCall>>,
+}
+
+impl InCall {
+    /// Returns the number of messages that it came in, each of which took a credit.
+    fn messages(&self) -> u32 {
+        self.carried.as_ref().map_or(1, |carried| carried.messages)
+    }
+}
+
+/// An RDMA Read that waits until fewer others are outstanding.
+#[derive(Debug)]
+struct QueuedRead {
+    id: ReadId,
+    sink: Buf,
+    stag: Stag,
+    offset: u64,
+}
+
+/// Counts of a responder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResponderCounters {
+    /// Messages that were answered with RDMA_ERROR.
+    pub errors_sent: u64,
+    /// Messages that were discarded silently (RFC 8166, section 4.5).
+    pub discarded: u64,
+    /// The most calls that were in process at the same time.
+    pub most_outstanding: u32,
+}
+
+/// What a responder goes by beside the limits of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReplyTerms {
+    /// Whether replies may invalidate a handle of their calls (RFC 8797, section 4.1; xcharext-02,
+    /// section 3.2).
+    pub(crate) may_invalidate: bool,
+    /// Length of the longest reply to a call that left no other way than to send more than the inline
+    /// threshold, bytes: the call was sent when more was possible. `None` while that is being settled
+    /// with the requester; such a reply waits (xcharext-02, section 3.1).
+    pub(crate) last_resort: Option<u64>,
+    /// Whether calls with chunks are executed (RFC 8167, section 5.3).
+    pub(crate) chunks: bool,
+}
+
+/// The responder of a connection.
+#[derive(Debug)]
+pub(crate) struct Responder {
+    terms: ReplyTerms,
+    credits: ResponderCredits,
+    calls: Slab<InCall>,
+    generation: u32,
+    /// Calls that wait for memory, oldest first.
+    no_memory: VecDeque<usize>,
+    /// Bytes of fetched chunks that calls hold.
+    fetched: u64,
+    /// Memory set aside for replies to calls that were delivered.
+    delivered: Charge,
+    /// Replies that wait until their longest length is settled, oldest first, with their calls.
+    held: Vec<(InCall, Message)>,
+    reads: VecDeque<QueuedRead>,
+    /// RDMA Reads that were started and are not done.
+    reading: u32,
+    pub(crate) counters: ResponderCounters,
+}
+
+impl Responder {
+    /// Returns a responder that grants at most `credits`, for which receives are posted. Its memory is
+    /// charged to `account`.
+    pub(crate) fn new(credits: u32, terms: ReplyTerms, account: Option<Account>) -> Self {
+        Self {
+            terms,
+            credits: ResponderCredits::new(credits),
+            calls: Slab::new(),
+            generation: 0,
+            no_memory: VecDeque::new(),
+            fetched: 0,
+            delivered: Charge::new(account),
+            held: Vec::new(),
+            reads: VecDeque::new(),
+            reading: 0,
+            counters: ResponderCounters::default(),
+        }
+    }
+
+    /// Records that the limits or the terms have changed. Replies that waited for that are sent.
+    pub(crate) fn limits_changed(&mut self, shared: &mut Shared, terms: ReplyTerms) {
+        self.terms = terms;
+        for (call, message) in std::mem::take(&mut self.held) {
+            self.answer(shared, call, message);
+        }
+    }
+
+    /// Returns the limits for replies that extensions carry, or that go without chunks: as much as the
+    /// requester has room for, since its call may have left no other way.
+    fn last_resort_limits(&self, shared: &Shared) -> Limits {
+        let limits = shared.limits;
+        let most = self.terms.last_resort.unwrap_or(0);
+        Limits {
+            inline_send: limits.inline_send.max(most),
+            ..limits
+        }
+    }
+
+    /// Acts upon the credits that a message which is no call asks for.
+    pub(crate) fn requested(&mut self, requested: u32) {
+        // The message takes no credit, so there cannot be one too many.
+        let _ = self.credits.called_group(requested, 0);
+    }
+
+    /// Returns the credits that are granted at present.
+    pub(crate) fn grant(&self) -> u32 {
+        self.credits.grant()
+    }
+
+    /// Returns the number of calls that arrived and are not answered.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.calls.len() + self.held.len()
+    }
+
+    /// Returns whether a call waits for memory.
+    pub(crate) fn waits_for_memory(&self) -> bool {
+        !self.no_memory.is_empty()
+    }
+
+    /// Takes a plain call.
+    pub(crate) fn take_plain(&mut self, shared: &mut Shared, header: Plain, payload: Segments) {
+        let call = InCall {
+            xid: header.xid,
+            generation: 0,
+            writes: Vec::new(),
+            reply: None,
+            handle: None,
+            fetched: 0,
+            fetch: None,
+            carried: None,
+        };
+        if let Some(key) = self.admit(shared, call, header.credits) {
+            let message = Message::without_items(payload);
+            match may_deliver(shared, self.fetched) {
+                true => self.deliver(shared, key, message),
+                false => self.put_off(key, message),
+            }
+        }
+    }
+
+    /// Keeps a call that came whole until its reply may take memory.
+    #[cold]
+    fn put_off(&mut self, key: usize, message: Message) {
+        self.calls[key].fetch = Some(Box::new(Fetch::new(message, None, Vec::new())));
+        self.no_memory.push_back(key);
+    }
+
+    /// Takes any other call.
+    pub(crate) fn take(&mut self, shared: &mut Shared, call: CallHeader) {
+        if !self.terms.chunks && call.has_chunks() {
+            let bad = BadMessage {
+                answer: Some(ErrorMessage::chunk(shared.dialect, call.xid)),
+                reason: "a call with chunks, of which none are taken".to_owned(),
+            };
+            return self.refuse(shared, &bad);
+        }
+        let message = Message::without_items(call.payload);
+        let fetch = Fetch::new(message, call.chunks.payload, call.chunks.items);
+        let in_call = InCall {
+            xid: call.xid,
+            generation: 0,
+            writes: call.chunks.writes,
+            reply: call.chunks.reply,
+            handle: call.handle.map(Stag),
+            fetched: 0,
+            fetch: Some(Box::new(fetch)),
+            carried: None,
+        };
+        self.admit_to_fetch(shared, in_call, call.requested);
+    }
+
+    /// Admits a call that asks for so many credits, and starts to fetch it.
+    fn admit_to_fetch(&mut self, shared: &mut Shared, call: InCall, requested: u32) {
+        let short = call.fetch.as_ref().is_none_or(|fetch| fetch.memory() == 0);
+        let may_start = short || self.no_memory.is_empty();
+        if let Some(key) = self.admit(shared, call, requested)
+            && !(may_start && self.start(shared, key))
+        {
+            self.no_memory.push_back(key);
+        }
+    }
+
+    /// Admits a call that asks for so many credits, and returns its key. A call without a credit ends
+    /// the connection.
+    fn admit(&mut self, shared: &mut Shared, mut call: InCall, requested: u32) -> Option<usize> {
+        let taken = self.credits.called_group(requested, call.messages());
+        if let Err(overrun) = taken {
+            let reason = overrun.to_string();
+            shared.actions.push_back(Action::Close { reason });
+            return None;
+        }
+        let most = &mut self.counters.most_outstanding;
+        *most = self.credits.outstanding().max(*most);
+        self.generation = self.generation.wrapping_add(1);
+        call.generation = self.generation;
+        Some(self.calls.insert(call))
+    }
+
+    /// Takes the reply to a call that was delivered, or `None` if there is none. Replies to calls that
+    /// are not known are ignored.
+    pub(crate) fn reply(&mut self, shared: &mut Shared, id: CallId, message: Option<Message>) {
+        let key = (id.0 & u64::from(u32::MAX)) as usize;
+        let known = self.calls.get(key);
+        if known.is_none_or(|call| call.fetch.is_some() || self.id(key) != Some(id)) {
+            return;
+        }
+        let call = self.remove(key);
+        self.delivered.sub(PER_CALL);
+        match message {
+            Some(message) => {
+                let message = charged(shared, message);
+                self.answer(shared, call, message);
+            }
+            None => {
+                let _ = self.credits.answered_group(call.messages());
+            }
+        }
+        self.retry(shared);
+    }
+
+    fn id(&self, key: usize) -> Option<CallId> {
+        let call = self.calls.get(key)?;
+        Some(CallId(u64::from(call.generation) << 32 | key as u64))
+    }
+
+    fn remove(&mut self, key: usize) -> InCall {
+        let call = self.calls.remove(key);
+        self.fetched -= call.fetched;
+        call
+    }
+
+    /// Refuses a message that is not acted upon.
+    pub(crate) fn refuse(&mut self, shared: &mut Shared, bad: &BadMessage) {
+        let Some(answer) = &bad.answer else {
+            rdma::limited!(warn, reason = %bad.reason, "bad message from the requester");
+            self.counters.discarded += 1;
+            return;
+        };
+        match answer.error {
+            // Negotiation works like this, so nothing is wrong.
+            PeerError::Version { .. } => {
+                tracing::info!(reason = %bad.reason, "the requester is told which versions there are");
+            }
+            _ => rdma::limited!(warn, reason = %bad.reason, "bad message from the requester"),
+        }
+        self.counters.errors_sent += 1;
+        shared.send_error(answer, self.credits.grant());
+    }
+
+    /// Answers a call with ERR_CHUNK (RFC 8166, section 4.5.3).
+    fn chunk_error(
+        &mut self,
+        shared: &mut Shared,
+        xid: u32,
+        credits: u32,
+        why: &dyn std::fmt::Display,
+    ) {
+        rdma::limited!(warn, xid, %why, "answered with ERR_CHUNK");
+        self.counters.errors_sent += 1;
+        shared.send_error(&ErrorMessage::chunk(shared.dialect, xid), credits);
+    }
+}
+
+/// Returns whether there is memory for the reply to one more call. The `fetched` bytes of chunks do not
+/// count against the guaranteed memory, so a connection that is fetching can still execute short calls.
+/// A connection that holds nothing but fetched chunks may always execute one call.
+fn may_deliver(shared: &Shared, fetched: u64) -> bool {
+    let Some(account) = shared.config.pool.account() else {
+        return true;
+    };
+    let fetched = usize::try_from(fetched).unwrap_or(usize::MAX);
+    let others = account.held().saturating_sub(fetched);
+    others == 0 || others + PER_CALL <= account.guaranteed() || account.room() >= PER_CALL
+}
+
+/// Charges the payload of a reply to the connection until the device lets go of it. Items are in memory
+/// that is charged where it comes from.
+fn charged(shared: &Shared, message: Message) -> Message {
+    match shared.config.pool.account() {
+        Some(account) if message.payload_len() > SHORT_REPLY => charge(account, &message),
+        _ => message,
+    }
+}
+
+#[inline(never)]
+fn charge(account: &Account, message: &Message) -> Message {
+    let pieces = message.payload().iter();
+    let payload = pieces.map(|piece: &Bytes| account.hold(piece.clone()));
+    Message::new(payload.collect(), message.items().iter().cloned())
+}

@@ -1,0 +1,148 @@
+//! Starts to fetch calls, and delivers them.
+
+use onc_rpc::Message;
+use rdma::{Buf, PER_CALL, Stag};
+use rpcrdma_v2::Direction;
+
+use super::fetch::FetchError;
+use super::{QueuedRead, Responder, may_deliver};
+use crate::Action;
+use crate::action::ReadId;
+use crate::shared::Shared;
+
+impl Responder {
+    /// Looks again whether there is memory for the calls that wait for some.
+    pub(crate) fn retry(&mut self, shared: &mut Shared) {
+        let mut waiting = std::mem::take(&mut self.no_memory);
+        let mut blocked = false;
+        waiting.retain(|&key| {
+            // Calls that need no memory to be fetched pass those that do.
+            let long = self.calls[key]
+                .fetch
+                .as_ref()
+                .is_some_and(|fetch| fetch.memory() > 0);
+            let waits = (blocked && long) || !self.start(shared, key);
+            blocked |= waits && long;
+            waits
+        });
+        self.no_memory = waiting;
+    }
+
+    /// Records that an RDMA Read is done.
+    pub(crate) fn read_done(&mut self, shared: &mut Shared, id: ReadId, sink: Buf) {
+        self.reading = self.reading.saturating_sub(1);
+        if let Some(call) = self.calls.get_mut(id.call)
+            && let Some(fetch) = &mut call.fetch
+            && fetch.arrived(id.chunk, id.piece, sink)
+        {
+            self.complete(shared, id.call);
+        }
+        self.start_reads(shared);
+    }
+
+    /// Takes memory for the chunks of a call and starts to fetch them. Returns false if the call has to
+    /// wait.
+    pub(super) fn start(&mut self, shared: &mut Shared, key: usize) -> bool {
+        let call = &mut self.calls[key];
+        let Some(fetch) = &mut call.fetch else {
+            return true;
+        };
+        let wanted = fetch.wanted();
+        // One call alone is taken as soon as there is room for it: its length was checked on arrival.
+        if self.fetched > 0 && self.fetched + wanted > shared.config.max_fetched {
+            return false;
+        }
+        let memory = fetch.memory();
+        if let Some(account) = shared.config.pool.account()
+            && memory <= account.largest()
+            && account.room() < memory
+        {
+            return false;
+        }
+        if memory == 0 && !may_deliver(shared, self.fetched) {
+            return false;
+        }
+        let call = &mut self.calls[key];
+        let Some(fetch) = &mut call.fetch else {
+            return true;
+        };
+        let reads = match fetch.allocate(&shared.config.pool) {
+            Ok(reads) => reads,
+            Err(FetchError::Later) => return false,
+            Err(FetchError::Never(error)) => {
+                let call = self.remove(key);
+                let (xid, messages) = (call.xid, call.messages());
+                let credits = self.credits.answered_group(messages);
+                self.chunk_error(shared, xid, credits, &error);
+                return true;
+            }
+        };
+        let call = &mut self.calls[key];
+        call.fetched = wanted;
+        self.fetched += wanted;
+        if reads.is_empty() {
+            self.complete(shared, key);
+            return true;
+        }
+        for read in reads {
+            let (chunk, piece) = (read.chunk, read.piece);
+            self.reads.push_back(QueuedRead {
+                id: ReadId {
+                    call: key,
+                    chunk,
+                    piece,
+                },
+                sink: read.sink,
+                stag: Stag(read.segment.handle),
+                offset: read.segment.offset,
+            });
+        }
+        self.start_reads(shared);
+        true
+    }
+
+    /// Starts queued RDMA Reads, as many as may be outstanding.
+    fn start_reads(&mut self, shared: &mut Shared) {
+        while self.reading < shared.config.options.outbound_reads.max(1)
+            && let Some(read) = self.reads.pop_front()
+        {
+            self.reading += 1;
+            shared.actions.push_back(Action::Read {
+                id: read.id,
+                sink: read.sink,
+                stag: read.stag,
+                offset: read.offset,
+            });
+        }
+    }
+
+    /// Delivers a call whose chunks have all arrived.
+    fn complete(&mut self, shared: &mut Shared, key: usize) {
+        let call = &mut self.calls[key];
+        let Some(fetch) = call.fetch.take() else {
+            return;
+        };
+        if call.fetched > PER_CALL as u64
+            && let Some(account) = shared.config.pool.account()
+        {
+            account.prove();
+        }
+        let xid = call.xid;
+        let message = fetch.finish();
+        let checked = shared.dialect.check_payload(xid, Direction::Call, &message);
+        if let Err(error) = checked {
+            let messages = self.remove(key).messages();
+            let credits = self.credits.answered_group(messages);
+            return self.chunk_error(shared, xid, credits, &error);
+        }
+        self.deliver(shared, key, message);
+    }
+
+    /// Delivers a call to the upper layer.
+    pub(super) fn deliver(&mut self, shared: &mut Shared, key: usize, message: Message) {
+        if let Some(id) = self.id(key) {
+            self.delivered.add(PER_CALL);
+            shared.actions.push_back(Action::Deliver { id, message });
+        }
+    }
+}

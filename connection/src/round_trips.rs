@@ -1,0 +1,119 @@
+//! What an end does to spare round trips (rtrext-00): the structure of its receives, and the
+//! configuration of its extension.
+
+use rpcrdma_ext_continuation::{Config, Features};
+use rpcrdma_ext_send_ddp::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};
+
+use crate::{Config as ConnectionConfig, ReceiveSegment, ReceiveStructure};
+
+/// Length of the first segment of receives with placement, bytes: room for the header and for what
+/// surrounds the bulk data in common calls. What is longer goes on into the next segment.
+const HEAD: u32 = 1024;
+/// Length of the segment for bulk data, bytes: 1 MiB goes in 16 transmissions.
+const TARGET: u32 = 64 << 10;
+/// Alignment of that segment: what file systems and page caches want.
+const PAGE: u32 = 4096;
+/// The most transmissions of a message: 4 MiB of bulk data go in them.
+const MAX_TRANSMISSIONS: u32 = 64;
+/// Length of the longest transmission to send, whatever the peer can receive, bytes.
+const MAX_TRANSMISSION: u32 = 1 << 20;
+
+/// Returns the structure of receives that hold messages of `plain` bytes and that bulk data can be
+/// placed in.
+#[must_use]
+pub(crate) fn placing(plain: u32) -> ReceiveStructure {
+    let target = plain.saturating_sub(HEAD).max(TARGET);
+    let segment = |len, align, ddp| ReceiveSegment { len, align, ddp };
+    let segments = [segment(HEAD, 1, false), segment(target, PAGE, true)];
+    ReceiveStructure::new(segments).unwrap_or_else(|_| ReceiveStructure::plain(plain as usize))
+}
+
+/// Returns `receives` made long enough for messages of `size` bytes. Receives with placement get one
+/// more segment, or stay as they are where they are long enough, so that what the peer knows of the
+/// segments remains true.
+#[must_use]
+pub fn resized(receives: &ReceiveStructure, size: u32) -> ReceiveStructure {
+    let placing = receives.segments().iter().any(|segment| segment.ddp);
+    if !placing {
+        return ReceiveStructure::plain(size as usize);
+    }
+    let more = u64::from(size).saturating_sub(receives.size() as u64);
+    let tail = (more > 0).then(|| ReceiveSegment {
+        len: u32::try_from(more).unwrap_or(u32::MAX),
+        align: 1,
+        ddp: false,
+    });
+    let segments = receives.segments().iter().copied().chain(tail);
+    ReceiveStructure::new(segments).unwrap_or_else(|_| receives.clone())
+}
+
+/// Returns the structure as the peer is told of it.
+fn announced(receives: &ReceiveStructure) -> BufferStructure {
+    BufferStructure::new(receives.segments().iter().map(|segment| SegmentGroup {
+        count: 1,
+        segment: BufferSegment {
+            length: segment.len,
+            align: segment.align,
+            flags: match segment.ddp {
+                true => SegmentFlags::DDP,
+                false => SegmentFlags::empty(),
+            },
+        },
+    }))
+}
+
+/// Returns the length of the longest message to send, bytes: `inline`, or, where this end places bulk
+/// data, as much as the peer may have room for.
+pub(crate) fn max_send(features: Features, inline: u32) -> u32 {
+    match features.ddp.send {
+        true => inline.max(MAX_TRANSMISSION),
+        false => inline,
+    }
+}
+
+/// Returns how many receives the transmissions of one incomplete call can hold, where `credits` are
+/// granted.
+#[must_use]
+pub fn held_by_a_call(features: Features, credits: u32) -> u32 {
+    match features.cont.receive {
+        true => credits.clamp(1, MAX_TRANSMISSIONS),
+        false => 0,
+    }
+}
+
+/// Returns the configuration of the extension, or `None` if this end has none of its features.
+pub(crate) fn config(config: &ConnectionConfig) -> Option<Config> {
+    let options = &config.options;
+    let features = options.features;
+    (!features.is_none()).then(|| Config {
+        features,
+        structure: announced(&config.receives),
+        // A continued call takes a credit, and a posted receive, for each transmission.
+        request_limit: config.credits.clamp(1, MAX_TRANSMISSIONS),
+        response_limit: MAX_TRANSMISSIONS,
+        min_placed: options.costs.worth_placing(HEAD),
+        max_message: u64::from(options.max_message),
+        max_send: config.max_send(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receives_for_placement_grow_by_a_tail_and_never_lose_a_segment() {
+        let receives = placing(4096);
+        assert_eq!(receives.size() as u32, HEAD + TARGET);
+        assert!(receives.segments()[1].ddp);
+        assert_eq!(resized(&receives, 4096), receives);
+        let longer = resized(&receives, HEAD + TARGET + 4096);
+        assert_eq!(longer.size() as u32, HEAD + TARGET + 4096);
+        assert_eq!(longer.segments()[..2], *receives.segments());
+        assert!(!longer.segments()[2].ddp);
+        let plain = ReceiveStructure::plain(4096);
+        assert_eq!(resized(&plain, 1024), ReceiveStructure::plain(1024));
+        let long = placing(256 << 10);
+        assert_eq!(long.size(), 256 << 10);
+    }
+}
