@@ -7,7 +7,7 @@ use std::hint::black_box;
 use bytes::Bytes;
 use conveyance::{CostModel, Item, Limits, ReplyNeed, Shape, plan_call};
 use criterion::{Criterion, criterion_group, criterion_main};
-use rpc_transport::rdma::{Version, header_len};
+use rpcrdma_connection::dialect::{Dialect, VersionTwo};
 use rpcrdma_benches::against;
 use rpcrdma_ext_send_ddp::{BufferStructure, Frame, Headers, lay_out};
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Optional, ReadSegment, Segment};
@@ -26,7 +26,7 @@ fn plans(c: &mut Criterion) {
         inline_receive: 4096,
         max_segment: 1 << 30,
         max_message: 4 << 20,
-        header_len: header_len(Version::Two),
+        header_len: VersionTwo.header_len(),
     };
     let item = Item {
         position: 152,

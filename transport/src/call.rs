@@ -3,20 +3,9 @@
 use std::time::Duration;
 
 use onc_rpc::{CallHeader, Credential, Cursor, Decoder, Message, Verifier};
-use smallvec::SmallVec;
+use rpcrdma_connection::{CallError as ConnectionError, ReplyRoom};
 
 use crate::service::Denial;
-
-/// How much room a call's reply needs: what the upper-layer binding knows before the reply exists
-/// (RFC 8166, section 6; RFC 8267, section 2.2).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReplyRoom {
-    /// The longest the results can be, bytes of XDR, DDP-eligible items and their round-up not
-    /// counted. (The RPC reply header is not part of the results.)
-    pub payload: u32,
-    /// The longest each DDP-eligible result item can be, in the order in which they are decoded.
-    pub items: SmallVec<[u32; 1]>,
-}
 
 /// One remote procedure call.
 #[derive(Clone, Debug)]
@@ -140,4 +129,17 @@ pub enum CallError {
     /// The client was closed.
     #[error("the client was closed")]
     Closed,
+}
+
+impl From<ConnectionError> for CallError {
+    fn from(error: ConnectionError) -> Self {
+        match error {
+            ConnectionError::TooLarge(reason) => Self::TooLarge(reason),
+            ConnectionError::Chunk(reason) => Self::Chunk(reason),
+            ConnectionError::NoCallbacks(reason) => Self::NoCallbacks(reason),
+            ConnectionError::Protocol(reason) => Self::Protocol(reason),
+            // A later version of that crate may have more.
+            other => Self::Protocol(other.to_string()),
+        }
+    }
 }

@@ -12,11 +12,11 @@ use std::time::Duration;
 use bytes::BytesMut;
 use onc_rpc::{CallHeader, Cursor, Message};
 use rdma::{Clock, Time};
+use rpcrdma_connection::IdMap;
 use slab::Slab;
 
 use crate::callee::Place;
 use crate::dispatch::{Verdict, answer, judge};
-use crate::id_map::IdMap;
 use crate::options::HEADER_ROOM;
 use crate::poll_loop::{Armed, PollLoop, Wake, earlier};
 use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, Known, ReplyCache};

@@ -14,8 +14,8 @@ use onc_rpc::{
     Verifier, put_words,
 };
 use rdma::Time;
+use rpcrdma_connection::IdMap;
 
-use crate::id_map::IdMap;
 use crate::options::{HEADER_ROOM, MAX_NCONNECT};
 use crate::poll_loop::earlier;
 use crate::{

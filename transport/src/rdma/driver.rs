@@ -1,156 +1,579 @@
-//! What the client's and the server's driver have in common.
+//! The driver of connections: it executes their actions on a device and tells them what happened.
+//!
+//! Clients and servers have the same driver. It knows queue pairs, memory and deadlines, and nothing of
+//! the protocol, which is that of [`Connection`].
 
+use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use onc_rpc::Message;
 use rdma::{
-    ConnectError, Device, DeviceError, Disconnect, Failed, QpId, SendWr, Stag, Success, WorkError,
+    Account, Completion, Device, DeviceError, Disconnect, Event as DeviceEvent, Failed, QpId,
+    Region, SendWr, Stag, Success, Time, WorkError,
 };
+use rpcrdma_connection::{Action, Connection, Event, IdMap, ReadId, RegistrationId};
+use rpcrdma_negotiation::Decision;
 
-use super::link::{Done, Link};
-use super::requester::{RegId, Requester, RequesterAction};
-use super::responder::{ReadId, Responder};
-use crate::Down;
+use super::queue_pair::{Done, QueuePair};
+use super::stalled::{Progress, ProgressChecks};
+use super::timers::{Timer, Timers};
+use crate::{CallError, ClientEvent, ConnId, ServerEvent};
 
-/// How often something that waits for memory is tried again.
-pub(crate) const RETRY: Duration = Duration::from_millis(1);
-/// How long a connection that this side ends may take to end in order. What is registered for its
-/// calls stays so meanwhile, and a peer that is gone would never answer.
-pub(crate) const LINGER: Duration = Duration::from_secs(2);
+/// How often something that waits for memory looks again.
+const RETRY: Duration = Duration::from_millis(1);
+/// How long disconnecting in order may take. Until then memory stays registered, and a peer that is gone
+/// would never answer.
+const LINGER: Duration = Duration::from_secs(2);
 
-/// What a work request was for whose poster waits for its completion. Each end can have both: the
-/// requester of one direction, the responder of the other.
+/// Events that the users of clients and servers get alike.
+pub(super) trait CallEvent {
+    /// The peer made a call.
+    fn call(conn: ConnId, token: u64, message: Message) -> Self;
+    /// The peer replied to a call.
+    fn reply(conn: ConnId, xid: u32, message: Message) -> Self;
+    /// A call failed.
+    fn failed(conn: ConnId, xid: u32, error: CallError) -> Self;
+}
+
+impl CallEvent for ClientEvent {
+    fn call(conn: ConnId, token: u64, message: Message) -> Self {
+        Self::Call {
+            conn,
+            token,
+            message,
+        }
+    }
+
+    fn reply(conn: ConnId, xid: u32, message: Message) -> Self {
+        Self::Reply { conn, xid, message }
+    }
+
+    fn failed(conn: ConnId, xid: u32, error: CallError) -> Self {
+        Self::Failed { conn, xid, error }
+    }
+}
+
+impl CallEvent for ServerEvent {
+    fn call(conn: ConnId, token: u64, message: Message) -> Self {
+        Self::Call {
+            conn,
+            token,
+            message,
+        }
+    }
+
+    fn reply(conn: ConnId, xid: u32, message: Message) -> Self {
+        Self::Reply { conn, xid, message }
+    }
+
+    fn failed(conn: ConnId, xid: u32, error: CallError) -> Self {
+        Self::Failed { conn, xid, error }
+    }
+}
+
+/// The context of a signaled work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
-    /// A registration that is being invalidated.
-    Registration(RegId, Stag),
+pub(super) enum WorkContext {
+    /// A handle is being invalidated.
+    Invalidation(RegistrationId, Stag),
     /// An RDMA Read.
     Read(ReadId),
 }
 
-/// Takes back memory that the peer cannot reach any more. If that fails, only closing the
-/// connection fences it off (RFC 8166, section 4.5.4).
-pub(crate) fn reclaim(
-    device: &mut dyn Device,
-    qp: QpId,
-    requester: &mut Requester,
-    id: RegId,
-    stag: Stag,
-) {
-    match device.reclaim(qp, stag) {
-        Ok(region) => requester.reclaimed(id, region),
-        Err(error) => {
-            rdma::limited!(error, %stag, %error, "memory not reclaimed, closing the connection");
-            device.abort(qp);
+/// Why this end ends a connection.
+#[derive(Debug)]
+pub(super) enum Closing {
+    /// Its user has let go of it.
+    ByUser,
+    /// The peer broke a rule, or cannot be answered.
+    Failed(String),
+}
+
+/// A connection, being established or established, with its queue pair.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// The name by which the user knows it.
+    pub(super) conn: ConnId,
+    pub(super) peer: SocketAddr,
+    pub(super) queue: QueuePair<WorkContext>,
+    pub(super) connection: Connection,
+    /// The memory account of calls and replies, at a server.
+    pub(super) account: Option<Account>,
+    /// Bytes of the pool that are counted for receives, at a server.
+    pub(super) receive_memory: usize,
+    pub(super) established: bool,
+    /// Whether a reply came over it.
+    pub(super) worked: bool,
+    /// Why this end ends it. Nothing more is done then.
+    pub(super) closing: Option<Closing>,
+    /// The first work request that failed for a reason of its own.
+    pub(super) failure: Option<WorkError>,
+    progress: Progress,
+    /// When the timer of its time-outs is set to expire.
+    timer: Option<Time>,
+    /// Whether it is in the list of connections on which something waits for memory.
+    waits: bool,
+}
+
+impl Link {
+    /// Returns a connection that is being established.
+    pub(super) fn new(
+        conn: ConnId,
+        peer: SocketAddr,
+        queue: QueuePair<WorkContext>,
+        connection: Connection,
+    ) -> Self {
+        Self {
+            conn,
+            peer,
+            queue,
+            connection,
+            account: None,
+            receive_memory: 0,
+            established: false,
+            worked: false,
+            closing: None,
+            failure: None,
+            progress: Progress::default(),
+            timer: None,
+            waits: false,
         }
+    }
+
+    fn copied(&self) -> u64 {
+        let requester = self.connection.requester_counters();
+        self.queue.copied() + requester.map_or(0, |counters| counters.copied_bytes)
+    }
+
+    /// Returns why the connection ended, in words: `reason`, with the failure that led to it.
+    pub(super) fn end_reason(&self, reason: &Disconnect) -> String {
+        match self.failure {
+            Some(failure) => format!("{reason} ({failure})"),
+            None => reason.to_string(),
+        }
+    }
+
+    /// Ends the connection at once, for this reason.
+    #[cold]
+    fn fail(&mut self, device: &mut dyn Device, reason: String) {
+        rdma::limited!(warn, peer = %self.peer, reason, "closing the connection");
+        self.closing.get_or_insert(Closing::Failed(reason));
+        device.abort(self.queue.qp());
     }
 }
 
-/// Something other than a receive is complete. Either end can have a requester and a responder.
-#[inline(never)]
-pub(crate) fn work_done(
-    device: &mut dyn Device,
-    qp: QpId,
-    (requester, responder): (Option<&mut Requester>, Option<&mut Responder>),
-    failure: &mut Option<WorkError>,
-    (result, done): (Result<Success, Failed>, Done<Mark>),
-) {
-    match (result, done) {
-        (Ok(Success::Invalidate), Done::Work(Mark::Registration(id, stag))) => {
-            if let Some(requester) = requester {
-                reclaim(device, qp, requester, id, stag);
+/// What a connection's user has to act upon.
+#[derive(Debug)]
+pub(super) enum Notice {
+    /// The version is decided.
+    Decided(Decision),
+    /// See [`Action::Misjudged`].
+    Misjudged,
+}
+
+/// The connections of a client or a server over one device.
+pub(super) struct Driver<E> {
+    pub(super) device: Box<dyn Device>,
+    pub(super) links: IdMap<QpId, Link>,
+    /// Events for the user.
+    pub(super) events: VecDeque<E>,
+    inbox: VecDeque<DeviceEvent>,
+    timers: Timers,
+    /// Connections with consumed receives that are not posted again yet.
+    reposting: Vec<QpId>,
+    /// Connections on which something waits for memory.
+    waiting: Vec<QpId>,
+    /// Checks for peers that make no progress, at a server.
+    progress: Option<ProgressChecks>,
+    /// Replies delivered.
+    pub(super) replies: u64,
+    /// Bytes copied for connections that have ended.
+    copied: u64,
+    pub(super) now: Time,
+}
+
+impl<E: CallEvent> Driver<E> {
+    /// Returns a driver without connections. With `progress_timeout`, peers that make no progress for
+    /// longer are disconnected.
+    pub(super) fn new(device: Box<dyn Device>, progress_timeout: Option<Duration>) -> Self {
+        Self {
+            device,
+            links: IdMap::default(),
+            events: VecDeque::new(),
+            inbox: VecDeque::new(),
+            timers: Timers::default(),
+            reposting: Vec::new(),
+            waiting: Vec::new(),
+            progress: progress_timeout.map(ProgressChecks::new),
+            replies: 0,
+            copied: 0,
+            now: Time::ZERO,
+        }
+    }
+
+    /// Returns the number of bytes copied beside those that the device counts. It only grows.
+    pub(super) fn copied_bytes(&self) -> u64 {
+        self.copied + self.links.values().map(Link::copied).sum::<u64>()
+    }
+
+    /// Adds a connection whose queue pair has just been made, and does what it wants done at first.
+    pub(super) fn add(&mut self, link: Link) {
+        let qp = link.queue.qp();
+        self.links.insert(qp, link);
+        // Nothing is decided before the connection is established.
+        let _ = self.run(qp);
+    }
+
+    /// Removes a connection. Its queue pair is still to be destroyed.
+    pub(super) fn remove(&mut self, qp: QpId) -> Option<Link> {
+        let gone = self.links.remove(&qp)?;
+        self.copied += gone.copied();
+        Some(gone)
+    }
+
+    /// Polls the device, and begins to act upon what has happened.
+    pub(super) fn poll(&mut self, now: Time) {
+        self.now = now;
+        self.device.poll(now, &mut self.inbox);
+        if self.inbox.is_empty() {
+            self.repost();
+        }
+    }
+
+    /// Returns the next event of the device.
+    #[inline]
+    pub(super) fn next_device_event(&mut self) -> Option<DeviceEvent> {
+        self.inbox.pop_front()
+    }
+
+    /// Returns a timer that has expired.
+    #[inline]
+    pub(super) fn expired(&mut self) -> Option<Timer> {
+        self.timers.expired(self.now)
+    }
+
+    /// Returns the time at which the driver has to be polled next.
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        let timers = self.timers.next();
+        self.device.next_deadline().into_iter().chain(timers).min()
+    }
+
+    /// Prepares for waiting. Returns false if there is something to do first.
+    pub(super) fn arm(&mut self) -> bool {
+        self.repost();
+        self.events.is_empty() && self.device.arm()
+    }
+
+    /// Hands an event to a connection.
+    pub(super) fn handle(&mut self, qp: QpId, event: Event) {
+        let now = self.now;
+        if let Some(link) = self.links.get_mut(&qp) {
+            link.connection.handle(now, event);
+        }
+    }
+
+    /// Takes a completion. Returns the connection that may have something to do now.
+    pub(super) fn completed(&mut self, completion: Completion) -> Option<QpId> {
+        let qp = completion.qp;
+        let link = self.links.get_mut(&qp)?;
+        let device = &mut *self.device;
+        let done = link.queue.complete(completion.id);
+        match completion.result {
+            // Nothing more is taken from a peer that is being disconnected.
+            Ok(_) if link.closing.is_some() => return None,
+            Ok(Success::Receive { buf, invalidated }) => {
+                if !link.queue.has_to_repost() {
+                    self.reposting.push(qp);
+                }
+                let message = link.queue.received(device, buf);
+                let unsent = link.queue.queued_messages();
+                if unsent > 0 && unsent > link.connection.most_unsent_messages() as usize {
+                    let reason = "more messages than granted, and their answers are not taken";
+                    link.fail(device, reason.to_owned());
+                    return None;
+                }
+                let event = Event::Received {
+                    message,
+                    invalidated,
+                };
+                link.connection.handle(self.now, event);
+            }
+            other => work_done(device, link, self.now, other, done),
+        }
+        Some(qp)
+    }
+
+    /// Does what a connection wants done, until it wants nothing or there is something for its user to
+    /// act upon; then it is to be called again.
+    pub(super) fn run(&mut self, qp: QpId) -> Option<Notice> {
+        let link = self.links.get_mut(&qp)?;
+        let device = &mut *self.device;
+        link.queue.flush(device);
+        if let Some(account) = &link.account {
+            // While a connection holds more than its guaranteed memory, completions have to show whether
+            // its peer makes progress.
+            link.queue.watch(account.over() > 0);
+        }
+        while link.closing.is_none() {
+            if link.queue.receives_replaced() {
+                link.connection.handle(self.now, Event::ReceivesReplaced);
+            }
+            let Some(action) = link.connection.poll_action(link.queue.room()) else {
+                break;
+            };
+            match action {
+                Action::Send {
+                    gather,
+                    invalidate,
+                    more,
+                } => {
+                    debug_assert!(
+                        link.queue.can_receive(link.connection.expected_messages()),
+                        "every message that takes a credit finds a receive"
+                    );
+                    if let Err(error) = link.queue.send(device, gather, invalidate, more) {
+                        // The peer must learn that a message was lost (RFC 8166, section 4.5.4).
+                        link.fail(device, format!("message not sent: {error}"));
+                    }
+                }
+                Action::Deliver { id, message } => {
+                    self.events.push_back(E::call(link.conn, id.0, message));
+                }
+                Action::Finished { xid, result } => {
+                    let conn = link.conn;
+                    self.events.push_back(match result {
+                        Ok(message) => {
+                            link.worked = true;
+                            self.replies += 1;
+                            E::reply(conn, xid, message)
+                        }
+                        Err(error) => E::failed(conn, xid, error.into()),
+                    });
+                }
+                Action::Decided(decision) => return Some(Notice::Decided(decision)),
+                Action::Misjudged => return Some(Notice::Misjudged),
+                other => act_on_memory(device, link, self.now, other),
             }
         }
-        (Ok(Success::Read { sink }), Done::Work(Mark::Read(id))) => {
-            if let Some(responder) = responder {
-                responder.read_done(id, sink);
+        // The timers that it needs now.
+        if let Some(at) = link.connection.poll_timeout()
+            && link.timer.is_none_or(|set| at < set)
+        {
+            link.timer = Some(at);
+            self.timers.set(at, Timer::Connection(qp));
+        }
+        if let Some(progress) = &mut self.progress
+            && link.queue.is_awaited()
+            && let Some(at) = progress.expect(self.now)
+        {
+            self.timers.set(at, Timer::Progress);
+        }
+        let waits = link.connection.waits_for_memory() || link.queue.wants_retry();
+        if waits && !link.waits && link.closing.is_none() {
+            link.waits = true;
+            if self.waiting.is_empty() {
+                self.timers.set(self.now + RETRY, Timer::Memory);
             }
+            self.waiting.push(qp);
+        }
+        None
+    }
+
+    /// Acts upon the time-outs of a connection.
+    pub(super) fn timed_out(&mut self, qp: QpId) {
+        if let Some(link) = self.links.get_mut(&qp)
+            && link.timer.is_some_and(|at| at <= self.now)
+        {
+            link.timer = None;
+            link.connection.handle_timeout(self.now);
+        }
+    }
+
+    /// Returns the connections on which something waits for memory, once: they are to be told to look
+    /// again, and run.
+    pub(super) fn take_waiting(&mut self) -> Vec<QpId> {
+        let waiting = std::mem::take(&mut self.waiting);
+        for qp in &waiting {
+            if let Some(link) = self.links.get_mut(qp) {
+                link.waits = false;
+            }
+        }
+        waiting
+    }
+
+    /// Aborts a connection that has not been disconnected in order in time.
+    #[cold]
+    pub(super) fn lingered(&mut self, qp: QpId) {
+        if self.links.contains_key(&qp) {
+            self.device.abort(qp);
+        }
+    }
+
+    /// Disconnects peers that have made no progress for too long.
+    #[cold]
+    pub(super) fn check_progress(&mut self) {
+        let Some(progress) = &mut self.progress else {
+            return;
+        };
+        let device = &mut *self.device;
+        let open = self.links.values_mut();
+        let open = open.filter(|link| link.closing.is_none());
+        let next = progress.check(
+            self.now,
+            open,
+            |link, now| {
+                let Link {
+                    queue, progress, ..
+                } = link;
+                let account = link.account.as_ref()?;
+                progress.check(queue.is_awaited(), queue.completed(), account, now)
+            },
+            |link, limit| {
+                let reason =
+                    format!("RDMA Reads not answered, or replies not taken, for {limit:?}");
+                link.fail(device, reason);
+            },
+        );
+        if let Some(at) = next {
+            self.timers.set(at, Timer::Progress);
+        }
+    }
+
+    /// Ends a connection that its user has let go of: in order, unless the peer could still reach the
+    /// memory of a call.
+    pub(super) fn close(&mut self, qp: QpId) {
+        let Some(link) = self.links.get_mut(&qp) else {
+            return;
+        };
+        link.closing.get_or_insert(Closing::ByUser);
+        if link.connection.unfinished_calls() > 0 {
+            self.device.abort(qp);
+        } else {
+            self.device.disconnect(qp);
+            self.timers.set(self.now + LINGER, Timer::Linger(qp));
+        }
+    }
+
+    /// Posts receives in place of consumed ones, now that the messages in them have been acted upon.
+    fn repost(&mut self) {
+        let Self {
+            reposting,
+            links,
+            device,
+            ..
+        } = self;
+        reposting.retain(|qp| {
+            links.get_mut(qp).is_some_and(|link| {
+                link.queue.repost(&mut **device);
+                link.queue.has_to_repost()
+            })
+        });
+    }
+}
+
+/// Takes the completion of a request in the send queue, or the failure of any request.
+#[inline(never)]
+fn work_done(
+    device: &mut dyn Device,
+    link: &mut Link,
+    now: Time,
+    result: Result<Success, Failed>,
+    done: Done<WorkContext>,
+) {
+    match (result, done) {
+        (Ok(Success::Invalidate), Done::Work(WorkContext::Invalidation(id, stag))) => {
+            reclaim(device, link, now, id, stag);
+        }
+        (Ok(Success::Read { sink }), Done::Work(WorkContext::Read(id))) => {
+            link.connection.handle(now, Event::ReadDone { id, sink });
         }
         (Ok(_), _) => {}
         (Err(failed), _) => {
-            tracing::debug!(qp = qp.0, error = %failed.error, "work failed");
-            note(failure, failed.error);
+            tracing::debug!(qp = link.queue.qp().0, error = %failed.error, "work failed");
+            // Flushed requests are a consequence, not a cause.
+            if failed.error != WorkError::Flushed {
+                link.failure.get_or_insert(failed.error);
+            }
         }
     }
 }
 
-/// Does what a requester wants done with memory. What becomes of calls is its driver's to do.
+/// Takes back memory that the peer cannot reach any more. If that fails, only closing the connection
+/// keeps the peer from it (RFC 8166, section 4.5.4).
+fn reclaim(device: &mut dyn Device, link: &mut Link, now: Time, id: RegistrationId, stag: Stag) {
+    match device.reclaim(link.queue.qp(), stag) {
+        Ok(region) => link.connection.handle(now, Event::Reclaimed { id, region }),
+        Err(error) => link.fail(device, format!("memory of {stag} not reclaimed: {error}")),
+    }
+}
+
+/// Executes an action that has to do with registered memory, chunks or receives.
 #[inline(never)]
-pub(crate) fn act_on_memory(
-    device: &mut dyn Device,
-    link: &mut Link<Mark>,
-    requester: &mut Requester,
-    action: RequesterAction,
-) {
-    let qp = link.qp();
+fn act_on_memory(device: &mut dyn Device, link: &mut Link, now: Time, action: Action) {
+    let qp = link.queue.qp();
     match action {
-        RequesterAction::Register { id, region } => {
-            let result = match device.register(qp, region) {
-                Ok(segment) => Ok(segment),
-                // The connection has ended, and the event that says so is on its way. It ends the call,
-                // which is then sent again over another connection.
-                Err((DeviceError::Unknown(_), _)) => return,
-                Err((error, _)) => Err(error.to_string()),
-            };
-            requester.registered(id, result);
+        Action::PostReceives { id, count } => {
+            let posted = link.queue.post_receives(device, count);
+            let event = Event::ReceivesPosted { id, posted };
+            link.connection.handle(now, event);
         }
-        RequesterAction::Reserve { id, receives } => {
-            let done = link.reserve(device, receives);
-            requester.reserved(id, done);
-        }
-        RequesterAction::Release { receives } => link.release(receives),
-        RequesterAction::Invalidate { id, stag } => {
+        Action::ReleaseReceives { count } => link.queue.release(count),
+        Action::ReplaceReceives(structure) => link.queue.set_receives(structure),
+        Action::Register { id, region } => register(device, link, now, id, region),
+        Action::Invalidate { id, stag } => {
+            let context = WorkContext::Invalidation(id, stag);
             let wr = SendWr::Invalidate { stag };
-            link.post(device, wr, Some(Mark::Registration(id, stag)));
+            link.queue.post(device, wr, Some(context));
         }
-        RequesterAction::Reclaim { id, stag } => reclaim(device, qp, requester, id, stag),
-        RequesterAction::Send { .. }
-        | RequesterAction::Deliver { .. }
-        | RequesterAction::Fail { .. } => {}
+        Action::Reclaim { id, stag } => reclaim(device, link, now, id, stag),
+        Action::Read {
+            id,
+            sink,
+            stag,
+            offset,
+        } => {
+            let wr = SendWr::Read { sink, stag, offset };
+            link.queue.post(device, wr, Some(WorkContext::Read(id)));
+        }
+        Action::Write {
+            gather,
+            stag,
+            offset,
+        } => link.queue.write(device, gather, stag, offset),
+        Action::Close { reason } => {
+            tracing::debug!(qp = qp.0, "the connection asks to be closed");
+            link.fail(device, reason);
+        }
+        // Executed by the driver itself.
+        Action::Send { .. }
+        | Action::Deliver { .. }
+        | Action::Finished { .. }
+        | Action::Decided(_)
+        | Action::Misjudged => {}
     }
 }
 
-/// The longest segment that the device and the options allow.
-pub(crate) fn max_segment(device: &dyn Device, option: u32) -> u64 {
+fn register(
+    device: &mut dyn Device,
+    link: &mut Link,
+    now: Time,
+    id: RegistrationId,
+    region: Region,
+) {
+    let result = match device.register(link.queue.qp(), region) {
+        Ok(segment) => Ok(segment),
+        // The connection has ended, and the event that says so is on its way. It ends the call, which is
+        // then made again over another connection.
+        Err((DeviceError::Unknown(_), _)) => return,
+        Err((error, _)) => Err(error.to_string()),
+    };
+    link.connection
+        .handle(now, Event::Registered { id, result });
+}
+
+/// Returns the length of the longest segment that the device and the options allow, bytes.
+pub(super) fn max_segment(device: &dyn Device, option: u32) -> u64 {
     let region = device.attributes().max_region as u64;
     region.min(u64::from(option)).max(1)
-}
-
-/// Keeps the first failure that is a cause and not a consequence.
-pub(crate) fn note(failure: &mut Option<WorkError>, error: WorkError) {
-    if error != WorkError::Flushed {
-        failure.get_or_insert(error);
-    }
-}
-
-/// Why a connection ended, in words.
-pub(crate) fn end_reason(reason: &Disconnect, failure: Option<WorkError>) -> String {
-    match failure {
-        Some(failure) => format!("{reason} ({failure})"),
-        None => reason.to_string(),
-    }
-}
-
-/// Why a connection that was made is gone.
-pub(crate) fn ended(reason: &Disconnect, failure: Option<WorkError>) -> Down {
-    Down {
-        reason: end_reason(reason, failure),
-        retry: true,
-        was_up: true,
-    }
-}
-
-/// Why a connection was not made. `met`: that server was connected to before.
-pub(crate) fn not_connected(error: &ConnectError, met: bool) -> Down {
-    let retry = match error {
-        ConnectError::Rejected { .. } => false,
-        // The peer speaks another protocol; but one that was met before does not, and is more
-        // likely to have been stopped in the middle of the set-up.
-        ConnectError::Protocol(_) => met,
-        _ => true,
-    };
-    Down {
-        reason: error.to_string(),
-        retry,
-        was_up: false,
-    }
 }

@@ -1,4 +1,4 @@
-//! One queue pair: what is posted to it and what waits for room.
+//! One queue pair: its send queue, requests that wait for room in it, and its receives.
 
 use std::collections::VecDeque;
 
@@ -6,102 +6,96 @@ use bytes::Bytes;
 use onc_rpc::Segments;
 use rdma::{Buf, Device, Pool, PoolExhausted, PostError, QpId, Scatter, SendWr, Stag, WrId};
 
-use super::memory;
-use super::receives::{ReceiveStructure, Spare};
+use rpcrdma_connection::{REPOST_LATER, ReceiveStructure};
 
-/// Receives posted beyond the credits, for messages that take no credit.
-pub(crate) const EXTRA_RECEIVES: u32 = 4;
+use super::gather;
+use super::receives::{SparePieces, alloc, restore};
 
-/// Receives posted beyond the credits, together: [`EXTRA_RECEIVES`], and as many as may be missing
-/// ([`PUT_OFF`]).
-pub(crate) const BEYOND_CREDITS: u32 = EXTRA_RECEIVES + PUT_OFF;
-
-/// Used receives that may wait to be replaced, until what came in them has been acted upon: a call's
-/// answer is not to wait for them.
-const PUT_OFF: u32 = EXTRA_RECEIVES / 2;
-
-/// Mark of every receive. The buffer comes back with the completion, so nothing need be told
-/// apart; send-queue marks are sequence numbers and stay far below.
+/// The `wr_id` of every receive. The buffer comes back with the completion, so receives need not be told
+/// apart. The `wr_id` of a request in the send queue is its sequence number, which stays far below.
 const RECEIVE: WrId = WrId(u64::MAX);
 
-/// A request in the send queue, as far as is known here.
+/// The state of a request in the send queue. `T` is the context that its poster wants back.
 #[derive(Debug)]
 enum Work<T> {
-    /// It is done: its slot is free as soon as it is the oldest.
+    /// The request is done. Its entry is removed when it is the oldest.
     Done,
-    /// It has no completion of its own. A later one's completion says that it is done, as requests
-    /// start in order.
+    /// The request has no completion of its own. As requests start in order, the completion of a later
+    /// one says that it is done.
     Silent,
-    /// Its completion brings this back.
+    /// The request is signaled. Its completion brings this context back.
     Signaled(T),
 }
 
-/// What a completion was for.
+/// What has completed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Done<T> {
     /// A receive.
     Receive,
-    /// A request whose poster waits for it.
+    /// A request whose poster wants its context back.
     Work(T),
-    /// A request that was signaled only to know how full the queue is, or one that is unknown.
+    /// A request that was signaled only to learn how full the queue is, or an unknown one.
     Nothing,
 }
 
-/// A request that waits for room.
+/// A request that waits for room in the send queue.
 #[derive(Debug)]
 struct Queued<T> {
     wr: SendWr,
-    wanted: Option<T>,
-    /// It is the last Send of a message, or the only one.
+    context: Option<T>,
+    /// Whether it is the last or only Send of a message.
     ends_message: bool,
 }
 
-/// A queue pair's accounts. `T` is what the owner wants to have back with a completion.
+/// One queue pair: its send queue, requests that wait for room in it, and its receives. `T` is the
+/// context that posters of signaled requests get back with the completion.
 #[derive(Debug)]
-pub(crate) struct Link<T> {
+pub(crate) struct QueuePair<T> {
     qp: QpId,
-    /// Posted, oldest first; the sequence number of the oldest is `first`.
+    /// The posted requests, oldest first. The sequence number of the oldest is `first`.
     work: VecDeque<Work<Option<T>>>,
     first: u64,
-    /// Posted and not known to be done.
+    /// Number of posted requests that are not known to be done.
     busy: usize,
-    /// Silent requests since the last signaled one.
+    /// Number of unsignaled requests since the last signaled one.
     silent: usize,
-    /// Signaled requests that are not complete, and how many ever were completed.
+    /// Number of signaled requests that have not completed, and of those that have.
     awaited: usize,
     completed: u64,
-    /// Every request is signaled, so that it shows whether the peer takes them.
+    /// Whether every request is signaled, to see whether the peer makes progress.
     watched: bool,
-    /// Where copies of long gather lists go, if not into the device's pool.
-    pool: Option<Pool>,
-    /// Waiting for room, in order.
+    /// Where long gather lists are copied to.
+    pool: Pool,
+    /// Requests that wait for room, in order.
     backlog: VecDeque<Queued<T>>,
-    /// Messages whose last, or only, Send is among those.
+    /// Number of messages whose last or only Send is among those.
     backlog_messages: usize,
     capacity: usize,
-    /// What receives are made of when they are posted now.
+    /// The structure of receives that are posted from now on.
     structure: ReceiveStructure,
-    /// Receives posted that no message has used, the oldest of which is used first.
+    /// Number of posted receives.
     receives: u32,
-    /// Their structures, oldest first, while there are others than the one wanted.
+    /// The structures of the posted receives, oldest first, each with the number of receives that have it.
+    /// Empty while all have `structure`.
     mixed: VecDeque<(u32, ReceiveStructure)>,
-    /// It is to be told when these are gone.
+    /// Whether to report when the last receive of an earlier structure has been consumed.
     replacing: bool,
-    /// Pieces of used receives, to be used again.
-    spare: Spare,
-    /// Used receives that wait to be replaced.
-    owed: u32,
-    /// So many more are posted than anybody needs.
-    surplus: u32,
-    /// The device took no receive: the connection is ending.
+    /// Pieces of consumed receives that can be posted again.
+    spare: SparePieces,
+    /// Number of consumed receives that have not been posted again yet.
+    to_repost: u32,
+    /// Number of receives that are posted and not needed any more.
+    unneeded: u32,
+    /// Whether the device has refused a receive: the connection is ending.
     ending: bool,
-    /// Bytes copied here.
+    /// Number of bytes copied from long gather lists, and out of receives that were needed at once.
     copied: u64,
 }
 
-impl<T> Link<T> {
-    /// For a queue pair with room for `capacity` requests, whose receives are of this structure.
-    pub(crate) fn new(qp: QpId, capacity: usize, structure: ReceiveStructure) -> Self {
+impl<T> QueuePair<T> {
+    /// Returns a queue pair whose send queue has `capacity` entries, and whose receives have this
+    /// structure. Long gather lists are copied into `pool`.
+    pub(crate) fn new(qp: QpId, capacity: usize, structure: ReceiveStructure, pool: Pool) -> Self {
         Self {
             qp,
             work: VecDeque::new(),
@@ -111,7 +105,7 @@ impl<T> Link<T> {
             awaited: 0,
             completed: 0,
             watched: false,
-            pool: None,
+            pool,
             backlog: VecDeque::new(),
             backlog_messages: 0,
             capacity: capacity.max(1),
@@ -119,33 +113,25 @@ impl<T> Link<T> {
             receives: 0,
             mixed: VecDeque::new(),
             replacing: false,
-            spare: Spare::default(),
-            owed: 0,
-            surplus: 0,
+            spare: SparePieces::default(),
+            to_repost: 0,
+            unneeded: 0,
             ending: false,
             copied: 0,
         }
     }
 
-    /// Copies count for the account of this pool.
-    pub(crate) fn with_pool(self, pool: Pool) -> Self {
-        Self {
-            pool: Some(pool),
-            ..self
-        }
-    }
-
-    /// Whether every request from now on is signaled.
+    /// Sets whether every request is signaled from now on.
     pub(crate) fn watch(&mut self, watched: bool) {
         self.watched = watched;
     }
 
-    /// Whether there are requests whose completions will come if the peer, or the network, does its part.
+    /// Returns whether signaled requests are outstanding. They complete if peer and network do their part.
     pub(crate) fn is_awaited(&self) -> bool {
         self.awaited > 0
     }
 
-    /// How many signaled requests were completed.
+    /// Returns how many signaled requests have completed.
     pub(crate) fn completed(&self) -> u64 {
         self.completed
     }
@@ -154,51 +140,38 @@ impl<T> Link<T> {
         self.qp
     }
 
-    /// Posts a request, now or as soon as there is room. Something in `wanted` makes it signaled.
-    pub(crate) fn post(&mut self, device: &mut dyn Device, wr: SendWr, wanted: Option<T>) {
+    /// Posts a request, now or as soon as there is room. A request with a context is signaled.
+    pub(crate) fn post(&mut self, device: &mut dyn Device, wr: SendWr, context: Option<T>) {
         let ends_message = matches!(wr, SendWr::Send { .. });
-        self.post_or_queue(device, wr, wanted, ends_message);
+        self.post_or_queue(device, wr, context, ends_message);
     }
 
     fn post_or_queue(
         &mut self,
         device: &mut dyn Device,
         wr: SendWr,
-        wanted: Option<T>,
+        context: Option<T>,
         ends_message: bool,
     ) {
         let waits = match self.backlog.is_empty() && self.busy < self.capacity {
-            true => self.try_post(device, wr, wanted).err(),
-            false => Some((wr, wanted)),
+            true => self.try_post(device, wr, context).err(),
+            false => Some((wr, context)),
         };
-        if let Some((wr, wanted)) = waits {
+        if let Some((wr, context)) = waits {
             self.backlog_messages += usize::from(ends_message);
             self.backlog.push_back(Queued {
                 wr,
-                wanted,
+                context,
                 ends_message,
             });
         }
     }
 
-    /// Posts a Send whose completion nobody waits for: a message.
+    /// Posts an unsignaled Send. More Sends of the same message follow if `more` is true.
     ///
     /// # Errors
-    /// The gather list is too long for the device, and there is no memory to copy it together.
+    /// [`PoolExhausted`]: the gather list is too long for the device, and there is no memory to copy it.
     pub(crate) fn send(
-        &mut self,
-        device: &mut dyn Device,
-        gather: Segments,
-        invalidate: Option<Stag>,
-    ) -> Result<(), PoolExhausted> {
-        self.send_part(device, gather, invalidate, false)
-    }
-
-    /// The same of a message that takes several Sends, if `more` of them follow.
-    ///
-    /// # Errors
-    /// Likewise.
-    pub(crate) fn send_part(
         &mut self,
         device: &mut dyn Device,
         gather: Segments,
@@ -207,10 +180,7 @@ impl<T> Link<T> {
     ) -> Result<(), PoolExhausted> {
         let max = device.attributes().max_gather;
         let gather = match gather.len() > max {
-            true => {
-                let pool = self.pool.as_ref().unwrap_or(device.pool());
-                memory::shorten(gather, max, pool, &mut self.copied)?
-            }
+            true => gather::shorten(gather, max, &self.pool, &mut self.copied)?,
             false => gather,
         };
         self.post_or_queue(device, SendWr::Send { gather, invalidate }, None, !more);
@@ -244,7 +214,7 @@ impl<T> Link<T> {
         }
     }
 
-    /// Posts what waits, as far as there is room.
+    /// Posts requests that wait, as far as there is room.
     #[inline]
     pub(crate) fn flush(&mut self, device: &mut dyn Device) {
         if !self.backlog.is_empty() {
@@ -256,14 +226,14 @@ impl<T> Link<T> {
         while self.busy < self.capacity
             && let Some(Queued {
                 wr,
-                wanted,
+                context,
                 ends_message,
             }) = self.backlog.pop_front()
         {
-            if let Err((wr, wanted)) = self.try_post(device, wr, wanted) {
+            if let Err((wr, context)) = self.try_post(device, wr, context) {
                 self.backlog.push_front(Queued {
                     wr,
-                    wanted,
+                    context,
                     ends_message,
                 });
                 return;
@@ -277,17 +247,17 @@ impl<T> Link<T> {
     /// Posts a request.
     ///
     /// # Errors
-    /// The device has no room. Gives the request back.
+    /// The device has no room. The request and its context are returned.
     fn try_post(
         &mut self,
         device: &mut dyn Device,
         wr: SendWr,
-        wanted: Option<T>,
+        context: Option<T>,
     ) -> Result<(), (SendWr, Option<T>)> {
         // At least one of any queue-full of requests is signaled, so there always is a completion
         // to wait for when there is no room.
         let signaled =
-            wanted.is_some() || self.watched || self.silent + 1 >= self.capacity.div_ceil(2);
+            context.is_some() || self.watched || self.silent + 1 >= self.capacity.div_ceil(2);
         let id = WrId(self.first + self.work.len() as u64);
         match device.post_send(self.qp, id, wr, signaled) {
             Ok(()) => {
@@ -295,12 +265,12 @@ impl<T> Link<T> {
                 self.awaited += usize::from(signaled);
                 self.silent = if signaled { 0 } else { self.silent + 1 };
                 self.work.push_back(match signaled {
-                    true => Work::Signaled(wanted),
+                    true => Work::Signaled(context),
                     false => Work::Silent,
                 });
                 Ok(())
             }
-            Err((PostError::QueueFull, wr)) => Err((wr, wanted)),
+            Err((PostError::QueueFull, wr)) => Err((wr, context)),
             Err((error, _)) => {
                 // The connection is ending, and its end will be reported.
                 tracing::debug!(qp = self.qp.0, %error, "not posted");
@@ -311,7 +281,7 @@ impl<T> Link<T> {
         }
     }
 
-    /// A completion arrived. [`Link::flush`] may have room now.
+    /// Records a completion, and returns what has completed. [`QueuePair::flush`] may have room now.
     pub(crate) fn complete(&mut self, id: WrId) -> Done<T> {
         if id == RECEIVE {
             return Done::Receive;
@@ -323,12 +293,12 @@ impl<T> Link<T> {
         let Some(entry) = self.work.get_mut(index) else {
             return Done::Nothing;
         };
-        let wanted = match std::mem::replace(entry, Work::Done) {
-            Work::Signaled(wanted) => {
+        let context = match std::mem::replace(entry, Work::Done) {
+            Work::Signaled(context) => {
                 self.busy -= 1;
                 self.awaited -= 1;
                 self.completed += 1;
-                wanted
+                context
             }
             // An unsignaled request that failed.
             Work::Silent => {
@@ -347,26 +317,10 @@ impl<T> Link<T> {
             self.work.pop_front();
             self.first += 1;
         }
-        wanted.map_or(Done::Nothing, Done::Work)
+        context.map_or(Done::Nothing, Done::Work)
     }
 
-    /// Posts `count` more receives, or as many of them as there is memory for.
-    ///
-    /// # Errors
-    /// There is not enough for all.
-    pub(crate) fn post_receives(
-        &mut self,
-        device: &mut dyn Device,
-        count: u32,
-    ) -> Result<(), PoolExhausted> {
-        for _ in 0..count {
-            let receive = self.structure.alloc(device.pool())?;
-            self.post_receive(device, receive, None);
-        }
-        Ok(())
-    }
-
-    /// Posts a receive of the structure that is wanted, or of `other`.
+    /// Posts a receive that has the current structure, or `other`.
     fn post_receive(
         &mut self,
         device: &mut dyn Device,
@@ -380,12 +334,12 @@ impl<T> Link<T> {
                 }
                 self.receives += 1;
             }
-            // The connection is ending: no message will look for it.
+            // The connection is ending, so no message will need the receive.
             Err((error @ (PostError::NotConnected | PostError::Unknown), _)) => {
                 tracing::debug!(qp = self.qp.0, %error, "receive not posted");
                 self.ending = true;
             }
-            // The peer was promised it, and would send a message that finds none.
+            // The peer's credits promise the receive, and a message could find none.
             Err((error, _)) => {
                 if !std::mem::replace(&mut self.ending, true) {
                     rdma::limited!(error, qp = self.qp.0, %error, "no receive can be posted: ending the connection");
@@ -395,7 +349,7 @@ impl<T> Link<T> {
         }
     }
 
-    /// A receive was posted that is, or others are, of another structure than the one wanted.
+    /// Records a receive that was posted while not all receives have the current structure.
     #[cold]
     fn note_mixed(&mut self, other: Option<ReceiveStructure>) {
         if self.mixed.is_empty() && self.receives > 0 {
@@ -409,8 +363,8 @@ impl<T> Link<T> {
         }
     }
 
-    /// The oldest receive is used. Gives its structure, if it is or may be another than the one
-    /// wanted.
+    /// Records that the oldest receive was consumed. Returns its structure while not all receives have
+    /// the current one.
     fn used(&mut self) -> Option<ReceiveStructure> {
         self.receives = self.receives.saturating_sub(1);
         let (count, structure) = self.mixed.front_mut()?;
@@ -424,30 +378,30 @@ impl<T> Link<T> {
     }
 
     fn forget_mixed(&mut self) {
-        let wanted = &self.structure;
-        if self.mixed.iter().all(|(_, structure)| structure == wanted) {
+        let current = &self.structure;
+        if self.mixed.iter().all(|(_, structure)| structure == current) {
             self.mixed.clear();
         }
     }
 
-    /// A message arrived: gives it, in a piece for each segment that it reached, and puts another
-    /// receive in its place, or does so when it is asked to [replenish](Link::replenish).
+    /// Returns the message in a consumed receive, in a piece for each segment that it reached. Another
+    /// receive is posted in its place, now or by [`QueuePair::repost`].
     ///
-    /// The peer was promised these receives, so one is posted whatever the pool has to give: when
-    /// that is nothing, the message is copied out of its buffers, and they are used again.
+    /// The peer's credits promise the receives, so one is posted even if the pool has no memory: then
+    /// the message is copied out of its buffers, and those are posted again.
     pub(crate) fn received(&mut self, device: &mut dyn Device, receive: Scatter) -> Segments {
         let structure = self.used();
         let keep = structure.is_none();
-        if self.surplus > 0 {
-            self.surplus -= 1;
-            // No receive takes its place, so that none would ever need its pieces.
+        if self.unneeded > 0 {
+            self.unneeded -= 1;
+            // No receive takes its place, so none needs its pieces.
             return self.spare.message(receive, false);
         }
-        if self.owed < PUT_OFF {
-            self.owed += 1;
+        if self.to_repost < REPOST_LATER {
+            self.to_repost += 1;
             return self.spare.message(receive, keep);
         }
-        match self.structure.alloc_with(device.pool(), &mut self.spare) {
+        match alloc(&self.structure, device.pool(), &mut self.spare) {
             Ok(next) => {
                 self.post_receive(device, next, None);
                 self.spare.message(receive, keep)
@@ -455,28 +409,28 @@ impl<T> Link<T> {
             Err(_) => {
                 let message = receive.to_vec();
                 self.copied += message.len() as u64;
-                self.use_again(device, receive, structure);
+                self.repost_buffers(device, receive, structure);
                 Segments::from_iter([Bytes::from(message)])
             }
         }
     }
 
-    /// Posts the buffers of a used receive, which was of the structure wanted or of `other`.
+    /// Posts the buffers of a consumed receive again, which has the current structure or `other`.
     #[cold]
-    fn use_again(
+    fn repost_buffers(
         &mut self,
         device: &mut dyn Device,
         receive: Scatter,
         other: Option<ReceiveStructure>,
     ) {
         let mut pieces: Vec<Buf> = receive.into_iter().collect();
-        let other = if self.structure.restore(&mut pieces) {
+        let other = if restore(&self.structure, &mut pieces) {
             None
-        } else if let Some(other) = other.filter(|other| other.restore(&mut pieces)) {
-            // One of the old structure again, and all before it must go first.
+        } else if let Some(other) = other.filter(|other| restore(other, &mut pieces)) {
+            // It has the old structure, so receives are being replaced for longer.
             Some(other)
         } else {
-            // Only a device that does not give back the buffers it is given.
+            // Only a device that does not return the buffers that it was given comes here.
             rdma::limited!(error, qp = self.qp.0, "no memory for a receive");
             return device.abort(self.qp);
         };
@@ -484,28 +438,28 @@ impl<T> Link<T> {
         self.post_receive(device, Scatter::new(first, pieces), other);
     }
 
-    /// Makes sure of so many receives beyond those that somebody needs already. False: there is no
-    /// memory for them.
-    pub(crate) fn reserve(&mut self, device: &mut dyn Device, count: u32) -> bool {
-        let there = self.surplus.min(count);
-        let wanted = (there..count).map(|_| self.structure.alloc(device.pool()));
-        // All or none: those of a call that goes another way must not keep memory from it.
-        let Ok(receives) = wanted.collect::<Result<Vec<_>, _>>() else {
+    /// Posts `count` further receives, or none. Returns whether there was memory for all.
+    pub(crate) fn post_receives(&mut self, device: &mut dyn Device, count: u32) -> bool {
+        let there = self.unneeded.min(count);
+        let receives = (there..count)
+            .map(|_| alloc(&self.structure, device.pool(), &mut SparePieces::default()));
+        // All or none: a call that is planned again must not be short of memory for that.
+        let Ok(receives) = receives.collect::<Result<Vec<_>, _>>() else {
             return false;
         };
-        self.surplus -= there;
+        self.unneeded -= there;
         for receive in receives {
             self.post_receive(device, receive, None);
         }
         true
     }
 
-    /// So many receives are needed no longer: as many are not replaced when they are used.
+    /// Does not post so many receives again after they have been consumed.
     pub(crate) fn release(&mut self, count: u32) {
-        self.surplus += count;
+        self.unneeded += count;
     }
 
-    /// Replaces every receive, as it is used, by one of another structure.
+    /// Replaces every receive, after it has been consumed, by one of another structure.
     pub(crate) fn set_receives(&mut self, structure: ReceiveStructure) {
         let old = std::mem::replace(&mut self.structure, structure);
         if self.mixed.is_empty() && self.receives > 0 {
@@ -516,36 +470,32 @@ impl<T> Link<T> {
         self.replacing = true;
     }
 
-    /// The structure of every receive, once after [`Link::set_receives`] when no other is left.
-    pub(crate) fn receives_replaced(&mut self) -> Option<&ReceiveStructure> {
-        if !self.replacing || !self.mixed.is_empty() {
-            return None;
-        }
-        self.replacing = false;
-        Some(&self.structure)
+    /// Returns true once after [`QueuePair::set_receives`], when every receive has the new structure.
+    pub(crate) fn receives_replaced(&mut self) -> bool {
+        self.mixed.is_empty() && std::mem::take(&mut self.replacing)
     }
 
-    /// Whether used receives wait to be replaced.
-    pub(crate) fn owes(&self) -> bool {
-        self.owed > 0
+    /// Returns whether consumed receives have not been posted again yet.
+    pub(crate) fn has_to_repost(&self) -> bool {
+        self.to_repost > 0
     }
 
-    /// Replaces used receives, as far as there is memory.
-    pub(crate) fn replenish(&mut self, device: &mut dyn Device) {
-        while self.owed > 0 {
-            let receive = self.structure.alloc_with(device.pool(), &mut self.spare);
+    /// Posts receives in place of consumed ones, as far as there is memory.
+    pub(crate) fn repost(&mut self, device: &mut dyn Device) {
+        while self.to_repost > 0 {
+            let receive = alloc(&self.structure, device.pool(), &mut self.spare);
             let Ok(receive) = receive else { return };
-            self.owed -= 1;
+            self.to_repost -= 1;
             self.post_receive(device, receive, None);
         }
     }
 
-    /// Whether so many messages would each find a receive, as far as that still matters.
+    /// Returns whether so many messages would each find a receive, or the connection is ending anyway.
     pub(crate) fn can_receive(&self, messages: u32) -> bool {
         self.ending || self.receives >= messages
     }
 
-    /// Requests that can be posted at once.
+    /// Returns the number of entries that are free in the send queue.
     pub(crate) fn room(&self) -> usize {
         match self.backlog.is_empty() {
             true => self.capacity.saturating_sub(self.busy),
@@ -553,18 +503,18 @@ impl<T> Link<T> {
         }
     }
 
-    /// Bytes copied here: short messages, gather lists too long for the device, messages whose
-    /// receives were needed again at once.
+    /// Returns the number of bytes copied: short messages, gather lists that are too long for the device,
+    /// and messages whose receives had to be posted again at once.
     pub(crate) fn copied(&self) -> u64 {
         self.copied + self.spare.copied()
     }
 
-    /// Messages that wait, with their last Send at least, for room in the send queue.
+    /// Returns the number of messages whose last Send waits for room in the send queue.
     pub(crate) fn queued_messages(&self) -> usize {
         self.backlog_messages
     }
 
-    /// Whether something waits for room that no completion will announce.
+    /// Returns whether requests wait for room that no completion will announce.
     pub(crate) fn wants_retry(&self) -> bool {
         !self.backlog.is_empty() && self.busy == 0
     }

@@ -1,42 +1,44 @@
-//! How much memory a server's receives may take, and what part of it a connection gets.
+//! The memory for a server's receives, and the share of it that a connection gets.
 
-use super::link::BEYOND_CREDITS;
-use super::{ReceiveStructure, RoundTripFeatures, round_trips};
+use rpcrdma_connection::{BEYOND_CREDITS, ReceiveStructure, round_trips};
 
-/// A new connection gets at most one part in this many of what is left: the more there are, the
-/// fewer credits the next one has, before any is turned away.
+use super::RoundTripFeatures;
+
+/// A new connection gets at most one part in this many of what is left. So the more connections there
+/// are, the fewer credits the next one has, before any is rejected.
 const PARTS: usize = 4;
 
-/// What a connection may have.
+/// What a new connection gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
-    /// Calls outstanding.
+    /// The most calls outstanding.
     pub(super) credits: u32,
-    /// Callbacks outstanding.
+    /// The most callbacks outstanding.
     pub(super) callbacks: u32,
-    /// Calls may come in several transmissions.
+    /// Whether calls may come in several transmissions.
     pub(super) groups: bool,
-    /// Receives may be made longer, to what was asked about.
+    /// Whether the peer may have receives made longer.
     pub(super) longer: bool,
-    /// Bytes of the pool that are counted for it.
+    /// Bytes of the pool that are counted for the connection.
     pub(super) memory: usize,
 }
 
-/// What a connection wants.
+/// What a connection should have if there is memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
-    /// Calls outstanding.
+    /// The most calls outstanding.
     pub(super) credits: u32,
-    /// Callbacks outstanding.
+    /// The most callbacks outstanding.
     pub(super) callbacks: u32,
-    /// Calls may come in several transmissions: until one is whole, it holds the receives that its parts
-    /// came in, and others are posted in their place.
+    /// The features of this end. Where calls may come in several transmissions, an incomplete call holds
+    /// the receives that its parts came in, and others are posted in their place.
     pub(super) features: RoundTripFeatures,
 }
 
-/// Shares out `limit` bytes, of which `taken` are counted for other connections. Longer receives, and calls
-/// in several transmissions, are allowed out of half of it alone, so that they turn nobody away. Nothing when there is not enough
-/// for a credit.
+/// Returns the share of a new connection in `limit` bytes, of which `taken` are counted for others, or
+/// `None` if there is not enough for one credit. `longest` is the length up to which the peer may have
+/// receives made longer. Longer receives, and calls in several transmissions, are allowed only while
+/// less than half of the memory is taken, so that they cost nobody a connection.
 pub(super) fn share(
     limit: usize,
     taken: usize,
@@ -83,7 +85,7 @@ pub(super) fn share(
     })
 }
 
-/// Bytes that a connection with one credit takes: with less, nobody is let in.
+/// Returns the bytes that a connection with one credit takes.
 pub(super) fn least(receives: &ReceiveStructure) -> usize {
     receives
         .memory()
@@ -92,8 +94,17 @@ pub(super) fn least(receives: &ReceiveStructure) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use quickcheck::quickcheck;
+    use rpcrdma_connection::Options;
+
+    use super::*;
+
+    /// Receives that bulk data can be placed in.
+    fn placing() -> ReceiveStructure {
+        let mut options = Options::server();
+        options.features = "ddp".parse().unwrap();
+        options.receives(true)
+    }
 
     fn wish(credits: u32, callbacks: u32, features: &str) -> Wish {
         Wish {
@@ -105,7 +116,7 @@ mod tests {
 
     #[test]
     fn later_connections_have_fewer_credits_before_none_is_taken() {
-        let receives = round_trips::placing(4096);
+        let receives = placing();
         let (limit, mut taken) = (512 << 20, 0);
         let mut credits = Vec::new();
         while let Some(share) = share(limit, taken, &receives, 32 << 10, wish(64, 0, "ddp+cont")) {

@@ -1,15 +1,15 @@
-//! Peers that leave RDMA Reads unanswered, or take nothing of what they are sent.
+//! Peers that leave RDMA Reads unanswered, or do not take what they are sent.
 //!
-//! A call whose Reads are not answered, and a reply that stays in the send queue, hold memory. Both show in
-//! the same way: a work request that is to complete does not, and none that came after it can.
+//! A call whose RDMA Reads are not answered, and a reply that stays in the send queue, hold memory. Both
+//! show in the same way: a signaled work request does not complete, nor does any later one.
 
 use std::time::Duration;
 
 use rdma::{Account, Time};
 
-/// How often connections are looked through while work is under way on any, at least.
-const LOOK: Duration = Duration::from_secs(1);
-/// How long a peer may do nothing while its connection holds memory that others want.
+/// The longest time between two checks while work is under way on any connection.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// How long a peer may make no progress while its connection holds memory that others want.
 const IN_THE_WAY: Duration = Duration::from_secs(2);
 
 /// Progress of a connection at the last check.
@@ -24,7 +24,7 @@ impl Progress {
     /// Records the state of a connection: whether signaled work requests are outstanding (`awaited`), and
     /// how many have completed. Returns since when none has completed, and whether the connection blocks
     /// others ([`Account::is_in_the_way`]); `None` if none is outstanding.
-    pub(super) fn look(
+    pub(super) fn check(
         &mut self,
         awaited: bool,
         completed: u64,
@@ -46,48 +46,42 @@ impl Progress {
     }
 }
 
-/// When to look for such peers on a port's connections. They are looked through once in a while, so that
-/// a reply costs no more than a glance at whether that is planned.
+/// When to check the connections of a server for such peers. Checks are rare, so that a reply costs no
+/// more than a glance at whether one is planned.
 #[derive(Debug)]
-pub(super) struct Stalled {
+pub(super) struct ProgressChecks {
+    /// How long a peer may make no progress.
     limit: Duration,
-    next_look: Option<Time>,
+    /// Whether a check is planned.
+    planned: bool,
 }
 
-impl Stalled {
-    /// Doing nothing for as long as that at most.
+impl ProgressChecks {
+    /// Returns checks for peers that make no progress for longer than `limit`.
     pub(super) fn new(limit: Duration) -> Self {
-        let next_look = None;
-        Self { limit, next_look }
+        let planned = false;
+        Self { limit, planned }
     }
 
-    /// Work is under way.
-    pub(super) fn expect(&mut self, now: Time) {
-        if self.next_look.is_none() {
-            self.next_look = Some(now + LOOK.min(self.limit / 4));
-        }
-    }
-
-    /// When to look next.
-    pub(super) fn next_look(&self) -> Option<Time> {
-        self.next_look
-    }
-
-    /// Whether that is now.
-    pub(super) fn is_due(&self, now: Time) -> bool {
-        self.next_look.is_some_and(|at| at <= now)
+    /// Records that work is under way. Returns the time of the next check if it has to be planned.
+    #[inline]
+    pub(super) fn expect(&mut self, now: Time) -> Option<Time> {
+        let planned = std::mem::replace(&mut self.planned, true);
+        (!planned).then(|| now + CHECK_EVERY.min(self.limit / 4))
     }
 
     /// Checks each connection. `waits` returns since when it has made no progress, and whether it blocks
-    /// others. `end` is called for each connection that has exceeded its timeout, with that timeout.
-    pub(super) fn look<C>(
+    /// others. `end` is called for each connection that has exceeded its time-out, with that time-out.
+    /// Returns the time of the next check, if any connection needs one.
+    pub(super) fn check<C>(
         &mut self,
         now: Time,
         connections: impl Iterator<Item = C>,
         mut waits: impl FnMut(&mut C, Time) -> Option<(Time, bool)>,
         mut end: impl FnMut(C, Duration),
-    ) {
-        self.next_look = None;
+    ) -> Option<Time> {
+        self.planned = false;
+        let mut next = None;
         for mut connection in connections {
             let Some((since, in_the_way)) = waits(&mut connection, now) else {
                 continue;
@@ -99,9 +93,10 @@ impl Stalled {
             if now.since(since) >= limit {
                 end(connection, limit);
             } else {
-                self.expect(now);
+                next = next.or(self.expect(now));
             }
         }
+        next
     }
 }
 
@@ -119,34 +114,31 @@ mod tests {
     fn a_peer_that_completes_nothing_is_ended_and_sooner_when_it_is_in_the_way() {
         let budget = Budget::new(16 << 20, 4);
         let accounts = [budget.account(), budget.account()];
-        let mut stalled = Stalled::new(Duration::from_secs(30));
+        let mut checks = ProgressChecks::new(Duration::from_secs(30));
         let mut progress = [Progress::default(); 2];
-        let mut look = |now, completed: [u64; 2]| {
+        let mut check = |now, completed: [u64; 2]| {
             let mut ended = Vec::new();
-            stalled.expect(now);
-            stalled.look(
+            checks.expect(now);
+            let next = checks.check(
                 now,
                 0..2,
-                |at, now| progress[*at].look(true, completed[*at], &accounts[*at], now),
+                |at, now| progress[*at].check(true, completed[*at], &accounts[*at], now),
                 |at, limit| ended.push((at, limit.as_secs())),
             );
-            assert_eq!(
-                stalled.next_look(),
-                Some(now + LOOK).filter(|_| ended.len() < 2)
-            );
+            assert_eq!(next, Some(now + CHECK_EVERY).filter(|_| ended.len() < 2));
             ended
         };
-        assert!(look(at(0), [0, 0]).is_empty());
-        assert!(look(at(29), [0, 1]).is_empty());
-        assert_eq!(look(at(30), [0, 1]), [(0, 30)]);
-        assert!(look(at(31), [1, 1]).is_empty());
+        assert!(check(at(0), [0, 0]).is_empty());
+        assert!(check(at(29), [0, 1]).is_empty());
+        assert_eq!(check(at(30), [0, 1]), [(0, 30)]);
+        assert!(check(at(31), [1, 1]).is_empty());
         accounts[0].charge(12 << 20);
-        assert!(look(at(32), [1, 2]).is_empty());
-        assert_eq!(look(at(33), [1, 2]), [(0, 2)]);
+        assert!(check(at(32), [1, 2]).is_empty());
+        assert_eq!(check(at(33), [1, 2]), [(0, 2)]);
         assert!(
-            look(at(60), [2, 2]).is_empty(),
+            check(at(60), [2, 2]).is_empty(),
             "the other has nothing that is wanted"
         );
-        assert_eq!(look(at(62), [2, 2]), [(0, 2), (1, 30)]);
+        assert_eq!(check(at(62), [2, 2]), [(0, 2), (1, 30)]);
     }
 }

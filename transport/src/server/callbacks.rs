@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use onc_rpc::{Credential, Message};
 use rdma::Time;
+use rpcrdma_connection::IdMap;
 
 use super::Server;
 use crate::callee::{Done, Ending, Mailbox, Place, Submitted};
-use crate::id_map::IdMap;
 use crate::poll_loop::Wake;
 use crate::session::open_reply;
 use crate::{CallError, Callee};

@@ -1,0 +1,134 @@
+//! What a client does about versions: which one is spoken, and what may be used with it.
+
+use conveyance::{ReplyNeed, Shape};
+use onc_rpc::Message;
+use rdma::QpId;
+use rpcrdma_connection::Considered;
+use rpcrdma_ext_xchar::NotChanged;
+use rpcrdma_negotiation::{Decision, Features, Reason, Verdict, Version};
+
+use super::RdmaClient;
+use crate::{ClientEvent, ConnId, Down, ReplyRoom};
+
+impl RdmaClient {
+    /// Returns the version that a connection speaks, and why, once that is known.
+    #[must_use]
+    pub fn decision(&self, conn: ConnId) -> Option<Decision> {
+        self.link(conn)?.connection.decision()
+    }
+
+    /// Returns the version of every connection whose version is known, and what may be used at present.
+    pub fn conversations(&self) -> impl Iterator<Item = (Decision, Features)> {
+        let links = self.connections().filter_map(|conn| self.link(conn));
+        let connections = links.map(|link| &link.connection);
+        connections.filter_map(|connection| Some((connection.decision()?, connection.features()?)))
+    }
+
+    /// Returns what may be used on a connection at present, and why, once its version is known.
+    #[must_use]
+    pub fn features(&self, conn: ConnId) -> Option<Features> {
+        self.link(conn)?.connection.features()
+    }
+
+    /// Returns every way in which a call of this shape, with a reply of up to `need`, could be
+    /// transferred over a connection at present, that of the base protocol first. There is none once the
+    /// connection is gone or before its version is known.
+    #[must_use]
+    pub fn considered(&mut self, conn: ConnId, shape: &Shape, need: &ReplyNeed) -> Vec<Considered> {
+        match self.link_mut(conn) {
+            Some(link) => link.connection.considered(shape, need),
+            None => Vec::new(),
+        }
+    }
+
+    /// Returns the same for a call as it is handed in, RPC header included, over the first connection.
+    #[must_use]
+    pub fn considered_call(&mut self, message: &Message, room: &ReplyRoom) -> Vec<Considered> {
+        let first = self.connections().next();
+        match (first, Shape::of(message)) {
+            (Some(conn), Ok(shape)) => self.considered(conn, &shape, &room.need()),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Makes the receives of a connection longer, as they are posted again, and tells the server when
+    /// all are (xcharext-02, section 3.1).
+    ///
+    /// # Errors
+    /// [`NotChanged`] says why nothing is changed.
+    pub fn raise_receive_size(&mut self, conn: ConnId, size: u32) -> Result<(), NotChanged> {
+        let qp = self.qp_of(conn).ok_or(NotChanged::NotSettled)?;
+        let link = self.link_mut(conn).ok_or(NotChanged::NotSettled)?;
+        let changed = link.connection.raise_receive_size(size);
+        self.run(qp);
+        changed
+    }
+
+    /// Asks the server of a connection for receives of another size. [`RdmaClient::features`] shows what
+    /// becomes of it.
+    ///
+    /// # Errors
+    /// [`NotChanged`] says why nothing is asked.
+    pub fn request_receive_size(&mut self, conn: ConnId, size: u32) -> Result<(), NotChanged> {
+        let qp = self.qp_of(conn).ok_or(NotChanged::NotSettled)?;
+        let link = self.link_mut(conn).ok_or(NotChanged::NotSettled)?;
+        let changed = link.connection.request_receive_size(size);
+        self.run(qp);
+        changed
+    }
+
+    /// Acts upon a decision about the version of a connection.
+    pub(super) fn decided(&mut self, qp: QpId, decision: &Decision) {
+        let Some(link) = self.driver.links.get(&qp) else {
+            return;
+        };
+        let (conn, remote) = (link.conn, link.peer);
+        tracing::info!(server = %remote, %decision, "version found");
+        self.lessons.decided(remote, decision);
+        match decision.verdict {
+            _ if link.closing.is_some() => {}
+            Verdict::Speak(version) => {
+                if version == Version::Two {
+                    self.speak_two.insert(remote);
+                }
+                self.driver.events.push_back(ClientEvent::Up(conn));
+            }
+            Verdict::Reconnect(_) => {
+                // Calls that were handed in before wait for the next connection. If there is none, the
+                // event that says so ends them.
+                if let Some(gone) = self.remove(qp) {
+                    self.connect(conn, remote, gone.connection.into_pending_calls());
+                }
+            }
+            Verdict::GiveUp => {
+                // A server that spoke version 2 before has rather been stopped than replaced.
+                let only_one = matches!(decision.reason, Reason::OnlyOne(why) if why.is_loss());
+                let down = Down {
+                    reason: decision.to_string(),
+                    retry: only_one && self.speak_two.contains(&remote),
+                    was_up: false,
+                };
+                if let Some(gone) = self.remove(qp) {
+                    self.down(&gone, down);
+                }
+            }
+        }
+    }
+
+    /// Asks a server anew that was taken for one that speaks version 1 only: it speaks version 2, and
+    /// must have been away when it was asked. Its calls are made again.
+    pub(super) fn misjudged(&mut self, qp: QpId) {
+        let Some(gone) = self.remove(qp) else {
+            return;
+        };
+        self.lessons.forget(&gone.peer);
+        let down = Down {
+            reason: "the server refuses version 1, which was spoken as it had not answered in \
+                     version 2"
+                .to_owned(),
+            retry: true,
+            was_up: true,
+        };
+        self.down(&gone, down);
+    }
+}
