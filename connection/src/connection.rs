@@ -19,7 +19,7 @@ use rpcrdma_v2::Side;
 use crate::action::{ReceivesFor, ReceivesId};
 use crate::open::Open;
 use crate::receives::BEYOND_CREDITS;
-use crate::requester::PendingCalls;
+use crate::requester::{PendingCalls, RequesterCounters};
 use crate::responder::ResponderCounters;
 use crate::{Action, CallError, CallId, Config, Event, ReplyRoom, Role};
 
@@ -51,9 +51,8 @@ enum Phase {
     Listening(Box<Listening>),
     /// The version is known.
     Open(Box<Open>),
-    /// The connection has ended, or has to be made again in another version. Calls that were not
-    /// started can be taken over by the next connection.
-    Ended(PendingCalls),
+    /// The connection has ended, or has to be made again in another version.
+    Ended(Box<Ended>),
 }
 
 #[derive(Debug)]
@@ -78,9 +77,24 @@ struct Listening {
     counters: ResponderCounters,
 }
 
+#[derive(Debug, Default)]
+struct Ended {
+    /// Calls that were not started, which the next connection can take over.
+    pending: PendingCalls,
+    requester: Option<RequesterCounters>,
+    responder: Option<ResponderCounters>,
+}
+
 impl Phase {
     fn take(&mut self) -> Self {
-        mem::replace(self, Self::Ended(PendingCalls::default()))
+        mem::replace(self, Self::ended(PendingCalls::default()))
+    }
+
+    fn ended(pending: PendingCalls) -> Self {
+        Self::Ended(Box::new(Ended {
+            pending,
+            ..Ended::default()
+        }))
     }
 }
 
@@ -143,32 +157,34 @@ impl Connection {
     /// not ended. `room` is the room that the reply needs.
     ///
     /// A server can call a client after the client's first message has arrived (RFC 8167).
-    pub fn call(&mut self, xid: u32, message: Message, room: &ReplyRoom) {
+    ///
+    /// # Errors
+    /// [`CallError::NoCallbacks`]: this end is a server, and it makes no calls, the client takes none,
+    /// or nothing has arrived from it yet. The call has ended with that.
+    pub fn call(&mut self, xid: u32, message: Message, room: &ReplyRoom) -> Result<(), CallError> {
+        let no_callbacks = || {
+            let reason = "nothing has come from it yet, or this server makes none";
+            Err(CallError::NoCallbacks(reason.to_owned()))
+        };
         let pending = match &mut self.phase {
             Phase::Open(open) => {
                 let mut call = PendingCalls::default();
                 call.push(xid, message, room);
                 return open.call(call);
             }
-            Phase::Connecting(connecting) => {
-                if let Role::Client { last_xid, .. } = &mut connecting.config.role {
+            Phase::Connecting(connecting) => match &mut connecting.config.role {
+                Role::Client { last_xid, .. } => {
                     *last_xid = xid;
                     &mut connecting.pending
-                } else {
-                    return self.no_callbacks(xid);
                 }
-            }
-            Phase::Listening(_) => return self.no_callbacks(xid),
+                Role::Server { .. } => return no_callbacks(),
+            },
+            Phase::Listening(_) => return no_callbacks(),
             Phase::Asking(asking) => &mut asking.pending,
-            Phase::Ended(pending) => pending,
+            Phase::Ended(ended) => &mut ended.pending,
         };
         pending.push(xid, message, room);
-    }
-
-    fn no_callbacks(&mut self, xid: u32) {
-        let reason = "nothing has come from it yet".to_owned();
-        let result = Err(CallError::NoCallbacks(reason));
-        self.actions.push_back(Action::Finished { xid, result });
+        Ok(())
     }
 
     /// Cancels a call: nobody waits for it any more, and no [`Action::Finished`] follows. Its memory is
@@ -182,7 +198,7 @@ impl Connection {
             }
             Phase::Connecting(connecting) => connecting.pending.remove(xid),
             Phase::Asking(asking) => asking.pending.remove(xid),
-            Phase::Ended(pending) => pending.remove(xid),
+            Phase::Ended(ended) => ended.pending.remove(xid),
             Phase::Listening(_) => {}
         }
     }
@@ -254,23 +270,20 @@ impl Connection {
         match self.phase {
             Phase::Connecting(connecting) => connecting.pending,
             Phase::Asking(asking) => asking.pending,
-            Phase::Ended(pending) => pending,
+            Phase::Ended(ended) => ended.pending,
             Phase::Listening(_) | Phase::Open(_) => PendingCalls::default(),
         }
     }
 
-    /// Makes calls that were handed to another connection and not started there.
+    /// Takes over calls that were handed to an earlier connection to the same server and not started
+    /// there. This one is not established yet.
     pub fn resume(&mut self, calls: PendingCalls) {
         match &mut self.phase {
             Phase::Connecting(connecting) => connecting.pending.append(calls),
             Phase::Asking(asking) => asking.pending.append(calls),
-            Phase::Ended(pending) => pending.append(calls),
-            Phase::Open(open) => open.call(calls),
-            Phase::Listening(_) => {
-                for xid in calls.xids() {
-                    self.no_callbacks(xid);
-                }
-            }
+            Phase::Ended(ended) => ended.pending.append(calls),
+            Phase::Open(open) => open.take_over(calls),
+            Phase::Listening(_) => {}
         }
     }
 
@@ -329,7 +342,7 @@ impl Connection {
                 open.begin();
                 self.phase = match asked {
                     Asked::Speak(_) => {
-                        open.call(pending);
+                        open.take_over(pending);
                         Phase::Open(Box::new(open))
                     }
                     Asked::Ask => Phase::Asking(Box::new(Asking {
@@ -344,7 +357,7 @@ impl Connection {
 
     /// Closes a connection that cannot speak the version that was decided.
     fn not_opened(&mut self, reason: String, pending: PendingCalls) {
-        self.phase = Phase::Ended(pending);
+        self.phase = Phase::ended(pending);
         self.close(reason);
     }
 
@@ -354,8 +367,8 @@ impl Connection {
             Phase::Open(open) => {
                 open.received(now, message, invalidated);
                 if self.was_misjudged() {
-                    // The next connection has the same calls.
-                    self.phase = Phase::Ended(PendingCalls::default());
+                    // The same calls are made over the next connection.
+                    self.end();
                     self.actions.clear();
                     self.actions.push_back(Action::Misjudged);
                 }
@@ -452,7 +465,7 @@ impl Connection {
             ..
         } = *asking;
         let Verdict::Speak(version) = decision.verdict else {
-            self.phase = Phase::Ended(pending);
+            self.phase = Phase::ended(pending);
             return;
         };
         if version != asked.shared.dialect.version() {
@@ -466,7 +479,7 @@ impl Connection {
                 new.counters = old.counters;
             }
         }
-        asked.call(pending);
+        asked.take_over(pending);
         self.phase = Phase::Open(Box::new(asked));
     }
 
@@ -488,6 +501,16 @@ impl Connection {
         guessed && speaks(Version::Two) && !speaks(Version::One)
     }
 
+    /// Ends an open connection. Its calls are ended by that.
+    fn end(&mut self) {
+        let ended = Ended {
+            pending: PendingCalls::default(),
+            requester: self.requester_counters(),
+            responder: self.responder_counters(),
+        };
+        self.phase = Phase::Ended(Box::new(ended));
+    }
+
     fn closed(&mut self) {
         match &mut self.phase {
             Phase::Asking(asking) => {
@@ -499,7 +522,7 @@ impl Connection {
                 if let Some(extended) = &mut open.shared.extended {
                     extended.extensions.closed();
                 }
-                self.phase = Phase::Ended(PendingCalls::default());
+                self.end();
             }
             Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => {}
         }

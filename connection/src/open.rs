@@ -392,24 +392,27 @@ impl Open {
     }
 
     /// Takes calls to the peer.
-    pub(crate) fn call(&mut self, calls: PendingCalls) {
+    ///
+    /// # Errors
+    /// [`CallError::NoCallbacks`]: this end is a server that makes no calls, or the client takes none.
+    pub(crate) fn call(&mut self, calls: PendingCalls) -> Result<(), CallError> {
         let takes = self.peer_takes_calls();
-        let shared = &mut self.shared;
-        match &mut self.requester {
+        let why = match &mut self.requester {
             Some(requester) if takes != Backward::None => {
                 requester.chunks = takes == Backward::General;
-                requester.call(shared, calls);
+                requester.call(&mut self.shared, calls);
+                return Ok(());
             }
-            requester => {
-                let why = match requester {
-                    Some(_) => "the client says so",
-                    None => "this server makes none",
-                };
-                for xid in calls.xids() {
-                    let result = Err(CallError::NoCallbacks(why.to_owned()));
-                    shared.actions.push_back(Action::Finished { xid, result });
-                }
-            }
+            Some(_) => "the client says so",
+            None => "this server makes none",
+        };
+        Err(CallError::NoCallbacks(why.to_owned()))
+    }
+
+    /// Takes the calls of a client that were handed in before the version was known.
+    pub(crate) fn take_over(&mut self, calls: PendingCalls) {
+        if let Some(requester) = &mut self.requester {
+            requester.call(&mut self.shared, calls);
         }
     }
 

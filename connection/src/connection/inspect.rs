@@ -79,7 +79,10 @@ impl Connection {
     /// Returns the counts of this end as a requester, if it makes calls.
     #[must_use]
     pub fn requester_counters(&self) -> Option<RequesterCounters> {
-        Some(self.requester()?.counters)
+        match &self.phase {
+            Phase::Ended(ended) => ended.requester,
+            _ => Some(self.requester()?.counters),
+        }
     }
 
     /// Returns the counts of this end as a responder, if it takes calls and the version is known or has
@@ -88,6 +91,7 @@ impl Connection {
     pub fn responder_counters(&self) -> Option<ResponderCounters> {
         match &self.phase {
             Phase::Listening(listening) => Some(listening.counters),
+            Phase::Ended(ended) => ended.responder,
             _ => Some(self.responder()?.counters),
         }
     }
@@ -128,7 +132,7 @@ impl Connection {
         match &self.phase {
             Phase::Connecting(connecting) => connecting.pending.len(),
             Phase::Asking(asking) => asking.pending.len(),
-            Phase::Ended(pending) => pending.len(),
+            Phase::Ended(ended) => ended.pending.len(),
             Phase::Listening(_) | Phase::Open(_) => {
                 self.requester().map_or(0, Requester::unfinished)
             }

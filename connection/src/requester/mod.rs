@@ -53,11 +53,6 @@ impl PendingCalls {
         self.0.retain(|call| call.xid != xid);
     }
 
-    /// Returns the XIDs of the calls.
-    pub(crate) fn xids(&self) -> impl Iterator<Item = u32> {
-        self.0.iter().map(|call| call.xid)
-    }
-
     /// Adds the calls of `others` after its own.
     pub(crate) fn append(&mut self, others: Self) {
         self.0.extend(others.0);

@@ -381,7 +381,11 @@ impl ClientPort for RdmaClient {
         if let Some(qp) = self.qp_of(conn)
             && let Some(link) = self.driver.links.get_mut(&qp)
         {
-            link.connection.call(xid, message, room);
+            if let Err(error) = link.connection.call(xid, message, room) {
+                let error = error.into();
+                let event = ClientEvent::Failed { conn, xid, error };
+                self.driver.events.push_back(event);
+            }
             self.run(qp);
         }
     }

@@ -354,7 +354,7 @@ impl ServerPort for RdmaServer {
             let reason = "the connection is ending".to_owned();
             return Err(CallError::Disconnected { reason });
         };
-        link.connection.call(xid, message, room);
+        link.connection.call(xid, message, room)?;
         self.run(qp);
         Ok(())
     }
