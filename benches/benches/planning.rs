@@ -7,8 +7,8 @@ use std::hint::black_box;
 use bytes::Bytes;
 use conveyance::{CostModel, Item, Limits, ReplyNeed, Shape, plan_call};
 use criterion::{Criterion, criterion_group, criterion_main};
-use rpcrdma_connection::dialect::{Dialect, VersionTwo};
 use rpcrdma_benches::against;
+use rpcrdma_connection::dialect::{Dialect, VersionTwo};
 use rpcrdma_ext_send_ddp::{BufferStructure, Frame, Headers, lay_out};
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Optional, ReadSegment, Segment};
 

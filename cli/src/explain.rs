@@ -27,11 +27,11 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
             output::line("")?;
         }
         let version = match setting.version {
-            Version::One => "version 1 of RPC-over-RDMA".to_owned(),
             Version::Two => format!(
                 "version 2 of RPC-over-RDMA, features {} here and {} at the server",
                 setting.requester.features, setting.responder.features
             ),
+            version => format!("version {version} of RPC-over-RDMA"),
         };
         let part = match (asked.size(), op.size()) {
             (Some(asked), Some(size)) if asked > size => {

@@ -174,9 +174,12 @@ impl Access {
         only_rdma(&mount, args)?;
         let version = match mount.rpcrdma {
             None => Choice::Auto,
-            Some(number) => Version::from_number(number)
-                .map(Choice::Only)
-                .ok_or_else(|| Failure::Usage(format!("rpcrdma={number}: not a version")))?,
+            Some(number) => match Version::from_number(number) {
+                Version::Other(_) => {
+                    return Err(Failure::Usage(format!("rpcrdma={number}: not a version")));
+                }
+                version => Choice::Only(version),
+            },
         };
         let features = mount.features.unwrap_or(DEFAULT_FEATURES);
         if version == Choice::Only(Version::One) && mount.features.is_some_and(|f| !f.is_none()) {
@@ -425,7 +428,7 @@ fn other_version(text: &str, version: Choice) -> Option<String> {
     };
     let other = match wanted {
         Version::One => 2,
-        Version::Two => 1,
+        _ => 1,
     };
     text.contains(NO_VERSION)
         .then(|| format!("leave out rpcrdma={wanted}, or use -o rpcrdma={other}"))

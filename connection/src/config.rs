@@ -263,6 +263,14 @@ impl Config {
         }
     }
 
+    /// Has a client take calls of its server, or a server make calls to its clients (RFC 8167).
+    #[must_use]
+    pub fn with_callbacks(mut self, callbacks: CallbackOptions) -> Self {
+        self.options.callbacks = callbacks;
+        self.callbacks = callbacks.credits;
+        self
+    }
+
     /// The default of [`Config::max_fetched`] of a server, bytes.
     pub const DEFAULT_MAX_FETCHED: u64 = 64 << 20;
 

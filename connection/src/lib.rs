@@ -1,4 +1,93 @@
-//! The protocol state of one RPC-over-RDMA connection.
+//! The protocol state of one RPC-over-RDMA connection: what `quinn_proto::Connection` is to QUIC.
+//!
+//! A [`Connection`] owns the requester, the responder, the extensions and the version negotiation of one
+//! connection, at a client or at a server, for calls in both directions (RFC 8166, RFC 8167, version 2
+//! of 2016). It does no I/O, has no clock, and knows no device: a *driver* posts its work requests,
+//! registers its memory, and tells it what happened.
+//!
+//! # How a connection is driven
+//!
+//! 1. Make it with [`Connection::new`]. Its first action asks for receives; they must be posted before
+//!    the transport connection is established.
+//! 2. Tell it that the transport connection is established with [`Event::Established`]. At a server that
+//!    is when the connection is accepted, since messages may arrive from then on.
+//! 3. Tell it what happens with [`Connection::handle`]; make calls with [`Connection::call`], answer
+//!    calls of the peer with [`Connection::reply`].
+//! 4. After each of these, take actions with [`Connection::poll_action`] until there are none, and execute
+//!    them in the order in which they come. Some are answered by an event, at once or later.
+//! 5. Then ask [`Connection::poll_timeout`] when [`Connection::handle_timeout`] has to be called, which is
+//!    followed by step 4 as well.
+//! 6. When the transport connection is lost, tell it with [`Event::Closed`], take the last actions, and
+//!    drop it. Calls that have not ended are over with that; those that were never started can be handed
+//!    to the next connection ([`Connection::into_pending_calls`]).
+//!
+//! Calls, replies and events may come in any order, and nothing else has to be called. A call ends exactly
+//! once: by [`Action::Finished`], by [`Connection::cancel`], or with the connection.
+//!
+//! Receives are numbers here, not buffers: the connection says how many the driver has to keep posted
+//! ([`Action::PostReceives`]), and the driver posts another one in place of each that a message consumed.
+//! The queue pair keeps the order of work requests, and the connection relies on that: an RDMA Write is
+//! placed before the Send that was posted after it arrives.
+//!
+//! # Example
+//!
+//! A client calls a server, and both find by the way that they speak version 2. The messages are short,
+//! so that there is no memory to register:
+//!
+//! ```
+//! use onc_rpc::{AcceptStatus, CallHeader, Credential, Message, ReplyHeader, Verifier};
+//! use rdma::{Pool, Time};
+//! use rpcrdma_connection::{Action, Config, Connection, Event, ReplyRoom};
+//!
+//! let (pool, now) = (Pool::new(1 << 20), Time::ZERO);
+//! let client = Connection::new(Config::client(pool.clone()));
+//! let server = Connection::new(Config::server(pool));
+//! let mut ends = [client, server];
+//! for end in &mut ends {
+//!     // Drivers post the receives that the first action asks for, and then connect or accept.
+//!     while let Some(Action::PostReceives { id, .. }) = end.poll_action(16) {
+//!         end.handle(now, Event::ReceivesPosted { id, posted: true });
+//!     }
+//!     end.handle(now, Event::Established { peer: None });
+//! }
+//! let (xid, prog, vers, proc) = (7, 100_003, 3, 0);
+//! let (cred, verf) = (Credential::None, Verifier::default());
+//! let call = CallHeader { xid, prog, vers, proc, cred, verf };
+//! ends[0].call(xid, Message::from_payload(call.encode()), &ReplyRoom::default())?;
+//!
+//! let mut reply = None;
+//! while reply.is_none() {
+//!     for (at, peer) in [(0, 1), (1, 0)] {
+//!         // There is always room in the send queue of this example.
+//!         while let Some(action) = ends[at].poll_action(16) {
+//!             match action {
+//!                 Action::Send { gather: message, invalidate: invalidated, .. } => {
+//!                     ends[peer].handle(now, Event::Received { message, invalidated });
+//!                 }
+//!                 Action::Deliver { id, .. } => {
+//!                     let reply = ReplyHeader::accepted(xid, AcceptStatus::Success).encode();
+//!                     ends[at].reply(id, Some(Message::from_payload(reply)));
+//!                 }
+//!                 Action::Finished { result, .. } => reply = Some(result?),
+//!                 Action::Decided(decision) => println!("{decision}"),
+//!                 other => panic!("nothing is registered or placed here: {other:?}"),
+//!             }
+//!         }
+//!     }
+//! }
+//! assert_eq!(reply.map(|message| message.payload_len()), Some(24));
+//! assert!(ends[0].decision().is_some_and(|decision| decision.to_string().starts_with("version 2")));
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where things are
+//!
+//! - [`Connection`] is one of five phases (connecting, asking, listening, open, ended); state that is
+//!   valid in one phase only is in that phase. An open connection has a requester, a responder, or both.
+//! - [`dialect`] has the versions: how headers are written, read and checked. A program can bring its own.
+//! - Plans are made by functions (`plan.rs` here, and the crate `conveyance` for the base protocol): the
+//!   plan of the base protocol and those of extensions are candidates side by side.
+//! - [`round_trips`] says what receives are made of where an end does without RDMA Reads and Writes.
 
 #![forbid(unsafe_code)]
 

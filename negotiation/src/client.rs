@@ -119,8 +119,10 @@ impl ClientNegotiation {
             // For something that was never sent.
             Some(_) => Heard::Nothing,
             None => match Version::from_number(fixed.version) {
-                Some(version) => Heard::Decides(self.decide(&PeerDid::Answered(version))),
-                None => Heard::Nothing,
+                version @ (Version::One | Version::Two) => {
+                    Heard::Decides(self.decide(&PeerDid::Answered(version)))
+                }
+                Version::Other(_) => Heard::Nothing,
             },
         }
     }

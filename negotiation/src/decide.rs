@@ -86,7 +86,7 @@ impl PeerDid {
     fn lesson(&self) -> Option<Lesson> {
         let has_one = |low: u32, high: u32| (low..=high).contains(&Version::One.number());
         match *self {
-            Self::Answered(Version::Two) => None,
+            Self::Answered(Version::Two | Version::Other(_)) => None,
             Self::Answered(Version::One) => Some(Lesson::AnsweredInOne),
             Self::RefusedVersion { low, high } => has_one(low, high).then_some(Lesson::Refused),
             Self::Dropped => Some(Lesson::Dropped),
@@ -128,13 +128,15 @@ pub fn decide_version(choice: Choice, did: &PeerDid) -> Decision {
 /// What is spoken before a server is asked: nothing, if it has to be asked.
 #[must_use]
 pub(crate) fn known(choice: Choice, remembered: Option<Lesson>) -> Option<Decision> {
-    let reason = match (choice, remembered) {
-        (Choice::Only(Version::One), _) => Reason::AsAsked,
-        (Choice::Auto, Some(lesson)) => Reason::Remembered(lesson),
+    let (version, reason) = match (choice, remembered) {
+        (Choice::Only(version @ (Version::One | Version::Other(_))), _) => {
+            (version, Reason::AsAsked)
+        }
+        (Choice::Auto, Some(lesson)) => (Version::One, Reason::Remembered(lesson)),
         (Choice::Only(Version::Two), _) | (Choice::Auto, None) => return None,
     };
     Some(Decision {
-        verdict: Verdict::Speak(Version::One),
+        verdict: Verdict::Speak(version),
         reason,
     })
 }

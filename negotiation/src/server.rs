@@ -61,11 +61,9 @@ impl ServerNegotiation {
             return FirstHeard::Discarded;
         };
         let version = Version::from_number(fixed.version);
-        if let (Some(spoken), Some(version)) = (self.spoken, version)
-            && spoken == version
-        {
+        if self.spoken == Some(version) {
             // Its rules say what is to be done about whatever is wrong with it.
-            return FirstHeard::Speak(spoken);
+            return FirstHeard::Speak(version);
         }
         let is_error = fixed.procedure == proc::ERROR;
         let min = match is_error {
@@ -76,12 +74,12 @@ impl ServerNegotiation {
             return FirstHeard::Discarded;
         }
         let offered = self.spoken.map_or(self.accepts, Versions::only);
-        match version.filter(|version| offered.contains(*version)) {
-            Some(version) => {
+        match offered.contains(version) {
+            true => {
                 self.spoken = Some(version);
                 FirstHeard::Speak(version)
             }
-            None => FirstHeard::Refused(Answer {
+            false => FirstHeard::Refused(Answer {
                 xid: fixed.xid,
                 version: fixed.version,
                 error: ErrorBody::Version {

@@ -10,6 +10,9 @@ pub enum Version {
     One,
     /// version-two-01.
     Two,
+    /// Another version, which a program brings along. It is not negotiated: both ends have to be told to
+    /// speak it.
+    Other(u32),
 }
 
 impl Version {
@@ -19,16 +22,17 @@ impl Version {
         match self {
             Self::One => rpcrdma_v1::VERSION,
             Self::Two => rpcrdma_v2::VERSION,
+            Self::Other(number) => number,
         }
     }
 
-    /// From `rdma_vers`; nothing when it is spoken nowhere here.
+    /// Returns the version with this `rdma_vers`.
     #[must_use]
-    pub const fn from_number(number: u32) -> Option<Self> {
+    pub const fn from_number(number: u32) -> Self {
         match number {
-            rpcrdma_v1::VERSION => Some(Self::One),
-            rpcrdma_v2::VERSION => Some(Self::Two),
-            _ => None,
+            rpcrdma_v1::VERSION => Self::One,
+            rpcrdma_v2::VERSION => Self::Two,
+            other => Self::Other(other),
         }
     }
 }

@@ -49,8 +49,8 @@ impl Conveyance {
     /// Bytes of receives, when version 2 is to have `inline`.
     pub(crate) fn inline(self, inline: u32) -> Option<u32> {
         match self.version()? {
-            Version::One => Some(RdmaOptions::DEFAULT_INLINE),
             Version::Two => Some(inline),
+            _ => Some(RdmaOptions::DEFAULT_INLINE),
         }
     }
 
