@@ -16,7 +16,7 @@ DEFAULT = {
 }
 
 # What only checks others.
-CHECKS = ("fuzz", "hostile", "wire-check", "drafts", "lab")
+CHECKS = ("testing/fuzz", "testing/hostile", "testing/wire-check", "testing/lab", "drafts")
 
 
 
@@ -85,7 +85,7 @@ def citations():
     found = {}
     for path in sources("src"):
         relative = path.relative_to(ROOT)
-        if relative.parts[0] in CHECKS:
+        if any(relative.is_relative_to(folder) for folder in CHECKS):
             continue
         default = DEFAULT.get(relative.parts[0])
         lines = path.read_text().split("\n")

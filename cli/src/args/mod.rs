@@ -162,7 +162,7 @@ mod tests {
         "docs/systemd.md",
         "docs/limits.md",
         "docs/wireshark.md",
-        "packaging/rpcrdma.service",
+        "cli/packaging/rpcrdma.service",
         "CONTRIBUTING.md",
     ];
 

@@ -6,7 +6,7 @@
 //! closed, or when the peer reaches for memory of a call that was given up. With any peers, no call ends
 //! twice, all memory comes back when the connections end, and nothing panics. A script is replayed exactly.
 
-#[path = "../../../transport/tests/rdma_support/fabric.rs"]
+#[path = "../../../../transport/tests/rdma_support/fabric.rs"]
 #[allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
 mod fabric;
 mod lies;

@@ -1,5 +1,5 @@
 //! The same seed is the same run, byte for byte: twice in one process, and in another process.
-//! (`sim/same-logs` compares builds, in CI.)
+//! (`testing/sim/same-logs` compares builds, in CI.)
 
 use std::process::Command;
 

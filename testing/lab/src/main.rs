@@ -234,7 +234,7 @@ impl<'a> Guest<'a> {
             pins: &self.pins,
             lane,
             scripts: &self.scripts,
-            workspace: self.home.parent().unwrap_or(self.home),
+            workspace: workspace(self.home),
             timeout: args
                 .timeout
                 .map(|seconds| Duration::from_secs(seconds.into())),
@@ -257,7 +257,12 @@ fn build(home: &Path, cache: &Cache, refresh: bool, stop: &Stop, log: &Log) -> R
     })
 }
 
+/// The root of the checkout, two folders above this crate's own.
+fn workspace(home: &Path) -> &Path {
+    home.ancestors().nth(2).unwrap_or(home)
+}
+
 fn cache(cli: &Cli, home: &Path) -> Result<Cache, Error> {
-    let default = || home.with_file_name("target").join("lab");
+    let default = || workspace(home).join("target/lab");
     Cache::new(&cli.cache.clone().unwrap_or_else(default))
 }
