@@ -1,17 +1,22 @@
 //! NFS version 3 and MOUNT version 3 over any RPC transport: wire types, upper-layer binding,
-//! server, client, tree copies.
+//! server, client.
 //!
 //! Nothing here knows how bytes travel: calls and replies are messages with their bulk items held
 //! apart (`onc_rpc::Message`), and the transport decides.
 
 #![forbid(unsafe_code)]
 
+// What tests have in common with those of other crates names this one by its name.
+#[cfg(test)]
+extern crate self as nfs_binding;
+
 pub mod client;
-pub mod copy;
 pub mod escape;
 pub mod fs;
-#[cfg(test)]
-mod in_process;
 pub mod proto;
 pub mod server;
 pub mod ulb;
+
+#[cfg(test)]
+#[path = "../tests/support/in_process.rs"]
+mod in_process;

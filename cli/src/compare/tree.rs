@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nfs_binding::copy::{self, CopyOptions, Report};
+use nfs_copy::{CopyOptions, Report};
 
 use crate::compare::latency::Latency;
 use crate::compare::rig::Rig;
@@ -81,7 +81,7 @@ fn put_tree(rig: &Rig, source: &Path) -> Result<(), Failure> {
     let pool = mounted.reached.pool();
     let options = options();
     let mut silent = |_: &_| {};
-    let copying = copy::put(&mounted.mount, pool, source, NAME, &options, &mut silent);
+    let copying = nfs_copy::put(&mounted.mount, pool, source, NAME, &options, &mut silent);
     complete("put", mounted.reached.runtime.block_on(copying))
 }
 
@@ -89,7 +89,7 @@ fn get_tree(rig: &Rig, back: &Path) -> Result<(), Failure> {
     let mounted = rig.mounted();
     let options = options();
     let mut silent = |_: &_| {};
-    let copying = copy::get(&mounted.mount, NAME, back, &options, &mut silent);
+    let copying = nfs_copy::get(&mounted.mount, NAME, back, &options, &mut silent);
     complete("get", mounted.reached.runtime.block_on(copying))
 }
 
@@ -97,7 +97,7 @@ fn remove_tree(rig: &Rig) -> Result<(), Failure> {
     let mounted = rig.mounted();
     let options = options();
     let mut silent = |_: &_| {};
-    let removing = copy::remove(&mounted.mount, NAME, &options, &mut silent);
+    let removing = nfs_copy::remove(&mounted.mount, NAME, &options, &mut silent);
     complete("rm", mounted.reached.runtime.block_on(removing))
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use nfs_binding::client::{Follow, NfsError, NfsUrl, Object};
-use nfs_binding::copy::{self, Totals};
+use nfs_copy::Totals;
 
 use super::report::Watch;
 use super::{each, url};
@@ -31,7 +31,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     let mut watch = Watch::start("copied", args.recursive)?;
     let options = watch.options(&access.mount);
     let mut progress = |totals: &Totals| watch.show(totals);
-    let copying = copy::get(
+    let copying = nfs_copy::get(
         &mounted.mount,
         &mounted.path,
         &target,
@@ -89,7 +89,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
     let mut watch = Watch::start("copied", args.recursive)?;
     let options = watch.options(&access.mount);
     let mut progress = |totals: &Totals| watch.show(totals);
-    let copying = copy::put(
+    let copying = nfs_copy::put(
         &mounted.mount,
         mounted.reached.pool(),
         source,

@@ -1,8 +1,8 @@
 //! `rm`.
 
 use nfs_binding::client::{Follow, components};
-use nfs_binding::copy::{self, Totals};
 use nfs_binding::proto::Status;
+use nfs_copy::Totals;
 
 use super::each;
 use super::report::Watch;
@@ -33,7 +33,7 @@ pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
         let mut watch = Watch::start("removed", args.recursive)?;
         let options = watch.options(&access.mount);
         let mut progress = |totals: &Totals| watch.show(totals);
-        let removing = copy::remove(&mounted.mount, &mounted.path, &options, &mut progress);
+        let removing = nfs_copy::remove(&mounted.mount, &mounted.path, &options, &mut progress);
         let report = runtime.block_on(removing);
         watch.finish(url, report)
     })

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use nfs_binding::client::{DisplayPath, MountOptions};
-use nfs_binding::copy::{CopyOptions, Report, Totals};
+use nfs_copy::{CopyOptions, Report, Totals};
 
 use crate::args::units::{count, show_amount};
 use crate::failure::Failure;

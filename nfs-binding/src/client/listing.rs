@@ -153,7 +153,7 @@ impl<C: RpcClient> Listing<'_, C> {
     ///
     /// # Errors
     /// [`NfsError::TooManyEntries`] if all that are kept take more than [`MAX_KEPT`].
-    pub(crate) fn keep(
+    pub fn keep(
         &mut self,
         entries: &[EntryPlus],
         at: &(impl Place + ?Sized),

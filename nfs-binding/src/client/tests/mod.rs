@@ -4,7 +4,6 @@ mod hostile;
 mod paths;
 
 use std::fs;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use onc_rpc::AcceptStatus;
@@ -19,7 +18,7 @@ use crate::proto::{Access, SetAttributes, Stable, Status, nfs};
 use crate::server::{Export, ExportOptions, HandleKey, NfsServer};
 
 /// Serves directories of the host, each under the path given with it.
-fn serve(exports: &[(&str, &TempDir)]) -> Rc<InProcess> {
+fn serve(exports: &[(&str, &TempDir)]) -> InProcess {
     let export = |&(path, directory): &(&str, &TempDir)| Export {
         path: path.into(),
         backend: Arc::new(
@@ -39,7 +38,7 @@ fn serve(exports: &[(&str, &TempDir)]) -> Rc<InProcess> {
     InProcess::new(Box::new(NfsServer::new(exports, key).unwrap()))
 }
 
-fn serve_memory() -> Rc<InProcess> {
+fn serve_memory() -> InProcess {
     let export = Export {
         path: "/mem".into(),
         backend: Arc::new(MemoryFs::new(16 << 20).unwrap()),
@@ -49,11 +48,11 @@ fn serve_memory() -> Rc<InProcess> {
     InProcess::new(Box::new(NfsServer::new(vec![export], key).unwrap()))
 }
 
-type Attached = Result<(Mount<Rc<InProcess>>, Vec<u8>), NfsError>;
+type Attached = Result<(Mount<InProcess>, Vec<u8>), NfsError>;
 
-fn attach(server: &Rc<InProcess>, path: &str, options: &str) -> Attached {
+fn attach(server: &InProcess, path: &str, options: &str) -> Attached {
     let options = MountOptions::parse(options).unwrap();
-    let nfs = Rc::clone(server);
+    let nfs = server.clone();
     run(Mount::attach(nfs, server, path.as_bytes(), &options))
 }
 
@@ -84,7 +83,7 @@ fn the_longest_export_that_holds_the_path_is_taken() {
 }
 
 /// A server that keeps its list of exports to itself.
-struct NoList(Rc<InProcess>);
+struct NoList(InProcess);
 
 impl RpcClient for NoList {
     async fn call(&self, call: rpc_transport::Call) -> Result<rpc_transport::Reply, CallError> {
@@ -111,16 +110,16 @@ fn without_a_list_the_export_is_found_by_trying() {
         ("/srv/data/a/b", "a/b"),
         ("/srv/data", ""),
     ] {
-        let mountd = NoList(Rc::clone(&server));
-        let attached = Mount::attach(Rc::clone(&server), mountd, path.as_bytes(), &options);
+        let mountd = NoList(server.clone());
+        let attached = Mount::attach(server.clone(), mountd, path.as_bytes(), &options);
         let (mount, below) = run(attached).unwrap();
         assert_eq!(
             (mount.export(), &below[..]),
             (&b"/srv/data"[..], rest.as_bytes())
         );
     }
-    let mountd = NoList(Rc::clone(&server));
-    let attached = Mount::attach(Rc::clone(&server), mountd, b"/srv", &options);
+    let mountd = NoList(server.clone());
+    let attached = Mount::attach(server.clone(), mountd, b"/srv", &options);
     let error = run(attached).unwrap_err().to_string();
     assert_eq!(
         error,

@@ -13,8 +13,8 @@ use super::links::{Links, Turn};
 use super::local::{LocalDir, Meta, SET_ID, nfs_time};
 use super::work::{Dir, run_all};
 use super::{CopyError, CopyOptions, Owner, Report, Totals};
-use crate::client::{Mount, NfsError, Place, RpcClient};
-use crate::proto::{FileHandle, FileType, SetAttributes, SetTime, Status};
+use nfs_binding::client::{Mount, NfsError, Place, RpcClient};
+use nfs_binding::proto::{FileHandle, FileType, SetAttributes, SetTime, Status};
 
 /// Entries that are taken from a local directory at a time.
 const BATCH: usize = 512;
@@ -110,7 +110,7 @@ impl<C: RpcClient> Put<'_, C> {
     async fn start(&self, local: &Path, remote: &[u8]) -> Result<Task, CopyError> {
         let current = LocalDir::current();
         let local = local.as_os_str().as_bytes();
-        if crate::client::components(remote).next().is_none() {
+        if nfs_binding::client::components(remote).next().is_none() {
             // Onto the export's root: the same as onto any directory that exists.
             let meta = current
                 .stat(local)
@@ -130,7 +130,7 @@ impl<C: RpcClient> Put<'_, C> {
             return self.open_dir(None, &current, local, Vec::new(), root, meta);
         }
         let (parent, name) = self.mount.resolve_parent(remote).await?;
-        let mut path: Vec<&[u8]> = crate::client::components(remote).collect();
+        let mut path: Vec<&[u8]> = nfs_binding::client::components(remote).collect();
         path.pop();
         let info = Sides {
             local: current,

@@ -6,7 +6,7 @@ use std::pin::pin;
 use futures_util::future::{Either, select};
 
 use super::{CopyError, Interrupt, MAX_PROBLEMS, Report, Totals};
-use crate::client::DisplayPath;
+use nfs_binding::client::DisplayPath;
 
 /// Kept while a copy runs; all its tasks write to it.
 pub(super) struct Ledger<'p> {

@@ -14,9 +14,9 @@ use rustix::io::Errno;
 use super::get::{Get, Item, in_the_way};
 use super::local::{file_error, finish_file, set_len, sync, write_at};
 use super::{CopyError, Sparse};
-use crate::client::{Object, Place, RpcClient};
-use crate::escape::escape;
-use crate::proto::Attributes;
+use nfs_binding::client::{Object, Place, RpcClient};
+use nfs_binding::escape::escape;
+use nfs_binding::proto::Attributes;
 
 /// READs of one file in flight; the budget bounds their bytes.
 const READS: usize = 16;

@@ -13,9 +13,9 @@ use super::links::{Links, Turn};
 use super::local::{Keep, LocalDir, MODE_BITS, SET_ID, timespec};
 use super::work::{At, Dir, run_all};
 use super::{CopyError, CopyOptions, Owner, Report, Totals};
-use crate::client::{Follow, Listing, Mount, NfsError, Object, Place, RpcClient};
-use crate::escape::escape;
-use crate::proto::{Attributes, FileHandle, FileType};
+use nfs_binding::client::{Follow, Listing, Mount, NfsError, Object, Place, RpcClient};
+use nfs_binding::escape::escape;
+use nfs_binding::proto::{Attributes, FileHandle, FileType};
 
 /// Copies the file or directory `remote`, a path from the export's root on, to `local`, whose
 /// parent exists. A symbolic link at the end of the path is copied, not followed. `progress` is
@@ -122,7 +122,7 @@ enum Outcome<'m, C> {
 impl<'m, C: RpcClient> Get<'m, C> {
     async fn start(&self, remote: &[u8], local: &Path) -> Result<Task<'m, C>, NfsError> {
         let object = self.mount.resolve(remote, Follow::No).await?;
-        let mut path: Vec<&[u8]> = crate::client::components(remote).collect();
+        let mut path: Vec<&[u8]> = nfs_binding::client::components(remote).collect();
         let name = path.pop().unwrap_or_default();
         let info = Sides {
             local: LocalDir::current(),

@@ -1,4 +1,9 @@
-//! Copies of whole trees, and of single files, between this machine and a server.
+//! Copies of whole trees, and of single files, between this machine and an NFS server.
+//!
+//! [`get`] copies from the server, [`put`] to it, and [`remove`] removes there. Each takes a
+//! [`Mount`](nfs_binding::client::Mount), which is an export in use, and ends with a [`Report`] of
+//! what was done and of what went wrong. [`CopyOptions`] say what is kept and how much is under way
+//! at once.
 //!
 //! Many calls are in flight at once, all from one thread: a stack of tasks (an entry to copy, a
 //! directory to list on, a directory to finish), of which the first few are futures under way.
@@ -31,6 +36,8 @@
 //! Local files are read and written by calls that block: mostly they go to the page cache, and
 //! the kernel is told to read large files ahead.
 
+#![forbid(unsafe_code)]
+
 mod budget;
 mod get;
 mod get_file;
@@ -45,6 +52,9 @@ mod remove;
 mod work;
 
 #[cfg(test)]
+#[path = "../../nfs-binding/tests/support/in_process.rs"]
+mod in_process;
+#[cfg(test)]
 mod tests;
 
 use std::io;
@@ -56,8 +66,8 @@ pub use interrupt::Interrupt;
 pub use put::put;
 pub use remove::remove;
 
-use crate::client::{DisplayPath, NfsError};
-use crate::escape::escape;
+use nfs_binding::client::{DisplayPath, NfsError};
+use nfs_binding::escape::escape;
 
 /// How much is under way at once, and what is kept.
 #[derive(Clone, Debug)]

@@ -1,11 +1,16 @@
 //! For tests: a server in this process, whose every reply is checked against the estimate that
 //! went with its call, and that can lose replies and restart.
+#![allow(
+    dead_code,
+    reason = "each of the two crates that have it uses some of it"
+)]
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Deref;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -15,8 +20,8 @@ use onc_rpc::{AuthSys, BulkItem, Credential, Cursor, Decoder, Encoder, Message, 
 use rdma::Pool;
 use rpc_transport::{Call, CallError, Outcome, Reply, Request, Service, ServiceReply};
 
-use crate::client::RpcClient;
-use crate::proto::{
+use nfs_binding::client::RpcClient;
+use nfs_binding::proto::{
     CommitArgs, CommitResult, Data, FileHandle, NFS_PROGRAM, Procedure, Stable, Status, WriteArgs,
     WriteResult, Xdr, nfs,
 };
@@ -41,8 +46,12 @@ pub(crate) enum Fault {
 /// of the NFS program.
 type Plan = Box<dyn FnMut(u32, u64) -> Fault>;
 
-/// A server in this process.
-pub(crate) struct InProcess {
+/// A server in this process, and a client of it: clones are of the same server.
+#[derive(Clone)]
+pub(crate) struct InProcess(Rc<State>);
+
+/// What the clones of an [`InProcess`] share.
+pub(crate) struct State {
     service: RefCell<Box<dyn Service>>,
     pub(crate) pool: Pool,
     credential: Credential,
@@ -60,12 +69,12 @@ pub(crate) struct InProcess {
 
 impl InProcess {
     /// Calls are made as root's.
-    pub(crate) fn new(service: Box<dyn Service>) -> Rc<Self> {
+    pub(crate) fn new(service: Box<dyn Service>) -> Self {
         Self::with_uid(service, 0)
     }
 
-    pub(crate) fn with_uid(service: Box<dyn Service>, uid: u32) -> Rc<Self> {
-        Rc::new(Self {
+    pub(crate) fn with_uid(service: Box<dyn Service>, uid: u32) -> Self {
+        Self(Rc::new(State {
             service: RefCell::new(service),
             pool: Pool::new(256 << 20),
             credential: Credential::Sys(AuthSys {
@@ -79,7 +88,7 @@ impl InProcess {
             restarts: Cell::new(0),
             random: Cell::new(1),
             under_way: Cell::new((0, 0)),
-        })
+        }))
     }
 
     pub(crate) fn plan(&self, plan: impl FnMut(u32, u64) -> Fault + 'static) {
@@ -251,7 +260,15 @@ impl fmt::Debug for InProcess {
     }
 }
 
-impl RpcClient for Rc<InProcess> {
+impl Deref for InProcess {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.0
+    }
+}
+
+impl RpcClient for InProcess {
     async fn call(&self, call: Call) -> Result<Reply, CallError> {
         let (now, most) = self.under_way.get();
         self.under_way.set((now + 1, most.max(now + 1)));
@@ -296,7 +313,7 @@ fn encode(value: &impl Xdr) -> Message {
 }
 
 fn decode<T: Xdr>(message: &Message) -> T {
-    T::decode(&mut Decoder::new(message)).expect("this crate's own results")
+    T::decode(&mut Decoder::new(message)).expect("the results of the server in this process")
 }
 
 /// Is not ready the first time.

@@ -13,8 +13,8 @@ use super::CopyError;
 use super::ledger::Ledger;
 use super::local::{Meta, file_error, next_data, read_ahead, read_at, stat_file};
 use super::put::{Item, Put};
-use crate::client::{NfsError, Object, Place, RpcClient};
-use crate::proto::{FileHandle, FileType, SetAttributes, Stable, Status, Verifier};
+use nfs_binding::client::{NfsError, Object, Place, RpcClient};
+use nfs_binding::proto::{FileHandle, FileType, SetAttributes, Stable, Status, Verifier};
 
 /// Data that is written before it is committed, bytes. If the server restarts in between, at most
 /// that much is sent again.

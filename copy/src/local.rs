@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use super::CopyError;
-use crate::proto::NfsTime;
+use nfs_binding::proto::NfsTime;
 
 /// Flags of every open.
 const OPEN: OFlags = OFlags::CLOEXEC

@@ -11,10 +11,10 @@ use std::time::Duration;
 use crate::tree::Scratch;
 use iwarp::{Iwarp, Options};
 use nfs_binding::client::{Mount, MountOptions, Proto};
-use nfs_binding::copy::{self, CopyOptions, Report, Totals};
 use nfs_binding::fs::DirectoryFs;
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
+use nfs_copy::{CopyOptions, Report, Totals};
 use onc_rpc::{AuthSys, Credential};
 use rdma::Pool;
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
@@ -195,19 +195,19 @@ impl Session {
     ) -> Report {
         let options = CopyOptions::default();
         let (mount, pool, remote) = (&self.mount, &self.pool, remote.as_bytes());
-        let put = copy::put(mount, pool, local, remote, &options, progress);
+        let put = nfs_copy::put(mount, pool, local, remote, &options, progress);
         self.runtime.block_on(put)
     }
 
     pub(crate) fn get(&self, remote: &str, local: &Path) -> Report {
         let (options, progress) = (CopyOptions::default(), &mut |_: &_| {});
-        let get = copy::get(&self.mount, remote.as_bytes(), local, &options, progress);
+        let get = nfs_copy::get(&self.mount, remote.as_bytes(), local, &options, progress);
         self.runtime.block_on(get)
     }
 
     pub(crate) fn remove(&self, remote: &str) -> Report {
         let (options, progress) = (CopyOptions::default(), &mut |_: &_| {});
-        let remove = copy::remove(&self.mount, remote.as_bytes(), &options, progress);
+        let remove = nfs_copy::remove(&self.mount, remote.as_bytes(), &options, progress);
         self.runtime.block_on(remove)
     }
 }

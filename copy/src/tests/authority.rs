@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 
 use super::*;
-use crate::copy::Owner;
+use crate::Owner;
 
 fn mode(path: PathBuf) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::ledger::Ledger;
-use crate::client::{DisplayPath, Place};
+use nfs_binding::client::{DisplayPath, Place};
 
 /// Runs `first` and whatever follows from it, at most `limit` at a time, those that follow first:
 /// so the stack holds the entries of the directories under way, not of the whole tree.

@@ -4,7 +4,7 @@
 
 mod retransmissions;
 mod rig;
-#[path = "../../src/copy/tests/tree.rs"]
+#[path = "../../src/tests/tree.rs"]
 mod tree;
 
 use std::fs;
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 
-use nfs_binding::copy::{Report, Totals};
+use nfs_copy::{Report, Totals};
 use rig::{Served, Session};
 use tree::{Scratch, is_root, make_odd_tree, make_writable, pattern, same_trees, snapshot};
 

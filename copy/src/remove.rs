@@ -5,8 +5,8 @@ use std::rc::Rc;
 use super::ledger::Ledger;
 use super::work::{Dir, run_all};
 use super::{CopyError, CopyOptions, Report, Totals};
-use crate::client::{Mount, NfsError, Place, RpcClient};
-use crate::proto::{FileHandle, FileType, Status};
+use nfs_binding::client::{Mount, NfsError, Place, RpcClient};
+use nfs_binding::proto::{FileHandle, FileType, Status};
 
 /// Removes the file or, with [`CopyOptions::recursive`], the directory `remote` with all that is
 /// in it. A symbolic link is removed itself. `progress` is called after each step.
@@ -64,7 +64,7 @@ impl<C: RpcClient> Remove<'_, C> {
         let (parent, name) = self.mount.resolve_parent(remote).await?;
         // Here it is an error if there is nothing of that name.
         let object = self.mount.lookup(parent.handle, &name, remote).await?;
-        let mut path: Vec<&[u8]> = crate::client::components(remote).collect();
+        let mut path: Vec<&[u8]> = nfs_binding::client::components(remote).collect();
         path.pop();
         Ok(Task::Remove(Item {
             dir: Dir::new(None, path.join(&b'/'), parent.handle),

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::fs;
 
 use super::*;
-use crate::copy::CopyError;
+use crate::CopyError;
 use crate::in_process::Fault;
-use crate::proto::{Procedure, Status, nfs};
+use nfs_binding::proto::{Procedure, Status, nfs};
 
 /// The procedures that a server must not be asked twice without care.
 const CHANGES: [u32; 9] = [
@@ -79,8 +79,8 @@ fn what_a_restart_loses_is_written_again() {
 /// What the test above rests on: without care, the data would be gone.
 #[test]
 fn a_restart_does_lose_what_was_not_committed() {
-    use crate::client::Place;
-    use crate::proto::{SetAttributes, Stable};
+    use nfs_binding::client::Place;
+    use nfs_binding::proto::{SetAttributes, Stable};
     let rig = Rig::directory("");
     rig.server.plan(|proc, _| match proc {
         nfs::Commit::NUMBER => Fault::Restart,
@@ -96,7 +96,7 @@ fn a_restart_does_lose_what_was_not_committed() {
             .write(file.handle, 0, data, Stable::Unstable, at)
             .await?;
         let after = mount.commit(file.handle, at).await?;
-        Ok::<_, crate::client::NfsError>((ok.verifier, after))
+        Ok::<_, nfs_binding::client::NfsError>((ok.verifier, after))
     };
     let (before, after) = rig.runtime.block_on(lost).unwrap();
     assert_ne!(before, after);
@@ -305,7 +305,7 @@ fn what_ends_a_get_leaves_no_half_file_and_the_old_one() {
     assert_eq!(names(&rig.local("tree")), ["file"]);
     assert_eq!(fs::read(rig.local("tree/file")).unwrap(), b"old");
 
-    rig.options.interrupt = crate::copy::Interrupt::new();
+    rig.options.interrupt = crate::Interrupt::new();
     let failed = Cell::new(false);
     rig.server.plan(move |proc, _| match proc {
         nfs::Read::NUMBER if !failed.replace(true) => Fault::Status(Status::IO),
@@ -333,7 +333,7 @@ fn what_ends_a_put_tells_which_files_are_unfinished() {
     assert_eq!(left, ["copy/big"]);
     assert!(fs::metadata(rig.exported("copy/big")).unwrap().len() < 500_000);
 
-    rig.options.interrupt = crate::copy::Interrupt::new();
+    rig.options.interrupt = crate::Interrupt::new();
     let failed = Cell::new(false);
     rig.server.plan(move |proc, _| match proc {
         nfs::Write::NUMBER if !failed.replace(true) => Fault::Status(Status::NOSPC),

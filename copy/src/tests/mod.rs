@@ -8,18 +8,17 @@ mod trees;
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use rpc_transport::Runtime;
 use rustix::fs::{CWD, Mode, mknodat};
 
 use super::{CopyOptions, Report, get, put, remove};
-use crate::client::{Mount, MountOptions};
-use crate::fs::directory::DirectoryOptions;
-use crate::fs::{DirectoryFs, FileSystem, MemoryFs};
 use crate::in_process::InProcess;
-use crate::server::{Export, ExportOptions, HandleKey, NfsServer};
+use nfs_binding::client::{Mount, MountOptions};
+use nfs_binding::fs::directory::DirectoryOptions;
+use nfs_binding::fs::{DirectoryFs, FileSystem, MemoryFs};
+use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use tree::{
     Scratch, is_root, make_odd_tree, make_writable, pattern, same_trees, set_mtime, snapshot,
 };
@@ -27,8 +26,8 @@ use tree::{
 /// A server in this process, an export of it in use, and a local directory to work in.
 struct Rig {
     runtime: Runtime,
-    server: Rc<InProcess>,
-    mount: Mount<Rc<InProcess>>,
+    server: InProcess,
+    mount: Mount<InProcess>,
     /// The local directory.
     work: Scratch,
     /// What is exported, if it is a directory.
@@ -47,7 +46,7 @@ impl Rig {
         let server = InProcess::new(Box::new(NfsServer::new(vec![export], key).unwrap()));
         let runtime = Runtime::new().unwrap();
         let options = MountOptions::parse(mount_options).unwrap();
-        let attached = Mount::attach(Rc::clone(&server), &server, b"/data", &options);
+        let attached = Mount::attach(server.clone(), &server, b"/data", &options);
         let (mount, _) = runtime.block_on(attached).unwrap();
         Self {
             runtime,

@@ -9,8 +9,8 @@ use rustix::fs::FileType as Kind;
 use super::CopyError;
 use super::local::{Meta, SET_ID};
 use super::put::{Item, Put};
-use crate::client::{NfsError, Object, Place, RpcClient};
-use crate::proto::{
+use nfs_binding::client::{NfsError, Object, Place, RpcClient};
+use nfs_binding::proto::{
     DeviceNumber, FileHandle, FileType, LinkText, MAX_PATH, MknodWhat, SetAttributes, Status,
 };
 

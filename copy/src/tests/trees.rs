@@ -5,9 +5,9 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use super::*;
-use crate::copy::{Owner, Sparse, Totals};
 use crate::in_process::Fault;
-use crate::proto::{Procedure, Status, nfs};
+use crate::{Owner, Sparse, Totals};
+use nfs_binding::proto::{Procedure, Status, nfs};
 
 #[test]
 fn an_odd_tree_goes_to_memory_and_comes_back() {
