@@ -7,10 +7,10 @@ use rdma_core::report::{self, DeviceReport, PortReport, Report};
 use serde_json::{Value, json};
 
 use crate::args::DevicesArgs;
-use crate::columns::Table;
-use crate::device::{DeviceChoice, DeviceName};
-use crate::failure::Failure;
 use crate::output;
+use rpcrdma_setup::Failure;
+use rpcrdma_setup::columns::Table;
+use rpcrdma_setup::device::{DeviceChoice, DeviceName};
 
 /// What is known of one device; the same for a table and for JSON.
 struct Entry {

@@ -1,27 +1,28 @@
 //! `explain`: how operations would be carried, and why so.
 
-use nfs_binding::client::{MountOptions, Proto};
+use nfs_binding::client::AttachOptions;
 use rpc_transport::rdma::{Choice, Considered, RdmaOptions, RoundTripFeatures, Version};
+use rpcrdma_setup::mount_options::{MountOptions, Proto};
 use rpcrdma_sim::{Setting, consider};
 
 use crate::args::ExplainArgs;
-use crate::args::units::show_size;
 use crate::compare::operation;
-use crate::costs::{Costs, CostsArg};
-use crate::failure::{Context, Failure};
 use crate::output;
-use crate::transport::Access;
+use rpcrdma_setup::access::Access;
+use rpcrdma_setup::costs::{Costs, CostsArg};
+use rpcrdma_setup::units::show_size;
+use rpcrdma_setup::{Context, Failure};
 
 /// Explains each operation.
 ///
 /// # Errors
 /// An option cannot be used here, or an operation not be carried.
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
-    let access = Access::new(&args.mount)?;
+    let access = args.mount.access()?;
     let (setting, costs) = setting(args, &access)?;
     output::line(costs.table())?;
     for (index, &asked) in args.ops.iter().enumerate() {
-        let op = asked.limited(access.mount.rsize, access.mount.wsize);
+        let op = asked.limited(access.mount.attach.rsize, access.mount.attach.wsize);
         let ways = consider(&setting, operation(op)).context(op)?;
         if index > 0 {
             output::line("")?;
@@ -100,8 +101,13 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
         proto: _,
         rpcrdma: _,
         features: _,
-        rsize: _,
-        wsize: _,
+        attach:
+            AttachOptions {
+                rsize: _,
+                wsize: _,
+                readdirplus,
+                read_only,
+            },
         port,
         mount_port,
         ipv6,
@@ -115,8 +121,6 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
         timeo,
         retrans,
         hard,
-        readdirplus,
-        read_only,
         no_set_id,
         no_devices,
     } = mount;
@@ -134,8 +138,8 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
         ("timeo=", *timeo != usual.timeo),
         ("retrans=", *retrans != usual.retrans),
         ("soft", *hard != usual.hard),
-        ("nordirplus", *readdirplus != usual.readdirplus),
-        ("ro", *read_only != usual.read_only),
+        ("nordirplus", *readdirplus != usual.attach.readdirplus),
+        ("ro", *read_only != usual.attach.read_only),
         ("nosuid", *no_set_id != usual.no_set_id),
         ("nodev", *no_devices != usual.no_devices),
         ("--busy-poll", args.mount.busy_poll),

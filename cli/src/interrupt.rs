@@ -9,7 +9,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::failure::{Context, Failure};
+use rpcrdma_setup::{Context, Failure};
 
 /// What the next signal ends.
 static CURRENT: Mutex<Option<Interrupt>> = Mutex::new(None);

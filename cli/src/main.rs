@@ -3,13 +3,9 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod columns;
 mod compare;
-mod costs;
-mod device;
 mod devices;
 mod explain;
-mod failure;
 mod files;
 mod interrupt;
 mod logging;
@@ -18,14 +14,13 @@ mod ping;
 mod progress;
 mod serve;
 mod sim;
-mod transport;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use args::{Cli, Command};
-use failure::Failure;
+use rpcrdma_setup::Failure;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -42,7 +37,7 @@ fn main() -> ExitCode {
             if let Failure::Interrupted { signal, .. } = failure {
                 interrupt::die(signal);
             }
-            failure.exit_code()
+            ExitCode::from(failure.exit_status())
         }
     }
 }

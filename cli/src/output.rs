@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use nfs_binding::escape::escape_lines;
 
-use crate::failure::{Failure, output_failure};
+use rpcrdma_setup::Failure;
 
 /// Text for people, with nothing in it that a terminal obeys. Names of a server's are escaped where they
 /// are made into text, as a line feed in one must not begin a line; this is for what was forgotten there.
@@ -37,4 +37,13 @@ pub(crate) fn complain(text: impl fmt::Display) {
 /// Writes one line to standard error as it is: progress and remarks.
 pub(crate) fn note(text: impl fmt::Display) {
     drop(writeln!(io::stderr(), "{}", shown(text)));
+}
+
+/// A failed write to standard output.
+fn output_failure(error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        Failure::OutputClosed
+    } else {
+        Failure::Work(format!("cannot write to standard output: {error}"))
+    }
 }

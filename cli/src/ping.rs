@@ -12,10 +12,10 @@ use rpcrdma_callbacks::{Answers, MAX_LEN, MAX_ORDERED, Order};
 
 use crate::args::{PingArgs, PingOp};
 use crate::compare::{Latency, Op, Target};
-use crate::failure::{Context, Failure};
 use crate::interrupt::Interruptible;
 use crate::output;
-use crate::transport::{Access, Mounted, Reached};
+use rpcrdma_setup::access::{Access, Mounted, Reached};
+use rpcrdma_setup::{Context, Failure};
 
 /// Most calls that warm up.
 const WARM_UP: u32 = 100;
@@ -29,7 +29,7 @@ const BAR: u64 = 50;
 /// # Errors
 /// The server cannot be reached, or a call fails.
 pub(crate) fn run(args: &PingArgs, verbose: bool) -> Result<(), Failure> {
-    let access = Access::new(&args.mount)?;
+    let access = args.mount.access()?;
     if args.callbacks {
         return callbacks(args, access, verbose);
     }

@@ -9,22 +9,22 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use nfs_binding::client::Proto;
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::{Export, ExportOptions, ExportSpec, HandleKey, NfsServer, Squash, Trust};
 use rdma::{DeviceError, Pool};
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Version};
 use rpc_transport::{Server, ServerOptions, ServerPort, Service, Stop, TcpOptions, TcpServer};
+use rpcrdma_setup::mount_options::Proto;
 use rpcrdma_sim::Probe;
 
 use crate::args::ServeArgs;
-use crate::costs::CostsArg;
-use crate::device::{DeviceChoice, Resources};
-use crate::failure::{Context, Failure};
 use crate::interrupt;
 use crate::output;
-use crate::transport::{CALLBACKS, DEFAULT_FEATURES, LinkOptions};
+use rpcrdma_setup::access::{CALLBACKS, DEFAULT_FEATURES, LinkOptions};
+use rpcrdma_setup::costs::CostsArg;
+use rpcrdma_setup::device::{DeviceChoice, Resources};
+use rpcrdma_setup::{Context, Failure};
 
 /// Path of the export in memory.
 const MEMORY_PATH: &str = "/memory";

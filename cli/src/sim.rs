@@ -5,10 +5,10 @@ use std::thread;
 
 use rpcrdma_sim::{FeaturesOf, Report, Summary, Swarm, running, sweep};
 
-use crate::args::units::count;
 use crate::args::{ALL, SimArgs};
-use crate::failure::Failure;
 use crate::output;
+use rpcrdma_setup::Failure;
+use rpcrdma_setup::units::count;
 
 /// Runs seeds, and prints what they found.
 ///

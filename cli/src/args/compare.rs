@@ -9,9 +9,9 @@ use rdma::middleware::{Delay, ParseLinkError, Rate};
 use rpcrdma_sim::Setting;
 
 use super::conveyance::{Conveyance, Serves};
-use super::units;
-use crate::costs::CostsArg;
-use crate::device::{DeviceName, Policy};
+use rpcrdma_setup::costs::CostsArg;
+use rpcrdma_setup::device::{DeviceName, Policy};
+use rpcrdma_setup::units;
 
 /// Checksums in iWARP frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

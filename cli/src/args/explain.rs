@@ -4,8 +4,8 @@ use clap::Args;
 use rpc_transport::rdma::RoundTripFeatures;
 
 use super::MountArgs;
-use super::units;
 use crate::compare::{LONG, Op};
+use rpcrdma_setup::units;
 
 /// Bytes of READ, WRITE and the like when nothing is said.
 const DEFAULT_SIZE: u32 = 8192;

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use rdma::middleware::{Delay, Rate};
 
-use crate::costs::CostsArg;
+use rpcrdma_setup::Failure;
+use rpcrdma_setup::access::{Access, LinkOptions};
+use rpcrdma_setup::costs::CostsArg;
+use rpcrdma_setup::mount_options::MountOptions;
 
 const URL: &str = "nfs://SERVER[:PORT]/EXPORT/PATH";
 
@@ -41,6 +44,25 @@ pub(crate) struct MountArgs {
     /// or a file that `compare --save-costs` wrote. `explain` prints all names and their values
     #[arg(long, value_name = "COSTS", value_parser = CostsArg::parse)]
     pub(crate) costs: Option<CostsArg>,
+}
+
+impl MountArgs {
+    /// What these options come to.
+    ///
+    /// # Errors
+    /// A mount option that is unknown or cannot be used here, or costs that cannot be read.
+    pub(crate) fn access(&self) -> Result<Access, Failure> {
+        let mount = MountOptions::parse(&self.options.join(","))
+            .map_err(|error| Failure::Usage(error.to_string()))?;
+        let link = LinkOptions {
+            delay: self.delay.0,
+            rate: self.rate.map(|rate| rate.0),
+            busy_poll: self.busy_poll,
+            // The server decides.
+            crc: false,
+        };
+        Access::new(mount, link, self.costs.as_ref())
+    }
 }
 
 /// List what a server exports.

@@ -8,7 +8,6 @@ mod files;
 mod ping;
 mod serve;
 mod sim;
-pub(crate) mod units;
 
 use clap::{Parser, Subcommand};
 

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use rdma::middleware::Delay;
 
 use super::files::MountArgs;
-use super::units;
+use rpcrdma_setup::units;
 
 /// What is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -10,9 +10,9 @@ use rpc_transport::limits::LEAST_MEMORY;
 use rpc_transport::rdma::{RoundTripFeatures, Versions};
 
 use super::compare::Crc;
-use super::units;
-use crate::costs::CostsArg;
-use crate::device::{DeviceName, Policy};
+use rpcrdma_setup::costs::CostsArg;
+use rpcrdma_setup::device::{DeviceName, Policy};
+use rpcrdma_setup::units;
 
 /// Export directories over RDMA and TCP, until interrupted.
 ///

@@ -16,8 +16,8 @@ use crate::compare::op::{LONG, Op};
 use crate::compare::rig::{Budget, Rig};
 use crate::compare::rows::Mode;
 use crate::compare::set::{self, Setting};
-use crate::costs::{Costs, CostsArg};
-use crate::failure::{Context, Failure};
+use rpcrdma_setup::costs::{Costs, CostsArg};
+use rpcrdma_setup::{Context, Failure};
 
 /// Rounds, of which the median counts for each figure: at most; and at least so many where together they
 /// take so long.

@@ -11,7 +11,7 @@ use crate::compare::op::Op;
 use crate::compare::rig::{Budget, Rig, WARM_UP};
 use crate::compare::rows::{Mode, Row, Split};
 use crate::compare::usage::Both;
-use crate::failure::{Context, Failure};
+use rpcrdma_setup::{Context, Failure};
 
 /// Rounds per operation: many short ones, so that a disturbance hits floor and conveyances alike.
 /// An odd number: the median round is one that was.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 
-use crate::failure::{Context, FAILURE, Failure, USAGE};
+use rpcrdma_setup::{Context, FAILURE, Failure, USAGE};
 
 /// How long a child may take to end once its standard input has.
 const GRACE: Duration = Duration::from_secs(3);

@@ -9,7 +9,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::compare::op::Op;
 use crate::compare::set::{self, Setting};
-use crate::failure::Failure;
+use rpcrdma_setup::Failure;
 
 /// The field of a log event that holds a plan.
 const PLAN: &str = "plan";

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rdma::middleware::Delay;
 
-use crate::failure::{Context, Failure};
 use crate::interrupt;
 use crate::output;
+use rpcrdma_setup::{Context, Failure};
 
 /// Sets the delay of the network by a shell command; back to none when dropped, and when a signal
 /// ends the process.

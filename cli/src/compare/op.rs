@@ -11,9 +11,9 @@ use nfs_binding::proto::{
 use rpc_transport::Client;
 use rpcrdma_sim::Long;
 
-use crate::args::units::show_size;
-use crate::failure::{Context, Failure};
-use crate::transport::Mounted;
+use rpcrdma_setup::access::Mounted;
+use rpcrdma_setup::units::show_size;
+use rpcrdma_setup::{Context, Failure};
 
 /// The file's name.
 const NAME: &[u8] = b"measured";

@@ -8,13 +8,13 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::args::CompareArgs;
-use crate::args::units::show_date;
 use crate::compare::reference::{Changes, Reference};
 use crate::compare::report::Report;
 use crate::compare::rows::Row;
-use crate::costs::Costs;
-use crate::failure::{Context, Failure};
 use crate::output;
+use rpcrdma_setup::costs::Costs;
+use rpcrdma_setup::units::show_date;
+use rpcrdma_setup::{Context, Failure};
 
 /// The option whose text may go to standard output.
 const JSON: &str = "--json";

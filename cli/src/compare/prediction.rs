@@ -1,8 +1,8 @@
 //! Whether what `explain` predicts comes true.
 
 use crate::compare::rows::Row;
-use crate::failure::Failure;
 use crate::output;
+use rpcrdma_setup::Failure;
 
 /// How much more than the least may be called as good where nothing says how exact it was measured.
 const SAME: f64 = 0.05;
@@ -203,7 +203,7 @@ fn score(rows: &[Row]) -> Score {
         let simulated = predicted
             .iter()
             .all(|row| row.device.as_deref() == Some("sim"));
-        let size = first.size.map(crate::args::units::show_size);
+        let size = first.size.map(rpcrdma_setup::units::show_size);
         let size = size.map_or_else(String::new, |size| format!(" {size}"));
         let name = format!("{}{size}", first.op);
         match judge(&ways(&predicted), simulated) {

@@ -4,7 +4,7 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::failure::{Context, Failure};
+use rpcrdma_setup::{Context, Failure};
 
 /// The first two processors that this process may use: for the client, and for servers. None when
 /// there is only one.

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::args::units::show_size;
-use crate::columns::Table;
 use crate::compare::rows::Row;
-use crate::failure::{Context, Failure};
+use rpcrdma_setup::columns::Table;
+use rpcrdma_setup::units::show_size;
+use rpcrdma_setup::{Context, Failure};
 
 /// What makes a row the same as an earlier one.
 const SAME: [&str; 5] = ["op", "size", "conveyance", "device", "mode"];

@@ -11,9 +11,9 @@ use crate::compare::op::{Op, Target};
 use crate::compare::rows::Conditions;
 use crate::compare::server_process::USAGE;
 use crate::compare::usage::{Both, Usage};
-use crate::device::DeviceName;
-use crate::failure::{Context, Failure};
-use crate::transport::Mounted;
+use rpcrdma_setup::access::Mounted;
+use rpcrdma_setup::device::DeviceName;
+use rpcrdma_setup::{Context, Failure};
 
 /// Calls in flight while throughput is measured.
 const IN_FLIGHT: usize = 8;

@@ -17,12 +17,12 @@ use crate::args::{ChildArgs, Serves};
 use crate::compare::floor;
 use crate::compare::processor;
 use crate::compare::usage::Usage;
-use crate::costs::CostsArg;
-use crate::device::{DeviceChoice, Resources};
-use crate::failure::{Context, Failure};
 use crate::output;
 use crate::serve;
-use crate::transport::{LinkOptions, tcp_counters};
+use rpcrdma_setup::access::{LinkOptions, tcp_counters};
+use rpcrdma_setup::costs::CostsArg;
+use rpcrdma_setup::device::{DeviceChoice, Resources};
+use rpcrdma_setup::{Context, Failure};
 
 /// What asks for a [`Usage`] over the control channel.
 pub(crate) const USAGE: &str = "usage";

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use nfs_binding::client::{MountOptions, NfsUrl, Proto};
+use nfs_binding::client::NfsUrl;
 use rpc_transport::rdma::{Choice, RdmaClientOptions};
+use rpcrdma_setup::mount_options::{MountOptions, Proto};
 
 use crate::args::{CompareArgs, Conveyance, Crc, Serves};
 use crate::compare::child::ChildProcess;
@@ -14,10 +15,10 @@ use crate::compare::op::Op;
 use crate::compare::rig::Rig;
 use crate::compare::rows::{Conditions, Mode};
 use crate::compare::server_process::Listening;
-use crate::costs::CostsArg;
-use crate::device::{DeviceChoice, DeviceName};
-use crate::failure::Failure;
-use crate::transport::{Access, LinkOptions};
+use rpcrdma_setup::Failure;
+use rpcrdma_setup::access::{Access, LinkOptions};
+use rpcrdma_setup::costs::CostsArg;
+use rpcrdma_setup::device::{DeviceChoice, DeviceName};
 
 /// The export of a server process.
 const EXPORT: &[u8] = b"/memory";

@@ -7,17 +7,17 @@ use rdma::Counters;
 use rpc_transport::rdma::CostModel;
 use rpcrdma_sim::{Measured, Operation, Setting, consider, measure};
 
-use crate::args::units::show_size;
 use crate::args::{CompareArgs, Conveyance};
-use crate::columns::Table;
 use crate::compare::explain::listen;
 use crate::compare::op::Op;
 use crate::compare::rows::{Conditions, Mode, OverDelay, Row, Split};
 use crate::compare::set::inline;
-use crate::costs::{Costs, CostsArg};
-use crate::device::Policy;
-use crate::failure::{Context, Failure};
 use crate::output;
+use rpcrdma_setup::columns::Table;
+use rpcrdma_setup::costs::{Costs, CostsArg};
+use rpcrdma_setup::device::Policy;
+use rpcrdma_setup::units::show_size;
+use rpcrdma_setup::{Context, Failure};
 
 /// The delays that latencies over delay are simulated with, in those of the setting.
 const DELAYS: [u32; 6] = [1, 2, 4, 8, 16, 32];

@@ -1,8 +1,8 @@
 //! Plain text tables that fit a terminal of 120 columns.
 
-use crate::args::units::show_size;
-use crate::columns::Table;
 use crate::compare::rows::{Mode, Row};
+use rpcrdma_setup::columns::Table;
+use rpcrdma_setup::units::show_size;
 
 const MIB: f64 = 1_048_576.0;
 /// A measurement with about three significant digits; `-` for none.

@@ -11,7 +11,7 @@ use crate::compare::rig::Rig;
 use crate::compare::rows::{Mode, Row, Split};
 use crate::compare::sample_tree::{self, Extent};
 use crate::compare::usage::Both;
-use crate::failure::{Context, Failure};
+use rpcrdma_setup::{Context, Failure};
 
 /// Copies each way over each conveyance; they take turns.
 const ROUNDS: u32 = 3;

@@ -14,7 +14,7 @@ use crate::compare::op::Op;
 use crate::compare::rig::Rig;
 use crate::compare::rows::{Mode, OverDelay, Row};
 use crate::compare::set::{self, Setting};
-use crate::failure::Failure;
+use rpcrdma_setup::Failure;
 
 /// The shorter link's delay each way, when none was asked for.
 pub(crate) const DELAY: Duration = Duration::from_millis(1);

@@ -12,9 +12,9 @@ use nfs_copy::Totals;
 use super::report::Watch;
 use super::{each, url};
 use crate::args::{CatArgs, GetArgs, PutArgs};
-use crate::failure::{Context, Failure};
 use crate::output;
-use crate::transport::{Access, Mounted};
+use rpcrdma_setup::access::Mounted;
+use rpcrdma_setup::{Context, Failure};
 
 /// READs in flight while a file is written to standard output, in its order.
 const READ_AHEAD: usize = 8;
@@ -24,7 +24,7 @@ const READ_AHEAD: usize = 8;
 /// # Errors
 /// Something could not be copied.
 pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
-    let access = Access::new(&args.mount)?;
+    let access = args.mount.access()?;
     let source = url(&args.source)?;
     let mounted = access.mount(&source)?;
     let target = local_target(&args.target, &source);
@@ -57,7 +57,7 @@ fn local_target(given: &Path, source: &NfsUrl) -> PathBuf {
 /// # Errors
 /// Something could not be copied.
 pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
-    let access = Access::new(&args.mount)?;
+    let access = args.mount.access()?;
     let url = url(&args.target)?;
     // Asked first: a slip of the pen should not wait for a server.
     let source = &args.source;
@@ -106,7 +106,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
 /// # Errors
 /// One of them could not be read.
 pub(crate) fn cat(args: &CatArgs) -> Result<(), Failure> {
-    let access = Access::new(&args.mount)?;
+    let access = args.mount.access()?;
     each(&args.urls, |url| {
         let mounted = access.mount(url)?;
         let finding = mounted.mount.resolve(&mounted.path, Follow::Yes);

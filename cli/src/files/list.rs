@@ -4,19 +4,19 @@ use nfs_binding::client::{DisplayPath, Follow, Mount3, NfsUrl, Object};
 use nfs_binding::proto::{Attributes, FileType};
 
 use super::each;
-use crate::args::units::show_date;
 use crate::args::{ExportsArgs, LsArgs, StatArgs};
-use crate::failure::{Context, Failure};
 use crate::output;
 use crate::ping::server;
-use crate::transport::{Access, Mounted};
+use rpcrdma_setup::access::Mounted;
+use rpcrdma_setup::units::show_date;
+use rpcrdma_setup::{Context, Failure};
 
 /// Lists what a server exports.
 ///
 /// # Errors
 /// It cannot be reached.
 pub(crate) fn exports(args: &ExportsArgs) -> Result<(), Failure> {
-    let access = Access::new(&args.mount)?;
+    let access = args.mount.access()?;
     let (host, port) = server(&args.server)?;
     let reached = access.reach(&host, port)?;
     let mountd = Mount3::new(reached.client.clone());
@@ -41,7 +41,7 @@ pub(crate) fn exports(args: &ExportsArgs) -> Result<(), Failure> {
 /// # Errors
 /// One of them cannot be listed.
 pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
-    let access = Access::new(&args.mount)?;
+    let access = args.mount.access()?;
     let titles = args.urls.len() > 1;
     each(&args.urls, |url| {
         if titles {
@@ -122,7 +122,7 @@ fn link_target(mounted: &Mounted, url: &NfsUrl, object: &Object) -> Result<Strin
 /// # Errors
 /// One of the files cannot be found.
 pub(crate) fn stat(args: &StatArgs) -> Result<(), Failure> {
-    let access = Access::new(&args.mount)?;
+    let access = args.mount.access()?;
     each(&args.urls, |url| {
         let mounted = access.mount(url)?;
         let finding = mounted.mount.resolve(&mounted.path, Follow::No);

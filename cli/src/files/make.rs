@@ -4,8 +4,7 @@ use nfs_binding::proto::SetAttributes;
 
 use super::each;
 use crate::args::MkdirArgs;
-use crate::failure::{Context, Failure};
-use crate::transport::Access;
+use rpcrdma_setup::{Context, Failure};
 
 /// Mode of new directories before the process's mask is taken off.
 const MODE: u32 = 0o777;
@@ -15,7 +14,7 @@ const MODE: u32 = 0o777;
 /// # Errors
 /// One of them cannot be made.
 pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
-    let access = Access::new(&args.mount)?;
+    let access = args.mount.access()?;
     let mode = MODE & !umask();
     each(&args.urls, |url| {
         let mounted = access.mount(url)?;

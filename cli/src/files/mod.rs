@@ -13,8 +13,8 @@ pub(crate) use list::{exports, ls, stat};
 pub(crate) use make::mkdir;
 pub(crate) use remove::rm;
 
-use crate::failure::Failure;
 use crate::output;
+use rpcrdma_setup::Failure;
 
 /// Reads a URL from the command line.
 ///

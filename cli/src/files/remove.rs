@@ -7,15 +7,14 @@ use nfs_copy::Totals;
 use super::each;
 use super::report::Watch;
 use crate::args::RmArgs;
-use crate::failure::{Context, Failure};
-use crate::transport::Access;
+use rpcrdma_setup::{Context, Failure};
 
 /// Removes files.
 ///
 /// # Errors
 /// One of them could not be removed.
 pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
-    let access = Access::new(&args.mount)?;
+    let access = args.mount.access()?;
     each(&args.urls, |url| {
         let mounted = access.mount(url)?;
         if components(&mounted.path).next().is_none() {

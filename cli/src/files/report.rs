@@ -3,14 +3,15 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use nfs_binding::client::{DisplayPath, MountOptions};
+use nfs_binding::client::DisplayPath;
 use nfs_copy::{CopyOptions, Report, Totals};
+use rpcrdma_setup::mount_options::MountOptions;
 
-use crate::args::units::{count, show_amount};
-use crate::failure::Failure;
 use crate::interrupt::Interruptible;
 use crate::output;
 use crate::progress::Status;
+use rpcrdma_setup::Failure;
+use rpcrdma_setup::units::{count, show_amount};
 
 /// How often progress is shown: it is reported far more often than anybody can read.
 const EVERY: Duration = Duration::from_millis(100);

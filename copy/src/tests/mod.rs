@@ -15,7 +15,7 @@ use rustix::fs::{CWD, Mode, mknodat};
 
 use super::{CopyOptions, Report, get, put, remove};
 use crate::in_process::InProcess;
-use nfs_binding::client::{Mount, MountOptions};
+use nfs_binding::client::{AttachOptions, Mount};
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::fs::{DirectoryFs, FileSystem, MemoryFs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
@@ -35,8 +35,32 @@ struct Rig {
     options: CopyOptions,
 }
 
+/// READs of at most `bytes`.
+fn rsize(bytes: u32) -> AttachOptions {
+    AttachOptions {
+        rsize: Some(bytes),
+        ..AttachOptions::default()
+    }
+}
+
+/// WRITEs of at most `bytes`.
+fn wsize(bytes: u32) -> AttachOptions {
+    AttachOptions {
+        wsize: Some(bytes),
+        ..AttachOptions::default()
+    }
+}
+
+/// READs and WRITEs of at most `bytes`.
+fn longest(bytes: u32) -> AttachOptions {
+    AttachOptions {
+        rsize: Some(bytes),
+        ..wsize(bytes)
+    }
+}
+
 impl Rig {
-    fn new(backend: Arc<dyn FileSystem>, mount_options: &str) -> Self {
+    fn new(backend: Arc<dyn FileSystem>, attach: AttachOptions) -> Self {
         let export = Export {
             path: "/data".into(),
             backend,
@@ -45,8 +69,7 @@ impl Rig {
         let key = HandleKey::from_bytes([7; 16]);
         let server = InProcess::new(Box::new(NfsServer::new(vec![export], key).unwrap()));
         let runtime = Runtime::new().unwrap();
-        let options = MountOptions::parse(mount_options).unwrap();
-        let attached = Mount::attach(server.clone(), &server, b"/data", &options);
+        let attached = Mount::attach(server.clone(), &server, b"/data", &attach);
         let (mount, _) = runtime.block_on(attached).unwrap();
         Self {
             runtime,
@@ -58,11 +81,11 @@ impl Rig {
         }
     }
 
-    fn memory(mount_options: &str) -> Self {
-        Self::new(Arc::new(MemoryFs::new(256 << 20).unwrap()), mount_options)
+    fn memory(attach: AttachOptions) -> Self {
+        Self::new(Arc::new(MemoryFs::new(256 << 20).unwrap()), attach)
     }
 
-    fn directory(mount_options: &str) -> Self {
+    fn directory(attach: AttachOptions) -> Self {
         let exported = Scratch::new();
         let options = DirectoryOptions {
             sync: false,
@@ -71,7 +94,7 @@ impl Rig {
         let backend = DirectoryFs::open(exported.path(), options).unwrap();
         Self {
             exported: Some(exported),
-            ..Self::new(Arc::new(backend), mount_options)
+            ..Self::new(Arc::new(backend), attach)
         }
     }
 

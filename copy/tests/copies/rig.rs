@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::tree::Scratch;
 use iwarp::{Iwarp, Options};
-use nfs_binding::client::{Mount, MountOptions, Proto};
+use nfs_binding::client::Mount;
 use nfs_binding::fs::DirectoryFs;
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
@@ -22,6 +22,7 @@ use rpc_transport::{
     Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, ServerPort, Stop, TcpClient,
     TcpOptions, TcpServer,
 };
+use rpcrdma_setup::mount_options::{MountOptions, Proto};
 
 /// Memory of each end, bytes.
 const POOL: usize = 512 << 20;
@@ -174,7 +175,7 @@ impl Session {
             let client = Client::connect(&runtime, remote, port, client_options)
                 .await
                 .unwrap();
-            let (mount, rest) = Mount::attach(client.clone(), client, b"/data", &options)
+            let (mount, rest) = Mount::attach(client.clone(), client, b"/data", &options.attach)
                 .await
                 .unwrap();
             assert_eq!(rest, b"");

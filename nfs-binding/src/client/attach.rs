@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::error::{DisplayPath, NfsError, Op, checked};
 use super::mount::{Limits, Mount};
 use super::nfs3::{Mount3, Nfs3};
-use super::options::{DEFAULT_IO, MIN_IO, MountOptions};
+use super::options::{AttachOptions, DEFAULT_IO, MIN_IO};
 use super::path::{components, strip_prefix};
 use super::rpc::RpcClient;
 use crate::proto::{Flavors, FsinfoOk, MAX_DATA, MountArgs, MountOk, MountPath, Status};
@@ -30,7 +30,7 @@ impl<C: RpcClient> Mount<C> {
         nfs: C,
         mountd: M,
         path: &[u8],
-        options: &MountOptions,
+        options: &AttachOptions,
     ) -> Result<(Self, Vec<u8>), NfsError> {
         let mountd = Mount3::new(mountd);
         let (export, ok) = find_export(&mountd, path).await?;
@@ -69,7 +69,7 @@ impl<C: RpcClient> Mount<C> {
 
 /// A size the user asked for, or the usual one, cut to what both sides can do. A server that says
 /// nothing (0) leaves it to the client.
-fn limits(info: &FsinfoOk, options: &MountOptions) -> Limits {
+fn limits(info: &FsinfoOk, options: &AttachOptions) -> Limits {
     let size = |asked: Option<u32>, server: u32| {
         let server = if server == 0 { MAX_DATA } else { server };
         asked.unwrap_or(DEFAULT_IO).min(server).clamp(1, MAX_DATA)

@@ -22,9 +22,7 @@ pub use error::{DisplayPath, NfsError, Op, Place};
 pub use listing::{Listing, MAX_ENTRIES, MAX_KEPT};
 pub use mount::{Limits, Mount, Object};
 pub use nfs3::{Mount3, Nfs3};
-pub use options::{
-    DEFAULT_IO, MAX_NCONNECT, MIN_IO, MountOptions, OptionError, Proto, RDMA_PORT, TCP_PORT,
-};
+pub use options::{AttachOptions, DEFAULT_IO, MIN_IO};
 pub use path::{Follow, MAX_LINKS, components};
 pub use rpc::{RpcClient, call};
 pub use url::{NfsUrl, UrlError};

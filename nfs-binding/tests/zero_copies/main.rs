@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use iwarp::{Iwarp, Options};
-use nfs_binding::client::{Mount, MountOptions, Nfs3};
+use nfs_binding::client::{AttachOptions, Mount, Nfs3};
 use nfs_binding::fs::DirectoryFs;
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::proto::{FileHandle, ReadArgs, SetAttributes, Stable, WriteArgs};
@@ -124,7 +124,7 @@ fn connect(served: &Served, features: RoundTripFeatures) -> Session {
     let (client, file) = runtime.block_on(async {
         let connecting = Client::connect(&runtime, served.address, any, client_options);
         let client = connecting.await.unwrap();
-        let options = MountOptions::default();
+        let options = AttachOptions::default();
         let attaching = Mount::attach(client.clone(), client.clone(), b"/data", &options);
         let (mount, _) = attaching.await.unwrap();
         let attributes = SetAttributes {

@@ -2,8 +2,8 @@
 
 use super::bars::{BarChart, Panel};
 use super::lines::{Line, LineChart};
-use crate::args::units::show_size;
 use crate::compare::rows::{Mode, Row};
+use rpcrdma_setup::units::show_size;
 
 /// Bytes of the READ and WRITE that stand for short ones.
 const SHORT: u64 = 8192;

@@ -10,7 +10,7 @@ use onc_rpc::AcceptStatus;
 use rpc_transport::{CallError, Denial, Runtime};
 use tempfile::TempDir;
 
-use super::{Mount, MountOptions, NfsError, RpcClient};
+use super::{AttachOptions, Mount, NfsError, RpcClient};
 use crate::fs::directory::DirectoryOptions;
 use crate::fs::{DirectoryFs, MemoryFs};
 use crate::in_process::{Fault, InProcess};
@@ -50,8 +50,7 @@ fn serve_memory() -> InProcess {
 
 type Attached = Result<(Mount<InProcess>, Vec<u8>), NfsError>;
 
-fn attach(server: &InProcess, path: &str, options: &str) -> Attached {
-    let options = MountOptions::parse(options).unwrap();
+fn attach(server: &InProcess, path: &str, options: AttachOptions) -> Attached {
     let nfs = server.clone();
     run(Mount::attach(nfs, server, path.as_bytes(), &options))
 }
@@ -73,11 +72,11 @@ fn the_longest_export_that_holds_the_path_is_taken() {
         ("//srv//data/", "/srv/data", ""),
         ("/name/x", "name", "x"),
     ] {
-        let (mount, below) = attach(&server, path, "").unwrap();
+        let (mount, below) = attach(&server, path, AttachOptions::default()).unwrap();
         assert_eq!(mount.export(), export.as_bytes(), "{path}");
         assert_eq!(below, rest.as_bytes(), "{path}");
     }
-    let error = attach(&server, "/other", "").unwrap_err();
+    let error = attach(&server, "/other", AttachOptions::default()).unwrap_err();
     let text = "the server does not export /other (it exports /srv, /srv/data, name)";
     assert_eq!(error.to_string(), text);
 }
@@ -104,7 +103,7 @@ fn without_a_list_the_export_is_found_by_trying() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("file"), "x").unwrap();
     let server = serve(&[("/srv/data", &directory)]);
-    let options = MountOptions::default();
+    let options = AttachOptions::default();
     for (path, rest) in [
         ("/srv/data/file", "file"),
         ("/srv/data/a/b", "a/b"),
@@ -130,12 +129,17 @@ fn without_a_list_the_export_is_found_by_trying() {
 #[test]
 fn lengths_are_what_both_sides_can_do() {
     let server = serve_memory();
-    let usual = attach(&server, "/mem", "").unwrap().0.limits();
-    assert_eq!((usual.rsize, usual.wsize), (1 << 20, 1 << 20));
-    let less = attach(&server, "/mem", "rsize=5000,wsize=9999999")
+    let usual = attach(&server, "/mem", AttachOptions::default())
         .unwrap()
         .0
         .limits();
+    assert_eq!((usual.rsize, usual.wsize), (1 << 20, 1 << 20));
+    let small_and_large = AttachOptions {
+        rsize: Some(5000),
+        wsize: Some(9_999_999),
+        ..AttachOptions::default()
+    };
+    let less = attach(&server, "/mem", small_and_large).unwrap().0.limits();
     assert_eq!((less.rsize, less.wsize), (4096, 1 << 20));
     assert!(usual.list >= 4096 && usual.list <= 64 << 10);
 }
@@ -143,7 +147,7 @@ fn lengths_are_what_both_sides_can_do() {
 #[test]
 fn reads_and_writes_are_what_they_say() {
     let server = serve_memory();
-    let (mount, _) = attach(&server, "/mem", "").unwrap();
+    let (mount, _) = attach(&server, "/mem", AttachOptions::default()).unwrap();
     run(async {
         let root = mount.root();
         let file = mount
@@ -184,7 +188,7 @@ fn reads_and_writes_are_what_they_say() {
 fn a_server_that_asks_for_patience_gets_it() {
     use crate::proto::Procedure;
     let server = serve_memory();
-    let (mount, _) = attach(&server, "/mem", "").unwrap();
+    let (mount, _) = attach(&server, "/mem", AttachOptions::default()).unwrap();
     server.plan(|proc, count| match proc {
         nfs::Getattr::NUMBER if count < 5 => Fault::Status(Status::JUKEBOX),
         _ => Fault::None,
@@ -200,7 +204,7 @@ fn a_server_that_asks_for_patience_gets_it() {
 #[test]
 fn errors_say_what_was_tried_where() {
     let server = serve_memory();
-    let (mount, _) = attach(&server, "/mem", "").unwrap();
+    let (mount, _) = attach(&server, "/mem", AttachOptions::default()).unwrap();
     let error = |name: &'static [u8]| {
         run(mount.lookup(mount.root(), name, name))
             .unwrap_err()
@@ -228,7 +232,11 @@ fn errors_say_what_was_tried_where() {
 #[test]
 fn a_read_only_mount_sends_no_changes() {
     let server = serve_memory();
-    let (mount, _) = attach(&server, "/mem", "ro").unwrap();
+    let read_only = AttachOptions {
+        read_only: true,
+        ..AttachOptions::default()
+    };
+    let (mount, _) = attach(&server, "/mem", read_only).unwrap();
     let error = run(mount.remove(mount.root(), b"x", AT)).unwrap_err();
     assert_eq!(error.to_string(), "mounted read-only (-o ro): removing at");
     assert_eq!(server.calls::<nfs::Remove>(), 0);

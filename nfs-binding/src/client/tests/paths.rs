@@ -19,7 +19,7 @@ fn paths_are_followed_as_they_are_here() {
     symlink("loop", at("loop")).unwrap();
     symlink("nowhere", at("dangling")).unwrap();
     let server = serve(&[("/srv/data", &directory)]);
-    let (mount, _) = attach(&server, "/srv/data", "").unwrap();
+    let (mount, _) = attach(&server, "/srv/data", AttachOptions::default()).unwrap();
     let resolve = |path: &str, follow| run(mount.resolve(path.as_bytes(), follow));
     let file = resolve("a/b/file", Follow::Yes).unwrap();
     assert_eq!(file.attributes.size, 5);
@@ -72,7 +72,7 @@ fn missing_directories_are_made() {
     symlink("a", at("link")).unwrap();
     fs::write(at("file"), "").unwrap();
     let server = serve(&[("/srv", &directory)]);
-    let (mount, _) = attach(&server, "/srv", "").unwrap();
+    let (mount, _) = attach(&server, "/srv", AttachOptions::default()).unwrap();
     let made = run(mount.mkdir_all(b"/link/b/c", 0o750)).unwrap();
     assert!(at("a/b/c").is_dir());
     assert_eq!(made.attributes.mode & 0o777, 0o750);
@@ -120,8 +120,12 @@ fn listings_are_complete_with_and_without_objects() {
     }
     let server = serve(&[("/srv", &directory)]);
     let list = |mount: &Mount<_>| run(mount.list_all(mount.root(), AT)).unwrap();
-    let (plus, _) = attach(&server, "/srv", "").unwrap();
-    let (plain, _) = attach(&server, "/srv", "nordirplus").unwrap();
+    let (plus, _) = attach(&server, "/srv", AttachOptions::default()).unwrap();
+    let plain_lists = AttachOptions {
+        readdirplus: false,
+        ..AttachOptions::default()
+    };
+    let (plain, _) = attach(&server, "/srv", plain_lists).unwrap();
     let entries = list(&plus);
     assert!(
         entries

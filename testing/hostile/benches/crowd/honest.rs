@@ -18,7 +18,7 @@ use futures_util::stream::FuturesUnordered;
 use hostile::rig::content;
 use hostile::{Wrong, wrong};
 use iwarp::{Iwarp, Options};
-use nfs_binding::client::{Mount, MountOptions};
+use nfs_binding::client::{AttachOptions, Mount};
 use nfs_binding::proto::{FileHandle, SetAttributes, Stable};
 use onc_rpc::{AuthSys, Credential};
 use rdma::Pool;
@@ -69,12 +69,12 @@ impl Mounted {
             retry: Retry::Soft { retransmissions: 1 },
             ..ClientOptions::default()
         };
-        let mount_options = MountOptions::parse("").map_err(wrong)?;
+        let attach_options = AttachOptions::default();
         let mount = runtime.block_on(async {
             let client = Client::connect(&runtime, address, port, options).await;
             let client = client.map_err(wrong)?;
             let path = EXPORT.as_bytes();
-            let attached = Mount::attach(client.clone(), client, path, &mount_options).await;
+            let attached = Mount::attach(client.clone(), client, path, &attach_options).await;
             attached.map(|(mount, _)| mount).map_err(wrong)
         })?;
         Ok(Self { runtime, mount })

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use iwarp::{Iwarp, Options};
-use nfs_binding::client::{Mount, MountOptions};
+use nfs_binding::client::{AttachOptions, Mount};
 use nfs_binding::proto::{FileHandle, SetAttributes, Stable};
 use onc_rpc::{AuthSys, Credential};
 use rdma::Pool;
@@ -69,12 +69,12 @@ impl Bystander {
             retry: Retry::Soft { retransmissions: 1 },
             ..ClientOptions::default()
         };
-        let mount_options = MountOptions::parse("").map_err(wrong)?;
+        let attach_options = AttachOptions::default();
         let (client, mount, file) = runtime.block_on(async {
             let client = Client::connect(&runtime, server, port, options).await;
             let client = client.map_err(wrong)?;
             let path = EXPORT.as_bytes();
-            let attached = Mount::attach(client.clone(), client.clone(), path, &mount_options);
+            let attached = Mount::attach(client.clone(), client.clone(), path, &attach_options);
             let (mount, _) = attached.await.map_err(wrong)?;
             let attributes = SetAttributes::default();
             let made = mount.create(mount.root(), FILE, attributes, FILE).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use iwarp::{Iwarp, Options};
-use nfs_binding::client::{Mount, MountOptions, NfsError};
+use nfs_binding::client::{AttachOptions, Mount, NfsError};
 use nfs_binding::proto::{FileHandle, Stable};
 use rdma::Pool;
 use rpc_transport::rdma::{CallbackOptions, Choice, RdmaClient, RdmaClientOptions, Version};
@@ -129,9 +129,9 @@ impl Victim {
         };
         let client = client.map_err(|error| outcome_of(&error))?;
         self.client = Some(client.clone());
-        let options = MountOptions {
+        let options = AttachOptions {
             readdirplus: false,
-            ..MountOptions::default()
+            ..AttachOptions::default()
         };
         let attached = Mount::attach(client.clone(), client, b"/hostile", &options).await;
         let (mount, _) = attached.map_err(|error| outcome(&error))?;

@@ -4,7 +4,7 @@
 ///
 /// # Errors
 /// What is wrong with it, for the user.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(
             "`{text}` is not a size: write a number of bytes, or one followed by k, M, G or T (powers of \
@@ -30,7 +30,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Writes a size the shortest exact way: `4 KiB`, `1 MiB`, `1000 B`.
-pub(crate) fn show_size(bytes: u64) -> String {
+pub fn show_size(bytes: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes >= 1 << shift && bytes.trailing_zeros() >= shift {
             return format!("{} {unit}", bytes >> shift);
@@ -40,7 +40,7 @@ pub(crate) fn show_size(bytes: u64) -> String {
 }
 
 /// Writes an amount of data roughly: `12.3 MiB`.
-pub(crate) fn show_amount(bytes: u64) -> String {
+pub fn show_amount(bytes: u64) -> String {
     for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes >= 1 << shift {
             return format!("{:.1} {unit}", bytes as f64 / (1u64 << shift) as f64);
@@ -50,7 +50,7 @@ pub(crate) fn show_amount(bytes: u64) -> String {
 }
 
 /// A time since the beginning of 1970 as `YYYY-MM-DD HH:MM:SS` in UTC.
-pub(crate) fn show_date(seconds: u64) -> String {
+pub fn show_date(seconds: u64) -> String {
     let (year, month, day) = civil(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
@@ -72,7 +72,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
 }
 
 /// `1 file`, `2 files`.
-pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
+pub fn count(number: u64, one: &str, many: &str) -> String {
     match number {
         1 => format!("1 {one}"),
         _ => format!("{number} {many}"),

@@ -4,14 +4,14 @@
 const GAP: &str = "  ";
 
 /// Text in columns: the first `left` columns flush left, the others flush right.
-pub(crate) struct Table {
+pub struct Table {
     left: usize,
     lines: Vec<Vec<String>>,
 }
 
 impl Table {
     /// With these headings.
-    pub(crate) fn new<const N: usize>(left: usize, header: [&str; N]) -> Self {
+    pub fn new<const N: usize>(left: usize, header: [&str; N]) -> Self {
         Self {
             left,
             lines: vec![header.map(str::to_owned).to_vec()],
@@ -19,12 +19,12 @@ impl Table {
     }
 
     /// Adds a line.
-    pub(crate) fn push<const N: usize>(&mut self, cells: [String; N]) {
+    pub fn push<const N: usize>(&mut self, cells: [String; N]) {
         self.lines.push(cells.to_vec());
     }
 
     /// As text, with a line feed after each line.
-    pub(crate) fn render(&self) -> String {
+    pub fn render(&self) -> String {
         let columns = self.lines.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.lines.iter().filter_map(|line| line.get(column));

@@ -9,7 +9,7 @@ use rdma::middleware::{Counting, Linked, Shaper};
 use rdma::{Device, Pool};
 use rdma_core::{self, OpenError, Registration};
 
-use crate::failure::{Context, Failure};
+use crate::{Context, Failure};
 
 /// Bytes that a device hands out at a time, unless it is a server's.
 const POOL: usize = 1 << 30;
@@ -18,13 +18,13 @@ const CONNECTIONS: usize = 1024;
 
 /// Memory limits of a device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Resources {
+pub struct Resources {
     /// Bytes that it hands out at a time.
-    pub(crate) memory: usize,
+    pub memory: usize,
     /// Bytes that it keeps for reuse when they are not handed out. (A verbs device keeps all.)
-    pub(crate) kept: usize,
+    pub kept: usize,
     /// Connections at a time.
-    pub(crate) connections: usize,
+    pub connections: usize,
 }
 
 impl Default for Resources {
@@ -38,19 +38,19 @@ impl Default for Resources {
 }
 
 /// A device under RPC-over-RDMA.
-pub(crate) type AnyDevice = Box<dyn Device>;
+pub type AnyDevice = Box<dyn Device>;
 
 /// A device, and how it offers memory to its peers.
-pub(crate) struct Opened {
+pub struct Opened {
     /// Ready to be attached.
-    pub(crate) device: AnyDevice,
+    pub device: AnyDevice,
     /// What it was told to do, or found best.
-    pub(crate) registration: Registration,
+    pub registration: Registration,
 }
 
 /// A device as it is named in options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum DeviceName {
+pub enum DeviceName {
     /// `iwarp`: the software RNIC in this program.
     #[default]
     Iwarp,
@@ -88,7 +88,7 @@ impl fmt::Display for DeviceName {
 
 /// How a verbs device is to offer memory to its peers; none leaves it to the device's abilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Policy(pub(crate) Option<Registration>);
+pub struct Policy(pub Option<Registration>);
 
 /// What [`Policy`] calls none.
 const AUTO: &str = "auto";
@@ -116,15 +116,15 @@ impl fmt::Display for Policy {
 
 /// Which device, and how it is to be.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DeviceChoice {
+pub struct DeviceChoice {
     /// Its name.
-    pub(crate) name: DeviceName,
+    pub name: DeviceName,
     /// How it is to register memory.
-    pub(crate) registration: Policy,
+    pub registration: Policy,
     /// This machine's address that it is to have, if that is known.
-    pub(crate) address: Option<IpAddr>,
+    pub address: Option<IpAddr>,
     /// Memory limits.
-    pub(crate) resources: Resources,
+    pub resources: Resources,
 }
 
 impl DeviceChoice {
@@ -133,7 +133,7 @@ impl DeviceChoice {
     ///
     /// # Errors
     /// It is not there, or cannot do what is asked.
-    pub(crate) fn open(&self, link: Option<Shaper>, crc: bool) -> Result<Opened, Failure> {
+    pub fn open(&self, link: Option<Shaper>, crc: bool) -> Result<Opened, Failure> {
         let resources = self.resources;
         match &self.name {
             DeviceName::Sim => Err(Failure::usage("device sim: only `compare` takes it")),
@@ -180,7 +180,7 @@ impl DeviceChoice {
 
     /// The same, with the address that leads to `remote`, if none was chosen: so that of several
     /// verbs devices the one on the way is taken.
-    pub(crate) fn towards(&self, remote: SocketAddr) -> Self {
+    pub fn towards(&self, remote: SocketAddr) -> Self {
         let mut choice = self.clone();
         if choice.name == DeviceName::Verbs(None) {
             choice.address = choice.address.or_else(|| address_towards(remote));

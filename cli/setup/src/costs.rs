@@ -12,8 +12,8 @@ use rdma::middleware::{Delay, Rate};
 use rpc_transport::rdma::CostModel;
 use serde_json::{Map, Value};
 
+use crate::Failure;
 use crate::columns::Table;
-use crate::failure::Failure;
 
 /// The key of a file that is no cost: who wrote it, from what.
 const SOURCE: &str = "source";
@@ -27,7 +27,7 @@ const UNLIMITED: &str = "unlimited";
 
 /// A cost model, and where each of its figures came from.
 #[derive(Clone, Debug)]
-pub(crate) struct Costs {
+pub struct Costs {
     model: CostModel,
     /// In the order of [`Parameter::ALL`].
     sources: [Arc<str>; Parameter::ALL.len()],
@@ -43,14 +43,14 @@ impl Default for Costs {
 
 /// What `--costs` says: `NAME=VALUE,…`, or the name of a file, which is read when it is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CostsArg(String);
+pub struct CostsArg(String);
 
 impl CostsArg {
     /// From the command line.
     ///
     /// # Errors
     /// What is wrong, for the user.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains('=') {
             Costs::parse(text)?;
         }
@@ -61,7 +61,7 @@ impl CostsArg {
     ///
     /// # Errors
     /// The file cannot be used.
-    pub(crate) fn load(arg: Option<&Self>) -> Result<Costs, Failure> {
+    pub fn load(arg: Option<&Self>) -> Result<Costs, Failure> {
         let costs = arg.map(|arg| Costs::parse(&arg.0)).transpose();
         let costs = costs.map_err(|error| Failure::Usage(format!("--costs {error}")))?;
         Ok(costs.unwrap_or_default())
@@ -90,7 +90,7 @@ enum Amount {
 
 impl Costs {
     /// All from the same source.
-    pub(crate) fn of(model: CostModel, source: &str) -> Self {
+    pub fn of(model: CostModel, source: &str) -> Self {
         let source: Arc<str> = source.into();
         Self {
             model,
@@ -100,7 +100,7 @@ impl Costs {
     }
 
     /// With what was measured as no time at all told apart: it takes too little to be found here.
-    pub(crate) fn with_unfound(mut self) -> Self {
+    pub fn with_unfound(mut self) -> Self {
         let unfound: Arc<str> = UNFOUND.into();
         for parameter in Parameter::ALL {
             if matches!(self.amount(parameter), Amount::Time(Duration::ZERO)) {
@@ -199,17 +199,17 @@ impl Costs {
     }
 
     /// Whether somebody said or measured it.
-    pub(crate) fn is_given(&self, parameter: Parameter) -> bool {
+    pub fn is_given(&self, parameter: Parameter) -> bool {
         &*self.sources[place(parameter)] != DEFAULT
     }
 
     /// The model.
-    pub(crate) fn model(&self) -> CostModel {
+    pub fn model(&self) -> CostModel {
         self.model
     }
 
     /// Takes from `other` what is not given here.
-    pub(crate) fn or(mut self, other: &Self) -> Self {
+    pub fn or(mut self, other: &Self) -> Self {
         for parameter in Parameter::ALL {
             if !self.is_given(parameter) {
                 let source = &other.sources[place(parameter)];
@@ -220,7 +220,7 @@ impl Costs {
     }
 
     /// With a link that has this delay, unless another is given, and nothing faster than this rate.
-    pub(crate) fn on_link(mut self, delay: Duration, rate: Option<u64>) -> Self {
+    pub fn on_link(mut self, delay: Duration, rate: Option<u64>) -> Self {
         if !delay.is_zero() && !self.is_given(Parameter::LinkDelay) {
             self.put(Parameter::LinkDelay, Amount::Time(delay), &"--delay".into());
         }
@@ -228,7 +228,7 @@ impl Costs {
     }
 
     /// With a link that has this delay besides its own, and nothing faster than this rate.
-    pub(crate) fn with_added(mut self, delay: Duration, rate: Option<u64>) -> Self {
+    pub fn with_added(mut self, delay: Duration, rate: Option<u64>) -> Self {
         self.model.link_delay += delay;
         self.limited(rate)
     }
@@ -254,14 +254,14 @@ impl Costs {
     }
 
     /// As the command line has them.
-    pub(crate) fn to_list(&self) -> String {
+    pub fn to_list(&self) -> String {
         let all = Parameter::ALL.iter();
         let all = all.map(|&parameter| format!("{}={}", parameter.name(), self.text(parameter)));
         all.collect::<Vec<_>>().join(",")
     }
 
     /// As a file has them, from `source`.
-    pub(crate) fn to_json(&self, source: &str) -> Value {
+    pub fn to_json(&self, source: &str) -> Value {
         let all = Parameter::ALL.iter();
         let all = all.map(|&parameter| (parameter.name().to_owned(), self.text(parameter).into()));
         let source = (SOURCE.to_owned(), source.into());
@@ -269,7 +269,7 @@ impl Costs {
     }
 
     /// A table: each figure, where it came from, and what it is; then what a file says of its source.
-    pub(crate) fn table(&self) -> String {
+    pub fn table(&self) -> String {
         let mut table = Table::new(3, ["cost", "what", "from", "value"]);
         for parameter in Parameter::ALL {
             let value = match self.amount(parameter) {

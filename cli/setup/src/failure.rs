@@ -1,18 +1,16 @@
 //! What ends the command early, and the exit status it gives.
 
 use std::fmt::Display;
-use std::io;
-use std::process::ExitCode;
 
 /// Exit status for a usage error: what clap uses, too.
-pub(crate) const USAGE: u8 = 2;
+pub const USAGE: u8 = 2;
 /// Exit status for any other error.
-pub(crate) const FAILURE: u8 = 1;
+pub const FAILURE: u8 = 1;
 
 /// Why the command ends before its work is done. Its text goes to standard error after
 /// `rpcrdma: `, and says what to do where that can be known.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The arguments make no sense.
     #[error("{0}")]
     Usage(String),
@@ -37,28 +35,29 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// An argument that makes no sense.
-    pub(crate) fn usage(message: impl Into<String>) -> Self {
+    pub fn usage(message: impl Into<String>) -> Self {
         Self::Usage(message.into())
     }
 
     /// From anything that explains itself.
-    pub(crate) fn work(error: impl Display) -> Self {
+    pub fn work(error: impl Display) -> Self {
         Self::Work(error.to_string())
     }
 
     /// The exit status.
-    pub(crate) fn exit_code(&self) -> ExitCode {
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
         match self {
-            Self::Usage(_) => ExitCode::from(USAGE),
-            Self::OutputClosed => ExitCode::SUCCESS,
-            Self::Told(status) => ExitCode::from(*status),
-            Self::Work(_) | Self::Interrupted { .. } => ExitCode::from(FAILURE),
+            Self::Usage(_) => USAGE,
+            Self::OutputClosed => 0,
+            Self::Told(status) => *status,
+            Self::Work(_) | Self::Interrupted { .. } => FAILURE,
         }
     }
 }
 
 /// Says what was being done when something went wrong.
-pub(crate) trait Context<T> {
+pub trait Context<T> {
     /// `what: error`.
     fn context(self, what: impl Display) -> Result<T, Failure>;
 }
@@ -66,14 +65,5 @@ pub(crate) trait Context<T> {
 impl<T, E: Display> Context<T> for Result<T, E> {
     fn context(self, what: impl Display) -> Result<T, Failure> {
         self.map_err(|error| Failure::Work(format!("{what}: {error}")))
-    }
-}
-
-/// A failed write to standard output.
-pub(crate) fn output_failure(error: &io::Error) -> Failure {
-    if error.kind() == io::ErrorKind::BrokenPipe {
-        Failure::OutputClosed
-    } else {
-        Failure::Work(format!("cannot write to standard output: {error}"))
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::str::FromStr;
 use std::time::Duration;
 
-use nfs_binding::client::{Mount, MountOptions, NfsError, NfsUrl, Proto};
+use nfs_binding::client::{Mount, NfsError, NfsUrl};
 use onc_rpc::{AuthSys, Credential};
 use rdma::middleware::Shaper;
 use rdma::{Counters, Pool};
@@ -21,25 +21,25 @@ use rpc_transport::{
 };
 use rpcrdma_callbacks::Answers;
 
-use crate::args::MountArgs;
 use crate::costs::CostsArg;
 use crate::device::{DeviceChoice, DeviceName, Opened};
-use crate::failure::{Context, Failure};
+use crate::mount_options::{MountOptions, Proto};
+use crate::{Context, Failure};
 
 /// Most groups in AUTH_SYS credentials (RFC 5531, appendix A).
 const MAX_GROUPS: usize = 16;
 
 /// What is added to a side's link, and how the side waits.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LinkOptions {
+pub struct LinkOptions {
     /// Delay of everything this side sends.
-    pub(crate) delay: Duration,
+    pub delay: Duration,
     /// Bits per second that this side can send.
-    pub(crate) rate: Option<u64>,
+    pub rate: Option<u64>,
     /// Whether to spin instead of sleeping.
-    pub(crate) busy_poll: bool,
+    pub busy_poll: bool,
     /// Whether to ask for CRC32c in iWARP frames. Either side can have it.
-    pub(crate) crc: bool,
+    pub crc: bool,
 }
 
 impl LinkOptions {
@@ -49,7 +49,7 @@ impl LinkOptions {
     }
 
     /// For the TCP port.
-    pub(crate) fn tcp(&self) -> TcpOptions {
+    pub fn tcp(&self) -> TcpOptions {
         TcpOptions {
             link: self.shaper(),
             ..TcpOptions::default()
@@ -60,13 +60,13 @@ impl LinkOptions {
     ///
     /// # Errors
     /// See [`DeviceChoice::open`].
-    pub(crate) fn device(&self, choice: &DeviceChoice) -> Result<Opened, Failure> {
+    pub fn device(&self, choice: &DeviceChoice) -> Result<Opened, Failure> {
         choice.open(self.shaper(), self.crc)
     }
 }
 
 /// TCP's counts in the terms of a device, as far as they mean the same.
-pub(crate) fn tcp_counters(tcp: &TcpCounters) -> Counters {
+pub fn tcp_counters(tcp: &TcpCounters) -> Counters {
     Counters {
         interrupts: tcp.interrupts,
         copied_bytes: tcp.copied_bytes,
@@ -83,11 +83,11 @@ enum Port {
 }
 
 /// A server that was reached.
-pub(crate) struct Reached {
+pub struct Reached {
     /// Drives the client.
-    pub(crate) runtime: Runtime,
+    pub runtime: Runtime,
     /// The client.
-    pub(crate) client: Client,
+    pub client: Client,
     port: Port,
     pool: Pool,
     registration: Option<Registration>,
@@ -95,12 +95,12 @@ pub(crate) struct Reached {
 
 impl Reached {
     /// Memory that the transport sends from without a copy.
-    pub(crate) fn pool(&self) -> &Pool {
+    pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
     /// The device under it, as it calls itself; none for TCP.
-    pub(crate) fn device_name(&self) -> Option<String> {
+    pub fn device_name(&self) -> Option<String> {
         match &self.port {
             Port::Tcp(_) => None,
             Port::Rdma(port) => Some(port.borrow().device().attributes().name.clone()),
@@ -108,12 +108,12 @@ impl Reached {
     }
 
     /// How its device offers memory to the server; none for TCP.
-    pub(crate) fn registration(&self) -> Option<&'static str> {
+    pub fn registration(&self) -> Option<&'static str> {
         self.registration.map(Registration::name)
     }
 
     /// For each connection over RDMA, its version and what may be used on it, with the reasons.
-    pub(crate) fn decisions(&self) -> Vec<String> {
+    pub fn decisions(&self) -> Vec<String> {
         match &self.port {
             Port::Tcp(_) => Vec::new(),
             Port::Rdma(port) => port
@@ -125,7 +125,7 @@ impl Reached {
     }
 
     /// What the client's port, or the device under it, has done so far.
-    pub(crate) fn counters(&self) -> Counters {
+    pub fn counters(&self) -> Counters {
         match &self.port {
             Port::Tcp(port) => tcp_counters(&port.borrow().counters()),
             Port::Rdma(port) => port.borrow().counters(),
@@ -134,7 +134,7 @@ impl Reached {
 }
 
 /// What an end does to spare round trips, unless it is told: all that takes no longer receives.
-pub(crate) const DEFAULT_FEATURES: RoundTripFeatures = RoundTripFeatures {
+pub const DEFAULT_FEATURES: RoundTripFeatures = RoundTripFeatures {
     ddp: Ways {
         send: true,
         receive: false,
@@ -143,35 +143,37 @@ pub(crate) const DEFAULT_FEATURES: RoundTripFeatures = RoundTripFeatures {
 };
 
 /// How calls from server to client go, where there are any.
-pub(crate) const CALLBACKS: CallbackOptions = CallbackOptions {
+pub const CALLBACKS: CallbackOptions = CallbackOptions {
     credits: 32,
     chunks: true,
 };
 
 /// How a server is to be reached: mount options, and the link.
 #[derive(Clone, Debug)]
-pub(crate) struct Access {
+pub struct Access {
     /// Mount options.
-    pub(crate) mount: MountOptions,
+    pub mount: MountOptions,
     /// How RPC-over-RDMA is spoken.
-    pub(crate) rdma: RdmaClientOptions,
+    pub rdma: RdmaClientOptions,
     /// The device under RPC-over-RDMA.
-    pub(crate) device: DeviceChoice,
+    pub device: DeviceChoice,
     /// This side's link.
-    pub(crate) link: LinkOptions,
+    pub link: LinkOptions,
     /// What answers the server's calls, if any are taken.
-    pub(crate) answers: Option<Answers>,
+    pub answers: Option<Answers>,
 }
 
 impl Access {
-    /// From the command line.
+    /// From mount options, this side's link, and what everything costs if that is said.
     ///
     /// # Errors
-    /// A mount option that is unknown or cannot be used here.
-    pub(crate) fn new(args: &MountArgs) -> Result<Self, Failure> {
-        let mount = MountOptions::parse(&args.options.join(","))
-            .map_err(|error| Failure::Usage(error.to_string()))?;
-        only_rdma(&mount, args)?;
+    /// A mount option that cannot be used here, or costs that cannot be read.
+    pub fn new(
+        mount: MountOptions,
+        link: LinkOptions,
+        costs: Option<&CostsArg>,
+    ) -> Result<Self, Failure> {
+        only_rdma(&mount, costs.is_some())?;
         let version = match mount.rpcrdma {
             None => Choice::Auto,
             Some(number) => match Version::from_number(number) {
@@ -199,8 +201,7 @@ impl Access {
             return Err(Failure::usage(text));
         }
         let rdma = RdmaClientOptions::default();
-        let costs = CostsArg::load(args.costs.as_ref())?;
-        let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
+        let costs = CostsArg::load(costs)?.on_link(link.delay, link.rate);
         Ok(Self {
             mount,
             rdma: RdmaClientOptions {
@@ -213,13 +214,7 @@ impl Access {
                 ..rdma
             },
             device,
-            link: LinkOptions {
-                delay: args.delay.0,
-                rate: args.rate.map(|rate| rate.0),
-                busy_poll: args.busy_poll,
-                // The server decides.
-                crc: false,
-            },
+            link,
             answers: None,
         })
     }
@@ -228,7 +223,7 @@ impl Access {
     ///
     /// # Errors
     /// The host is unknown, or does not answer.
-    pub(crate) fn reach(&self, host: &str, port: Option<u16>) -> Result<Reached, Failure> {
+    pub fn reach(&self, host: &str, port: Option<u16>) -> Result<Reached, Failure> {
         if let (Some(own), Some(option)) = (port, self.mount.port)
             && own != option
         {
@@ -336,7 +331,7 @@ impl Access {
     ///
     /// # Errors
     /// The server cannot be reached, or does not export the path.
-    pub(crate) fn mount(&self, url: &NfsUrl) -> Result<Mounted, Failure> {
+    pub fn mount(&self, url: &NfsUrl) -> Result<Mounted, Failure> {
         let reached = self.reach(&url.server, url.port)?;
         let attached = if self.mount.separate_mount() {
             let host = self.mount.mount_host.as_deref().unwrap_or(&url.server);
@@ -356,14 +351,14 @@ impl Access {
                 reached.client.clone(),
                 mountd.client.clone(),
                 &url.path,
-                &self.mount,
+                &self.mount.attach,
             ))
         } else {
             reached.runtime.block_on(Mount::attach(
                 reached.client.clone(),
                 reached.client.clone(),
                 &url.path,
-                &self.mount,
+                &self.mount.attach,
             ))
         };
         let (mount, path) = attached.map_err(|error| {
@@ -379,13 +374,13 @@ impl Access {
 }
 
 /// An export in use.
-pub(crate) struct Mounted {
+pub struct Mounted {
     /// The connection.
-    pub(crate) reached: Reached,
+    pub reached: Reached,
     /// The export.
-    pub(crate) mount: Mount<Client>,
+    pub mount: Mount<Client>,
     /// The rest of the URL's path, below the export's root.
-    pub(crate) path: Vec<u8>,
+    pub path: Vec<u8>,
 }
 
 /// An option's value; the default when it is not given.
@@ -399,11 +394,11 @@ where
 
 /// What is said of RDMA where there is none would have no effect: whoever says it means something
 /// else.
-fn only_rdma(mount: &MountOptions, args: &MountArgs) -> Result<(), Failure> {
+fn only_rdma(mount: &MountOptions, has_costs: bool) -> Result<(), Failure> {
     let given = [
         ("mount option rpcrdma", mount.rpcrdma.is_some()),
         ("mount option features", mount.features.is_some()),
-        ("--costs", args.costs.is_some()),
+        ("--costs", has_costs),
         ("mount option device", mount.device.is_some()),
         ("mount option registration", mount.registration.is_some()),
         ("mount option clientaddr", mount.client_address.is_some()),

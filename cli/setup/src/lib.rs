@@ -1,0 +1,42 @@
+//! From options as users write them to what they stand for: devices, links, costs, and connections
+//! to NFS servers.
+//!
+//! A program that speaks NFS over RDMA to a server that its user names needs the same few steps each
+//! time: read the mount options, choose and open a device, look up the server, connect, and take the
+//! export into use. They are here, so that every program takes the same options and says the same
+//! where one is wrong.
+//!
+//! * [`mount_options`]: the options of `mount -o`, as nfs(5) has them, and those of this project
+//!   about devices and versions of RPC-over-RDMA;
+//! * [`device`]: names of devices and how one is opened;
+//! * [`access`]: a server that is reached, and an export of it in use;
+//! * [`costs`]: what everything costs on a connection, as it is given or was measured;
+//! * [`units`] and [`columns`]: sizes and tables as people read and write them;
+//! * [`Failure`]: why something cannot be done, and the exit status that tells it.
+//!
+//! ```no_run
+//! use nfs_binding::client::NfsUrl;
+//! use rpcrdma_setup::access::{Access, LinkOptions};
+//! use rpcrdma_setup::mount_options::MountOptions;
+//! use rpcrdma_setup::{Context, Failure};
+//!
+//! fn names_of(url: &str) -> Result<(), Failure> {
+//!     let url: NfsUrl = url.parse().context(url)?;
+//!     let options = MountOptions::parse("proto=tcp,nconnect=2").map_err(Failure::work)?;
+//!     let mounted = Access::new(options, LinkOptions::default(), None)?.mount(&url)?;
+//!     println!("the rest of the path is {:?}", mounted.path);
+//!     Ok(())
+//! }
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod columns;
+pub mod costs;
+pub mod device;
+mod failure;
+pub mod mount_options;
+pub mod units;
+
+pub use failure::{Context, FAILURE, Failure, USAGE};
