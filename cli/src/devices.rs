@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 use rdma_core::Registration;
 use rdma_core::report::{self, DeviceReport, PortReport, Report};
+use rpcrdma_setup::Failure;
+use rpcrdma_setup::columns::Table;
+use rpcrdma_setup::device::{DeviceChoice, DeviceName};
 use serde_json::{Value, json};
 
 use crate::args::DevicesArgs;
 use crate::output;
-use rpcrdma_setup::Failure;
-use rpcrdma_setup::columns::Table;
-use rpcrdma_setup::device::{DeviceChoice, DeviceName};
 
 /// What is known of one device; the same for a table and for JSON.
 struct Entry {

@@ -2,16 +2,16 @@
 
 use nfs_binding::client::AttachOptions;
 use rpc_transport::rdma::{Choice, Considered, RdmaOptions, RoundTripFeatures, Version};
+use rpcrdma_compare::{inline_size, operation};
+use rpcrdma_setup::access::Access;
+use rpcrdma_setup::costs::{Costs, CostsArg};
 use rpcrdma_setup::mount_options::{MountOptions, Proto};
+use rpcrdma_setup::units::show_size;
+use rpcrdma_setup::{Context, Failure};
 use rpcrdma_sim::{Setting, consider};
 
 use crate::args::ExplainArgs;
-use crate::compare::operation;
 use crate::output;
-use rpcrdma_setup::access::Access;
-use rpcrdma_setup::costs::{Costs, CostsArg};
-use rpcrdma_setup::units::show_size;
-use rpcrdma_setup::{Context, Failure};
 
 /// Explains each operation.
 ///
@@ -56,7 +56,7 @@ fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Fail
         return Err(Failure::usage(text));
     }
     only_what_matters(args, &access.mount)?;
-    let inline = crate::compare::inline(args.inline)?;
+    let inline = inline_size(args.inline)?;
     let version = match access.rdma.version {
         Choice::Only(version) => version,
         Choice::Auto => Version::Two,

@@ -5,11 +5,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use nfs_copy::Interrupt;
+use rpcrdma_setup::{Context, Failure};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
-
-use rpcrdma_setup::{Context, Failure};
 
 /// What the next signal ends.
 static CURRENT: Mutex<Option<Interrupt>> = Mutex::new(None);

@@ -58,6 +58,6 @@ fn run(command: &Command, verbose: bool) -> Result<(), Failure> {
         Command::Put(args) => files::put(args),
         Command::Rm(args) => files::rm(args),
         Command::Mkdir(args) => files::mkdir(args),
-        Command::CompareChild(args) => compare::serve_child(args),
+        Command::CompareChild(args) => rpcrdma_compare::serve_child(&args.served),
     }
 }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::io::{self, Write};
 
 use nfs_binding::escape::escape_lines;
-
 use rpcrdma_setup::Failure;
 
 /// Text for people, with nothing in it that a terminal obeys. Names of a server's are escaped where they
@@ -18,7 +17,7 @@ pub(crate) fn line(text: impl fmt::Display) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     writeln!(out, "{}", shown(text))
         .and_then(|()| out.flush())
-        .map_err(|error| output_failure(&error))
+        .map_err(|error| Failure::output(&error))
 }
 
 /// Writes bytes to standard output.
@@ -26,7 +25,7 @@ pub(crate) fn bytes(data: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(data)
         .and_then(|()| out.flush())
-        .map_err(|error| output_failure(&error))
+        .map_err(|error| Failure::output(&error))
 }
 
 /// Writes one line to standard error. When nobody reads that, nothing can be said about it.
@@ -37,13 +36,4 @@ pub(crate) fn complain(text: impl fmt::Display) {
 /// Writes one line to standard error as it is: progress and remarks.
 pub(crate) fn note(text: impl fmt::Display) {
     drop(writeln!(io::stderr(), "{}", shown(text)));
-}
-
-/// A failed write to standard output.
-fn output_failure(error: &io::Error) -> Failure {
-    if error.kind() == io::ErrorKind::BrokenPipe {
-        Failure::OutputClosed
-    } else {
-        Failure::Work(format!("cannot write to standard output: {error}"))
-    }
 }

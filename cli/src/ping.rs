@@ -9,13 +9,13 @@ use nfs_binding::client::{Follow, NfsUrl, UrlError};
 use nfs_binding::proto::{FileHandle, FileType, SetAttributes};
 use rpc_transport::CallError;
 use rpcrdma_callbacks::{Answers, MAX_LEN, MAX_ORDERED, Order};
-
-use crate::args::{PingArgs, PingOp};
-use crate::compare::{Latency, Op, Target};
-use crate::interrupt::Interruptible;
-use crate::output;
+use rpcrdma_compare::{Latency, Op, Target};
 use rpcrdma_setup::access::{Access, Mounted, Reached};
 use rpcrdma_setup::{Context, Failure};
+
+use crate::args::{PingArgs, PingOp};
+use crate::interrupt::Interruptible;
+use crate::output;
 
 /// Most calls that warm up.
 const WARM_UP: u32 = 100;

@@ -10,21 +10,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nfs_binding::fs::MemoryFs;
-use nfs_binding::server::{Export, ExportOptions, ExportSpec, HandleKey, NfsServer, Squash, Trust};
+use nfs_binding::server::{Export, ExportOptions, ExportSpec, HandleKey, NfsServer, Trust};
 use rdma::{DeviceError, Pool};
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Version};
 use rpc_transport::{Server, ServerOptions, ServerPort, Service, Stop, TcpOptions, TcpServer};
+use rpcrdma_setup::access::{CALLBACKS, DEFAULT_FEATURES, LinkOptions};
+use rpcrdma_setup::costs::CostsArg;
+use rpcrdma_setup::device::{DeviceChoice, Resources};
 use rpcrdma_setup::mount_options::Proto;
+use rpcrdma_setup::{Context, Failure};
 use rpcrdma_sim::Probe;
 
 use crate::args::ServeArgs;
 use crate::interrupt;
 use crate::output;
-use rpcrdma_setup::access::{CALLBACKS, DEFAULT_FEATURES, LinkOptions};
-use rpcrdma_setup::costs::CostsArg;
-use rpcrdma_setup::device::{DeviceChoice, Resources};
-use rpcrdma_setup::{Context, Failure};
 
 /// Path of the export in memory.
 const MEMORY_PATH: &str = "/memory";
@@ -250,23 +250,6 @@ fn memory(limit: u64, options: ExportOptions) -> Result<Export, Failure> {
         backend: Arc::new(fs),
         options,
     })
-}
-
-/// NFS over one file system in memory of at most `limit` bytes, for measurements, and calls of any
-/// length beside it. It neither squashes root nor requires reserved ports, because its clients are started
-/// together with it, and those on verbs devices look like clients on another host.
-///
-/// # Errors
-/// The system has no random numbers.
-pub(crate) fn memory_service(limit: u64) -> Result<Box<dyn Service>, Failure> {
-    let key = HandleKey::random().map_err(Failure::work)?;
-    let options = ExportOptions {
-        squash: Squash::None,
-        secure: false,
-        ..ExportOptions::default()
-    };
-    let service = NfsServer::new(vec![memory(limit, options)?], key).map_err(Failure::work)?;
-    Ok(Box::new(Probe::new(service)))
 }
 
 /// The key that file handles are authenticated with. It has to stay the same for handles to

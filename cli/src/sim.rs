@@ -3,12 +3,12 @@
 use std::panic;
 use std::thread;
 
+use rpcrdma_setup::Failure;
+use rpcrdma_setup::units::count;
 use rpcrdma_sim::{FeaturesOf, Report, Summary, Swarm, running, sweep};
 
 use crate::args::{ALL, SimArgs};
 use crate::output;
-use rpcrdma_setup::Failure;
-use rpcrdma_setup::units::count;
 
 /// Runs seeds, and prints what they found.
 ///

@@ -4,6 +4,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use nfs_binding::client::{Follow, Listing, Mount, NfsError, Object, Place, RpcClient};
+use nfs_binding::escape::escape;
+use nfs_binding::proto::{Attributes, FileHandle, FileType};
 use rustix::fs::{FileType as Kind, Timestamps, makedev};
 use rustix::io::Errno;
 
@@ -13,9 +16,6 @@ use super::links::{Links, Turn};
 use super::local::{Keep, LocalDir, MODE_BITS, SET_ID, timespec};
 use super::work::{At, Dir, run_all};
 use super::{CopyError, CopyOptions, Owner, Report, Totals};
-use nfs_binding::client::{Follow, Listing, Mount, NfsError, Object, Place, RpcClient};
-use nfs_binding::escape::escape;
-use nfs_binding::proto::{Attributes, FileHandle, FileType};
 
 /// Copies the file or directory `remote`, a path from the export's root on, to `local`, whose
 /// parent exists. A symbolic link at the end of the path is copied, not followed. `progress` is

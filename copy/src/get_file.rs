@@ -8,15 +8,15 @@ use std::os::unix::ffi::OsStrExt;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use nfs_binding::client::{Object, Place, RpcClient};
+use nfs_binding::escape::escape;
+use nfs_binding::proto::Attributes;
 use rustix::fs::FileType as Kind;
 use rustix::io::Errno;
 
 use super::get::{Get, Item, in_the_way};
 use super::local::{file_error, finish_file, set_len, sync, write_at};
 use super::{CopyError, Sparse};
-use nfs_binding::client::{Object, Place, RpcClient};
-use nfs_binding::escape::escape;
-use nfs_binding::proto::Attributes;
 
 /// READs of one file in flight; the budget bounds their bytes.
 const READS: usize = 16;

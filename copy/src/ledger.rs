@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::pin::pin;
 
 use futures_util::future::{Either, select};
+use nfs_binding::client::DisplayPath;
 
 use super::{CopyError, Interrupt, MAX_PROBLEMS, Report, Totals};
-use nfs_binding::client::DisplayPath;
 
 /// Kept while a copy runs; all its tasks write to it.
 pub(super) struct Ledger<'p> {

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use nfs_binding::proto::NfsTime;
 use rustix::fs::{
     Advice, AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps,
     Uid, fadvise, fchmod, fchown, fstat, fsync, ftruncate, futimens, linkat, mkdirat, mknodat,
@@ -18,7 +19,6 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use super::CopyError;
-use nfs_binding::proto::NfsTime;
 
 /// Flags of every open.
 const OPEN: OFlags = OFlags::CLOEXEC

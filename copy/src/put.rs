@@ -4,6 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 
+use nfs_binding::client::{Mount, NfsError, Place, RpcClient};
+use nfs_binding::proto::{FileHandle, FileType, SetAttributes, SetTime, Status};
 use rdma::Pool;
 use rustix::fs::{Dir as Entries, FileType as Kind};
 
@@ -13,8 +15,6 @@ use super::links::{Links, Turn};
 use super::local::{LocalDir, Meta, SET_ID, nfs_time};
 use super::work::{Dir, run_all};
 use super::{CopyError, CopyOptions, Owner, Report, Totals};
-use nfs_binding::client::{Mount, NfsError, Place, RpcClient};
-use nfs_binding::proto::{FileHandle, FileType, SetAttributes, SetTime, Status};
 
 /// Entries that are taken from a local directory at a time.
 const BATCH: usize = 512;

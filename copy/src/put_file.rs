@@ -7,14 +7,14 @@ use std::os::fd::OwnedFd;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use nfs_binding::client::{NfsError, Object, Place, RpcClient};
+use nfs_binding::proto::{FileHandle, FileType, SetAttributes, Stable, Status, Verifier};
 use rustix::fs::FileType as Kind;
 
 use super::CopyError;
 use super::ledger::Ledger;
 use super::local::{Meta, file_error, next_data, read_ahead, read_at, stat_file};
 use super::put::{Item, Put};
-use nfs_binding::client::{NfsError, Object, Place, RpcClient};
-use nfs_binding::proto::{FileHandle, FileType, SetAttributes, Stable, Status, Verifier};
 
 /// Data that is written before it is committed, bytes. If the server restarts in between, at most
 /// that much is sent again.

@@ -4,15 +4,15 @@
 //! call had been carried out before and its reply was lost with a connection or a server. So what
 //! exists is looked at: if it is what was wanted, it is taken.
 
+use nfs_binding::client::{NfsError, Object, Place, RpcClient};
+use nfs_binding::proto::{
+    DeviceNumber, FileHandle, FileType, LinkText, MAX_PATH, MknodWhat, SetAttributes, Status,
+};
 use rustix::fs::FileType as Kind;
 
 use super::CopyError;
 use super::local::{Meta, SET_ID};
 use super::put::{Item, Put};
-use nfs_binding::client::{NfsError, Object, Place, RpcClient};
-use nfs_binding::proto::{
-    DeviceNumber, FileHandle, FileType, LinkText, MAX_PATH, MknodWhat, SetAttributes, Status,
-};
 
 /// What is to be made.
 enum Wanted {

@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
+use nfs_binding::client::{Mount, NfsError, Place, RpcClient};
+use nfs_binding::proto::{FileHandle, FileType, Status};
+
 use super::ledger::Ledger;
 use super::work::{Dir, run_all};
 use super::{CopyError, CopyOptions, Report, Totals};
-use nfs_binding::client::{Mount, NfsError, Place, RpcClient};
-use nfs_binding::proto::{FileHandle, FileType, Status};
 
 /// Removes the file or, with [`CopyOptions::recursive`], the directory `remote` with all that is
 /// in it. A symbolic link is removed itself. `progress` is called after each step.

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use nfs_binding::client::{DisplayPath, Place};
 
 use super::ledger::Ledger;
-use nfs_binding::client::{DisplayPath, Place};
 
 /// Runs `first` and whatever follows from it, at most `limit` at a time, those that follow first:
 /// so the stack holds the entries of the directories under way, not of the whole tree.

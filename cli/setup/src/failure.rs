@@ -1,6 +1,7 @@
 //! What ends the command early, and the exit status it gives.
 
 use std::fmt::Display;
+use std::io;
 
 /// Exit status for a usage error: what clap uses, too.
 pub const USAGE: u8 = 2;
@@ -42,6 +43,14 @@ impl Failure {
     /// From anything that explains itself.
     pub fn work(error: impl Display) -> Self {
         Self::Work(error.to_string())
+    }
+
+    /// A failed write to standard output.
+    pub fn output(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::Work(format!("cannot write to standard output: {error}")),
+        }
     }
 
     /// The exit status.

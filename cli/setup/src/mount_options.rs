@@ -4,10 +4,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use rpc_transport::rdma::RoundTripFeatures;
-
 use nfs_binding::client::{AttachOptions, MIN_IO};
 use nfs_binding::proto::MAX_DATA;
+use rpc_transport::rdma::RoundTripFeatures;
 
 /// Port of NFS over RDMA (RFC 8267, section 9).
 pub const RDMA_PORT: u16 = 20049;

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use rdma::middleware::{Delay, ParseLinkError, Rate};
-use rpcrdma_sim::Setting;
-
-use super::conveyance::{Conveyance, Serves};
+use rpcrdma_compare::{Conveyance, OpName, Options};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::units;
+use rpcrdma_sim::Setting;
 
 /// Checksums in iWARP frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,36 +26,10 @@ impl Crc {
     pub(crate) fn is_on(self) -> bool {
         self == Self::On
     }
-
-    /// As it is written on a command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::On => "on",
-            Self::Off => "off",
-        }
-    }
 }
 
-/// An operation to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OpName {
-    /// The NULL procedure
-    Null,
-    /// Attributes of a file
-    Getattr,
-    /// Reading from a file
-    Read,
-    /// Writing to a file, unstable
-    Write,
-    /// A long reply: 64 KiB of a large directory, none of it DDP-eligible
-    Readdirplus,
-    /// A long call: 64 KiB that are not DDP-eligible, to a program of this project's own
-    LongCall,
-    /// The same with a reply as long
-    LongBoth,
-    /// Copying a generated tree there and back
-    Tree,
-}
+/// Hidden subcommand that children run.
+pub(crate) const CHILD: &str = "internal-child";
 
 /// What is measured, and what the columns are.
 const COLUMNS: &str = "\
@@ -236,23 +209,31 @@ pub(crate) struct CompareArgs {
 }
 
 impl CompareArgs {
-    /// The same with what is listed twice listed once: it would be measured twice, and each row be there
-    /// twice.
-    pub(crate) fn distinct(mut self) -> Self {
-        keep_first(&mut self.via);
-        keep_first(&mut self.ops);
-        keep_first(&mut self.sizes);
-        self
+    /// What they ask to be measured.
+    pub(crate) fn options(&self) -> Options {
+        Options {
+            device: self.device.clone(),
+            registration: self.registration,
+            address: self.address,
+            via: self.via.clone(),
+            ops: self.ops.clone(),
+            sizes: self.sizes.clone(),
+            count: self.count,
+            time: self.time.0,
+            delay: self.delay.0,
+            set_delay: self.set_delay.clone(),
+            rate: self.rate.map(|rate| rate.0),
+            inline: self.inline,
+            crc: self.crc.is_on(),
+            busy_poll: self.busy_poll,
+            pin: !self.no_pin,
+            round_trips: !self.no_trips,
+            exact: self.check_explain,
+            costs: self.costs.clone(),
+            save_costs: self.save_costs.is_some(),
+            child: vec![CHILD.to_owned()],
+        }
     }
-}
-
-fn keep_first<T: Copy + PartialEq>(list: &mut Vec<T>) {
-    let mut seen = Vec::with_capacity(list.len());
-    list.retain(|&item| {
-        let new = !seen.contains(&item);
-        seen.push(item);
-        new
-    });
 }
 
 fn device_or_sim(text: &str) -> Result<DeviceName, String> {
@@ -279,54 +260,36 @@ fn time(text: &str) -> Result<Delay, String> {
 /// What `compare` starts: serves one thing until standard input ends.
 #[derive(Debug, Args)]
 pub(crate) struct ChildArgs {
-    /// What to serve
-    #[arg(value_parser = Serves::parse)]
-    pub(crate) serves: Serves,
-
-    /// Device under RPC-over-RDMA
-    #[arg(long, default_value_t = DeviceName::Iwarp)]
-    pub(crate) device: DeviceName,
-
-    /// How it offers memory to its peer
-    #[arg(long, default_value_t = Policy(None))]
-    pub(crate) registration: Policy,
-
-    /// Address to listen on
-    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
-    pub(crate) listen: IpAddr,
-
-    /// Delay of what this side sends
-    #[arg(long, default_value = "0")]
-    pub(crate) delay: Delay,
-
-    /// Rate of what this side sends
-    #[arg(long)]
-    pub(crate) rate: Option<Rate>,
-
-    /// Bytes of receives, in version 2
-    #[arg(long, default_value_t = 4096)]
-    pub(crate) inline: u32,
-
-    /// Checksums in iWARP frames
-    #[arg(long, value_enum, default_value_t = Crc::Off)]
-    pub(crate) crc: Crc,
-
-    /// Spin instead of sleeping
-    #[arg(long)]
-    pub(crate) busy_poll: bool,
-
-    /// What everything costs
-    #[arg(long, value_parser = CostsArg::parse)]
-    pub(crate) costs: Option<CostsArg>,
-
-    /// Use only this processor
-    #[arg(long)]
-    pub(crate) processor: Option<usize>,
+    /// What to serve, as `compare` says it
+    pub(crate) served: String,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    #[test]
+    fn without_options_the_defaults_of_the_library_are_asked_for() {
+        let Command::Compare(args) = Cli::parse_from(["rpcrdma", "compare"]).command else {
+            panic!("another command");
+        };
+        let defaults = Options {
+            child: vec![CHILD.to_owned()],
+            ..Options::default()
+        };
+        assert_eq!(format!("{:?}", args.options()), format!("{defaults:?}"));
+    }
+
+    #[test]
+    fn conveyances_are_called_in_options_as_in_rows() {
+        assert_eq!(Conveyance::value_variants(), Conveyance::ALL);
+        for conveyance in Conveyance::ALL {
+            let value = conveyance.to_possible_value().unwrap();
+            assert_eq!(value.get_name(), conveyance.name());
+        }
+    }
 
     #[test]
     fn time_to_measure_in_is_not_none() {

@@ -2,10 +2,10 @@
 
 use clap::Args;
 use rpc_transport::rdma::RoundTripFeatures;
+use rpcrdma_compare::{LONG, Op};
+use rpcrdma_setup::units;
 
 use super::MountArgs;
-use crate::compare::{LONG, Op};
-use rpcrdma_setup::units;
 
 /// Bytes of READ, WRITE and the like when nothing is said.
 const DEFAULT_SIZE: u32 = 8192;

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rdma::middleware::{Delay, Rate};
-
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::access::{Access, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;

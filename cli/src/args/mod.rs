@@ -1,7 +1,6 @@
 //! The command line.
 
 mod compare;
-mod conveyance;
 mod devices;
 mod explain;
 mod files;
@@ -11,8 +10,8 @@ mod sim;
 
 use clap::{Parser, Subcommand};
 
-pub(crate) use compare::{ChildArgs, CompareArgs, Crc, OpName};
-pub(crate) use conveyance::{Conveyance, Serves};
+use compare::CHILD;
+pub(crate) use compare::{ChildArgs, CompareArgs};
 pub(crate) use devices::DevicesArgs;
 pub(crate) use explain::ExplainArgs;
 pub(crate) use files::{
@@ -21,8 +20,6 @@ pub(crate) use files::{
 pub(crate) use ping::{PingArgs, PingOp};
 pub(crate) use serve::ServeArgs;
 pub(crate) use sim::{ALL, SimArgs};
-
-use crate::compare::CHILD;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -2,9 +2,9 @@
 
 use clap::{Args, ValueEnum};
 use rdma::middleware::Delay;
+use rpcrdma_setup::units;
 
 use super::files::MountArgs;
-use rpcrdma_setup::units;
 
 /// What is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

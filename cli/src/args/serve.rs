@@ -8,11 +8,11 @@ use nfs_binding::server::ExportOptions;
 use rdma::middleware::{Delay, Rate};
 use rpc_transport::limits::LEAST_MEMORY;
 use rpc_transport::rdma::{RoundTripFeatures, Versions};
-
-use super::compare::Crc;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::units;
+
+use super::compare::Crc;
 
 /// Export directories over RDMA and TCP, until interrupted.
 ///

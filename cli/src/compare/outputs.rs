@@ -7,14 +7,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::args::CompareArgs;
-use crate::compare::reference::{Changes, Reference};
-use crate::compare::report::Report;
-use crate::compare::rows::Row;
-use crate::output;
-use rpcrdma_setup::costs::Costs;
+use rpcrdma_compare::{Changes, Measured, Reference, Report};
 use rpcrdma_setup::units::show_date;
 use rpcrdma_setup::{Context, Failure};
+
+use crate::args::CompareArgs;
+use crate::output;
 
 /// The option whose text may go to standard output.
 const JSON: &str = "--json";
@@ -108,14 +106,9 @@ impl Outputs {
     ///
     /// # Errors
     /// One cannot be written.
-    pub(super) fn write(
-        self,
-        rows: &[Row],
-        summary: &str,
-        noise: Option<&str>,
-        costs: Option<&Costs>,
-    ) -> Result<Results, Failure> {
-        if let (Some(file), Some(costs)) = (self.costs, costs) {
+    pub(super) fn write(self, measured: &Measured) -> Result<Results, Failure> {
+        let Measured { rows, summary, .. } = measured;
+        if let (Some(file), Some(costs)) = (self.costs, &measured.costs) {
             let json = costs.to_json(&format!("measured by compare: {summary}"));
             file.write(&serde_json::to_string_pretty(&json).map_err(Failure::work)?)?;
         }
@@ -126,7 +119,7 @@ impl Outputs {
                 rows,
                 summary,
                 facts: &facts(),
-                noise,
+                noise: measured.noise.as_deref(),
                 changes: changes.as_ref(),
             };
             html.write(&report.render().map_err(Failure::work)?)?;

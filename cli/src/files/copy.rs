@@ -8,13 +8,13 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use nfs_binding::client::{Follow, NfsError, NfsUrl, Object};
 use nfs_copy::Totals;
+use rpcrdma_setup::access::Mounted;
+use rpcrdma_setup::{Context, Failure};
 
 use super::report::Watch;
 use super::{each, url};
 use crate::args::{CatArgs, GetArgs, PutArgs};
 use crate::output;
-use rpcrdma_setup::access::Mounted;
-use rpcrdma_setup::{Context, Failure};
 
 /// READs in flight while a file is written to standard output, in its order.
 const READ_AHEAD: usize = 8;

@@ -2,14 +2,14 @@
 
 use nfs_binding::client::{DisplayPath, Follow, Mount3, NfsUrl, Object};
 use nfs_binding::proto::{Attributes, FileType};
+use rpcrdma_setup::access::Mounted;
+use rpcrdma_setup::units::show_date;
+use rpcrdma_setup::{Context, Failure};
 
 use super::each;
 use crate::args::{ExportsArgs, LsArgs, StatArgs};
 use crate::output;
 use crate::ping::server;
-use rpcrdma_setup::access::Mounted;
-use rpcrdma_setup::units::show_date;
-use rpcrdma_setup::{Context, Failure};
 
 /// Lists what a server exports.
 ///

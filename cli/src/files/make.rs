@@ -1,10 +1,10 @@
 //! `mkdir`.
 
 use nfs_binding::proto::SetAttributes;
+use rpcrdma_setup::{Context, Failure};
 
 use super::each;
 use crate::args::MkdirArgs;
-use rpcrdma_setup::{Context, Failure};
 
 /// Mode of new directories before the process's mask is taken off.
 const MODE: u32 = 0o777;

@@ -7,14 +7,13 @@ mod remove;
 mod report;
 
 use nfs_binding::client::NfsUrl;
+use rpcrdma_setup::Failure;
 
+use crate::output;
 pub(crate) use copy::{cat, get, put};
 pub(crate) use list::{exports, ls, stat};
 pub(crate) use make::mkdir;
 pub(crate) use remove::rm;
-
-use crate::output;
-use rpcrdma_setup::Failure;
 
 /// Reads a URL from the command line.
 ///

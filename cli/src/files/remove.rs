@@ -3,11 +3,11 @@
 use nfs_binding::client::{Follow, components};
 use nfs_binding::proto::Status;
 use nfs_copy::Totals;
+use rpcrdma_setup::{Context, Failure};
 
 use super::each;
 use super::report::Watch;
 use crate::args::RmArgs;
-use rpcrdma_setup::{Context, Failure};
 
 /// Removes files.
 ///

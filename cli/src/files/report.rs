@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use nfs_binding::client::DisplayPath;
 use nfs_copy::{CopyOptions, Report, Totals};
+use rpcrdma_setup::Failure;
 use rpcrdma_setup::mount_options::MountOptions;
+use rpcrdma_setup::units::{count, show_amount};
 
 use crate::interrupt::Interruptible;
 use crate::output;
 use crate::progress::Status;
-use rpcrdma_setup::Failure;
-use rpcrdma_setup::units::{count, show_amount};
 
 /// How often progress is shown: it is reported far more often than anybody can read.
 const EVERY: Duration = Duration::from_millis(100);

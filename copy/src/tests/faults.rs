@@ -3,10 +3,11 @@
 use std::cell::Cell;
 use std::fs;
 
+use nfs_binding::proto::{Procedure, Status, nfs};
+
 use super::*;
 use crate::CopyError;
 use crate::in_process::Fault;
-use nfs_binding::proto::{Procedure, Status, nfs};
 
 /// The procedures that a server must not be asked twice without care.
 const CHANGES: [u32; 9] = [

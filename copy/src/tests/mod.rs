@@ -10,15 +10,15 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nfs_binding::client::{AttachOptions, Mount};
+use nfs_binding::fs::directory::DirectoryOptions;
+use nfs_binding::fs::{DirectoryFs, FileSystem, MemoryFs};
+use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use rpc_transport::Runtime;
 use rustix::fs::{CWD, Mode, mknodat};
 
 use super::{CopyOptions, Report, get, put, remove};
 use crate::in_process::InProcess;
-use nfs_binding::client::{AttachOptions, Mount};
-use nfs_binding::fs::directory::DirectoryOptions;
-use nfs_binding::fs::{DirectoryFs, FileSystem, MemoryFs};
-use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use tree::{
     Scratch, is_root, make_odd_tree, make_writable, pattern, same_trees, set_mtime, snapshot,
 };

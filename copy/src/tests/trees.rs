@@ -4,10 +4,11 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use nfs_binding::proto::{Procedure, Status, nfs};
+
 use super::*;
 use crate::in_process::Fault;
 use crate::{Owner, Sparse, Totals};
-use nfs_binding::proto::{Procedure, Status, nfs};
 
 #[test]
 fn an_odd_tree_goes_to_memory_and_comes_back() {

@@ -8,14 +8,12 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::tree::Scratch;
 use iwarp::{Iwarp, Options};
 use nfs_binding::client::Mount;
 use nfs_binding::fs::DirectoryFs;
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use nfs_copy::{CopyOptions, Report, Totals};
-use onc_rpc::{AuthSys, Credential};
 use rdma::Pool;
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
 use rpc_transport::{
@@ -23,6 +21,9 @@ use rpc_transport::{
     TcpOptions, TcpServer,
 };
 use rpcrdma_setup::mount_options::{MountOptions, Proto};
+
+use crate::tree::Scratch;
+use onc_rpc::{AuthSys, Credential};
 
 /// Memory of each end, bytes.
 const POOL: usize = 512 << 20;

@@ -16,15 +16,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use onc_rpc::{AuthSys, BulkItem, Credential, Cursor, Decoder, Encoder, Message, Position};
-use rdma::Pool;
-use rpc_transport::{Call, CallError, Outcome, Reply, Request, Service, ServiceReply};
-
 use nfs_binding::client::RpcClient;
 use nfs_binding::proto::{
     CommitArgs, CommitResult, Data, FileHandle, NFS_PROGRAM, Procedure, Stable, Status, WriteArgs,
     WriteResult, Xdr, nfs,
 };
+use onc_rpc::{AuthSys, BulkItem, Credential, Cursor, Decoder, Encoder, Message, Position};
+use rdma::Pool;
+use rpc_transport::{Call, CallError, Outcome, Reply, Request, Service, ServiceReply};
 
 /// What becomes of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

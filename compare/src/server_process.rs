@@ -1,40 +1,36 @@
 //! What runs in the processes that `compare` starts.
 
 use std::cell::RefCell;
-use std::io::{self, BufRead};
+use std::fmt;
+use std::io::{self, BufRead, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use nfs_binding::fs::MemoryFs;
+use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer, Squash};
 use rdma::Counters;
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Versions};
-use rpc_transport::{Server, ServerOptions, Stop, TcpServer};
-use serde::{Deserialize, Serialize};
-
-use crate::args::{ChildArgs, Serves};
-use crate::compare::floor;
-use crate::compare::processor;
-use crate::compare::usage::Usage;
-use crate::output;
-use crate::serve;
+use rpc_transport::{Server, ServerOptions, Service, Stop, TcpServer};
 use rpcrdma_setup::access::{LinkOptions, tcp_counters};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, Resources};
 use rpcrdma_setup::{Context, Failure};
+use rpcrdma_sim::Probe;
+use serde::Serialize;
 
-/// What asks for a [`Usage`] over the control channel.
-pub(crate) const USAGE: &str = "usage";
+use crate::conveyance::Serves;
+use crate::floor;
+use crate::processor;
+use crate::served::{Listening, Served, USAGE};
+use crate::usage::Usage;
+
+/// Path of the export in memory.
+const MEMORY_PATH: &str = "/memory";
 /// Bytes that the file system in memory may hold.
 const MEMORY: u64 = 1 << 30;
-
-/// The first line of a child.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Listening {
-    /// Where.
-    pub(crate) address: SocketAddr,
-}
 
 /// What the parent wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,17 +62,21 @@ impl Control {
     }
 }
 
-/// Serves until standard input ends.
+/// Serves until standard input ends what `served`, the last argument of a process that
+/// [`Comparison::measure`](crate::Comparison::measure) started, asks for.
 ///
 /// # Errors
-/// What is to be served cannot be.
-pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
+/// It asks for nothing that there is, or what is to be served cannot be.
+pub fn serve_child(served: &str) -> Result<(), Failure> {
+    let odd = |error: &dyn fmt::Display| Failure::Usage(format!("{served}: {error}"));
+    let args: Served = serde_json::from_str(served).map_err(|error| odd(&error))?;
+    let serves = Serves::parse(&args.serves).ok_or_else(|| odd(&"nothing that can be served"))?;
     if let Some(number) = args.processor {
         processor::pin(number)?;
     }
     let any_port = SocketAddr::new(args.listen, 0);
     let what = format_args!("cannot listen on {}", args.listen);
-    let Serves::Nfs(conveyance) = args.serves else {
+    let Serves::Nfs(conveyance) = serves else {
         let listener = TcpListener::bind(any_port).context(what)?;
         let address = listener.local_addr().context("cannot listen")?;
         thread::spawn(|| {
@@ -91,23 +91,26 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
     };
 
     let link = LinkOptions {
-        delay: args.delay.0,
-        rate: args.rate.map(|rate| rate.0),
+        delay: args.delay,
+        rate: args.rate,
         busy_poll: args.busy_poll,
-        crc: args.crc.is_on(),
+        crc: args.crc,
     };
     let options = ServerOptions {
         busy_poll: args.busy_poll,
         ..ServerOptions::default()
     };
-    let service = serve::memory_service(MEMORY)?;
+    let service = memory_service(MEMORY)?;
     let mut server = Server::new(service, options).context("cannot start the server")?;
     let (address, counters): (SocketAddr, Box<dyn Fn() -> Counters>) = match conveyance.version() {
         Some(version) => {
             let device = link
                 .device(&DeviceChoice {
-                    name: args.device.clone(),
-                    registration: args.registration,
+                    name: args.device.parse().map_err(|error: String| odd(&error))?,
+                    registration: args
+                        .registration
+                        .parse()
+                        .map_err(|error: String| odd(&error))?,
                     address: Some(args.listen),
                     resources: Resources::default(),
                 })?
@@ -116,8 +119,11 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
                 versions: Versions::only(version),
                 ..RdmaServerOptions::default()
             };
+            let costs = args.costs.as_deref().map(CostsArg::parse).transpose();
+            let costs = costs.map_err(|error| odd(&error))?;
+            let costs = CostsArg::load(costs.as_ref())?;
             conveyance.configure(&mut options.common, args.inline);
-            options.common.costs = CostsArg::load(args.costs.as_ref())?.model();
+            options.common.costs = costs.model();
             let mut port = RdmaServer::new(device, options);
             let address = port.listen(any_port).context(what)?;
             let port = Rc::new(RefCell::new(port));
@@ -158,8 +164,34 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Failure> {
     }
 }
 
+/// NFS over one file system in memory of at most `limit` bytes, for measurements, and calls of any
+/// length beside it. It neither squashes root nor requires reserved ports, because its clients are started
+/// together with it, and those on verbs devices look like clients on another host.
+///
+/// # Errors
+/// The system has no random numbers.
+fn memory_service(limit: u64) -> Result<Box<dyn Service>, Failure> {
+    let key = HandleKey::random().map_err(Failure::work)?;
+    let options = ExportOptions {
+        squash: Squash::None,
+        secure: false,
+        ..ExportOptions::default()
+    };
+    let fs = MemoryFs::new(limit).context("cannot make a file system in memory")?;
+    let export = Export {
+        path: MEMORY_PATH.to_owned(),
+        backend: Arc::new(fs),
+        options,
+    };
+    let service = NfsServer::new(vec![export], key).map_err(Failure::work)?;
+    Ok(Box::new(Probe::new(service)))
+}
+
 fn answer(value: &impl Serialize) -> Result<(), Failure> {
-    output::line(serde_json::to_string(value).map_err(Failure::work)?)
+    let line = serde_json::to_string(value).map_err(Failure::work)?;
+    let mut out = io::stdout().lock();
+    let written = writeln!(out, "{line}").and_then(|()| out.flush());
+    written.map_err(|error| Failure::output(&error))
 }
 
 /// Hands on orders until there are no more: a parent that dies is an order to end.

@@ -14,6 +14,8 @@ use serde::de::DeserializeOwned;
 
 use rpcrdma_setup::{Context, FAILURE, Failure, USAGE};
 
+use crate::served::Served;
+
 /// How long a child may take to end once its standard input has.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -26,14 +28,16 @@ pub(crate) struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts this program again with `args`.
+    /// Starts this program again, with `words` and then what is to be served.
     ///
     /// # Errors
     /// What the operating system refused.
-    pub(crate) fn start(name: &str, args: &[String]) -> Result<Self, Failure> {
+    pub(crate) fn start(name: &str, words: &[String], served: &Served) -> Result<Self, Failure> {
+        let served = serde_json::to_string(served).map_err(Failure::work)?;
         let program = env::current_exe().context("cannot find this program's own file")?;
         let mut child = Command::new(program)
-            .args(args)
+            .args(words)
+            .arg(served)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

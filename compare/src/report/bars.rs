@@ -15,26 +15,26 @@ const BOTTOM: f64 = 38.0;
 const VALUE: f64 = 34.0;
 
 /// Bars over one axis, one for each conveyance, each of parts one behind the other.
-pub(super) struct Panel {
+pub(crate) struct Panel {
     /// Of its axis.
-    pub(super) label: String,
+    pub(crate) label: String,
     /// For each conveyance its parts, or nothing where nothing is known.
-    pub(super) bars: Vec<Option<Vec<f64>>>,
+    pub(crate) bars: Vec<Option<Vec<f64>>>,
 }
 
 /// A figure: panels side by side.
-pub(super) struct BarChart<'a> {
-    pub(super) title: &'a str,
+pub(crate) struct BarChart<'a> {
+    pub(crate) title: &'a str,
     /// The bars' names.
-    pub(super) names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Names of the parts, and their colours.
-    pub(super) parts: &'a [(&'a str, usize)],
-    pub(super) panels: Vec<Panel>,
+    pub(crate) parts: &'a [(&'a str, usize)],
+    pub(crate) panels: Vec<Panel>,
 }
 
 impl BarChart<'_> {
     /// As SVG.
-    pub(super) fn render(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let top = TITLE + if self.parts.is_empty() { 12.0 } else { 30.0 };
         let bottom = top + ROW * self.names.len() as f64;
         let mut svg = Svg::new(WIDTH, bottom + BOTTOM, self.title);

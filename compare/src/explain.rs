@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rpcrdma_setup::Failure;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::compare::op::Op;
-use crate::compare::set::{self, Setting};
-use rpcrdma_setup::Failure;
+use crate::op::Op;
+use crate::set::{self, Setting};
 
 /// The field of a log event that holds a plan.
 const PLAN: &str = "plan";

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::compare::latency::Latency;
+use crate::latency::Latency;
 
 /// Longest message the floor exchanges, bytes.
 const MAX_MESSAGE: u32 = 64 << 20;

@@ -9,18 +9,17 @@ use nfs_binding::proto::{
     FileHandle, HandleArgs, ReadArgs, ReaddirplusArgs, SetAttributes, Stable, Verifier, WriteArgs,
 };
 use rpc_transport::Client;
-use rpcrdma_sim::Long;
-
 use rpcrdma_setup::access::Mounted;
 use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
+use rpcrdma_sim::Long;
 
 /// The file's name.
 const NAME: &[u8] = b"measured";
 /// The directory's name.
 const FOLDER: &[u8] = b"listed";
 /// Bytes of long calls and replies.
-pub(crate) const LONG: u32 = 64 << 10;
+pub const LONG: u32 = 64 << 10;
 /// Least bytes of a directory entry in READDIRPLUS results: one with its attributes and handle takes
 /// more.
 const ENTRY: u32 = 128;
@@ -31,7 +30,7 @@ const SHORT: u32 = 4;
 
 /// One kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
+pub enum Op {
     /// NULL.
     Null,
     /// GETATTR of a file.
@@ -50,7 +49,7 @@ pub(crate) enum Op {
 
 impl Op {
     /// Its name in tables and rows.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::Getattr => "getattr",
@@ -63,7 +62,7 @@ impl Op {
     }
 
     /// Bytes that it moves: of file data, of a listing, of what a long call or reply has.
-    pub(crate) fn size(self) -> Option<u32> {
+    pub fn size(self) -> Option<u32> {
         match self {
             Self::Null | Self::Getattr => None,
             Self::Read(size)
@@ -76,7 +75,7 @@ impl Op {
 
     /// The first of the calls that a client makes of it which reads and writes at most so many bytes at a
     /// time.
-    pub(crate) fn limited(self, rsize: Option<u32>, wsize: Option<u32>) -> Self {
+    pub fn limited(self, rsize: Option<u32>, wsize: Option<u32>) -> Self {
         let least = |size: u32, limit: Option<u32>| limit.map_or(size, |limit| size.min(limit));
         match self {
             Self::Read(size) => Self::Read(least(size, rsize)),
@@ -96,7 +95,7 @@ impl fmt::Display for Op {
 }
 
 /// A file on a server, and what else operations are performed on.
-pub(crate) struct Target {
+pub struct Target {
     nfs: Nfs3<Client>,
     /// None: only NULL can be performed.
     file: Option<FileHandle>,
@@ -109,7 +108,7 @@ pub(crate) struct Target {
 
 impl Target {
     /// An existing file, and what WRITE writes to it. NULL needs neither.
-    pub(crate) fn new(client: Client, file: Option<FileHandle>, data: Bytes) -> Self {
+    pub fn new(client: Client, file: Option<FileHandle>, data: Bytes) -> Self {
         Self {
             nfs: Nfs3::new(client),
             file,
@@ -123,7 +122,7 @@ impl Target {
     ///
     /// # Errors
     /// The server refuses, or does not keep what is written.
-    pub(crate) async fn create(mounted: &Mounted, ops: &[Op]) -> Result<Self, Failure> {
+    pub async fn create(mounted: &Mounted, ops: &[Op]) -> Result<Self, Failure> {
         let moved = ops.iter().filter_map(|op| match op {
             Op::Read(size) | Op::Write(size) => Some(*size),
             _ => None,
@@ -175,7 +174,7 @@ impl Target {
     ///
     /// # Errors
     /// The call failed, the server refused, or moved fewer bytes.
-    pub(crate) async fn perform(&self, op: Op) -> Result<(), Failure> {
+    pub async fn perform(&self, op: Op) -> Result<(), Failure> {
         match op {
             Op::Null => self.nfs.null(&()).await.context("NULL"),
             Op::Getattr => {

@@ -8,13 +8,14 @@
 
 use std::time::Duration;
 
-use crate::compare::latency::Latency;
-use crate::compare::network::Network;
-use crate::compare::op::Op;
-use crate::compare::rig::Rig;
-use crate::compare::rows::{Mode, OverDelay, Row};
-use crate::compare::set::{self, Setting};
 use rpcrdma_setup::Failure;
+
+use crate::latency::Latency;
+use crate::network::Network;
+use crate::op::Op;
+use crate::rig::Rig;
+use crate::rows::{Mode, OverDelay, Row};
+use crate::set::{self, Setting};
 
 /// The shorter link's delay each way, when none was asked for.
 pub(crate) const DELAY: Duration = Duration::from_millis(1);
@@ -67,7 +68,7 @@ impl<'a> Links<'a> {
             network: setting.network,
             rigs,
             // Whoever asks for a number of calls gets that.
-            calls: match (setting.network, setting.args.count) {
+            calls: match (setting.network, setting.options.count) {
                 (Some(_), None) => LONG_TURN,
                 _ => TURN,
             },
@@ -111,7 +112,7 @@ pub(crate) fn measure(
         .iter()
         .map(|rig| rig.conveyance.name())
         .collect();
-    let asked = setting.args.count;
+    let asked = setting.options.count;
     let calls = links.calls;
     let (fewest, most) = turns(asked, calls);
     let delays = links.delays;

@@ -5,31 +5,31 @@ use std::time::Duration;
 
 use rdma::Counters;
 use rpc_transport::rdma::CostModel;
-use rpcrdma_sim::{Measured, Operation, Setting, consider, measure};
-
-use crate::args::{CompareArgs, Conveyance};
-use crate::compare::explain::listen;
-use crate::compare::op::Op;
-use crate::compare::rows::{Conditions, Mode, OverDelay, Row, Split};
-use crate::compare::set::inline;
-use crate::output;
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::costs::{Costs, CostsArg};
 use rpcrdma_setup::device::Policy;
 use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
+use rpcrdma_sim::{Measured, Operation, Setting, consider, measure};
+
+use crate::conveyance::Conveyance;
+use crate::explain::listen;
+use crate::op::Op;
+use crate::options::Options;
+use crate::options::inline_size;
+use crate::rows::{Conditions, Mode, OverDelay, Row, Split};
 
 /// The delays that latencies over delay are simulated with, in those of the setting.
 const DELAYS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
 /// What is simulated: the cost model with what the options say.
-fn setting(args: &CompareArgs) -> Setting {
+fn setting(options: &Options) -> Setting {
     let mut setting = Setting::default();
-    if !args.delay.0.is_zero() {
-        setting.costs.delay = args.delay.0;
+    if !options.delay.is_zero() {
+        setting.costs.delay = options.delay;
     }
-    if let Some(rate) = args.rate {
-        setting.costs.rate = (rate.0 / 8).max(1);
+    if let Some(rate) = options.rate {
+        setting.costs.rate = (rate / 8).max(1);
     }
     setting
 }
@@ -38,23 +38,26 @@ fn setting(args: &CompareArgs) -> Setting {
 ///
 /// # Errors
 /// What makes no sense.
-pub(crate) fn check(args: &CompareArgs, ops: &[Op]) -> Result<(), Failure> {
+pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
     let given = [
-        ("--busy-poll", args.busy_poll),
-        ("--set-delay", args.set_delay.is_some()),
-        ("--crc", args.crc.is_on()),
-        ("--count", args.count.is_some()),
-        ("--no-pin", args.no_pin),
-        ("--address", args.address != IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        ("--registration", args.registration != Policy(None)),
-        ("--costs", args.costs.is_some()),
-        ("--save-costs", args.save_costs.is_some()),
+        ("--busy-poll", options.busy_poll),
+        ("--set-delay", options.set_delay.is_some()),
+        ("--crc", options.crc),
+        ("--count", options.count.is_some()),
+        ("--no-pin", !options.pin),
+        (
+            "--address",
+            options.address != IpAddr::V4(Ipv4Addr::LOCALHOST),
+        ),
+        ("--registration", options.registration != Policy(None)),
+        ("--costs", options.costs.is_some()),
+        ("--save-costs", options.save_costs),
     ];
     if let Some((name, _)) = given.into_iter().find(|(_, given)| *given) {
         let text = format!("--device sim: not with {name}, which has no effect in a simulation");
         return Err(Failure::Usage(text));
     }
-    let rdma = args.via.iter().any(|via| via.version().is_some());
+    let rdma = options.via.iter().any(|via| via.version().is_some());
     match rdma && !ops.is_empty() {
         true => Ok(()),
         false => Err(Failure::usage(
@@ -64,7 +67,7 @@ pub(crate) fn check(args: &CompareArgs, ops: &[Op]) -> Result<(), Failure> {
 }
 
 /// The operation as the simulation has it.
-pub(crate) fn operation(op: Op) -> Operation {
+pub fn operation(op: Op) -> Operation {
     match op {
         Op::Null => Operation::Null,
         Op::Getattr => Operation::Getattr,
@@ -100,17 +103,17 @@ fn predicted(
 /// # Errors
 /// An operation cannot be simulated.
 pub(crate) fn predict(
-    args: &CompareArgs,
+    options: &Options,
     costs: &Costs,
     ops: &[Op],
     rows: &mut [Row],
 ) -> Result<(), Failure> {
     for &op in ops {
-        for &via in &args.via {
-            let Some(mut setting) = configured(args, via)? else {
+        for &via in &options.via {
+            let Some(mut setting) = configured(options, via)? else {
                 continue;
             };
-            let ends = CostsArg::load(args.costs.as_ref())?;
+            let ends = CostsArg::load(options.costs.as_ref())?;
             setting.chosen_by = Some(ends.model());
             let predicted = predicted(op, &setting, &costs.model())?;
             let (predicted_us, plan) = predicted.unzip();
@@ -179,10 +182,10 @@ fn split(op: Op, setting: &Setting, latency: Duration) -> Result<Split, Failure>
 ///
 /// # Errors
 /// An operation cannot be simulated.
-pub(crate) fn plans(args: &CompareArgs, ops: &[Op]) -> Result<Vec<String>, Failure> {
+pub(crate) fn plans(options: &Options, ops: &[Op]) -> Result<Vec<String>, Failure> {
     let mut lines = Vec::new();
-    for &via in &args.via {
-        let Some(setting) = configured(args, via)? else {
+    for &via in &options.via {
+        let Some(setting) = configured(options, via)? else {
             continue;
         };
         for &op in ops {
@@ -196,14 +199,15 @@ pub(crate) fn plans(args: &CompareArgs, ops: &[Op]) -> Result<Vec<String>, Failu
 }
 
 /// What is simulated of a conveyance; nothing of TCP, which is not.
-fn configured(args: &CompareArgs, via: Conveyance) -> Result<Option<Setting>, Failure> {
+fn configured(options: &Options, via: Conveyance) -> Result<Option<Setting>, Failure> {
     let Some(version) = via.version() else {
         return Ok(None);
     };
-    let mut setting = setting(args);
+    let mut setting = setting(options);
     setting.version = version;
-    for options in [&mut setting.requester, &mut setting.responder] {
-        via.configure(options, inline(args.inline)?);
+    let inline = inline_size(options.inline)?;
+    for end in [&mut setting.requester, &mut setting.responder] {
+        via.configure(end, inline);
     }
     Ok(Some(setting))
 }
@@ -212,12 +216,12 @@ fn configured(args: &CompareArgs, via: Conveyance) -> Result<Option<Setting>, Fa
 ///
 /// # Errors
 /// An operation cannot be simulated.
-pub(crate) fn rows(args: &CompareArgs, ops: &[Op], more: bool) -> Result<Vec<Row>, Failure> {
+pub(crate) fn rows(options: &Options, ops: &[Op], more: bool) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     for &op in ops {
         let of_op = rows.len();
-        for &via in &args.via {
-            let Some(setting) = configured(args, via)? else {
+        for &via in &options.via {
+            let Some(setting) = configured(options, via)? else {
                 continue;
             };
             let what = measure(&setting, operation(op)).context(op)?;
@@ -295,8 +299,8 @@ fn row(op: Op, via: Conveyance, setting: &Setting, what: &Measured) -> Row {
 }
 
 /// What was simulated, in a sentence.
-pub(crate) fn summary(args: &CompareArgs) -> String {
-    let setting = setting(args);
+pub(crate) fn summary(options: &Options) -> String {
+    let setting = setting(options);
     format!(
         "NFS over RPC-over-RDMA versions 1 and 2, simulated (device sim): {:?} each way, {} Gbit/s, \
          interrupts of {:?}.",
@@ -309,8 +313,8 @@ pub(crate) fn summary(args: &CompareArgs) -> String {
 /// Prints the rows as a table.
 ///
 /// # Errors
-/// Standard output cannot be written to.
-pub(crate) fn print(rows: &[Row]) -> Result<(), Failure> {
+/// What is printed of the rows.
+pub(crate) fn text(rows: &[Row]) -> Vec<String> {
     let mut table = Table::new(
         3,
         [
@@ -341,9 +345,7 @@ pub(crate) fn print(rows: &[Row]) -> Result<(), Failure> {
                 .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
         ]);
     }
-    output::line(table.render())?;
-    output::line(
-        "Counted on the way of each reply: round trips, interrupts and registrations that it had to \
-         wait for; the rest is what both devices did. Time is virtual.",
-    )
+    let remark = "Counted on the way of each reply: round trips, interrupts and registrations that it had \
+                  to wait for; the rest is what both devices did. Time is virtual.";
+    vec![table.render(), remark.to_owned()]
 }

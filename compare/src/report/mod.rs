@@ -8,8 +8,8 @@ mod svg;
 
 use std::fmt::Write;
 
-use crate::compare::reference::Changes;
-use crate::compare::rows::Row;
+use crate::reference::Changes;
+use crate::rows::Row;
 use figures::{Group, Palette};
 use scale::show;
 use svg::escape;
@@ -20,17 +20,17 @@ const AGAINST: &str = "v1";
 const NOTABLE: f64 = 0.02;
 
 /// What a page is made of.
-pub(super) struct Report<'a> {
+pub struct Report<'a> {
     /// The rows.
-    pub(super) rows: &'a [Row],
+    pub rows: &'a [Row],
     /// In one sentence, what was measured.
-    pub(super) summary: &'a str,
+    pub summary: &'a str,
     /// With what, for whoever wants to do it again: names and values.
-    pub(super) facts: &'a [(&'a str, String)],
+    pub facts: &'a [(&'a str, String)],
     /// Why the figures may be off.
-    pub(super) noise: Option<&'a str>,
+    pub noise: Option<&'a str>,
     /// Against an earlier report.
-    pub(super) changes: Option<&'a Changes>,
+    pub changes: Option<&'a Changes>,
 }
 
 impl Report<'_> {
@@ -38,7 +38,7 @@ impl Report<'_> {
     ///
     /// # Errors
     /// The rows cannot be written as JSON.
-    pub(super) fn render(&self) -> serde_json::Result<String> {
+    pub fn render(&self) -> serde_json::Result<String> {
         let groups = figures::groups(self.rows);
         let palette = Palette::of(self.rows);
         let title = "What each way of carrying NFS costs";
@@ -234,8 +234,8 @@ fn all_rows(rows: &[Row]) -> serde_json::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::rows::OverDelay;
-    use crate::compare::rows::tests::sample;
+    use crate::rows::OverDelay;
+    use crate::rows::tests::sample;
 
     fn page(rows: &[Row]) -> String {
         let report = Report {

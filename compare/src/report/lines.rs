@@ -12,30 +12,30 @@ const TITLE: f64 = 18.0;
 
 /// One line.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(crate) struct Line {
     /// Of the legend.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Its colour and marker.
-    pub(super) series: usize,
+    pub(crate) series: usize,
     /// Something to hold the others against.
-    pub(super) dashed: bool,
+    pub(crate) dashed: bool,
     /// In the order of their first value.
-    pub(super) points: Vec<(f64, f64)>,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 /// A figure.
-pub(super) struct LineChart<'a> {
-    pub(super) title: &'a str,
-    pub(super) x_label: &'a str,
-    pub(super) y_label: &'a str,
+pub(crate) struct LineChart<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) x_label: &'a str,
+    pub(crate) y_label: &'a str,
     /// Both axes logarithmic, and a word at each value of the horizontal one; otherwise both linear.
-    pub(super) word: Option<fn(f64) -> String>,
-    pub(super) lines: Vec<Line>,
+    pub(crate) word: Option<fn(f64) -> String>,
+    pub(crate) lines: Vec<Line>,
 }
 
 impl LineChart<'_> {
     /// As SVG.
-    pub(super) fn render(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let entries: Vec<_> = self
             .lines
             .iter()

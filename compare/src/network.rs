@@ -4,16 +4,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rdma::middleware::Delay;
-
-use crate::interrupt;
-use crate::output;
 use rpcrdma_setup::{Context, Failure};
 
-/// Sets the delay of the network by a shell command; back to none when dropped, and when a signal
-/// ends the process.
+/// Sets the delay of the network by a shell command; back to none when dropped.
 #[derive(Debug)]
 pub(crate) struct Network {
     command: String,
+    /// What is told when the delay could not be taken back.
+    complain: fn(&Failure),
 }
 
 impl Network {
@@ -21,12 +19,11 @@ impl Network {
     ///
     /// # Errors
     /// The command fails.
-    pub(crate) fn new(command: &str, delay: Duration) -> Result<Self, Failure> {
-        let text = command.to_owned();
-        interrupt::on_signals(move |signal| {
-            report(run(&text, Duration::ZERO));
-            interrupt::die(signal);
-        })?;
+    pub(crate) fn new(
+        command: &str,
+        delay: Duration,
+        complain: fn(&Failure),
+    ) -> Result<Self, Failure> {
         if let Err(failure) = run(command, delay) {
             // It may have got halfway. What this says, if it fails as well, is no other cause.
             drop(run(command, Duration::ZERO));
@@ -34,6 +31,7 @@ impl Network {
         }
         Ok(Self {
             command: command.to_owned(),
+            complain,
         })
     }
 
@@ -48,14 +46,19 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        report(run(&self.command, Duration::ZERO));
+        if let Err(failure) = end_delay(&self.command) {
+            (self.complain)(&failure);
+        }
     }
 }
 
-fn report(result: Result<(), Failure>) {
-    if let Err(failure) = result {
-        output::complain(failure);
-    }
+/// Has `command`, which is that of [`Options::set_delay`](crate::Options::set_delay), take the delay
+/// back: for a program that a signal ends.
+///
+/// # Errors
+/// The command fails.
+pub fn end_delay(command: &str) -> Result<(), Failure> {
+    run(command, Duration::ZERO)
 }
 
 fn run(command: &str, delay: Duration) -> Result<(), Failure> {

@@ -4,14 +4,15 @@
 
 use std::time::Duration;
 
-use crate::args::Conveyance;
-use crate::compare::floor::{Floor, Kind};
-use crate::compare::latency::{Latency, error_of_median, median, spread, weighted_median};
-use crate::compare::op::Op;
-use crate::compare::rig::{Budget, Rig, WARM_UP};
-use crate::compare::rows::{Mode, Row, Split};
-use crate::compare::usage::Both;
 use rpcrdma_setup::{Context, Failure};
+
+use crate::conveyance::Conveyance;
+use crate::floor::{Floor, Kind};
+use crate::latency::{Latency, error_of_median, median, spread, weighted_median};
+use crate::op::Op;
+use crate::rig::{Budget, Rig, WARM_UP};
+use crate::rows::{Mode, Row, Split};
+use crate::usage::Both;
 
 /// Rounds per operation: many short ones, so that a disturbance hits floor and conveyances alike.
 /// An odd number: the median round is one that was.

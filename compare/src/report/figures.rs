@@ -1,9 +1,10 @@
 //! From rows to figures.
 
+use rpcrdma_setup::units::show_size;
+
 use super::bars::{BarChart, Panel};
 use super::lines::{Line, LineChart};
-use crate::compare::rows::{Mode, Row};
-use rpcrdma_setup::units::show_size;
+use crate::rows::{Mode, Row};
 
 /// Bytes of the READ and WRITE that stand for short ones.
 const SHORT: u64 = 8192;
@@ -16,15 +17,15 @@ const PARTS: [(&str, usize); 4] = [
 ];
 
 /// What of the rows belongs to one operation of one size.
-pub(super) struct Group<'a> {
-    pub(super) op: &'a str,
-    pub(super) size: Option<u64>,
-    pub(super) rows: Vec<&'a Row>,
+pub(crate) struct Group<'a> {
+    pub(crate) op: &'a str,
+    pub(crate) size: Option<u64>,
+    pub(crate) rows: Vec<&'a Row>,
 }
 
 impl Group<'_> {
     /// As a heading has it.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self.size {
             Some(size) => format!("{} {}", self.op.to_uppercase(), show_size(size)),
             None => self.op.to_uppercase(),
@@ -34,7 +35,7 @@ impl Group<'_> {
 
 /// The rows that figures are of, by operation and size. Trees are no single operation; where both
 /// modes were measured, it is the main one that counts.
-pub(super) fn groups(rows: &[Row]) -> Vec<Group<'_>> {
+pub(crate) fn groups(rows: &[Row]) -> Vec<Group<'_>> {
     let main = rows.first().map_or(Mode::Blocking, |row| row.mode);
     let mut groups: Vec<Group<'_>> = Vec::new();
     for row in rows {
@@ -57,10 +58,10 @@ pub(super) fn groups(rows: &[Row]) -> Vec<Group<'_>> {
 }
 
 /// Colours of conveyances: TCP has the one that the others are held against.
-pub(super) struct Palette<'a>(Vec<&'a str>);
+pub(crate) struct Palette<'a>(Vec<&'a str>);
 
 impl<'a> Palette<'a> {
-    pub(super) fn of(rows: &'a [Row]) -> Self {
+    pub(crate) fn of(rows: &'a [Row]) -> Self {
         let mut names = vec!["tcp"];
         for row in rows {
             if !names.contains(&row.conveyance) {
@@ -79,7 +80,7 @@ impl<'a> Palette<'a> {
 }
 
 /// Latency over size, for each operation that has sizes.
-pub(super) fn over_size(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<String> {
+pub(crate) fn over_size(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<String> {
     let mut out = Vec::new();
     for op in ["read", "write"] {
         let of_op: Vec<&Row> = groups
@@ -124,7 +125,7 @@ pub(super) fn over_size(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<Stri
 }
 
 /// Latency over the link's delay, for what tells something.
-pub(super) fn over_delay(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<String> {
+pub(crate) fn over_delay(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<String> {
     let mut out = Vec::new();
     for group in chosen(groups) {
         let lines = lines(&group.rows, palette, |row| {
@@ -147,7 +148,7 @@ pub(super) fn over_delay(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<Str
 }
 
 /// What the time went to, where that is known: in simulations.
-pub(super) fn split(groups: &[Group<'_>]) -> Vec<String> {
+pub(crate) fn split(groups: &[Group<'_>]) -> Vec<String> {
     let known = |row: &Row| row.split.link_us.is_some();
     let figures = chosen(groups).filter(|group| group.rows.iter().any(|row| known(row)));
     figures
@@ -182,7 +183,7 @@ pub(super) fn split(groups: &[Group<'_>]) -> Vec<String> {
 }
 
 /// What each operation had to wait for, counted.
-pub(super) fn counts(groups: &[Group<'_>]) -> Vec<String> {
+pub(crate) fn counts(groups: &[Group<'_>]) -> Vec<String> {
     let panel = |group: &Group<'_>, label: &str, of: fn(&Row) -> Option<f64>| Panel {
         label: label.to_owned(),
         bars: group

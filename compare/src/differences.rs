@@ -11,52 +11,52 @@ use std::time::Duration;
 
 use rpc_transport::rdma::CostModel;
 
-use crate::compare::latency::median;
-use crate::compare::op::LONG;
+use crate::latency::median;
+use crate::op::LONG;
 
 /// Bytes that fit a plain message.
-pub(super) const PLAIN: u32 = 2 << 10;
+pub(crate) const PLAIN: u32 = 2 << 10;
 /// Bytes that one Send places, and that many do.
-pub(super) const SHORT: u32 = 24 << 10;
-pub(super) const LARGE: u32 = 960 << 10;
+pub(crate) const SHORT: u32 = 24 << 10;
+pub(crate) const LARGE: u32 = 960 << 10;
 /// Steps in which rate, group and message are solved for.
 const STEPS: u32 = 8;
 
 /// READs, or WRITEs, of one round, microseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Moved {
+pub(crate) struct Moved {
     /// [`PLAIN`] bytes in the payload stream.
-    pub(super) plain: f64,
+    pub(crate) plain: f64,
     /// [`Round::continued`] bytes in the payload stream of two Sends.
-    pub(super) continued: f64,
+    pub(crate) continued: f64,
     /// [`SHORT`] and [`LARGE`] bytes placed by Sends, in as many as it takes.
-    pub(super) sent: [f64; 2],
+    pub(crate) sent: [f64; 2],
     /// The same by RDMA Write, or Read.
-    pub(super) explicit: [f64; 2],
+    pub(crate) explicit: [f64; 2],
 }
 
 /// Latencies of one round, microseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Round {
-    pub(super) null: f64,
+pub(crate) struct Round {
+    pub(crate) null: f64,
     /// Bytes that take two Sends where none are placed.
-    pub(super) continued: u32,
-    pub(super) read: Moved,
-    pub(super) write: Moved,
+    pub(crate) continued: u32,
+    pub(crate) read: Moved,
+    pub(crate) write: Moved,
     /// WRITE of [`SHORT`] where the client invalidates by itself.
-    pub(super) write_invalidated: f64,
+    pub(crate) write_invalidated: f64,
     /// A call and a reply of [`LONG`] bytes in many Sends, how many these are; and in as few as can be.
-    pub(super) many: f64,
-    pub(super) many_sends: f64,
-    pub(super) few: f64,
+    pub(crate) many: f64,
+    pub(crate) many_sends: f64,
+    pub(crate) few: f64,
     /// A bare exchange of both sides that sleep, and that spin.
-    pub(super) asleep: f64,
-    pub(super) awake: Option<f64>,
+    pub(crate) asleep: f64,
+    pub(crate) awake: Option<f64>,
 }
 
 /// What ways differ by, microseconds, or microseconds a byte. Noise can make any of it negative.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Differences {
+pub(crate) struct Differences {
     null: f64,
     /// A byte by Sends; what it takes more by RDMA Write, and by RDMA Read.
     sent: f64,
@@ -89,7 +89,7 @@ impl Differences {
     ];
 
     /// By one round.
-    pub(super) fn of(round: &Round) -> Self {
+    pub(crate) fn of(round: &Round) -> Self {
         let span = f64::from(LARGE - SHORT);
         let mean = |of: &dyn Fn(&Moved) -> f64| (of(&round.read) + of(&round.write)) / 2.0;
         let further = (round.many_sends - 2.0).max(2.0);
@@ -135,7 +135,7 @@ impl Differences {
     }
 
     /// Each one's median.
-    pub(super) fn medians(all: &[Self]) -> Self {
+    pub(crate) fn medians(all: &[Self]) -> Self {
         let mut found = Self::default();
         for each in Self::EACH {
             let values = all.iter().map(|&(mut of)| *each(&mut of));
@@ -145,7 +145,7 @@ impl Differences {
     }
 
     /// What everything costs by this. What is less than nothing is nothing; differences stay.
-    pub(super) fn model(&self) -> CostModel {
+    pub(crate) fn model(&self) -> CostModel {
         let rate = |slope: f64| (1e6 / slope.max(1e-6)) as u64;
         let registration = self.placement + self.write_chunk;
         let up = (-self.placement).max(-registration).max(0.0);

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// How replies are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Mode {
+pub enum Mode {
     /// Both sides sleep until something arrives.
     Blocking,
     /// Both sides spin.
@@ -15,134 +15,134 @@ pub(crate) enum Mode {
 
 impl Mode {
     /// Whether to spin.
-    pub(crate) fn is_busy(self) -> bool {
+    pub fn is_busy(self) -> bool {
         self == Self::Busy
     }
 }
 
 /// What a row was made with, beside the mode and the delay.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Conditions {
+pub struct Conditions {
     /// Bytes of receives on both sides, and so of the longest message without chunks; null for TCP.
-    pub(crate) inline_bytes: Option<u32>,
+    pub inline_bytes: Option<u32>,
     /// The link's rate, bits per second each way; null when none was added.
-    pub(crate) rate_bits_per_s: Option<u64>,
+    pub rate_bits_per_s: Option<u64>,
     /// Whether iWARP frames carry CRC32c; null where there are no such frames.
-    pub(crate) crc: Option<bool>,
+    pub crc: Option<bool>,
     /// How the requester's device offers memory: `windows`, `per-call`, `persistent-unsafe`. What
     /// `auto` came to is said. Null for TCP, which offers none.
-    pub(crate) registration: Option<&'static str>,
+    pub registration: Option<&'static str>,
     /// The one processor that the requester could use; null when it was left to the scheduler.
-    pub(crate) processor_requester: Option<usize>,
+    pub processor_requester: Option<usize>,
     /// The one processor that the responder, and the floor's server, could use; null likewise.
-    pub(crate) processor_responder: Option<usize>,
+    pub processor_responder: Option<usize>,
 }
 
 /// A latency over a link with a delay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct OverDelay {
+pub struct OverDelay {
     /// The link's delay each way.
-    pub(crate) delay_us: f64,
+    pub delay_us: f64,
     /// Median latency over it.
-    pub(crate) p50_us: f64,
+    pub p50_us: f64,
 }
 
 /// What the latency is made of: each part is what the operation takes less when that costs nothing.
 /// Known in simulations only.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Split {
+pub struct Split {
     /// The link: its delay, and the time that bytes take at its rate.
-    pub(crate) link_us: Option<f64>,
+    pub link_us: Option<f64>,
     /// Interrupts of both sides.
-    pub(crate) interrupts_us: Option<f64>,
+    pub interrupts_us: Option<f64>,
     /// Registration and invalidation of memory.
-    pub(crate) registration_us: Option<f64>,
+    pub registration_us: Option<f64>,
 }
 
 /// Measured costs of one operation. What does not apply is null; nothing is guessed.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
+pub struct Row {
     /// The operation: see docs/compare.md.
-    pub(crate) op: &'static str,
+    pub op: &'static str,
     /// Bytes of data that one operation moves.
-    pub(crate) size: Option<u64>,
+    pub size: Option<u64>,
     /// How it is carried, as `--via` names it.
-    pub(crate) conveyance: &'static str,
+    pub conveyance: &'static str,
     /// The device under the conveyance; null for TCP.
-    pub(crate) device: Option<String>,
+    pub device: Option<String>,
     /// Blocking or busy.
-    pub(crate) mode: Mode,
+    pub mode: Mode,
     /// Added delay each way, microseconds, for all columns but `round_trips`.
-    pub(crate) delay_us: f64,
+    pub delay_us: f64,
     /// What else it was made with: keys of their own.
     #[serde(flatten)]
-    pub(crate) conditions: Conditions,
+    pub conditions: Conditions,
     /// Operations, one at a time, that the latency and cost columns are taken from.
-    pub(crate) count: u64,
+    pub count: u64,
     /// Median latency.
-    pub(crate) p50_us: Option<f64>,
+    pub p50_us: Option<f64>,
     /// 99th percentile of latency.
-    pub(crate) p99_us: Option<f64>,
+    pub p99_us: Option<f64>,
     /// Median latency over that of version 1 without remote invalidation, taken like `floor_ratio`;
     /// null where that was not measured.
-    pub(crate) v1_ratio: Option<f64>,
+    pub v1_ratio: Option<f64>,
     /// Standard error of `v1_ratio`, from how much its turns differ.
-    pub(crate) v1_ratio_error: Option<f64>,
+    pub v1_ratio_error: Option<f64>,
     /// What `rpcrdma explain` says that it costs, by what was measured or given before. Null for TCP and
     /// trees.
-    pub(crate) predicted_us: Option<f64>,
+    pub predicted_us: Option<f64>,
     /// The plan that this is for: rows with the same one are the same messages.
     #[serde(skip)]
-    pub(crate) plan: Option<String>,
+    pub plan: Option<String>,
     /// Median latency at each of the delays that round trips were measured with, and at `delay_us`.
-    pub(crate) latency_over_delay: Option<Vec<OverDelay>>,
+    pub latency_over_delay: Option<Vec<OverDelay>>,
     /// Keys of their own.
     #[serde(flatten)]
-    pub(crate) split: Split,
+    pub split: Split,
     /// Data moved per second with several operations in flight.
-    pub(crate) mib_per_s: Option<f64>,
+    pub mib_per_s: Option<f64>,
     /// Operations per second with several in flight.
-    pub(crate) ops_per_s: Option<f64>,
+    pub ops_per_s: Option<f64>,
     /// Processor time of both processes per operation, one at a time.
-    pub(crate) cpu_us: Option<f64>,
+    pub cpu_us: Option<f64>,
     /// Round trips per operation: the slope of the fastest tenth's latency over added delay. Null for
     /// the busy rows of a run that is otherwise blocking: these are measured in one mode.
-    pub(crate) round_trips: Option<f64>,
+    pub round_trips: Option<f64>,
     /// Sends per operation, both sides.
-    pub(crate) sends: Option<f64>,
+    pub sends: Option<f64>,
     /// RDMA Reads per operation, both sides.
-    pub(crate) rdma_reads: Option<f64>,
+    pub rdma_reads: Option<f64>,
     /// RDMA Writes per operation, both sides.
-    pub(crate) rdma_writes: Option<f64>,
+    pub rdma_writes: Option<f64>,
     /// Memory registrations per operation, both sides.
-    pub(crate) registrations: Option<f64>,
+    pub registrations: Option<f64>,
     /// Invalidations per operation, local and remote, both sides.
-    pub(crate) invalidations: Option<f64>,
+    pub invalidations: Option<f64>,
     /// Times the requester was woken per operation.
-    pub(crate) interrupts_requester: Option<f64>,
+    pub interrupts_requester: Option<f64>,
     /// Times the responder was woken per operation.
-    pub(crate) interrupts_responder: Option<f64>,
+    pub interrupts_responder: Option<f64>,
     /// Bytes copied in user space per operation, both sides.
-    pub(crate) copied_bytes: Option<f64>,
+    pub copied_bytes: Option<f64>,
     /// Bytes on the wire per operation, both directions; null for verbs devices.
-    pub(crate) wire_bytes: Option<f64>,
+    pub wire_bytes: Option<f64>,
     /// Median of a raw TCP ping-pong with as many bytes each way.
-    pub(crate) floor_p50_us: Option<f64>,
+    pub floor_p50_us: Option<f64>,
     /// How much that moved from round to round: the range that the middle half of the rounds'
     /// medians lie in, over their median. More than a few percent tell of other work on the
     /// machine.
-    pub(crate) floor_spread: Option<f64>,
+    pub floor_spread: Option<f64>,
     /// The operation's median over the floor's, in slices of a few milliseconds that take turns: the
     /// median over pairs of slices, which weigh what they had of calls. (One that other work cut
     /// short has few.)
-    pub(crate) floor_ratio: Option<f64>,
+    pub floor_ratio: Option<f64>,
     /// A raw TCP stream's data per second, the same way and in messages of the same size: something
     /// to hold throughput against, which can be beaten.
-    pub(crate) raw_stream_mib_per_s: Option<f64>,
+    pub raw_stream_mib_per_s: Option<f64>,
     /// How much that moved from round to round, as for `floor_spread`.
-    pub(crate) raw_stream_spread: Option<f64>,
+    pub raw_stream_spread: Option<f64>,
     /// Median over rounds of the operation's throughput over the raw stream's.
-    pub(crate) stream_ratio: Option<f64>,
+    pub stream_ratio: Option<f64>,
 }
 
 #[cfg(test)]

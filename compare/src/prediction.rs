@@ -1,8 +1,8 @@
 //! Whether what `explain` predicts comes true.
 
-use crate::compare::rows::Row;
-use crate::output;
 use rpcrdma_setup::Failure;
+
+use crate::rows::Row;
 
 /// How much more than the least may be called as good where nothing says how exact it was measured.
 const SAME: f64 = 0.05;
@@ -32,7 +32,8 @@ struct Score {
 ///
 /// # Errors
 /// Nothing can be printed.
-pub(super) fn report(rows: &[Row]) -> Result<(), Failure> {
+pub(crate) fn report(rows: &[Row]) -> Vec<String> {
+    let mut lines = Vec::new();
     let Score {
         right,
         all,
@@ -44,25 +45,22 @@ pub(super) fn report(rows: &[Row]) -> Result<(), Failure> {
             true => String::new(),
             false => format!(" (not {})", wrong.join("; ")),
         };
-        output::line(format_args!(
+        lines.push(format!(
             "explain predicts the best conveyance of {right} of {all} operations{but}."
-        ))?;
+        ));
     }
     if !unjudged.is_empty() {
-        let text = format!("Too noisy to judge predictions: {}.", unjudged.join(", "));
-        output::line(text)?;
+        let unjudged = unjudged.join(", ");
+        lines.push(format!("Too noisy to judge predictions: {unjudged}."));
     }
-    Ok(())
+    lines
 }
 
 /// Fails if `wanted` and predictions were right too seldom, or could not be judged.
 ///
 /// # Errors
 /// That.
-pub(super) fn check(rows: &[Row], wanted: bool) -> Result<(), Failure> {
-    if !wanted {
-        return Ok(());
-    }
+pub(crate) fn check(rows: &[Row]) -> Result<(), Failure> {
     let score = score(rows);
     let (right, all, unjudged) = (score.right, score.all, score.unjudged.len());
     if all == 0 {
@@ -224,7 +222,7 @@ fn score(rows: &[Row]) -> Score {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::rows::tests::sample;
+    use crate::rows::tests::sample;
 
     fn row(conveyance: &'static str, predicted: f64, p50: f64) -> Row {
         Row {
@@ -251,10 +249,9 @@ mod tests {
         let wrong = [row("v1", 30.0, 30.0), row("v2", 10.0, 40.0)];
         assert_eq!((score(&wrong).right, score(&wrong).all), (0, 1));
         assert!(score(&wrong).wrong[0].contains("v2 takes 33 % more than v1"));
-        assert!(check(&wrong, false).is_ok());
-        assert!(check(&wrong, true).is_err());
-        assert!(check(&right, true).is_ok());
-        assert!(check(&[], true).is_err(), "nothing was looked at");
+        assert!(check(&wrong).is_err());
+        assert!(check(&right).is_ok());
+        assert!(check(&[]).is_err(), "nothing was looked at");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Plain text tables that fit a terminal of 120 columns.
 
-use crate::compare::rows::{Mode, Row};
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::units::show_size;
+
+use crate::rows::{Mode, Row};
 
 const MIB: f64 = 1_048_576.0;
 /// A measurement with about three significant digits; `-` for none.
@@ -153,7 +154,7 @@ fn worst(rows: &[Row], spread: impl Fn(&Row) -> Option<f64>) -> Option<(f64, &Ro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::rows::tests::sample;
+    use crate::rows::tests::sample;
 
     #[test]
     fn tables_fit_the_terminal_and_columns_line_up() {

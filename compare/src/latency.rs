@@ -11,20 +11,26 @@ const DIGITS: u8 = 3;
 
 /// A histogram of durations.
 #[derive(Clone, Debug)]
-pub(crate) struct Latency {
+pub struct Latency {
     nanos: Histogram<u64>,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Latency {
     /// An empty one.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let nanos = Histogram::new_with_bounds(1, LONGEST, DIGITS)
             .expect("the constant bounds are valid: 1 <= 2 * 1 <= LONGEST, digits 0 to 5");
         Self { nanos }
     }
 
     /// Adds one time.
-    pub(crate) fn record(&mut self, time: Duration) {
+    pub fn record(&mut self, time: Duration) {
         self.nanos
             .saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
@@ -39,38 +45,38 @@ impl Latency {
     }
 
     /// How many times it holds.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.nanos.len()
     }
 
     /// The time that `percent` of all times do not exceed, microseconds; none when it is empty.
-    pub(crate) fn percentile_us(&self, percent: f64) -> Option<f64> {
+    pub fn percentile_us(&self, percent: f64) -> Option<f64> {
         (self.count() > 0).then(|| self.nanos.value_at_percentile(percent) as f64 / 1e3)
     }
 
     /// The median, microseconds.
-    pub(crate) fn p50_us(&self) -> Option<f64> {
+    pub fn p50_us(&self) -> Option<f64> {
         self.percentile_us(50.0)
     }
 
     /// The 99th percentile, microseconds.
-    pub(crate) fn p99_us(&self) -> Option<f64> {
+    pub fn p99_us(&self) -> Option<f64> {
         self.percentile_us(99.0)
     }
 
     /// Least and greatest, microseconds.
-    pub(crate) fn extremes_us(&self) -> Option<(f64, f64)> {
+    pub fn extremes_us(&self) -> Option<(f64, f64)> {
         (self.count() > 0).then(|| (self.nanos.min() as f64 / 1e3, self.nanos.max() as f64 / 1e3))
     }
 
     /// Mean, microseconds.
-    pub(crate) fn mean_us(&self) -> f64 {
+    pub fn mean_us(&self) -> f64 {
         self.nanos.mean() / 1e3
     }
 
     /// Counts in buckets that double in width: (upper bound in microseconds, count), from the
     /// first to the last bucket that is not empty.
-    pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
+    pub fn buckets(&self) -> Vec<(f64, u64)> {
         let mut out: Vec<(f64, u64)> = self
             .nanos
             .iter_log(1_000, 2.0)

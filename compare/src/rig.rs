@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-
-use crate::args::Conveyance;
-use crate::compare::child::ChildProcess;
-use crate::compare::latency::Latency;
-use crate::compare::op::{Op, Target};
-use crate::compare::rows::Conditions;
-use crate::compare::server_process::USAGE;
-use crate::compare::usage::{Both, Usage};
 use rpcrdma_setup::access::Mounted;
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::{Context, Failure};
+
+use crate::child::ChildProcess;
+use crate::conveyance::Conveyance;
+use crate::latency::Latency;
+use crate::op::{Op, Target};
+use crate::rows::Conditions;
+use crate::served::USAGE;
+use crate::usage::{Both, Usage};
 
 /// Calls in flight while throughput is measured.
 const IN_FLIGHT: usize = 8;

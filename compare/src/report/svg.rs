@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 
 /// Where a text is anchored.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Anchor {
+pub(crate) enum Anchor {
     Start,
     Middle,
     End,
@@ -30,7 +30,7 @@ const COLOURS: [&str; 8] = [
 const MARKER: f64 = 3.4;
 
 /// The number of a series' colour and marker: they begin again after some.
-pub(super) fn style(series: usize) -> usize {
+pub(crate) fn style(series: usize) -> usize {
     match series < COLOURS.len() {
         true => series,
         // Not the first, which is special.
@@ -39,7 +39,7 @@ pub(super) fn style(series: usize) -> usize {
 }
 
 /// Text where markup is not meant.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
@@ -54,13 +54,13 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// A figure under construction.
-pub(super) struct Svg {
+pub(crate) struct Svg {
     out: String,
 }
 
 impl Svg {
     /// Of so many pixels, with what a screen reader says of it.
-    pub(super) fn new(width: f64, height: f64, label: &str) -> Self {
+    pub(crate) fn new(width: f64, height: f64, label: &str) -> Self {
         let label = escape(label);
         Self {
             out: format!(
@@ -77,7 +77,7 @@ impl Svg {
     }
 
     /// A straight line of the frame or grid.
-    pub(super) fn rule(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
+    pub(crate) fn rule(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
         let colour = if class == "axis" {
             "#6b7280"
         } else {
@@ -89,7 +89,7 @@ impl Svg {
     }
 
     /// A text; `class` is `title`, `label` or `value`.
-    pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: &str) {
+    pub(crate) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: &str) {
         let (colour, weight) = match class {
             "title" => ("#111827", " font-size=\"13\" font-weight=\"600\""),
             "value" => ("#111827", ""),
@@ -104,7 +104,7 @@ impl Svg {
     }
 
     /// The same, upwards.
-    pub(super) fn text_up(&mut self, (x, y): (f64, f64), text: &str) {
+    pub(crate) fn text_up(&mut self, (x, y): (f64, f64), text: &str) {
         self.push(format_args!(
             "<text class=\"label\" transform=\"translate({x:.1} {y:.1}) rotate(-90)\" \
              text-anchor=\"middle\" fill=\"#4b5563\">{}</text>",
@@ -113,7 +113,7 @@ impl Svg {
     }
 
     /// A line through points.
-    pub(super) fn polyline(&mut self, points: &[(f64, f64)], series: usize, dashed: bool) {
+    pub(crate) fn polyline(&mut self, points: &[(f64, f64)], series: usize, dashed: bool) {
         let points: Vec<String> = points
             .iter()
             .map(|(x, y)| format!("{x:.1},{y:.1}"))
@@ -133,7 +133,7 @@ impl Svg {
     }
 
     /// A point's marker, and what it says when pointed at.
-    pub(super) fn marker(&mut self, (x, y): (f64, f64), series: usize, says: &str) {
+    pub(crate) fn marker(&mut self, (x, y): (f64, f64), series: usize, says: &str) {
         let (style, m) = (style(series), MARKER);
         let colour = COLOURS[style];
         let shape = match style % 4 {
@@ -168,7 +168,7 @@ impl Svg {
     }
 
     /// A filled bar, and what it says when pointed at.
-    pub(super) fn bar(
+    pub(crate) fn bar(
         &mut self,
         (x, y): (f64, f64),
         (width, height): (f64, f64),
@@ -186,7 +186,7 @@ impl Svg {
     }
 
     /// Names of series from a place on, as wide as there is room; the height it took.
-    pub(super) fn legend(
+    pub(crate) fn legend(
         &mut self,
         (left, top): (f64, f64),
         width: f64,
@@ -209,7 +209,7 @@ impl Svg {
     }
 
     /// The figure as text.
-    pub(super) fn finish(mut self) -> String {
+    pub(crate) fn finish(mut self) -> String {
         self.out.push_str("</svg>\n");
         self.out
     }

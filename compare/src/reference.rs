@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::{Map, Value};
-
-use crate::compare::rows::Row;
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
+use serde_json::{Map, Value};
+
+use crate::rows::Row;
 
 /// What makes a row the same as an earlier one.
 const SAME: [&str; 5] = ["op", "size", "conveyance", "device", "mode"];
@@ -39,28 +39,28 @@ type Fields = Map<String, Value>;
 
 /// An earlier report's rows.
 #[derive(Debug)]
-pub(super) struct Reference {
+pub struct Reference {
     name: String,
     rows: Vec<Fields>,
 }
 
 /// One row against its earlier self.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(crate) struct Change {
     /// Operation, size and mode.
-    pub(super) what: String,
-    pub(super) conveyance: String,
-    pub(super) then_us: Option<f64>,
-    pub(super) now_us: Option<f64>,
+    pub(crate) what: String,
+    pub(crate) conveyance: String,
+    pub(crate) then_us: Option<f64>,
+    pub(crate) now_us: Option<f64>,
     /// Now over then: of the ratios to the floor if both have one, of the latencies otherwise.
-    pub(super) ratio: Option<f64>,
+    pub(crate) ratio: Option<f64>,
     /// Counts that changed, in words.
-    pub(super) counts: Vec<String>,
+    pub(crate) counts: Vec<String>,
 }
 
 impl Change {
     /// The change as a table has it.
-    pub(super) fn percent(&self) -> String {
+    pub(crate) fn percent(&self) -> String {
         self.ratio.map_or_else(
             || "-".to_owned(),
             |ratio| format!("{:+.1} %", (ratio - 1.0) * 100.0),
@@ -70,12 +70,12 @@ impl Change {
 
 /// All of them.
 #[derive(Debug)]
-pub(super) struct Changes {
+pub struct Changes {
     /// The earlier report's file.
-    pub(super) name: String,
-    pub(super) rows: Vec<Change>,
+    pub(crate) name: String,
+    pub(crate) rows: Vec<Change>,
     /// What to know beside them.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Reference {
@@ -83,7 +83,7 @@ impl Reference {
     ///
     /// # Errors
     /// The file cannot be read, or is no report.
-    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+    pub fn open(path: &Path) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let text = fs::read(path).context(format_args!("cannot read {name}"))?;
         let rows: Vec<Fields> = serde_json::from_slice(&text).context(format_args!(
@@ -96,7 +96,7 @@ impl Reference {
     ///
     /// # Errors
     /// The rows are no JSON objects, which they are.
-    pub(super) fn changes(&self, rows: &[Row]) -> Result<Changes, Failure> {
+    pub fn changes(&self, rows: &[Row]) -> Result<Changes, Failure> {
         let mut changes = Changes {
             name: self.name.clone(),
             rows: Vec::new(),
@@ -143,7 +143,7 @@ impl Reference {
 
 impl Changes {
     /// As a table for the terminal.
-    pub(super) fn table(&self) -> String {
+    pub fn table(&self) -> String {
         let mut table = Table::new(2, ["op", "via", "then µs", "now µs", "change", "counts"]);
         let time = |value: Option<f64>| value.map_or_else(|| "-".into(), |us| format!("{us:.2}"));
         for change in &self.rows {
@@ -213,7 +213,7 @@ fn change(then: &Fields, now: &Fields) -> Change {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::rows::tests::sample;
+    use crate::rows::tests::sample;
 
     fn reference(rows: &[Row]) -> Reference {
         let dir = tempfile::tempdir().unwrap();

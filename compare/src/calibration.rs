@@ -7,17 +7,18 @@ use std::time::{Duration, Instant};
 
 use conveyance::Parameter;
 use rpc_transport::rdma::CostModel;
-
-use crate::args::{CompareArgs, Conveyance};
-use crate::compare::differences::{Differences, LARGE, Moved, PLAIN, Round, SHORT};
-use crate::compare::floor::Floor;
-use crate::compare::latency::Latency;
-use crate::compare::op::{LONG, Op};
-use crate::compare::rig::{Budget, Rig};
-use crate::compare::rows::Mode;
-use crate::compare::set::{self, Setting};
 use rpcrdma_setup::costs::{Costs, CostsArg};
 use rpcrdma_setup::{Context, Failure};
+
+use crate::conveyance::Conveyance;
+use crate::differences::{Differences, LARGE, Moved, PLAIN, Round, SHORT};
+use crate::floor::Floor;
+use crate::latency::Latency;
+use crate::op::{LONG, Op};
+use crate::options::{Options, inline_size};
+use crate::rig::{Budget, Rig};
+use crate::rows::Mode;
+use crate::set::{self, Setting};
 
 /// Rounds, of which the median counts for each figure: at most; and at least so many where together they
 /// take so long.
@@ -35,10 +36,10 @@ const EXCHANGES: u32 = 100;
 pub(crate) const SOURCE: &str = "measured";
 
 /// Whether anything that is compared has more than one way over RDMA to go, so that costs decide.
-fn decides(args: &CompareArgs, ops: &[Op]) -> bool {
-    let rdma = args.via.iter().filter(|via| via.version().is_some());
+fn decides(options: &Options, ops: &[Op]) -> bool {
+    let rdma = options.via.iter().filter(|via| via.version().is_some());
     let moves = |op: &Op| op.size().is_some();
-    args.save_costs.is_some() || (rdma.count() > 1 && ops.iter().any(moves))
+    options.save_costs || (rdma.count() > 1 && ops.iter().any(moves))
 }
 
 /// What everything costs: as given, and measured for the rest, if it decides anything.
@@ -50,9 +51,9 @@ pub(crate) fn costs(
     floor: &mut Floor,
     ops: &[Op],
 ) -> Result<Option<Costs>, Failure> {
-    let args = setting.args;
-    let given = CostsArg::load(args.costs.as_ref())?;
-    if !decides(args, ops) {
+    let options = setting.options;
+    let given = CostsArg::load(options.costs.as_ref())?;
+    if !decides(options, ops) {
         return Ok(None);
     }
     let delay = setting.delay;
@@ -60,7 +61,7 @@ pub(crate) fn costs(
         .into_iter()
         .all(|parameter| given.is_given(parameter))
     {
-        return Ok(Some(given.with_added(delay, args.rate.map(|rate| rate.0))));
+        return Ok(Some(given.with_added(delay, options.rate)));
     }
     let measured = Costs::of(measure(setting, floor)?, SOURCE).with_unfound();
     // A rate that was added was measured as well.
@@ -78,14 +79,14 @@ fn measure(setting: &Setting<'_>, floor: &mut Floor) -> Result<CostModel, Failur
         copy_rate: 1_000_000,
         ..CostModel::default()
     };
-    let args = CompareArgs {
+    let options = Options {
         via: vec![V1, V1Inv, V2Cont, V2DdpCont],
         costs: Some(CostsArg::from(&Costs::of(dear, "for Sends"))),
-        ..setting.args.clone()
+        ..setting.options.clone()
     };
     let ops = [Op::Read(LARGE), Op::Write(LARGE), Op::LongBoth(LONG)];
     let setting = Setting {
-        args: &args,
+        options: &options,
         delay: Duration::ZERO,
         mode: Mode::Blocking,
         ops: &ops,
@@ -99,7 +100,7 @@ fn measure(setting: &Setting<'_>, floor: &mut Floor) -> Result<CostModel, Failur
     let two =
         setting.processors.is_some() || thread::available_parallelism().map_or(1, usize::from) > 1;
     // Receives hold less than that.
-    let continued = set::inline(args.inline)? + PLAIN;
+    let continued = inline_size(options.inline)? + PLAIN;
     let mut differences = Vec::new();
     let begun = Instant::now();
     for round in 0..ROUNDS {

@@ -2,7 +2,7 @@
 
 /// An axis.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scale {
+pub(crate) struct Scale {
     low: f64,
     high: f64,
     logarithmic: bool,
@@ -18,7 +18,7 @@ const LEAST: f64 = 1e-3;
 
 impl Scale {
     /// From zero to a round value that is not below the greatest of `values`.
-    pub(super) fn linear(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
+    pub(crate) fn linear(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
         let step = step(most);
         Self {
@@ -31,7 +31,7 @@ impl Scale {
     }
 
     /// Around all of `values`, with a little room.
-    pub(super) fn logarithmic(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
+    pub(crate) fn logarithmic(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let (low, high) = values
             .filter(|value| value.is_finite())
             .fold((f64::INFINITY, LEAST), |(low, high), value| {
@@ -48,7 +48,7 @@ impl Scale {
     }
 
     /// Where a value is.
-    pub(super) fn at(&self, value: f64) -> f64 {
+    pub(crate) fn at(&self, value: f64) -> f64 {
         let part = match self.logarithmic {
             true => (value.max(LEAST) / self.low).ln() / (self.high / self.low).ln(),
             false => (value - self.low) / (self.high - self.low),
@@ -57,7 +57,7 @@ impl Scale {
     }
 
     /// Round values to write at it.
-    pub(super) fn ticks(&self) -> Vec<f64> {
+    pub(crate) fn ticks(&self) -> Vec<f64> {
         if !self.logarithmic {
             let step = step(self.high);
             let count = (self.high / step).round() as u32;
@@ -95,7 +95,7 @@ fn step(most: f64) -> f64 {
 }
 
 /// A value, short.
-pub(super) fn show(value: f64) -> String {
+pub(crate) fn show(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         small if small < 0.995 => {

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nfs_copy::{CopyOptions, Report};
-
-use crate::compare::latency::Latency;
-use crate::compare::rig::Rig;
-use crate::compare::rows::{Mode, Row, Split};
-use crate::compare::sample_tree::{self, Extent};
-use crate::compare::usage::Both;
 use rpcrdma_setup::{Context, Failure};
+
+use crate::latency::Latency;
+use crate::rig::Rig;
+use crate::rows::{Mode, Row, Split};
+use crate::sample_tree::{self, Extent};
+use crate::usage::Both;
 
 /// Copies each way over each conveyance; they take turns.
 const ROUNDS: u32 = 3;

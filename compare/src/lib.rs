@@ -1,0 +1,381 @@
+//! What each way of carrying NFS costs, measured here and now: `rpcrdma compare` as a library.
+//!
+//! A [`Comparison`] starts a server process for each [`Conveyance`] (NFS over TCP, and over versions 1
+//! and 2 of RPC-over-RDMA with their features), connects to each, and measures the same operations on
+//! all of them in rounds in which they take turns. A process that echoes over bare TCP takes its turn
+//! as well: the *floor*, which the others are held against. What was [`Measured`] is a list of
+//! [`Row`]s, tables of them as text, what `explain` would have predicted, and a [`Report`] that is a
+//! page with figures. With the device `sim`, everything is counted in a simulation instead.
+//!
+//! Servers are processes, since what a call costs depends on who shares a processor and a memory with
+//! whom. The program that measures is started again for that: with the arguments in
+//! [`Options::child`], it hands the argument after them to [`serve_child`].
+//!
+//! ```no_run
+//! use rpcrdma_compare::{Comparison, OpName, Options, serve_child};
+//!
+//! fn main() -> Result<(), rpcrdma_setup::Failure> {
+//!     let words: Vec<String> = std::env::args().collect();
+//!     if let [_, first, served] = &words[..]
+//!         && first == "serve"
+//!     {
+//!         return serve_child(served);
+//!     }
+//!     let options = Options {
+//!         ops: vec![OpName::Null, OpName::Read],
+//!         child: vec!["serve".to_owned()],
+//!         ..Options::default()
+//!     };
+//!     let measured = Comparison::new(options)?.measure(false, &|_| (), |_| ())?;
+//!     for row in &measured.rows {
+//!         println!("{} over {}: {:?} µs", row.op, row.conveyance, row.p50_us);
+//!     }
+//!     Ok(())
+//! }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod calibration;
+mod cell;
+mod child;
+mod conveyance;
+mod differences;
+mod explain;
+mod floor;
+mod latency;
+mod network;
+mod op;
+mod options;
+mod prediction;
+mod processor;
+mod reference;
+mod report;
+mod rig;
+mod rows;
+mod sample_tree;
+mod served;
+mod server_process;
+mod set;
+mod simulated;
+mod table;
+mod tree;
+mod trips;
+mod usage;
+
+use std::fmt;
+use std::thread;
+use std::time::Duration;
+
+use nfs_binding::server::MAX_TRANSFER;
+use rdma::middleware::Rate;
+use rpcrdma_setup::costs::Costs;
+use rpcrdma_setup::device::DeviceName;
+use rpcrdma_setup::{Context, Failure};
+
+use cell::Cell;
+pub use conveyance::Conveyance;
+use floor::Floor;
+pub use latency::Latency;
+use network::Network;
+pub use network::end_delay;
+pub use op::{LONG, Op, Target};
+pub use options::{OpName, Options, inline_size};
+pub use reference::{Changes, Reference};
+pub use report::Report;
+use rig::Budget;
+pub use rows::{Conditions, Mode, OverDelay, Row, Split};
+pub use server_process::serve_child;
+use set::Setting;
+pub use simulated::operation;
+
+/// What is to be measured, found to make sense.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    options: Options,
+    ops: Vec<Op>,
+}
+
+/// What was measured.
+#[derive(Debug)]
+pub struct Measured {
+    /// A row for each operation, size, conveyance and mode.
+    pub rows: Vec<Row>,
+    /// What was measured, in a sentence.
+    pub summary: String,
+    /// How much other work on this machine disturbed, if that is worth saying.
+    pub noise: Option<String>,
+    /// What everything costs, if that was looked for.
+    pub costs: Option<Costs>,
+    comparison: Comparison,
+    network: Option<Network>,
+    processors: Option<(usize, usize)>,
+}
+
+/// Says what is being done now.
+type Show<'a> = &'a dyn Fn(&dyn fmt::Display);
+
+impl Comparison {
+    /// Of these options.
+    ///
+    /// # Errors
+    /// Some of them make no sense, or not together.
+    pub fn new(options: Options) -> Result<Self, Failure> {
+        let options = options.distinct();
+        let ops = ops(&options)?;
+        if options.device == DeviceName::Sim {
+            simulated::check(&options, &ops)?;
+        }
+        Ok(Self { options, ops })
+    }
+
+    /// Measures. `details`: whether a simulation also looks for what no table shows (latencies over
+    /// more delays, and what they are made of). `show` is told what is being done; `complain`, that
+    /// the delay of the network could not be taken back, which is when what this returns is dropped.
+    ///
+    /// # Errors
+    /// A process does not start, or an operation fails.
+    pub fn measure(
+        self,
+        details: bool,
+        show: &dyn Fn(&dyn fmt::Display),
+        complain: fn(&Failure),
+    ) -> Result<Measured, Failure> {
+        let Self { options, ops } = &self;
+        if options.device == DeviceName::Sim {
+            return Ok(Measured {
+                rows: simulated::rows(options, ops, details)?,
+                summary: simulated::summary(options),
+                noise: None,
+                costs: None,
+                comparison: self,
+                network: None,
+                processors: None,
+            });
+        }
+        let network = options.set_delay.as_deref();
+        let network = network.map(|command| Network::new(command, options.delay, complain));
+        let network = network.transpose()?;
+        let processors = if options.pin { processor::pair() } else { None };
+        if let Some((client, _)) = processors {
+            processor::pin(client)?;
+        }
+        let setting = self.setting(network.as_ref(), processors);
+        let (mut rows, device, costs) = measure(&setting, ops, show)?;
+        if let Some(costs) = &costs {
+            simulated::predict(options, costs, ops, &mut rows)?;
+        }
+        Ok(Measured {
+            summary: summary(&setting, &device),
+            noise: table::noise(&rows),
+            rows,
+            costs,
+            comparison: self,
+            network,
+            processors,
+        })
+    }
+
+    /// How everything is measured that is not said otherwise.
+    fn setting<'a>(
+        &'a self,
+        network: Option<&'a Network>,
+        processors: Option<(usize, usize)>,
+    ) -> Setting<'a> {
+        let Self { options, ops } = self;
+        Setting {
+            options,
+            mode: if options.busy_poll {
+                Mode::Busy
+            } else {
+                Mode::Blocking
+            },
+            delay: match network {
+                Some(_) => Duration::ZERO,
+                None => options.delay,
+            },
+            network,
+            ops,
+            processors,
+        }
+    }
+}
+
+impl Measured {
+    /// The rows as tables, and a remark on how to read them.
+    #[must_use]
+    pub fn tables(&self) -> Vec<String> {
+        let options = &self.comparison.options;
+        if options.device == DeviceName::Sim {
+            return simulated::text(&self.rows);
+        }
+        let network = self.network.as_ref();
+        let [short, long] = trips::delays(network, trips_delay(options));
+        let trips = match options.round_trips {
+            false => String::new(),
+            true => format!(
+                "trips: measured with {short:?} and {long:?} added each way{}. ",
+                by(network)
+            ),
+        };
+        vec![
+            table::speed(&self.rows),
+            table::costs(&self.rows),
+            format!("{trips}`rpcrdma compare --help` explains the columns."),
+        ]
+    }
+
+    /// How often what `explain` predicts to be the best conveyance was the best one, in sentences.
+    #[must_use]
+    pub fn predictions(&self) -> Vec<String> {
+        prediction::report(&self.rows)
+    }
+
+    /// Checks that it was, or was as good within the noise, for nine operations of ten.
+    ///
+    /// # Errors
+    /// It was not, or nothing can be said.
+    pub fn check_predictions(&self) -> Result<(), Failure> {
+        prediction::check(&self.rows)
+    }
+
+    /// How each operation's bytes are conveyed, in a line each: each is performed once more.
+    ///
+    /// # Errors
+    /// A process does not start, or an operation fails.
+    pub fn plans(&self) -> Result<Vec<String>, Failure> {
+        let Comparison { options, ops } = &self.comparison;
+        if options.device == DeviceName::Sim {
+            return simulated::plans(options, ops);
+        }
+        let network = self.network.as_ref();
+        explain::plans(&self.comparison.setting(network, self.processors), ops)
+    }
+}
+
+/// The operations asked for, one for each size.
+fn ops(options: &Options) -> Result<Vec<Op>, Failure> {
+    let mut sizes = Vec::new();
+    for &size in &options.sizes {
+        match u32::try_from(size) {
+            Ok(size) if (1..=MAX_TRANSFER).contains(&size) => sizes.push(size),
+            _ => {
+                let text = format!("--sizes: {size} is not from 1 to {MAX_TRANSFER} bytes");
+                return Err(Failure::Usage(text));
+            }
+        }
+    }
+    let mut ops = Vec::new();
+    for op in &options.ops {
+        match op {
+            OpName::Null => ops.push(Op::Null),
+            OpName::Getattr => ops.push(Op::Getattr),
+            OpName::Read => ops.extend(sizes.iter().copied().map(Op::Read)),
+            OpName::Write => ops.extend(sizes.iter().copied().map(Op::Write)),
+            OpName::Readdirplus => ops.push(Op::Readdirplus(LONG)),
+            OpName::LongCall => ops.push(Op::LongCall(LONG)),
+            OpName::LongBoth => ops.push(Op::LongBoth(LONG)),
+            OpName::Tree => {}
+        }
+    }
+    Ok(ops)
+}
+
+/// Rows, what the device calls itself, and what everything costs if that was looked for.
+type Found = (Vec<Row>, String, Option<Costs>);
+
+fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, Failure> {
+    let &Setting { options, mode, .. } = setting;
+    let delay = options.delay;
+    let budget = Budget {
+        time: options.time,
+        count: options.count,
+    };
+    let (_floor_process, address) = set::floor(setting)?;
+    let mut floor = Floor::connect(address).context("cannot connect to the floor process")?;
+
+    let cell = |op, mode| Cell {
+        op,
+        mode,
+        delay,
+        slowed: !setting.delay.is_zero() || options.rate.is_some(),
+        exact: options.exact,
+    };
+    show(&"measuring what everything costs");
+    let costs = calibration::costs(setting, &mut floor, ops)?;
+    let mut rows = Vec::new();
+    let mut rigs = set::rigs(setting)?;
+    let device = rigs
+        .iter()
+        .find_map(|rig| rig.mounted().reached.device_name());
+    for (index, &op) in ops.iter().enumerate() {
+        let of = ops.len();
+        show(&format_args!("measuring {op} ({} of {of})", index + 1));
+        rows.extend(cell::measure(
+            cell(op, mode),
+            &mut floor,
+            &mut rigs,
+            budget,
+        )?);
+    }
+    if options.ops.contains(&OpName::Tree) {
+        show(&"copying trees");
+        rows.extend(tree::measure(mode, delay, &mut rigs)?);
+    }
+    drop(rigs);
+
+    // What spinning gains shows best where there is nothing but latency. It needs a processor for
+    // each side.
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let two = setting.processors.is_some() || processors > 1;
+    if mode == Mode::Blocking && ops.contains(&Op::Null) && two {
+        let (op, mode) = (Op::Null, Mode::Busy);
+        show(&format_args!("measuring {op}, spinning"));
+        let mut rigs = set::rigs(&Setting { mode, ..*setting })?;
+        let busy = cell::measure(cell(op, mode), &mut floor, &mut rigs, budget)?;
+        let after = rows
+            .iter()
+            .take_while(|row: &&Row| row.op == op.name())
+            .count();
+        rows.splice(after..after, busy);
+    }
+
+    if options.round_trips {
+        show(&"measuring round trips");
+        trips::measure(setting, trips_delay(options), ops, &mut rows)?;
+    }
+    Ok((rows, device.unwrap_or_default(), costs))
+}
+
+/// The delay that round trips are measured with.
+fn trips_delay(options: &Options) -> Duration {
+    match options.delay {
+        Duration::ZERO => trips::DELAY,
+        delay => delay,
+    }
+}
+
+/// By the network, if it is the network.
+fn by(network: Option<&Network>) -> &'static str {
+    match network {
+        Some(_) => " by the network",
+        None => "",
+    }
+}
+
+/// What was measured, in a sentence.
+fn summary(setting: &Setting<'_>, device: &str) -> String {
+    let options = setting.options;
+    let delay = match options.delay {
+        Duration::ZERO => "no added delay".to_owned(),
+        delay => format!("{delay:?} added each way{}", by(setting.network)),
+    };
+    let rate = options.rate.map_or(String::new(), |rate| {
+        format!(", {}bit/s each way", Rate(rate))
+    });
+    let crc = match options.device {
+        DeviceName::Iwarp => format!(", CRC {}", if options.crc { "on" } else { "off" }),
+        DeviceName::Verbs(_) | DeviceName::Sim => String::new(),
+    };
+    format!("NFS over TCP and RPC-over-RDMA 1 and 2 (device {device}{crc}), {delay}{rate}.")
+}
