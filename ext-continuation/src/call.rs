@@ -12,8 +12,8 @@ use rpcrdma_v2::{Chunks, Segment};
 use smallvec::SmallVec;
 
 use crate::emit::Arranged;
-use crate::operation::request_header;
-use crate::replies::{Directing, ReplyWay};
+use crate::operation::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN, request_header};
+use crate::replies::{Directing, ReplyWay, plural};
 use crate::{Continuation, Request, Transmit, Usable, XMTREQ};
 
 /// How an item of a call travels.
@@ -37,13 +37,6 @@ pub(crate) struct CallPlan {
     stream_len: u32,
     planned: Arranged,
 }
-
-/// Bytes of a `xmddp_mitem` that is placed, without the numbers of segments.
-pub(crate) const PLACED_LEN: u64 = 20;
-/// Bytes of one that is explicit, without its segments.
-pub(crate) const EXPLICIT_LEN: u64 = 16;
-/// Bytes of an RDMA segment.
-pub(crate) const SEGMENT_LEN: u64 = 16;
 
 /// A call that was sent by ROPT_XMTREQ and has not ended.
 #[derive(Debug)]
@@ -274,8 +267,4 @@ impl fmt::Display for CallPlan {
         }
         write!(f, "; {}", self.reply)
     }
-}
-
-pub(crate) fn plural(count: u32) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }

@@ -16,6 +16,13 @@ pub const XMTCONT: u32 = 7;
 /// `rdma_opttype` of ROPT_XMTERR.
 pub const XMTERR: u32 = 8;
 
+/// Bytes of a `xmddp_mitem` that is placed, without the numbers of segments.
+pub(crate) const PLACED_LEN: u64 = 20;
+/// Bytes of one that is explicit, without its segments.
+pub(crate) const EXPLICIT_LEN: u64 = 16;
+/// Bytes of an RDMA segment.
+pub(crate) const SEGMENT_LEN: u64 = 16;
+
 /// `optxmt_req`: the first transmission of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {

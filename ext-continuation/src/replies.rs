@@ -8,8 +8,7 @@ use rpcrdma_ext_send_ddp::{Frame, Headers, lay_out};
 use rpcrdma_v2::extension::CallToPlan;
 use smallvec::SmallVec;
 
-use crate::call::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN, plural};
-use crate::operation::response_header;
+use crate::operation::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN, response_header};
 use crate::{Continuation, Transmit, Usable};
 
 /// What a direction is going to be, when its memory is registered.
@@ -248,4 +247,9 @@ impl fmt::Display for ReplyWay {
         }
         Ok(())
     }
+}
+
+/// What makes a word for one of something a word for `count` of them.
+pub(crate) fn plural(count: u32) -> &'static str {
+    if count == 1 { "" } else { "s" }
 }

@@ -10,9 +10,11 @@ use rpcrdma_v2::extension::{Cost, NotConveyed, ReplyCandidate, ReplyToPlan, Tran
 use rpcrdma_v2::{WriteChunk, fill};
 use smallvec::SmallVec;
 
-use crate::call::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN, place, plural};
+use crate::call::place;
 use crate::emit::Arranged;
 use crate::operation::response_header;
+use crate::operation::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN};
+use crate::replies::plural;
 use crate::{Continuation, Response, Transmit, XMTRESP};
 
 /// What is kept of a call until it is answered.

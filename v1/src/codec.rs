@@ -3,12 +3,10 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use rpcrdma_chunks::{FIXED_LEN, Fixed, Malformed, Reader, proc};
 
-use crate::error::HeaderError;
+use crate::error::{Answer, HeaderError};
+use crate::header::VERSION;
 use crate::limits::{MIN_ERROR_LEN, MIN_HEADER_LEN};
 use crate::{Body, ErrorBody, Header};
-
-/// The protocol version in `rdma_vers`.
-pub const VERSION: u32 = 1;
 
 /// `rdma_proc` of RDMA_MSGP and RDMA_DONE, which only this version has.
 const MSGP: u32 = 2;
@@ -122,19 +120,22 @@ impl ErrorBody {
     }
 }
 
-/// An RDMA_ERROR header. Its version is that of the message it answers, which need not be one that
-/// is spoken here (RFC 8166, section 4.5).
-pub(crate) fn encode_error(xid: u32, version: u32, credits: u32, error: ErrorBody) -> Bytes {
-    let mut out = BytesMut::with_capacity(MIN_HEADER_LEN);
-    let fixed = Fixed {
-        xid,
-        version,
-        credits,
-        procedure: proc::ERROR,
-    };
-    fixed.encode_into(&mut out);
-    error.encode_into(&mut out);
-    out.freeze()
+impl Answer {
+    /// The answer as XDR, granting `credits`. Its version is that of the message it answers, which
+    /// need not be one that is spoken here (RFC 8166, section 4.5).
+    #[must_use]
+    pub fn encode(&self, credits: u32) -> Bytes {
+        let mut out = BytesMut::with_capacity(MIN_HEADER_LEN);
+        let fixed = Fixed {
+            xid: self.xid,
+            version: self.version,
+            credits,
+            procedure: proc::ERROR,
+        };
+        fixed.encode_into(&mut out);
+        self.error.encode_into(&mut out);
+        out.freeze()
+    }
 }
 
 /// The fields of an RDMA_ERROR.

@@ -1,11 +1,9 @@
 //! What is wrong with a received header, and what its receiver must do (RFC 8166, sections 4.5 and
 //! 4.6).
 
-use bytes::Bytes;
 use rpcrdma_chunks::{Malformed, Role, Violation};
 
-use crate::ErrorBody;
-use crate::codec::{VERSION, encode_error};
+use crate::header::{ErrorBody, VERSION};
 
 /// A header that cannot be used. [`HeaderError::answer`] says whether the sender is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,12 +83,6 @@ impl Answer {
             (Role::Requester, _) | (_, Violation::ErrorProcedure) => None,
             (Role::Responder, _) => Some(Self::chunk(xid)),
         }
-    }
-
-    /// The answer as XDR, granting `credits`.
-    #[must_use]
-    pub fn encode(&self, credits: u32) -> Bytes {
-        encode_error(self.xid, self.version, credits, self.error)
     }
 }
 

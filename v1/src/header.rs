@@ -2,6 +2,9 @@
 
 use rpcrdma_chunks::Chunks;
 
+/// The protocol version in `rdma_vers`.
+pub const VERSION: u32 = 1;
+
 /// `rdma_error`: what an RDMA_ERROR header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorBody {

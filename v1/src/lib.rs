@@ -19,9 +19,8 @@ mod header;
 mod private_data;
 mod rules;
 
-pub use codec::VERSION;
 pub use error::{Answer, HeaderError};
-pub use header::{Body, ErrorBody, Header};
+pub use header::{Body, ErrorBody, Header, VERSION};
 pub use private_data::{Agreed, DEFAULT_INLINE, MAX_INLINE, PRIVATE_DATA_LEN, PrivateData};
 pub use rpcrdma_chunks::{
     CallChunks, ChunkTooSmall, Chunks, CreditOverrun, Malformed, ReadChunk, ReadSegment,

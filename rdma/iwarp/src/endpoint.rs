@@ -7,12 +7,13 @@ use std::io;
 use bytes::Bytes;
 
 use super::fault::Fault;
+use super::fpdu::Fpdu;
 use super::memory::{Memory, Receive};
 use super::random::Random;
 use super::rdmap::ReadRequest;
 use super::receive::Receiver;
 use super::regions::NotReclaimed;
-use super::short::Fpdu;
+use super::setup::Agreement;
 use super::terminate::{Culprit, Terminate};
 use super::transmit::{Finishes, Outgoing, Transmitter};
 use rdma::{
@@ -33,20 +34,6 @@ pub(super) struct Limits {
     pub(super) recv_wr: usize,
     pub(super) gather: usize,
     pub(super) scatter: usize,
-}
-
-/// What set-up agreed on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Agreement {
-    pub(super) crc: bool,
-    /// RDMA Reads the peer may have outstanding here (IRD).
-    pub(super) inbound_reads: usize,
-    /// RDMA Reads we may have outstanding there (ORD).
-    pub(super) outbound_reads: usize,
-    /// The peer may begin with an FPDU or a Send without payload.
-    pub(super) empty_rtr: bool,
-    /// Nothing may be sent before the peer's first FPDU (RFC 5044, section 7.1.2, rule 4).
-    pub(super) wait_for_peer: bool,
 }
 
 /// A request in the send queue that has not started.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::conn::{Conn, Cx, Over, Phase};
-use super::endpoint::{Agreement, Blame};
+use super::endpoint::Blame;
 use super::fault::Fault;
 use super::mpa::{FRAME_HEADER, Frame, FrameView, Kind, MAX_PRIVATE_DATA};
-use super::setup::{self, Failure, Unacceptable, Wants};
+use super::setup::{self, Agreement, Failure, Unacceptable, Wants};
 use super::socket;
 use super::tap::Way;
 use rdma::{AcceptOptions, ConnectError, ConnectRequest, Event, RequestId};

@@ -4,9 +4,10 @@
 
 use std::collections::VecDeque;
 
-use super::endpoint::{Agreement, Blame, Endpoint, Limits, Out, Stop};
+use super::endpoint::{Blame, Endpoint, Limits, Out, Stop};
 use super::fault::{Ending, Fault};
 use super::regions::NotReclaimed;
+use super::setup::Agreement;
 use super::terminate::Code;
 use super::transmit::Slices;
 use rdma::{

@@ -60,6 +60,7 @@ mod conn;
 pub mod ddp;
 mod endpoint;
 mod fault;
+mod fpdu;
 #[cfg(test)]
 mod fuzz;
 mod handshake;

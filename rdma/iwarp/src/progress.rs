@@ -210,15 +210,6 @@ impl Shared {
     }
 }
 
-/// What the background thread does, as far as its owner must know.
-#[derive(Debug, Default)]
-pub(super) struct Progress {
-    /// It is parked, or about to be.
-    idle: bool,
-    /// It does the owner's work.
-    taken: bool,
-}
-
 /// Starts the background thread of a device.
 pub(super) fn spawn(shared: &Arc<Shared>) -> io::Result<thread::JoinHandle<()>> {
     let shared = Arc::clone(shared);

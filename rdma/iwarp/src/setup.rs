@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-use super::endpoint::Agreement;
 use super::mpa::{DEPTH_UNSPECIFIED, Enhanced, Frame, Kind, REVISION_1, REVISION_2, Rtr};
 use super::terminate::Code;
 
@@ -14,6 +13,20 @@ pub(super) struct Wants {
     pub(super) inbound_reads: u16,
     /// ORD.
     pub(super) outbound_reads: u16,
+}
+
+/// What set-up agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Agreement {
+    pub(super) crc: bool,
+    /// RDMA Reads the peer may have outstanding here (IRD).
+    pub(super) inbound_reads: usize,
+    /// RDMA Reads we may have outstanding there (ORD).
+    pub(super) outbound_reads: usize,
+    /// The peer may begin with an FPDU or a Send without payload.
+    pub(super) empty_rtr: bool,
+    /// Nothing may be sent before the peer's first FPDU (RFC 5044, section 7.1.2, rule 4).
+    pub(super) wait_for_peer: bool,
 }
 
 /// What to do about a Request Frame that cannot be accepted.

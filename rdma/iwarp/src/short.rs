@@ -33,33 +33,6 @@ pub(super) enum Short {
     Queued,
 }
 
-/// A short FPDU, framed in one piece. Kept by its endpoint for the memory, which is written again and
-/// again instead of being cleared for each.
-pub(super) struct Fpdu {
-    bytes: Box<[u8; socket::SHORT]>,
-    len: usize,
-}
-
-impl Fpdu {
-    pub(super) fn new() -> Self {
-        Self {
-            bytes: Box::new([0; socket::SHORT]),
-            len: 0,
-        }
-    }
-
-    #[inline]
-    fn push(&mut self, bytes: &[u8]) {
-        let end = self.len + bytes.len();
-        self.bytes[self.len..end].copy_from_slice(bytes);
-        self.len = end;
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
 impl Endpoint {
     /// Whether a Send of `payload` bytes would be next, and alone in one short FPDU.
     fn is_short(&self, payload: usize) -> bool {

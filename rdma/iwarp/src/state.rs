@@ -12,7 +12,6 @@ use slab::Slab;
 use super::Options;
 use super::conn::{Conn, Cx, Phase};
 use super::endpoint::Limits;
-use super::progress::Progress;
 use super::short::Short;
 use super::socket;
 use rdma::{
@@ -70,6 +69,15 @@ pub(super) struct State {
     pub(super) now: Time,
     /// What the background thread does.
     pub(super) progress: Progress,
+}
+
+/// What the background thread does, as far as its owner must know.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// It is parked, or about to be.
+    pub(super) idle: bool,
+    /// It does the owner's work.
+    pub(super) taken: bool,
 }
 
 /// What a slot's index and what the state knew of it before something was done to it.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use std::path::Path;
 use std::ptr;
 
-use super::report::{entries, line};
+use super::sysfs::{entries, line};
 use rdma_core_sys::{self as sys, sockaddr_storage};
 
 const AF_INET: u16 = 2;

@@ -50,6 +50,7 @@ mod queue;
 mod random;
 mod regions;
 pub mod report;
+mod sysfs;
 
 pub use caps::{Capabilities, Kind};
 pub use device::Verbs;

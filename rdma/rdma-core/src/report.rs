@@ -1,7 +1,6 @@
 //! What verbs devices there are, what each can do, and what is missing. Plain values, for a program
 //! to print; looking changes nothing.
 
-use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::addresses;
 use super::caps::{self, Capabilities};
+use super::sysfs::{entries, line};
 use rdma_core_sys::{self as sys, LoadError};
 
 /// Modules without which nothing works, and those that make a device of an Ethernet interface.
@@ -242,23 +242,6 @@ fn ports(device: &Path) -> Vec<PortReport> {
         }
     });
     ports.collect()
-}
-
-/// A one-line file of the kernel's, or nothing.
-pub(super) fn line(path: &Path) -> String {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    text.trim().to_owned()
-}
-
-/// Names in a folder, sorted; none when it is not there.
-pub(super) fn entries(path: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(path) else {
-        return Vec::new();
-    };
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    names
 }
 
 #[cfg(test)]

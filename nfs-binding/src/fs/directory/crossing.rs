@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use rustix::fs::Statx;
 
-use super::find::Child;
 use super::host;
 use super::key;
-use super::node::Node;
+use super::node::{Child, Node};
 use super::volume::{Crossed, Volume};
 use super::{Served, locked};
 use crate::fs::{FileId, FsError, FsResult};

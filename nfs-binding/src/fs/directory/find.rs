@@ -12,7 +12,7 @@ use super::Served;
 use super::host;
 use super::index::{self, Index};
 use super::key;
-use super::node::Node;
+use super::node::{Child, Node};
 use super::table::Wanted;
 use crate::fs::lock::locked;
 use crate::fs::{FileId, FsError, FsResult};
@@ -29,14 +29,6 @@ const ENOUGH: u32 = 2;
 const ENOUGH_INCOMPLETE: u32 = 8;
 /// Pause between two scans for an index, as a multiple of the duration of the last scan.
 const PAUSE: u32 = 4;
-
-/// An opened entry of a directory.
-pub(super) enum Child {
-    /// An object of the export.
-    Here(Node),
-    /// The root of another file system, which is not part of the export.
-    Elsewhere(FileId),
-}
 
 /// The index, and who makes it.
 #[derive(Default)]

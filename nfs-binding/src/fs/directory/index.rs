@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use siphasher::sip::SipHasher13;
 
 use super::Served;
-use super::find::Child;
 use super::host;
-use super::node::Node;
+use super::node::{Child, Node};
 use crate::fs::{FileId, FsError, FsResult};
 use crate::proto::FileType;
 

@@ -43,10 +43,10 @@ use crate::proto::{
     WccData,
 };
 use authority::Authority;
-use find::{Child, Finder};
+use find::Finder;
 use host::OpenFiles;
 use keeper::Bell;
-use node::Node;
+use node::{Child, Node};
 use table::Table;
 use volume::{Crossed, Volume};
 

@@ -12,6 +12,14 @@ use crate::fs::lock::locked;
 use crate::fs::{FileId, FsError, FsResult};
 use crate::proto::{Attributes, FileType};
 
+/// An opened entry of a directory.
+pub(super) enum Child {
+    /// An object of the export.
+    Here(Node),
+    /// The root of another file system, which is not part of the export.
+    Elsewhere(FileId),
+}
+
 /// An object, held by a descriptor that only names it (O_PATH): it goes with the object wherever
 /// that is moved, and its inode number cannot be given to another.
 pub(super) struct Node {
