@@ -1,86 +1,87 @@
-//! A call's chunk lists, as the responder sees them (sections 3.4.5, 3.5.3 and 4.3).
+//! The chunk lists of a call, as the responder sees them (sections 3.4.5, 3.5.3 and 4.3).
 
 use onc_rpc::{Message, padded, peek_xid};
 use smallvec::SmallVec;
 
 use crate::{Chunks, ReadSegment, Segment, WriteChunk};
 
-/// A rule of the protocol that a decoded call does not keep to.
+/// A protocol rule that a decoded call violates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// An RDMA_ERROR, which is nothing that a requester may send.
+    /// The message is an RDMA_ERROR, which a requester must not send.
     #[error("RDMA_ERROR from a requester")]
     ErrorProcedure,
-    /// The RPC message's own XID is another one, or missing.
+    /// The XID of the RPC message is missing or differs from the one in the transport header.
     #[error("XID {header:#010x} in the header, {payload:#010x?} in the RPC message")]
     Xid {
-        /// In the transport header.
+        /// XID in the transport header.
         header: u32,
-        /// In the RPC message.
+        /// XID in the RPC message.
         payload: Option<u32>,
     },
-    /// A position that is not a multiple of four.
+    /// The position of a read chunk is not a multiple of four.
     #[error("read chunk at position {0}, not a multiple of four")]
     UnalignedPosition(u32),
-    /// RDMA_NOMSG without a position-zero read chunk: there is no RPC message.
+    /// RDMA_NOMSG without a position-zero read chunk, so there is no RPC message.
     #[error("RDMA_NOMSG call without a position-zero read chunk")]
     NoPayload,
-    /// RDMA_MSG with a position-zero read chunk: there are two RPC messages.
+    /// RDMA_MSG with a position-zero read chunk, so there are two RPC messages.
     #[error("RDMA_MSG call with a position-zero read chunk")]
     TwoPayloads,
-    /// RDMA_NOMSG with bytes after the header.
+    /// RDMA_NOMSG with payload bytes after the header.
     #[error("{0} bytes follow an RDMA_NOMSG header")]
     PayloadAfterNoMsg(u64),
-    /// A position-zero read chunk without its round-up.
+    /// The length of a position-zero read chunk is not a multiple of four.
     #[error("position-zero read chunk of {0} bytes, not a multiple of four")]
     UnpaddedPayload(u64),
     /// A segment runs past the end of the 64-bit address space.
     #[error("segment of {} bytes at offset {:#x} passes the address space", .0.length, .0.offset)]
     SegmentWraps(Segment),
-    /// A read chunk begins before the item before it ends.
+    /// A read chunk begins before the previous item ends.
     #[error("read chunk at position {0} overlaps the one before it")]
     Overlap(u32),
-    /// A read chunk's place is after the end of the payload.
+    /// The position of a read chunk is beyond the end of the payload.
     #[error("read chunk at position {0} is beyond the payload")]
     BeyondPayload(u32),
-    /// The whole message would be longer than the responder allows.
+    /// The whole RPC message would be longer than the responder allows.
     #[error("call of {len} bytes, where {max} are allowed")]
     TooLong {
-        /// Its length, bytes.
+        /// Length of the RPC message in bytes, items included.
         len: u64,
-        /// The limit, bytes.
+        /// The limit in bytes.
         max: u64,
     },
 }
 
-/// A read chunk: its segments, in the order in which their contents are joined.
+/// A read chunk: segments with the same position, in the order in which their contents are joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadChunk {
-    /// Where it belongs in the unreduced payload stream; zero if it *is* the payload stream.
+    /// Position in the unreduced payload stream; zero if the chunk is itself the payload stream.
     pub position: u32,
-    /// Bytes of all its segments, the item's round-up included if the requester sent that.
+    /// Total length of the segments in bytes. Includes the item's round-up if the requester sends
+    /// it.
     pub length: u32,
-    /// Its segments. Empty ones are left out: there is nothing to read from them.
+    /// The segments. Empty ones are left out, as there is nothing to read from them.
     pub segments: SmallVec<[Segment; 1]>,
 }
 
-/// A call's chunks, checked against every rule that can be checked before the first RDMA Read.
+/// The chunks of a call, checked against every rule that can be checked before the first RDMA Read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallChunks {
     /// The position-zero read chunk: the payload of an RDMA_NOMSG call.
     pub payload: Option<ReadChunk>,
-    /// Read chunks that hold items, by ascending position.
+    /// Read chunks that hold bulk items, by ascending position.
     pub items: Vec<ReadChunk>,
-    /// Write chunks, for the results' items in order.
+    /// Write chunks for the bulk items of the results, in order.
     pub writes: Vec<WriteChunk>,
-    /// Reply chunk.
+    /// The reply chunk.
     pub reply: Option<WriteChunk>,
 }
 
 impl CallChunks {
-    /// Checks the lists of a call whose payload is in a position-zero read chunk (`long`) or not,
-    /// and whose header `inline` bytes of payload follow, for a responder that takes calls of up to
-    /// `max_call` bytes of XDR, items included.
+    /// Checks the chunk lists of a call. `long` says whether the payload is in a position-zero read
+    /// chunk (RDMA_NOMSG), `inline` is the number of payload bytes after the header, and `max_call`
+    /// is the most bytes of XDR, items included, that the responder accepts.
     ///
     /// # Errors
     /// The first [`Violation`] found. The call must not be executed.
@@ -113,7 +114,7 @@ impl CallChunks {
         })
     }
 
-    /// Bytes to fetch with RDMA Reads.
+    /// Returns the number of bytes to fetch with RDMA Reads.
     #[must_use]
     pub fn read_len(&self) -> u64 {
         let chunks = self.payload.iter().chain(&self.items);
@@ -121,10 +122,10 @@ impl CallChunks {
     }
 }
 
-/// Groups segments by position into chunks. Segments of one chunk are joined in list order
+/// Groups read segments by position into chunks. Segments of one chunk are joined in list order
 /// (section 3.4.5); the order of different chunks in the list has no meaning.
 fn group(mut reads: Vec<ReadSegment>) -> Result<Vec<ReadChunk>, Violation> {
-    // Stable: segments with the same position keep their order.
+    // The sort is stable: segments with the same position keep their order.
     reads.sort_by_key(|read| read.position);
     let mut chunks: Vec<ReadChunk> = Vec::new();
     for ReadSegment { position, segment } in reads {
@@ -141,7 +142,7 @@ fn group(mut reads: Vec<ReadSegment>) -> Result<Vec<ReadChunk>, Violation> {
         let Some(chunk) = chunks.last_mut() else {
             continue;
         };
-        // An XDR length is a `u32`, so a longer chunk holds no item.
+        // An XDR length is a `u32`, so a chunk that is longer cannot hold an item.
         let len = u64::from(chunk.length) + u64::from(segment.length);
         chunk.length = u32::try_from(len).map_err(|_| Violation::TooLong {
             len,
@@ -161,8 +162,9 @@ fn check_segment(segment: Segment) -> Result<(), Violation> {
     }
 }
 
-/// Positions count the unreduced stream (section 3.4.5): an item's place in the payload is its
-/// position less what the items before it took out, round-up included.
+/// Checks that the items do not overlap, lie within the payload and keep to `max_call`. Positions
+/// count the unreduced stream (section 3.4.5): an item's offset in the payload is its position
+/// minus the bytes of the items before it, round-up included.
 fn check_places(items: &[ReadChunk], payload_len: u64, max_call: u64) -> Result<(), Violation> {
     let (mut end, mut reduced) = (0, 0);
     for chunk in items {
@@ -183,11 +185,11 @@ fn check_places(items: &[ReadChunk], payload_len: u64, max_call: u64) -> Result<
     Ok(())
 }
 
-/// Whether the XID in the header is that of the RPC message it came with (sections 4.2.1 and
+/// Checks that the XID in the transport header equals that of the RPC message (sections 4.2.1 and
 /// 4.5.2).
 ///
 /// # Errors
-/// [`Violation::Xid`].
+/// [`Violation::Xid`] if they differ or the RPC message is too short to have one.
 pub fn check_xid(header: u32, message: &Message) -> Result<(), Violation> {
     match peek_xid(message) {
         Some(xid) if xid == header => Ok(()),

@@ -1,4 +1,4 @@
-//! Chunk lists to bytes and back (sections 4.1.2 and 4.7).
+//! Encoding and decoding of chunk lists (sections 4.1.2 and 4.7).
 
 use bytes::{Buf, BufMut, BytesMut};
 use onc_rpc::{padded, put_words};
@@ -7,20 +7,22 @@ use crate::limits::{MAX_CHUNK_SEGMENTS, MAX_READ_SEGMENTS, MAX_WRITE_CHUNKS};
 use crate::{Chunks, Malformed, ReadSegment, Segment, WriteChunk};
 
 const SEGMENT_LEN: usize = 16;
-/// "One follows" and position precede a read segment.
+/// Bytes of a read list entry: the word that says that an entry follows, the position, and a
+/// segment.
 const READ_ENTRY_LEN: usize = 8 + SEGMENT_LEN;
 
 impl Chunks {
-    /// Bytes of the three lists.
+    /// Returns the encoded length of the three lists in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let writes: usize = self.writes.iter().map(|chunk| 4 + chunk_len(chunk)).sum();
         let reply = self.reply.as_ref().map_or(0, |chunk| chunk_len(chunk));
-        // The three last words end the lists, or say that a reply chunk follows.
+        // Three more words end the read list and the write list, and say whether a reply chunk
+        // follows.
         self.reads.len() * READ_ENTRY_LEN + writes + reply + 12
     }
 
-    /// Appends the lists to `out`.
+    /// Appends the encoded lists to `out`.
     pub fn encode_into(&self, out: &mut BytesMut) {
         if self.is_empty() {
             return put_words(out, [0; 3]);
@@ -57,29 +59,29 @@ fn chunk_len(chunk: &[Segment]) -> usize {
 }
 
 fn put_chunk(out: &mut BytesMut, chunk: &[Segment]) {
-    // A chunk that was decoded is within the limits, one that was made here holds the segments of
-    // one registration each: neither comes near 2^32.
+    // A decoded chunk is within the limits, and a chunk made here has the segments of one
+    // registration. Neither number comes near 2^32.
     out.put_u32(chunk.len() as u32);
     for segment in chunk {
         put_segment(out, *segment);
     }
 }
 
-/// What is left of a header, read in XDR units.
+/// Decodes a header, or another XDR value in one buffer, field by field.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// From the start of `bytes`.
+    /// Creates a reader at the start of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Reads all of `bytes`, which hold one value and nothing else.
+    /// Decodes `bytes` with `read`, which must consume all of them.
     ///
     /// # Errors
-    /// What `read` finds wrong, or [`Malformed::Trailing`].
+    /// The error that `read` returns, or [`Malformed::Trailing`] if bytes are left.
     pub fn whole<T>(
         bytes: &'a [u8],
         read: impl FnOnce(&mut Self) -> Result<T, Malformed>,
@@ -90,16 +92,16 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Bytes that are left.
+    /// Returns the number of bytes that are left.
     #[must_use]
     pub fn left(&self) -> usize {
         self.0.len()
     }
 
-    /// Ends the reading of something that must be read to its end.
+    /// Checks that no bytes are left.
     ///
     /// # Errors
-    /// [`Malformed::Trailing`].
+    /// [`Malformed::Trailing`] if there are some.
     pub fn end(&self) -> Result<(), Malformed> {
         match self.0.len() {
             0 => Ok(()),
@@ -107,26 +109,28 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A word.
+    /// Decodes a 32-bit word.
     ///
     /// # Errors
-    /// [`Malformed::Truncated`].
+    /// [`Malformed::Truncated`] if fewer than four bytes are left.
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         self.0.try_get_u32().map_err(|_| Malformed::Truncated)
     }
 
-    /// A double word.
+    /// Decodes a 64-bit word.
     ///
     /// # Errors
-    /// [`Malformed::Truncated`].
+    /// [`Malformed::Truncated`] if fewer than eight bytes are left.
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         self.0.try_get_u64().map_err(|_| Malformed::Truncated)
     }
 
-    /// A boolean; also, whether optional data follows (RFC 4506, sections 4.4 and 4.19).
+    /// Decodes a boolean, or the word that says whether optional data follows (RFC 4506, sections
+    /// 4.4 and 4.19).
     ///
     /// # Errors
-    /// [`Malformed::Truncated`] and [`Malformed::Boolean`].
+    /// [`Malformed::Truncated`] at the end of the buffer, [`Malformed::Boolean`] for a value other
+    /// than 0 and 1.
     pub fn boolean(&mut self) -> Result<bool, Malformed> {
         match self.u32()? {
             0 => Ok(false),
@@ -135,10 +139,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A segment.
+    /// Decodes a segment.
     ///
     /// # Errors
-    /// [`Malformed::Truncated`].
+    /// [`Malformed::Truncated`] if fewer than 16 bytes are left.
     pub fn segment(&mut self) -> Result<Segment, Malformed> {
         Ok(Segment {
             handle: self.u32()?,
@@ -147,29 +151,31 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A write chunk or reply chunk.
+    /// Decodes a write chunk or reply chunk.
     ///
     /// # Errors
-    /// [`Malformed::Truncated`], or too many segments.
+    /// [`Malformed::TooMany`] if the chunk has more than [`MAX_CHUNK_SEGMENTS`] segments,
+    /// [`Malformed::Truncated`] if they are not all there.
     pub fn chunk(&mut self) -> Result<WriteChunk, Malformed> {
         let count = self.u32()? as usize;
         if count > MAX_CHUNK_SEGMENTS {
             return Err(Malformed::TooMany("segments in a write chunk"));
         }
-        // Before memory is taken for them, the segments must be there.
+        // The segments must be there before memory is allocated for them.
         if self.0.len() < count * SEGMENT_LEN {
             return Err(Malformed::Truncated);
         }
         (0..count).map(|_| self.segment()).collect()
     }
 
-    /// Bytes of variable length, with their round-up (RFC 4506, section 4.10).
+    /// Decodes variable-length opaque data and skips its round-up (RFC 4506, section 4.10).
     ///
     /// # Errors
-    /// [`Malformed::Truncated`] and [`Malformed::RoundUp`].
+    /// [`Malformed::Truncated`] if the buffer is too short, [`Malformed::RoundUp`] if the round-up
+    /// is not zero.
     pub fn opaque(&mut self) -> Result<&'a [u8], Malformed> {
         let len = u64::from(self.u32()?);
-        // In 64 bits: a length near 2^32 must not wrap when it is rounded up.
+        // Computed in 64 bits: a length near 2^32 must not wrap when it is rounded up.
         let whole = usize::try_from(padded(len)).map_err(|_| Malformed::Truncated)?;
         let (bytes, rest) = self.0.split_at_checked(whole).ok_or(Malformed::Truncated)?;
         let (bytes, round_up) = bytes.split_at(len as usize);
@@ -180,15 +186,16 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// The three chunk lists.
+    /// Decodes the three chunk lists.
     ///
     /// # Errors
-    /// What is wrong with their form, or that they are over the limits.
+    /// [`Malformed::Truncated`] or [`Malformed::Boolean`] if a list is malformed,
+    /// [`Malformed::TooMany`] if one exceeds the limits of [`crate::limits`].
     pub fn chunks(&mut self) -> Result<Chunks, Malformed> {
         if let Some((lists, rest)) = self.0.split_first_chunk::<12>()
             && *lists == [0; 12]
         {
-            // All three are empty, as most are.
+            // Most messages have three empty lists.
             self.0 = rest;
             return Ok(Chunks::default());
         }

@@ -1,21 +1,21 @@
-//! Credits (section 3.3.1): how many calls may be outstanding on a connection.
+//! Credits (section 3.3.1): the number of calls that may be outstanding on a connection.
 
-/// A requester's account. One credit is one call that was sent and not answered yet; a call that
-/// nobody waits for any more still holds its credit until its reply arrives.
+/// The requester's side of flow control. One credit stands for one call that was sent and has not
+/// been answered. A call that was cancelled locally still holds its credit until its reply arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequesterCredits {
     requested: u32,
     granted: u32,
     in_flight: u32,
-    /// Of those, transmissions of calls that were refused before all of them can be known to have
-    /// arrived.
+    /// The part of `in_flight` that stands for transmissions of refused calls that may not have
+    /// reached the responder yet.
     held: u32,
 }
 
 impl RequesterCredits {
-    /// For a new connection: one credit, until a reply says how many there are (section 3.3.3).
-    /// `requested` is what every call asks for, at least 1: the most calls this side wants to have
-    /// outstanding, and keeps receive buffers for.
+    /// Creates the account of a new connection: one credit until a reply grants more (section
+    /// 3.3.3). `requested`, at least 1, is the value that every call asks for: the most calls that
+    /// this side wants outstanding, and for which it posts receives.
     #[must_use]
     pub fn new(requested: u32) -> Self {
         Self {
@@ -26,15 +26,16 @@ impl RequesterCredits {
         }
     }
 
-    /// The value of `rdma_credit` in a call.
+    /// Returns the value of `rdma_credit` in a call.
     #[must_use]
     pub fn requested(&self) -> u32 {
         self.requested
     }
 
-    /// Calls that may be outstanding at present. Never fewer than one beyond what is held, whatever was
-    /// granted since: the answer to one more call is what frees that, and both together are no more than
-    /// what was granted when the refused calls were sent.
+    /// Returns the number of calls that may be outstanding now. At least one call beyond the held
+    /// credits is always allowed, whatever has been granted since: only the reply to a further call
+    /// can release the held credits, and their sum does not exceed the grant under which the
+    /// refused calls were sent.
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.requested
@@ -42,32 +43,35 @@ impl RequesterCredits {
             .max(self.held.saturating_add(1))
     }
 
-    /// Of the calls outstanding, those that stand for transmissions of refused ones.
+    /// Returns the number of credits held for transmissions of refused calls (see
+    /// [`RequesterCredits::refused_group`]). They are included in [`RequesterCredits::in_flight`].
     #[must_use]
     pub fn held(&self) -> u32 {
         self.held
     }
 
-    /// Calls outstanding. May be over the limit for a while, after the responder lowered it.
+    /// Returns the number of outstanding calls. May exceed the limit for a while after the
+    /// responder has lowered its grant.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Calls that may be sent now.
+    /// Returns the number of calls that may be sent now.
     #[must_use]
     pub fn available(&self) -> u32 {
         self.limit().saturating_sub(self.in_flight)
     }
 
-    /// Takes a credit for a call that is to be sent. False: none is left, and it must wait.
+    /// Takes a credit for a call that is about to be sent. Returns false if none is left; the call
+    /// must then wait.
     #[must_use]
     pub fn take(&mut self) -> bool {
         self.take_group(1)
     }
 
-    /// Takes a credit for each transmission of a call that is sent in `transmissions` of them.
-    /// False: there are not enough, and none is taken.
+    /// Takes a credit for each of the `transmissions` of a call. Returns false, and takes none, if
+    /// there are not enough.
     #[must_use]
     pub fn take_group(&mut self, transmissions: u32) -> bool {
         let free = self.available() >= transmissions;
@@ -77,15 +81,15 @@ impl RequesterCredits {
         free
     }
 
-    /// A message for an outstanding call arrived, a reply or an RDMA_ERROR, with `granted` in its
-    /// `rdma_credit`: the call's credit is free again, and the limit is the new one. A grant of
-    /// zero would be a deadlock and is taken for one.
+    /// Records the arrival of a reply or an RDMA_ERROR for an outstanding call, with `granted` in
+    /// its `rdma_credit`. Returns the call's credit and applies the new grant. A grant of zero
+    /// would be a deadlock and counts as one.
     pub fn replied(&mut self, granted: u32) {
         self.replied_group(1, Some(granted));
     }
 
-    /// A call that was sent in `transmissions` of them is answered: all its credits are free again.
-    /// `granted` is nothing where the answer's `rdma_credit` is not to be acted upon.
+    /// Records the answer to a call that was sent in `transmissions` messages, and returns all its
+    /// credits. `granted` is `None` if the answer's `rdma_credit` must be ignored.
     pub fn replied_group(&mut self, transmissions: u32, granted: Option<u32>) {
         if let Some(granted) = granted {
             self.granted(granted);
@@ -93,9 +97,10 @@ impl RequesterCredits {
         self.in_flight = self.in_flight.saturating_sub(transmissions);
     }
 
-    /// A call that was sent in `transmissions` of them is refused, by an answer to one of them: the others
-    /// may still be on their way, and take receives when they arrive. One credit is free, to send the call
-    /// in another way; the others are held until [`RequesterCredits::arrived`]. Gives how many these are.
+    /// Records that a call sent in `transmissions` messages was refused by an answer to one of
+    /// them. The other messages may still be in flight and use up receives when they arrive. One
+    /// credit is returned, for sending the call with another transfer mode; the others are held
+    /// until [`RequesterCredits::arrived`]. Returns the number of credits held.
     #[must_use]
     pub fn refused_group(&mut self, transmissions: u32, granted: Option<u32>) -> u32 {
         let held = transmissions.saturating_sub(1);
@@ -104,30 +109,30 @@ impl RequesterCredits {
         held
     }
 
-    /// So many of the transmissions that were held for have arrived: the answer to a call that was sent
-    /// after them says so.
+    /// Releases held credits for `transmissions` messages of refused calls. They have arrived if a
+    /// call that was sent after them has been answered.
     pub fn arrived(&mut self, transmissions: u32) {
         self.held = self.held.saturating_sub(transmissions);
         self.in_flight = self.in_flight.saturating_sub(transmissions);
     }
 
-    /// A message that answers no call came with this grant: the limit is the new one.
+    /// Applies the grant of a message that answers no call.
     pub fn granted(&mut self, granted: u32) {
         self.granted = granted.max(1);
     }
 }
 
-/// A requester has more calls outstanding than this responder ever had receives for.
+/// A requester has more calls outstanding than this responder has ever posted receives for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{outstanding} calls outstanding where {capacity} were granted at most")]
 pub struct CreditOverrun {
-    /// Calls that arrived and are not answered.
+    /// Calls that have arrived and are not answered.
     pub outstanding: u32,
-    /// The most it was granted.
+    /// The largest number of credits granted so far.
     pub capacity: u32,
 }
 
-/// A responder's account.
+/// The responder's side of flow control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponderCredits {
     capacity: u32,
@@ -136,8 +141,8 @@ pub struct ResponderCredits {
 }
 
 impl ResponderCredits {
-    /// For a new connection, with receives for `capacity` calls (at least 1) posted before the
-    /// connection was accepted.
+    /// Creates the account of a new connection. Receives for `capacity` calls, at least 1, must be
+    /// posted before the connection is accepted.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
         Self {
@@ -147,26 +152,26 @@ impl ResponderCredits {
         }
     }
 
-    /// Raises the capacity, after the receives for it have been posted: the next reply tells the
-    /// requester (section 3.3.1). A lower value has no effect, as the requester may have used the
-    /// earlier grant already.
+    /// Raises the capacity, after the receives for it have been posted. The next reply grants it to
+    /// the requester (section 3.3.1). A lower value has no effect, because the requester may
+    /// already have used the earlier grant.
     pub fn raise(&mut self, capacity: u32) {
         self.capacity = self.capacity.max(capacity);
     }
 
-    /// A call arrived that asks for `requested` credits.
+    /// Records the arrival of a call that asks for `requested` credits.
     ///
     /// # Errors
-    /// The requester does not keep to its grant.
+    /// [`CreditOverrun`] if the requester exceeds its grant.
     pub fn called(&mut self, requested: u32) -> Result<(), CreditOverrun> {
         self.called_group(requested, 1)
     }
 
-    /// A transmission arrived, or `transmissions` of them, of a call that asks for `requested`
-    /// credits. Each transmission takes one.
+    /// Records the arrival of `transmissions` messages of a call that asks for `requested` credits.
+    /// Each message takes one credit.
     ///
     /// # Errors
-    /// Likewise.
+    /// [`CreditOverrun`] if the requester exceeds its grant.
     pub fn called_group(
         &mut self,
         requested: u32,
@@ -185,28 +190,29 @@ impl ResponderCredits {
         Ok(())
     }
 
-    /// A call is answered, or dropped: a receive for the next one must be posted by now. Returns
-    /// the `rdma_credit` of the answer: what was asked for last, as far as there are receives,
-    /// and never zero.
+    /// Records that a call was answered or dropped. A receive for the next call must already be
+    /// posted. Returns the `rdma_credit` of the answer: the number last asked for, limited to the
+    /// receives there are, and never zero.
     #[must_use]
     pub fn answered(&mut self) -> u32 {
         self.answered_group(1)
     }
 
-    /// The same of a call that came in `transmissions` of them.
+    /// Does the same as [`ResponderCredits::answered`] for a call that came in `transmissions`
+    /// messages.
     #[must_use]
     pub fn answered_group(&mut self, transmissions: u32) -> u32 {
         self.outstanding = self.outstanding.saturating_sub(transmissions);
         self.grant()
     }
 
-    /// What is granted at present.
+    /// Returns the number of credits granted at present.
     #[must_use]
     pub fn grant(&self) -> u32 {
         self.requested.clamp(1, self.capacity)
     }
 
-    /// Calls that arrived and are not answered.
+    /// Returns the number of calls that have arrived and are not answered.
     #[must_use]
     pub fn outstanding(&self) -> u32 {
         self.outstanding

@@ -1,32 +1,33 @@
-//! The fields at the same place in every version (sections 4.2 and 4.2.1 to 4.2.4).
+//! The header fields at the same offsets in every protocol version (sections 4.2 and 4.2.1 to
+//! 4.2.4).
 
 use bytes::{Buf, BytesMut};
 use onc_rpc::put_words;
 
-/// Bytes of XID, version, credits and procedure.
+/// Length in bytes of XID, version, credits and procedure.
 pub const FIXED_LEN: usize = 16;
 
-/// Values of `rdma_proc` that mean the same in both versions.
+/// Values of `rdma_proc` with the same meaning in both versions.
 pub mod proc {
     /// The payload follows the header.
     pub const MSG: u32 = 0;
     /// The payload is in a chunk.
     pub const NOMSG: u32 = 1;
-    /// An error, in every version (section 4.2.4): errors must never answer errors, not even across
-    /// versions.
+    /// RDMA_ERROR. The same number in every version (section 4.2.4), so that a receiver never
+    /// answers an error with an error, even across versions.
     pub const ERROR: u32 = 4;
 }
 
-/// The part a receiver plays in the transaction that a header belongs to.
+/// The role of a message's receiver in the RPC transaction that the message belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It sent the call, and receives replies and errors.
+    /// The receiver sent the call; it receives replies and errors.
     Requester,
-    /// It receives calls.
+    /// The receiver executes the call; it receives calls.
     Responder,
 }
 
-/// The fields with which a header of every version begins.
+/// The fields with which a header of any version begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
     /// `rdma_xid`.
@@ -40,7 +41,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// The fields of a message; nothing when it is shorter than they are.
+    /// Decodes the fields of a message. Returns `None` if it is shorter than [`FIXED_LEN`].
     #[must_use]
     #[inline]
     pub fn peek(message: &[u8]) -> Option<Self> {
@@ -53,7 +54,7 @@ impl Fixed {
         })
     }
 
-    /// Appends the fields to `out`.
+    /// Appends the encoded fields to `out`.
     pub fn encode_into(&self, out: &mut BytesMut) {
         put_words(out, [self.xid, self.version, self.credits, self.procedure]);
     }

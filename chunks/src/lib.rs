@@ -1,10 +1,10 @@
-//! What versions 1 and 2 of RPC-over-RDMA have in common. No I/O and no clock.
+//! The parts that versions 1 and 2 of RPC-over-RDMA have in common. No I/O and no clock.
 //!
-//! Version 2 (draft-cel-nfsv4-rpcrdma-version-two-01, section 4.2) took over the fixed fields, the
-//! segments, the three chunk lists with all rules on them, and credits from version 1 (RFC 8166,
-//! sections 3.3, 3.4, 4.1 to 4.3). They are here once. What the versions say differently, header
-//! types and errors, each of them has for itself, and a later version that changes a chunk list
-//! leaves this crate alone and brings its own.
+//! Version 2 (draft-cel-nfsv4-rpcrdma-version-two-01, section 4.2) took the fixed fields, the
+//! segments, the three chunk lists with all their rules, and credits from version 1 (RFC 8166,
+//! sections 3.3, 3.4, 4.1 to 4.3). This crate implements them once. Header types and errors differ,
+//! so each version's crate has its own. A later version that changes a chunk list brings its own
+//! list and leaves this crate alone.
 //!
 //! Sections cited here without a document are those of RFC 8166.
 

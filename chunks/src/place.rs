@@ -1,31 +1,31 @@
-//! How a responder fills a requester's memory (sections 3.4.6, 3.5.3 and 4.3).
+//! Placement of results in the requester's memory by a responder (sections 3.4.6, 3.5.3 and 4.3).
 
 use crate::{Segment, WriteChunk};
 
-/// A result is longer than the chunk that the requester offered for it. The answer is ERR_CHUNK
-/// (section 4.5.3).
+/// A result is longer than the chunk that the requester offered for it. The responder must answer
+/// with ERR_CHUNK (section 4.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{needed} bytes do not fit a chunk of {capacity}")]
 pub struct ChunkTooSmall {
-    /// Bytes to place.
+    /// Number of bytes to place.
     pub needed: u64,
-    /// Bytes that were offered.
+    /// Number of bytes offered.
     pub capacity: u64,
 }
 
-/// Bytes that a write chunk or reply chunk offers, or that it holds in a reply.
+/// Returns the total length in bytes of a write chunk or reply chunk.
 #[must_use]
 pub fn chunk_len(chunk: &[Segment]) -> u64 {
     chunk.iter().map(|segment| u64::from(segment.length)).sum()
 }
 
-/// The chunk to return when `len` bytes are placed in it: its segments filled one after the other,
-/// each with the number of bytes to write to it in `length`. `len` is the item's own length: its
-/// round-up is never written (section 3.4.6.2). For a reply chunk it is the length of the payload,
-/// a multiple of four.
+/// Returns the chunk for the reply when `len` bytes are placed in `chunk`: its segments are filled
+/// one after the other, and each `length` is the number of bytes to write to the segment. For a
+/// write chunk `len` is the item's own length, because its round-up is never written (section
+/// 3.4.6.2). For a reply chunk it is the length of the payload, a multiple of four.
 ///
 /// # Errors
-/// The chunk is too small; nothing may be written to it then.
+/// [`ChunkTooSmall`] if `chunk` is shorter than `len`; nothing may be written to it then.
 pub fn fill(chunk: &[Segment], len: u64) -> Result<WriteChunk, ChunkTooSmall> {
     let capacity = chunk_len(chunk);
     if len > capacity {
@@ -43,8 +43,8 @@ pub fn fill(chunk: &[Segment], len: u64) -> Result<WriteChunk, ChunkTooSmall> {
     Ok(chunk.iter().map(place).collect())
 }
 
-/// The chunk to return when nothing is placed in it: as it was offered, with empty segments
-/// (sections 4.3.2.2 and 4.3.3).
+/// Returns the chunk for the reply when nothing is placed in `chunk`: the segments that were
+/// offered, each with a length of zero (sections 4.3.2.2 and 4.3.3).
 #[must_use]
 pub fn unused(chunk: &[Segment]) -> WriteChunk {
     let empty = |segment: &Segment| Segment {

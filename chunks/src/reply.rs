@@ -1,17 +1,17 @@
-//! A reply's chunk lists, as the requester sees them (sections 3.4.6 and 4.3).
+//! The chunk lists of a reply, as the requester sees them (sections 3.4.6 and 4.3).
 
 use smallvec::SmallVec;
 
 use crate::{Chunks, Segment, WriteChunk};
 
-/// A rule of the protocol that a decoded reply does not keep to. A requester never reports it to
-/// the responder (section 4.5).
+/// A protocol rule that a decoded reply violates. A requester never reports it to the responder
+/// (section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyViolation {
-    /// Responders never have a read list (section 4.3.1).
+    /// The reply has a read list, which a responder must not send (section 4.3.1).
     #[error("reply with a read list")]
     ReadList,
-    /// More or fewer write chunks than were offered.
+    /// The number of write chunks differs from the number offered.
     #[error("{returned} write chunks returned, {offered} offered")]
     WriteCount {
         /// Chunks in the call.
@@ -19,10 +19,10 @@ pub enum ReplyViolation {
         /// Chunks in the reply.
         returned: usize,
     },
-    /// A reply chunk where none was offered.
+    /// The reply has a reply chunk although the call offered none.
     #[error("reply chunk returned that was not offered")]
     ReplyChunkNotOffered,
-    /// A chunk has more or fewer segments than were offered.
+    /// The number of segments in a chunk differs from the number offered.
     #[error("{returned} segments returned, {offered} offered")]
     SegmentCount {
         /// Segments in the call.
@@ -30,10 +30,10 @@ pub enum ReplyViolation {
         /// Segments in the reply.
         returned: usize,
     },
-    /// A segment with another handle or offset than was offered.
+    /// The handle or offset of a segment differs from the one offered.
     #[error("segment returned with another handle or offset")]
     OtherSegment,
-    /// A segment with more bytes than were offered.
+    /// A segment is longer than the one offered.
     #[error("{returned} bytes returned in a segment of {offered}")]
     SegmentTooLong {
         /// Bytes in the call.
@@ -41,40 +41,41 @@ pub enum ReplyViolation {
         /// Bytes in the reply.
         returned: u32,
     },
-    /// Data after a segment that was not filled: chunks are filled contiguously.
+    /// Data follows a segment that was not filled; chunks must be filled contiguously.
     #[error("data after a segment that was not filled")]
     Gap,
-    /// RDMA_NOMSG, and nothing in the reply chunk.
+    /// RDMA_NOMSG with an empty or missing reply chunk, so there is no RPC message.
     #[error("RDMA_NOMSG reply without a reply chunk in use")]
     NoPayload,
-    /// RDMA_MSG, and data in the reply chunk as well.
+    /// RDMA_MSG with data in the reply chunk, so there are two RPC messages.
     #[error("RDMA_MSG reply with a reply chunk in use")]
     TwoPayloads,
-    /// RDMA_NOMSG with bytes after the header.
+    /// RDMA_NOMSG with payload bytes after the header.
     #[error("{0} bytes follow an RDMA_NOMSG header")]
     PayloadAfterNoMsg(u64),
-    /// A reply chunk without its round-up.
+    /// The length of the data in the reply chunk is not a multiple of four.
     #[error("reply chunk of {0} bytes, not a multiple of four")]
     UnpaddedPayload(u64),
 }
 
-/// What the chunks of a reply brought.
+/// The data that the responder placed in the chunks of a reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReturnedChunks {
     /// Bytes placed in each write chunk that was offered, in order.
     pub writes: SmallVec<[u64; 1]>,
-    /// Bytes of payload in the reply chunk: RDMA_NOMSG. Nothing: the payload is inline.
+    /// Bytes of payload in the reply chunk of an RDMA_NOMSG reply; `None` if the payload is inline.
     pub long: Option<u64>,
 }
 
-/// Checks the lists of a reply whose payload is in the reply chunk (`long`) or not, and whose
-/// header `inline` bytes of payload follow, against the chunks that the call offered.
+/// Checks the chunk lists of a reply against the chunks that the call offered. `long` says whether
+/// the payload is in the reply chunk (RDMA_NOMSG), and `inline` is the number of payload bytes
+/// after the header.
 ///
-/// A write list or reply chunk that is left out altogether counts as unused: that cannot be
-/// misunderstood, and some responders do so with replies that have no results.
+/// A write list or reply chunk that is missing altogether counts as unused. That is unambiguous,
+/// and some responders omit them in replies without results.
 ///
 /// # Errors
-/// The first [`ReplyViolation`] found: the message must be discarded.
+/// The first [`ReplyViolation`] found. The message must be discarded.
 pub fn check_returned(
     chunks: &Chunks,
     long: bool,
@@ -101,10 +102,11 @@ pub fn check_returned(
     Ok(ReturnedChunks { writes, long })
 }
 
-/// Checks the write list of a reply against that of its call: bytes placed in each chunk, in order.
+/// Checks the write list of a reply against that of its call, and returns the number of bytes
+/// placed in each chunk, in order.
 ///
 /// # Errors
-/// [`ReplyViolation`].
+/// The first [`ReplyViolation`] found.
 pub fn check_write_list(
     offered: &[WriteChunk],
     returned: &[WriteChunk],
@@ -124,8 +126,8 @@ pub fn check_write_list(
         .collect()
 }
 
-/// Bytes in a returned chunk, whose segments must be those that were offered, filled one after the
-/// other (section 3.4.6).
+/// Returns the number of bytes in a returned chunk. Its segments must be those that were offered,
+/// filled one after the other (section 3.4.6).
 fn check_chunk(offered: &[Segment], returned: &[Segment]) -> Result<u64, ReplyViolation> {
     if offered.len() != returned.len() {
         return Err(ReplyViolation::SegmentCount {

@@ -9,26 +9,27 @@ use crate::{DecodeError, Decoder, Encoder, Message, padded, word};
 
 /// Flavor of no authentication (RFC 5531, section 8.2).
 pub const AUTH_NONE: u32 = 0;
-/// Flavor of user and group ids that the client states (appendix A).
+/// `AUTH_SYS`: the client states the caller's user and group ids itself (appendix A).
 pub const AUTH_SYS: u32 = 1;
-/// Flavor of a short hand that a server gave out for an earlier credential (appendix A).
+/// `AUTH_SHORT`: a shorthand credential that the server issued in place of an earlier full one
+/// (appendix A).
 pub const AUTH_SHORT: u32 = 2;
 
-/// Longest body of a credential or verifier, bytes (RFC 5531, section 8.2).
+/// Maximum length of a credential's or verifier's body, in bytes (RFC 5531, section 8.2).
 pub const MAX_AUTH_BYTES: u32 = 400;
-/// Longest machine name in AUTH_SYS, bytes (appendix A).
+/// Maximum length of the machine name in AUTH_SYS, in bytes (appendix A).
 pub const MAX_MACHINE_NAME: u32 = 255;
-/// Most further groups in AUTH_SYS (appendix A).
+/// Maximum number of supplementary groups in AUTH_SYS (appendix A).
 pub const MAX_GIDS: u32 = 16;
 
-/// Words of an AUTH_SYS credential before the machine name's bytes: flavor and length, stamp and the
-/// name's length.
+/// Number of words of an AUTH_SYS credential that precede the bytes of the machine name: flavor,
+/// body length, stamp and name length.
 const BODY_WORDS: usize = 4;
 
 /// AUTH_SYS credentials (RFC 5531, appendix A).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthSys {
-    /// Arbitrary, by the client.
+    /// An arbitrary number that the client chose.
     pub stamp: u32,
     /// The client's host name, at most 255 bytes.
     pub machine_name: Bytes,
@@ -36,13 +37,13 @@ pub struct AuthSys {
     pub uid: u32,
     /// Effective group id.
     pub gid: u32,
-    /// Further groups, at most 16.
+    /// Supplementary groups, at most 16.
     pub gids: SmallVec<[u32; 16]>,
 }
 
 impl AuthSys {
-    /// The body of the credential. What AUTH_SYS has no room for is left out, as by every client:
-    /// the groups after the 16th and the bytes of the name after the 255th.
+    /// Encodes the body of the credential. Groups after the 16th and bytes of the machine name
+    /// after the 255th do not fit AUTH_SYS and are dropped, as every client does.
     fn encode_body(&self) -> Bytes {
         let name = &self.machine_name[..self.machine_name.len().min(MAX_MACHINE_NAME as usize)];
         let gids = &self.gids[..self.gids.len().min(MAX_GIDS as usize)];
@@ -55,8 +56,9 @@ impl AuthSys {
         out.into_bytes()
     }
 
-    /// A whole credential, flavor included, that lies in one piece and is as it should be. Nothing, and
-    /// `from` is where it was, if it is not: what is wrong with it is found step by step.
+    /// Decodes a whole AUTH_SYS credential, flavor included, if it is well formed and lies in one
+    /// segment. Otherwise returns `None` and leaves `from` unmoved, so that the step-by-step
+    /// decoder can report what is wrong.
     fn decode_ahead(from: &mut Decoder<'_>) -> Option<Self> {
         let start = from.ahead::<{ 4 * BODY_WORDS }>()?;
         let (flavor, len) = (word(start, 0), word(start, 1));
@@ -119,24 +121,24 @@ impl AuthSys {
     }
 }
 
-/// Who makes a call.
+/// The credential of a call: the identity of the caller (RFC 5531, section 8.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
     /// AUTH_NONE.
     None,
     /// AUTH_SYS.
     Sys(AuthSys),
-    /// A flavor that is not implemented here (AUTH_SHORT, RPCSEC_GSS), as it came.
+    /// A flavor that this crate does not implement (AUTH_SHORT, RPCSEC_GSS), undecoded.
     Other {
         /// Flavor number.
         flavor: u32,
-        /// Its body, at most 400 bytes.
+        /// Body of the credential, at most 400 bytes.
         body: Bytes,
     },
 }
 
 impl Credential {
-    /// Its flavor number.
+    /// Returns the flavor number of the credential.
     #[must_use]
     pub fn flavor(&self) -> u32 {
         match self {
@@ -146,10 +148,11 @@ impl Credential {
         }
     }
 
-    /// Appends it as an `opaque_auth`.
+    /// Appends the credential as an `opaque_auth`.
     ///
     /// # Panics
-    /// When the body of a foreign flavor is over 400 bytes: a programming error.
+    /// Panics if the body of an [`Credential::Other`] is longer than 400 bytes, which is a
+    /// programming error.
     pub(crate) fn encode(&self, out: &mut Encoder) {
         match self {
             Self::None => encode_opaque_auth(AUTH_NONE, &[], out),
@@ -158,7 +161,7 @@ impl Credential {
         }
     }
 
-    /// Reads an `opaque_auth`. The body of AUTH_NONE has no meaning and is passed over (RFC 5531,
+    /// Decodes an `opaque_auth`. The body of AUTH_NONE has no meaning and is skipped (RFC 5531,
     /// section 8.2).
     pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         if let Some(sys) = AuthSys::decode_ahead(from) {
@@ -178,13 +181,13 @@ impl Credential {
     }
 }
 
-/// What a party proves its identity with (RFC 5531, section 8.2). AUTH_NONE and AUTH_SYS come with
-/// an empty one of flavor AUTH_NONE, the default.
+/// The verifier that accompanies a credential or a reply (RFC 5531, section 8.2). AUTH_NONE and
+/// AUTH_SYS use the default: an empty body of flavor AUTH_NONE.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verifier {
     /// Flavor number.
     pub flavor: u32,
-    /// Its body, at most 400 bytes.
+    /// Body of the verifier, at most 400 bytes.
     pub body: Bytes,
 }
 
@@ -194,7 +197,7 @@ impl Verifier {
     }
 
     pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        // Nearly always it has no body.
+        // Nearly every verifier has an empty body.
         if let Some(words) = from.ahead::<8>()
             && word(words, 1) == 0
         {
@@ -226,12 +229,12 @@ fn decode_opaque_auth(from: &mut Decoder<'_>) -> Result<(u32, Bytes), DecodeErro
     Ok((from.u32()?, from.opaque(MAX_AUTH_BYTES)?))
 }
 
-/// Why authentication failed (`auth_stat`).
+/// `auth_stat`: the reason why authentication failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthStat(pub u32);
 
 impl AuthStat {
-    /// No error; not an answer that a server gives.
+    /// No error. A server never sends this value in a rejection.
     pub const OK: Self = Self(0);
     /// Bad credential (seal broken).
     pub const BAD_CRED: Self = Self(1);
@@ -243,9 +246,9 @@ impl AuthStat {
     pub const REJECTED_VERF: Self = Self(4);
     /// Rejected for security reasons.
     pub const TOO_WEAK: Self = Self(5);
-    /// The server's verifier is invalid. A client's own finding.
+    /// The server's verifier is invalid. Set by the client itself, never received.
     pub const INVALID_RESP: Self = Self(6);
-    /// Some unknown reason. A client's own finding.
+    /// An unknown reason. Set by the client itself, never received.
     pub const FAILED: Self = Self(7);
 }
 

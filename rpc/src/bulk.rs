@@ -1,4 +1,4 @@
-//! Bulk data in pieces.
+//! Bulk data that lies in one or more buffers.
 
 use std::fmt;
 
@@ -7,29 +7,29 @@ use smallvec::SmallVec;
 
 use crate::Segments;
 
-/// Bytes of a bulk item, in the pieces in which they lie: one, as a rule, which costs no
-/// allocation; or one for each segment of the receives that they came in. None of them is empty.
+/// The bytes of a bulk item, as a list of non-empty pieces. Usually there is one piece, which needs
+/// no allocation; an item that was received into several receive segments has a piece for each.
 ///
-/// Compared by content, wherever the pieces end.
+/// Two values are equal if their bytes are equal, however they are divided into pieces.
 #[derive(Clone, Default)]
 pub struct Bulk {
     pieces: SmallVec<[Bytes; 1]>,
 }
 
 impl Bulk {
-    /// None.
+    /// Creates an empty item.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A copy of `data`, in one piece.
+    /// Copies `data` into a single piece.
     #[must_use]
     pub fn copy_from(data: &[u8]) -> Self {
         Bytes::copy_from_slice(data).into()
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.pieces[..] {
@@ -38,32 +38,33 @@ impl Bulk {
         }
     }
 
-    /// True when there are none.
+    /// Returns true if there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// The pieces, in order.
+    /// Returns the pieces, in order.
     #[must_use]
     pub fn pieces(&self) -> &[Bytes] {
         &self.pieces
     }
 
-    /// The pieces, in order, to keep.
+    /// Converts the item into its pieces, in order.
     #[must_use]
     pub fn into_segments(self) -> Segments {
         self.pieces.into_iter().collect()
     }
 
-    /// Adds a piece at the end.
+    /// Appends a piece; an empty piece is ignored.
     pub fn push(&mut self, piece: Bytes) {
         if !piece.is_empty() {
             self.pieces.push(piece);
         }
     }
 
-    /// Keeps the first `len` bytes; no effect when there are not more than that.
+    /// Shortens the item to its first `len` bytes. Has no effect if the item is not longer than
+    /// that.
     pub fn truncate(&mut self, mut len: usize) {
         for at in 0..self.pieces.len() {
             let piece = &mut self.pieces[at];
@@ -75,7 +76,8 @@ impl Bulk {
         }
     }
 
-    /// The bytes in one piece. A copy unless they are in one: for what is not large, and for tests.
+    /// Returns all bytes in one buffer. Copies them if there are several pieces, so this is for
+    /// short items and for tests.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         match &self.pieces[..] {
@@ -177,7 +179,8 @@ impl PartialEq for Bulk {
             }
             let len = left.len().min(right.len());
             if len == 0 {
-                // No piece is empty: one of them is at its end.
+                // Pieces are never empty, so a remainder of zero bytes means that one of the items
+                // has ended.
                 return left.is_empty() && right.is_empty();
             }
             if left[..len] != right[..len] {

@@ -1,4 +1,4 @@
-//! Reading an XDR stream.
+//! Decoding of XDR streams.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use crate::message::{BulkItem, Message, Position};
 use crate::{Bulk, pad, padded};
 
-/// Why a stream could not be decoded.
+/// The reason why an XDR stream could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -16,12 +16,12 @@ pub enum DecodeError {
     Truncated {
         /// Offset in the stream.
         at: u64,
-        /// Bytes the value needs.
+        /// Number of bytes that the value needs.
         wanted: u64,
-        /// Bytes that are there.
+        /// Number of bytes that are left.
         left: u64,
     },
-    /// A length is over the protocol's limit for that field.
+    /// A length exceeds the protocol's limit for the field.
     #[error("length {len} is over the limit of {max}")]
     TooLong {
         /// The length on the wire.
@@ -29,15 +29,16 @@ pub enum DecodeError {
         /// The limit.
         max: u64,
     },
-    /// A value that its type does not have (a boolean of 2, an unknown discriminant).
+    /// A value that is not a member of its type, for example a boolean of 2 or an unknown union
+    /// discriminant.
     #[error("{value} is not a valid {what}")]
     Invalid {
-        /// The type.
+        /// Name of the type.
         what: &'static str,
         /// The value on the wire.
         value: u32,
     },
-    /// A bulk item's length is not the length the stream gives it.
+    /// The length of a bulk item differs from the length word in the stream.
     #[error("bulk item of {got} bytes where the stream says {expected}")]
     BulkLength {
         /// The length in the stream.
@@ -45,13 +46,13 @@ pub enum DecodeError {
         /// The item's own length.
         got: u64,
     },
-    /// A bulk item is at a place where the stream has no DDP-eligible opaque data.
+    /// A bulk item is at a position where the stream has no DDP-eligible opaque data.
     #[error("bulk item at position {0} is not the content of a DDP-eligible opaque")]
     StrayBulk(u32),
-    /// DDP-eligible opaque data is in the payload, though there was a chunk for it.
+    /// A DDP-eligible opaque was sent inline although a chunk was available for it.
     #[error("DDP-eligible opaque of {0} bytes in the payload beside an unused chunk for it")]
     NotReduced(u32),
-    /// A bulk item without a position was not taken by any value that was decoded.
+    /// No decoded value claimed a bulk item that has no position.
     #[error("bulk item of {0} bytes that no value has room for")]
     UnclaimedBulk(u64),
     /// Bytes are left after the last value.
@@ -59,7 +60,8 @@ pub enum DecodeError {
     Trailing(u64),
 }
 
-/// A place in a message: lets decoding stop and go on later, where the message has moved to.
+/// A saved position of a [`Decoder`], from which decoding can resume later, also after the message
+/// has been moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     segment: usize,
@@ -69,31 +71,31 @@ pub struct Cursor {
     item: usize,
 }
 
-/// Reads a [`Message`] in stream order (RFC 4506). Every length is checked against its limit and
-/// against what is left before it is used.
+/// Decodes a [`Message`] in stream order (RFC 4506). Every length is checked against its limit and
+/// against the bytes that are left before it is used.
 ///
-/// It also is an [`io::Read`] over the payload, for fixed-size types that unpack themselves.
+/// Also implements [`io::Read`] over the payload, for fixed-size types that decode themselves.
 #[derive(Clone, Debug)]
 pub struct Decoder<'m> {
     message: &'m Message,
-    /// What is left of the segment it is in. Empty at the end only.
+    /// The unread part of the current segment. Empty only at the end of the payload.
     current: &'m [u8],
-    /// That segment.
+    /// Index of the current segment.
     segment: usize,
     /// Offset in the whole stream.
     position: u64,
-    /// The next item.
+    /// Index of the next bulk item.
     item: usize,
 }
 
 impl<'m> Decoder<'m> {
-    /// From the start of `message`.
+    /// Creates a decoder at the start of `message`.
     #[must_use]
     pub fn new(message: &'m Message) -> Self {
         Self::at(message, Cursor::default())
     }
 
-    /// From `cursor`, which an earlier decoder of the same message gave.
+    /// Creates a decoder at `cursor`, which an earlier decoder of the same message returned.
     #[must_use]
     pub fn at(message: &'m Message, cursor: Cursor) -> Self {
         let segment = message.payload().get(cursor.segment);
@@ -105,12 +107,12 @@ impl<'m> Decoder<'m> {
             position: cursor.position,
             item: cursor.item,
         };
-        // The first segments may be empty: from here on, it is in one that is not.
+        // The first segments may be empty; the current segment must not be.
         decoder.skip_empty();
         decoder
     }
 
-    /// Where it is now.
+    /// Returns the current position.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         let segment = self.message.payload().get(self.segment);
@@ -122,13 +124,13 @@ impl<'m> Decoder<'m> {
         }
     }
 
-    /// Offset in the whole stream.
+    /// Returns the offset in the whole stream, bulk items included.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Payload bytes not yet read. Items held apart are not counted.
+    /// Returns the number of payload bytes not yet read. Bulk items are not counted.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         let later = self.message.payload().iter().skip(self.segment + 1);
@@ -136,8 +138,8 @@ impl<'m> Decoder<'m> {
         self.current.len() as u64 + later
     }
 
-    /// Looks at as many segments as `wanted` bytes lie in, not at all of them: a peer may have
-    /// sent very many.
+    /// Checks that `wanted` bytes are left. Looks only at the segments that hold those bytes,
+    /// because a peer may have sent very many segments.
     fn need(&self, wanted: u64) -> Result<(), DecodeError> {
         let mut left = self.current.len() as u64;
         let mut segment = self.segment;
@@ -155,7 +157,7 @@ impl<'m> Decoder<'m> {
         Ok(())
     }
 
-    /// Fills `out`; the caller has checked that enough is left.
+    /// Fills `out`. The caller has checked that enough bytes are left.
     fn fill(&mut self, mut out: &mut [u8]) {
         while !out.is_empty() {
             let n = self.current.len().min(out.len());
@@ -165,14 +167,14 @@ impl<'m> Decoder<'m> {
         }
     }
 
-    /// Moves on by `n` bytes that lie in the current segment.
+    /// Advances by `n` bytes, which must lie in the current segment.
     fn advance(&mut self, n: usize) {
         self.current = &self.current[n..];
         self.position += n as u64;
         self.skip_empty();
     }
 
-    /// Moves on to a segment that is not empty, if there is one.
+    /// Advances to the next segment that is not empty, if there is one.
     fn skip_empty(&mut self) {
         while self.current.is_empty() && self.segment < self.message.payload().len() {
             self.segment += 1;
@@ -183,7 +185,7 @@ impl<'m> Decoder<'m> {
 
     #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        // Nearly always the value lies in one segment.
+        // Nearly every value lies in one segment.
         let Some((&out, rest)) = self.current.split_first_chunk() else {
             return self.array_across();
         };
@@ -203,20 +205,22 @@ impl<'m> Decoder<'m> {
         Ok(out)
     }
 
-    /// The next `N` bytes, if they lie in one segment, and no item that is held apart belongs to them
-    /// or follows them at once: for what is to be recognised whole, and otherwise read step by step.
+    /// Returns the next `N` bytes without consuming them, if they lie in one segment and no bulk
+    /// item is located within or directly behind them. Lets a caller recognise a common header as a
+    /// whole and fall back to step-by-step decoding otherwise.
     #[inline]
     pub(crate) fn ahead<const N: usize>(&self) -> Option<&'m [u8; N]> {
         self.is_clear(N).then_some(self.current.first_chunk()?)
     }
 
-    /// Likewise, the next `len` bytes.
+    /// Returns the next `len` bytes under the same conditions as [`Decoder::ahead`].
     #[inline]
     pub(crate) fn ahead_of(&self, len: usize) -> Option<&'m [u8]> {
         self.is_clear(len).then_some(self.current.get(..len)?)
     }
 
-    /// A slice of the message: `len` bytes from `at` bytes ahead on, in the same segment.
+    /// Returns `len` bytes that begin `at` bytes ahead, as a slice that shares the current
+    /// segment's memory. `None` if they do not lie in that segment.
     pub(crate) fn share(&self, at: usize, len: usize) -> Option<Bytes> {
         let segment = self.message.payload().get(self.segment)?;
         let from = segment.len() - self.current.len() + at;
@@ -226,7 +230,7 @@ impl<'m> Decoder<'m> {
         }
     }
 
-    /// Moves on by what was looked at ahead.
+    /// Advances past `n` bytes that were returned by [`Decoder::ahead`] or [`Decoder::ahead_of`].
     #[inline]
     pub(crate) fn pass(&mut self, n: usize) {
         self.current = self.current.get(n..).unwrap_or_default();
@@ -249,23 +253,23 @@ impl<'m> Decoder<'m> {
         }
     }
 
-    /// Unsigned integer.
+    /// Decodes an unsigned integer.
     #[inline]
     pub fn u32(&mut self) -> Result<u32, DecodeError> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
-    /// Integer.
+    /// Decodes a signed integer.
     pub fn i32(&mut self) -> Result<i32, DecodeError> {
         Ok(i32::from_be_bytes(self.array()?))
     }
 
-    /// Unsigned hyper integer.
+    /// Decodes an unsigned hyper integer.
     pub fn u64(&mut self) -> Result<u64, DecodeError> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    /// Boolean: 0 or 1 and nothing else.
+    /// Decodes a boolean. Any value but 0 and 1 is an error.
     pub fn bool(&mut self) -> Result<bool, DecodeError> {
         match self.u32()? {
             0 => Ok(false),
@@ -277,11 +281,11 @@ impl<'m> Decoder<'m> {
         }
     }
 
-    /// Fixed-length opaque data of `len` bytes, without its round-up. A slice of the message
-    /// where the bytes lie in one segment, a copy otherwise.
+    /// Decodes fixed-length opaque data of `len` bytes and skips its round-up. The result is a
+    /// slice of the message if the bytes lie in one segment, and a copy otherwise.
     pub fn opaque_fixed(&mut self, len: usize) -> Result<Bytes, DecodeError> {
         let whole = padded(len as u64);
-        // Nearly always it lies in one segment, round-up included.
+        // Nearly every opaque lies in one segment, round-up included.
         if self.current.len() as u64 >= whole
             && let Some(segment) = self.message.payload().get(self.segment)
         {
@@ -317,7 +321,10 @@ impl<'m> Decoder<'m> {
         Ok(out)
     }
 
-    /// The next item, and whether it belongs here. One whose place is behind belongs nowhere.
+    /// Returns the next bulk item if its position is the current one.
+    ///
+    /// # Errors
+    /// [`DecodeError::StrayBulk`] if the item's position has already been passed.
     fn item_here(&self) -> Result<Option<&'m BulkItem>, DecodeError> {
         let Some(item) = self.message.items().get(self.item) else {
             return Ok(None);
@@ -331,7 +338,7 @@ impl<'m> Decoder<'m> {
         }
     }
 
-    /// The length word of variable-length opaque data.
+    /// Decodes the length word of variable-length opaque data.
     #[inline]
     fn length(&mut self, max: u32) -> Result<u32, DecodeError> {
         let len = self.u32()?;
@@ -344,8 +351,9 @@ impl<'m> Decoder<'m> {
         Ok(len)
     }
 
-    /// Variable-length opaque data of at most `max` bytes that is not DDP-eligible: a bulk item that
-    /// is held apart here is an error (RFC 8166, section 6.1). Copies nothing that lies in one piece.
+    /// Decodes variable-length opaque data of at most `max` bytes that is not DDP-eligible: a bulk
+    /// item at this position is an error (RFC 8166, section 6.1). Does not copy data that lies in
+    /// one segment.
     pub fn opaque(&mut self, max: u32) -> Result<Bytes, DecodeError> {
         let len = self.length(max)?;
         if self.item < self.message.items().len()
@@ -360,7 +368,7 @@ impl<'m> Decoder<'m> {
         }
     }
 
-    /// Fixed-length opaque data, without its round-up, in the pieces in which it lies.
+    /// Reads fixed-length opaque data, without its round-up, as one piece per segment.
     fn bulk_fixed(&mut self, len: usize) -> Result<Bulk, DecodeError> {
         self.need(padded(len as u64))?;
         let mut bulk = Bulk::new();
@@ -387,10 +395,10 @@ impl<'m> Decoder<'m> {
         }
     }
 
-    /// Variable-length opaque data that the upper-layer binding calls DDP-eligible, from the payload,
-    /// from the bulk item that is held apart here, or from the next [`Position::InOrder`] item. It
-    /// copies nothing, in however many pieces it lies. Data in the payload is an error where the chunk
-    /// whose turn it is came back unused (RFC 8166, section 6.1).
+    /// Decodes variable-length DDP-eligible opaque data: from the payload, from the bulk item at
+    /// this position, or from the next [`Position::InOrder`] item. Never copies, whatever the
+    /// number of segments. Data in the payload is an error if the chunk that was available for it
+    /// came back unused (RFC 8166, section 6.1).
     pub fn bulk(&mut self, max: u32) -> Result<Bulk, DecodeError> {
         let Some(item) = self.message.items().get(self.item) else {
             return self.bulk_here(max);
@@ -399,20 +407,22 @@ impl<'m> Decoder<'m> {
             return self.bulk_here(max);
         }
         match (self.length(max)?, item.data.len()) {
-            // Nobody says whether an opaque without bytes has its turn at a chunk. Where the responder
-            // thinks so, the unused one was for it; otherwise it is behind all that are used.
+            // RFC 8166 does not say whether an empty opaque consumes a chunk. If the responder
+            // thinks that it does, the unused chunk was meant for it; otherwise the unused chunk
+            // comes after all used ones.
             (0, 0) => {
                 self.item += 1;
                 Ok(Bulk::new())
             }
-            // It uses no chunk: this one is the next item's.
+            // The empty opaque consumes no chunk; this chunk belongs to a later item.
             (0, _) => Ok(Bulk::new()),
             (len, 0) => Err(DecodeError::NotReduced(len)),
             (len, _) => self.take_item(u64::from(len), item),
         }
     }
 
-    /// The item's round-up may have been sent with it (RFC 8166, section 3.4.5.2).
+    /// Takes `item` as the content of an opaque of `expected` bytes. The item may include its
+    /// round-up (RFC 8166, section 3.4.5.2).
     fn take_item(&mut self, expected: u64, item: &BulkItem) -> Result<Bulk, DecodeError> {
         let mut data = item.data.clone();
         let got = data.len() as u64;
@@ -425,7 +435,7 @@ impl<'m> Decoder<'m> {
         Ok(data)
     }
 
-    /// Ends decoding: nothing may be left, neither payload nor items.
+    /// Ends decoding: neither payload nor bulk items may be left.
     pub fn finish(self) -> Result<(), DecodeError> {
         self.items_used()?;
         match self.remaining() {
@@ -434,12 +444,13 @@ impl<'m> Decoder<'m> {
         }
     }
 
-    /// That every item was taken: one with a position that was passed by was at a place where the
-    /// stream has no opaque data, one without belongs to nothing that is DDP-eligible (RFC 8166,
-    /// section 6.1). Unused write chunks may be left over.
+    /// Checks that every bulk item was taken. An item whose position was passed was at a place
+    /// without opaque data, and a remaining item without a position belongs to no DDP-eligible
+    /// value (RFC 8166, section 6.1). Unused write chunks may be left over.
     ///
     /// # Errors
-    /// The first item that was not taken.
+    /// [`DecodeError::StrayBulk`] or [`DecodeError::UnclaimedBulk`] for the first item that was not
+    /// taken.
     pub fn items_used(&self) -> Result<(), DecodeError> {
         for item in self.message.items().iter().skip(self.item) {
             match item.position {
@@ -456,7 +467,7 @@ impl<'m> Decoder<'m> {
 
 impl io::Read for Decoder<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        // One segment at a time: that is cheap, and callers who need more ask again.
+        // Reads from one segment at a time, which is cheap; a caller that needs more calls again.
         let n = self.current.len().min(out.len());
         self.fill(&mut out[..n]);
         Ok(n)

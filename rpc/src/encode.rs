@@ -1,4 +1,4 @@
-//! Making an XDR stream.
+//! Encoding of XDR streams.
 
 use std::io;
 
@@ -7,34 +7,35 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::message::{BulkItem, Message, Position, Segments};
 use crate::{Bulk, pad, padded};
 
-/// Appends unsigned integers (RFC 4506, section 4.2), all in one go: headers consist of nothing else.
+/// Appends unsigned integers (RFC 4506, section 4.2) with a single copy. Transport headers consist
+/// of nothing else.
 #[inline]
 pub fn put_words<const N: usize>(out: &mut BytesMut, words: [u32; N]) {
     out.extend_from_slice(words.map(u32::to_be_bytes).as_flattened());
 }
 
-/// Writes an XDR stream (RFC 4506), keeping bulk items apart.
+/// Encodes an XDR stream (RFC 4506) and keeps its bulk items apart.
 ///
-/// It also is an [`io::Write`], for types that pack themselves.
+/// Also implements [`io::Write`], for types that encode themselves.
 #[derive(Debug, Default)]
 pub struct Encoder {
     payload: BytesMut,
-    /// Bytes to make room for with the first one: what has no content, as NULL's arguments, takes no
-    /// memory.
+    /// Bytes to reserve when the first byte is written, so that an empty stream, such as the
+    /// arguments of NULL, allocates nothing.
     capacity: usize,
     items: Vec<BulkItem>,
-    /// Bytes of the stream that are in `items`, round-up included.
+    /// Number of bytes of the stream that are in `items`, round-up included.
     reduced: u64,
 }
 
 impl Encoder {
-    /// An empty stream.
+    /// Creates an empty stream.
     #[must_use]
     pub fn new() -> Self {
         Self::with_capacity(256)
     }
 
-    /// An empty stream with room for `capacity` bytes of payload.
+    /// Creates an empty stream that reserves `capacity` bytes of payload.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
@@ -45,7 +46,7 @@ impl Encoder {
         }
     }
 
-    /// An empty stream, in the memory of `room`, which has no content.
+    /// Creates an empty stream that writes into the spare capacity of `room`, which must be empty.
     pub(crate) fn in_room(room: BytesMut) -> Self {
         Self {
             payload: room,
@@ -53,7 +54,7 @@ impl Encoder {
         }
     }
 
-    /// What was written, as a piece of its own, and the room that is left. See [`Encoder::in_room`].
+    /// Returns the bytes written so far and the capacity that is left. See [`Encoder::in_room`].
     pub(crate) fn split(mut self) -> (Bytes, BytesMut) {
         let written = self.payload.split().freeze();
         (written, self.payload)
@@ -66,61 +67,61 @@ impl Encoder {
         &mut self.payload
     }
 
-    /// Offset in the stream of what is written next.
+    /// Returns the offset in the stream of the next value.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.payload.len() as u64 + self.reduced
     }
 
-    /// Unsigned integer (RFC 4506, section 4.2).
+    /// Appends an unsigned integer (RFC 4506, section 4.2).
     pub fn u32(&mut self, value: u32) -> &mut Self {
         self.room().put_u32(value);
         self
     }
 
-    /// Integer (section 4.1).
+    /// Appends a signed integer (section 4.1).
     pub fn i32(&mut self, value: i32) -> &mut Self {
         self.room().put_i32(value);
         self
     }
 
-    /// Unsigned hyper integer (section 4.5).
+    /// Appends an unsigned hyper integer (section 4.5).
     pub fn u64(&mut self, value: u64) -> &mut Self {
         self.room().put_u64(value);
         self
     }
 
-    /// Boolean (section 4.4).
+    /// Appends a boolean (section 4.4).
     pub fn bool(&mut self, value: bool) -> &mut Self {
         self.u32(u32::from(value))
     }
 
-    /// Fixed-length opaque data with its round-up (section 4.9).
+    /// Appends fixed-length opaque data with its round-up (section 4.9).
     pub fn opaque_fixed(&mut self, data: &[u8]) -> &mut Self {
         self.room().put_slice(data);
         self.room().put_bytes(0, pad(data.len() as u64) as usize);
         self
     }
 
-    /// Variable-length opaque data, copied into the payload (section 4.10).
+    /// Appends variable-length opaque data, copied into the payload (section 4.10).
     ///
     /// # Panics
-    /// When `data` is longer than an XDR length can say (4 GiB): a programming error.
+    /// Panics if `data` is 4 GiB or longer, which is a programming error.
     pub fn opaque(&mut self, data: &[u8]) -> &mut Self {
         self.u32(u32::try_from(data.len()).expect("opaque data under 4 GiB"));
         self.opaque_fixed(data)
     }
 
-    /// String (section 4.11): the same encoding as opaque data.
+    /// Appends a string (section 4.11), which is encoded like opaque data.
     pub fn string(&mut self, data: &str) -> &mut Self {
         self.opaque(data.as_bytes())
     }
 
-    /// Variable-length opaque data that is DDP-eligible: its length goes into the payload, its
-    /// bytes are held apart and not copied. An empty item is not held apart.
+    /// Appends variable-length DDP-eligible opaque data: its length word goes into the payload, its
+    /// bytes are kept apart without a copy. An empty item is not kept apart.
     ///
     /// # Panics
-    /// When the stream would pass 4 GiB: a programming error.
+    /// Panics if the stream would exceed 4 GiB, which is a programming error.
     pub fn bulk(&mut self, data: impl Into<Bulk>) -> &mut Self {
         let data = data.into();
         let len = u32::try_from(data.len()).expect("bulk item under 4 GiB");
@@ -136,7 +137,7 @@ impl Encoder {
         self
     }
 
-    /// The finished stream.
+    /// Returns the finished stream.
     #[must_use]
     pub fn finish(self) -> Message {
         let mut payload = Segments::new();
@@ -146,10 +147,10 @@ impl Encoder {
         Message::new(payload, self.items)
     }
 
-    /// The finished stream, when nothing was held apart, as one piece.
+    /// Returns the finished stream as one buffer, for a stream without bulk items.
     ///
     /// # Panics
-    /// When something was: a programming error.
+    /// Panics if the stream has bulk items, which is a programming error.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         assert!(self.items.is_empty(), "bulk items would be lost");

@@ -24,21 +24,22 @@ const SUCCESS: u32 = 0;
 const RPC_MISMATCH: u32 = 0;
 const AUTH_ERROR: u32 = 1;
 
-/// The XID, which is the first word of every call and reply; nothing when the message is shorter.
+/// Returns the XID, the first word of every call and reply, or `None` if the message is shorter
+/// than that.
 #[must_use]
 pub fn peek_xid(message: &Message) -> Option<u32> {
     Decoder::new(message).u32().ok()
 }
 
-/// The XID and `msg_type` ([`CALL`], [`REPLY`] or something that is neither), the first two words of
-/// every call and reply; nothing when the message is shorter.
+/// Returns the XID and the `msg_type` ([`CALL`], [`REPLY`] or an invalid value), the first two
+/// words of every call and reply, or `None` if the message is shorter than that.
 #[must_use]
 pub fn peek_start(message: &Message) -> Option<(u32, u32)> {
     let mut words = Decoder::new(message);
     Some((words.u32().ok()?, words.u32().ok()?))
 }
 
-/// What precedes a call's arguments.
+/// The header of a call, which precedes the arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallHeader {
     /// Transaction id.
@@ -49,49 +50,52 @@ pub struct CallHeader {
     pub vers: u32,
     /// Procedure number.
     pub proc: u32,
-    /// Who calls.
+    /// The caller's credential.
     pub cred: Credential,
-    /// The proof of it.
+    /// The verifier that belongs to the credential.
     pub verf: Verifier,
 }
 
-/// Why a message is not a call that can be executed.
+/// The reason why a message is not a call that can be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallDecodeError {
-    /// It is not a call, or so broken that nobody knows whom to answer. No answer is due.
+    /// The message is not a call, or is too short to hold an XID and an RPC version. It must not be
+    /// answered.
     #[error("not an RPC call: {0}")]
     NotACall(DecodeError),
-    /// It is a call of another version of RPC. The answer is RPC_MISMATCH.
+    /// The call has an unsupported RPC version. The reply is RPC_MISMATCH.
     #[error("call {xid:#010x} is of RPC version {version}")]
     RpcVersion {
-        /// Its transaction id.
+        /// XID of the call.
         xid: u32,
-        /// Its version.
+        /// RPC version of the call.
         version: u32,
     },
-    /// Its credential or verifier cannot be decoded. The answer is AUTH_ERROR.
+    /// The credential or verifier cannot be decoded. The reply is AUTH_ERROR.
     #[error("call {xid:#010x}: {stat}: {reason}")]
     Auth {
-        /// Its transaction id.
+        /// XID of the call.
         xid: u32,
-        /// What the answer says.
+        /// The `auth_stat` to put into the reply.
         stat: AuthStat,
-        /// What is wrong with it.
+        /// What is wrong with the credential or verifier.
         reason: DecodeError,
     },
-    /// A bulk item is at a place where the header has none: who calls is not known, and has nothing
-    /// to do with it. The answer is GARBAGE_ARGS (RFC 8166, section 4.5.2).
+    /// A bulk item is at a position inside the header, where no DDP-eligible data can be. The reply
+    /// is GARBAGE_ARGS and not AUTH_ERROR, because the credential is not at fault (RFC 8166,
+    /// section 4.5.2).
     #[error("call {xid:#010x}: {reason} in the header")]
     Bulk {
-        /// Its transaction id.
+        /// XID of the call.
         xid: u32,
-        /// Which item, and where.
+        /// Which item, and its position.
         reason: DecodeError,
     },
 }
 
 impl CallDecodeError {
-    /// The answer that the caller is owed, if any (RFC 5531, section 9).
+    /// Returns the reply to send, or `None` if the message must not be answered (RFC 5531, section
+    /// 9).
     #[must_use]
     pub fn reply(&self) -> Option<ReplyHeader> {
         let (xid, body) = match *self {
@@ -113,11 +117,12 @@ impl CallDecodeError {
 }
 
 impl CallHeader {
-    /// The header as XDR, a multiple of four bytes: what [`Message::prepend`] puts before the
-    /// arguments.
+    /// Encodes the header as XDR, a multiple of four bytes, for [`Message::prepend`] to put before
+    /// the arguments.
     ///
     /// # Panics
-    /// When a credential's or verifier's own body is over 400 bytes: a programming error.
+    /// Panics if the body of a credential or verifier is longer than 400 bytes, which is a
+    /// programming error.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = Encoder::new();
@@ -128,10 +133,10 @@ impl CallHeader {
         out.into_bytes()
     }
 
-    /// Reads a header; `from` is then at the arguments.
+    /// Decodes a header and leaves `from` at the arguments.
     ///
     /// # Errors
-    /// [`CallDecodeError`], which says what answer is due.
+    /// [`CallDecodeError`], which says which reply to send.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, CallDecodeError> {
         let (xid, prog, vers, proc) = match from.ahead::<24>() {
             Some(words) if (word(words, 1), word(words, 2)) == (CALL, RPC_VERSION) => {
@@ -161,11 +166,11 @@ impl CallHeader {
         })
     }
 
-    /// XID, program, version and procedure, step by step.
+    /// Decodes XID, program, version and procedure one by one.
     #[cold]
     fn decode_fixed(from: &mut Decoder<'_>) -> Result<(u32, u32, u32, u32), CallDecodeError> {
         let (xid, version) = Self::decode_start(from).map_err(CallDecodeError::NotACall)?;
-        // The fields that follow are those of version 2 only.
+        // The fields that follow are those of RPC version 2 only.
         if version != RPC_VERSION {
             return Err(CallDecodeError::RpcVersion { xid, version });
         }
@@ -173,7 +178,7 @@ impl CallHeader {
         Ok((xid, number()?, number()?, number()?))
     }
 
-    /// XID and RPC version, whose places are the same in every version.
+    /// Decodes XID and RPC version, which are at the same offsets in every RPC version.
     fn decode_start(from: &mut Decoder<'_>) -> Result<(u32, u32), DecodeError> {
         let xid = from.u32()?;
         match from.u32()? {
@@ -186,38 +191,38 @@ impl CallHeader {
     }
 }
 
-/// What precedes a reply's results, or all of a reply that has none.
+/// The header of a reply, which precedes the results; the whole reply if there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyHeader {
-    /// The call's transaction id.
+    /// XID of the call.
     pub xid: u32,
-    /// Accepted, or why not.
+    /// Whether the call was accepted, and with which status.
     pub body: ReplyBody,
 }
 
-/// Whether a call was accepted (`reply_body`).
+/// `reply_body`: whether a call was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyBody {
-    /// MSG_ACCEPTED. Results follow a status of success.
+    /// MSG_ACCEPTED. Results follow if the status is [`AcceptStatus::Success`].
     Accepted {
-        /// The server's proof of identity.
+        /// The server's verifier.
         verf: Verifier,
-        /// How the call ended.
+        /// `accept_stat`.
         status: AcceptStatus,
     },
-    /// MSG_DENIED: the server speaks only these versions of RPC.
+    /// MSG_DENIED with RPC_MISMATCH: the server supports only these RPC versions.
     RpcMismatch {
-        /// Lowest.
+        /// Lowest supported version.
         low: u32,
-        /// Highest.
+        /// Highest supported version.
         high: u32,
     },
-    /// MSG_DENIED: the caller could not be authenticated.
+    /// MSG_DENIED with AUTH_ERROR: the caller could not be authenticated.
     AuthError(AuthStat),
 }
 
 impl ReplyHeader {
-    /// MSG_ACCEPTED with that status and an empty verifier.
+    /// Creates an MSG_ACCEPTED header with `status` and an empty verifier.
     #[must_use]
     pub fn accepted(xid: u32, status: AcceptStatus) -> Self {
         let verf = Verifier::default();
@@ -225,28 +230,29 @@ impl ReplyHeader {
         Self { xid, body }
     }
 
-    /// The header as XDR, a multiple of four bytes: what [`Message::prepend`] puts before the
-    /// results.
+    /// Encodes the header as XDR, a multiple of four bytes, for [`Message::prepend`] to put before
+    /// the results.
     ///
     /// # Panics
-    /// When the verifier's body is over 400 bytes: a programming error.
+    /// Panics if the verifier's body is longer than 400 bytes, which is a programming error.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut room = BytesMut::new();
         self.encode_in(&mut room)
     }
 
-    /// As [`ReplyHeader::encode`], in `room`, which headers of further replies can share.
+    /// Encodes like [`ReplyHeader::encode`], but into `room`, a buffer that the headers of several
+    /// replies can share.
     ///
     /// # Panics
-    /// Likewise.
+    /// Panics if the verifier's body is longer than 400 bytes, which is a programming error.
     #[must_use]
     pub fn encode_in(&self, room: &mut BytesMut) -> Bytes {
         if let ReplyBody::Accepted { verf, status } = &self.body
             && *status == AcceptStatus::Success
             && verf.body.is_empty()
         {
-            // What nearly all replies begin with.
+            // Nearly every reply begins with these words.
             room.reserve(24);
             put_words(
                 room,
@@ -278,12 +284,13 @@ impl ReplyHeader {
         header
     }
 
-    /// Reads a header; `from` is then at the results, if there are any.
+    /// Decodes a header and leaves `from` at the results, if there are any.
     ///
     /// # Errors
-    /// It is not a reply, or a broken one: nothing that could be answered.
+    /// [`DecodeError`] if the message is not a reply or is malformed. A requester cannot answer
+    /// either.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        // What nearly all replies begin with: accepted, an empty verifier, success.
+        // Nearly every reply is accepted with an empty verifier and status SUCCESS.
         if let Some(words) = from.ahead::<24>()
             && (word(words, 1), word(words, 2)) == (REPLY, MSG_ACCEPTED)
             && (word(words, 4), word(words, 5)) == (0, SUCCESS)
@@ -328,25 +335,25 @@ impl ReplyHeader {
     }
 }
 
-/// Status of an accepted call (`accept_stat`).
+/// `accept_stat`: the status of an accepted call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptStatus {
     /// The procedure ran; results follow.
     Success,
-    /// The program is not here.
+    /// The server does not have the program.
     ProgUnavail,
-    /// The program is here, in other versions.
+    /// The server has the program, but not in the version that was called.
     ProgMismatch {
-        /// Lowest version.
+        /// Lowest supported program version.
         low: u32,
-        /// Highest version.
+        /// Highest supported program version.
         high: u32,
     },
     /// The program has no such procedure.
     ProcUnavail,
     /// The arguments could not be decoded.
     GarbageArgs,
-    /// Memory allocation failure and the like.
+    /// A failure of the server, such as a failed memory allocation.
     SystemErr,
 }
 

@@ -33,15 +33,16 @@ pub const fn pad(len: u64) -> u64 {
     (4 - len % 4) % 4
 }
 
-/// A word of several that were looked at together.
+/// Returns the big-endian word at `index`, counted in words, of `bytes`; zero if `bytes` is too
+/// short.
 #[inline]
 fn word(bytes: &[u8], index: usize) -> u32 {
     let word = bytes.get(4 * index..).and_then(|rest| rest.first_chunk());
     word.map_or(0, |word| u32::from_be_bytes(*word))
 }
 
-/// `len` rounded up to a multiple of four: the room an opaque's bytes take in an XDR stream.
-/// 64-bit, so that a `u32` from the wire cannot wrap.
+/// Returns `len` rounded up to a multiple of four: the space that an opaque's bytes take in an XDR
+/// stream. Computed in 64 bits, so that a `u32` from the wire cannot wrap.
 #[must_use]
 pub const fn padded(len: u64) -> u64 {
     len + pad(len)

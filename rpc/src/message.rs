@@ -1,43 +1,44 @@
-//! An RPC message, or a part of one, with its bulk items held apart.
+//! An RPC message, or a part of one, with its bulk items kept apart.
 
 use bytes::{Bytes, BytesMut};
 use smallvec::{SmallVec, smallvec};
 
 use crate::{Bulk, pad, padded};
 
-/// A byte string in pieces, in order: what a gather list is made from.
+/// The pieces of a byte string, in order, as needed for a gather list.
 pub type Segments = SmallVec<[Bytes; 2]>;
 
-/// Bytes of a piece that are copied rather than kept apart.
+/// Pieces shorter than this many bytes are copied into their neighbour.
 const SHORT: usize = 256;
 
 static ZEROES: [u8; 4] = [0; 4];
 
-/// Where a bulk item belongs in the XDR stream.
+/// The place of a bulk item in the XDR stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// Its first byte's offset in the whole, unreduced stream, all items before it and their
-    /// round-up counted in (RFC 8166, section 3.4.5: the position of a read chunk). The word before it, the item's
-    /// length, is in the payload.
+    /// Offset of the item's first byte in the whole, unreduced stream, which includes all earlier
+    /// items and their round-up (the position of a read chunk: RFC 8166, section 3.4.5). The item's
+    /// length word, which precedes it, is in the payload.
     At(u32),
-    /// It belongs to the next DDP-eligible item that the upper layer decodes. Write chunks that
-    /// come back in a reply are like this: they carry no position (RFC 8166, section 3.4.6).
+    /// The item belongs to the next DDP-eligible value that the upper layer decodes. Write chunks
+    /// returned in a reply are of this kind, because they carry no position (RFC 8166, section
+    /// 3.4.6).
     InOrder,
 }
 
-/// A variable-length opaque's content, kept out of the payload.
+/// The content of a variable-length opaque, kept out of the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BulkItem {
-    /// Where it belongs.
+    /// Place in the stream.
     pub position: Position,
-    /// Its bytes, without XDR round-up. An `InOrder` item without bytes stands for an unused
-    /// write chunk: there was nothing for it.
+    /// Bytes of the item, without XDR round-up. An empty `InOrder` item stands for a write chunk
+    /// that the responder returned unused.
     pub data: Bulk,
 }
 
-/// An XDR stream with its bulk items held apart.
+/// An XDR stream with its bulk items kept apart.
 ///
-/// `payload` is the stream with each item's bytes and round-up taken out ("reduced"); `items` are
+/// `payload` is the reduced stream: each item's bytes and round-up are removed from it. `items` are
 /// in stream order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Message {
@@ -54,8 +55,8 @@ impl Clone for Message {
     }
 }
 
-/// Handles to the same pieces. Most messages are one, which costs less than a collection of any
-/// number.
+/// Clones the handles of the pieces without copying bytes. The common case of one piece is handled
+/// apart because it is cheaper.
 fn clone_segments(segments: &Segments) -> Segments {
     match &segments[..] {
         [only] => smallvec![only.clone()],
@@ -64,7 +65,8 @@ fn clone_segments(segments: &Segments) -> Segments {
 }
 
 impl Message {
-    /// A message from its parts. Items with a position are in ascending order of it.
+    /// Creates a message from its parts. Items with a position must be in ascending order of
+    /// position.
     #[must_use]
     pub fn new(payload: Segments, items: impl IntoIterator<Item = BulkItem>) -> Self {
         Self {
@@ -73,13 +75,13 @@ impl Message {
         }
     }
 
-    /// A message that is one piece, with nothing held apart.
+    /// Creates a message of one piece without bulk items.
     #[must_use]
     pub fn from_payload(payload: Bytes) -> Self {
         Self::without_items(smallvec![payload])
     }
 
-    /// A message with nothing held apart.
+    /// Creates a message without bulk items.
     #[must_use]
     #[inline]
     pub fn without_items(payload: Segments) -> Self {
@@ -87,25 +89,25 @@ impl Message {
         Self { payload, items }
     }
 
-    /// The stream without its items.
+    /// Returns the reduced stream.
     #[must_use]
     pub fn payload(&self) -> &Segments {
         &self.payload
     }
 
-    /// The stream without its items, to keep.
+    /// Converts the message into its reduced stream.
     #[must_use]
     pub fn into_payload(self) -> Segments {
         self.payload
     }
 
-    /// The items, in stream order.
+    /// Returns the bulk items, in stream order.
     #[must_use]
     pub fn items(&self) -> &[BulkItem] {
         &self.items
     }
 
-    /// Bytes in the payload: the length of the stream with every item reduced.
+    /// Returns the length in bytes of the reduced stream.
     #[must_use]
     pub fn payload_len(&self) -> u64 {
         self.payload
@@ -114,7 +116,7 @@ impl Message {
             .sum()
     }
 
-    /// Bytes in the whole stream, items and their round-up included.
+    /// Returns the length in bytes of the whole stream, bulk items and their round-up included.
     #[must_use]
     pub fn stream_len(&self) -> u64 {
         self.payload_len()
@@ -125,12 +127,13 @@ impl Message {
                 .sum::<u64>()
     }
 
-    /// Puts `header` before the stream; the items move with it. A short piece that follows it is
-    /// joined to it: each piece less makes a message cheaper to pass on and to send.
+    /// Puts `header` before the stream and shifts the positions of the items. A short piece that
+    /// follows the header is copied into it, because a message of fewer pieces is cheaper to pass
+    /// on and to send.
     ///
     /// # Panics
-    /// When `header` is not a multiple of four bytes, or an item would come to lie beyond 4 GiB:
-    /// programming errors, as a header is prepended to what this program has encoded.
+    /// Panics if the length of `header` is not a multiple of four bytes, or if an item's position
+    /// would exceed 4 GiB. Both are programming errors, as the header was encoded by this program.
     pub fn prepend(&mut self, header: Bytes) {
         assert_eq!(header.len() % 4, 0, "XDR comes in units of four bytes");
         for item in &mut self.items {
@@ -152,11 +155,11 @@ impl Message {
         }
     }
 
-    /// The stream as a gather list, with those items spliced in (and rounded up) for which
-    /// `inline(index)` holds; the others stay reduced. Copies nothing.
+    /// Returns the stream as a gather list, without copying. The items for which `inline(index)`
+    /// returns true are put back into the stream with their round-up; the others stay reduced.
     ///
-    /// Only items with a position can be spliced: a message made by [`crate::Encoder`] has no
-    /// others.
+    /// Only items with a position can be put back, which are the only ones that [`crate::Encoder`]
+    /// makes.
     #[must_use]
     pub fn gather(&self, mut inline: impl FnMut(usize) -> bool) -> Segments {
         let mut out = Segments::new();
@@ -166,7 +169,8 @@ impl Message {
             }
             return out;
         }
-        // Offsets in the payload; `reduced` is what the items so far have taken out before them.
+        // `at` is an offset in the payload; `reduced` is the number of bytes that earlier items
+        // have removed from the stream.
         let (mut at, mut reduced) = (0u64, 0u64);
         let mut segments = self.payload.iter().cloned();
         let mut head = segments.next();

@@ -1,48 +1,50 @@
-//! Record marking, which keeps RPC messages apart on a byte stream (RFC 5531, section 11).
+//! Record marking, which delimits RPC messages on a byte stream (RFC 5531, section 11).
 //!
-//! A record is one RPC message, in one or more fragments; each fragment is preceded by a word that
-//! holds its length and, in the top bit, whether it is the record's last.
+//! A record is one RPC message in one or more fragments. Each fragment is preceded by a word that
+//! holds the fragment's length and, in the top bit, whether it is the last one of the record.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::Segments;
 
-/// Bytes of the word before a fragment.
+/// Length in bytes of the word before a fragment.
 pub const HEADER_LEN: usize = 4;
-/// Longest fragment: what 31 bits can say.
+/// Maximum length of a fragment: the largest 31-bit number.
 pub const MAX_FRAGMENT: u32 = 0x7fff_ffff;
-/// Most fragments of one record, empty ones counted, so that a peer cannot make a record of little
-/// data cost much. Deployed peers send one, or one per few kilobytes.
+/// Maximum number of fragments in a record, empty ones included, so that a peer cannot make a
+/// record of little data expensive. Deployed peers send one fragment, or one per few kilobytes.
 pub const MAX_FRAGMENTS: u32 = 4096;
 
 const LAST: u32 = 0x8000_0000;
-/// A piece shorter than this that does not end its fragment is copied together with its
-/// neighbours: a segment of its own would cost more than the copy.
+/// A shorter piece that does not end its fragment is copied together with its neighbours, because a
+/// segment of its own would cost more than the copy.
 const SMALL_PIECE: usize = 1024;
 
-/// A record that cannot be sent, or must not be received. The stream cannot be used after it.
+/// The reason why a record cannot be sent or must not be received. The stream cannot be used
+/// afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// Longer than allowed.
+    /// The record is longer than allowed.
     #[error("record of {len} bytes or more, where {max} are allowed")]
     TooLong {
-        /// Length as far as it is known, bytes.
+        /// Length of the record in bytes, as far as it is known.
         len: u64,
-        /// The limit, bytes.
+        /// The limit in bytes.
         max: u64,
     },
-    /// No bytes at all: not an RPC message.
+    /// The record is empty, so it is not an RPC message.
     #[error("empty record")]
     Empty,
-    /// More fragments than [`MAX_FRAGMENTS`].
+    /// The record has more fragments than [`MAX_FRAGMENTS`].
     #[error("record in more than {MAX_FRAGMENTS} fragments")]
     TooManyFragments,
 }
 
-/// The word to send before a record of `len` bytes that goes out as one fragment.
+/// Returns the word to send before a record of `len` bytes that is sent as one fragment.
 ///
 /// # Errors
-/// The record is empty, or longer than a fragment can be.
+/// [`RecordError::Empty`] if `len` is zero, [`RecordError::TooLong`] if it exceeds
+/// [`MAX_FRAGMENT`].
 pub fn header(len: u64) -> Result<[u8; HEADER_LEN], RecordError> {
     match u32::try_from(len) {
         Ok(0) => Err(RecordError::Empty),
@@ -54,24 +56,24 @@ pub fn header(len: u64) -> Result<[u8; HEADER_LEN], RecordError> {
     }
 }
 
-/// What a [`RecordReader`] needs next.
+/// The input that a [`RecordReader`] needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// That many more bytes of a fragment's header: for [`RecordReader::header`].
+    /// This many more bytes of a fragment header, to be passed to [`RecordReader::header`].
     Header(usize),
-    /// Bytes of a fragment's body: for [`RecordReader::body`], at once or in pieces.
+    /// Bytes of a fragment body, to be passed to [`RecordReader::body`] in one or several pieces.
     Body {
-        /// How many are left.
+        /// Number of bytes left in the fragment.
         len: usize,
-        /// Whether the record ends with them.
+        /// Whether the fragment is the last one of its record.
         last: bool,
     },
-    /// Nothing: a record is complete and waits for [`RecordReader::take`].
+    /// No input: a record is complete and must be taken with [`RecordReader::take`].
     Take,
 }
 
-/// Puts records together from a byte stream. Does no I/O and copies no bulk: a driver asks what
-/// is wanted, receives a long body straight into one buffer, and hands that over.
+/// Reassembles records from a byte stream. Does no I/O and does not copy long bodies: the driver
+/// asks what is wanted, receives a long body directly into one buffer, and passes that on.
 #[derive(Debug)]
 pub struct RecordReader {
     max_record: u64,
@@ -79,26 +81,26 @@ pub struct RecordReader {
     header_len: usize,
     fragment: Fragment,
     fragments: u32,
-    /// Bytes of the record so far, counting all of the present fragment.
+    /// Length in bytes of the record so far, with the whole of the current fragment.
     len: u64,
     parts: Segments,
-    /// Small pieces, after `parts`.
+    /// Small pieces that come after `parts`, joined.
     tail: BytesMut,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fragment {
-    /// Its header has not been read.
+    /// The header of the next fragment has not been read completely.
     Unknown,
-    /// Being read.
+    /// The body is being read.
     Body { left: usize, last: bool },
-    /// It was the last one, and is complete.
+    /// The last fragment of the record is complete.
     Ended,
 }
 
 impl RecordReader {
-    /// At the start of a stream. Records of over `max_record` bytes are refused as soon as a
-    /// header says so.
+    /// Creates a reader at the start of a stream. A record of more than `max_record` bytes is
+    /// refused as soon as a fragment header shows its length.
     #[must_use]
     pub fn new(max_record: u32) -> Self {
         Self {
@@ -113,7 +115,7 @@ impl RecordReader {
         }
     }
 
-    /// What it needs next.
+    /// Returns the input that is needed next.
     #[must_use]
     pub fn want(&self) -> Want {
         match self.fragment {
@@ -123,23 +125,24 @@ impl RecordReader {
         }
     }
 
-    /// Whether the stream may end here: no record is incomplete.
+    /// Returns whether the stream may end here, that is, no record is incomplete.
     #[must_use]
     pub fn at_boundary(&self) -> bool {
         self.len == 0 && self.fragments == 0 && self.header_len == 0
     }
 
-    /// Fragments of the present record so far.
+    /// Returns the number of fragments of the current record so far.
     #[must_use]
     pub fn fragments(&self) -> u32 {
         self.fragments
     }
 
-    /// Takes what it needs of a fragment's header from the front of `data`, and says how many
-    /// bytes that were: none when no header is wanted.
+    /// Takes the missing bytes of a fragment header from the front of `data` and returns how many
+    /// bytes were taken: zero if no header is wanted.
     ///
     /// # Errors
-    /// The record passes a limit. The stream cannot be used any more.
+    /// [`RecordError`] if the record exceeds a limit or is empty. The stream cannot be used
+    /// afterwards.
     pub fn header(&mut self, data: &[u8]) -> Result<usize, RecordError> {
         if self.fragment != Fragment::Unknown {
             return Ok(0);
@@ -181,8 +184,8 @@ impl RecordReader {
         Ok(())
     }
 
-    /// Takes what it needs of a fragment's body from the front of `data`: nothing when no body is
-    /// wanted. What is not taken stays in `data`.
+    /// Takes the missing bytes of a fragment body from the front of `data`, none if no body is
+    /// wanted. The rest stays in `data`.
     pub fn body(&mut self, data: &mut Bytes) {
         let Fragment::Body { left, last } = self.fragment else {
             return;
@@ -209,7 +212,7 @@ impl RecordReader {
         }
     }
 
-    /// The record, when it is complete; the next one may then follow.
+    /// Returns the record if it is complete, and makes the reader ready for the next one.
     pub fn take(&mut self) -> Option<Segments> {
         if self.fragment != Fragment::Ended {
             return None;
@@ -220,11 +223,12 @@ impl RecordReader {
         Some(std::mem::take(&mut self.parts))
     }
 
-    /// Takes from the front of `data` until a record is complete or `data` is used up: what a
-    /// driver needs that receives into a buffer of its own. Call it again while it gives records.
+    /// Takes bytes from the front of `data` until a record is complete or `data` is used up, for a
+    /// driver that receives into a buffer of its own. Must be called again as long as it returns
+    /// records.
     ///
     /// # Errors
-    /// As [`RecordReader::header`].
+    /// [`RecordError`], as for [`RecordReader::header`].
     pub fn feed(&mut self, data: &mut Bytes) -> Result<Option<Segments>, RecordError> {
         loop {
             match self.want() {
