@@ -1,10 +1,10 @@
-//! How a requester conveys a call, and what it offers for the reply.
+//! Planning of a call: its transfer mode, and the chunks to offer for the reply.
 
 use smallvec::SmallVec;
 
 use crate::{ChunkCounts, Item, Limits, ReplyNeed, Shape};
 
-/// How a call's payload stream travels.
+/// The place of a call's payload stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallPayload {
     /// In the Send, after the transport header (RDMA_MSG).
@@ -13,72 +13,73 @@ pub enum CallPayload {
     PositionZero,
 }
 
-/// How an item of a call travels.
+/// The place of a bulk item of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallItem {
-    /// As part of the payload stream.
+    /// Inside the payload stream.
     InPayload,
-    /// The peer fetches it from a read chunk of its own.
+    /// In a read chunk of its own, which the responder fetches.
     ReadChunk,
 }
 
-/// Why a call cannot be conveyed.
+/// The reason why a call cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The call is over [`Limits::max_message`].
+    /// The call is longer than [`Limits::max_message`].
     #[error("the call is {len} bytes long, the limit is {max}")]
     CallTooLong {
-        /// Bytes of its stream.
+        /// Length of the call's XDR stream in bytes.
         len: u64,
         /// The limit.
         max: u64,
     },
-    /// The reply could be over [`Limits::max_message`].
+    /// The reply could be longer than [`Limits::max_message`].
     #[error("its reply can be {len} bytes long, the limit is {max}")]
     ReplyTooLong {
-        /// Bytes of the longest reply's stream.
+        /// Length of the longest possible reply's XDR stream in bytes.
         len: u64,
         /// The limit.
         max: u64,
     },
-    /// The chunk lists alone are over an inline threshold.
+    /// The chunk lists alone exceed an inline threshold.
     #[error("its chunk lists take {len} bytes, the inline threshold is {max}")]
     TooManySegments {
-        /// Bytes of the transport header.
+        /// Length of the transport header in bytes.
         len: u64,
-        /// The threshold.
+        /// The inline threshold in bytes.
         max: u64,
     },
 }
 
-/// A call's plan.
+/// The transfer plan of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallPlan {
-    /// How the payload stream travels.
+    /// Place of the payload stream.
     pub payload: CallPayload,
-    /// Bytes of the payload stream as it travels: the items that stay in it included.
+    /// Length in bytes of the payload stream, with the items that stay in it.
     pub payload_len: u64,
-    /// What becomes of each item, in stream order.
+    /// Place of each item, in stream order.
     pub items: SmallVec<[(Item, CallItem); 1]>,
-    /// Bytes of each write chunk to offer, in list order; none when the reply surely fits inline.
+    /// Length in bytes of each write chunk to offer, in list order. Empty if the reply is sure to
+    /// fit inline.
     pub write_chunks: SmallVec<[u64; 1]>,
-    /// Bytes of the reply chunk to offer, if one is needed.
+    /// Length in bytes of the reply chunk to offer, if one is needed.
     pub reply_chunk: Option<u64>,
-    /// Bytes of the transport header.
+    /// Length in bytes of the transport header.
     pub header_len: u64,
-    /// Why the call is conveyed like this: bytes of the call if everything went inline, and the
-    /// threshold for that.
+    /// Why this mode was chosen for the call: the length in bytes of a Send with everything inline,
+    /// and the inline threshold that applies to it.
     pub call_inline: (u64, u64),
-    /// Why the reply's chunks are offered or not: bytes of the longest reply if everything came
-    /// inline, and the threshold for that.
+    /// Why reply chunks are offered or not: the length in bytes of the longest reply with
+    /// everything inline, and the inline threshold that applies to it.
     pub reply_inline: (u64, u64),
-    /// Bytes of the reply's payload stream as it travels, at most.
+    /// Maximum length in bytes of the payload stream of the reply, as planned.
     pub reply_payload: u64,
 }
 
 impl CallPlan {
-    /// Whether the call has chunks, for itself or for its reply.
+    /// Returns whether the call has chunks, for itself or for its reply.
     #[must_use]
     pub fn has_chunks(&self) -> bool {
         let read = |(_, how): &(Item, CallItem)| *how == CallItem::ReadChunk;
@@ -88,7 +89,7 @@ impl CallPlan {
             || self.reply_chunk.is_some()
     }
 
-    /// Bytes of the Send: never over [`Limits::inline_send`].
+    /// Returns the length in bytes of the Send, which never exceeds [`Limits::inline_send`].
     #[must_use]
     pub fn send_len(&self) -> u64 {
         match self.payload {
@@ -98,8 +99,8 @@ impl CallPlan {
     }
 }
 
-/// Whether a call of `len` bytes without items is one plain Send, and its reply, too: what
-/// [`plan_call`] decides about most calls, without the plan.
+/// Returns whether a call of `len` bytes without items and its reply each are one Send without
+/// chunks. This decides most calls without [`plan_call`] and its plan.
 #[must_use]
 pub fn goes_plain(len: u64, need: &ReplyNeed, limits: &Limits) -> bool {
     let header = (limits.header_len)(&ChunkCounts::default());
@@ -111,25 +112,26 @@ pub fn goes_plain(len: u64, need: &ReplyNeed, limits: &Limits) -> bool {
         && fits(need.payload, limits.inline_receive)
 }
 
-/// What a requester offers for the reply.
+/// The chunks that a requester offers for the reply.
 struct Offered {
     write_chunks: SmallVec<[u64; 1]>,
     reply_chunk: Option<u64>,
     counts: ChunkCounts,
-    /// Bytes of the longest reply with everything inline, and of what then is its payload stream.
+    /// `all_inline` is the length in bytes of the longest reply with everything inline; `payload`
+    /// is the length of its payload stream as planned.
     all_inline: u64,
     payload: u64,
 }
 
-/// Decides how a call is conveyed. `need` is the longest that its reply can be.
+/// Chooses the transfer mode of a call. `need` holds the upper bounds for its reply.
 ///
-/// What fits inline goes inline, DDP-eligible or not: RFC 8166 leaves that to the sender (section
-/// 3.5.2) and a Send is the cheapest operation there is. Otherwise the longest items are moved to
-/// read chunks until the rest fits; if even that is not enough, the payload itself goes into a
-/// position-zero read chunk, and items that are longer than the inline threshold beside it.
+/// Data that fits inline goes inline, DDP-eligible or not: RFC 8166 leaves that to the sender
+/// (section 3.5.2), and a Send is the cheapest operation. Otherwise the longest items are moved to
+/// read chunks until the rest fits. If that is not enough, the payload goes into a position-zero
+/// read chunk, and items that are longer than the inline threshold into read chunks of their own.
 ///
 /// # Errors
-/// [`CallError`]: nothing the protocol has can convey this call, or its reply.
+/// [`CallError`] if no transfer mode of the base protocol can send this call or return its reply.
 pub fn plan_call(shape: &Shape, need: &ReplyNeed, limits: &Limits) -> Result<CallPlan, CallError> {
     let (len, max) = (shape.stream_len(), limits.max_message);
     if len > max {
@@ -164,7 +166,7 @@ pub fn plan_call(shape: &Shape, need: &ReplyNeed, limits: &Limits) -> Result<Cal
     let mut payload = CallPayload::Inline;
     if !fits(&counts, payload_len) {
         payload = CallPayload::PositionZero;
-        // The payload needs a chunk anyway: short items are not worth one of their own any more.
+        // The payload needs a chunk anyway, so short items are no longer worth one of their own.
         for (item, how) in &mut items {
             if *how == CallItem::ReadChunk && item.in_stream() <= limits.inline_send {
                 *how = CallItem::InPayload;
@@ -180,7 +182,7 @@ pub fn plan_call(shape: &Shape, need: &ReplyNeed, limits: &Limits) -> Result<Cal
         counts = if fits(&apart, 0) {
             apart
         } else {
-            // Too many segments for the header: one chunk for everything has the fewest.
+            // The header has too many segments. One chunk for everything has the fewest.
             items
                 .iter_mut()
                 .for_each(|(_, how)| *how = CallItem::InPayload);
@@ -206,8 +208,8 @@ pub fn plan_call(shape: &Shape, need: &ReplyNeed, limits: &Limits) -> Result<Cal
     })
 }
 
-/// The longest item that is still in the payload and takes more room there than a read chunk takes
-/// in the header.
+/// Returns the index of the longest item that is still in the payload and takes more bytes there
+/// than a read chunk would add to the header.
 fn longest_worth_reducing(items: &[(Item, CallItem)], limits: &Limits) -> Option<usize> {
     let cost = |item: &Item| {
         let with = ChunkCounts {
@@ -224,8 +226,8 @@ fn longest_worth_reducing(items: &[(Item, CallItem)], limits: &Limits) -> Option
         .map(|(index, _)| index)
 }
 
-/// What must be offered so that every reply within `need` can be conveyed (RFC 8166, sections
-/// 4.3.2 and 4.3.3).
+/// Returns the chunks to offer so that every reply within `need` can be returned (RFC 8166,
+/// sections 4.3.2 and 4.3.3).
 fn offer(need: &ReplyNeed, limits: &Limits) -> Result<Offered, CallError> {
     let (len, max) = (need.stream_len(), limits.max_message);
     if len > max {
@@ -242,8 +244,8 @@ fn offer(need: &ReplyNeed, limits: &Limits) -> Result<Offered, CallError> {
         return Ok(offered);
     }
     offered.payload = need.payload;
-    // An item that the reply turns out not to have leaves its chunk to the next one, so each chunk
-    // has room for the longest of its own item and all later ones (section 4.3.2.2).
+    // If the reply lacks an item, the next item takes its chunk. So each chunk has room for the
+    // longest of its own item and all later ones (section 4.3.2.2).
     let mut longest = 0;
     for &len in need.items.iter().rev() {
         longest = len.max(longest);
@@ -257,7 +259,7 @@ fn offer(need: &ReplyNeed, limits: &Limits) -> Result<Offered, CallError> {
         offered.reply_chunk = Some(need.payload);
         offered.counts.reply_segments = Some(limits.segments(need.payload));
     }
-    // The reply's header repeats all of it (sections 3.4.6 and 4.3.3).
+    // The reply's header repeats all offered chunks (sections 3.4.6 and 4.3.3).
     let len = (limits.header_len)(&offered.counts);
     if len > limits.inline_receive {
         let max = limits.inline_receive;

@@ -1,52 +1,54 @@
-//! What conveying a call and its reply takes, and what that costs.
+//! The operations that a call and its reply take, and their estimated time.
 //!
-//! [`Effort`] is counted from plans and lengths; [`CostModel`] puts a time on it. Every choice
-//! between ways of conveying a message is a comparison of such times ([`CostModel::cheapest`]): there
-//! is no threshold anywhere else. What a model leaves out is what is the same for all of them.
+//! [`Effort`] is counted from plans and lengths, and [`CostModel`] estimates the time that it
+//! takes. Every choice between transfer modes is a comparison of such estimates
+//! ([`CostModel::cheapest`]); there are no other thresholds. The model leaves out costs that are
+//! the same for all transfer modes.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::{CallItem, CallPayload, CallPlan, Limits, ReplyNeed};
 
-/// Bytes of a page, for the cost of registration.
+/// Page size in bytes, for the cost of registration.
 const PAGE: u64 = 4096;
-/// Costs that differ by less than one part in so many are the same: less cannot be measured.
+/// Costs that differ by less than one part in this many count as equal, because a smaller
+/// difference cannot be measured.
 const ALIKE: u32 = 50;
 
-/// What conveying a call, and the longest reply that it can have, takes.
+/// The operations that a call and its longest possible reply take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
-    /// Sends, both ways.
+    /// Sends, in both directions.
     pub sends: u64,
     /// RDMA Reads and RDMA Writes.
     pub explicit: u64,
-    /// Times that the responder waits for RDMA Reads: a round trip each. Reads of one message are
-    /// started together.
+    /// Number of times that the responder waits for RDMA Reads, a round trip each. The reads of one
+    /// message are started together and count once.
     pub turnarounds: u64,
-    /// Bytes of all of these, both ways.
+    /// Bytes of all these operations, in both directions.
     pub bytes: u64,
-    /// Of these bytes, those that RDMA Reads fetch.
+    /// The part of `bytes` that RDMA Reads fetch.
     pub read_bytes: u64,
-    /// Likewise, those that RDMA Writes place.
+    /// The part of `bytes` that RDMA Writes place.
     pub write_bytes: u64,
-    /// Pieces of memory to register.
+    /// Number of memory registrations.
     pub registrations: u64,
-    /// Their pages.
+    /// Number of pages in the registered memory.
     pub pages: u64,
-    /// Of the registrations, those that the requester must end itself.
+    /// Number of registrations that the requester must invalidate itself.
     pub invalidations: u64,
-    /// Bytes of bulk items that arrive within a payload stream: somewhere in a receive, and not where
-    /// their receiver wants them.
+    /// Bytes of bulk items that arrive inside a payload stream, so that their receiver must copy
+    /// them.
     pub unplaced: u64,
-    /// Messages in several Sends, of call and reply.
+    /// Number of messages, of call and reply, that take several Sends.
     pub groups: u64,
-    /// Messages with bulk items that Sends place, likewise.
+    /// Number of messages, of call and reply, with bulk items placed by Sends.
     pub placed: u64,
 }
 
 impl Effort {
-    /// A call in `calls` Sends and a reply in `replies` of them, with so many bytes each.
+    /// Counts a call and a reply. Each pair is a number of Sends and their total length in bytes.
     #[must_use]
     pub fn of(calls: (u64, u64), replies: (u64, u64)) -> Self {
         Self {
@@ -57,7 +59,7 @@ impl Effort {
         }
     }
 
-    /// `len` of its bytes go by memory that the requester registers.
+    /// Adds `len` bytes that are transferred through memory registered by the requester.
     fn registered(&mut self, len: u64, limits: &Limits) {
         let segments = limits.segments(len);
         self.explicit += segments;
@@ -66,20 +68,20 @@ impl Effort {
         self.invalidations += segments;
     }
 
-    /// `len` bytes are fetched by RDMA Read.
+    /// Adds `len` bytes fetched by RDMA Read.
     pub fn read(&mut self, len: u64, limits: &Limits) {
         self.registered(len, limits);
         self.read_bytes += len;
         self.turnarounds = 1;
     }
 
-    /// Up to `len` bytes are placed by RDMA Write.
+    /// Adds up to `len` bytes placed by RDMA Write.
     pub fn write(&mut self, len: u64, limits: &Limits) {
         self.registered(len, limits);
         self.write_bytes += len;
     }
 
-    /// The responder ends one of the registrations with its reply.
+    /// Records that the reply invalidates one of the registrations remotely.
     pub fn remotely_invalidated(&mut self) {
         self.invalidations = self.invalidations.saturating_sub(1);
     }
@@ -106,8 +108,8 @@ impl fmt::Display for Effort {
 }
 
 impl CallPlan {
-    /// Whether it is one plain Send without chunks and without items, for the call and for the
-    /// reply: nothing costs less.
+    /// Returns whether call and reply each are one Send without chunks and items, which no other
+    /// transfer mode can beat.
     #[must_use]
     pub fn is_plain(&self, need: &ReplyNeed) -> bool {
         self.payload == CallPayload::Inline
@@ -117,7 +119,8 @@ impl CallPlan {
             && need.items.is_empty()
     }
 
-    /// What it takes. `may_invalidate`: the responder may end one registration with its reply.
+    /// Counts the operations of the plan. `may_invalidate` says whether the responder may
+    /// invalidate one registration with its reply.
     #[must_use]
     pub fn effort(&self, need: &ReplyNeed, limits: &Limits, may_invalidate: bool) -> Effort {
         let mut effort = Effort::of(
@@ -149,42 +152,43 @@ impl CallPlan {
     }
 }
 
-/// What everything costs on a connection. The defaults are round figures of the order that 100 Gb/s
-/// adapters and current hosts show, with the delay of a short path; whoever knows better says so
-/// ([`Parameter`](crate::Parameter)).
+/// The cost of each operation on a connection. The defaults are round figures of the order seen on
+/// 100 Gb/s adapters and current hosts over a short path; measured values can be set with
+/// [`Parameter`](crate::Parameter).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CostModel {
-    /// From the last bit leaving one device to the last bit arriving at the other.
+    /// Time from the last bit leaving one device to the last bit arriving at the other.
     pub link_delay: Duration,
-    /// Bytes a second that go by Sends.
+    /// Throughput of Sends in bytes per second.
     pub rate: u64,
-    /// Bytes a second that RDMA Reads fetch.
+    /// Throughput of RDMA Reads in bytes per second.
     pub read_rate: u64,
-    /// Bytes a second that RDMA Writes place.
+    /// Throughput of RDMA Writes in bytes per second.
     pub write_rate: u64,
-    /// Processor and device time of one message or RDMA operation, both ends together.
+    /// Processor and device time of one message or RDMA operation, for both ends together.
     pub per_message: Duration,
-    /// Registering a piece of memory, whatever its length.
+    /// Time to register a piece of memory, without the cost per page.
     pub registration: Duration,
-    /// The same, for each page of it.
+    /// Time that each page adds to a registration.
     pub registration_page: Duration,
-    /// Ending a registration by the requester itself.
+    /// Time of an invalidation by the requester itself.
     pub invalidation: Duration,
-    /// Until it learns that its registrations have ended, however many: an interrupt, where a device
-    /// tells it by one.
+    /// Time until the requester learns that its invalidations have completed, whatever their
+    /// number. Includes an interrupt if the device signals the completion with one.
     pub invalidation_wait: Duration,
-    /// From a completion to the program that waits for it.
+    /// Time from a completion until the waiting program runs.
     pub interrupt: Duration,
-    /// Device time between an RDMA Read's arrival and its response.
+    /// Time that a device takes to respond to an RDMA Read.
     pub read_turnaround: Duration,
-    /// Bytes a second at which a receiver brings what is not placed to where it wants it;
-    /// [`CostModel::UNLIMITED`] where it takes everything from where it came.
+    /// Throughput in bytes per second at which a receiver copies data that was not placed;
+    /// [`CostModel::UNLIMITED`] if it uses the data where it was received.
     pub copy_rate: u64,
-    /// A message in several Sends, besides: its receiver wakes up more than once.
+    /// Additional time of a message in several Sends, whose receiver wakes up more than once.
     pub group: Duration,
-    /// A message with bulk items that Sends place, besides: its receive has several pieces.
+    /// Additional time of a message with bulk items placed by Sends, whose receive has several
+    /// segments.
     pub placement: Duration,
-    /// What both ends do for every call, however it is conveyed.
+    /// Time that both ends spend on every call, whatever its transfer mode.
     pub call: Duration,
 }
 
@@ -211,12 +215,13 @@ impl Default for CostModel {
 }
 
 impl CostModel {
-    /// A rate at which nothing takes any time.
+    /// A rate that stands for no time at all.
     pub const UNLIMITED: u64 = u64::MAX;
 
-    /// Shortest item for which placing is worth a look, bytes: copying it takes as long as sending so
-    /// much padding, which brings it to its place, or it fills four fifths of that. (Shorter ones go
-    /// there, and leave the rest to what surrounds them.) What it costs decides.
+    /// Returns the length in bytes from which placing an item by Sends is considered, where
+    /// `padding` is the length of the segment to fill. Copying that many bytes takes as long as
+    /// sending `padding` bytes, but the result is at most four fifths of `padding`. Whether a
+    /// longer item is placed depends on the cost of the whole message.
     #[must_use]
     pub fn worth_placing(&self, padding: u32) -> u32 {
         let worth = u128::from(padding) * u128::from(self.copy_rate) / u128::from(self.rate.max(1));
@@ -224,9 +229,9 @@ impl CostModel {
         u32::try_from(worth).map_or(most, |worth| worth.min(most))
     }
 
-    /// Which of these ways is to be taken, by its index: the one that costs the least. Costs within a
-    /// fiftieth are the same, as far as a model can tell; of such ways it is the one with the fewest
-    /// registrations, and then the one that leaves the fewest bytes for their receiver to place.
+    /// Returns the index of the transfer mode to use. Costs within a fiftieth of the lowest count
+    /// as equal; among those modes, the one with the fewest registrations is chosen, then the one
+    /// that leaves the fewest bytes to copy, then the one with the lowest cost.
     #[must_use]
     pub fn cheapest(ways: &[(Effort, Duration)]) -> Option<usize> {
         let least = ways.iter().map(|&(_, cost)| cost).min()?;
@@ -237,15 +242,15 @@ impl CostModel {
             .map(|(index, _)| index)
     }
 
-    /// From handing in the call to having its reply. Work of the server is in it as far as it is in
-    /// [`CostModel::call`].
+    /// Returns the estimated time from submitting the call until its reply is there. Server work is
+    /// included only as far as it is in [`CostModel::call`].
     #[must_use]
     pub fn price(&self, effort: &Effort) -> Duration {
         let times = |each: Duration, count: u64| each.as_nanos() * u128::from(count);
         let at = |rate: u64, bytes: u64| {
             (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate.max(1)))
         };
-        // Of messages that follow one another, one is worked on while the next is on its way.
+        // Consecutive messages overlap: one is processed while the next is in flight.
         let messages = effort.sends + effort.explicit;
         let ends = messages.min(2);
         let by_sends = effort
@@ -264,11 +269,11 @@ impl CostModel {
             + times(self.invalidation, effort.invalidations)
             + times(self.group, effort.groups)
             + times(self.placement, effort.placed);
-        // There and back, and one interrupt at each end.
+        // One round trip, and one interrupt at each end.
         nanos += 2 * (self.link_delay.as_nanos() + self.interrupt.as_nanos());
         let turnaround = 2 * self.link_delay + self.read_turnaround + self.interrupt;
         nanos += times(turnaround, effort.turnarounds);
-        // All are waited for together.
+        // The requester waits once for all invalidations.
         nanos += times(self.invalidation_wait, u64::from(effort.invalidations > 0));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }

@@ -1,4 +1,4 @@
-//! Plans in words: one line each, for logs and for `explain`.
+//! Formatting of plans in one line, for logs and for `explain`.
 
 use std::fmt;
 

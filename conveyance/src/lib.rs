@@ -1,9 +1,9 @@
-//! Conveyance plans: which bytes of an RPC message travel which way.
+//! Transfer plans: for each part of an RPC message, whether it is sent inline or through a chunk.
 //!
-//! A plan is decided per message, from the message's [`Shape`], what the reply may need or what
-//! the requester offered, and the connection's [`Limits`]. It is a value: it can be compared, and
-//! printed in one line. Nothing here touches a device, a buffer or a clock, and nothing knows how a
-//! header is written; a protocol version says only how long its headers are
+//! A plan is made for each message, from the message's [`Shape`], from the bounds of the reply or
+//! the chunks that the requester offered, and from the connection's [`Limits`]. It is a value that
+//! can be compared and printed in one line. This crate touches no device, buffer or clock and does
+//! not encode headers; the protocol version only provides the length of a header
 //! ([`Limits::header_len`]).
 //!
 //! ```

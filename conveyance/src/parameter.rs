@@ -1,11 +1,11 @@
-//! The figures of a [`CostModel`] by name: for command lines, files, and whoever says where each came
-//! from.
+//! The fields of a [`CostModel`] by name, for command lines, files, and reports that say where each
+//! value came from.
 
 use std::time::Duration;
 
 use crate::CostModel;
 
-/// A figure of a [`CostModel`].
+/// A field of a [`CostModel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Parameter {
     /// [`CostModel::link_delay`].
@@ -40,17 +40,17 @@ pub enum Parameter {
     Call,
 }
 
-/// A place for a figure.
+/// A mutable reference to a field.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Figure<'a> {
-    /// How long something takes.
+    /// A duration.
     Time(&'a mut Duration),
-    /// Bytes a second.
+    /// A rate in bytes per second.
     Rate(&'a mut u64),
 }
 
 impl Parameter {
-    /// All of them.
+    /// All fields.
     pub const ALL: [Self; 15] = [
         Self::LinkDelay,
         Self::Rate,
@@ -69,7 +69,7 @@ impl Parameter {
         Self::Call,
     ];
 
-    /// Its name.
+    /// Returns the name of the field.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -91,7 +91,7 @@ impl Parameter {
         }
     }
 
-    /// What it is, in a few words.
+    /// Returns a short description of the field.
     #[must_use]
     pub fn meaning(self) -> &'static str {
         match self {
@@ -101,19 +101,19 @@ impl Parameter {
             Self::WriteRate => "of RDMA Writes",
             Self::PerMessage => "of a message or RDMA operation, both ends",
             Self::Registration => "of a piece of memory",
-            Self::RegistrationPage => "the same, for each page of it",
+            Self::RegistrationPage => "of each page of that memory",
             Self::Invalidation => "of a registration, by the requester itself",
-            Self::InvalidationWait => "until all of these are known to have ended",
-            Self::Interrupt => "from a completion to whoever waits for it",
+            Self::InvalidationWait => "until the requester knows that these have completed",
+            Self::Interrupt => "from a completion to the program that waits for it",
             Self::ReadTurnaround => "from an RDMA Read's arrival to its response",
-            Self::CopyRate => "of what does not arrive where it is wanted",
-            Self::Group => "of a message in several Sends, besides",
-            Self::Placement => "of a message with data that Sends place, besides",
-            Self::Call => "what every call takes besides",
+            Self::CopyRate => "of the copy of data that was not placed",
+            Self::Group => "that a message in several Sends takes in addition",
+            Self::Placement => "that a message with data placed by Sends takes in addition",
+            Self::Call => "that every call takes, whatever its transfer mode",
         }
     }
 
-    /// Its place in a model.
+    /// Returns the field in `model`.
     pub fn of(self, model: &mut CostModel) -> Figure<'_> {
         match self {
             Self::LinkDelay => Figure::Time(&mut model.link_delay),
@@ -134,7 +134,7 @@ impl Parameter {
         }
     }
 
-    /// The one with this name.
+    /// Returns the field with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL

@@ -1,81 +1,81 @@
-//! How a responder conveys a reply with what the requester offered.
+//! Planning of a reply: its transfer mode, given the chunks that the requester offered.
 
 use onc_rpc::padded;
 use smallvec::SmallVec;
 
 use crate::{ChunkCounts, Item, Limits, Shape};
 
-/// A write chunk, or a reply chunk, that a requester offered.
+/// A write chunk or reply chunk that a requester offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Its segments. A chunk with none is an *empty* chunk: the requester wants the item inline
-    /// (RFC 8166, section 4.3.2.3).
+    /// Number of segments. A chunk with none is an *empty* chunk: the requester wants the item
+    /// inline (RFC 8166, section 4.3.2.3).
     pub segments: u64,
-    /// Its bytes, of all segments together.
+    /// Total length of the segments in bytes.
     pub capacity: u64,
 }
 
-/// Everything that a requester offered for one reply.
+/// All chunks that a requester offered for one reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
     /// Write chunks, in list order.
     pub writes: SmallVec<[Offer; 1]>,
-    /// Reply chunk.
+    /// The reply chunk.
     pub reply: Option<Offer>,
 }
 
-/// How a reply's payload stream travels.
+/// The place of a reply's payload stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyPayload {
     /// In the Send, after the transport header (RDMA_MSG).
     Inline,
-    /// Written into the reply chunk (RDMA_NOMSG): a Long Reply (RFC 8166, section 3.5.3).
+    /// In the reply chunk (RDMA_NOMSG): a Long Reply (RFC 8166, section 3.5.3).
     ReplyChunk,
 }
 
-/// How an item of a reply travels.
+/// The place of a bulk item of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyItem {
-    /// As part of the payload stream.
+    /// Inside the payload stream.
     InPayload,
-    /// Written into this write chunk, counted from 0 in list order.
+    /// In the write chunk with this index, counted from 0 in list order.
     WriteChunk(usize),
 }
 
-/// Why a reply cannot be conveyed. The answer to the requester is ERR_CHUNK (RFC 8166, section
-/// 4.5.3).
+/// The reason why a reply cannot be sent. The responder answers with ERR_CHUNK instead (RFC 8166,
+/// section 4.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// The write chunk whose turn it is is shorter than the item. It may not go elsewhere: a
-    /// requester treats that as a violation (section 6.1).
+    /// The item does not fit the next write chunk. It must not be sent in any other way, which a
+    /// requester would treat as a protocol violation (section 6.1).
     #[error("result item {item} of {len} bytes does not fit write chunk {chunk} of {capacity}")]
     WriteChunkTooShort {
-        /// Which item.
+        /// Index of the item.
         item: usize,
-        /// Its bytes.
+        /// Length of the item in bytes.
         len: u64,
-        /// Which chunk.
+        /// Index of the write chunk.
         chunk: usize,
-        /// The chunk's bytes.
+        /// Length of the write chunk in bytes.
         capacity: u64,
     },
     /// The payload fits neither inline nor the reply chunk.
     #[error("reply payload of {len} bytes fits neither inline ({inline}) nor {}", chunk(.capacity))]
     DoesNotFit {
-        /// Bytes of the payload stream.
+        /// Length of the payload stream in bytes.
         len: u64,
-        /// Bytes that would have fitted inline.
+        /// Bytes of payload that would fit inline.
         inline: u64,
-        /// Bytes of the reply chunk, if there was one.
+        /// Length of the reply chunk in bytes, if one was offered.
         capacity: Option<u64>,
     },
-    /// The header, which repeats all offered chunks, is over the inline threshold by itself.
+    /// The header, which repeats all offered chunks, exceeds the inline threshold.
     #[error("the offered chunk lists take {len} bytes, the inline threshold is {max}")]
     TooManySegments {
-        /// Bytes of the transport header.
+        /// Length of the transport header in bytes.
         len: u64,
-        /// The threshold.
+        /// The inline threshold in bytes.
         max: u64,
     },
 }
@@ -87,26 +87,26 @@ fn chunk(capacity: &Option<u64>) -> String {
     }
 }
 
-/// A reply's plan.
+/// The transfer plan of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyPlan {
-    /// How the payload stream travels.
+    /// Place of the payload stream.
     pub payload: ReplyPayload,
-    /// Bytes of the payload stream as it travels: the items that stay in it included.
+    /// Length in bytes of the payload stream, with the items that stay in it.
     pub payload_len: u64,
-    /// What becomes of each item, in stream order.
+    /// Place of each item, in stream order.
     pub items: SmallVec<[(Item, ReplyItem); 1]>,
-    /// Write chunks that were offered and carry nothing: returned with all lengths zero (section
-    /// 4.3.2.2).
+    /// Number of write chunks that were offered and stay unused. They are returned with all lengths
+    /// zero (section 4.3.2.2).
     pub unused_writes: usize,
-    /// Bytes of the transport header.
+    /// Length in bytes of the transport header.
     pub header_len: u64,
-    /// The inline threshold that the plan went by, bytes.
+    /// The inline threshold in bytes for which the plan was made.
     pub inline_send: u64,
 }
 
 impl ReplyPlan {
-    /// Bytes of the Send: never over [`Limits::inline_send`].
+    /// Returns the length in bytes of the Send, which never exceeds [`Limits::inline_send`].
     #[must_use]
     pub fn send_len(&self) -> u64 {
         match self.payload {
@@ -115,7 +115,7 @@ impl ReplyPlan {
         }
     }
 
-    /// Bytes that go into write chunk `index`.
+    /// Returns the number of bytes to write to write chunk `index`.
     #[must_use]
     pub fn written(&self, index: usize) -> u64 {
         self.items
@@ -125,14 +125,14 @@ impl ReplyPlan {
     }
 }
 
-/// Decides how a reply is conveyed.
+/// Chooses the transfer mode of a reply.
 ///
-/// The items take the write chunks in order, one each, whether or not they would fit inline: what
-/// the requester made room for it wants there (RFC 8166, section 4.3.2). The rest goes inline if it
-/// fits, into the reply chunk otherwise.
+/// The items take the write chunks in order, one each, even if they would fit inline: a requester
+/// that offered a chunk wants the item in it (RFC 8166, section 4.3.2). The rest goes inline if it
+/// fits, and into the reply chunk otherwise.
 ///
 /// # Errors
-/// [`ReplyError`]: the requester offered too little.
+/// [`ReplyError`] if the offered chunks are too short.
 pub fn plan_reply(
     shape: &Shape,
     offers: &Offers,

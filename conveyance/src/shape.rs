@@ -1,4 +1,4 @@
-//! What a plan needs to know of a message: lengths and positions, no bytes.
+//! The lengths and positions of a message's parts, which are all that a plan needs to know of it.
 
 use onc_rpc::{Message, Position, padded};
 use smallvec::SmallVec;
@@ -8,36 +8,36 @@ use smallvec::SmallVec;
 pub struct Item {
     /// Offset of its first byte in the whole, unreduced stream (RFC 8166, section 3.4.5).
     pub position: u32,
-    /// Its bytes, without XDR round-up.
+    /// Length in bytes, without XDR round-up.
     pub len: u64,
 }
 
 impl Item {
-    /// Bytes that it takes in the stream, round-up included.
+    /// Returns the number of bytes that the item takes in the stream, round-up included.
     #[must_use]
     pub const fn in_stream(&self) -> u64 {
         padded(self.len)
     }
 }
 
-/// Lengths and positions of a message's parts.
+/// The lengths and positions of a message's parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     payload: u64,
     items: SmallVec<[Item; 1]>,
 }
 
-/// The message has an item without a position. Such a message was received (its items came in
-/// write chunks); where they belong is known to the upper layer only, so it cannot be sent on.
+/// A message has an item without a position. Such a message was received, and the item came in a
+/// write chunk; only the upper layer knows its position, so the message cannot be sent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bulk item {0} has no position in the stream")]
 pub struct Unplaced(
-    /// Which item.
+    /// Index of the item.
     pub usize,
 );
 
 impl Shape {
-    /// From the length of the reduced payload (RPC header included) and the items held apart.
+    /// Creates a shape from the length of the reduced payload (RPC header included) and the items.
     #[must_use]
     pub fn new(payload: u64, items: impl IntoIterator<Item = Item>) -> Self {
         Self {
@@ -46,10 +46,10 @@ impl Shape {
         }
     }
 
-    /// Of `message`.
+    /// Returns the shape of `message`.
     ///
     /// # Errors
-    /// [`Unplaced`].
+    /// [`Unplaced`] if an item has no position.
     pub fn of(message: &Message) -> Result<Self, Unplaced> {
         if message.items().is_empty() {
             return Ok(Self {
@@ -70,37 +70,37 @@ impl Shape {
         })
     }
 
-    /// Bytes of the stream with every item taken out.
+    /// Returns the length in bytes of the reduced stream.
     #[must_use]
     pub fn payload(&self) -> u64 {
         self.payload
     }
 
-    /// The items, in stream order.
+    /// Returns the items, in stream order.
     #[must_use]
     pub fn items(&self) -> &[Item] {
         &self.items
     }
 
-    /// Bytes of the whole stream.
+    /// Returns the length in bytes of the whole stream.
     #[must_use]
     pub fn stream_len(&self) -> u64 {
         self.payload + self.items.iter().map(Item::in_stream).sum::<u64>()
     }
 }
 
-/// The longest that a reply can be.
+/// Upper bounds for the lengths of a reply's parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplyNeed {
-    /// The reduced payload, RPC reply header included, bytes.
+    /// Length in bytes of the reduced payload, RPC reply header included.
     pub payload: u64,
-    /// Each DDP-eligible result item, bytes without round-up, in the order in which they are
-    /// decoded.
+    /// Length in bytes of each DDP-eligible result item, without round-up, in the order in which
+    /// they are decoded.
     pub items: SmallVec<[u64; 1]>,
 }
 
 impl ReplyNeed {
-    /// From the two.
+    /// Creates the bounds from the payload length and the item lengths in bytes.
     #[must_use]
     pub fn new(payload: u64, items: impl IntoIterator<Item = u64>) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl ReplyNeed {
         }
     }
 
-    /// The longest that the whole stream can be, bytes.
+    /// Returns the maximum length in bytes of the whole stream.
     #[must_use]
     pub fn stream_len(&self) -> u64 {
         self.payload + self.items.iter().map(|&len| padded(len)).sum::<u64>()

@@ -1,4 +1,4 @@
-//! Plans by example, and what holds for every plan.
+//! Plans for example messages, and properties of all plans.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -9,7 +9,7 @@ use conveyance::{
 use onc_rpc::padded;
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
-/// Version 1's header length (RFC 8166, section 4.7).
+/// The header length of version 1 (RFC 8166, section 4.7).
 fn header_len(chunks: &ChunkCounts) -> u64 {
     28 + 24 * chunks.read_segments
         + 8 * chunks.write_chunks
@@ -109,7 +109,8 @@ fn calls_by_table() {
     }
 }
 
-/// The threshold itself still is inline, one byte more is not: both directions.
+/// A message of exactly the inline threshold goes inline, and one byte more does not, in both
+/// directions.
 #[test]
 fn thresholds_are_exact() {
     let call = |payload, inline| {
@@ -132,7 +133,7 @@ fn thresholds_are_exact() {
     assert_eq!(reply(1024 - 44).payload, ReplyPayload::ReplyChunk);
 }
 
-/// Only as many items are moved away as needed, the longest first.
+/// Only as many items are moved to chunks as needed, the longest first.
 #[test]
 fn the_longest_items_are_reduced_first() {
     let shape = Shape::new(200, [item(40, 900), item(1000, 3000), item(4100, 500)]);
@@ -149,7 +150,7 @@ fn the_longest_items_are_reduced_first() {
     assert_eq!(plan.send_len(), 28 + 24 + 200 + 900 + 500);
 }
 
-/// An item that is shorter than its chunk's place in the header stays where it is.
+/// An item that takes fewer bytes than its chunk would take in the header stays in the payload.
 #[test]
 fn tiny_items_are_never_reduced() {
     let shape = Shape::new(4096, [item(40, 20)]);
@@ -159,8 +160,8 @@ fn tiny_items_are_never_reduced() {
     assert_eq!(plan.payload_len, 4096 + 20);
 }
 
-/// A chunk list that is too long for the header is replaced by one chunk for everything, and
-/// refused when that does not help either.
+/// A chunk list that is too long for the header is replaced by one chunk for everything; if that is
+/// still too long, the call is refused.
 #[test]
 fn too_many_segments_collapse_or_are_refused() {
     let mut limits = limits(1024);
@@ -186,7 +187,7 @@ fn too_many_segments_collapse_or_are_refused() {
     );
 }
 
-/// RFC 8166, section 4.3.2.2: an absent item leaves its chunk to the next one.
+/// RFC 8166, section 4.3.2.2: if an item is missing, the next item takes its chunk.
 #[test]
 fn write_chunks_have_room_for_any_later_item() {
     let need = ReplyNeed::new(200, [100, 9000, 0, 5000, 0]);
@@ -227,7 +228,7 @@ fn replies_by_table() {
             offers(&[one(8192)], None),
             "reply: payload inline (132 B), item 0 by write chunk 0 (8192 B)",
         ),
-        // What could go inline still goes where the requester made room for it (4.3.2).
+        // An item that would fit inline still goes into its write chunk (4.3.2).
         (
             Shape::new(132, [item(132, 5)]),
             offers(&[one(8192)], None),
@@ -256,7 +257,7 @@ fn replies_by_table() {
             "reply: payload by reply chunk (8324 B), as inline it is 8372 B of 4096 B, \
              item 0 in it (8192 B)",
         ),
-        // Neither overflow nor truncation: each of these is answered with ERR_CHUNK.
+        // Each of these is answered with ERR_CHUNK, without overflow or truncation.
         (
             read.clone(),
             offers(&[one(8191)], Some(one(1 << 20))),
@@ -294,7 +295,7 @@ fn replies_by_table() {
     }
 }
 
-/// A message, a reply within `need`, and a connection.
+/// A message, a reply within `need`, and the limits of a connection.
 #[derive(Clone, Debug)]
 struct Case {
     call: Shape,
@@ -344,7 +345,7 @@ impl Arbitrary for Case {
         };
         let (args, results) = (lens(g), lens(g));
         let (call, most) = (padded(40 + length(g)), padded(24 + length(g)));
-        // Some results are shorter than announced, some are missing.
+        // Some results are shorter than announced and some are missing.
         let actual: Vec<u64> = results
             .iter()
             .filter_map(|&len| match u8::arbitrary(g) % 4 {
@@ -388,7 +389,7 @@ quickcheck! {
 
     fn a_call_never_exceeds_its_threshold_and_loses_nothing(case: Case) -> bool {
         let Ok(plan) = plan_call(&case.call, &case.need, &case.limits()) else {
-            // Only chunk lists that are too long can be refused at these sizes.
+            // At these sizes only chunk lists that are too long can be refused.
             return case.call.stream_len().max(case.need.stream_len()) > case.max_segment;
         };
         let apart: u64 = plan
@@ -403,8 +404,8 @@ quickcheck! {
             && items == case.call.items()
     }
 
-    /// Whatever reply comes out of a call, within what was announced, can be conveyed with what
-    /// was offered for it.
+    /// Every reply within the announced bounds can be sent with the chunks that were offered for
+    /// it.
     fn every_announced_reply_can_be_conveyed(case: Case) -> bool {
         let limits = case.limits();
         let Ok(call) = plan_call(&case.call, &case.need, &limits) else {
@@ -430,7 +431,7 @@ quickcheck! {
                 .all(|chunk| plan.written(chunk) <= offers.writes[chunk].capacity)
     }
 
-    /// Arbitrary offers: a plan within them, or an error; never more than was offered.
+    /// For arbitrary offers, planning gives an error or a plan that does not exceed them.
     fn a_reply_never_exceeds_what_was_offered(
         case: Case,
         writes: Vec<(u8, u16)>,

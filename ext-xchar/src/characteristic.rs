@@ -1,4 +1,4 @@
-//! What a characteristic is (sections 2.1 and 6).
+//! The definition of a characteristic (sections 2.1 and 6).
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,34 +7,37 @@ use bytes::BytesMut;
 use rpcrdma_v2::extension::Property;
 use rpcrdma_v2::{Malformed, Reader};
 
-/// Numbers of characteristics that are tried out (section 6.2).
+/// Range of characteristic numbers for experimental use (section 6.2).
 pub const EXPERIMENTAL: RangeInclusive<u32> = 4_294_967_040..=4_294_967_295;
 
-/// A kind of characteristic, as a type: its number, the type of its values and their XDR. The types
-/// that implement it have no values themselves.
+/// A kind of characteristic, represented by a type: its number, the type of its values and their
+/// XDR encoding. The implementing types themselves have no values.
 pub trait Characteristic: 'static {
-    /// Its values.
+    /// Type of the values.
     type Value: Clone + fmt::Debug + PartialEq;
 
     /// `xcharid`.
     const ID: u32;
 
-    /// Its name, for logs.
+    /// Name of the characteristic, for logs.
     const NAME: &'static str;
 
-    /// What is assumed of a peer that said nothing, or that cannot be understood (section 3).
+    /// Returns the value to assume for a peer that did not announce the characteristic or sent an
+    /// invalid value (section 3).
     fn default_value() -> Self::Value;
 
     /// Appends a value as XDR.
     fn encode(value: &Self::Value, out: &mut BytesMut);
 
-    /// Reads a value. What follows it is an error, and need not be looked for here.
+    /// Decodes a value. Bytes after the value are an error, which [`Characteristic::from_bytes`]
+    /// checks.
     ///
     /// # Errors
-    /// It is not what its XDR definition says.
+    /// [`Malformed`] if the value does not match its XDR definition.
     fn decode(from: &mut Reader<'_>) -> Result<Self::Value, Malformed>;
 
-    /// A value with its number, as an [`Extension`](rpcrdma_v2::extension::Extension) announces it.
+    /// Returns a value with its number, in the form in which an
+    /// [`Extension`](rpcrdma_v2::extension::Extension) announces it.
     #[must_use]
     fn property(value: &Self::Value) -> Property {
         let mut out = BytesMut::new();
@@ -45,10 +48,10 @@ pub trait Characteristic: 'static {
         }
     }
 
-    /// The value in these bytes, which hold nothing else.
+    /// Decodes a value from `bytes`, which must hold nothing else.
     ///
     /// # Errors
-    /// They do not hold one (section 2.1).
+    /// [`Malformed`] if `bytes` are not a valid value (section 2.1).
     fn from_bytes(bytes: &[u8]) -> Result<Self::Value, Malformed> {
         Reader::whole(bytes, Self::decode)
     }

@@ -1,4 +1,4 @@
-//! The four operations as XDR (sections 4 and 5.2).
+//! Encoding and decoding of the four operations (sections 4 and 5.2).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use onc_rpc::{pad, padded};
@@ -16,46 +16,47 @@ pub const RESPXCH: u32 = 3;
 /// `rdma_opttype` of ROPT_UPDXCH.
 pub const UPDXCH: u32 = 4;
 
-/// Most characteristics in one list. The document sets no limit; seven have numbers.
+/// Maximum number of characteristics in one list. The draft sets no limit; seven characteristics
+/// have numbers.
 pub const MAX_CHARACTERISTICS: usize = 64;
 
-/// `optinfo_initxch`: what the sender is like.
+/// `optinfo_initxch`: the characteristics of the sender.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Init {
-    /// Its characteristics, in any order.
+    /// The characteristics, in any order.
     pub start: Vec<Property>,
-    /// Those of them that are not expected to change.
+    /// The elements of `start` that are not expected to change.
     pub no_change: Subset,
 }
 
-/// `optinfo_reqxch`: what the sender wants the receiver to be like.
+/// `optinfo_reqxch`: the characteristics that the sender asks the receiver to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// Characteristics of the receiver.
+    /// The wanted characteristics of the receiver.
     pub want: Vec<Property>,
 }
 
-/// `optinfo_respxch`: what becomes of a [`Request`], by the places in its list.
+/// `optinfo_respxch`: the outcome of a [`Request`], by element of its list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Response {
-    /// Changed.
+    /// Elements that were changed.
     pub done: Subset,
-    /// Not to be changed.
+    /// Elements that will not be changed.
     pub rejected: Subset,
-    /// An [`Update`] will say.
+    /// Elements whose outcome an [`Update`] will report.
     pub pending: Subset,
 }
 
-/// `optinfo_updxch`: a characteristic of the sender has changed.
+/// `optinfo_updxch`: the report that a characteristic of the sender has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// What it is now.
+    /// The new value.
     pub now: Property,
-    /// Whether this completes what a [`Request`] asked for.
+    /// Whether the change completes a pending element of a [`Request`].
     pub pending_cleared: bool,
 }
 
-/// Bytes of a characteristic in a list.
+/// Returns the length in bytes of a characteristic in a list.
 pub(crate) fn property_len(property: &Property) -> usize {
     8 + padded(property.value.len() as u64) as usize
 }
@@ -74,11 +75,11 @@ fn put_list(out: &mut BytesMut, list: &[Property]) {
     }
 }
 
-/// A property, whose value is a slice of `info`, where `from` reads.
+/// Decodes a property at the position of `from` in `info`. Its value is a slice of `info`.
 fn property(info: &Bytes, from: &mut Reader<'_>) -> Result<Property, Malformed> {
     let id = from.u32()?;
     let value = from.opaque()?;
-    // Where the reader is, less the value and its round-up.
+    // The position of the reader, minus the value and its round-up, is the start of the value.
     let end = info.len() - from.left();
     let start = end - padded(value.len() as u64) as usize;
     let value = info.slice(start..start + value.len());
@@ -90,7 +91,7 @@ fn list(info: &Bytes, from: &mut Reader<'_>) -> Result<Vec<Property>, Malformed>
     if count > MAX_CHARACTERISTICS {
         return Err(Malformed::TooMany("characteristics"));
     }
-    // Each takes eight bytes at least: they must be there before memory is taken.
+    // Each element takes at least eight bytes. They must be there before memory is allocated.
     if from.left() / 8 < count {
         return Err(Malformed::Truncated);
     }
@@ -98,7 +99,7 @@ fn list(info: &Bytes, from: &mut Reader<'_>) -> Result<Vec<Property>, Malformed>
 }
 
 impl Init {
-    /// Its XDR, for `rdma_optinfo`.
+    /// Encodes the operation as XDR, for `rdma_optinfo`.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(self.encoded_len());
@@ -107,17 +108,17 @@ impl Init {
         out.freeze()
     }
 
-    /// Bytes of its XDR.
+    /// Returns the encoded length in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let list: usize = self.start.iter().map(property_len).sum();
         4 + list + self.no_change.encoded_len()
     }
 
-    /// Reads it. The values are slices of `info`.
+    /// Decodes the operation. The values are slices of `info`.
     ///
     /// # Errors
-    /// It is not what its definition says.
+    /// [`Malformed`] if `info` does not match the XDR definition.
     pub fn decode(info: &Bytes) -> Result<Self, Malformed> {
         Reader::whole(info, |from| {
             Ok(Self {
@@ -129,7 +130,7 @@ impl Init {
 }
 
 impl Request {
-    /// Its XDR.
+    /// Encodes the operation as XDR.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
@@ -137,10 +138,10 @@ impl Request {
         out.freeze()
     }
 
-    /// Reads it. The values are slices of `info`.
+    /// Decodes the operation. The values are slices of `info`.
     ///
     /// # Errors
-    /// It is not what its definition says.
+    /// [`Malformed`] if `info` does not match the XDR definition.
     pub fn decode(info: &Bytes) -> Result<Self, Malformed> {
         let want = Reader::whole(info, |from| list(info, from))?;
         Ok(Self { want })
@@ -148,7 +149,7 @@ impl Request {
 }
 
 impl Response {
-    /// Its XDR.
+    /// Encodes the operation as XDR.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
@@ -158,10 +159,10 @@ impl Response {
         out.freeze()
     }
 
-    /// Reads it.
+    /// Decodes the operation.
     ///
     /// # Errors
-    /// It is not what its definition says.
+    /// [`Malformed`] if `info` does not match the XDR definition.
     pub fn decode(info: &Bytes) -> Result<Self, Malformed> {
         Reader::whole(info, |from| {
             Ok(Self {
@@ -172,8 +173,8 @@ impl Response {
         })
     }
 
-    /// Whether it says one thing of each of `len` characteristics, and nothing of others (section
-    /// 4.3).
+    /// Returns whether the response has exactly one outcome for each of the `len` elements of the
+    /// request, and none for other elements (section 4.3).
     #[must_use]
     pub fn covers(&self, len: usize) -> bool {
         let overlap = self.done.and(self.rejected);
@@ -184,7 +185,7 @@ impl Response {
 }
 
 impl Update {
-    /// Its XDR.
+    /// Encodes the operation as XDR.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(property_len(&self.now) + 4);
@@ -193,10 +194,10 @@ impl Update {
         out.freeze()
     }
 
-    /// Reads it. The value is a slice of `info`.
+    /// Decodes the operation. The value is a slice of `info`.
     ///
     /// # Errors
-    /// It is not what its definition says.
+    /// [`Malformed`] if `info` does not match the XDR definition.
     pub fn decode(info: &Bytes) -> Result<Self, Malformed> {
         Reader::whole(info, |from| {
             Ok(Self {

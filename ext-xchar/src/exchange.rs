@@ -1,4 +1,4 @@
-//! An end's state on one connection.
+//! The state of one end of a connection.
 
 use rpcrdma_v2::extension::{Calls, Outbox, Property, Start};
 use rpcrdma_v2::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX, OPTIONAL_LEN};
@@ -13,76 +13,77 @@ use crate::{
     ReceiveBufferSize, Registry, Request, Subset, Update,
 };
 
-/// What this end is like.
+/// The configuration of this end.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is understood.
+    /// The characteristics that this end understands.
     pub registry: Registry,
-    /// Bytes of the receives that are posted at the beginning: [`DEFAULT_INLINE`] at least.
+    /// Length in bytes of the receives posted when the connection begins, at least
+    /// [`DEFAULT_INLINE`].
     pub receive_size: u32,
-    /// Bytes up to which they are made longer when the peer asks.
+    /// Maximum length in bytes to which receives are enlarged when the peer asks.
     pub max_receive_size: u32,
-    /// Longest message to send, whatever the peer can receive, bytes.
+    /// Maximum length in bytes of a message to the peer, whatever the peer can receive.
     pub max_send: u32,
-    /// Whether a handle of a call may be invalidated by its reply, as far as this end is concerned.
+    /// Whether this end allows replies to invalidate the handles of its calls.
     pub accept_invalidation: bool,
-    /// Whether this end can send with invalidation.
+    /// Whether this end can use Send With Invalidate.
     pub can_invalidate: bool,
-    /// What this end takes in backward calls, if it is a client.
+    /// This end's support for reverse-direction calls, if it is a client.
     pub backward: BackwardSupport,
 }
 
-/// Why something is not changed.
+/// The reason why a change was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotChanged {
-    /// The peer has not said yet what it is like.
+    /// The peer has not announced its characteristics yet.
     #[error("the peer has not said what it is like yet")]
     NotSettled,
-    /// The peer does not know what it would have to.
+    /// The peer does not support the operation that the change needs.
     #[error("the peer does not support that operation")]
     NotSupported,
-    /// Another change is under way; or the value is out of bounds, or what it is already.
+    /// Another change is in progress, or the value is out of bounds or already in effect.
     #[error("another change is under way, or the size is not possible")]
     NotPossible,
-    /// The peer said that it would not change.
+    /// The peer announced that this characteristic does not change.
     #[error("characteristic {0} does not change")]
     Fixed(u32),
 }
 
-/// What the peer does about this extension.
+/// The peer's support for this extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Support {
     /// Not known yet.
     Unknown,
-    /// It said what it is like.
+    /// The peer announced its characteristics.
     Yes,
-    /// It answered with an error.
+    /// The peer answered with an error.
     No,
 }
 
-/// Transport characteristics of both ends of one connection.
+/// The transport characteristics of both ends of one connection.
 #[derive(Debug)]
 pub struct Exchange {
     pub(crate) config: Config,
     pub(crate) size: OwnSize,
     pub(crate) peer: Peer,
     pub(crate) support: Support,
-    /// The XID of this side's INITXCH, where it was no reply.
+    /// XID of this side's INITXCH, unless it was sent as a reply.
     pub(crate) init: Option<u32>,
     pub(crate) requests: Requests,
-    /// The peer refused a request, or an update.
+    /// Whether the peer refused a request.
     pub(crate) no_requests: bool,
     pub(crate) no_updates: bool,
     pub(crate) updates: Updates,
-    /// The XID of the update that tells of a new receive size, until the peer has understood it.
+    /// XID of the update that announces a new receive size, until the peer has understood it.
     pub(crate) size_update: Option<u32>,
 }
 
 impl Exchange {
-    /// For a new connection.
+    /// Creates the state for a new connection.
     #[must_use]
     pub fn new(mut config: Config) -> Self {
-        // Every receiver takes messages of this size (version-two-01, section 2.3).
+        // Every receiver accepts messages of this size (version-two-01, section 2.3).
         config.receive_size = config.receive_size.max(DEFAULT_INLINE);
         config.max_receive_size = config.max_receive_size.max(config.receive_size);
         let bounds = (DEFAULT_INLINE, config.max_receive_size);
@@ -100,19 +101,19 @@ impl Exchange {
         }
     }
 
-    /// What the peer said.
+    /// Returns the peer's characteristics.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// What is understood here.
+    /// Returns the characteristics that this end understands.
     #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.config.registry
     }
 
-    /// Whether the peer takes part: nothing while that is not known.
+    /// Returns whether the peer supports this extension, or `None` while that is not known.
     #[must_use]
     pub fn supported(&self) -> Option<bool> {
         match self.support {
@@ -122,11 +123,11 @@ impl Exchange {
         }
     }
 
-    /// Makes this side's receives longer, and lets the peer know when they are. They become shorter
-    /// only when the peer asks (section 3.1).
+    /// Enlarges this side's receives, and announces the new size when all of them have it. Receives
+    /// are made shorter only when the peer asks (section 3.1).
     ///
     /// # Errors
-    /// [`NotChanged`].
+    /// [`NotChanged`], with the reason.
     pub fn raise_receive_size(&mut self, to: u32, out: &mut Outbox<'_>) -> Result<(), NotChanged> {
         match self.support {
             Support::Unknown => return Err(NotChanged::NotSettled),
@@ -141,11 +142,12 @@ impl Exchange {
         Ok(())
     }
 
-    /// Asks the peer to change (section 4.2). One request at a time; what becomes of it shows in
-    /// [`Exchange::peer`]. A lower receive size is kept to from now on.
+    /// Asks the peer to change characteristics (section 4.2). Only one request can be outstanding;
+    /// its outcome appears in [`Exchange::peer`]. This side keeps to a requested lower receive size
+    /// at once.
     ///
     /// # Errors
-    /// [`NotChanged`]; nothing is sent.
+    /// [`NotChanged`], with the reason. Nothing is sent.
     pub fn request(&mut self, want: Vec<Property>, out: &mut Outbox<'_>) -> Result<(), NotChanged> {
         match self.support {
             Support::Unknown => return Err(NotChanged::NotSettled),
@@ -163,7 +165,7 @@ impl Exchange {
             return Err(NotChanged::NotPossible);
         }
         let info = Request { want }.encode();
-        // Encoded and decoded again, the values share one allocation.
+        // Encoding and decoding the list makes all values share one allocation.
         let want = Request::decode(&info).map_or_else(|_| Vec::new(), |request| request.want);
         let xid = out.call(REQXCH, info);
         self.requests.sent(xid, want);
@@ -172,17 +174,17 @@ impl Exchange {
     }
 
     pub(crate) fn send_init(&mut self, start: &Start<'_>, out: &mut Outbox<'_>) {
-        // Only a client's support of backward calls means something (section 3.3).
+        // Support for reverse-direction calls has a meaning only for a client (section 3.3).
         let is_told = |property: &&Property| {
             start.side == Side::Client || property.id != BackwardRequestSupport::ID
         };
         let mut init = Init::default();
-        // A peer that is not known yet receives version 1's default at least (section 4.1).
+        // A peer that is not known yet receives at least version 1's default size (section 4.1).
         let mut room = FIRST_MESSAGE_MAX as usize - OPTIONAL_LEN - Init::LONGEST_EMPTY;
         for property in start.properties.iter().filter(is_told) {
             let len = property_len(property);
             if len > room || init.start.len() == crate::MAX_CHARACTERISTICS {
-                // The rest is told later.
+                // Characteristics that do not fit are announced later by updates.
                 self.updates.push(Update {
                     now: property.clone(),
                     pending_cleared: false,
@@ -197,21 +199,21 @@ impl Exchange {
         }
         let info = init.encode();
         match start.opened_by {
-            // A responder's answer to what the peer began with (version-two-01, sections 4.2.2 and
-            // 5.1).
+            // The reply to the peer's first operation, as responder (version-two-01, sections 4.2.2
+            // and 5.1).
             Some(header) if is_init(header) => out.reply(header.xid, INITXCH, info),
             _ => self.init = Some(out.call(INITXCH, info)),
         }
     }
 
-    /// A message arrived: an update may be sent.
+    /// Records that a message arrived, after which an update may be sent.
     pub(crate) fn message_received(&mut self, out: &mut Outbox<'_>) {
         self.updates.message_received();
         self.send_updates(out);
     }
 
     pub(crate) fn send_updates(&mut self, out: &mut Outbox<'_>) {
-        // A peer that is not known to take part gets none.
+        // Updates are sent only to a peer that is known to support the extension.
         if self.support != Support::Yes || self.no_updates {
             return;
         }
@@ -222,7 +224,7 @@ impl Exchange {
             return;
         }
         if update.pending_cleared {
-            // Who asks for changes must support updates (section 4).
+            // A peer that sends requests must support updates (section 4).
             self.size.understood();
             out.limits_changed();
         } else {
@@ -246,6 +248,7 @@ fn is_init(header: &Header) -> bool {
 }
 
 impl Init {
-    /// Bytes of one without characteristics, with the longest subset there is.
+    /// Length in bytes of an operation without characteristics but with the longest possible
+    /// subset.
     const LONGEST_EMPTY: usize = 4 + 4 + Subset::LONGEST;
 }

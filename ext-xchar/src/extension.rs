@@ -1,4 +1,4 @@
-//! What the connection tells an end, and what it tells the connection.
+//! The implementation of [`Extension`] for [`Exchange`].
 
 use rpcrdma_v2::extension::{
     Calls, ConnectionLimits, Extension, Operation, Outbox, Property, Refusal, Start,
@@ -86,15 +86,15 @@ impl Extension for Exchange {
             return;
         }
         let max = self.config.max_send;
-        // A peer that says less than every message may have, says nothing that can be used.
+        // An announced size below what every message may have is not usable.
         let usable = |size: u32| size.max(FIRST_MESSAGE_MAX);
         let last_resort = self.requests.last_resort(&self.peer);
         limits.inline_send = usable(self.requests.send_limit(&self.peer)).min(max);
-        // The peer does not know what this end would rather not send: its calls count on what it
-        // can receive itself.
+        // The peer does not know this end's own limit on sends: its calls rely on the size that the
+        // peer itself can receive.
         limits.reply_last_resort = last_resort.map(usable);
-        // Who tells its own size understands this side's: characteristics are optional one by one
-        // (section 4.1).
+        // A peer that announces its own receive size also understands this side's. Otherwise that
+        // is not certain, because each characteristic is optional (section 4.1).
         if self.peer.said::<ReceiveBufferSize>().is_some() {
             limits.inline_receive = self.size.told();
         }

@@ -1,4 +1,4 @@
-//! The characteristics that the document defines (section 3).
+//! The characteristics that the draft defines (section 3).
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use rpcrdma_v2::{Malformed, Reader};
 
 use crate::Characteristic;
 
-/// XCHAR_RBSIZ: bytes of the smallest receive that is posted (section 3.1).
+/// XCHAR_RBSIZ: length in bytes of the shortest posted receive (section 3.1).
 #[derive(Debug)]
 pub enum ReceiveBufferSize {}
 
@@ -31,8 +31,8 @@ impl Characteristic for ReceiveBufferSize {
     }
 }
 
-/// XCHAR_REQREMINV: whether the peer, replying to a call that has chunks, may use Send With
-/// Invalidate (section 3.2).
+/// XCHAR_REQREMINV: whether the peer may use Send With Invalidate in its reply to a call with
+/// chunks (section 3.2).
 #[derive(Debug)]
 pub enum RequesterRemoteInvalidation {}
 
@@ -54,23 +54,23 @@ impl Characteristic for RequesterRemoteInvalidation {
     }
 }
 
-/// XCHAR_BRS: what a client takes in backward calls (section 3.3).
+/// XCHAR_BRS: a client's support for reverse-direction calls (section 3.3).
 #[derive(Debug)]
 pub enum BackwardRequestSupport {}
 
-/// Values of [`BackwardRequestSupport`]: `bkreqsup`.
+/// `bkreqsup`: the values of [`BackwardRequestSupport`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackwardSupport {
-    /// BKREQSUP_NONE: no backward calls.
+    /// BKREQSUP_NONE: no reverse-direction calls.
     None,
-    /// BKREQSUP_INLINE: only without chunks.
+    /// BKREQSUP_INLINE: reverse-direction calls without chunks.
     Inline,
-    /// BKREQSUP_GENL: as in the forward direction.
+    /// BKREQSUP_GENL: the same as in the forward direction.
     General,
 }
 
 impl BackwardSupport {
-    /// The same in words of the base.
+    /// Converts the value to the type that the base protocol uses.
     #[must_use]
     pub fn limit(self) -> Backward {
         match self {

@@ -1,14 +1,14 @@
-//! Transport characteristics: the extension of RPC-over-RDMA version 2 by which both ends of a
-//! connection tell each other what they can do (draft-dnoveck-nfsv4-rpcrdma-xcharext-02). No I/O
-//! and no clock.
+//! Transport characteristics: the extension of RPC-over-RDMA version 2 through which both ends of a
+//! connection announce what they support (draft-dnoveck-nfsv4-rpcrdma-xcharext-02). No I/O and no
+//! clock.
 //!
-//! [`Exchange`] is an end's state on one connection, an
-//! [`Extension`](rpcrdma_v2::extension::Extension) of version 2. It tells the peer at the beginning
-//! what every extension of this side wants it to know, keeps what the peer says ([`Peer`]), asks
-//! for changes and answers when it is asked. Which characteristics are understood, a [`Registry`]
-//! says: this crate's three ([`ReceiveBufferSize`], [`RequesterRemoteInvalidation`],
+//! [`Exchange`] is the state of one end of a connection and implements
+//! [`Extension`](rpcrdma_v2::extension::Extension) of version 2. It announces the properties of all
+//! extensions of this side, records those of the peer ([`Peer`]), requests changes and answers the
+//! peer's requests. A [`Registry`] lists the characteristics that this end understands: this
+//! crate's three ([`ReceiveBufferSize`], [`RequesterRemoteInvalidation`],
 //! [`BackwardRequestSupport`]), and those that other crates register by implementing
-//! [`Characteristic`]. What is not understood is kept as bytes and does no harm.
+//! [`Characteristic`]. Unknown characteristics are kept as bytes and otherwise ignored.
 //!
 //! ```
 //! use bytes::BytesMut;
@@ -44,7 +44,7 @@
 //! ```
 //!
 //! Section numbers in this crate are those of xcharext-02. MUSTS.md, beside this crate's manifest,
-//! lists its requirements and the test that is named after each.
+//! lists its requirements with the name of the test for each.
 
 #![forbid(unsafe_code)]
 

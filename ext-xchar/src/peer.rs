@@ -1,4 +1,4 @@
-//! What the peer said of itself.
+//! The characteristics that the peer announced.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use rpcrdma_v2::extension::Property;
 
 use crate::{Characteristic, Init, MAX_CHARACTERISTICS};
 
-/// Longest value that is kept, bytes. The longest that is defined, a receive buffer's structure,
-/// takes 16 for each group of segments.
+/// Maximum length in bytes of a value to keep. The longest defined value, a receive buffer's
+/// structure, takes 16 bytes for each group of segments.
 const MAX_VALUE: usize = 4096;
 
-/// The peer's characteristics, understood here or not.
+/// The peer's characteristics, including those that this end does not understand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     values: BTreeMap<u32, Bytes>,
@@ -19,20 +19,20 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A characteristic's value, or the default of one that the peer did not mention.
+    /// Returns the value of a characteristic, or its default if the peer did not announce it.
     #[must_use]
     pub fn get<C: Characteristic>(&self) -> C::Value {
         self.said::<C>().unwrap_or_else(C::default_value)
     }
 
-    /// A characteristic's value, if the peer mentioned it.
+    /// Returns the value of a characteristic, if the peer announced it.
     #[must_use]
     pub fn said<C: Characteristic>(&self) -> Option<C::Value> {
-        // Values of what is registered were checked on arrival.
+        // Values of registered characteristics were checked on arrival.
         C::from_bytes(self.values.get(&C::ID)?).ok()
     }
 
-    /// All that the peer mentioned, by their numbers.
+    /// Returns all characteristics that the peer announced, in ascending order of their numbers.
     pub fn properties(&self) -> impl Iterator<Item = Property> {
         let values = self.values.iter();
         values.map(|(&id, value)| Property {
@@ -41,13 +41,14 @@ impl Peer {
         })
     }
 
-    /// Whether the peer said that a characteristic is not going to change.
+    /// Returns whether the peer announced that a characteristic will not change.
     #[must_use]
     pub fn is_fixed(&self, id: u32) -> bool {
         self.no_change.contains(&id)
     }
 
-    /// Everything at once. Of several values for the same characteristic, the last counts.
+    /// Records the peer's initial announcement. If it has several values for a characteristic, the
+    /// last one counts.
     pub(crate) fn begin(&mut self, init: &Init) {
         for (element, property) in init.start.iter().enumerate() {
             self.update(property);
@@ -57,8 +58,9 @@ impl Peer {
         }
     }
 
-    /// One that is new or has changed. Copied, so that it does not keep the receive it came in. Not
-    /// kept is what is longer than anything known, and what is more than any list can have.
+    /// Records a new or changed characteristic. The value is copied, so that it does not hold on to
+    /// its receive buffer. Values longer than [`MAX_VALUE`], and new ones beyond the longest
+    /// possible list, are dropped.
     pub(crate) fn update(&mut self, property: &Property) {
         if property.value.len() > MAX_VALUE {
             return;

@@ -1,39 +1,40 @@
-//! The size of this side's receives, and when the peer may rely on it (section 3.1).
+//! The size of this side's receives, and the time from which the peer may rely on it (section 3.1).
 //!
-//! Receives that are posted cannot be taken back; each is replaced when a message has used it. So
-//! the size is raised in the order: replace all, then tell. It is lowered only when the peer asks,
-//! who sends no more than it asked for from then on, and in the order: wait for the replies to
-//! calls that counted on the old size, tell, replace.
+//! Posted receives cannot be taken back; each is replaced after a message has consumed it. To raise
+//! the size, all receives are replaced first and then the new size is announced. The size is
+//! lowered only when the peer asks, which from then on sends no message longer than it asked for.
+//! To lower it, this side waits for the replies to calls that relied on the old size, then
+//! announces the new size and replaces the receives.
 
-/// What is under way.
+/// A change of the size in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    /// Receives are being replaced by larger ones; at the peer's request or not.
+    /// Receives are being replaced by larger ones. `requested` says whether the peer asked for it.
     Raising { to: u32, requested: bool },
-    /// The peer is to be told, or has been, and has not shown yet that it understood.
+    /// The new size is being announced, and the peer has not shown yet that it understood.
     Announced { to: u32 },
     /// Calls are outstanding whose replies may be longer than the new size.
     Lowering { to: u32 },
 }
 
-/// What becomes of a request of the peer's.
+/// The outcome of a peer's request for another size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disposition {
     Done,
     Rejected,
-    /// Raise: replace receives by those of this size.
+    /// The size is raised: replace the receives by ones of this size in bytes.
     Raise(u32),
-    /// Lower: wait for the replies to the calls sent so far.
+    /// The size is lowered: wait for the replies to the calls sent so far.
     Lower,
 }
 
 #[derive(Debug)]
 pub(crate) struct OwnSize {
-    /// Every receive is at least this long.
+    /// Minimum length in bytes of every posted receive.
     current: u32,
-    /// What the peer is known to rely on.
+    /// The size in bytes on which the peer is known to rely.
     told: u32,
-    /// Neither side makes it less or more than this.
+    /// Minimum and maximum size in bytes, for changes by either side.
     bounds: (u32, u32),
     change: Option<Change>,
 }
@@ -56,8 +57,8 @@ impl OwnSize {
         self.told
     }
 
-    /// This side wants its receives longer. False: they are, another change is under way, or it is
-    /// too long.
+    /// Starts a raise of the size by this side. Returns false if the receives already have that
+    /// size, another change is in progress, or the size is out of bounds.
     pub(crate) fn raise(&mut self, to: u32) -> bool {
         let possible = self.change.is_none() && to > self.current && to <= self.bounds.1;
         if possible {
@@ -67,11 +68,11 @@ impl OwnSize {
         possible
     }
 
-    /// The peer wants another size. What is possible of it is done (section 4.4: partial
-    /// satisfaction).
+    /// Handles the peer's request for another size. The nearest possible size is used (section 4.4:
+    /// partial satisfaction).
     pub(crate) fn requested(&mut self, size: u32) -> Disposition {
         if size == self.current && self.change.is_none() {
-            // Also where the peer had not understood that it is so.
+            // Needed if the peer had not understood the announcement of this size.
             self.told = size;
             return Disposition::Done;
         }
@@ -85,13 +86,13 @@ impl OwnSize {
             return Disposition::Raise(to);
         }
         self.change = Some(Change::Lowering { to });
-        // The peer keeps to it already.
+        // The peer already keeps to the lower size.
         self.told = to;
         Disposition::Lower
     }
 
-    /// Every receive is of this size. Gives the update to send: the size, and whether it completes
-    /// a request.
+    /// Records that every receive has `size` bytes. Returns the update to send: the size, and
+    /// whether it completes a request.
     pub(crate) fn replaced(&mut self, size: u32) -> Option<(u32, bool)> {
         match self.change {
             Some(Change::Raising { to, requested }) if size >= to => {
@@ -103,8 +104,8 @@ impl OwnSize {
         }
     }
 
-    /// The calls that were outstanding when the size was to be lowered are answered. Gives the
-    /// update to send; the receives may be replaced.
+    /// Records that the calls that were outstanding when the lowering began are answered. Returns
+    /// the size to announce; the receives may then be replaced.
     pub(crate) fn earlier_answered(&mut self) -> Option<u32> {
         let Some(Change::Lowering { to }) = self.change else {
             return None;
@@ -114,7 +115,8 @@ impl OwnSize {
         Some(to)
     }
 
-    /// The peer has understood what was announced.
+    /// Records that the peer has understood the announced size. Returns false if none was
+    /// announced.
     pub(crate) fn understood(&mut self) -> bool {
         let Some(Change::Announced { to }) = self.change else {
             return false;
@@ -124,7 +126,8 @@ impl OwnSize {
         true
     }
 
-    /// The peer does not understand updates: it goes by what it was told before.
+    /// Records that the peer does not understand updates, so that it still relies on the size
+    /// announced before.
     pub(crate) fn not_understood(&mut self) {
         if let Some(Change::Announced { .. }) = self.change {
             self.change = None;

@@ -1,4 +1,4 @@
-//! What is done about each operation that arrives (section 4).
+//! The handling of each received operation (section 4).
 
 use rpcrdma_v2::extension::{Calls, Operation, Outbox, Property, Refusal};
 use rpcrdma_v2::{Direction, Malformed};
@@ -74,7 +74,7 @@ impl Exchange {
                 Some(Disposition::Rejected) | None => response.rejected.add(element),
             }
         }
-        // The response first: what comes of it may be sent at once.
+        // The response must be sent first, because its consequences may be sent at once.
         out.reply(op.xid, RESPXCH, response.encode());
         match todo {
             Some(Disposition::Raise(size)) => out.replace_receives(size),

@@ -1,4 +1,4 @@
-//! Which characteristics this end understands (sections 2.1, 2.2 and 6.1).
+//! The characteristics that this end understands (sections 2.1, 2.2 and 6.1).
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use rpcrdma_v2::extension::Property;
 use crate::known::{BackwardRequestSupport, ReceiveBufferSize, RequesterRemoteInvalidation};
 use crate::{Characteristic, EXPERIMENTAL};
 
-/// The number of a characteristic is another one's.
+/// A characteristic has a number that is already registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{second} has the number {id}, which is {first}'s")]
 pub struct IdTaken {
     /// The number.
     pub id: u32,
-    /// Who had it.
+    /// Name of the characteristic that was registered first.
     pub first: &'static str,
-    /// Who wants it.
+    /// Name of the characteristic that was registered later.
     pub second: &'static str,
 }
 
-/// What is known of a characteristic whose type is not known here.
+/// The operations of a registered characteristic, with its type erased.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     name: &'static str,
@@ -28,15 +28,15 @@ struct Kind {
     describe: fn(&[u8]) -> Option<String>,
 }
 
-/// The characteristics that are understood. Open: other crates add theirs, before connections are
-/// made.
+/// The set of characteristics that this end understands. Other crates may add theirs before
+/// connections are made.
 #[derive(Clone, Debug)]
 pub struct Registry {
     kinds: BTreeMap<u32, Kind>,
 }
 
 impl Default for Registry {
-    /// With the three that the document defines.
+    /// Returns a registry with the three characteristics that the draft defines.
     fn default() -> Self {
         let mut kinds = BTreeMap::new();
         kinds.insert(ReceiveBufferSize::ID, kind::<ReceiveBufferSize>());
@@ -48,10 +48,10 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Adds a characteristic.
+    /// Registers a characteristic.
     ///
     /// # Errors
-    /// [`IdTaken`].
+    /// [`IdTaken`] if its number is already registered.
     pub fn register<C: Characteristic>(&mut self) -> Result<(), IdTaken> {
         let added = kind::<C>();
         if let Some(first) = self.kinds.get(&C::ID) {
@@ -65,17 +65,17 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether a characteristic is understood.
+    /// Returns whether a characteristic is understood.
     #[must_use]
     pub fn knows(&self, id: u32) -> bool {
         self.kinds.contains_key(&id)
     }
 
-    /// Whether a value is what its definition says. One that is not understood always is: it is not
-    /// looked at (section 2.1).
+    /// Checks that a value matches its XDR definition. A value of an unknown characteristic is
+    /// accepted without a check (section 2.1).
     ///
     /// # Errors
-    /// It is an XDR error.
+    /// [`Malformed`] if the value does not match.
     pub fn check(&self, property: &Property) -> Result<(), Malformed> {
         match self.kinds.get(&property.id) {
             Some(kind) => (kind.check)(&property.value),
@@ -83,7 +83,7 @@ impl Registry {
         }
     }
 
-    /// A value in words, for logs and `ping -v`.
+    /// Formats a value, for logs and `ping -v`.
     #[must_use]
     pub fn describe(&self, property: &Property) -> String {
         let Property { id, value } = property;

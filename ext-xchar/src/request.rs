@@ -1,4 +1,4 @@
-//! What this side asks the peer to change (sections 3.1, 4.2 and 4.3).
+//! Requests of this side that the peer change its characteristics (sections 3.1, 4.2 and 4.3).
 
 use std::collections::BTreeSet;
 
@@ -6,15 +6,15 @@ use rpcrdma_v2::extension::Property;
 
 use crate::{Characteristic, Peer, ReceiveBufferSize, Response, Update};
 
-/// Requests of this side, and the limit on what it sends that follows from them.
+/// This side's requests, and the limit on message lengths that follows from them.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    /// The one that has no response yet.
+    /// XID and list of the request that has no response yet.
     unanswered: Option<(u32, Vec<Property>)>,
-    /// Characteristics that an update is to come for.
+    /// Characteristics for which an update is expected.
     pending: BTreeSet<u32>,
-    /// A receive buffer size that was asked for, while the peer may or may not have it. Nothing
-    /// longer is sent.
+    /// A receive buffer size in bytes that was requested and may or may not be in effect. No longer
+    /// message is sent.
     ceiling: Option<u32>,
 }
 
@@ -27,7 +27,7 @@ impl Requests {
         self.pending.contains(&id)
     }
 
-    /// A request was sent.
+    /// Records that a request was sent.
     pub(crate) fn sent(&mut self, xid: u32, want: Vec<Property>) {
         let sizes = want.iter().filter(|p| is_size(p));
         let sizes = sizes.filter_map(|p| ReceiveBufferSize::from_bytes(&p.value).ok());
@@ -35,8 +35,8 @@ impl Requests {
         self.unanswered = Some((xid, want));
     }
 
-    /// A response arrived, or (nothing) one that cannot be understood. Gives what has changed;
-    /// nothing if there is no such request.
+    /// Records the arrival of a response, or of an invalid one (`None`). Returns the
+    /// characteristics that have changed, or `None` if no request has this XID.
     pub(crate) fn answered(
         &mut self,
         xid: u32,
@@ -44,8 +44,8 @@ impl Requests {
     ) -> Option<Vec<Property>> {
         let (_, want) = self.unanswered.take_if(|(sent, _)| *sent == xid)?;
         let Some(response) = response.filter(|response| response.covers(want.len())) else {
-            // Whether the peer has the lower size is not known, and never will be: the ceiling
-            // stays.
+            // It is unknown whether the peer uses the lower size, and no message will tell, so the
+            // ceiling stays.
             return Some(Vec::new());
         };
         let mut changed = Vec::new();
@@ -64,7 +64,7 @@ impl Requests {
         Some(changed)
     }
 
-    /// The request was refused as a whole. False: there is no such request.
+    /// Records that the whole request was refused. Returns false if no request has this XID.
     pub(crate) fn refused(&mut self, xid: u32) -> bool {
         let Some((_, want)) = self.unanswered.take_if(|(sent, _)| *sent == xid) else {
             return false;
@@ -75,7 +75,7 @@ impl Requests {
         true
     }
 
-    /// An update arrived.
+    /// Records the arrival of an update.
     pub(crate) fn updated(&mut self, update: &Update) {
         let id = update.now.id;
         if update.pending_cleared && self.pending.remove(&id) && id == ReceiveBufferSize::ID {
@@ -83,21 +83,21 @@ impl Requests {
         }
     }
 
-    /// Longest message that may be sent.
+    /// Returns the maximum length in bytes of a message to the peer.
     pub(crate) fn send_limit(&self, peer: &Peer) -> u32 {
         let size = peer.get::<ReceiveBufferSize>();
         self.ceiling.map_or(size, |ceiling| ceiling.min(size))
     }
 
-    /// Longest reply to a call that counted on the size before. Nothing while the peer may have
-    /// changed it already and has not said so.
+    /// Returns the maximum length in bytes of a reply to a call that relied on the previous size.
+    /// `None` while the peer may have changed the size without having said so.
     pub(crate) fn last_resort(&self, peer: &Peer) -> Option<u32> {
         let unanswered = self.unanswered.as_ref();
         if unanswered.is_some_and(|(_, want)| want.iter().any(is_size)) {
             return None;
         }
         match self.pending.contains(&ReceiveBufferSize::ID) {
-            // It says so when it has.
+            // The peer announces the new size when it is in effect.
             true => Some(peer.get::<ReceiveBufferSize>()),
             false => Some(self.send_limit(peer)),
         }

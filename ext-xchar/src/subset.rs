@@ -1,28 +1,27 @@
-//! Which elements of a list of characteristics (section 2.1).
+//! Subsets of a list of characteristics (section 2.1).
 
 use bytes::{BufMut, BytesMut};
 use rpcrdma_v2::{Malformed, Reader};
 
 use crate::MAX_CHARACTERISTICS;
 
-/// Bits in a word.
+/// Number of bits in a word.
 const WORD: usize = 32;
-/// Words that the longest list needs.
+/// Number of words for the longest list.
 const WORDS: usize = MAX_CHARACTERISTICS / WORD;
 
-/// `xcharsubset`: a bit for each element of a list, which has no more than
-/// [`MAX_CHARACTERISTICS`].
+/// `xcharsubset`: a bit for each element of a list of at most [`MAX_CHARACTERISTICS`] elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Subset(u64);
 
-// The bits of the longest list are those of the field.
+// The field has exactly one bit for each element of the longest list.
 const _: () = assert!(MAX_CHARACTERISTICS == 64);
 
 impl Subset {
-    /// Bytes of the words of the longest.
+    /// Length in bytes of the words for the longest list.
     pub(crate) const LONGEST: usize = 4 * WORDS;
 
-    /// The subset with these elements. Those that no list can have are left out.
+    /// Creates the subset with these elements. Elements beyond the longest list are left out.
     #[must_use]
     pub fn new(elements: impl IntoIterator<Item = usize>) -> Self {
         let mut subset = Self::default();
@@ -30,7 +29,7 @@ impl Subset {
         subset
     }
 
-    /// All elements of a list of `len`.
+    /// Creates the subset of all elements of a list of length `len`.
     #[must_use]
     pub fn all(len: usize) -> Self {
         Self::new(0..len.min(MAX_CHARACTERISTICS))
@@ -43,36 +42,36 @@ impl Subset {
         }
     }
 
-    /// Whether it has this element.
+    /// Returns whether the subset contains `element`.
     #[must_use]
     pub fn contains(&self, element: usize) -> bool {
         element < MAX_CHARACTERISTICS && self.0 & 1 << element != 0
     }
 
-    /// Whether it has none.
+    /// Returns whether the subset is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0 == 0
     }
 
-    /// What it has in common with another.
+    /// Returns the intersection with another subset.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Both together.
+    /// Returns the union with another subset.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Bytes of its XDR.
+    /// Returns the encoded length in bytes.
     pub(crate) fn encoded_len(self) -> usize {
         4 + 4 * self.words()
     }
 
-    /// Words up to the last one that is not zero: those beyond are taken for zero.
+    /// Returns the number of words up to the last nonzero one. Missing words count as zero.
     fn words(self) -> usize {
         (u64::BITS - self.0.leading_zeros()).div_ceil(u32::BITS) as usize
     }
@@ -80,12 +79,13 @@ impl Subset {
     pub(crate) fn encode_into(self, out: &mut BytesMut) {
         out.put_u32(self.words() as u32);
         for word in 0..self.words() {
-            // Bit N mod 32 of word N div 32.
+            // Element N is bit N mod 32 of word N div 32.
             out.put_u32((self.0 >> (word * WORD)) as u32);
         }
     }
 
-    /// Words that are zero may follow; bits for elements that no list has are an error.
+    /// Decodes a subset. Further words of zero are allowed; bits for elements beyond the longest
+    /// list are an error.
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let count = from.u32()? as usize;
         if from.left() / 4 < count {

@@ -1,5 +1,5 @@
-//! Updates that wait to be sent. At most one goes out between two messages of the peer's, so that
-//! they need no credits: the peer has receives for that (drafts/errata.md).
+//! Updates that wait to be sent. At most one is sent between two messages from the peer, so that
+//! updates need no credits: the peer has a receive for it (drafts/errata.md).
 
 use std::collections::VecDeque;
 
@@ -10,13 +10,13 @@ use crate::{UPDXCH, Update};
 #[derive(Debug, Default)]
 pub(crate) struct Updates {
     waiting: VecDeque<Update>,
-    /// A message of the peer's has come since the last update.
+    /// Whether a message from the peer has arrived since the last update.
     may_send: bool,
 }
 
 impl Updates {
-    /// An update to send. One that waits for the same characteristic is replaced: only the last
-    /// value counts, and that a request is completed is said all the same.
+    /// Queues an update. It replaces a queued update of the same characteristic, because only the
+    /// last value counts; if the replaced update completed a request, the new one does.
     pub(crate) fn push(&mut self, mut update: Update) {
         let mut waiting = self.waiting.iter_mut();
         match waiting.find(|waiting| waiting.now.id == update.now.id) {
@@ -28,12 +28,12 @@ impl Updates {
         }
     }
 
-    /// A message of the peer's arrived.
+    /// Records that a message from the peer arrived.
     pub(crate) fn message_received(&mut self) {
         self.may_send = true;
     }
 
-    /// Sends the next update if it may. Gives its XID and what it was.
+    /// Sends the next update if that is allowed now. Returns its XID and contents.
     pub(crate) fn send(&mut self, out: &mut Outbox<'_>) -> Option<(u32, Update)> {
         if !self.may_send {
             return None;

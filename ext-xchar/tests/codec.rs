@@ -1,4 +1,4 @@
-//! Operations to bytes and back: each of them byte by byte, and whatever a peer may send.
+//! Encoding and decoding of operations: each of them byte by byte, and arbitrary input from a peer.
 
 mod common;
 
@@ -37,8 +37,8 @@ fn list(any: Vec<AnyProperty>) -> Vec<Property> {
     any.map(|any| any.0).collect()
 }
 
-/// Nothing panics, and what decodes is what these bytes say.
-fn decodes_in_vain(bytes: &Bytes) -> bool {
+/// Checks that decoding does not panic and that decoded values are encoded to the same bytes.
+fn decodes_to_the_same_bytes(bytes: &Bytes) -> bool {
     let init = Init::decode(bytes).is_ok_and(|init| {
         init.encode().len() > bytes.len() || Init::decode(&init.encode()) != Ok(init)
     });
@@ -74,13 +74,13 @@ quickcheck! {
     }
 
     fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) -> bool {
-        !decodes_in_vain(&bytes.into())
+        !decodes_to_the_same_bytes(&bytes.into())
     }
 
-    // Small words are more likely to mean something.
+    // Small words are more likely to be valid field values.
     fn arbitrary_words_do_not_panic(any: Vec<u8>) -> bool {
         let any: Vec<u32> = any.into_iter().map(|word| u32::from(word % 5)).collect();
-        !decodes_in_vain(&words(&any))
+        !decodes_to_the_same_bytes(&words(&any))
     }
 
     fn flipped_bits_do_not_panic(any: Vec<AnyProperty>, some: AnySubset, flips: Vec<usize>) -> bool {
@@ -88,7 +88,7 @@ quickcheck! {
         let request = Request { want: init.start.clone() };
         let response = Response { done: some.0, rejected: some.0, pending: Subset::all(9) };
         let all = [init.encode(), request.encode(), response.encode()];
-        !all.iter().any(|bytes| decodes_in_vain(&flip(bytes, &flips)))
+        !all.iter().any(|bytes| decodes_to_the_same_bytes(&flip(bytes, &flips)))
     }
 
     fn an_operation_cut_short_is_an_error(any: Vec<AnyProperty>, some: AnySubset, at: usize) -> bool {
@@ -158,7 +158,7 @@ fn xchar_s2_1_bit_n_is_in_word_n_div_32_and_missing_words_are_zero() {
     assert_eq!(decode(&[0, 0, 0]), Ok(Subset::default()));
     let two = [2, 1 << 31, 1, 0, 0];
     assert_eq!(decode(&two), Ok(Subset::new([31, 32])));
-    // More words than any list needs, without a bit and with one.
+    // More words than any list needs, first without a bit set and then with one.
     assert_eq!(decode(&[4, 1, 0, 0, 0, 0, 0]), Ok(Subset::new([0])));
     let beyond = Malformed::TooMany("characteristics in a subset");
     assert_eq!(decode(&[3, 0, 0, 1, 0, 0]), Err(beyond));

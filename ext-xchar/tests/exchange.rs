@@ -1,4 +1,4 @@
-//! The requirements of xcharext-02 on an end of a connection. See MUSTS.md.
+//! The requirements of xcharext-02 for an end of a connection. See MUSTS.md.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn bad_header() -> Routed {
     Routed::Refused(Answer::bad_header(XID))
 }
 
-/// What an operation that was sent says.
+/// Returns the fields of the operations sent: XID, direction, type and information.
 fn optional(end: &mut Extensions) -> Vec<(u32, Direction, u32, Bytes)> {
     let sent = sent(end).into_iter();
     sent.map(|op| {
@@ -104,7 +104,7 @@ fn xchar_s2_1_a_value_that_is_beyond_the_message_is_an_xdr_error() {
     }
 }
 
-/// Values that are not what their definitions say: too short, of no such value, too long.
+/// Returns invalid values: too short, not in the enumeration, and too long.
 fn bad_values() -> Vec<Property> {
     let mut bad = Vec::new();
     for id in 1..=3 {
@@ -128,7 +128,7 @@ fn xchar_s2_1_a_value_that_is_not_of_its_type_is_an_xdr_error() {
             let said = init(&[property(1, &[65536]), bad.clone()]);
             let header = operation(direction, INITXCH, said.encode());
             assert_eq!(deliver(&mut end, &header), bad_header(), "{bad:?}");
-            // Nothing of it counts.
+            // No value of the rejected operation counts.
             assert_eq!(exchange(&end).peer().said::<ReceiveBufferSize>(), None);
         }
         let mut end = settled(Side::Client);
@@ -186,7 +186,7 @@ fn xchar_s3_what_is_not_said_has_its_default() {
     deliver(&mut end, &call(INITXCH, init(&[]).encode()));
     let limits = end.limits();
     assert_eq!((limits.inline_send, limits.may_invalidate), (4096, false));
-    // A peer that does not tell its own size need not have understood this side's.
+    // A peer that does not announce its own receive size may not have understood this side's.
     assert_eq!(
         (limits.inline_receive, limits.backward),
         (4096, Backward::Inline)
@@ -217,10 +217,10 @@ fn xchar_s3_1_what_the_peer_receives_limits_what_is_sent() {
         (32 << 10, 16 << 10)
     );
     assert_eq!(limits.reply_last_resort, Some(32 << 10));
-    // This side's own limit is another one.
+    // This side's own limit applies as well.
     update(&mut end, property(1, &[1 << 20]), false);
     assert_eq!(end.limits().inline_send, 64 << 10);
-    // Nobody can have less than the first message may need.
+    // No size may be smaller than the first message may need.
     update(&mut end, property(1, &[0]), false);
     assert_eq!(end.limits().inline_send, FIRST_MESSAGE_MAX);
 }
@@ -237,7 +237,7 @@ fn xchar_s3_1_a_raised_size_is_told_when_all_receives_have_it_and_used_when_it_i
         [Action::ReplaceReceives { size: 49152 }]
     ));
     assert_eq!(end.limits().inline_receive, 16 << 10);
-    // Some, but not all.
+    // Some receives have the new size, but not all.
     end.receives_replaced(16 << 10);
     assert!(end.next_action().is_none());
     end.receives_replaced(48 << 10);
@@ -276,7 +276,7 @@ fn xchar_s3_1_a_peer_that_does_not_understand_updates_goes_by_what_it_knows() {
     end.replies_arrived(Calls::Next);
     assert_eq!(end.limits().inline_receive, 16 << 10);
     assert_eq!(raise(&mut end, 50 << 10), Err(NotChanged::NotSupported));
-    // Until it asks for just that, and hears that it is done.
+    // The peer then asks for that size and learns that it is in effect.
     let want = vec![property(1, &[48 << 10])];
     deliver(&mut end, &call(REQXCH, Request { want }.encode()));
     assert_eq!(end.limits().inline_receive, 48 << 10);
@@ -289,7 +289,7 @@ fn xchar_s3_1_the_size_is_lowered_only_when_the_peer_asks() {
     assert_eq!(lower, Err(NotChanged::NotPossible));
     let want = vec![property(1, &[8 << 10])];
     deliver(&mut end, &call(REQXCH, Request { want }.encode()));
-    // The peer sends no more than that from now on, so nothing longer is counted on.
+    // The peer sends no longer message from now on, so this side does not rely on more.
     assert_eq!(end.limits().inline_receive, 8 << 10);
     let Some(Action::Send(op)) = end.next_action() else {
         panic!("a response");
@@ -300,7 +300,8 @@ fn xchar_s3_1_the_size_is_lowered_only_when_the_peer_asks() {
     };
     assert_eq!((op.xid, op.optional.direction), (XID, Direction::Reply));
     assert_eq!(op.optional.info, pending.encode());
-    // Calls that counted on more are answered first; then it is told, then the receives go.
+    // First the calls that relied on the old size are answered, then the new size is announced, and
+    // last the receives are replaced.
     let rest: Vec<_> = std::iter::from_fn(|| end.next_action()).collect();
     assert!(matches!(
         rest[..],
@@ -321,7 +322,7 @@ fn xchar_s3_1_the_size_is_lowered_only_when_the_peer_asks() {
 #[test]
 fn xchar_s3_1_who_asked_for_a_lower_size_keeps_to_it() {
     let lower = [property(1, &[8 << 10])];
-    // Until it is rejected,
+    // The limit holds until the request is rejected,
     let mut end = settled(Side::Server);
     assert_eq!(request(&mut end, &lower), Ok(()));
     let limits = end.limits();
@@ -335,7 +336,7 @@ fn xchar_s3_1_who_asked_for_a_lower_size_keeps_to_it() {
     };
     assert_eq!(respond(&mut end, 1999, rejected), Routed::Taken);
     assert_eq!(end.limits().inline_send, 32 << 10);
-    // done,
+    // is done,
     let mut end = settled(Side::Server);
     request(&mut end, &lower).expect("possible");
     let done = Response {
@@ -346,7 +347,7 @@ fn xchar_s3_1_who_asked_for_a_lower_size_keeps_to_it() {
     let limits = end.limits();
     let eight = (8 << 10, Some(8 << 10));
     assert_eq!((limits.inline_send, limits.reply_last_resort), eight);
-    // or pending no longer, at another size.
+    // or is completed at another size.
     let mut end = settled(Side::Server);
     request(&mut end, &lower).expect("possible");
     let pending = Response {
@@ -355,7 +356,8 @@ fn xchar_s3_1_who_asked_for_a_lower_size_keeps_to_it() {
     };
     assert_eq!(respond(&mut end, 1999, pending), Routed::Taken);
     let limits = end.limits();
-    // The peer will say when it has lowered it: what counted on more still fits.
+    // The peer will announce when it has lowered the size; replies to calls that relied on the old
+    // size still fit.
     let meanwhile = (8 << 10, Some(32 << 10));
     assert_eq!((limits.inline_send, limits.reply_last_resort), meanwhile);
     update(&mut end, property(1, &[24 << 10]), false);
@@ -370,7 +372,7 @@ fn xchar_s3_1_who_asked_for_a_lower_size_keeps_to_it() {
 fn xchar_s3_1_the_lower_size_stays_while_it_is_not_known_what_the_peer_did() {
     let mut end = settled(Side::Server);
     request(&mut end, &[property(1, &[8 << 10])]).expect("possible");
-    // Done and rejected at the same time.
+    // The response marks the same element as done and as rejected.
     let both = Response {
         done: only(0),
         rejected: only(0),
@@ -380,7 +382,7 @@ fn xchar_s3_1_the_lower_size_stays_while_it_is_not_known_what_the_peer_did() {
     let limits = end.limits();
     let eight = (8 << 10, Some(8 << 10));
     assert_eq!((limits.inline_send, limits.reply_last_resort), eight);
-    // A request for something else does not change that.
+    // A request for another characteristic does not lift the limit.
     request(&mut end, &[property(9, &[1])]).expect("possible");
     let done = Response {
         done: only(0),
@@ -425,7 +427,7 @@ fn xchar_s3_3_backward_calls_are_what_the_client_takes() {
         deliver(&mut end, &call(INITXCH, said.encode()));
         assert_eq!(end.limits().backward, backward);
     }
-    // Only a client has anything to say about it.
+    // Only a client's announcement has a meaning.
     for side in SIDES {
         let mut end = end(side, config());
         end.connected(None);
@@ -462,13 +464,13 @@ fn xchar_s4_1_initxch_is_the_first_message_of_each_side_and_sent_once() {
         (ids, init.start[0].clone()),
         (vec![1, 2, 3], property(1, &[16384]))
     );
-    // Everything but the size stays as it is.
+    // Every characteristic but the size is fixed.
     assert_eq!(init.no_change, Subset::new([1, 2]));
     let opening = Header {
         xid,
         ..call(INITXCH, info.clone())
     };
-    // A server answers it with its own, under its XID, before anything else.
+    // The server replies with its own INITXCH under the client's XID, before anything else.
     let mut server = end(Side::Server, config());
     server.connected(Some(&opening));
     assert_eq!(deliver(&mut server, &opening), Routed::Taken);
@@ -483,11 +485,11 @@ fn xchar_s4_1_initxch_is_the_first_message_of_each_side_and_sent_once() {
     assert_eq!(deliver(&mut client, &answer), Routed::Taken);
     assert!(sent(&mut client).is_empty() && sent(&mut server).is_empty());
     assert!(client.settled() && server.settled());
-    // Each knows the other.
+    // Each end knows the other's size.
     assert_eq!(client.limits().inline_send, 16 << 10);
     assert_eq!(server.limits().inline_send, 16 << 10);
     assert!(server.limits().may_invalidate);
-    // One that comes again is not acted upon.
+    // A second INITXCH is ignored.
     let again = common::init(&[property(1, &[4096])]).encode();
     let routed = deliver(&mut client, &call(INITXCH, again));
     assert!(matches!(routed, Routed::Discarded(Refusal::Discard(_))));
@@ -503,7 +505,7 @@ fn xchar_s4_1_a_server_that_was_called_first_sends_its_own_unasked() {
         panic!("ROPT_INITXCH alone");
     };
     assert!(!server.settled());
-    // The peer does not know it.
+    // The peer does not support the extension.
     let refused = error(2000, ErrorBody::InvalidOption);
     assert_eq!(deliver(&mut server, &refused), Routed::Taken);
     assert!(server.settled());
@@ -517,7 +519,7 @@ fn xchar_s4_1_a_server_that_was_called_first_sends_its_own_unasked() {
     assert_eq!(raise(&mut server, 65536), Err(NotChanged::NotSupported));
 }
 
-/// Has much to tell.
+/// An extension with many properties.
 #[derive(Debug)]
 struct Talkative;
 
@@ -552,7 +554,7 @@ fn xchar_s4_1_initxch_fits_what_a_peer_receives_that_is_not_known() {
     let first = sent(&mut end).remove(0).header(1);
     let message = first.encode();
     assert!(message.len() <= FIRST_MESSAGE_MAX as usize && message.len() > 900);
-    // What did not fit is told by updates, one after each message of the peer's.
+    // The rest is announced by updates, one after each message from the peer.
     let said = init(&[]).encode();
     deliver(&mut end, &call(INITXCH, said));
     for id in 13..20 {
@@ -575,7 +577,7 @@ fn xchar_s4_1_what_is_not_known_is_ignored_without_error() {
         Routed::Taken
     );
     assert_eq!(exchange(&end).peer().properties().count(), 64);
-    // More are not kept, nor is what is longer than anything known.
+    // Further characteristics are not kept, nor are values longer than any defined one.
     assert_eq!(update(&mut end, property(9, &[1]), false), Routed::Taken);
     assert_eq!(
         update(&mut end, property(100, &[0; 2000]), false),
@@ -605,7 +607,7 @@ fn xchar_s4_2_one_request_at_a_time() {
         rejected: only(1),
         pending: Subset::default(),
     };
-    // For something else it is none.
+    // A response with another XID belongs to no request.
     let unknown = respond(&mut end, 998, response);
     assert!(matches!(unknown, Routed::Discarded(_)));
     assert_eq!(respond(&mut end, 999, response), Routed::Taken);
@@ -640,7 +642,7 @@ fn xchar_s4_2_what_does_not_change_is_not_asked_for() {
     assert_eq!(request(&mut end, &want), Err(NotChanged::Fixed(2)));
 }
 
-/// What becomes of a request to `end`.
+/// Returns the response of `end` to a request.
 fn asked(end: &mut Extensions, want: &[Property]) -> Response {
     let want = want.to_vec();
     let routed = deliver(end, &call(REQXCH, Request { want }.encode()));
@@ -667,10 +669,10 @@ fn xchar_s4_3_a_response_has_the_xid_of_its_request_and_covers_it() {
     ];
     let response = asked(&mut end, &want);
     assert!(response.covers(want.len()));
-    // Only the size can be what was asked for.
+    // Only for the size is the wanted value in effect.
     assert_eq!(response.done, only(1));
     assert!(response.pending.is_empty());
-    // No list, no answer but that.
+    // An empty list has an empty response.
     assert!(asked(&mut end, &[]).covers(0));
 }
 
@@ -681,7 +683,7 @@ fn xchar_s4_3_what_cannot_be_is_rejected_and_what_can_in_part_is_done_in_part() 
         pending: only(0),
         ..Response::default()
     };
-    // Longer than this side will go.
+    // Longer than this side allows.
     let mut end = settled(Side::Server);
     assert_eq!(size(&mut end, u32::MAX), pending);
     let next = end.next_action();
@@ -689,7 +691,7 @@ fn xchar_s4_3_what_cannot_be_is_rejected_and_what_can_in_part_is_done_in_part() 
         next,
         Some(Action::ReplaceReceives { size: 262_144 })
     ));
-    // One at a time.
+    // Only one change at a time.
     let rejected = Response {
         rejected: only(0),
         ..Response::default()
@@ -704,7 +706,7 @@ fn xchar_s4_3_what_cannot_be_is_rejected_and_what_can_in_part_is_done_in_part() 
         pending_cleared: true,
     };
     assert_eq!(*info, told.encode());
-    // Who asked has understood.
+    // The peer that asked has understood.
     assert_eq!(end.limits().inline_receive, 256 << 10);
     // Never less than every receiver has.
     let mut end = settled(Side::Server);
@@ -720,7 +722,7 @@ fn xchar_s4_3_directions_are_those_of_a_call_and_its_reply() {
         deliver(&mut end, &call(RESPXCH, response.clone())),
         bad_header()
     );
-    // What is wrong with a reply is not reported.
+    // Errors in a reply are not reported.
     let malformed = operation(Direction::Reply, RESPXCH, words(&[9]));
     assert!(matches!(
         deliver(&mut end, &malformed),
@@ -743,7 +745,7 @@ fn xchar_s4_4_at_most_one_update_between_two_messages_of_the_peer() {
     raise(&mut end, 24 << 10).expect("possible");
     end.receives_replaced(24 << 10);
     assert!(sent(&mut end).is_empty());
-    // A bad message is one as well.
+    // A malformed message counts as a message, too.
     assert_eq!(deliver(&mut end, &call(UPDXCH, Bytes::new())), bad_header());
     assert_eq!(sent(&mut end).len(), 1);
 }
@@ -765,7 +767,7 @@ fn xchar_s4_4_an_update_is_believed_asked_for_or_not() {
     assert_eq!(end.limits().inline_send, 28 << 10);
 }
 
-/// Another crate's characteristic: a list of lengths.
+/// A characteristic of another crate: a list of lengths.
 enum Lengths {}
 
 impl Characteristic for Lengths {
@@ -791,7 +793,7 @@ impl Characteristic for Lengths {
     }
 }
 
-/// Wants to know what the peer says of it.
+/// An extension that records what the peer announces.
 #[derive(Debug, Default)]
 struct Listener {
     heard: Vec<Property>,
@@ -844,7 +846,7 @@ fn xchar_s6_1_other_crates_register_characteristics_with_types() {
     assert_eq!(lengths, [1024, 65536]);
     let heard = &other.find::<Listener>().expect("it is there").heard;
     assert!(heard.contains(&Lengths::property(&vec![1024, 65536])));
-    // Being understood, it must be what it should.
+    // The value of a registered characteristic must be valid.
     let mut third = with();
     let bad = init(&[property(5, &[2, 1])]);
     assert_eq!(

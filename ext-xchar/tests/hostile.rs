@@ -1,4 +1,5 @@
-//! Bad messages, each with exactly the answer that the documents name, and life going on after it.
+//! Malformed messages: each has exactly the answer that the documents specify, and the connection
+//! goes on.
 
 mod common;
 
@@ -10,22 +11,22 @@ use rpcrdma_v2::{
     Answer, Body, Direction, Header, Role, Side, check_call, check_payload, check_reply,
 };
 
-/// Credits that answers grant.
+/// Credits granted in answers.
 const GRANT: u32 = 7;
 const MAX_CALL: u64 = 1 << 20;
 
-/// What must be sent back.
+/// The expected answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reply {
     /// RDMA2_ERR_BAD_HEADER.
     BadHeader,
     /// RDMA2_ERR_INVAL_OPTION.
     InvalidOption,
-    /// RDMA2_ERR_VERS, in that version.
+    /// RDMA2_ERR_VERS, with this version in the header.
     Version(u32),
-    /// Nothing: the message is discarded.
+    /// No answer: the message is discarded.
     Nothing,
-    /// No error: it is what a message may be.
+    /// No error: the message is valid.
     Taken,
 }
 
@@ -40,8 +41,8 @@ impl Reply {
     }
 }
 
-/// What an engine does with a message, as far as errors go. The answers, and whether the message was
-/// acted upon.
+/// Handles a message like the engine does, as far as errors are concerned. Returns the answers, and
+/// whether the message was executed or delivered.
 fn receive(end: &mut Extensions, side: Side, message: &Bytes) -> (Vec<Bytes>, bool) {
     let answered = |answer: Option<Answer>| answer.map(|answer| answer.encode(GRANT));
     let (header, at) = match Header::decode(message) {
@@ -58,7 +59,7 @@ fn receive(end: &mut Extensions, side: Side, message: &Bytes) -> (Vec<Bytes>, bo
         (Routed::Taken, _) => (Vec::new(), true),
         (Routed::Discarded(_), _) => (Vec::new(), false),
         (Routed::Refused(answer), _) => (vec![answer.encode(GRANT)], false),
-        // There are no calls outstanding that it could be for.
+        // No call is outstanding to which the error could belong.
         (Routed::Base, Body::Error(_)) => (Vec::new(), false),
         (Routed::Base, _) if direction == Direction::Reply => {
             let offered = rpcrdma_v2::Chunks::default();
@@ -84,7 +85,7 @@ fn receive(end: &mut Extensions, side: Side, message: &Bytes) -> (Vec<Bytes>, bo
     }
 }
 
-/// An operation with these fields: direction, type, information.
+/// Returns an operation with this direction, type and information.
 fn op(direction: u32, opttype: u32, info: &[u32]) -> Vec<u32> {
     let len = info.len() as u32 * 4;
     [&[XID, 2, 8, 5, direction, opttype, len], info].concat()
@@ -93,7 +94,7 @@ fn op(direction: u32, opttype: u32, info: &[u32]) -> Vec<u32> {
 const CALL: u32 = 0;
 const REPLY: u32 = 1;
 
-/// Message, what a server answers, what a client answers.
+/// Returns the test cases: message, answer of a server, answer of a client.
 fn cases() -> Vec<(Vec<u32>, Reply, Reply)> {
     use Reply::{BadHeader, InvalidOption, Nothing, Taken, Version};
     let both = |message: Vec<u32>, reply: Reply| (message, reply, reply);
@@ -101,11 +102,11 @@ fn cases() -> Vec<(Vec<u32>, Reply, Reply)> {
     let long = |rest: &[u32]| [&[XID, 2, 8, 1], rest].concat();
     let call = [XID, 0, 2, 100_003];
     let mut cases = vec![
-        // Too short for anything.
+        // Too short for a header.
         both(vec![], Nothing),
         both(vec![XID, 2, 8, 0, 0, 0], Nothing),
         both(vec![XID, 2, 8, 4], Nothing),
-        // Other versions.
+        // Other protocol versions.
         (vec![XID, 0, 8, 0, 0, 0, 0], Version(0), Nothing),
         (vec![XID, 1, 8, 0, 0, 0, 0], Version(1), Nothing),
         (vec![XID, 3, 8, 0, 0, 0, 0], Version(3), Nothing),
@@ -115,23 +116,23 @@ fn cases() -> Vec<(Vec<u32>, Reply, Reply)> {
             Nothing,
         ),
         both(vec![XID, 1, 8, 4, 1, 1, 1], Nothing),
-        // Procedures that are not there.
+        // Unknown procedures.
         (vec![XID, 2, 8, 2, 0, 0, 0, 0], BadHeader, Nothing),
         (vec![XID, 2, 8, 3, 0, 0, 0, 0], BadHeader, Nothing),
         (vec![XID, 2, 8, 6, 0, 0, 0, 0], BadHeader, Nothing),
         (vec![XID, 2, 8, u32::MAX, 0, 0, 0], BadHeader, Nothing),
-        // Directions that are none.
+        // Invalid directions.
         (msg(&[2, 0, 0, 0]), BadHeader, Nothing),
         (long(&[u32::MAX, 0, 0, 0]), BadHeader, Nothing),
         (vec![XID, 2, 8, 5, 9, 1, 0], BadHeader, Nothing),
-        // Errors, good and bad.
+        // Errors, well-formed and malformed.
         both(vec![XID, 2, 8, 4, 1, 1, 1], Nothing),
         both(vec![XID, 2, 8, 4, 2], Nothing),
         both(vec![XID, 2, 8, 4, 3], Nothing),
         both(vec![XID, 2, 8, 4, 0], Nothing),
         both(vec![XID, 2, 8, 4, 4, 0, 0], Nothing),
         both(vec![XID, 2, 8, 4, 1, 1], Nothing),
-        // Chunk lists, in calls and in replies.
+        // Malformed chunk lists, in calls and in replies.
         both(msg(&[CALL, 0, 0]), BadHeader),
         both(msg(&[CALL, 2, 0, 0]), BadHeader),
         both(msg(&[CALL, 1, 0, 1, 1]), BadHeader),
@@ -139,7 +140,7 @@ fn cases() -> Vec<(Vec<u32>, Reply, Reply)> {
         both(msg(&[CALL, 0, 0, 1, 600, 0, 0]), BadHeader),
         both(msg(&[REPLY, 2, 0, 0]), Nothing),
         both(msg(&[REPLY, 0, 0, 1, 600, 0, 0]), Nothing),
-        // Payloads.
+        // Errors in the payload.
         both(msg(&[CALL, 0, 0, 0]), BadHeader),
         both(msg(&[CALL, 0, 0, 0, XID]), BadHeader),
         both(msg(&[CALL, 0, 0, 0, XID, REPLY]), BadHeader),
@@ -162,7 +163,7 @@ fn cases() -> Vec<(Vec<u32>, Reply, Reply)> {
             BadHeader,
         ),
         both(long(&[REPLY, 0, 0, 0]), Nothing),
-        // Operations that nobody owns, whatever their direction.
+        // Operations without an owner, in either direction.
         both(op(CALL, 0, &[]), InvalidOption),
         both(op(CALL, 5, &[0, 0, 1, 0, 0]), InvalidOption),
         both(op(REPLY, 6, &[0, 1, 0]), InvalidOption),
@@ -170,7 +171,7 @@ fn cases() -> Vec<(Vec<u32>, Reply, Reply)> {
         both(op(REPLY, 8, &[]), InvalidOption),
         both(op(CALL, 9, &[1]), InvalidOption),
         both(op(REPLY, u32::MAX, &[]), InvalidOption),
-        // Operations whose information has another length than it says.
+        // Operations whose information is shorter or longer than stated.
         both(vec![XID, 2, 8, 5, CALL, 1, 4], BadHeader),
         both(vec![XID, 2, 8, 5, CALL, 99, u32::MAX], BadHeader),
         both(vec![XID, 2, 8, 5, CALL, 99, 1, 1], BadHeader),
@@ -206,7 +207,7 @@ fn cases() -> Vec<(Vec<u32>, Reply, Reply)> {
         both(op(CALL, 4, &[99, 4, 9, 0]), Taken),
         both(op(CALL, 4, &[1, 4, 8192, 1]), Taken),
     ];
-    // Bulk that is beyond all that is allowed.
+    // A bulk item longer than allowed.
     cases.push(both(
         msg(&[&[CALL, 1, 8, 1, 2 << 20, 0, 0, 0, 0, 0], &call[..]].concat()),
         BadHeader,
@@ -232,7 +233,7 @@ fn each_bad_message_has_the_answer_that_the_documents_name() {
     }
 }
 
-/// The end still answers what is good.
+/// Checks that the end still answers valid messages.
 fn goes_on(end: &mut Extensions, side: Side) {
     while end.next_action().is_some() {}
     let init = words(&op(CALL, 1, &[1, 1, 4, 20480, 0]));
@@ -265,7 +266,7 @@ fn one_bad_message_has_one_answer_among_many() {
         sent += receive(&mut end, Side::Server, &words(message)).0.len();
     }
     assert_eq!(sent, expected);
-    // What it has to say itself is for what was good: a request, and its own beginning.
+    // The end also sends operations of its own: its INITXCH, and the response to a valid request.
     let said = std::iter::from_fn(|| end.next_action());
     let said = said.filter(|action| matches!(action, Action::Send(_)));
     assert_eq!(said.count(), 2);

@@ -1,5 +1,5 @@
-//! Two ends that change their receives while calls are in flight, in any order: no message is
-//! longer than the receive it meets, and every call is answered.
+//! Two ends that change their receive sizes while calls are in flight, in any order. No message may
+//! be longer than the receive that it consumes, and every call must be answered.
 
 mod common;
 
@@ -11,34 +11,34 @@ use rpcrdma_ext_xchar::{Config, Exchange};
 use rpcrdma_v2::extension::{Action, Calls, Extensions, Routed};
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Side};
 
-/// On the wire: a message of so many bytes, of which only the header is there.
+/// A message in flight: its header and its length.
 #[derive(Clone, Debug)]
 struct Sent {
     header: Header,
     len: u32,
-    /// Of a call: the longest reply that it made no other room for.
+    /// For a call: maximum length of a reply for which the call offers no other room.
     reply_room: u32,
 }
 
-/// What an engine does for its extensions, and nothing else.
+/// The part of an engine that its extensions need.
 #[derive(Debug)]
 struct End {
     extensions: Extensions,
-    /// Sizes of posted receives, in the order in which messages use them.
+    /// Sizes of posted receives, in the order in which messages consume them.
     receives: VecDeque<u32>,
     receive_size: u32,
-    /// Of those posted, how many are older than the size.
+    /// Number of posted receives that are older than the current size.
     old: usize,
     next_xid: u32,
-    /// Calls sent and not answered.
+    /// XIDs of outstanding calls.
     calls: Vec<u32>,
-    /// Calls that an extension waits for, and which ones.
+    /// Calls for which an extension waits, and their XIDs.
     awaited: Vec<(Calls, Vec<u32>)>,
     /// Calls received, with the room for their replies.
     to_answer: Vec<(u32, u32)>,
     out: VecDeque<Sent>,
     answered: usize,
-    /// Longest message received.
+    /// Length of the longest message received.
     longest: u32,
 }
 
@@ -115,7 +115,7 @@ impl End {
         });
     }
 
-    /// Answers the oldest call with the longest reply that it has room for.
+    /// Answers the oldest call with the longest reply that fits.
     fn answer(&mut self) {
         let limits = self.extensions.limits();
         let Some(&(xid, room)) = self.to_answer.first() else {
@@ -181,7 +181,7 @@ impl End {
         }
     }
 
-    /// Does what it can of this, and leaves what it cannot.
+    /// Tries to change sizes as requested; changes that are not possible are skipped.
     fn resize(&mut self, how: u8, size: u32) {
         let _ = self
             .extensions
@@ -227,7 +227,7 @@ fn run(steps: &[u16]) -> [End; 2] {
             _ => ends[at].resize(1, size),
         }
     }
-    // Everything that can happen without new calls, happens.
+    // Completes everything that can be completed without new calls.
     loop {
         let before: usize = ends.iter().map(|end| end.answered).sum();
         while deliver(&mut ends, 0) || deliver(&mut ends, 1) {}
@@ -247,7 +247,7 @@ quickcheck! {
     }
 }
 
-/// As much as one run of the simulator has, many times, always the same.
+/// A long run of random schedules, with fixed seeds.
 #[test]
 fn nothing_is_lost_over_long_schedules() {
     let (mut resized, mut calls) = (0, 0);
@@ -267,7 +267,7 @@ fn nothing_is_lost_over_long_schedules() {
             calls += end.answered;
         }
     }
-    // The schedules do what they are for.
+    // The schedules must have exercised enough changes and calls.
     assert!(resized > 300 && calls > 40_000, "{resized} {calls}");
 }
 
@@ -287,6 +287,6 @@ fn both_ends_come_to_the_same_limits() {
     let limits = [0, 1].map(|at: usize| ends[at].extensions.limits());
     assert_eq!(limits[0].inline_receive, limits[1].inline_send);
     assert_eq!(limits[1].inline_receive, limits[0].inline_send);
-    // The client raised its own; while that was under way it could not do what the server asked.
+    // The client was raising its own size, so it could not do what the server asked meanwhile.
     assert_eq!(limits[0].inline_receive, 40 << 10);
 }

@@ -1,4 +1,4 @@
-//! A client's side of finding the version, on one connection (version-two-01, section 5).
+//! The client side of version negotiation on one connection (version-two-01, section 5).
 
 use std::time::Duration;
 
@@ -10,27 +10,28 @@ use crate::{Choice, Decision, Lesson, PeerDid, Verdict, Version, decide_version}
 /// `rdma_err` of a version error, the same in both versions.
 const ERR_VERS: u32 = 1;
 
-/// What to do with a new connection.
+/// The first step on a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// Speak: the version is known.
+    /// Use this version; it is already known.
     Speak(Decision),
-    /// Send one version 2 message of [`rpcrdma_v2::limits::FIRST_MESSAGE_MAX`] bytes at most, and
-    /// nothing else until there is a decision. Only one message may be sent before a server has
-    /// said how many it takes (RFC 8166, section 3.3.3).
+    /// Send one version 2 message of at most [`rpcrdma_v2::limits::FIRST_MESSAGE_MAX`] bytes, and
+    /// nothing else until the version is decided. Only one message may be sent before the server
+    /// has granted credits (RFC 8166, section 3.3.3).
     Ask,
 }
 
-/// What a message means.
+/// The meaning of a received message for the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// The version was known: the message belongs to it.
+    /// The version was already known, and the message must be handled in that version.
     Known(Version),
-    /// It decides the version, and belongs to it if [`Verdict::Speak`] says which.
+    /// The message decides the version. It must be handled in that version if the verdict is
+    /// [`Verdict::Speak`].
     Decides(Decision),
-    /// It decides the version, and has no other content.
+    /// The message decides the version and has no other content.
     DecidesOnly(Decision),
-    /// Nothing: it is discarded, and the answer is still to come.
+    /// The message decides nothing and must be discarded. The server's answer is still to come.
     Nothing,
 }
 
@@ -41,7 +42,7 @@ enum State {
     Decided(Decision),
 }
 
-/// A client's side of finding the version, on one connection.
+/// The client side of version negotiation on one connection.
 #[derive(Clone, Debug)]
 pub struct ClientNegotiation {
     choice: Choice,
@@ -51,8 +52,9 @@ pub struct ClientNegotiation {
 }
 
 impl ClientNegotiation {
-    /// For a connection that is not made yet. `remembered` is what is known of the server, from
-    /// [`Memory::lesson`](crate::Memory::lesson); `patience` how long to wait for its answer.
+    /// Creates the state for a connection that is not established yet. `remembered` is what an
+    /// earlier connection showed about the server, from [`Memory::lesson`](crate::Memory::lesson);
+    /// `patience` is the time to wait for the server's answer.
     #[must_use]
     pub fn new(choice: Choice, remembered: Option<Lesson>, patience: Duration) -> Self {
         Self {
@@ -63,8 +65,8 @@ impl ClientNegotiation {
         }
     }
 
-    /// The connection is made, at `now`, a time since some fixed moment. If the server is asked,
-    /// the message that does has this XID.
+    /// Reports that the connection was established at `now`, which is measured from a fixed moment.
+    /// If the server must be asked, `xid` is the XID of the first message.
     pub fn connected(&mut self, xid: u32, now: Duration) -> Asked {
         if let Some(decision) = known(self.choice, self.remembered) {
             self.state = State::Decided(decision);
@@ -75,7 +77,7 @@ impl ClientNegotiation {
         Asked::Ask
     }
 
-    /// What was decided.
+    /// Returns the decision, if there is one.
     #[must_use]
     pub fn decision(&self) -> Option<Decision> {
         match self.state {
@@ -84,7 +86,7 @@ impl ClientNegotiation {
         }
     }
 
-    /// The version that is spoken on this connection: requests are held back while there is none.
+    /// Returns the version of this connection. Requests are held back while there is none.
     #[must_use]
     pub fn version(&self) -> Option<Version> {
         match self.decision()?.verdict {
@@ -93,7 +95,7 @@ impl ClientNegotiation {
         }
     }
 
-    /// When patience ends.
+    /// Returns the time at which the wait for the server's answer ends.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         match self.state {
@@ -102,7 +104,7 @@ impl ClientNegotiation {
         }
     }
 
-    /// A message arrived.
+    /// Handles a received message.
     pub fn received(&mut self, message: &[u8]) -> Heard {
         let xid = match self.state {
             State::NotConnected => return Heard::Nothing,
@@ -116,7 +118,7 @@ impl ClientNegotiation {
             Some((low, high)) if fixed.xid == xid => {
                 Heard::DecidesOnly(self.decide(&PeerDid::RefusedVersion { low, high }))
             }
-            // For something that was never sent.
+            // A version error for a message that was never sent.
             Some(_) => Heard::Nothing,
             None => match Version::from_number(fixed.version) {
                 version @ (Version::One | Version::Two) => {
@@ -127,13 +129,15 @@ impl ClientNegotiation {
         }
     }
 
-    /// It is `now`. Gives a decision when patience has ended.
+    /// Reports that the time is `now`. Returns the decision if the wait for the server's answer has
+    /// ended.
     pub fn expired(&mut self, now: Duration) -> Option<Decision> {
         let until = self.deadline()?;
         (now >= until).then(|| self.decide(&PeerDid::KeptSilent))
     }
 
-    /// The connection is lost. Gives a decision when that was the answer.
+    /// Reports that the connection was lost. Returns the decision if the server had not answered
+    /// before.
     pub fn lost(&mut self) -> Option<Decision> {
         self.deadline()?;
         Some(self.decide(&PeerDid::Dropped))
@@ -146,8 +150,8 @@ impl ClientNegotiation {
     }
 }
 
-/// The range in a version error, in either version: in that of the message it answers, as RFC 8166
-/// has it (section 4.5) and Linux does, or in the sender's own.
+/// Returns the range of versions in a version error of either version. The header has the version
+/// of the message it answers, as in RFC 8166 (section 4.5) and Linux, or the sender's own.
 fn version_error(fixed: &Fixed, rest: &[u8]) -> Option<(u32, u32)> {
     if fixed.procedure != proc::ERROR {
         return None;

@@ -1,88 +1,90 @@
-//! From what a client may speak and what the server did, to what is spoken (version-two-01, section
-//! 5).
+//! The choice of a protocol version, from the client's configuration and the server's behaviour
+//! (version-two-01, section 5).
 
 use std::fmt;
 
 use crate::{Choice, Version};
 
-/// What a server did when it was sent a version 2 message.
+/// The reaction of a server to a version 2 message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerDid {
-    /// It answered in this version.
+    /// The server answered in this version.
     Answered(Version),
-    /// It answered that it speaks only these versions: RDMA_ERROR with ERR_VERS, in whichever
-    /// version.
+    /// The server answered that it supports only these versions: RDMA_ERROR with ERR_VERS, in
+    /// whichever version.
     RefusedVersion {
-        /// Lowest.
+        /// Lowest supported version.
         low: u32,
-        /// Highest.
+        /// Highest supported version.
         high: u32,
     },
     /// The connection was lost.
     Dropped,
-    /// Nothing, until this side lost patience.
+    /// The server did not answer before the client's wait ended.
     KeptSilent,
 }
 
-/// What a server did that shows that it speaks version 1 only.
+/// The evidence that a server supports version 1 only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lesson {
-    /// It refused version 2.
+    /// The server refused version 2.
     Refused,
-    /// It answered in version 1.
+    /// The server answered in version 1.
     AnsweredInOne,
-    /// It dropped the connection.
+    /// The server dropped the connection.
     Dropped,
-    /// It kept silent.
+    /// The server did not answer.
     KeptSilent,
 }
 
-/// Why a version is spoken, or none.
+/// The reason why a version was chosen, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The user wants no other.
+    /// The user configured this version only.
     AsAsked,
     /// The server answered in it.
     Answered,
-    /// The server does not speak version 2.
+    /// The server does not support version 2.
     Learnt(Lesson),
-    /// It did not when it was last asked.
+    /// The server did not support version 2 on an earlier connection.
     Remembered(Lesson),
-    /// The client began with it: the reason of a server.
+    /// The client began with this version. Only a server has this reason.
     ClientBegan,
-    /// The server speaks none that this side may: it said so,
+    /// No common version: the server announced versions that this side may not use.
     NoneInCommon {
-        /// Lowest of its versions.
+        /// Lowest version of the server.
         low: u32,
-        /// Highest.
+        /// Highest version of the server.
         high: u32,
     },
-    /// or it showed so.
+    /// No common version: the server showed that it supports version 1 only, which this side may
+    /// not use.
     OnlyOne(Lesson),
 }
 
-/// What is to be done.
+/// The action that follows from a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Speak this version, on this connection.
+    /// Use this version on this connection.
     Speak(Version),
-    /// Speak this version, on a new connection.
+    /// Use this version on a new connection.
     Reconnect(Version),
-    /// There is no version that both ends speak.
+    /// Give up, because the two ends have no version in common.
     GiveUp,
 }
 
-/// What is to be done, and why.
+/// An action and the reason for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What.
+    /// The action.
     pub verdict: Verdict,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
 impl PeerDid {
-    /// What it teaches: nothing about a server that speaks version 2, or neither.
+    /// Returns the evidence that the server supports version 1 only. `None` for a server that
+    /// supports version 2, or neither version.
     fn lesson(&self) -> Option<Lesson> {
         let has_one = |low: u32, high: u32| (low..=high).contains(&Version::One.number());
         match *self {
@@ -95,11 +97,11 @@ impl PeerDid {
     }
 }
 
-/// What is spoken to a server that did `did` when it was sent a version 2 message (sections 5.1 and
-/// 5.2).
+/// Chooses the version for a server that reacted with `did` to a version 2 message (sections 5.1
+/// and 5.2).
 ///
-/// Where the connection survived, it is kept. A server that kept silent is left, and asked in
-/// version 1 over a new connection: its answer may still come.
+/// If the connection survived, it is kept. A server that did not answer is contacted in version 1
+/// over a new connection, because its answer might still arrive on the old one.
 #[must_use]
 pub fn decide_version(choice: Choice, did: &PeerDid) -> Decision {
     if let PeerDid::Answered(Version::Two) = did {
@@ -119,13 +121,13 @@ pub fn decide_version(choice: Choice, did: &PeerDid) -> Decision {
         (None, &PeerDid::RefusedVersion { low, high }) => {
             (Verdict::GiveUp, Reason::NoneInCommon { low, high })
         }
-        // Whatever else a server does teaches something.
+        // Every other reaction is evidence for version 1.
         (None, _) => (Verdict::Speak(Version::Two), Reason::Answered),
     };
     Decision { verdict, reason }
 }
 
-/// What is spoken before a server is asked: nothing, if it has to be asked.
+/// Returns the decision that can be made before a server is asked, or `None` if it must be asked.
 #[must_use]
 pub(crate) fn known(choice: Choice, remembered: Option<Lesson>) -> Option<Decision> {
     let (version, reason) = match (choice, remembered) {
@@ -142,7 +144,8 @@ pub(crate) fn known(choice: Choice, remembered: Option<Lesson>) -> Option<Decisi
 }
 
 impl Lesson {
-    /// Whether nothing was heard of the server, which can have other causes than its version.
+    /// Returns whether the evidence is only that no answer came, which can have causes other than
+    /// the server's version.
     #[must_use]
     pub fn is_loss(self) -> bool {
         matches!(self, Self::Dropped | Self::KeptSilent)
@@ -158,7 +161,7 @@ impl Lesson {
     }
 }
 
-/// A range of versions in words.
+/// Formats a range of versions.
 #[must_use]
 pub fn show_versions(low: u32, high: u32) -> String {
     match low == high {

@@ -1,4 +1,4 @@
-//! From what both ends have and said, to what may be used.
+//! The choice of features, from the properties of both ends.
 
 use std::fmt;
 
@@ -12,20 +12,20 @@ use rpcrdma_v2::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX};
 
 use crate::{RoundTrips, Version};
 
-/// What this end has.
+/// The properties and wishes of this end.
 #[derive(Clone, Copy, Debug)]
 pub struct Have {
-    /// Which end it is.
+    /// Which end this is.
     pub side: Side,
-    /// Longest message that it sends, bytes.
+    /// Maximum length in bytes of a message that it sends.
     pub max_send: u32,
-    /// Longest message that it receives, bytes.
+    /// Maximum length in bytes of a message that it receives.
     pub receive_size: u32,
-    /// Whether the handles of its calls may be invalidated by replies.
+    /// Whether replies may invalidate the handles of its calls.
     pub accept_invalidation: bool,
-    /// Whether its replies can invalidate handles.
+    /// Whether its replies can use Send With Invalidate.
     pub can_invalidate: bool,
-    /// What it said in the connection manager's private data (RFC 8797), if it said anything.
+    /// The private data that it sent through the connection manager (RFC 8797), if any.
     pub private_data: Option<PrivateData>,
     /// Whether it exchanges transport characteristics, in version 2.
     pub characteristics: bool,
@@ -34,69 +34,69 @@ pub struct Have {
 /// What is known of the peer.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerHas<'a> {
-    /// Version 1: what it said in private data, if it said anything.
+    /// Version 1: the private data that the peer sent, if any.
     PrivateData(Option<PrivateData>),
-    /// Version 2: nothing yet.
+    /// Version 2: the peer has not sent its characteristics yet.
     NotSaidYet,
-    /// Version 2: it does not exchange transport characteristics.
+    /// Version 2: the peer does not exchange transport characteristics.
     NoCharacteristics,
-    /// Version 2: these.
+    /// Version 2: the characteristics that the peer sent.
     Characteristics(&'a Peer),
 }
 
-/// Why something is used, and to which extent.
+/// The reason for a value in [`Features`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Both ends have it.
+    /// Both ends support it.
     Both,
-    /// This end has or wants no more.
+    /// This end limits or does not support it.
     Here,
-    /// The peer has or wants no more.
+    /// The peer limits or does not support it.
     Peer,
-    /// The peer did not say anything about it, which has this meaning.
+    /// The peer did not mention it, so the default applies.
     NotSaid,
-    /// The peer has not said yet.
+    /// The peer has not announced it yet.
     NotSaidYet,
-    /// The peer does not exchange what it would take to know.
+    /// The peer does not exchange the characteristics that would announce it.
     CannotSay,
-    /// It is for the upper layer to find out (RFC 8167, section 6).
+    /// The upper layer must find out (RFC 8167, section 6).
     UpperLayer,
-    /// It is not for this end.
+    /// It does not apply to this end.
     NotHere,
 }
 
-/// Something that is used, or a limit, and why.
+/// A value with the reason for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decided<T> {
-    /// Whether, or how much.
+    /// The value.
     pub value: T,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
-/// What may be used on a connection. Printed, it has a line for each.
+/// The features in use on a connection. Formatted with one line for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// In which version.
+    /// Protocol version.
     pub version: Version,
-    /// Whether both ends tell each other what they are like.
+    /// Whether both ends exchange transport characteristics.
     pub characteristics: Decided<bool>,
-    /// Longest message to send, bytes.
+    /// Maximum length in bytes of a message to the peer.
     pub inline_send: Decided<u32>,
-    /// Longest message that the peer sends, bytes.
+    /// Maximum length in bytes of a message from the peer.
     pub inline_receive: Decided<u32>,
-    /// Whether the handles of this end's calls may be invalidated by the peer's replies.
+    /// Whether the peer's replies may invalidate the handles of this end's calls.
     pub invalidated_here: Decided<bool>,
     /// Whether this end's replies may invalidate the handles of the peer's calls.
     pub invalidated_there: Decided<bool>,
-    /// What may be called from server to client, if this end is the server.
+    /// Support for reverse-direction calls, if this end is the server.
     pub backward: Decided<Backward>,
-    /// What is used to spare round trips, where this end does any of it.
+    /// Extensions in use that save round trips, if this end supports any.
     pub round_trips: Option<RoundTrips>,
 }
 
 impl Features {
-    /// The same, with this as well.
+    /// Returns these features with `round_trips`.
     #[must_use]
     pub fn with_round_trips(self, round_trips: Option<RoundTrips>) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Features {
     }
 }
 
-/// What may be used, from what this end has and what the peer said.
+/// Chooses the features from the properties of this end and the announcements of the peer.
 #[must_use]
 pub fn decide_features(have: &Have, peer: PeerHas<'_>) -> Features {
     match peer {
@@ -121,7 +121,7 @@ pub(crate) fn decided<T>(value: T, why: Why) -> Decided<T> {
     Decided { value, why }
 }
 
-/// The smaller of two limits.
+/// Returns the smaller of two limits, with the reason.
 fn smaller(here: u32, peer: u32, peer_why: Why) -> Decided<u32> {
     match here < peer {
         true => decided(here, Why::Here),
@@ -129,7 +129,7 @@ fn smaller(here: u32, peer: u32, peer_why: Why) -> Decided<u32> {
     }
 }
 
-/// Whether both want something, and who does not if not.
+/// Returns whether both ends support something, and if not, which end does not.
 pub(crate) fn both(here: bool, peer: bool, peer_why: Why) -> Decided<bool> {
     match (here, peer) {
         (true, true) => decided(true, Why::Both),
@@ -138,7 +138,7 @@ pub(crate) fn both(here: bool, peer: bool, peer_why: Why) -> Decided<bool> {
     }
 }
 
-/// RFC 8797, sections 4.1 and 4.2.
+/// Version 1: RFC 8797, sections 4.1 and 4.2.
 fn version_1(have: &Have, said: Option<PrivateData>) -> Features {
     let why = match said {
         Some(_) => Why::Peer,
@@ -147,7 +147,7 @@ fn version_1(have: &Have, said: Option<PrivateData>) -> Features {
     let here = have.private_data.unwrap_or_default();
     let peer = said.unwrap_or_default();
     let invalidation = both(here.remote_invalidation(), peer.remote_invalidation(), why);
-    // Calls, and so registered memory, are the client's.
+    // Only the client makes calls and so registers memory.
     let (invalidated_here, invalidated_there) = match have.side {
         Side::Client => (invalidation, decided(false, Why::NotHere)),
         Side::Server => (decided(false, Why::NotHere), invalidation),
@@ -167,7 +167,7 @@ fn version_1(have: &Have, said: Option<PrivateData>) -> Features {
     }
 }
 
-/// xcharext-02, section 3. `why` is the reason when there are no characteristics.
+/// Version 2: xcharext-02, section 3. `why` is the reason to give if there are no characteristics.
 fn version_2(have: &Have, peer: Option<&Peer>, why: Why) -> Features {
     let peer = peer.filter(|_| have.characteristics);
     let why = match have.characteristics {
@@ -202,12 +202,12 @@ fn version_2(have: &Have, peer: Option<&Peer>, why: Why) -> Features {
         version: Version::Two,
         characteristics: decided(true, Why::Both),
         inline_send: smaller(have.max_send, receives, said(size.is_some())),
-        // A peer that does not tell its own size need not have understood this end's.
+        // A peer that does not announce its own receive size may not have understood this end's.
         inline_receive: match size {
             Some(_) => decided(have.receive_size, Why::Here),
             None => decided(DEFAULT_INLINE, Why::NotSaid),
         },
-        // The peer does not say whether it will.
+        // The peer does not announce whether it will invalidate.
         invalidated_here: decided(have.accept_invalidation, Why::Here),
         invalidated_there: both(
             have.can_invalidate,

@@ -1,12 +1,12 @@
-//! Which version of RPC-over-RDMA, and which features, both ends of a connection use. No I/O and no
+//! Negotiation of the RPC-over-RDMA version and of the features of a connection. No I/O and no
 //! clock.
 //!
-//! What follows from what both ends said is decided by pure functions, [`decide_version`] and
-//! [`decide_features`], whose results say why and can be printed. Around the first there is a state
-//! machine for each end: [`ClientNegotiation`] (version-two-01, section 5) asks with one version 2
-//! message and holds everything else back until it knows; [`ServerNegotiation`] goes by the first
-//! message that arrives. What a client learnt the hard way, it keeps in a [`Memory`].
-//!
+//! The decisions are made by pure functions, [`decide_version`] and [`decide_features`], whose
+//! results include the reasons and can be printed. Each end has a state machine for the version:
+//! [`ClientNegotiation`] (version-two-01, section 5) sends one version 2 message and holds
+//! everything else back until it knows the version; [`ServerNegotiation`] uses the version of the
+//! first message that arrives. A client keeps the evidence about servers without version 2 in a
+//! [`Memory`].
 //! ```
 //! use rpcrdma_negotiation::{Choice, Decision, PeerDid, Reason, Verdict, Version, decide_version};
 //!

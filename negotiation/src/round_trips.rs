@@ -1,4 +1,5 @@
-//! What is used of rtrext-00, send-based placement and message continuation, and why.
+//! The use of rtrext-00 (send-based placement and message continuation) on a connection, and the
+//! reasons for it.
 
 use std::fmt;
 
@@ -10,20 +11,21 @@ use rpcrdma_v2::Side;
 use crate::features::{both, decided, yes};
 use crate::{Decided, PeerHas, Why};
 
-/// What may be used of rtrext-00 in calls from client to server and in their replies.
+/// The features of rtrext-00 in use for calls from client to server and for their replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTrips {
-    /// Whether bulk data is placed by this end's Sends.
+    /// Whether this end's Sends place bulk data at the peer.
     pub placed_there: Decided<bool>,
-    /// Whether bulk data is placed by the peer's Sends.
+    /// Whether the peer's Sends place bulk data at this end.
     pub placed_here: Decided<bool>,
-    /// Transmissions of a call, at most.
+    /// Maximum number of transmissions of a call.
     pub call_transmissions: Decided<u32>,
-    /// Transmissions of a reply, at most.
+    /// Maximum number of transmissions of a reply.
     pub reply_transmissions: Decided<u32>,
 }
 
-/// What may be used, from what this end does and what the peer said; nothing in version 1.
+/// Chooses the features from this end's configuration and the peer's announcements. Returns `None`
+/// in version 1.
 #[must_use]
 pub fn decide_round_trips(side: Side, own: &Config, peer: PeerHas<'_>) -> Option<RoundTrips> {
     let nothing = |why| RoundTrips {
@@ -68,7 +70,7 @@ fn from_both(side: Side, own: &Config, peer: &Peer) -> RoundTrips {
                 said::<ResponseSendLimit>(peer),
             ),
         },
-        // The client decides how its calls go, and what their replies may take.
+        // The client chooses the transfer mode of its calls and the limits of their replies.
         Side::Server => RoundTrips {
             placed_there,
             placed_here: decided(ddp.receive, Why::Here),
@@ -78,7 +80,7 @@ fn from_both(side: Side, own: &Config, peer: &Peer) -> RoundTrips {
     }
 }
 
-/// Why something that the peer says by this characteristic is as it is.
+/// Returns the reason for a value that the peer announces with the characteristic `C`.
 fn said<C: Characteristic>(peer: &Peer) -> Why {
     match peer.said::<C>() {
         Some(_) => Why::Peer,

@@ -1,4 +1,4 @@
-//! A server's side of finding the version, on one connection (version-two-01, section 5; RFC 8166,
+//! The server side of version negotiation on one connection (version-two-01, section 5; RFC 8166,
 //! section 4.5.1; RFC 8167, section 5.1).
 
 use rpcrdma_chunks::limits::{MIN_ERROR_LEN, MIN_HEADER_LEN};
@@ -7,20 +7,21 @@ use rpcrdma_v2::{Answer, ErrorBody};
 
 use crate::{Decision, Reason, Verdict, Version, Versions};
 
-/// What a message means.
+/// The meaning of a received message for the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstHeard {
-    /// It belongs to the version that this connection speaks, from now on if it did not before.
+    /// The message must be handled in this version, which the connection uses from now on.
     Speak(Version),
-    /// Its version is not spoken here: this error is sent. Its fields are the same in both
-    /// versions, and it has the version of what it answers.
+    /// The version of the message is not accepted, and this error must be sent. Its fields are the
+    /// same in both versions, and its header has the version of the message it answers.
     Refused(Answer),
-    /// It is discarded silently: too short, or an error, which is never answered.
+    /// The message is discarded silently, because it is too short or an error, which is never
+    /// answered.
     Discarded,
 }
 
-/// A server's side of finding the version, on one connection: the first message in a version that
-/// is accepted settles it, for calls in both directions.
+/// The server side of version negotiation on one connection. The first message in an accepted
+/// version settles the version for calls in both directions.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerNegotiation {
     accepts: Versions,
@@ -28,7 +29,7 @@ pub struct ServerNegotiation {
 }
 
 impl ServerNegotiation {
-    /// For a new connection.
+    /// Creates the state for a new connection.
     #[must_use]
     pub fn new(accepts: Versions) -> Self {
         Self {
@@ -37,13 +38,13 @@ impl ServerNegotiation {
         }
     }
 
-    /// The version that this connection speaks.
+    /// Returns the version of this connection, if it is settled.
     #[must_use]
     pub fn version(&self) -> Option<Version> {
         self.spoken
     }
 
-    /// The same with its reason.
+    /// Returns the version of this connection with the reason, if it is settled.
     #[must_use]
     pub fn decision(&self) -> Option<Decision> {
         self.spoken.map(|version| Decision {
@@ -52,10 +53,10 @@ impl ServerNegotiation {
         })
     }
 
-    /// A message arrived.
+    /// Handles a received message.
     ///
-    /// A client that changes the version in the middle is told that the one it began with is all
-    /// there is: what is settled is so for the rest of the connection (section 5.2).
+    /// A client that changes the version later receives a version error that names the settled
+    /// version only, which holds for the rest of the connection (section 5.2).
     pub fn received(&mut self, message: &[u8]) -> FirstHeard {
         let Some(fixed) = Fixed::peek(message) else {
             return FirstHeard::Discarded;

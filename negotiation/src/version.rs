@@ -1,4 +1,4 @@
-//! Versions, and choices among them.
+//! Protocol versions, and the configuration of versions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// `rdma_vers`.
+    /// Returns the value of `rdma_vers`.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -43,28 +43,28 @@ impl fmt::Display for Version {
     }
 }
 
-/// A name of a version, or of several, that is none.
+/// A string is not the name of a version or of a set of versions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not {1}")]
 pub struct ParseVersionError(
-    /// What was given.
+    /// The string.
     pub String,
-    /// What could have been.
+    /// Description of the valid strings.
     pub &'static str,
 );
 
-/// What a client is to speak: `-o rpcrdma=`.
+/// The versions that a client may use: `-o rpcrdma=`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The highest version that the server speaks as well.
+    /// The highest version that the server also supports.
     #[default]
     Auto,
-    /// This version and no other.
+    /// Only this version.
     Only(Version),
 }
 
 impl Choice {
-    /// Whether this version may be spoken.
+    /// Returns whether this version may be used.
     #[must_use]
     pub fn allows(self, version: Version) -> bool {
         match self {
@@ -96,7 +96,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// What a server accepts: `--rpcrdma`. One version at least.
+/// The versions that a server accepts, at least one: `--rpcrdma`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
     low: Version,
@@ -104,7 +104,7 @@ pub struct Versions {
 }
 
 impl Default for Versions {
-    /// All of them.
+    /// Returns all implemented versions.
     fn default() -> Self {
         Self {
             low: Version::One,
@@ -114,7 +114,7 @@ impl Default for Versions {
 }
 
 impl Versions {
-    /// Only this one.
+    /// Creates a set of one version.
     #[must_use]
     pub fn only(version: Version) -> Self {
         Self {
@@ -123,19 +123,19 @@ impl Versions {
         }
     }
 
-    /// Whether it is one of them.
+    /// Returns whether the set contains `version`.
     #[must_use]
     pub fn contains(self, version: Version) -> bool {
         (self.low..=self.high).contains(&version)
     }
 
-    /// The lowest.
+    /// Returns the lowest version.
     #[must_use]
     pub fn low(self) -> Version {
         self.low
     }
 
-    /// The highest.
+    /// Returns the highest version.
     #[must_use]
     pub fn high(self) -> Version {
         self.high
@@ -156,7 +156,7 @@ impl FromStr for Versions {
             };
             found = Some(match found {
                 None => Self::only(version),
-                // There are two, so any two of them are a range.
+                // There are only two versions, so any two of them form a range.
                 Some(versions) => Self {
                     low: versions.low.min(version),
                     high: versions.high.max(version),

@@ -1,4 +1,4 @@
-//! Which features are used.
+//! Tests of the choice of features.
 
 use bytes::Bytes;
 use quickcheck::{Arbitrary, Gen, quickcheck};
@@ -50,7 +50,7 @@ fn receive(end: &mut Extensions, header: &Header) -> Routed {
     end.received(header, &[], header.encoded_len())
 }
 
-/// What the extension makes of it is what the pure function says.
+/// Checks that the extension uses what the pure function decides.
 fn agrees(have: &Have, end: &Extensions) -> bool {
     let exchange: &Exchange = end.find().expect("it is there");
     let peer = match exchange.supported() {
@@ -157,7 +157,7 @@ fn rfc8797_private_data_decides_for_version_1() {
     let server = decide_features(&have(Side::Server), PeerHas::PrivateData(peers));
     assert!(server.invalidated_there.value && !server.invalidated_here.value);
     assert_eq!(server.backward.value, Backward::Inline);
-    // What both ends allow is as much the peer's choice.
+    // If both ends have the same limit, the peer is given as the reason.
     let same = Have {
         private_data: Some(PrivateData::new(8192, 16384, true)),
         ..have(Side::Client)
@@ -165,7 +165,7 @@ fn rfc8797_private_data_decides_for_version_1() {
     let same = decide_features(&same, PeerHas::PrivateData(peers));
     assert_eq!(same.inline_send, limit(8192, Why::Peer));
     assert_eq!(same.inline_receive, limit(16384, Why::Peer));
-    // What is used is what RFC 8797 has both ends compute.
+    // The decision matches what RFC 8797 has both ends compute.
     let agreed = Agreed::new(have(Side::Client).private_data, peers);
     assert_eq!(agreed.call_inline, client.inline_send.value);
     assert_eq!(agreed.reply_inline, client.inline_receive.value);

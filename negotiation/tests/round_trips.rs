@@ -1,4 +1,4 @@
-//! What is used of rtrext-00, pairing by pairing, and why.
+//! Tests of the use of rtrext-00 and its reasons, for pairs of configurations.
 
 use rpcrdma_ext_continuation::{Config, RequestReceiveLimit, ResponseSendLimit};
 use rpcrdma_ext_send_ddp::{BufferStructure, ReceiveBufferStructure, RoundTripSupport};
@@ -20,7 +20,7 @@ fn config(features: &str, limit: u32) -> Config {
     }
 }
 
-/// An end that was told this by its peer.
+/// Returns an end that received these characteristics from its peer.
 fn told(start: Vec<Property>) -> Extensions {
     let mut registry = Registry::default();
     rpcrdma_ext_continuation::register(&mut registry).expect("numbers of their own");

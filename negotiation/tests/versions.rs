@@ -1,4 +1,4 @@
-//! Which version is spoken.
+//! Tests of the choice of the version.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn words(words: &[u32]) -> Bytes {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// A client that has sent its first message.
+/// Returns a client that has sent its first message.
 fn asking(choice: Choice) -> ClientNegotiation {
     let mut client = ClientNegotiation::new(choice, None, PATIENCE);
     assert_eq!(client.connected(XID, START), Asked::Ask);
@@ -37,7 +37,7 @@ const ONLY_TWO: Choice = Choice::Only(Version::Two);
 #[test]
 fn v2_s5_1_a_server_that_answers_in_version_2_speaks_it() {
     for answer in [
-        // An operation, a reply, a refusal of what was sent: all are version 2.
+        // An optional operation, a reply and an error for the first message are all version 2.
         &[XID, 2, 32, 5, 1, 1, 0][..],
         &[7, 2, 32, 0, 0, 0, 0, 0],
         &[XID, 2, 32, 4, 3],
@@ -51,7 +51,7 @@ fn v2_s5_1_a_server_that_answers_in_version_2_speaks_it() {
             assert_eq!(client.deadline(), None);
             let next = client.received(&words(answer));
             assert_eq!(next, Heard::Known(Version::Two));
-            // Its end means nothing any more.
+            // The loss of the connection does not change the decision.
             assert_eq!(client.lost(), None);
         }
     }
@@ -60,7 +60,7 @@ fn v2_s5_1_a_server_that_answers_in_version_2_speaks_it() {
 #[test]
 fn v2_s5_2_a_version_error_means_version_1_on_the_same_connection() {
     for version in [
-        // Linux has the version of what it answers, as RFC 8166 says; others have their own.
+        // Linux uses the version of the message it answers, as RFC 8166 says; others use their own.
         2, 1,
     ] {
         let error = words(&[XID, version, 64, 4, 1, 1, 1]);
@@ -121,7 +121,7 @@ fn what_is_no_answer_is_waited_for_on() {
     for message in [
         &[][..],
         &[XID, 2, 1],
-        // A version error for something that was never sent, and a version nobody speaks.
+        // A version error for a message that was never sent, and an unknown version.
         &[7, 2, 1, 4, 1, 1, 1],
         &[XID, 3, 1, 0, 0, 0, 0],
     ] {
@@ -150,7 +150,7 @@ fn v2_s5_2_a_lost_connection_or_silence_means_version_1_on_a_new_one() {
     assert_eq!(client.expired(START + PATIENCE), Some(decision));
     assert_eq!(client.expired(START + PATIENCE), None);
     assert_eq!(client.lost(), None);
-    // The late answer does not count.
+    // A late answer does not count.
     let late = words(&[XID, 2, 32, 4, 3]);
     assert_eq!(client.received(&late), Heard::Nothing);
     let gives_up = asking(ONLY_TWO).lost().expect("a decision");
@@ -181,7 +181,7 @@ fn v2_s5_2_what_was_learnt_is_remembered_until_a_connection_that_used_it_has_end
         PeerDid::KeptSilent,
     ] {
         let decision = learnt(&mut memory, &did);
-        // Lost at once: there is no loop.
+        // The connection was lost at once, and the evidence stays: there is no reconnect loop.
         memory.ended(&"server", &decision, false);
         let lesson = memory.lesson(&"server").expect("it is known");
         assert_eq!(memory.lesson(&"another"), None);
@@ -193,11 +193,11 @@ fn v2_s5_2_what_was_learnt_is_remembered_until_a_connection_that_used_it_has_end
         memory.decided("server", &decision);
         memory.ended(&"server", &decision, false);
         assert_eq!(memory.lesson(&"server"), Some(lesson));
-        // It worked: the next connection asks again.
+        // A reply came over the connection, so the next connection asks again.
         memory.ended(&"server", &decision, true);
         assert_eq!(memory.lesson(&"server"), None);
     }
-    // A server that was exchanged for a better one.
+    // A server that was replaced by a newer one.
     learnt(&mut memory, &PeerDid::Dropped);
     learnt(&mut memory, &PeerDid::Answered(Version::Two));
     assert_eq!(memory.lesson(&"server"), None);
@@ -246,9 +246,10 @@ fn v2_s5_2_versions_that_are_not_accepted_are_refused_with_those_that_are() {
         else {
             panic!("refused");
         };
-        // XID and version of what it answers; a version 1 peer reads the same in it.
+        // The XID and version are those of the refused message; a version 1 peer decodes the same
+        // fields.
         assert_eq!(answer.encode(9), words(&[XID, number, 9, 4, 1, low, high]));
-        // The connection goes on, and nothing is settled.
+        // The connection survives, and no version is settled.
         assert_eq!(server.version(), None);
         let spoken = accepts.high();
         let heard = server.received(&words(&[XID, spoken.number(), 32, 0, 0, 0, 0]));
@@ -276,7 +277,7 @@ fn rfc8167_s5_1_the_version_stays_what_it_is() {
         else {
             panic!("refused");
         };
-        // All there is on this connection.
+        // The error names the only version of this connection.
         assert_eq!(answer.encode(9), words(&[XID, number, 9, 4, 1, 2, 2]));
     }
     let heard = server.received(&words(&[XID, 2, 32]));
@@ -364,7 +365,7 @@ quickcheck! {
             let before = (client.decision(), server.version());
             client.received(message);
             server.received(message);
-            // What is decided stays so.
+            // A decision never changes.
             before.0.is_none_or(|decision| client.decision() == Some(decision))
                 && before.1.is_none_or(|version| server.version() == Some(version))
         })

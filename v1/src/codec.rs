@@ -1,4 +1,4 @@
-//! Headers to bytes and back (RFC 8166, sections 4.1.2 and 4.7).
+//! Encoding and decoding of transport headers (RFC 8166, sections 4.1.2 and 4.7).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rpcrdma_chunks::{FIXED_LEN, Fixed, Malformed, Reader, proc};
@@ -16,7 +16,8 @@ const ERR_VERS: u32 = 1;
 const ERR_CHUNK: u32 = 2;
 
 impl Header {
-    /// Bytes of the encoded header. For RDMA_MSG, the payload's offset in the message.
+    /// Returns the length of the encoded header in bytes. For RDMA_MSG this is the payload's offset
+    /// in the message.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         FIXED_LEN
@@ -27,7 +28,7 @@ impl Header {
             }
     }
 
-    /// The header as XDR.
+    /// Encodes the header as XDR.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(self.encoded_len());
@@ -35,7 +36,7 @@ impl Header {
         out.freeze()
     }
 
-    /// Appends the header to `out`.
+    /// Appends the encoded header to `out`.
     pub fn encode_into(&self, out: &mut BytesMut) {
         out.reserve(self.encoded_len());
         let procedure = match &self.body {
@@ -56,13 +57,13 @@ impl Header {
         }
     }
 
-    /// Reads the header of a received message; the second value is its length, where the payload
-    /// starts.
+    /// Decodes the header of a received message. Returns the header and its length, which is the
+    /// offset of the payload.
     ///
-    /// It checks the form only. [`crate::CallChunks`] and [`crate::check_reply`] check the rest.
+    /// Checks the form only; [`crate::CallChunks`] and [`crate::check_reply`] check the rest.
     ///
     /// # Errors
-    /// [`HeaderError`], which says what the receiver must do about it.
+    /// [`HeaderError`], which says whether the receiver must answer with an RDMA_ERROR.
     pub fn decode(message: &Bytes) -> Result<(Self, usize), HeaderError> {
         let Some(fixed) = Fixed::peek(message) else {
             return Err(HeaderError::TooShort(message.len()));
@@ -138,7 +139,7 @@ impl Answer {
     }
 }
 
-/// The fields of an RDMA_ERROR.
+/// Decodes the fields of an RDMA_ERROR.
 fn read_error(from: &mut Reader<'_>) -> Result<ErrorBody, Malformed> {
     match from.u32()? {
         ERR_VERS => Ok(ErrorBody::Version {

@@ -1,71 +1,72 @@
-//! What is wrong with a received header, and what its receiver must do (RFC 8166, sections 4.5 and
-//! 4.6).
+//! Errors in a received header, and the receiver's obligation to answer them (RFC 8166, sections
+//! 4.5 and 4.6).
 
 use rpcrdma_chunks::{Malformed, Role, Violation};
 
 use crate::header::{ErrorBody, VERSION};
 
-/// A header that cannot be used. [`HeaderError::answer`] says whether the sender is told.
+/// A header that cannot be used. [`HeaderError::answer`] returns the RDMA_ERROR to send, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// Too short to hold a header: not even its XID can be trusted (section 4.5).
+    /// The message is too short to hold a header, so that not even its XID can be trusted (section
+    /// 4.5).
     #[error("message of {0} bytes is shorter than any transport header")]
     TooShort(usize),
-    /// Another version of the protocol (section 4.5.1).
+    /// The header has another protocol version (section 4.5.1).
     #[error("transport header of version {version} (XID {xid:#010x})")]
     Version {
-        /// Its transaction id, at the same place in every version.
+        /// XID, which is at the same offset in every version.
         xid: u32,
-        /// Its version.
+        /// Protocol version of the header.
         version: u32,
-        /// Whether it is an RDMA_ERROR, whose number is the same in every version. An error is
-        /// never answered with an error.
+        /// Whether the message is an RDMA_ERROR, which has the same `rdma_proc` in every version.
+        /// An error is never answered with an error.
         is_error: bool,
     },
-    /// The header is not what its XDR definition says (section 4.5.2).
+    /// The header does not match its XDR definition (section 4.5.2).
     #[error("malformed transport header (XID {xid:#010x}): {reason}")]
     Malformed {
-        /// Its transaction id.
+        /// XID of the header.
         xid: u32,
-        /// What is wrong.
+        /// What is wrong with the header.
         reason: Malformed,
     },
-    /// RDMA_MSGP, which nobody may send (section 4.6.1).
+    /// RDMA_MSGP, which must not be sent (section 4.6.1).
     #[error("RDMA_MSGP is not supported (XID {xid:#010x})")]
     Msgp {
-        /// Its transaction id.
+        /// XID of the header.
         xid: u32,
     },
-    /// RDMA_DONE, which nobody may send (section 4.6.2).
+    /// RDMA_DONE, which must not be sent (section 4.6.2).
     #[error("RDMA_DONE is not supported (XID {xid:#010x})")]
     Done {
-        /// Its transaction id.
+        /// XID of the header.
         xid: u32,
     },
     /// An RDMA_ERROR that cannot be decoded (section 4.5).
     #[error("malformed RDMA_ERROR (XID {xid:#010x}): {reason}")]
     BadError {
-        /// Its transaction id.
+        /// XID of the header.
         xid: u32,
-        /// What is wrong.
+        /// What is wrong with the header.
         reason: Malformed,
     },
 }
 
-/// An RDMA_ERROR to send.
+/// An RDMA_ERROR message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Of the message it answers.
+    /// XID of the message being answered.
     pub xid: u32,
-    /// Of the message it answers, spoken here or not.
+    /// Protocol version of the message being answered, which this side may not support.
     pub version: u32,
-    /// What it says.
+    /// The error to report.
     pub error: ErrorBody,
 }
 
 impl Answer {
-    /// ERR_CHUNK to a call of this version: a chunk cannot be used, or the reply fits nowhere
-    /// (sections 4.5.2 and 4.5.3).
+    /// Creates an ERR_CHUNK for a call of this version: a chunk cannot be used, or the reply fits
+    /// neither inline nor in a chunk (sections 4.5.2 and 4.5.3).
     #[must_use]
     pub fn chunk(xid: u32) -> Self {
         Self {
@@ -75,8 +76,8 @@ impl Answer {
         }
     }
 
-    /// The error message that the receiver of a call must send when a rule is violated; nothing
-    /// when it must discard the message silently (sections 4.2.4, 4.5 and 4.5.2).
+    /// Returns the error message that the receiver of a call must send for `violation`, or `None`
+    /// if it must discard the call silently (sections 4.2.4, 4.5 and 4.5.2).
     #[must_use]
     pub fn to_violation(violation: &Violation, xid: u32, role: Role) -> Option<Self> {
         match (role, violation) {
@@ -87,7 +88,7 @@ impl Answer {
 }
 
 impl HeaderError {
-    /// The transaction it belongs to, as far as the header can be trusted.
+    /// Returns the XID of the message, or `None` if the header is too short to be trusted.
     #[must_use]
     pub fn xid(&self) -> Option<u32> {
         match *self {
@@ -100,8 +101,8 @@ impl HeaderError {
         }
     }
 
-    /// The error message that the receiver must send; nothing when it must discard the message
-    /// silently. Only a responder ever answers: what is wrong with a reply is not reported to the
+    /// Returns the error message that the receiver must send, or `None` if it must discard the
+    /// message silently. Only a responder answers: errors in replies are not reported to the
     /// responder (section 4.5).
     #[must_use]
     pub fn answer(&self, role: Role) -> Option<Answer> {

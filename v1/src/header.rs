@@ -8,18 +8,18 @@ pub const VERSION: u32 = 1;
 /// `rdma_error`: what an RDMA_ERROR header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorBody {
-    /// ERR_VERS: the responder speaks only these versions.
+    /// ERR_VERS: the responder supports only these protocol versions.
     Version {
-        /// Lowest.
+        /// Lowest supported version.
         low: u32,
-        /// Highest.
+        /// Highest supported version.
         high: u32,
     },
     /// ERR_CHUNK: the header or a chunk could not be used, or the reply did not fit.
     Chunk,
 }
 
-/// What follows the fixed fields.
+/// The part of a header after the fixed fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// RDMA_MSG: the payload follows the header.
@@ -33,10 +33,10 @@ pub enum Body {
 /// A version 1 transport header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The RPC message's XID.
+    /// XID of the RPC message.
     pub xid: u32,
-    /// Credits: asked for by a requester, granted by a responder.
+    /// Credits: requested in a call, granted in a reply.
     pub credits: u32,
-    /// The rest.
+    /// The fields after the fixed ones.
     pub body: Body,
 }

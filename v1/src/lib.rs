@@ -1,15 +1,15 @@
-//! RPC-over-RDMA version 1 (RFC 8166, RFC 8797): headers, chunk lists and the rules for them.
-//! No I/O and no clock.
+//! RPC-over-RDMA version 1 (RFC 8166, RFC 8797): headers, chunk lists and the rules for them. No
+//! I/O and no clock.
 //!
-//! A message's header is decoded with [`Header::decode`]; the responder then checks the chunks of a
-//! call with [`check_call`] and fills those of the reply with [`fill`], the requester checks what
-//! comes back with [`check_reply`]. Each error says whether the peer must be told: see
-//! [`HeaderError::answer`] and [`Answer::to_violation`]. Which bytes go into which chunk is not
-//! decided here but by the `conveyance` crate. Chunk lists, the rules on them and credits are those
-//! of the `rpcrdma-chunks` crate, which version 2 has in common with this one.
+//! A message's header is decoded with [`Header::decode`]. The responder then checks the chunks of a
+//! call with [`check_call`] and fills those of the reply with [`fill`]; the requester checks a
+//! reply with [`check_reply`]. [`HeaderError::answer`] and [`Answer::to_violation`] say whether an
+//! error must be reported to the peer. The `conveyance` crate decides which bytes go into which
+//! chunk. Chunk lists, their rules and credits come from the `rpcrdma-chunks` crate, which version
+//! 2 shares.
 //!
-//! MUSTS.md, beside this crate's manifest, lists every requirement of the two documents and the
-//! test that is named after it.
+//! MUSTS.md, beside this crate's manifest, lists every requirement of the two documents with the
+//! name of the test for it.
 
 #![forbid(unsafe_code)]
 

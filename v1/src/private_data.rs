@@ -1,17 +1,18 @@
-//! What peers tell each other in the connection manager's private data (RFC 8797).
+//! The private data that peers exchange when the connection is established (RFC 8797).
 
-/// Inline threshold, both ways, of a peer that said nothing else (RFC 8166, section 3.3.3).
+/// Inline threshold in bytes, in both directions, of a peer that announced no other (RFC 8166,
+/// section 3.3.3).
 pub const DEFAULT_INLINE: u32 = 1024;
-/// Largest inline threshold that private data can express (RFC 8797, section 4.2).
+/// Largest inline threshold in bytes that private data can express (RFC 8797, section 4.2).
 pub const MAX_INLINE: u32 = 262_144;
 
-/// Bytes of the format.
+/// Length of the encoded private data in bytes.
 pub const PRIVATE_DATA_LEN: usize = 8;
 
 const FORMAT_IDENTIFIER: [u8; 4] = 0xf6ab_0e18_u32.to_be_bytes();
 const FORMAT_VERSION: u8 = 1;
 const FLAG_REMOTE_INVALIDATION: u8 = 0x01;
-/// Sizes are counted in this unit, less one of them.
+/// Sizes are encoded as a number of these units, minus one.
 const UNIT: u32 = 1024;
 
 /// A peer's transport properties.
@@ -22,7 +23,7 @@ pub struct PrivateData {
     receive_size: u32,
 }
 
-/// What a peer is taken to have said that says nothing (RFC 8797, section 5.1).
+/// The properties to assume for a peer that sent none (RFC 8797, section 5.1).
 impl Default for PrivateData {
     fn default() -> Self {
         Self::new(DEFAULT_INLINE, DEFAULT_INLINE, false)
@@ -30,9 +31,9 @@ impl Default for PrivateData {
 }
 
 impl PrivateData {
-    /// Properties with these sizes in bytes, brought to the nearest that can be said: rounded down
-    /// to a multiple of 1024, but not under 1024, which every peer must support, nor over
-    /// [`MAX_INLINE`].
+    /// Creates properties with these sizes in bytes, each adjusted to the nearest encodable value:
+    /// rounded down to a multiple of 1024, but at least 1024, which every peer must support, and at
+    /// most [`MAX_INLINE`].
     #[must_use]
     pub fn new(send_size: u32, receive_size: u32, remote_invalidation: bool) -> Self {
         Self {
@@ -42,26 +43,26 @@ impl PrivateData {
         }
     }
 
-    /// Whether every handle that it offers may be invalidated remotely (as a requester), and
-    /// whether it can send with invalidation (as a responder).
+    /// Returns the R bit. A requester sets it if every handle that it offers may be invalidated
+    /// remotely, a responder if it can use Send With Invalidate.
     #[must_use]
     pub fn remote_invalidation(&self) -> bool {
         self.remote_invalidation
     }
 
-    /// The longest message that it sends, bytes.
+    /// Returns the length in bytes of the longest message that the peer sends.
     #[must_use]
     pub fn send_size(&self) -> u32 {
         self.send_size
     }
 
-    /// The longest message that it receives, bytes.
+    /// Returns the length in bytes of the longest message that the peer receives.
     #[must_use]
     pub fn receive_size(&self) -> u32 {
         self.receive_size
     }
 
-    /// The bytes for the connection manager (section 4).
+    /// Encodes the private data for the connection manager (section 4).
     #[must_use]
     pub fn encode(&self) -> [u8; PRIVATE_DATA_LEN] {
         let [a, b, c, d] = FORMAT_IDENTIFIER;
@@ -77,10 +78,10 @@ impl PrivateData {
         [a, b, c, d, FORMAT_VERSION, flags, sizes.0, sizes.1]
     }
 
-    /// Looks for the format anywhere in the private data of a connection: other layers may have
-    /// put something before it, and padding follows it on some transports (RFC 8797, section 5.2).
-    /// Nothing when it is not there, is of another version or is cut off: the peer then is to be
-    /// taken for one that said nothing, [`PrivateData::default`].
+    /// Finds the format anywhere in the private data of a connection: other layers may have put
+    /// something before it, and some transports add padding after it (RFC 8797, section 5.2).
+    /// Returns `None` if it is missing, truncated or of another version; [`PrivateData::default`]
+    /// then applies.
     #[must_use]
     pub fn find(private_data: &[u8]) -> Option<Self> {
         let at = private_data
@@ -96,7 +97,7 @@ impl PrivateData {
     }
 }
 
-/// Section 4.2.
+/// Encodes a size in bytes (section 4.2).
 fn code_of_size(size: u32) -> u8 {
     // After the clamp the quotient is 1 to 256.
     (size.clamp(DEFAULT_INLINE, MAX_INLINE) / UNIT - 1) as u8
@@ -106,20 +107,20 @@ fn size_of_code(code: u8) -> u32 {
     (u32::from(code) + 1) * UNIT
 }
 
-/// What holds for one connection, as both sides compute it.
+/// The properties of one connection. Both sides compute the same values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// Longest message from requester to responder, transport header included, bytes.
+    /// Longest message from requester to responder, transport header included, in bytes.
     pub call_inline: u32,
-    /// Longest message from responder to requester, bytes.
+    /// Longest message from responder to requester, in bytes.
     pub reply_inline: u32,
-    /// Whether the responder may send replies with invalidation.
+    /// Whether the responder may use Send With Invalidate for replies.
     pub remote_invalidation: bool,
 }
 
 impl Agreed {
-    /// From what the two sides sent; nothing stands for a side that sent none or that sent
-    /// something else (RFC 8797, sections 4.1, 4.2 and 5.1).
+    /// Computes the properties from what the two sides sent. `None` stands for a side that sent no
+    /// private data, or none in this format (RFC 8797, sections 4.1, 4.2 and 5.1).
     #[must_use]
     pub fn new(client: Option<PrivateData>, server: Option<PrivateData>) -> Self {
         let (client, server) = (client.unwrap_or_default(), server.unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The rules for calls and replies, applied to this version's headers (RFC 8166, section 4).
+//! The rules for calls and replies, applied to version 1 headers (RFC 8166, section 4).
 
 use rpcrdma_chunks::{
     CallChunks, Chunks, ReplyViolation, ReturnedChunks, Violation, check_returned,
@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use crate::{Body, ErrorBody, Header};
 
-/// Checks a call's header, which `inline` bytes of payload follow, for a responder that takes calls
-/// of up to `max_call` bytes of XDR, items included.
+/// Checks the header of a call. `inline` is the number of payload bytes after the header, and
+/// `max_call` is the most bytes of XDR, items included, that the responder accepts.
 ///
 /// # Errors
 /// The first [`Violation`] found. The call must not be executed.
@@ -20,25 +20,26 @@ pub fn check_call(header: Header, inline: u64, max_call: u64) -> Result<CallChun
     }
 }
 
-/// What a reply brought.
+/// The result of a call, as its reply's header gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Returned {
-    /// A reply. Its payload follows the header, or is in the reply chunk.
+    /// A reply. Its payload follows the header or is in the reply chunk.
     Reply {
         /// Bytes placed in each write chunk that was offered, in order.
         writes: SmallVec<[u64; 1]>,
-        /// Bytes of payload in the reply chunk: RDMA_NOMSG. Nothing: the payload is inline.
+        /// Bytes of payload in the reply chunk of an RDMA_NOMSG reply; `None` if the payload is
+        /// inline.
         long: Option<u64>,
     },
-    /// There will be no reply (section 4.5): the transaction ends with this error.
+    /// The transaction ends with this error, and there will be no reply (section 4.5).
     Error(ErrorBody),
 }
 
-/// Checks a reply's header, which `inline` bytes of payload follow, against the chunks that the
-/// call offered.
+/// Checks the header of a reply against the chunks that the call offered. `inline` is the number of
+/// payload bytes after the header.
 ///
 /// # Errors
-/// The first [`ReplyViolation`] found: the message must be discarded.
+/// The first [`ReplyViolation`] found. The message must be discarded.
 pub fn check_reply(
     header: &Header,
     inline: u64,

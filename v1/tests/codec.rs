@@ -1,4 +1,4 @@
-//! Headers to bytes and back: the examples of the text, and whatever a peer may send.
+//! Encoding and decoding of headers: the examples of RFC 8166, and arbitrary input from a peer.
 
 mod common;
 
@@ -11,7 +11,7 @@ use rpcrdma_v1::{
     check_call, check_reply, chunk_len,
 };
 
-/// Whether a header that decodes is the only one with these bytes.
+/// Returns whether a header that decodes is encoded to the same bytes.
 fn is_canonical(bytes: &Bytes) -> bool {
     match Header::decode(bytes) {
         Ok((header, at)) => header.encode() == bytes[..at],
@@ -43,7 +43,7 @@ quickcheck! {
         is_canonical(&Bytes::from(bytes))
     }
 
-    // Small words are more likely to mean something.
+    // Small words are more likely to be valid field values.
     fn arbitrary_words_do_not_panic(procedure: u32, rest: Vec<u32>) -> bool {
         let start = [XID, 1, 8, procedure % 6];
         let rest = rest.into_iter().enumerate().map(|(i, word)| if i % 6 == 0 { word % 2 } else { word % 4 });
@@ -94,7 +94,7 @@ quickcheck! {
     fn private_data_round_trips(send: u32, receive: u32, invalidation: bool, before: Vec<u8>, after: Vec<u8>) -> bool {
         let data = PrivateData::new(send, receive, invalidation);
         let found = PrivateData::find(&[&before[..], &data.encode(), &after].concat());
-        // Four arbitrary bytes are the identifier once in four thousand million times.
+        // Four arbitrary bytes equal the identifier only once in 2^32.
         found == Some(data)
     }
 
@@ -107,7 +107,7 @@ quickcheck! {
     }
 }
 
-/// The fixed fields of an RDMA_MSG, then that.
+/// Returns an RDMA_MSG header whose fixed fields are followed by `rest`.
 fn after_fixed(rest: &[u32]) -> Bytes {
     words(&[&[XID, 1, 32, 0], rest].concat())
 }

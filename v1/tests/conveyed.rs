@@ -1,5 +1,6 @@
-//! Requirements that a plan and this crate's rules meet together: a call is planned, its chunks are
-//! offered, its reply is planned and placed, and the requester checks what comes back. See MUSTS.md.
+//! Requirements that the transfer plan and this crate's rules meet together: a call is planned and
+//! offers its chunks, its reply is planned and placed, and the requester checks the returned
+//! chunks. See MUSTS.md.
 
 mod common;
 
@@ -31,14 +32,14 @@ fn limits(max_segment: u64) -> Limits {
     }
 }
 
-/// A chunk of `len` bytes in segments of `max`.
+/// Returns a chunk of `len` bytes in segments of at most `max` bytes.
 fn offer(len: u64, max: u64) -> WriteChunk {
     let count = len.div_ceil(max).max(1);
     let lens = (0..count).map(|i| (len - i * max).min(max) as u32);
     chunk(&lens.collect::<Vec<_>>())
 }
 
-/// The reply's plan, and its header as it comes off the wire.
+/// Plans a reply, and decodes its header as the requester would.
 fn reply(shape: &Shape, offered: &Chunks) -> Result<(ReplyPlan, Header), ReplyError> {
     let size = |chunk: &WriteChunk| Offer {
         segments: chunk.len() as u64,
@@ -91,14 +92,14 @@ fn writes(list: &[WriteChunk]) -> Chunks {
     }
 }
 
-/// A reply with a payload of 100 bytes and items of those lengths.
+/// Returns a reply with a payload of 100 bytes and items of these lengths.
 fn items(lens: &[u64]) -> Shape {
     Shape::new(100, lens.iter().map(|&len| Item { position: 60, len }))
 }
 
 quickcheck! {
-    /// Sections 3.4.6, 4.3.2.2 and 4.3.3: what is offered is enough for any reply within the
-    /// estimate, items missing or short; and what comes back says where everything is.
+    /// Sections 3.4.6, 4.3.2.2 and 4.3.3: the chunks offered have room for every reply within the
+    /// estimate, even with missing or short items, and the returned chunks say where everything is.
     fn s4_3_3_what_is_offered_has_room_for_every_possible_reply(
         payload: u16,
         needed: Vec<(u32, u32, bool)>,
@@ -110,7 +111,7 @@ quickcheck! {
         let needed: Vec<_> = needed.into_iter().take(4).map(|(a, b, c)| (u64::from(a) % 100_000, b, c)).collect();
         let need = ReplyNeed::new(payload, needed.iter().map(|(len, ..)| *len));
         let Ok(plan) = plan_call(&Shape::new(100, []), &need, &limits(max_segment)) else {
-            // More segments than a header has room for: nothing is sent.
+            // The segments do not fit the header, so nothing is sent.
             return true;
         };
         let offered = Chunks {
@@ -138,8 +139,8 @@ quickcheck! {
         plan.send_len() <= INLINE && check_reply(&header, inline, &offered) == Ok(returned)
     }
 
-    /// Section 4.2.4: whatever is planned, no Send is over the threshold; section 3.5.3: what is
-    /// not sent inline is in read chunks, which the responder accepts.
+    /// Section 4.2.4: no planned Send exceeds the inline threshold. Section 3.5.3: data that is not
+    /// sent inline is in read chunks, which the responder accepts.
     fn s4_2_4_no_call_is_over_the_inline_threshold(payload: u16, len: u32, max_segment: u16) -> bool {
         let max_segment = 4096 + u64::from(max_segment);
         let (payload, len) = (40 + u64::from(payload % 4096) * 4, u64::from(len) % 1_000_000);
@@ -182,7 +183,7 @@ fn s3_4_4_4_a_write_chunk_holds_one_item() {
 
 #[test]
 fn s3_4_6_2_round_up_is_not_written_to_a_write_chunk() {
-    // With room for it and without.
+    // Once with room for the round-up and once without.
     for room in [8, 5] {
         let offered = writes(&[chunk(&[room])]);
         let (_, header) = reply(&items(&[5]), &offered).unwrap();
@@ -195,7 +196,7 @@ fn s3_4_5_2_round_up_is_left_out_of_a_read_chunk() {
     let plan = plan_call(&items(&[4001]), &ReplyNeed::new(0, []), &limits(1 << 30)).unwrap();
     let (item, how) = &plan.items[0];
     assert_eq!((item.len, *how), (4001, CallItem::ReadChunk));
-    // Nor does it stay in the payload.
+    // The round-up is not in the payload either.
     assert_eq!(plan.payload_len, 100);
 }
 
@@ -228,7 +229,7 @@ fn s3_5_3_a_reply_chunk_is_used_where_the_payload_does_not_fit() {
     assert_eq!(form(INLINE - 64), Ok(ReplyPayload::Inline));
     assert_eq!(form(INLINE - 60), Ok(ReplyPayload::ReplyChunk));
     assert_eq!(form(1200), Ok(ReplyPayload::ReplyChunk));
-    // Neither overflow nor truncation: ERR_CHUNK.
+    // The result is neither an overflow nor a truncation, but ERR_CHUNK.
     assert!(matches!(form(1204), Err(ReplyError::DoesNotFit { .. })));
 }
 
@@ -238,7 +239,7 @@ fn s4_3_2_results_go_into_the_write_list_where_it_is_offered() {
     let (plan, header) = reply(&items(&[100, 60]), &offered).unwrap();
     assert_eq!(lengths(&header), [&[100][..], &[50, 10]]);
     assert_eq!(plan.payload_len, 100);
-    // One that is too long for its chunk goes nowhere else.
+    // An item that is too long for its chunk is not put anywhere else.
     let too_long = reply(&items(&[100, 101]), &offered);
     assert!(matches!(
         too_long,
@@ -257,19 +258,19 @@ fn s4_3_2_1_items_take_chunks_in_order_until_there_are_no_more() {
 
 #[test]
 fn s4_3_2_2_the_next_item_takes_an_unconsumed_chunk_and_the_last_chunks_stay_unused() {
-    // A result that might have held an item, and does not, is none of the items.
+    // The reply omits an optional item, so only one item takes a chunk.
     let offered = writes(&[chunk(&[100]), chunk(&[50, 50])]);
     let (_, header) = reply(&items(&[60]), &offered).unwrap();
     assert_eq!(lengths(&header), [&[60][..], &[0, 0]]);
     let (_, header) = reply(&items(&[]), &offered).unwrap();
     assert_eq!(lengths(&header), [&[0][..], &[0, 0]]);
-    // The requester sees them as unused.
+    // The requester sees both chunks as unused.
     let unused = Returned::Reply {
         writes: [0, 0].into_iter().collect(),
         long: None,
     };
     assert_eq!(check_reply(&header, 100, &offered), Ok(unused.clone()));
-    // As it does when the list is left out altogether; a part of it is an error.
+    // It also does if the reply omits the whole list, but a partial list is an error.
     let without = common::msg(writes(&[]));
     assert_eq!(check_reply(&without, 100, &offered), Ok(unused));
     let part = common::msg(writes(&[chunk(&[0])]));

@@ -93,7 +93,7 @@ fn rfc8797_s5_1_a_peer_without_private_data_has_the_defaults() {
 #[test]
 fn rfc8797_s5_2_the_format_is_found_at_any_offset() {
     for before in 0..9 {
-        // An identifier that begins and does not go on, and padding after it.
+        // An identifier whose start is repeated before it, and padding after it.
         let data = [&[0xf6; 9][..before], &FORMAT, &[0; 40]].concat();
         assert!(PrivateData::find(&data).is_some(), "after {before} bytes");
     }

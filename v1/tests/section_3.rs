@@ -30,7 +30,7 @@ quickcheck! {
                     credits.replied(granted);
                     credits.in_flight() == before - 1
                 }
-                // Whatever was granted earlier, nothing is sent over the present limit.
+                // No call is sent over the present limit, whatever was granted earlier.
                 _ if credits.take() => credits.in_flight() <= credits.limit(),
                 _ => credits.in_flight() == before && before >= credits.limit(),
             }
@@ -88,7 +88,7 @@ fn s3_3_1_more_is_granted_only_after_more_can_be_received() {
     assert_eq!(credits.answered(), 2);
     credits.raise(8);
     assert_eq!(credits.grant(), 8);
-    // What has been granted cannot be taken back from calls that are on their way.
+    // A grant cannot be revoked, because calls under it may be in flight.
     credits.raise(1);
     assert_eq!(credits.grant(), 8);
 }
@@ -127,7 +127,7 @@ fn s3_3_3_no_inline_threshold_is_under_1024() {
     assert_eq!((agreed.call_inline, agreed.reply_inline), (1024, 1024));
 }
 
-/// A stream with a word, an item of five bytes and another word.
+/// Returns a stream with a word, an item of five bytes and another word.
 fn reduced() -> Message {
     let mut out = Encoder::new();
     out.u32(7).bulk(Bytes::from_static(b"abcde")).u32(9);
@@ -150,7 +150,7 @@ fn s3_4_4_4_an_items_round_up_leaves_the_payload_with_it() {
 
 #[test]
 fn s3_4_4_4_a_chunk_holds_one_item() {
-    // Two items are two chunks, even where nothing but a count is between them.
+    // Two items are two chunks, even if only a length word lies between them.
     let list = [read(8, 1, 5), read(20, 2, 4)];
     let call = check_call(msg(reads(&list)), 12, MAX_CALL).unwrap();
     assert_eq!(call.items.len(), 2);
@@ -166,7 +166,7 @@ fn s3_4_5_positions_are_in_the_unreduced_stream() {
     let message = out.finish();
     let positions: Vec<_> = message.items().iter().map(|item| item.position).collect();
     assert_eq!(positions, [Position::At(8), Position::At(20)]);
-    // The responder's check counts in the same way: 12 bytes are left inline.
+    // The responder's check counts the same way: 12 bytes are left inline.
     let list = [read(8, 1, 5), read(20, 2, 3)];
     assert!(check_call(msg(reads(&list)), 12, MAX_CALL).is_ok());
     let beyond = check_call(msg(reads(&list)), 8, MAX_CALL);
@@ -204,7 +204,7 @@ fn s3_4_5_chunks_do_not_overlap() {
     let overlap = |list: &[_]| check_call(msg(reads(list)), 200, MAX_CALL);
     let list = [read(8, 1, 9), read(16, 2, 4)];
     assert_eq!(overlap(&list), Err(Violation::Overlap(16)));
-    // The round-up counts, sent or not.
+    // The round-up counts, whether it was sent or not.
     let list = [read(8, 1, 9), read(20, 2, 4)];
     assert!(overlap(&list).is_ok());
 }
@@ -231,7 +231,7 @@ fn s3_4_5_lengths_and_offsets_do_not_wrap() {
     ] {
         assert_eq!(check_call(msg(chunks), 100, MAX_CALL), error);
     }
-    // Two segments of one chunk.
+    // The lengths of two segments of one chunk must not wrap when added.
     let list = [read(4, 1, u32::MAX), read(4, 2, 4)];
     let call = check_call(msg(reads(&list)), 100, u64::MAX);
     assert!(matches!(
@@ -241,7 +241,7 @@ fn s3_4_5_lengths_and_offsets_do_not_wrap() {
             ..
         })
     ));
-    // The whole message.
+    // The length of the whole message must not wrap either.
     let list = [read(4, 1, u32::MAX)];
     let len = 100 + (1 << 32);
     let call = check_call(msg(reads(&list)), 100, len - 1);
@@ -293,7 +293,7 @@ fn s3_4_6_all_segments_are_returned_with_what_is_in_them() {
         capacity: 60,
     };
     assert_eq!(fill(&offered, 61), Err(small));
-    // Over 4 GiB in all.
+    // The total is over 4 GiB.
     let huge = chunk(&[u32::MAX, u32::MAX]);
     assert_eq!(lengths(&fill(&huge, 1 << 32).unwrap()), [u32::MAX, 1]);
 }
@@ -347,7 +347,7 @@ fn s3_5_3_a_position_zero_read_chunk_is_the_payload() {
     );
     assert_eq!(call.items.len(), 1);
     assert_eq!(call.items[0].position, 60);
-    // Places of other chunks are counted in the payload that it holds.
+    // The positions of other chunks are checked against the payload in the position-zero chunk.
     let list = [read(0, 1, 60), read(64, 3, 500)];
     let call = check_call(nomsg(reads(&list)), 0, MAX_CALL);
     assert_eq!(call, Err(Violation::BeyondPayload(64)));

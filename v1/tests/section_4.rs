@@ -17,7 +17,7 @@ fn error_of(message: &[u32]) -> HeaderError {
     Header::decode(&words(message)).expect_err("the header is bad")
 }
 
-/// What a responder, and what a requester, sends back.
+/// Returns the answers that a responder and a requester send.
 fn answers(message: &[u32]) -> (Option<Answer>, Option<Answer>) {
     let error = error_of(message);
     (error.answer(Role::Responder), error.answer(Role::Requester))
@@ -156,7 +156,7 @@ fn s4_2_4_a_responder_discards_rdma_error() {
         assert_eq!(violation, Violation::ErrorProcedure);
         assert_eq!(Answer::to_violation(&violation, XID, Role::Responder), None);
     }
-    // Its number is the same in every version, so that errors never answer each other.
+    // RDMA_ERROR has the same number in every version, so that errors never answer each other.
     assert_eq!(answers(&[XID, 2, 32, 4, 1, 2, 2]), (None, None));
 }
 
@@ -220,7 +220,8 @@ fn s4_5_1_version_mismatch_is_answered_with_err_vers() {
             version,
             error: ErrorBody::Version { low: 1, high: 1 },
         };
-        // Whatever follows: only the fixed fields are known to mean the same.
+        // Fields after the fixed ones do not matter, because only the fixed fields have the same
+        // meaning in every version.
         assert_eq!(
             answers(&[XID, version, 32, 0, 9, 9, 9]),
             (Some(expected), None)
@@ -278,7 +279,7 @@ fn s4_6_2_rdma_done_is_discarded() {
     let message = [XID, 1, 32, 3, 0, 0, 0];
     assert_eq!(error_of(&message), HeaderError::Done { xid: XID });
     assert_eq!(answers(&message), (None, None));
-    // As the XDR has it, it is too short for anything else.
+    // The header in the XDR definition of RDMA_DONE is too short for any other treatment.
     let short = words(&message[..4]);
     assert_eq!(Header::decode(&short), Err(HeaderError::TooShort(16)));
 }

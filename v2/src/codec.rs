@@ -1,4 +1,4 @@
-//! Headers to bytes and back (version-two-01, section 4.2).
+//! Encoding and decoding of transport headers (version-two-01, section 4.2).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use onc_rpc::padded;
@@ -16,7 +16,8 @@ const ERR_BAD_HEADER: u32 = 2;
 const ERR_INVAL_OPTION: u32 = 3;
 
 impl Header {
-    /// Bytes of the encoded header: the payload's offset in the message, where there is one.
+    /// Returns the length of the encoded header in bytes, which is the payload's offset in the
+    /// message if there is a payload.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         match &self.body {
@@ -24,13 +25,14 @@ impl Header {
             Body::Error(ErrorBody::Version { .. }) => FIXED_LEN + 12,
             Body::Error(ErrorBody::BadHeader | ErrorBody::InvalidOption) => FIXED_LEN + 4,
             Body::Optional(optional) => {
-                // What is encoded was made here, and is not near the end of the address space.
+                // The information was made by this side and is nowhere near the end of the address
+                // space.
                 OPTIONAL_LEN + padded(optional.info.len() as u64) as usize
             }
         }
     }
 
-    /// The header as XDR.
+    /// Encodes the header as XDR.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(self.encoded_len());
@@ -38,7 +40,7 @@ impl Header {
         out.freeze()
     }
 
-    /// Appends the header to `out`.
+    /// Appends the encoded header to `out`.
     pub fn encode_into(&self, out: &mut BytesMut) {
         out.reserve(self.encoded_len());
         let fixed = Fixed {
@@ -62,13 +64,14 @@ impl Header {
         }
     }
 
-    /// Reads the header of a received message; the second value is its length, where the payload
-    /// starts. The information of an optional operation is a slice of the message.
+    /// Decodes the header of a received message. Returns the header and its length, which is the
+    /// offset of the payload. The information (`rdma_optinfo`) of an optional operation is a slice
+    /// of the message.
     ///
-    /// It checks the form only. [`crate::check_call`] and [`crate::check_reply`] check the rest.
+    /// Checks the form only; [`crate::check_call`] and [`crate::check_reply`] check the rest.
     ///
     /// # Errors
-    /// [`HeaderError`], which says what the receiver must do about it.
+    /// [`HeaderError`], which says whether the receiver must answer with an RDMA2_ERROR.
     pub fn decode(message: &Bytes) -> Result<(Self, usize), HeaderError> {
         let Some(fixed) = Fixed::peek(message) else {
             return Err(HeaderError::TooShort(message.len()));
@@ -144,8 +147,8 @@ impl ErrorBody {
     }
 }
 
-/// An RDMA2_ERROR header. Its version is that of the message it answers, which need not be this one
-/// (RFC 8166, section 4.5); the fields of a version error are the same in both.
+/// Encodes an RDMA2_ERROR header. `version` is that of the message being answered, which may be
+/// another one (RFC 8166, section 4.5); the fields of a version error are the same in both.
 pub(crate) fn encode_error(xid: u32, version: u32, credits: u32, error: ErrorBody) -> Bytes {
     let mut out = BytesMut::with_capacity(MIN_HEADER_LEN);
     let fixed = Fixed {
@@ -160,7 +163,8 @@ pub(crate) fn encode_error(xid: u32, version: u32, credits: u32, error: ErrorBod
 }
 
 fn put_opaque(out: &mut BytesMut, bytes: &[u8]) {
-    // Information is made here and bounded by the peer's receives: nowhere near 2^32.
+    // The information was made by this side and fits the peer's receives, so it is nowhere near
+    // 2^32 bytes.
     out.put_u32(bytes.len() as u32);
     out.put_slice(bytes);
     out.put_bytes(0, onc_rpc::pad(bytes.len() as u64) as usize);

@@ -1,5 +1,5 @@
-//! What is wrong with a received header, and what its receiver must do (version-two-01, sections
-//! 3.1 and 4.2.3; RFC 8166, section 4.5, which goes for both versions).
+//! Errors in a received header, and the receiver's obligation to answer them (version-two-01,
+//! sections 3.1 and 4.2.3; RFC 8166, section 4.5, which applies to both versions).
 
 use bytes::Bytes;
 use rpcrdma_chunks::{Malformed, Role};
@@ -7,19 +7,19 @@ use rpcrdma_chunks::{Malformed, Role};
 use crate::codec::{VERSION, encode_error};
 use crate::{Direction, ErrorBody, Violation};
 
-/// The end of the connection that a receiver is at. It never changes, unlike the part played in a
-/// transaction: a client is also the responder of calls in the other direction.
+/// One end of a connection. Unlike [`Role`], it never changes: a client is also the responder of
+/// reverse-direction calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// It made the connection.
+    /// The end that established the connection.
     Client,
-    /// It accepted the connection.
+    /// The end that accepted the connection.
     Server,
 }
 
 impl Side {
-    /// The part that the receiver of a message plays: what its direction says, or, if that cannot
-    /// be read, the part that this side plays in the forward direction.
+    /// Returns the role of a message's receiver. The role follows from `direction`; if that could
+    /// not be decoded, it is the role of this end in the forward direction.
     #[must_use]
     pub fn role(self, direction: Option<Direction>) -> Role {
         match (direction, self) {
@@ -30,57 +30,58 @@ impl Side {
     }
 }
 
-/// A header that cannot be used. [`HeaderError::answer`] says whether the sender is told.
+/// A header that cannot be used. [`HeaderError::answer`] returns the RDMA2_ERROR to send, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// Too short to hold a header: not even its XID can be trusted (RFC 8166, section 4.5).
+    /// The message is too short to hold a header, so that not even its XID can be trusted (RFC
+    /// 8166, section 4.5).
     #[error("message of {0} bytes is shorter than any transport header")]
     TooShort(usize),
-    /// Another version of the protocol (RFC 8166, section 4.5.1).
+    /// The header has another protocol version (RFC 8166, section 4.5.1).
     #[error("transport header of version {version} (XID {xid:#010x})")]
     Version {
-        /// Its transaction id, at the same place in every version.
+        /// XID, which is at the same offset in every version.
         xid: u32,
-        /// Its version.
+        /// Protocol version of the header.
         version: u32,
-        /// Whether it is an error, whose number is the same in every version. An error is never
-        /// answered with an error.
+        /// Whether the message is an error, which has the same `rdma_proc` in every version. An
+        /// error is never answered with an error.
         is_error: bool,
     },
-    /// The header is not what its XDR definition says (RFC 8166, section 4.5.2).
+    /// The header does not match its XDR definition (RFC 8166, section 4.5.2).
     #[error("malformed transport header (XID {xid:#010x}): {reason}")]
     Malformed {
-        /// Its transaction id.
+        /// XID of the header.
         xid: u32,
-        /// Its direction, if that could be read.
+        /// Direction of the message, if it could be decoded.
         direction: Option<Direction>,
-        /// What is wrong.
+        /// What is wrong with the header.
         reason: Malformed,
     },
     /// An RDMA2_ERROR that cannot be decoded.
     #[error("malformed RDMA2_ERROR (XID {xid:#010x}): {reason}")]
     BadError {
-        /// Its transaction id.
+        /// XID of the header.
         xid: u32,
-        /// What is wrong.
+        /// What is wrong with the header.
         reason: Malformed,
     },
 }
 
-/// An RDMA2_ERROR to send.
+/// An RDMA2_ERROR message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Of the message it answers.
+    /// XID of the message being answered.
     pub xid: u32,
-    /// Of the message it answers, spoken here or not.
+    /// Protocol version of the message being answered, which this side may not support.
     pub version: u32,
-    /// What it says.
+    /// The error to report.
     pub error: ErrorBody,
 }
 
 impl Answer {
-    /// RDMA2_ERR_BAD_HEADER: the header or a chunk cannot be used, or the reply fits nowhere
-    /// (RFC 8166, sections 4.5.2 and 4.5.3).
+    /// Creates an RDMA2_ERR_BAD_HEADER: the header or a chunk cannot be used, or the reply fits
+    /// neither inline nor in a chunk (RFC 8166, sections 4.5.2 and 4.5.3).
     #[must_use]
     pub fn bad_header(xid: u32) -> Self {
         Self {
@@ -90,7 +91,7 @@ impl Answer {
         }
     }
 
-    /// RDMA2_ERR_INVAL_OPTION: the optional operation is not known here (section 3.1).
+    /// Creates an RDMA2_ERR_INVAL_OPTION: the optional operation is not supported (section 3.1).
     #[must_use]
     pub fn invalid_option(xid: u32) -> Self {
         Self {
@@ -100,8 +101,8 @@ impl Answer {
         }
     }
 
-    /// The error message that the receiver of a call must send when a rule is violated; nothing
-    /// when it must discard the message silently.
+    /// Returns the error message that the receiver of a call must send for `violation`, or `None`
+    /// if it must discard the call silently.
     #[must_use]
     pub fn to_violation(violation: &Violation, xid: u32, role: Role) -> Option<Self> {
         match (role, violation) {
@@ -110,7 +111,7 @@ impl Answer {
         }
     }
 
-    /// The answer as XDR, granting `credits`.
+    /// Encodes the message as XDR, with `credits` granted.
     #[must_use]
     pub fn encode(&self, credits: u32) -> Bytes {
         encode_error(self.xid, self.version, credits, self.error)
@@ -118,7 +119,7 @@ impl Answer {
 }
 
 impl HeaderError {
-    /// The transaction it belongs to, as far as the header can be trusted.
+    /// Returns the XID of the message, or `None` if the header is too short to be trusted.
     #[must_use]
     pub fn xid(&self) -> Option<u32> {
         match *self {
@@ -129,12 +130,13 @@ impl HeaderError {
         }
     }
 
-    /// The error message that the receiver must send; nothing when it must discard the message
-    /// silently. Only a responder ever answers: what is wrong with a reply is not reported to the
-    /// responder. A header whose direction cannot be read counts as one of the forward direction.
+    /// Returns the error message that the receiver must send, or `None` if it must discard the
+    /// message silently. Only a responder answers: errors in replies are not reported to the
+    /// responder. A header whose direction cannot be decoded counts as forward direction.
     ///
-    /// A message of another version is answered as by one who speaks only this one. Where several
-    /// are accepted, that is decided before this version looks at the message.
+    /// The answer to another protocol version names version 2 as the only supported one. A receiver
+    /// that supports several versions must choose between them before this version decodes the
+    /// message.
     #[must_use]
     pub fn answer(&self, side: Side) -> Option<Answer> {
         let direction = match self {

@@ -11,19 +11,19 @@ pub const OPTIONAL: u32 = 5;
 /// `rdma_direction` and `rdma_optdir`: the `msg_type` of the RPC message that a header belongs to
 /// (section 4.2.2).
 ///
-/// It says in whose XID space the header's XID is, and whether its credits are asked for or
-/// granted: calls go out from a requester, whichever end of the connection that is, and replies
-/// come back.
+/// The direction tells to which end's XID space the header's XID belongs, and whether its credits
+/// are requested or granted. Calls go from requester to responder, whichever end of the connection
+/// that is, and replies go back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// From requester to responder.
+    /// A call: from requester to responder.
     Call,
-    /// From responder to requester.
+    /// A reply: from responder to requester.
     Reply,
 }
 
 impl Direction {
-    /// Its number (RFC 5531, section 9).
+    /// Returns the `msg_type` of this direction (RFC 5531, section 9).
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -32,7 +32,7 @@ impl Direction {
         }
     }
 
-    /// From its number.
+    /// Returns the direction with this `msg_type`, or `None` if there is none.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
@@ -42,7 +42,7 @@ impl Direction {
         }
     }
 
-    /// The part that the receiver of such a message plays.
+    /// Returns the role of the receiver of a message with this direction.
     #[must_use]
     pub const fn receiver(self) -> Role {
         match self {
@@ -61,15 +61,15 @@ impl fmt::Display for Direction {
     }
 }
 
-/// `rpcrdma2_error`: what an RDMA2_ERROR header says.
+/// `rpcrdma2_error`: the contents of an RDMA2_ERROR header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ErrorBody {
-    /// RDMA2_ERR_VERS: only these versions are spoken.
+    /// RDMA2_ERR_VERS: the sender supports only these protocol versions.
     #[error("RDMA2_ERR_VERS ({low} to {high})")]
     Version {
-        /// Lowest.
+        /// Lowest supported version.
         low: u32,
-        /// Highest.
+        /// Highest supported version.
         high: u32,
     },
     /// RDMA2_ERR_BAD_HEADER: the header or a chunk could not be used, or the reply did not fit. The
@@ -81,32 +81,33 @@ pub enum ErrorBody {
     InvalidOption,
 }
 
-/// `rpcrdma2_optional`: an operation of an extension (section 3.1). Payload may follow the header.
+/// `rpcrdma2_optional`: an optional operation, which belongs to an extension (section 3.1). Payload
+/// may follow the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Optional {
-    /// Direction, with or without payload.
+    /// `rdma_optdir`, which applies whether or not payload follows.
     pub direction: Direction,
-    /// Which operation.
+    /// `rdma_opttype`: the number of the operation.
     pub opttype: u32,
-    /// Its fields as XDR: what they mean, only the extension knows.
+    /// `rdma_optinfo`: the fields of the operation as XDR, whose meaning only the extension knows.
     pub info: Bytes,
 }
 
-/// What follows the fixed fields.
+/// The part of a header after the fixed fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// RDMA2_MSG: the payload follows the header.
     Msg(Direction, Chunks),
     /// RDMA2_NOMSG: the payload is in a position-zero read chunk or in the reply chunk.
     NoMsg(Direction, Chunks),
-    /// RDMA2_ERROR, always a reply.
+    /// RDMA2_ERROR, which is always a reply.
     Error(ErrorBody),
     /// RDMA2_OPTIONAL.
     Optional(Optional),
 }
 
 impl Body {
-    /// Its `rdma_proc`.
+    /// Returns the `rdma_proc` of the header.
     #[must_use]
     pub fn procedure(&self) -> u32 {
         match self {
@@ -121,16 +122,16 @@ impl Body {
 /// A version 2 transport header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The RPC message's XID, or that of an exchange without one.
+    /// XID of the RPC message, or of an exchange of optional operations without an RPC message.
     pub xid: u32,
-    /// Credits: asked for in a call, granted in a reply.
+    /// Credits: requested in a call, granted in a reply.
     pub credits: u32,
-    /// The rest.
+    /// The fields after the fixed ones.
     pub body: Body,
 }
 
 impl Header {
-    /// Which way it goes (section 4.2.2).
+    /// Returns the direction of the message (section 4.2.2).
     #[must_use]
     pub fn direction(&self) -> Direction {
         match &self.body {
@@ -140,7 +141,7 @@ impl Header {
         }
     }
 
-    /// Its chunk lists, if it is of a kind that has them.
+    /// Returns the chunk lists, or `None` for a header type that has none.
     #[must_use]
     pub fn chunks(&self) -> Option<&Chunks> {
         match &self.body {

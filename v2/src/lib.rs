@@ -1,22 +1,21 @@
 //! RPC-over-RDMA version 2 (draft-cel-nfsv4-rpcrdma-version-two-01): headers, rules, and the
 //! interface for extensions. No I/O and no clock.
 //!
-//! The interface is that of version 1's crate wherever the protocol is: a message's header is
-//! decoded with [`Header::decode`]; a responder checks the chunks of a call with [`check_call`] and
-//! fills those of the reply with [`fill`], a requester checks what comes back with [`check_reply`].
-//! Each error says whether the peer must be told: see [`HeaderError::answer`] and
-//! [`Answer::to_violation`]. Segments, chunk lists and credits are the same types for both
-//! versions, those of the `rpcrdma-chunks` crate, so that what is built on them need not know the
-//! version.
+//! The interface resembles that of the version 1 crate as far as the protocols agree. A message's
+//! header is decoded with [`Header::decode`]. A responder checks the chunks of a call with
+//! [`check_call`] and fills those of the reply with [`fill`]; a requester checks a reply with
+//! [`check_reply`]. [`HeaderError::answer`] and [`Answer::to_violation`] say whether an error must
+//! be reported to the peer. Segments, chunk lists and credits are the same types in both versions,
+//! from the `rpcrdma-chunks` crate, so that code that uses them does not depend on the version.
 //!
-//! New is that headers say which way they go ([`Direction`]): both ends can be requester and
-//! responder at the same time, and one receiver's part follows from the message ([`Side::role`]).
-//! And there are optional operations, which belong to extensions: see [`extension`]. This crate
-//! names none.
+//! Two things are new. Headers have a [`Direction`]: both ends can be requester and responder at
+//! the same time, and the role of a receiver follows from the message ([`Side::role`]). And there
+//! are optional operations, which belong to extensions: see [`extension`]. This crate knows no
+//! particular extension.
 //!
 //! Section numbers in this crate are those of version-two-01, unless another document is named.
-//! MUSTS.md, beside this crate's manifest, lists every requirement of it and of RFC 8167, and the
-//! test that is named after each.
+//! MUSTS.md, beside this crate's manifest, lists every requirement of that draft and of RFC 8167
+//! with the name of the test for it.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The rules for calls and replies, applied to this version's headers (version-two-01, sections
-//! 4.2.1 and 4.2.2, and what RFC 8166 says of chunks).
+//! The rules for calls and replies, applied to version 2 headers (version-two-01, sections 4.2.1
+//! and 4.2.2, and the rules of RFC 8166 for chunks).
 
 use onc_rpc::{Message, peek_start};
 use rpcrdma_chunks::{
@@ -8,29 +8,29 @@ use rpcrdma_chunks::{
 
 use crate::{Body, Direction, ErrorBody, Header};
 
-/// A rule of the protocol that a decoded message does not keep to.
+/// A protocol rule that a decoded message violates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// Not a call that base version 2 knows: a reply, an error or an optional operation. It has to
-    /// be told apart before its chunks are looked at.
+    /// The message is a reply, an error or an optional operation instead of an RDMA2_MSG or
+    /// RDMA2_NOMSG call. Callers must sort these out before they check chunks.
     #[error("not an RDMA2_MSG or RDMA2_NOMSG call")]
     NotACall,
-    /// One of those that version 1 has as well.
+    /// A rule that version 1 has as well.
     #[error(transparent)]
     Chunks(#[from] rpcrdma_chunks::Violation),
-    /// The RPC message is of another type than its header says, or too short to have one
+    /// The `msg_type` of the RPC message differs from the direction in the header, or is missing
     /// (section 4.2.2).
     #[error("direction {header} in the header, msg_type {payload:?} in the RPC message")]
     Direction {
-        /// In the transport header.
+        /// Direction in the transport header.
         header: Direction,
-        /// In the RPC message.
+        /// `msg_type` in the RPC message.
         payload: Option<u32>,
     },
 }
 
-/// Checks a call's header, which `inline` bytes of payload follow, for a responder that takes calls
-/// of up to `max_call` bytes of XDR, items included.
+/// Checks the header of a call. `inline` is the number of payload bytes after the header, and
+/// `max_call` is the most bytes of XDR, items included, that the responder accepts.
 ///
 /// # Errors
 /// The first [`Violation`] found. The call must not be executed.
@@ -43,11 +43,11 @@ pub fn check_call(header: Header, inline: u64, max_call: u64) -> Result<CallChun
     Ok(checked?)
 }
 
-/// Whether a header and the RPC message that came with it agree: on the XID (RFC 8166, section
-/// 4.2.1), and on the direction (section 4.2.2).
+/// Checks that a header and its RPC message have the same XID (RFC 8166, section 4.2.1) and the
+/// same direction (section 4.2.2).
 ///
 /// # Errors
-/// [`Violation`]; the message is not executed or delivered.
+/// The first [`Violation`] found. The message must not be executed or delivered.
 pub fn check_payload(xid: u32, direction: Direction, message: &Message) -> Result<(), Violation> {
     check_xid(xid, message)?;
     let payload = peek_start(message).map(|(_, msg_type)| msg_type);
@@ -60,31 +60,31 @@ pub fn check_payload(xid: u32, direction: Direction, message: &Message) -> Resul
     })
 }
 
-/// What a reply brought.
+/// The result of a call, as its reply's header gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Returned {
-    /// A reply. Its payload follows the header, or is in the reply chunk.
+    /// A reply. Its payload follows the header or is in the reply chunk.
     Reply(ReturnedChunks),
-    /// There will be no reply: the transaction ends with this error.
+    /// The transaction ends with this error, and there will be no reply.
     Error(ErrorBody),
 }
 
-/// Why a message from a responder is discarded.
+/// The reason why a message from a responder is discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadReply {
-    /// Neither a reply nor an error.
+    /// The message is neither a reply nor an error.
     #[error("not an RDMA2_MSG or RDMA2_NOMSG reply")]
     NotAReply,
-    /// Its chunks are not those that were offered.
+    /// The chunks of the reply do not match those that the call offered.
     #[error(transparent)]
     Chunks(#[from] ReplyViolation),
 }
 
-/// Checks a reply's header, which `inline` bytes of payload follow, against the chunks that the
-/// call offered.
+/// Checks the header of a reply against the chunks that the call offered. `inline` is the number of
+/// payload bytes after the header.
 ///
 /// # Errors
-/// [`BadReply`]: the message must be discarded.
+/// [`BadReply`]. The message must be discarded.
 pub fn check_reply(header: &Header, inline: u64, offered: &Chunks) -> Result<Returned, BadReply> {
     let (chunks, long) = match &header.body {
         Body::Msg(Direction::Reply, chunks) => (chunks, false),

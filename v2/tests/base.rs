@@ -1,4 +1,4 @@
-//! The requirements of version-two-01, and of RFC 8167 on what a header says. See MUSTS.md.
+//! The requirements of version-two-01 and the requirements of RFC 8167 about headers. See MUSTS.md.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn error_of(message: &[u32]) -> HeaderError {
     Header::decode(&words(message)).expect_err("the header is bad")
 }
 
-/// What a client, and what a server, sends back.
+/// Returns the answers that a client and a server send.
 fn answers(message: &[u32]) -> [Option<Answer>; 2] {
     SIDES.map(|side| error_of(message).answer(side))
 }
@@ -117,7 +117,7 @@ fn v2_s4_2_1_no_payload_follows_rdma2_error() {
         let (decoded, at) = Header::decode(&bytes).unwrap();
         assert_eq!((decoded.body, at), (Body::Error(error), bytes.len()));
     }
-    // What follows all the same is not looked at: the call has ended either way.
+    // Bytes that follow an error are ignored, because the call has ended anyway.
     let (_, at) = Header::decode(&words(&[XID, 2, 1, 4, 2, 7, 7])).unwrap();
     assert_eq!(at, 20);
 }
@@ -186,7 +186,7 @@ fn v2_s4_2_2_an_error_is_a_reply() {
 
 #[test]
 fn v2_s4_2_3_what_is_wrong_with_calls_is_answered_and_with_replies_is_not() {
-    // Procedure, direction, then something wrong with the chunk lists.
+    // Procedure and direction, then an error in the chunk lists.
     let bad_list = |direction| answers(&[XID, 2, 32, 0, direction, 5, 0, 0]);
     assert_eq!(bad_list(0), [Some(BAD_HEADER), Some(BAD_HEADER)]);
     assert_eq!(bad_list(1), [None, None]);
@@ -198,8 +198,7 @@ fn v2_s4_2_3_what_is_wrong_with_calls_is_answered_and_with_replies_is_not() {
 #[test]
 fn v2_s4_2_3_a_header_without_a_direction_counts_as_forward() {
     for message in [
-        // Procedures that this version does not have, or not any more, and a direction that is
-        // none.
+        // Procedures that this version does not have or no longer has, and an invalid direction.
         &[XID, 2, 32, 2, 0, 0, 0, 0][..],
         &[XID, 2, 32, 3, 0, 0, 0, 0],
         &[XID, 2, 32, 6, 0, 0, 0, 0],
@@ -216,7 +215,7 @@ fn v2_s4_2_3_messages_that_are_too_short_are_discarded() {
     for len in 0..7 {
         let whole = [XID, 2, 32, 0, 0, 0, 0];
         let error = error_of(&whole[..len]);
-        // 28 bytes make a header that is truncated, and says so.
+        // A message of 28 bytes would be a truncated header, and reported as such.
         assert_eq!(error.xid(), None);
         assert_eq!(SIDES.map(|side| error.answer(side)), [None, None]);
     }
@@ -304,7 +303,7 @@ fn v2_s5_one_call_until_a_reply_grants_more() {
     let mut credits = RequesterCredits::new(32);
     assert!(credits.take());
     assert!(!credits.take());
-    // An error gives its credit back, and grants nothing that is acted upon.
+    // An error returns its credit, but its grant is ignored.
     credits.replied_group(1, None);
     assert_eq!((credits.limit(), credits.available()), (1, 1));
     assert!(credits.take());
@@ -312,7 +311,8 @@ fn v2_s5_one_call_until_a_reply_grants_more() {
     assert_eq!(credits.available(), 20);
     assert!(!credits.take_group(21) && credits.take_group(20));
     assert!(!credits.take());
-    // All transmissions of a call at once, and a grant without a call.
+    // A reply returns the credits of all transmissions of a call; a grant may also come without a
+    // call.
     credits.replied_group(20, Some(0));
     assert_eq!((credits.limit(), credits.in_flight()), (1, 0));
     credits.granted(5);
@@ -333,7 +333,7 @@ fn a_call_takes_a_credit_for_each_of_its_transmissions() {
 
 #[test]
 fn rfc8167_s4_1_calls_ask_for_credits_and_replies_grant_them() {
-    // Which it is follows from the header alone, for every header that decodes.
+    // The meaning of the credits follows from the header alone, for every header that decodes.
     fn property(any: AnyHeader, flips: Vec<usize>) -> bool {
         let bytes = flip(&any.0.encode(), &flips);
         let Ok((header, _)) = Header::decode(&bytes) else {
@@ -361,7 +361,8 @@ fn rfc8167_s5_1_and_s5_2_the_payload_starts_with_the_xid_of_the_header() {
 #[test]
 fn rfc8167_s5_3_backward_calls_have_no_chunks_unless_more_is_known() {
     assert_eq!(ConnectionLimits::default().backward, Backward::Inline);
-    // The answer of a responder without chunks: version 1's ERR_CHUNK has this name here.
+    // A responder without chunk support answers with version 1's ERR_CHUNK, which has another name
+    // here.
     assert_eq!(Answer::bad_header(XID), BAD_HEADER);
     assert_eq!(BAD_HEADER.encode(1), words(&[XID, 2, 1, 4, 2]));
 }

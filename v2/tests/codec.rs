@@ -1,4 +1,5 @@
-//! Headers to bytes and back: every header type byte by byte, and whatever a peer may send.
+//! Encoding and decoding of headers: every header type byte by byte, and arbitrary input from a
+//! peer.
 
 mod common;
 
@@ -13,7 +14,7 @@ use rpcrdma_v2::{
     check_reply,
 };
 
-/// Whether a header that decodes is the only one with these bytes.
+/// Returns whether a header that decodes is encoded to the same bytes.
 fn is_canonical(bytes: &Bytes) -> bool {
     match Header::decode(bytes) {
         Ok((header, at)) => header.encode() == bytes[..at] && header.encoded_len() == at,
@@ -45,7 +46,7 @@ quickcheck! {
         is_canonical(&Bytes::from(bytes))
     }
 
-    // Small words are more likely to mean something.
+    // Small words are more likely to be valid field values.
     fn arbitrary_words_do_not_panic(procedure: u32, rest: Vec<u32>) -> bool {
         let start = [XID, 2, 8, procedure % 7];
         let rest = rest.into_iter().enumerate().map(|(i, word)| if i % 6 == 0 { word % 2 } else { word % 4 });
@@ -72,7 +73,7 @@ quickcheck! {
     }
 }
 
-/// Version 2, 32 credits, and that.
+/// Returns a version 2 message with 32 credits, this procedure and these further words.
 fn message(procedure: u32, rest: &[u32]) -> Bytes {
     words(&[&[XID, 2, 32, procedure], rest].concat())
 }

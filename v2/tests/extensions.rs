@@ -1,4 +1,4 @@
-//! What extensions are told and may do.
+//! Tests of the extension interface: what is reported to extensions, and what they can request.
 
 mod common;
 mod cutter;
@@ -17,7 +17,7 @@ use rpcrdma_v2::{Answer, Body, Chunks, Direction, ErrorBody, Header, Malformed, 
 const A: u32 = 100;
 const B: u32 = 200;
 
-/// Writes down what it is told.
+/// An extension that records every call of its methods.
 #[derive(Debug)]
 struct Scribe {
     name: &'static str,
@@ -101,7 +101,7 @@ fn two() -> Extensions {
     Extensions::new(Side::Client, 50, list).expect("no operation is owned twice")
 }
 
-/// What they were told since the last time.
+/// Returns what the two extensions have recorded since the last call.
 fn said(set: &mut Extensions) -> Vec<String> {
     set.with(|a: &mut Scribe, _| std::mem::take(&mut a.said))
         .unwrap_or_default()
@@ -148,7 +148,7 @@ fn an_operation_goes_to_its_owner_and_the_others_overhear_it() {
     let message = [header.encode(), Bytes::from_static(b"payload!")];
     assert_eq!(set.received(&header, &message, 32), Routed::Taken);
     assert_eq!(said(&mut set), ["got 101 8"]);
-    // What one learns, all others are told.
+    // A property that one extension announces is passed on to all others.
     let header = optional(Direction::Reply, B, b"x");
     assert_eq!(set.received(&header, &[], 32), Routed::Taken);
     let heard = format!("heard {XID:#x}");
@@ -199,7 +199,7 @@ fn an_error_for_an_operation_goes_to_who_sent_it_once() {
     assert_eq!(set.received(&error(50), &[], 20), Routed::Taken);
     let expected = ["heard 0x32", "refused 50 RDMA2_ERR_INVAL_OPTION"];
     assert_eq!(said(&mut set), expected);
-    // The same again, or for something else, is for a call.
+    // A repeated error, and an error about another XID, are about calls.
     assert_eq!(set.received(&error(50), &[], 20), Routed::Base);
     assert_eq!(set.received(&error(51), &[], 20), Routed::Base);
 }

@@ -1,5 +1,5 @@
-//! Ends of a connection to test with.
-#![allow(dead_code, reason = "each test binary uses some of it")]
+//! Ends of a connection for tests.
+#![allow(dead_code, reason = "each test binary uses only a part of this module")]
 
 use bytes::Bytes;
 use rpcrdma_ext_xchar::{BackwardSupport, Config, Exchange, Init, Registry, Subset};
@@ -20,7 +20,8 @@ pub(crate) fn config() -> Config {
     }
 }
 
-/// An end with this extension alone, whose XIDs count down from 1000 (client) or 2000 (server).
+/// Creates an end with only this extension, whose XIDs count down from 1000 (client) or 2000
+/// (server).
 pub(crate) fn end(side: Side, config: Config) -> Extensions {
     let first_xid = match side {
         Side::Client => 1000,
@@ -63,14 +64,14 @@ pub(crate) fn error(xid: u32, error: ErrorBody) -> Header {
     }
 }
 
-/// As from the wire.
+/// Passes a message to `end` as if it came from the wire.
 pub(crate) fn deliver(end: &mut Extensions, header: &Header) -> Routed {
     let message = header.encode();
     let at = message.len();
     end.received(header, &[message], at)
 }
 
-/// What it wants sent.
+/// Returns the operations that the end wants to send.
 pub(crate) fn sent(end: &mut Extensions) -> Vec<OutgoingOperation> {
     let actions = std::iter::from_fn(|| end.next_action());
     let sent = actions.filter_map(|action| match action {
@@ -87,7 +88,8 @@ pub(crate) fn init(start: &[Property]) -> Init {
     }
 }
 
-/// An end that has heard from a peer with receives of 32 KiB, and has nothing left to send.
+/// Returns an end that has received the announcement of a peer with receives of 32 KiB, and has
+/// nothing left to send.
 pub(crate) fn settled(side: Side) -> Extensions {
     let mut end = end(side, config());
     end.connected(None);

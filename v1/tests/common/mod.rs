@@ -1,11 +1,11 @@
-//! Headers to test with, arbitrary and made by hand.
-#![allow(dead_code, reason = "each test binary uses some of it")]
+//! Arbitrary and hand-made headers for tests.
+#![allow(dead_code, reason = "each test binary uses only a part of this module")]
 
 use bytes::Bytes;
 use quickcheck::{Arbitrary, Gen};
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header, ReadSegment, Segment, WriteChunk};
 
-/// The XID of every header made here by hand.
+/// XID of every hand-made header.
 pub(crate) const XID: u32 = 0x1234_5678;
 
 fn few<T>(g: &mut Gen, max: usize, mut one: impl FnMut(&mut Gen) -> T) -> Vec<T> {
@@ -16,7 +16,7 @@ fn few<T>(g: &mut Gen, max: usize, mut one: impl FnMut(&mut Gen) -> T) -> Vec<T>
 fn any_segment(g: &mut Gen) -> Segment {
     Segment {
         handle: u32::arbitrary(g),
-        // Short as well as long ones, so that they fit and that they do not.
+        // A mix of short and long segments, so that some fit and some do not.
         length: u32::arbitrary(g) >> (u8::arbitrary(g) % 32),
         offset: u64::arbitrary(g) >> (u8::arbitrary(g) % 64),
     }
@@ -38,7 +38,7 @@ fn any_chunks(g: &mut Gen) -> Chunks {
     }
 }
 
-/// Any header that can be encoded.
+/// Any encodable header.
 #[derive(Clone, Debug)]
 pub(crate) struct AnyHeader(pub(crate) Header);
 
@@ -84,7 +84,7 @@ pub(crate) fn words(words: &[u32]) -> Bytes {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// A segment whose offset follows from its handle.
+/// Returns a segment whose offset is derived from its handle.
 pub(crate) fn segment(handle: u32, length: u32) -> Segment {
     Segment {
         handle,
@@ -100,7 +100,7 @@ pub(crate) fn read(position: u32, handle: u32, length: u32) -> ReadSegment {
     }
 }
 
-/// A chunk with segments of those lengths.
+/// Returns a chunk with segments of these lengths.
 pub(crate) fn chunk(lengths: &[u32]) -> WriteChunk {
     let segments = lengths.iter().enumerate();
     segments

@@ -1,18 +1,19 @@
-//! Lists of requirements, and the tests they name. Used by every crate that has such a list.
+//! Compares a list of requirements (MUSTS.md) with the tests that it names. Shared by every crate
+//! that has such a list.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// A list of requirements, MUSTS.md beside a crate's manifest, and where its tests are.
+/// A list of requirements, MUSTS.md beside a crate's manifest, and the place of its tests.
 pub(crate) struct List {
     /// The crate's folder.
     pub(crate) folder: &'static str,
-    /// Folders of the crates whose tests it may name.
+    /// Folders of the crates whose tests the list may name.
     pub(crate) crates: &'static [&'static str],
-    /// Whether a test is named after a section of one of its documents.
+    /// Returns whether a test's name begins with a section of one of the documents.
     pub(crate) is_after_section: fn(&str) -> bool,
-    /// Tests that it names at least.
+    /// Minimum number of tests that the list must name.
     pub(crate) min: usize,
 }
 
@@ -43,8 +44,9 @@ fn functions(dir: &Path, found: &mut BTreeSet<String>) {
 }
 
 impl List {
-    /// Names in code style must exist; names in double quotes are of tests still to be written, and
-    /// must not. Tests that are named after a section must be in the list.
+    /// Checks that names in code style are of existing tests, that names in double quotes, which
+    /// stand for tests still to be written, are not, and that every test named after a section is
+    /// in the list.
     pub(crate) fn check(&self) {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let list = fs::read_to_string(root.join(self.folder).join("MUSTS.md")).unwrap_or_default();

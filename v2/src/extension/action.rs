@@ -1,4 +1,4 @@
-//! What extensions want done.
+//! Requests of extensions to the engine that drives the connection.
 
 use std::collections::VecDeque;
 
@@ -7,54 +7,55 @@ use bytes::Bytes;
 use super::{Conveyed, Property};
 use crate::{Body, Direction, Header, Optional};
 
-/// What the engine must do, in the order given.
+/// A request of an extension. The engine carries out requests in the order given.
 #[derive(Debug)]
 pub enum Action {
-    /// Send this operation, with the credits that its direction asks for or grants. It carries no
+    /// Send this operation, with the credits that its direction requests or grants. It carries no
     /// RPC message and takes no credit.
     Send(OutgoingOperation),
-    /// Replace every receive that is posted, as each is used, by one of this size, bytes. When the
-    /// last old one is gone, [`super::Extensions::receives_replaced`] answers.
+    /// Replace each posted receive, when it completes, by one of this size. Call
+    /// [`super::Extensions::receives_replaced`] when the last receive of the old size has been
+    /// consumed.
     ReplaceReceives {
-        /// Bytes.
+        /// New size of a receive in bytes.
         size: u32,
     },
-    /// Say with [`super::Extensions::replies_arrived`] when these calls are answered.
+    /// Call [`super::Extensions::replies_arrived`] when these calls have been answered.
     AwaitReplies(Calls),
-    /// The limits may have changed: plan what waits again.
+    /// The limits may have changed: repeat the planning of calls that have not been sent.
     LimitsChanged,
-    /// An extension received an RPC message, or word of one.
+    /// An extension received an RPC message, or a report about one.
     Conveyed {
-        /// The number by which [`super::Extensions::conveyor`] finds it.
+        /// Index of the extension, for [`super::Extensions::conveyor`].
         by: usize,
-        /// What it received.
+        /// The message or report.
         conveyed: Box<Conveyed>,
     },
 }
 
-/// Some of the calls that this side sends.
+/// A set of calls that this side sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Calls {
-    /// All that were sent up to now and those that were planned but are not sent yet, also when
-    /// nobody waits for them any more. None counts as answered.
+    /// All calls that were sent before now or planned but not sent yet, including cancelled ones.
+    /// They all count as unanswered.
     Earlier,
-    /// The next that will be sent. What the peer had to say about anything before it, it has said
-    /// by the time it answers.
+    /// The next call to be sent. By the time it is answered, everything that the peer sent about
+    /// earlier messages has arrived.
     Next,
 }
 
-/// An operation without payload, to be sent.
+/// An optional operation without payload, to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutgoingOperation {
     /// `rdma_xid`.
     pub xid: u32,
-    /// The rest of its header.
+    /// The operation, which makes up the rest of the header.
     pub optional: Optional,
 }
 
 impl OutgoingOperation {
-    /// Its header, with these credits: those this side asks for as a requester if it is a call,
-    /// those it grants as a responder if it is a reply.
+    /// Makes the transport header. `credits` are those that this side requests as a requester if
+    /// the operation is a call, and those that it grants as a responder if it is a reply.
     #[must_use]
     pub fn header(self, credits: u32) -> Header {
         Header {
@@ -65,15 +66,16 @@ impl OutgoingOperation {
     }
 }
 
-/// Operations that may still be answered with an error, and who sent them. Older ones are
-/// forgotten: the peer had its chance.
+/// Maximum number of sent operations to remember, with their senders, in order to route an error
+/// from the peer. The oldest is forgotten first.
 const REMEMBERED: usize = 16;
 
-/// What all extensions of a connection have in common.
+/// State that all extensions of a connection share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) actions: VecDeque<Action>,
-    /// What was learnt and is not passed on yet, and by whom.
+    /// Properties that were announced but not passed on yet, with the index of the announcing
+    /// extension.
     pub(super) learnt: VecDeque<(usize, Property)>,
     next_xid: u32,
     sent: VecDeque<(u32, usize)>,
@@ -89,14 +91,15 @@ impl Shared {
         }
     }
 
-    /// Whose call this XID was. It is not to be answered twice.
+    /// Returns the index of the extension that sent the operation with this XID, and forgets the
+    /// operation, as it must not be answered twice.
     pub(super) fn take_sender(&mut self, xid: u32) -> Option<usize> {
         let at = self.sent.iter().position(|(sent, _)| *sent == xid)?;
         self.sent.remove(at).map(|(_, sender)| sender)
     }
 }
 
-/// Where an extension writes what it wants done.
+/// Queue to which an extension writes its requests.
 #[derive(Debug)]
 pub struct Outbox<'a> {
     shared: &'a mut Shared,
@@ -108,11 +111,11 @@ impl<'a> Outbox<'a> {
         Self { shared, extension }
     }
 
-    /// Sends an operation without payload that begins an exchange, or that is one by itself: a
-    /// requester's, so a CALL with an XID of this side's (section 4.2.2). Returns the XID.
+    /// Sends an operation without payload that begins an exchange or stands alone. Its direction is
+    /// CALL, and its XID is taken from this side's XID space (section 4.2.2). Returns the XID.
     pub fn call(&mut self, opttype: u32, info: Bytes) -> u32 {
         let xid = self.shared.next_xid;
-        // Downwards, away from the XIDs of calls, which are counted upwards.
+        // Counted downwards, because the XIDs of RPC calls are counted upwards.
         self.shared.next_xid = xid.wrapping_sub(1);
         if self.shared.sent.len() == REMEMBERED {
             self.shared.sent.pop_front();
@@ -122,14 +125,14 @@ impl<'a> Outbox<'a> {
         xid
     }
 
-    /// Sends an operation without payload that answers the one with this XID: a responder's, so a
+    /// Sends an operation without payload that answers the one with this XID. Its direction is
     /// REPLY.
     pub fn reply(&mut self, xid: u32, opttype: u32, info: Bytes) {
         self.send(xid, Direction::Reply, opttype, info);
     }
 
-    /// Sends an operation without payload that is about a message with this XID, of either
-    /// direction: word of what is wrong with it, say. Nothing is remembered of it.
+    /// Sends an operation without payload that refers to a message with this XID, of either
+    /// direction, for example to report an error in it. An answer to the operation is not expected.
     pub fn about(&mut self, xid: u32, direction: Direction, opttype: u32, info: Bytes) {
         self.send(xid, direction, opttype, info);
     }
@@ -144,33 +147,34 @@ impl<'a> Outbox<'a> {
         self.shared.actions.push_back(Action::Send(operation));
     }
 
-    /// An operation with this XID was answered: an error for it would be a mistake.
+    /// Records that the operation with this XID was answered, so that a later error with this XID
+    /// is not routed to the extension.
     pub fn answered(&mut self, xid: u32) {
         let _ = self.shared.take_sender(xid);
     }
 
-    /// Replaces the receives: see [`Action::ReplaceReceives`].
+    /// Replaces the posted receives: see [`Action::ReplaceReceives`].
     pub fn replace_receives(&mut self, size: u32) {
         let action = Action::ReplaceReceives { size };
         self.shared.actions.push_back(action);
     }
 
-    /// Asks to be told when calls are answered: see [`Action::AwaitReplies`].
+    /// Requests a notification when calls have been answered: see [`Action::AwaitReplies`].
     pub fn await_replies(&mut self, calls: Calls) {
         self.shared.actions.push_back(Action::AwaitReplies(calls));
     }
 
-    /// The limits are others now: see [`Action::LimitsChanged`].
+    /// Announces that the limits have changed: see [`Action::LimitsChanged`].
     pub fn limits_changed(&mut self) {
         self.shared.actions.push_back(Action::LimitsChanged);
     }
 
-    /// Tells the other extensions of this connection something about the peer.
+    /// Passes a property of the peer on to the other extensions of this connection.
     pub fn learnt(&mut self, property: Property) {
         self.shared.learnt.push_back((self.extension, property));
     }
 
-    /// Hands over an RPC message that arrived in operations, or word of one.
+    /// Delivers an RPC message that arrived in operations, or a report about one.
     pub fn conveyed(&mut self, conveyed: Conveyed) {
         let by = self.extension;
         let conveyed = Box::new(conveyed);

@@ -1,13 +1,14 @@
-//! Extensions that carry RPC messages (version-two-01, section 4.2.1: all, part of or no payload
-//! may follow an optional operation).
+//! Extensions that carry RPC messages (version-two-01, section 4.2.1: an optional operation may be
+//! followed by all, part or none of the payload).
 //!
-//! Sending has three steps. The engine asks each [`Conveyor`] for its candidates and compares costs,
-//! with those of the base among them; it has the memory registered that the chosen one wants; then
-//! it has the message cut into [`Transmissions`], which go out back to back. Nobody is asked about a
-//! message without bulk items, either way, that the base can send in one plain transmission without
-//! chunks: nothing costs less.
+//! An RPC message is sent in three steps. The engine asks each [`Conveyor`] for its candidates and
+//! compares their costs with each other and with those of the base protocol. It registers the
+//! memory that the chosen candidate needs. Then it has the message divided into [`Transmissions`],
+//! which are sent back to back. A message without bulk items in either direction that fits one
+//! plain transmission without chunks is not offered to extensions: no other transfer mode costs
+//! less.
 //!
-//! Receiving has none: the extension collects its operations and hands over a [`Conveyed`].
+//! On receipt the extension collects its operations by itself and delivers a [`Conveyed`].
 
 use std::any::Any;
 use std::fmt;
@@ -20,82 +21,84 @@ use smallvec::SmallVec;
 
 use crate::{Direction, ErrorBody};
 
-/// A call to be planned.
+/// A call for which a transfer mode is to be planned.
 #[derive(Clone, Copy, Debug)]
 pub struct CallToPlan<'a> {
-    /// Its lengths.
+    /// Lengths of the call's payload and bulk items.
     pub shape: &'a Shape,
-    /// The longest that its reply can be.
+    /// Upper bounds for the lengths of the reply.
     pub need: &'a ReplyNeed,
-    /// The connection's limits.
+    /// Limits of the connection.
     pub limits: &'a Limits,
-    /// Credits that the peer grants: no call can have more transmissions.
+    /// Credits that the peer grants; an upper bound for the number of transmissions of a call.
     pub credits: u32,
-    /// Further receives that can be posted for its reply, at most.
+    /// Maximum number of additional receives that can be posted for the reply.
     pub reservable: u32,
 }
 
-/// A reply to be planned.
+/// A reply for which a transfer mode is to be planned.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyToPlan<'a> {
-    /// Its lengths.
+    /// Lengths of the reply's payload and bulk items.
     pub shape: &'a Shape,
-    /// The connection's limits.
+    /// Limits of the connection.
     pub limits: &'a Limits,
-    /// What the extension kept of the call: [`IncomingCall::context`].
+    /// The extension's own data about the call: [`IncomingCall::context`].
     pub context: &'a (dyn Any + Send),
 }
 
-/// What a plan is decided by, beside the explicit RDMA operations and registrations that its lists
-/// say.
+/// The cost of a candidate, apart from the explicit RDMA operations and registrations, which follow
+/// from the candidate's lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Messages to the peer; as many credits, if it is a call.
+    /// Number of messages to the peer. A call takes as many credits.
     pub transmissions: u32,
-    /// Bytes of all transmissions, headers and padding included.
+    /// Length in bytes of all transmissions, headers and padding included.
     pub wire_bytes: u64,
-    /// Bytes of bulk items that arrive within a payload stream, and so not where their receiver
-    /// wants them: of the message, and of the longest reply to it.
+    /// Bytes of bulk items that arrive inside a payload stream, so that the receiver has to copy
+    /// them: of the message and of the longest reply to it.
     pub unplaced: u64,
-    /// Messages with bulk items that transmissions place: of this one, and of the longest reply to it.
+    /// Number of RPC messages whose bulk items are placed by transmissions without a copy: this
+    /// message, and the longest reply to it.
     pub placed: u32,
-    /// Of a call: further receives to post before it is sent, for a reply in several transmissions.
+    /// For a call: number of additional receives to post before it is sent, for a reply of several
+    /// transmissions.
     pub receives: u32,
-    /// Of a call: messages that its reply comes in, at most.
+    /// For a call: maximum number of messages in which its reply arrives.
     pub reply_transmissions: u32,
-    /// Of a call: bytes of all transmissions of its reply, at most.
+    /// For a call: maximum length in bytes of all transmissions of its reply.
     pub reply_wire_bytes: u64,
 }
 
-/// How a message is to be laid out: an extension's own, printed in logs and by `explain`.
+/// An extension's own description of the layout of a message, printed in logs and by `explain`.
 pub trait Planned: Any + fmt::Debug + fmt::Display + Send {}
 
 impl<T: Any + fmt::Debug + fmt::Display + Send> Planned for T {}
 
-/// A way to convey a call.
+/// A transfer mode for a call, offered by an extension.
 #[derive(Debug)]
 pub struct CallCandidate {
-    /// What it costs.
+    /// Cost of this transfer mode.
     pub cost: Cost,
-    /// Items, by index, that the peer is to fetch by RDMA Read.
+    /// Indexes of the items that the peer fetches by RDMA Read.
     pub reads: SmallVec<[usize; 1]>,
-    /// Bytes of each write chunk to register for the reply.
+    /// Length in bytes of each write chunk to register for the reply.
     pub write_chunks: SmallVec<[u64; 1]>,
-    /// Bytes of a reply chunk to register.
+    /// Length in bytes of the reply chunk to register, if any.
     pub reply_chunk: Option<u64>,
-    /// The layout.
+    /// Layout of the message.
     pub plan: Box<dyn Planned>,
 }
 
-/// A way to convey a reply.
+/// A transfer mode for a reply, offered by an extension.
 #[derive(Debug)]
 pub struct ReplyCandidate {
-    /// What it costs.
+    /// Cost of this transfer mode.
     pub cost: Cost,
-    /// Items, by index, that are to be placed by RDMA Write, each with the number of its write
-    /// chunk among those of [`IncomingCall::chunks`].
+    /// Items to be placed by RDMA Write: the index of each item, and the index of its write chunk
+    /// in [`IncomingCall::chunks`].
     pub writes: SmallVec<[(usize, usize); 1]>,
-    /// The layout.
+    /// Layout of the message.
     pub plan: Box<dyn Planned>,
 }
 
@@ -106,31 +109,34 @@ pub struct Transmission {
     pub opttype: u32,
     /// `rdma_optinfo`.
     pub info: Bytes,
-    /// What follows the header.
+    /// Payload that follows the header.
     pub payload: Segments,
 }
 
-/// The messages of a group, in order. Nothing may go between them.
+/// The messages of a group, in order. No other message may be sent between them.
 pub type Transmissions = SmallVec<[Transmission; 1]>;
 
-/// A message cannot be conveyed as planned: it is conveyed in another way.
+/// A message cannot be sent as planned; another transfer mode is used instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotConveyed(
-    /// Why, for the log.
+    /// The reason, for the log.
     pub String,
 );
 
-/// An extension's way of carrying RPC messages.
+/// The interface of an extension that carries RPC messages.
 pub trait Conveyor {
-    /// The ways to convey this call that there are at present, none or more.
+    /// Returns the transfer modes that the extension can offer for this call at present, which may
+    /// be none.
     fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate>;
 
-    /// Lays out a call as planned. `chunks` is the memory that was registered: read segments by the
-    /// positions of their items, write chunks and reply chunk as the candidate had them.
+    /// Divides a call into transmissions as planned. `chunks` describes the memory that was
+    /// registered: read segments with the positions of their items, and write chunks and reply
+    /// chunk in the order of the candidate.
     ///
     /// # Errors
-    /// The connection has changed since the plan was made; the call is planned again.
+    /// [`NotConveyed`] if the connection has changed since the plan was made. The call is planned
+    /// again.
     fn send_call(
         &mut self,
         xid: u32,
@@ -139,14 +145,17 @@ pub trait Conveyor {
         chunks: &Chunks,
     ) -> Result<Transmissions, NotConveyed>;
 
-    /// The ways to convey the reply to a call that this extension brought. Where there is none, and
-    /// the base cannot send it without chunks either, the answer is RDMA2_ERR_BAD_HEADER.
+    /// Returns the transfer modes for the reply to a call that this extension received. If there is
+    /// none and the base protocol cannot send the reply without chunks either, the call is answered
+    /// with RDMA2_ERR_BAD_HEADER.
     fn plan_reply(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate>;
 
-    /// Lays out a reply as planned; its explicit items are written before it is sent.
+    /// Divides a reply into transmissions as planned. Its explicit RDMA Writes are posted before it
+    /// is sent.
     ///
     /// # Errors
-    /// As for calls.
+    /// [`NotConveyed`] if the connection has changed since the plan was made. The reply is planned
+    /// again.
     fn send_reply(
         &mut self,
         xid: u32,
@@ -154,35 +163,36 @@ pub trait Conveyor {
         message: &Message,
     ) -> Result<Transmissions, NotConveyed>;
 
-    /// The peer answered a call that this extension sent with an error of the base. After
-    /// RDMA2_ERR_INVAL_OPTION the call is sent again in another way, and should not be offered this
-    /// one.
+    /// Reports that the peer answered a call that this extension sent with an error of the base
+    /// protocol. After RDMA2_ERR_INVAL_OPTION the call is sent again with another transfer mode,
+    /// and the extension should not offer this one for it again.
     fn call_refused(&mut self, xid: u32, error: ErrorBody) {
         let _ = (xid, error);
     }
 
-    /// A call that this extension sent has ended, answered or not: what was kept for it can go.
+    /// Reports that a call that this extension sent has ended, with or without a reply, so that its
+    /// state can be dropped.
     fn call_ended(&mut self, xid: u32) {
         let _ = xid;
     }
 }
 
-/// An RPC message that arrived in operations, or word of one.
+/// An RPC message that arrived in operations, or a report about one.
 #[derive(Debug)]
 pub enum Conveyed {
     /// A call.
     Call(IncomingCall),
     /// A reply.
     Reply(IncomingReply),
-    /// The peer could not use what was sent for the message with this XID. A call is to be sent in
-    /// another way, or to fail. Of a reply, the requester is to be told that there will be none
-    /// (RDMA2_ERR_BAD_HEADER), so that it does not wait for it.
+    /// The peer could not use what was sent for the message with this XID. A call must be sent with
+    /// another transfer mode or fail. For a reply, the requester must be told that there will be
+    /// none (RDMA2_ERR_BAD_HEADER), so that it does not wait for it.
     Rejected {
-        /// Of the message.
+        /// XID of the message.
         xid: u32,
-        /// Whether it was a call or a reply.
+        /// Whether the message was a call or a reply.
         direction: Direction,
-        /// Why, for the log.
+        /// The reason, for the log.
         reason: String,
     },
 }
@@ -190,42 +200,43 @@ pub enum Conveyed {
 /// A call that arrived in operations.
 #[derive(Debug)]
 pub struct IncomingCall {
-    /// Its XID.
+    /// XID of the call.
     pub xid: u32,
-    /// Credits that it asks for.
+    /// Number of credits that the call requests.
     pub requested: u32,
-    /// Messages that it came in: as many credits.
+    /// Number of messages in which the call arrived, which is the number of credits it takes.
     pub transmissions: u32,
-    /// From its XID on, with the items that are here.
+    /// The RPC message from its XID on, with the items that have arrived.
     pub message: Message,
-    /// Chunks that are still to be fetched, and those for the reply. Checked.
+    /// The read chunks that must still be fetched, and the chunks for the reply. They have been
+    /// checked.
     pub chunks: CallChunks,
-    /// What the extension needs to plan the reply.
+    /// The extension's own data for planning the reply.
     pub context: Box<dyn Any + Send>,
 }
 
 /// A reply that arrived in operations.
 #[derive(Debug)]
 pub struct IncomingReply {
-    /// Its XID.
+    /// XID of the reply.
     pub xid: u32,
-    /// Credits that it grants.
+    /// Number of credits that the reply grants.
     pub granted: u32,
-    /// Messages that it came in: all but one were received where [`Cost::receives`] had some
-    /// posted.
+    /// Number of messages in which the reply arrived. All but one of them used the receives posted
+    /// for [`Cost::receives`].
     pub transmissions: u32,
-    /// From its XID on, with the items that came in it.
+    /// The RPC message from its XID on, with the items that arrived in it.
     pub message: Message,
-    /// What became of each write chunk that its call offered, in order: nothing if it is unused.
-    /// The items belong into the message, in the order of their positions.
+    /// For each write chunk that the call offered, in order, the item that was placed in it, or
+    /// `None` if it is unused. The engine inserts the items into the message by their positions.
     pub writes: SmallVec<[Option<Written>; 1]>,
 }
 
 /// An item of a reply that was placed by RDMA Write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Where it belongs: [`onc_rpc::Position::At`].
+    /// Position in the XDR stream: [`onc_rpc::Position::At`].
     pub position: u32,
-    /// Its bytes.
+    /// Length in bytes.
     pub len: u64,
 }

@@ -1,15 +1,14 @@
-//! Extensions: optional operations that this crate carries without knowing them (version-two-01,
-//! section 3).
+//! Extensions: optional operations, which this crate routes without knowing their meaning
+//! (version-two-01, section 3).
 //!
 //! An extension is a crate of its own. It implements [`Extension`] for its state on one connection,
-//! names the `rdma_opttype` values it owns, and is put into an [`Extensions`], which the connection
-//! engine asks about every message. Everything is sans-IO: an extension is told what happened and
-//! writes what is to be done into an [`Outbox`]. An extension that can also carry RPC messages in
-//! its operations says so with [`Extension::conveyor`].
+//! lists the `rdma_opttype` values that it owns, and is added to an [`Extensions`], which the
+//! connection engine calls for every message. Everything is sans-IO: the extension is called when
+//! something happens, and writes its requests to an [`Outbox`]. An extension that can also carry
+//! RPC messages in its operations returns a [`Conveyor`] from [`Extension::conveyor`].
 //!
-//! A complete extension, which tells the peer how long this side has been up and wants to know the
-//! same, once:
-//!
+//! The following is a complete extension. It sends this side's uptime to the peer and asks for the
+//! peer's, once:
 //! ```
 //! use bytes::Bytes;
 //! use rpcrdma_v2::{Direction, Header, Malformed, Reader, Side};
@@ -90,51 +89,51 @@ pub use self::set::{Extensions, OpttypeTaken, Routed};
 use crate::limits::DEFAULT_INLINE;
 use crate::{Direction, ErrorBody, Header, Side};
 
-/// A property of one end of a connection that the other should know. What the numbers mean is
-/// assigned by the documents that define them; the base only hands them from extension to
-/// extension.
+/// A property of one end of a connection that the other end should know. The meaning of `id` and
+/// `value` is defined by the specification that assigns the number; the base protocol only passes
+/// properties between extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Property {
-    /// Which.
+    /// Assigned number of the property.
     pub id: u32,
-    /// Its value as XDR.
+    /// Value of the property as XDR.
     pub value: Bytes,
 }
 
-/// A connection begins to speak version 2.
+/// The start of version 2 on a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
-    /// Which end this is.
+    /// Which end of the connection this is.
     pub side: Side,
-    /// The header of the message that opened the conversation, at the end that did not: a
-    /// [`Side::Server`] speaks version 2 from the first message that the client sent in it.
+    /// Header of the client's first message in version 2. `None` at the client; a [`Side::Server`]
+    /// begins to use version 2 when that message arrives.
     pub opened_by: Option<&'a Header>,
-    /// This side's properties, of all its extensions.
+    /// Properties of this side, from all its extensions.
     pub properties: &'a [Property],
 }
 
-/// An optional operation that arrived.
+/// An optional operation that was received.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation<'a> {
     /// `rdma_xid`.
     pub xid: u32,
     /// `rdma_optdir`.
     pub direction: Direction,
-    /// `rdma_credit`: asked for or granted, as its direction says.
+    /// `rdma_credit`: requested or granted, depending on the direction.
     pub credits: u32,
-    /// `rdma_opttype`, one of the extension's own.
+    /// `rdma_opttype`, one of those that the extension owns.
     pub opttype: u32,
     /// `rdma_optinfo`.
     pub info: &'a Bytes,
-    /// The whole message, header included, in the pieces of the receive buffer that it was placed
-    /// in. One piece, unless this side built its buffers otherwise.
+    /// The whole message, header included, as slices of the receive segments in which it was
+    /// placed. There is one slice unless this side posts receives of several segments.
     pub message: &'a [Bytes],
-    /// Where in `message` the payload starts, counted over all pieces.
+    /// Offset of the payload in `message`, counted across all slices.
     pub payload_at: usize,
 }
 
 impl Operation<'_> {
-    /// Bytes that follow the header.
+    /// Returns the number of bytes after the header.
     #[must_use]
     pub fn payload_len(&self) -> usize {
         let len: usize = self.message.iter().map(Bytes::len).sum();
@@ -142,51 +141,53 @@ impl Operation<'_> {
     }
 }
 
-/// Why an operation is not acted upon.
+/// The reason why an operation is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It is not what its XDR definition says. The answer is RDMA2_ERR_BAD_HEADER.
+    /// The operation does not match its XDR definition. The answer is RDMA2_ERR_BAD_HEADER.
     #[error("malformed operation: {0}")]
     Malformed(#[from] Malformed),
-    /// The extension knows it and does not support it (section 3.1). The answer is
+    /// The extension knows the operation but does not support it (section 3.1). The answer is
     /// RDMA2_ERR_INVAL_OPTION.
     #[error("operation not supported")]
     Unsupported,
-    /// It is discarded silently, as what is wrong with replies is (RFC 8166, section 4.5).
+    /// The operation is discarded silently, as invalid replies are (RFC 8166, section 4.5).
     #[error("operation discarded: {0}")]
     Discard(&'static str),
 }
 
-/// What the peer takes in calls that a server sends to a client (RFC 8167).
+/// The peer's support for reverse-direction calls, sent by a server to a client (RFC 8167).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Backward {
-    /// None.
+    /// No reverse-direction calls.
     None,
-    /// Calls and replies without chunks.
+    /// Reverse-direction calls and replies without chunks.
     Inline,
-    /// The same as in the forward direction.
+    /// The same as in the forward direction, chunks included.
     General,
 }
 
-/// What the base and the extensions know of both ends: what conveyance plans go by.
+/// The connection's limits, as the base protocol and the extensions know them. Transfer plans are
+/// made from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Longest message to send, transport header included, bytes.
+    /// Maximum length in bytes of a message to the peer, transport header included.
     pub inline_send: u32,
-    /// Longest reply, bytes, where a call left no other way than to send more than
-    /// [`ConnectionLimits::inline_send`]. Nothing while that is being settled with the peer: such a
-    /// reply waits.
+    /// Maximum length in bytes of a reply to a call that provided no means to return a reply longer
+    /// than [`ConnectionLimits::inline_send`]. `None` while the size is being negotiated with the
+    /// peer; such a reply waits.
     pub reply_last_resort: Option<u32>,
-    /// Longest message that the peer knows it may send, bytes.
+    /// Maximum length in bytes of a message that the peer knows it may send to this side.
     pub inline_receive: u32,
-    /// Whether replies sent here may invalidate a handle of their calls.
+    /// Whether replies to this side may invalidate a handle of their calls (Send With Invalidate).
     pub may_invalidate: bool,
-    /// What a client that is the peer takes in backward calls.
+    /// The peer's support for reverse-direction calls, if the peer is the client.
     pub backward: Backward,
 }
 
 impl Default for ConnectionLimits {
-    /// Without any extension (sections 2.3 and 4.2.2; RFC 8167, section 5.3).
+    /// Returns the limits of a connection without extensions (sections 2.3 and 4.2.2; RFC 8167,
+    /// section 5.3).
     fn default() -> Self {
         Self {
             inline_send: DEFAULT_INLINE,
@@ -198,81 +199,84 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// One extension's state on one connection.
+/// The state of one extension on one connection.
 pub trait Extension: Any + fmt::Debug + Send {
-    /// Its name, for logs and reasons.
+    /// Returns the extension's name, for logs and error texts.
     fn name(&self) -> &'static str;
 
-    /// The `rdma_opttype` values that it owns. They never change.
+    /// Returns the `rdma_opttype` values that the extension owns. They never change.
     fn opttypes(&self) -> &[u32];
 
-    /// What the peer should know of this side on behalf of this extension. Asked for once, before
-    /// the connection begins; the extension that exchanges properties, if there is one, sends them.
+    /// Returns the properties of this side that the extension wants the peer to know. Called once,
+    /// before the connection begins. The extension that exchanges properties, if there is one,
+    /// sends them.
     fn properties(&self) -> Vec<Property> {
         Vec::new()
     }
 
-    /// The connection begins to speak version 2. What is sent now comes before any RPC message of
-    /// this side, in the order in which the extensions were given. A client's first message must
-    /// fit [`crate::limits::FIRST_MESSAGE_MAX`].
+    /// Called when the connection begins to use version 2. Operations sent now precede every RPC
+    /// message of this side, in the order of the extensions. A client's first message must fit
+    /// [`crate::limits::FIRST_MESSAGE_MAX`].
     fn connected(&mut self, start: &Start<'_>, out: &mut Outbox<'_>) {
         let _ = (start, out);
     }
 
-    /// One of its operations arrived.
+    /// Called when one of the extension's operations was received.
     ///
     /// # Errors
-    /// [`Refusal`]: it is not acted upon, and the refusal says what the sender is told.
+    /// [`Refusal`] if the operation is not executed. Its variant decides what the sender is told.
     fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal>;
 
-    /// Any other message arrived, and is about to be acted upon by whoever is in charge of it.
+    /// Called when any other message was received, before its owner handles it.
     fn overheard(&mut self, header: &Header, out: &mut Outbox<'_>) {
         let _ = (header, out);
     }
 
-    /// The peer answered with an error to something sent with [`Outbox::call`].
+    /// Called when the peer answered an operation sent with [`Outbox::call`] with an error.
     fn refused(&mut self, xid: u32, error: ErrorBody, out: &mut Outbox<'_>) {
         let _ = (xid, error, out);
     }
 
-    /// Another extension learnt this of the peer: at the beginning, or because it changed.
+    /// Called when another extension announced a property of the peer, either at the start or
+    /// because the property changed.
     fn learnt(&mut self, property: &Property, out: &mut Outbox<'_>) {
         let _ = (property, out);
     }
 
-    /// What [`Outbox::replace_receives`] asked for is done: every receive that is posted is of this
-    /// size at least.
+    /// Called when a request of [`Outbox::replace_receives`] is completed: every posted receive now
+    /// has at least this size in bytes.
     fn receives_replaced(&mut self, size: u32, out: &mut Outbox<'_>) {
         let _ = (size, out);
     }
 
-    /// What [`Outbox::await_replies`] asked for is done: these calls are answered.
+    /// Called when a request of [`Outbox::await_replies`] is completed: these calls have been
+    /// answered.
     fn replies_arrived(&mut self, calls: Calls, out: &mut Outbox<'_>) {
         let _ = (calls, out);
     }
 
-    /// Changes the limits to what it knows.
+    /// Adjusts the limits to what the extension knows of the connection.
     fn limits(&self, limits: &mut ConnectionLimits) {
         let _ = limits;
     }
 
-    /// Whether it knows by now what the peer supports. A request that needs to know is held back
-    /// until then; no other is.
+    /// Returns whether the extension knows what the peer supports. A request that depends on it is
+    /// held back until then; other requests are not.
     fn settled(&self) -> bool {
         true
     }
 
-    /// Whether it keeps a part of an RPC message until the rest of it arrives. The engine closes a
-    /// connection on which that lasts for too long.
+    /// Returns whether the extension holds a part of an RPC message and waits for the rest. The
+    /// engine closes a connection on which this lasts too long.
     fn is_collecting(&self) -> bool {
         false
     }
 
-    /// Its way of carrying RPC messages, if it has one.
+    /// Returns the extension's interface for carrying RPC messages, if it has one.
     fn conveyor(&mut self) -> Option<&mut dyn Conveyor> {
         None
     }
 
-    /// The connection has ended. Nothing can be sent any more.
+    /// Called when the connection has ended. Nothing can be sent any more.
     fn closed(&mut self) {}
 }

@@ -11,33 +11,33 @@ use super::{
 };
 use crate::{Answer, Body, ErrorBody, Header, Side};
 
-/// Two extensions own the same operation.
+/// Two extensions own the same `rdma_opttype`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{first} and {second} both own operation {opttype}")]
 pub struct OpttypeTaken {
-    /// Which operation.
+    /// The `rdma_opttype`.
     pub opttype: u32,
-    /// Who had it.
+    /// Name of the extension that was added first.
     pub first: &'static str,
-    /// Who wants it.
+    /// Name of the extension that was added later.
     pub second: &'static str,
 }
 
-/// Who is in charge of a message that arrived.
+/// The outcome of routing a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Routed {
-    /// The base: RPC messages, and errors that are for calls.
+    /// The base protocol must handle the message: it is an RPC message, or an error about a call.
     Base,
-    /// An extension, which has dealt with it.
+    /// An extension has handled the message.
     Taken,
-    /// Nobody: this error is sent, and nothing else is done.
+    /// The message is not handled, and this error must be sent.
     Refused(Answer),
-    /// Nobody: it is discarded silently, for this reason.
+    /// The message is discarded silently, for this reason.
     Discarded(Refusal),
 }
 
-/// The extensions of one connection: routes operations to their owners, and collects what they want
-/// done.
+/// The extensions of one connection. Routes operations to their owners and collects the requests of
+/// all extensions.
 #[derive(Debug)]
 pub struct Extensions {
     side: Side,
@@ -46,11 +46,11 @@ pub struct Extensions {
 }
 
 impl Extensions {
-    /// For a new connection. Operations that begin exchanges have XIDs from `first_xid` downwards,
-    /// which must not be those of calls that this side has outstanding.
+    /// Creates the set for a new connection. Operations that begin an exchange get XIDs from
+    /// `first_xid` downwards, which must differ from the XIDs of this side's outstanding calls.
     ///
     /// # Errors
-    /// [`OpttypeTaken`].
+    /// [`OpttypeTaken`] if two extensions own the same `rdma_opttype`.
     pub fn new(
         side: Side,
         first_xid: u32,
@@ -75,8 +75,9 @@ impl Extensions {
         })
     }
 
-    /// The connection speaks version 2 from now on. `opened_by` is the header of the message that
-    /// says so, at the end that received it; [`Extensions::received`] comes after this.
+    /// Reports that the connection uses version 2 from now on. At the end that received the first
+    /// version 2 message, `opened_by` is its header, and [`Extensions::received`] is called after
+    /// this.
     pub fn connected(&mut self, opened_by: Option<&Header>) {
         let properties: Vec<Property> = self.list.iter().flat_map(|e| e.properties()).collect();
         let start = Start {
@@ -87,9 +88,9 @@ impl Extensions {
         self.each(|extension, out| extension.connected(&start, out));
     }
 
-    /// A message arrived, whose header is `header` and ends at `payload_at`. `message` is all of
-    /// it, in the pieces of its receive buffer. To be called for every message, in the order of
-    /// arrival, before anything else is done with it.
+    /// Routes a received message. `message` is the whole message, as slices of its receive
+    /// segments; its header is `header` and ends at offset `payload_at`. Must be called for every
+    /// message, in the order of arrival, before the message is handled otherwise.
     pub fn received(&mut self, header: &Header, message: &[Bytes], payload_at: usize) -> Routed {
         let owner = match &header.body {
             Body::Optional(optional) => {
@@ -106,7 +107,7 @@ impl Extensions {
         let routed = match (&header.body, owner) {
             (Body::Msg(..) | Body::NoMsg(..), _) => Routed::Base,
             (Body::Error(error), _) => self.error(header.xid, *error),
-            // Section 3.1: whatever its direction.
+            // Section 3.1: an unknown operation is refused whatever its direction.
             (Body::Optional(_), None) => Routed::Refused(Answer::invalid_option(header.xid)),
             (Body::Optional(optional), Some(owner)) => {
                 let operation = Operation {
@@ -133,7 +134,7 @@ impl Extensions {
         routed
     }
 
-    /// An error: for an extension's operation, or for a call.
+    /// Routes an error to the extension that sent the operation, or to the base protocol.
     fn error(&mut self, xid: u32, error: ErrorBody) -> Routed {
         let Some(sender) = self.shared.take_sender(xid) else {
             return Routed::Base;
@@ -143,17 +144,17 @@ impl Extensions {
         Routed::Taken
     }
 
-    /// Answers [`Action::ReplaceReceives`].
+    /// Reports that an [`Action::ReplaceReceives`] has been completed.
     pub fn receives_replaced(&mut self, size: u32) {
         self.each(|extension, out| extension.receives_replaced(size, out));
     }
 
-    /// Answers [`Action::AwaitReplies`].
+    /// Reports that the calls of an [`Action::AwaitReplies`] have been answered.
     pub fn replies_arrived(&mut self, calls: Calls) {
         self.each(|extension, out| extension.replies_arrived(calls, out));
     }
 
-    /// The connection has ended.
+    /// Reports that the connection has ended.
     pub fn closed(&mut self) {
         self.list
             .iter_mut()
@@ -161,12 +162,12 @@ impl Extensions {
         self.shared.actions.clear();
     }
 
-    /// The next thing to do.
+    /// Returns the next request for the engine.
     pub fn next_action(&mut self) -> Option<Action> {
         self.shared.actions.pop_front()
     }
 
-    /// What conveyance plans go by at present.
+    /// Returns the current limits, from which transfer plans are made.
     #[must_use]
     pub fn limits(&self) -> ConnectionLimits {
         let mut limits = ConnectionLimits::default();
@@ -176,39 +177,38 @@ impl Extensions {
         limits
     }
 
-    /// Whether every extension knows by now what the peer supports.
+    /// Returns whether every extension knows what the peer supports.
     #[must_use]
     pub fn settled(&self) -> bool {
         self.list.iter().all(|extension| extension.settled())
     }
 
-    /// Whether some extension keeps a part of a message.
+    /// Returns whether an extension holds a part of an RPC message.
     #[must_use]
     pub fn is_collecting(&self) -> bool {
         self.list.iter().any(|extension| extension.is_collecting())
     }
 
-    /// Those that carry RPC messages, with the number by which [`Extensions::conveyor`] finds them
-    /// again.
+    /// Returns the extensions that carry RPC messages, each with its index for
+    /// [`Extensions::conveyor`].
     pub fn conveyors(&mut self) -> impl Iterator<Item = (usize, &mut dyn Conveyor)> {
         let list = self.list.iter_mut().enumerate();
         list.filter_map(|(at, extension)| Some((at, extension.conveyor()?)))
     }
 
-    /// One of them.
+    /// Returns the extension with this index, if it carries RPC messages.
     pub fn conveyor(&mut self, number: usize) -> Option<&mut dyn Conveyor> {
         self.list.get_mut(number)?.conveyor()
     }
 
-    /// The extension of this type, to ask it something that only its own crate understands.
+    /// Returns the extension of this type, so that the caller can use its own methods.
     #[must_use]
     pub fn find<T: Extension>(&self) -> Option<&T> {
         let mut list = self.list.iter();
         list.find_map(|extension| (&**extension as &dyn Any).downcast_ref())
     }
 
-    /// Has the extension of this type do something that only its own crate understands. Nothing
-    /// when there is none.
+    /// Calls `act` with the extension of this type. Returns `None` if there is none.
     pub fn with<T: Extension, R>(
         &mut self,
         act: impl FnOnce(&mut T, &mut Outbox<'_>) -> R,
@@ -230,7 +230,7 @@ impl Extensions {
         self.pass_on();
     }
 
-    /// Tells every extension what another one learnt.
+    /// Announces the queued properties to every other extension.
     fn pass_on(&mut self) {
         while let Some((by, property)) = self.shared.learnt.pop_front() {
             for (at, extension) in self.list.iter_mut().enumerate() {

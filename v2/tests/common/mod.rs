@@ -1,5 +1,5 @@
-//! Headers to test with, arbitrary and made by hand.
-#![allow(dead_code, reason = "each test binary uses some of it")]
+//! Arbitrary and hand-made headers for tests.
+#![allow(dead_code, reason = "each test binary uses only a part of this module")]
 
 use bytes::Bytes;
 use onc_rpc::{Encoder, Message};
@@ -8,7 +8,7 @@ use rpcrdma_v2::{
     Body, Chunks, Direction, ErrorBody, Header, Optional, ReadSegment, Segment, WriteChunk,
 };
 
-/// The XID of every header made here by hand.
+/// XID of every hand-made header.
 pub(crate) const XID: u32 = 0x1234_5678;
 
 fn few<T>(g: &mut Gen, max: usize, mut one: impl FnMut(&mut Gen) -> T) -> Vec<T> {
@@ -19,7 +19,7 @@ fn few<T>(g: &mut Gen, max: usize, mut one: impl FnMut(&mut Gen) -> T) -> Vec<T>
 fn any_segment(g: &mut Gen) -> Segment {
     Segment {
         handle: u32::arbitrary(g),
-        // Short as well as long ones, so that they fit and that they do not.
+        // A mix of short and long segments, so that some fit and some do not.
         length: u32::arbitrary(g) >> (u8::arbitrary(g) % 32),
         offset: u64::arbitrary(g) >> (u8::arbitrary(g) % 64),
     }
@@ -48,7 +48,7 @@ fn any_direction(g: &mut Gen) -> Direction {
     }
 }
 
-/// Any header that can be encoded.
+/// Any encodable header.
 #[derive(Clone, Debug)]
 pub(crate) struct AnyHeader(pub(crate) Header);
 
@@ -90,7 +90,7 @@ pub(crate) fn words(words: &[u32]) -> Bytes {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// An RPC message of these words.
+/// Returns an RPC message of these words.
 pub(crate) fn rpc(words: &[u32]) -> Message {
     let mut out = Encoder::new();
     for word in words {
@@ -99,7 +99,7 @@ pub(crate) fn rpc(words: &[u32]) -> Message {
     out.finish()
 }
 
-/// A segment whose offset follows from its handle.
+/// Returns a segment whose offset is derived from its handle.
 pub(crate) fn segment(handle: u32, length: u32) -> Segment {
     Segment {
         handle,
@@ -115,7 +115,7 @@ pub(crate) fn read(position: u32, handle: u32, length: u32) -> ReadSegment {
     }
 }
 
-/// A chunk with segments of those lengths.
+/// Returns a chunk with segments of these lengths.
 pub(crate) fn chunk(lengths: &[u32]) -> WriteChunk {
     let segments = lengths.iter().enumerate();
     segments

@@ -1,5 +1,5 @@
-//! A small extension that carries RPC messages, for tests: it cuts them into pieces.
-#![allow(dead_code, reason = "each test program uses some of it")]
+//! A small test extension that carries RPC messages by dividing them into pieces.
+#![allow(dead_code, reason = "each test binary uses only a part of this module")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::VecDeque;
@@ -14,21 +14,21 @@ use rpcrdma_v2::extension::{
 };
 use rpcrdma_v2::{CallChunks, Chunks, Direction, ErrorBody, Reader};
 
-/// From the range that nobody has assigned.
+/// Number from the range of unassigned operations.
 pub(crate) const PIECE: u32 = 0x7fff_0010;
-/// Instead of a piece's number: the call that had one of several was not taken.
+/// Sent in place of a piece's number to report that a call of several pieces was not accepted.
 const NOT_TAKEN: u32 = u32::MAX;
-/// Bytes of a piece: with its header, it fits every receive.
+/// Length of a piece in bytes. With its header, it fits every receive.
 pub(crate) const LEN: u64 = 4000;
 
-/// Cuts messages. Each piece says which of how many it is, and, in calls, in how many the reply may
-/// come.
+/// Divides messages into pieces. Each piece has its number and the number of pieces; in a call also
+/// the maximum number of pieces of the reply.
 #[derive(Debug, Default)]
 pub(crate) struct Cutter {
     arriving: Vec<Bytes>,
-    /// The peer does not know it.
+    /// The peer does not support this extension.
     refused: bool,
-    /// It takes no message of several pieces, and says so as soon as the first is there.
+    /// Refuses messages of several pieces, as soon as the first piece arrives.
     takes_one: bool,
 }
 
@@ -74,7 +74,7 @@ fn cut(message: &Message, plan: &dyn Planned) -> Transmissions {
 }
 
 impl Cutter {
-    /// One that takes no message of several pieces.
+    /// Creates an extension that refuses messages of several pieces.
     pub(crate) fn of_one() -> Self {
         Self {
             takes_one: true,
