@@ -1,4 +1,4 @@
-//! How calls are conveyed, and what is said of their replies (sections 4.3, 5.2, 5.3 and 9.2).
+//! Transfer modes of calls, and the directions for their replies (sections 4.3, 5.2, 5.3 and 9.2).
 
 use std::fmt;
 
@@ -16,24 +16,24 @@ use crate::operation::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN, request_header};
 use crate::replies::{Directing, ReplyWay, plural};
 use crate::{Continuation, Request, Transmit, Usable, XMTREQ};
 
-/// How an item of a call travels.
+/// The place of an item of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// In the payload stream.
+pub(crate) enum ItemMode {
+    /// Inside the payload stream.
     InStream,
-    /// Placed in the transmissions.
+    /// In target buffer segments, carried by the transmissions.
     Placed,
-    /// Fetched by RDMA Read.
+    /// In registered memory, fetched by RDMA Read.
     Read,
 }
 
-/// A call's plan.
+/// The transfer plan of a call.
 #[derive(Debug)]
 pub(crate) struct CallPlan {
-    /// Of each item: its way, its position and its bytes.
-    items: SmallVec<[(Way, u32, u64); 1]>,
-    reply: ReplyWay,
-    /// Bytes of the call's stream: what the directions are about.
+    /// Place, position and length in bytes of each item.
+    items: SmallVec<[(ItemMode, u32, u64); 1]>,
+    reply: ReplyMode,
+    /// Length in bytes of the call's stream, to which the directions refer.
     stream_len: u32,
     planned: Arranged,
 }
@@ -41,16 +41,16 @@ pub(crate) struct CallPlan {
 /// A call that was sent by ROPT_XMTREQ and has not ended.
 #[derive(Debug)]
 pub(crate) struct Sent {
-    /// What was said of its reply, in order.
+    /// The directions for its reply, in order.
     pub(crate) directions: Vec<DirectedItem>,
-    /// Further receives that were posted for it.
+    /// Number of additional receives posted for its reply.
     pub(crate) reserved: u32,
-    /// Its own transmissions.
+    /// Number of transmissions of the call.
     pub(crate) count: u32,
 }
 
 impl Transmit {
-    /// Every way to convey a call, with each way that its reply can come.
+    /// Returns every transfer mode for a call, combined with each transfer mode for its reply.
     pub(crate) fn call_candidates(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
         let usable = self.usable();
         let (shape, max) = (call.shape, self.config.max_message);
@@ -59,21 +59,22 @@ impl Transmit {
         if !usable.requests || too_long || odd || shape.items().len() > MAX_ITEMS {
             return Vec::new();
         }
-        let replies = self.reply_ways(call, &usable);
+        let replies = self.reply_modes(call, &usable);
         let frame = self.send_frame(call.limits.inline_send);
         let mut candidates = Vec::new();
         let min = u64::from(self.config.min_placed);
-        for way in [Way::Placed, Way::InStream, Way::Read] {
-            let items: SmallVec<[(Way, u32, u64); 1]> = shape
+        for mode in [ItemMode::Placed, ItemMode::InStream, ItemMode::Read] {
+            let items: SmallVec<[(ItemMode, u32, u64); 1]> = shape
                 .items()
                 .iter()
                 .map(|item| match item.len > 0 && item.len >= min {
-                    true => (way, item.position, item.len),
-                    false => (Way::InStream, item.position, item.len),
+                    true => (mode, item.position, item.len),
+                    false => (ItemMode::InStream, item.position, item.len),
                 })
                 .collect();
-            let same = way != Way::InStream && items.iter().all(|&(way, ..)| way == Way::InStream);
-            if same || (way == Way::Placed && !usable.place) {
+            let same = mode != ItemMode::InStream
+                && items.iter().all(|&(mode, ..)| mode == ItemMode::InStream);
+            if same || (mode == ItemMode::Placed && !usable.place) {
                 continue;
             }
             for reply in &replies {
@@ -88,22 +89,22 @@ impl Transmit {
         call: &CallToPlan<'_>,
         usable: &Usable,
         frame: &Frame,
-        items: &SmallVec<[(Way, u32, u64); 1]>,
-        reply: &ReplyWay,
+        items: &SmallVec<[(ItemMode, u32, u64); 1]>,
+        reply: &ReplyMode,
     ) -> Option<CallCandidate> {
         let (mut payload, mut items_len, mut unplaced) = (call.shape.payload(), 4, 0);
         let (mut placed, mut reads) = (Vec::new(), SmallVec::new());
-        for (index, &(way, _, len)) in items.iter().enumerate() {
-            match way {
-                Way::InStream => {
+        for (index, &(mode, _, len)) in items.iter().enumerate() {
+            match mode {
+                ItemMode::InStream => {
                     payload += padded(len);
                     unplaced += len;
                 }
-                Way::Placed => {
+                ItemMode::Placed => {
                     items_len += PLACED_LEN;
                     placed.push((index, len));
                 }
-                Way::Read => {
+                ItemMode::Read => {
                     items_len += EXPLICIT_LEN + SEGMENT_LEN * call.limits.segments(len);
                     reads.push(index);
                 }
@@ -119,7 +120,7 @@ impl Transmit {
         let places = !planned.placed.is_empty();
         let nothing_gained = !places && reads.is_empty();
         if nothing_gained && planned.count() == 1 && reply.is_plain() {
-            // The same as the base's plain transmission, with a longer header.
+            // The plan equals the base protocol's single Send, but with a longer header.
             return None;
         }
         Some(CallCandidate {
@@ -144,7 +145,7 @@ impl Transmit {
         })
     }
 
-    /// Lays a call out, and remembers what its reply may be like.
+    /// Divides a call into transmissions, and records what its reply may contain.
     pub(crate) fn transmit_call(
         &mut self,
         xid: u32,
@@ -158,11 +159,11 @@ impl Transmit {
         }
         let directions = plan.reply.directions(&chunks.writes).ok_or_else(missing)?;
         let mut items = Vec::new();
-        for &(way, position, len) in &plan.items {
-            let location = match way {
-                Way::InStream => continue,
-                Way::Placed => Location::Placed(Default::default()),
-                Way::Read => {
+        for &(mode, position, len) in &plan.items {
+            let location = match mode {
+                ItemMode::InStream => continue,
+                ItemMode::Placed => Location::Placed(Default::default()),
+                ItemMode::Read => {
                     let segments: SmallVec<[Segment; 1]> = chunks
                         .reads
                         .iter()
@@ -177,7 +178,7 @@ impl Transmit {
             };
             items.push(PlacedItem {
                 position,
-                // A position behind it is 32 bits.
+                // A position behind the item is 32 bits, so the length is, too.
                 length: len as u32,
                 location,
             });
@@ -202,7 +203,7 @@ impl Transmit {
         request.payload = plan.planned.first_payload();
         let in_stream = |index: usize| {
             let item = plan.items.get(index);
-            item.is_none_or(|&(way, ..)| way == Way::InStream)
+            item.is_none_or(|&(mode, ..)| mode == ItemMode::InStream)
         };
         let info = request.encode();
         let transmissions = plan.planned.emit(XMTREQ, info, message, in_stream)?;
@@ -219,7 +220,7 @@ impl Transmit {
     }
 }
 
-/// Says of the items that are placed where they are.
+/// Fills in the places of the placed items.
 pub(crate) fn place(items: &mut [PlacedItem], planned: &Arranged) {
     let mut spots = planned.layout.spots.iter();
     for item in items {
@@ -231,8 +232,9 @@ pub(crate) fn place(items: &mut [PlacedItem], planned: &Arranged) {
     }
 }
 
-impl ReplyWay {
-    /// The directions, with the memory that was registered; nothing if there is too little.
+impl ReplyMode {
+    /// Returns the directions with the registered memory, or `None` if too few chunks were
+    /// registered.
     fn directions(&self, writes: &[rpcrdma_v2::WriteChunk]) -> Option<Vec<DirectedItem>> {
         let mut writes = writes.iter();
         let one = |item: &(u32, Directing)| {
@@ -257,11 +259,11 @@ impl fmt::Display for CallPlan {
         write!(f, "call: {count} transmission{}", plural(count))?;
         write!(f, " ({} B)", self.planned.wire_bytes())?;
         write!(f, ", payload {} B", self.planned.payload)?;
-        for (index, (way, position, len)) in self.items.iter().enumerate() {
-            let how = match way {
-                Way::InStream => "in it",
-                Way::Placed => "placed",
-                Way::Read => "by RDMA Read",
+        for (index, (mode, position, len)) in self.items.iter().enumerate() {
+            let how = match mode {
+                ItemMode::InStream => "in it",
+                ItemMode::Placed => "placed",
+                ItemMode::Read => "by RDMA Read",
             };
             write!(f, ", item {index} {how} at {position} ({len} B)")?;
         }

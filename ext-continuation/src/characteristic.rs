@@ -1,11 +1,12 @@
-//! The characteristics that limit groups (sections 8.4 and 8.5), and all that rtrext defines.
+//! The characteristics that limit groups (sections 8.4 and 8.5), and the registration of all
+//! characteristics of rtrext-00.
 
 use bytes::{BufMut, BytesMut};
 use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport};
 use rpcrdma_ext_xchar::{Characteristic, IdTaken, Registry};
 use rpcrdma_v2::{Malformed, Reader};
 
-/// XCHAR_REQRXLIM: transmissions of the longest request that an end takes (section 8.4).
+/// XCHAR_REQRXLIM: maximum number of transmissions of a call that an end accepts (section 8.4).
 #[derive(Debug)]
 pub enum RequestReceiveLimit {}
 
@@ -27,7 +28,7 @@ impl Characteristic for RequestReceiveLimit {
     }
 }
 
-/// XCHAR_RESPSXLIM: transmissions of the longest response that an end sends (section 8.5).
+/// XCHAR_RESPSXLIM: maximum number of transmissions of a reply that an end sends (section 8.5).
 #[derive(Debug)]
 pub enum ResponseSendLimit {}
 
@@ -49,10 +50,10 @@ impl Characteristic for ResponseSendLimit {
     }
 }
 
-/// Has all four characteristics of the document understood.
+/// Registers all four characteristics of the draft.
 ///
 /// # Errors
-/// One of their numbers is another's.
+/// [`IdTaken`] if one of their numbers is already registered.
 pub fn register(registry: &mut Registry) -> Result<(), IdTaken> {
     registry.register::<RoundTripSupport>()?;
     registry.register::<ReceiveBufferStructure>()?;

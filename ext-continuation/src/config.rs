@@ -1,4 +1,4 @@
-//! What an end does of the document, and what follows from both ends.
+//! The configuration of an end, and the features that follow from both ends.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,29 +10,29 @@ use rpcrdma_ext_xchar::Peer;
 
 use crate::{RequestReceiveLimit, ResponseSendLimit};
 
-/// Which ways something is done.
+/// The directions in which an end supports a feature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ways {
-    /// In what this end sends.
+    /// Whether it supports the feature in messages that it sends.
     pub send: bool,
-    /// In what it receives.
+    /// Whether it supports the feature in messages that it receives.
     pub receive: bool,
 }
 
 impl Ways {
-    /// Both.
+    /// Support in both directions.
     pub const BOTH: Self = Self {
         send: true,
         receive: true,
     };
-    /// None.
+    /// No support.
     pub const NONE: Self = Self {
         send: false,
         receive: false,
     };
 }
 
-/// The features of the document that an end has. Printed and read as `ddp+cont`, `ddp:send`,
+/// The features of rtrext-00 that an end supports. Formatted and parsed as `ddp+cont`, `ddp:send`,
 /// `ddp:receive+cont`, `none`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Features {
@@ -43,13 +43,13 @@ pub struct Features {
 }
 
 impl Features {
-    /// All.
+    /// All features in both directions.
     pub const ALL: Self = Self {
         ddp: Ways::BOTH,
         cont: Ways::BOTH,
     };
 
-    /// Whether there is none: the extension is of no use then.
+    /// Returns whether there are no features. The extension is of no use then.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
@@ -76,14 +76,14 @@ impl fmt::Display for Features {
     }
 }
 
-/// What [`Features`] cannot be read from.
+/// A string that does not name [`Features`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no feature {0:?}: write none, ddp, cont, or several with + between them as ddp:send+cont (:send, \
      :receive: one way only)"
 )]
 pub struct UnknownFeature(
-    /// What was read.
+    /// The string.
     pub String,
 );
 
@@ -113,29 +113,32 @@ impl FromStr for Features {
     }
 }
 
-/// What this end is like.
+/// The configuration of this end.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What it does.
+    /// The supported features.
     pub features: Features,
-    /// How its receives are made up, from the first on. The receive buffer size that the exchange of
-    /// characteristics tells is the length of this (section 8.3). Its segments for placement are
-    /// told only with [`Features::ddp`].
+    /// Structure of the receives, from the first one on. Its length is the receive buffer size
+    /// announced by the exchange of characteristics (section 8.3). The segments for placement are
+    /// announced only with [`Features::ddp`].
     pub structure: BufferStructure,
-    /// Transmissions of the longest call that it takes; 1 without [`Features::cont`].
+    /// Maximum number of transmissions of a call that this end accepts; 1 without
+    /// [`Features::cont`].
     pub request_limit: u32,
-    /// Transmissions of the longest reply that it sends; 1 without [`Features::cont`].
+    /// Maximum number of transmissions of a reply that this end sends; 1 without
+    /// [`Features::cont`].
     pub response_limit: u32,
-    /// Shortest bulk item that is placed, and that is wanted placed, bytes.
+    /// Minimum length in bytes of an item to place, and of a reply item for which placement is
+    /// requested.
     pub min_placed: u32,
-    /// Longest RPC message, items included, bytes.
+    /// Maximum length in bytes of an RPC message, items included.
     pub max_message: u64,
-    /// Longest transmission to send, whatever the peer can receive, bytes.
+    /// Maximum length in bytes of a transmission to the peer, whatever the peer can receive.
     pub max_send: u32,
 }
 
 impl Config {
-    /// Transmissions of a call that it takes.
+    /// Returns the maximum number of transmissions of a call that this end accepts.
     #[must_use]
     pub fn takes(&self) -> u32 {
         match self.features.cont.receive {
@@ -144,7 +147,7 @@ impl Config {
         }
     }
 
-    /// Transmissions of a reply that it sends.
+    /// Returns the maximum number of transmissions of a reply that this end sends.
     #[must_use]
     pub fn sends(&self) -> u32 {
         match self.features.cont.send {
@@ -153,7 +156,7 @@ impl Config {
         }
     }
 
-    /// What it says of its operations.
+    /// Returns the operations that this end announces.
     #[must_use]
     pub fn support(&self) -> Support {
         let cont = self.features.cont;
@@ -162,7 +165,7 @@ impl Config {
         support
     }
 
-    /// Its receive buffers as the peer knows them.
+    /// Returns this end's receive buffers as announced to the peer.
     #[must_use]
     pub fn frame(&self) -> Frame {
         let plain = || Frame::plain(u64::from(self.structure.len()));
@@ -173,21 +176,21 @@ impl Config {
     }
 }
 
-/// What the peer said of itself.
+/// The peer's announcements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerSaid {
-    /// Its operations.
+    /// The operations that the peer supports.
     pub support: Support,
-    /// Its receive buffers, where they are such that bulk data can be placed.
+    /// The peer's receive buffers, if bulk data can be placed in them.
     pub frame: Option<Frame>,
-    /// Transmissions of a call that it takes; 0 and 1 are the same.
+    /// Maximum number of transmissions of a call that the peer accepts; 0 means the same as 1.
     pub takes: u32,
-    /// Transmissions of a reply that it sends.
+    /// Maximum number of transmissions of a reply that the peer sends.
     pub sends: u32,
 }
 
 impl PeerSaid {
-    /// From its characteristics.
+    /// Reads the announcements from the peer's characteristics.
     #[must_use]
     pub fn of(peer: &Peer) -> Self {
         let structure = peer.said::<ReceiveBufferStructure>();
@@ -200,24 +203,24 @@ impl PeerSaid {
     }
 }
 
-/// What may be used on a connection, from this end's side.
+/// The features that this end may use on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usable {
-    /// Calls may go by ROPT_XMTREQ.
+    /// Whether calls may be sent by ROPT_XMTREQ.
     pub requests: bool,
-    /// Bulk items of calls, and of replies to the peer, may be placed.
+    /// Whether bulk items of calls, and of replies to the peer, may be placed.
     pub place: bool,
-    /// Transmissions of a call, at most.
+    /// Maximum number of transmissions of a call.
     pub call_transmissions: u32,
-    /// Replies come by ROPT_XMTRESP.
+    /// Whether the peer replies by ROPT_XMTRESP.
     pub responses: bool,
-    /// Bulk items of replies may be wanted placed.
+    /// Whether placement may be requested for bulk items of replies.
     pub placed_replies: bool,
-    /// Transmissions of a reply that the peer sends, at most.
+    /// Maximum number of transmissions of a reply from the peer.
     pub reply_transmissions: u32,
 }
 
-/// What may be used, from what this end has and what the peer said.
+/// Combines this end's configuration with the peer's announcements.
 #[must_use]
 pub fn decide(own: &Config, peer: &PeerSaid) -> Usable {
     let has = |bits| peer.support.contains(bits);

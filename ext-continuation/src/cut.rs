@@ -1,13 +1,13 @@
-//! Byte strings in pieces, cut without copying.
+//! Cutting of byte strings in several pieces, without copying.
 
 use bytes::Bytes;
 use onc_rpc::Segments;
 
-/// What padding is made of. It is never memory that somebody has used (section 7.2;
+/// Bytes for padding. Padding must never be memory with other contents (section 7.2;
 /// drafts/errata.md).
 static ZEROES: [u8; 4096] = [0; 4096];
 
-/// `len` bytes of `pieces` from `at` on, as far as they are there.
+/// Returns `len` bytes of `pieces` from offset `at`, or as many of them as there are.
 pub(crate) fn cut(pieces: &[Bytes], at: u64, len: u64) -> Segments {
     let (mut skip, mut left) = (at, len);
     let mut out = Segments::new();
@@ -28,7 +28,7 @@ pub(crate) fn cut(pieces: &[Bytes], at: u64, len: u64) -> Segments {
     out
 }
 
-/// Appends `len` bytes of zeroes.
+/// Appends `len` zero bytes.
 pub(crate) fn pad(out: &mut Segments, len: u64) {
     let mut left = len;
     while left > 0 {
@@ -38,11 +38,11 @@ pub(crate) fn pad(out: &mut Segments, len: u64) {
     }
 }
 
-/// A byte string in pieces that is used up from its beginning.
+/// A byte string in several pieces that is consumed from its beginning.
 #[derive(Debug)]
 pub(crate) struct Rest<'a> {
     pieces: &'a [Bytes],
-    /// Bytes of the first piece that are used up.
+    /// Number of consumed bytes of the first piece.
     used: usize,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Rest<'a> {
         Self { pieces, used: 0 }
     }
 
-    /// Appends the next `len` bytes. False: there are not as many.
+    /// Appends the next `len` bytes to `out`. Returns false if there are fewer.
     pub(crate) fn take(&mut self, len: u64, out: &mut Segments) -> bool {
         let mut left = len;
         while left > 0 {

@@ -1,4 +1,4 @@
-//! From a layout to the transmissions of a group.
+//! The transmissions of a group, made from a layout.
 
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
@@ -8,14 +8,14 @@ use rpcrdma_v2::extension::{NotConveyed, Transmission, Transmissions};
 use crate::cut::{Rest, cut, pad};
 use crate::{Continuation, XMTCONT};
 
-/// A layout, and what it was made for: enough to make it anew when the header turns out longer or
-/// shorter than was reckoned with.
+/// A layout with its inputs, so that it can be made again if the header turns out longer or shorter
+/// than assumed.
 #[derive(Debug)]
 pub(crate) struct Arranged {
     pub(crate) layout: Layout,
     pub(crate) headers: Headers,
     pub(crate) payload: u64,
-    /// Items that are placed: their indices in the message, and bytes.
+    /// Index in the message and length in bytes of each placed item.
     pub(crate) placed: Vec<(usize, u64)>,
     pub(crate) frame: Frame,
 }
@@ -39,9 +39,9 @@ impl Arranged {
         })
     }
 
-    /// Transmissions.
+    /// Returns the number of transmissions.
     pub(crate) fn count(&self) -> u32 {
-        // No more than was allowed, which is a `u32`.
+        // Not more than the maximum, which is a `u32`.
         self.layout.parts.len() as u32
     }
 
@@ -49,15 +49,16 @@ impl Arranged {
         self.layout.wire_bytes(&self.headers)
     }
 
-    /// Bytes of payload in the first transmission.
+    /// Returns the number of payload bytes in the first transmission.
     pub(crate) fn first_payload(&self) -> u32 {
         let payload = self.layout.parts.first().map(|part| &part.payload);
-        // Within a buffer, whose length is 32 bits.
+        // The payload lies within a buffer, whose length is 32 bits.
         payload.map_or(0, |payload| (payload.end - payload.start) as u32)
     }
 
-    /// Makes the layout anew if the first header without the numbers of segments takes other than
-    /// was planned. It may not take more transmissions: credits or receives are there for no more.
+    /// Makes the layout again if the first header, without segment numbers, is not as long as
+    /// assumed. The new layout may not take more transmissions, because there are no credits or
+    /// receives for more.
     pub(crate) fn adjust(&mut self, first: u64) -> Result<(), NotConveyed> {
         if first == self.headers.first {
             return Ok(());
@@ -70,8 +71,8 @@ impl Arranged {
         Ok(())
     }
 
-    /// The transmissions, with this first operation. `in_stream` are the items that stay in the
-    /// payload stream.
+    /// Makes the transmissions, of which the first has this operation. `in_stream` are the items
+    /// that stay in the payload stream.
     pub(crate) fn emit(
         &self,
         opttype: u32,

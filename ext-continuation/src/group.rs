@@ -34,42 +34,42 @@ impl Lead {
     }
 }
 
-/// One transmission.
+/// A received transmission.
 #[derive(Debug)]
 struct Received {
     pieces: SmallVec<[Bytes; 2]>,
     len: u64,
-    /// Where its payload is, in all of it.
+    /// Offset and length in bytes of its payload, counted over all pieces.
     payload: (u64, u64),
 }
 
-/// A group that is not complete, or has just become so.
+/// A group that is incomplete or has just been completed.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) xid: u32,
     pub(crate) direction: Direction,
-    /// `rdma_credit` of its last transmission: the latest word on credits counts (RFC 8166, section
+    /// `rdma_credit` of the last transmission. The most recent value applies (RFC 8166, section
     /// 3.3.1).
     pub(crate) credits: u32,
     pub(crate) lead: Lead,
-    /// Transmissions that it has.
+    /// Number of transmissions in the group.
     pub(crate) count: u32,
     parts: Vec<Received>,
 }
 
-/// A transmission cannot be used: its number in the group, and what is wrong.
+/// An unusable transmission: its number in the group, and the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bad {
     pub(crate) number: u32,
     pub(crate) fault: Fault,
 }
 
-/// An item that is placed, and where.
+/// A placed item and its places.
 type Located<'a> = (&'a PlacedItem, SmallVec<[Place; 2]>);
 
 impl Group {
-    /// Begins with its first transmission, which says that there are `count`: that number is
-    /// checked already.
+    /// Starts a group with its first transmission. `count`, the number of transmissions in the
+    /// group, has been checked.
     pub(crate) fn new(
         op: &Operation<'_>,
         lead: Lead,
@@ -88,7 +88,7 @@ impl Group {
         Ok(group)
     }
 
-    /// Its first transmission.
+    /// Returns the identification of the first transmission.
     pub(crate) fn lead_id(&self) -> TransmissionId {
         TransmissionId {
             xid: self.xid,
@@ -97,7 +97,7 @@ impl Group {
         }
     }
 
-    /// The number of the transmission that comes next.
+    /// Returns the number of the next transmission.
     pub(crate) fn next_number(&self) -> u32 {
         // Never more than `count`.
         self.parts.len() as u32
@@ -107,7 +107,7 @@ impl Group {
         self.next_number() >= self.count
     }
 
-    /// A further transmission arrived.
+    /// Adds a further transmission.
     pub(crate) fn continued(
         &mut self,
         op: &Operation<'_>,
@@ -115,7 +115,7 @@ impl Group {
     ) -> Result<(), Fault> {
         let expected = self.lead.opttype();
         if op.xid != self.xid || op.direction != self.direction {
-            // The direction is a part of what a transaction is known by (section 6.1).
+            // The direction is part of a transaction's identity (section 6.1).
             return Err(Fault::Xid {
                 expected: self.xid,
                 found: op.xid,
@@ -135,7 +135,8 @@ impl Group {
         Ok(())
     }
 
-    /// Section 9.5: the payload is a subset of the transmission; and XDR has units of four bytes.
+    /// Adds a transmission. Its payload must lie within it (section 9.5) and be a multiple of four
+    /// bytes.
     fn add(&mut self, op: &Operation<'_>, payload: u32) -> Result<(), Fault> {
         let len: u64 = op.message.iter().map(|piece| piece.len() as u64).sum();
         let at = op.payload_at as u64;
@@ -155,8 +156,9 @@ impl Group {
         Ok(())
     }
 
-    /// The RPC message of a complete group, with the items that came in it, by their positions. The
-    /// receiver's buffers are like `frame`, and it takes messages of up to `max` bytes.
+    /// Returns the RPC message of a complete group, with the items that it carries at their
+    /// positions. `frame` describes the receiver's buffers, and `max` is the maximum length in
+    /// bytes of a message.
     pub(crate) fn message(&self, frame: &Frame, max: u64) -> Result<Message, Bad> {
         let payload_len: u64 = self
             .parts
@@ -185,7 +187,8 @@ impl Group {
         Ok(Message::new(payload, located.iter().map(bulk)))
     }
 
-    /// Where all items are that are placed, each in bytes that were sent and are nothing else's.
+    /// Returns the places of all placed items. The places must lie within the bytes that were sent,
+    /// and must not overlap.
     fn locate(&self, frame: &Frame) -> Result<Vec<Located<'_>>, Bad> {
         let mut located = Vec::new();
         let mut all = SmallVec::<[Place; 2]>::new();
@@ -222,18 +225,19 @@ impl Group {
     }
 }
 
-/// Bytes of XID and `msg_type`.
+/// Length in bytes of XID and `msg_type`.
 const RPC_START: u64 = 8;
 
-/// What the first transmission says is wrong.
+/// Attributes an error to the first transmission.
 fn first(fault: Fault) -> Bad {
     Bad { number: 0, fault }
 }
 
-/// Positions count the whole stream, as those of read chunks do (section 6.2; RFC 8166, section
-/// 3.4.5): items are in order, and each one's place in the payload is its position less what the
-/// items before it took out, round-up included. Items that stay in the payload take nothing out. No
-/// item comes before the XID and the type of the RPC message.
+/// Checks the positions of the items. As with read chunks, positions count the whole stream
+/// (section 6.2; RFC 8166, section 3.4.5): items must be in order, and an item's offset in the
+/// payload is its position minus the bytes that earlier items took out, round-up included. Items
+/// that stay in the payload take out nothing. No item may come before the end of the RPC message's
+/// XID and type.
 fn check_positions(items: &[PlacedItem], payload_len: u64, max: u64) -> Result<(), Fault> {
     let (mut end, mut reduced) = (RPC_START, 0);
     for item in items {

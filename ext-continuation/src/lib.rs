@@ -1,16 +1,17 @@
-//! Message continuation: RPC messages in one transmission or several, with their bulk data placed in
-//! them or apart (draft-dnoveck-nfsv4-rpcrdma-rtrext-00, sections 4, 5, 8 and 9). No I/O and no clock.
+//! Message continuation: RPC messages in one or several transmissions, with bulk data placed by
+//! them or transferred separately (draft-dnoveck-nfsv4-rpcrdma-rtrext-00, sections 4, 5, 8 and 9).
+//! No I/O and no clock.
 //!
-//! [`Transmit`] is an end's state on one connection: an
-//! [`Extension`](rpcrdma_v2::extension::Extension) of version 2 that owns the document's four
-//! operations, tells the peer what it takes ([`Config`]), and carries RPC messages where that is
-//! what both ends can do ([`decide`]) and the connection engine finds it cheapest. Where bulk data
-//! goes is the arithmetic of the crate `rpcrdma-ext-send-ddp`; here are the groups: cut, sent,
-//! received, put together, abandoned, reported.
+//! [`Transmit`] is the state of one end of a connection: an
+//! [`Extension`](rpcrdma_v2::extension::Extension) of version 2 that owns the draft's four
+//! operations, announces what it accepts ([`Config`]), and carries RPC messages if both ends
+//! support it ([`decide`]) and the connection engine finds it cheapest. The crate
+//! `rpcrdma-ext-send-ddp` computes where bulk data goes; this crate divides messages into groups,
+//! receives and reassembles groups, abandons broken ones and reports errors.
 //!
-//! Either feature works without the other: messages of one transmission with bulk data placed in
-//! it, and messages of several without anything placed. What an end only sends or only receives, it
-//! does only so far.
+//! Either feature works without the other: a message of one transmission can have placed bulk data,
+//! and a message of several can have none. An end that supports a feature in one direction only
+//! uses it in that direction only.
 //!
 //! ```
 //! use rpcrdma_ext_continuation::{Config, Features, Transmit};
@@ -27,15 +28,15 @@
 //!     max_message: 1 << 22,
 //!     max_send: 1 << 20,
 //! });
-//! // It is told to the peer that calls of 16 transmissions are taken, and replies of 1 are sent.
+//! // The peer is told that calls of up to 16 transmissions are accepted, and replies have 1.
 //! assert_eq!((transmit.config().takes(), transmit.config().sends()), (16, 1));
-//! // Nothing may be used before the peer has said what it can do.
+//! // Nothing may be used before the peer has announced what it supports.
 //! assert!(!transmit.usable().requests);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Section numbers are those of rtrext-00. MUSTS.md beside the manifest lists its requirements and
-//! the test that is named after each; what it leaves open is in drafts/errata.md.
+//! Section numbers are those of rtrext-00. MUSTS.md beside the manifest lists its requirements with
+//! the name of the test for each; drafts/errata.md lists what the draft leaves open.
 
 #![forbid(unsafe_code)]
 

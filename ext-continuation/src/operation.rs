@@ -1,4 +1,4 @@
-//! The operations that carry RPC messages, as XDR (sections 9.2 to 9.4).
+//! Encoding and decoding of the operations that carry RPC messages (sections 9.2 to 9.4).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rpcrdma_ext_send_ddp::{
@@ -26,43 +26,43 @@ pub(crate) const SEGMENT_LEN: u64 = 16;
 /// `optxmt_req`: the first transmission of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// `optxrq_ddp`: where its bulk items are.
+    /// `optxrq_ddp`: the places of its bulk items.
     pub items: Vec<PlacedItem>,
-    /// `optxrq_rsd`: where those of its reply are wanted.
+    /// `optxrq_rsd`: the directions for the bulk items of its reply.
     pub directions: Vec<DirectedSet>,
-    /// `optxrq_count`: transmissions of the group.
+    /// `optxrq_count`: number of transmissions in the group.
     pub count: u32,
-    /// `optxrq_rsbuf`: further receives that are posted for the reply.
+    /// `optxrq_rsbuf`: number of additional receives posted for the reply.
     pub reserved: u32,
-    /// `optxrq_pslen`: bytes of payload that follow this header.
+    /// `optxrq_pslen`: number of payload bytes that follow this header.
     pub payload: u32,
 }
 
 /// `optxmt_resp`: the first transmission of a reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
-    /// `optxrs_ddp`: what became of each direction in the request, in order.
+    /// `optxrs_ddp`: the outcome of each direction in the call, in order.
     pub items: Vec<PlacedItem>,
-    /// `optxrs_count`: transmissions of the group.
+    /// `optxrs_count`: number of transmissions in the group.
     pub count: u32,
-    /// `optxrs_pslen`: bytes of payload that follow this header.
+    /// `optxrs_pslen`: number of payload bytes that follow this header.
     pub payload: u32,
 }
 
 /// `optxmt_cont`: a further transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Continuation {
-    /// `optxc_xnum`: its number in the group; the first transmission has 0.
+    /// `optxc_xnum`: number of this transmission in the group; the first one has 0.
     pub number: u32,
-    /// `optxc_itype`: the opttype of the group's first transmission.
+    /// `optxc_itype`: the `rdma_opttype` of the group's first transmission.
     pub initial: u32,
-    /// `optxc_pslen`: bytes of payload that follow this header.
+    /// `optxc_pslen`: number of payload bytes that follow this header.
     pub payload: u32,
 }
 
 /// A field of an operation.
 trait Field: Sized {
-    /// Bytes of its XDR.
+    /// Returns the encoded length in bytes.
     fn len(&self) -> usize;
     fn put(&self, out: &mut BytesMut);
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed>;
@@ -110,17 +110,17 @@ impl Field for Vec<DirectedSet> {
     }
 }
 
-/// Makes an operation's fields, in this order, its XDR in both directions.
+/// Implements encoding and decoding of an operation with these fields, in this order.
 macro_rules! operation {
     ($name:ident { $($field:ident),* }) => {
         impl $name {
-            /// Bytes of a transport header with it.
+            /// Returns the length in bytes of a transport header with this operation.
             #[must_use]
             pub fn header_len(&self) -> u64 {
                 (OPTIONAL_LEN $(+ Field::len(&self.$field))*) as u64
             }
 
-            /// Its XDR, for `rdma_optinfo`.
+            /// Encodes the operation as XDR, for `rdma_optinfo`.
             #[must_use]
             pub fn encode(&self) -> Bytes {
                 let mut out = BytesMut::with_capacity(self.header_len() as usize);
@@ -128,10 +128,10 @@ macro_rules! operation {
                 out.freeze()
             }
 
-            /// Reads it.
+            /// Decodes the operation.
             ///
             /// # Errors
-            /// It is not what its definition says.
+            /// [`Malformed`] if `info` does not match the XDR definition.
             pub fn decode(info: &[u8]) -> Result<Self, Malformed> {
                 Reader::whole(info, |from| Ok(Self { $($field: Field::get(from)?),* }))
             }
@@ -157,17 +157,19 @@ operation!(Continuation {
     payload
 });
 
-/// Bytes of a transport header whose request has items and directions of these lengths.
+/// Returns the length in bytes of the transport header of a request whose items and directions have
+/// these lengths.
 pub(crate) fn request_header(items: usize, directions: usize) -> u64 {
     (OPTIONAL_LEN + items + directions + 12) as u64
 }
 
-/// Bytes of a transport header whose response has items of this length.
+/// Returns the length in bytes of the transport header of a response whose items have this length.
 pub(crate) fn response_header(items: usize) -> u64 {
     (OPTIONAL_LEN + items + 8) as u64
 }
 
 impl Continuation {
-    /// Bytes of a transport header with it, which has the same length whatever it says.
+    /// Length in bytes of a transport header with a continuation, which does not depend on its
+    /// values.
     pub const HEADER_LEN: u64 = OPTIONAL_LEN as u64 + 12;
 }

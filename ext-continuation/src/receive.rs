@@ -1,5 +1,5 @@
-//! What arrives: groups begun, continued, completed and abandoned, and word of errors (sections
-//! 4.2, 5.4 and 9).
+//! The handling of received operations: groups begun, continued, completed and abandoned, and error
+//! reports (sections 4.2, 5.4 and 9).
 
 use rpcrdma_ext_send_ddp::{DirectedItem, DirectedSet, Location, PlacedItem, check_ranges};
 use rpcrdma_v2::extension::{
@@ -20,22 +20,22 @@ use crate::{
     XMTREQ, XMTRESP,
 };
 
-/// What an operation cannot be used for.
-enum Wrong {
-    /// The base's answer, or none.
+/// The reason why an operation cannot be used, by the way in which it is reported.
+enum OperationError {
+    /// An error of the base protocol, or a silent discard.
     Refused(Refusal),
     /// ROPT_XMTERR.
     Reported(Report),
 }
 
-impl From<Malformed> for Wrong {
+impl From<Malformed> for OperationError {
     fn from(reason: Malformed) -> Self {
         Self::Refused(Refusal::Malformed(reason))
     }
 }
 
 impl Transmit {
-    /// One of the operations arrived.
+    /// Handles one of the extension's operations.
     pub(crate) fn operation(
         &mut self,
         op: &Operation<'_>,
@@ -55,19 +55,20 @@ impl Transmit {
         };
         match done {
             Ok(()) => Ok(()),
-            Err(Wrong::Refused(refusal)) => {
+            Err(OperationError::Refused(refusal)) => {
                 self.abandon(op.xid, op.direction);
                 Err(refusal)
             }
-            Err(Wrong::Reported(report)) => {
+            Err(OperationError::Reported(report)) => {
                 self.report(&report, out);
                 Err(Refusal::Discard("reported with ROPT_XMTERR"))
             }
         }
     }
 
-    /// A message that is no continuation arrived. A group that is not complete never will be, as
-    /// nothing may come between its transmissions (section 4.2).
+    /// Abandons an incomplete group, because a message that is not its continuation has arrived. No
+    /// message may come between the transmissions of a group (section 4.2), so the group can no
+    /// longer be completed.
     pub(crate) fn interrupted(
         &mut self,
         out: &mut Outbox<'_>,
@@ -87,8 +88,8 @@ impl Transmit {
         }
     }
 
-    /// Tells the sender of the message (section 9.5). Of the rest of its group nothing is said, nor of
-    /// that of the group which it came into the middle of.
+    /// Reports an error to the sender of the message (section 9.5). The remaining transmissions of
+    /// its group are not reported, nor are those of the group that it interrupted.
     fn report(&mut self, report: &Report, out: &mut Outbox<'_>) {
         let TransmissionId { xid, direction, .. } = report.bad;
         if let Some(lead) = &report.lead {
@@ -102,7 +103,7 @@ impl Transmit {
         out.about(xid, back, XMTERR, report.encode());
     }
 
-    fn request(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Wrong> {
+    fn request(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), OperationError> {
         let request = Request::decode(op.info)?;
         if op.direction != Direction::Call {
             return Err(Malformed::Rule("ROPT_XMTREQ that is not a CALL").into());
@@ -113,9 +114,9 @@ impl Transmit {
         self.begin(op, Lead::Request(request), count, payload, out)
     }
 
-    fn response(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Wrong> {
-        // What is wrong with the form of a reply is not reported (RFC 8166, section 4.5).
-        let discard = |reason| Wrong::Refused(Refusal::Discard(reason));
+    fn response(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), OperationError> {
+        // Errors in the form of a reply are not reported (RFC 8166, section 4.5).
+        let discard = |reason| OperationError::Refused(Refusal::Discard(reason));
         let response = Response::decode(op.info).map_err(|_| discard("malformed ROPT_XMTRESP"))?;
         if op.direction != Direction::Reply {
             return Err(discard("ROPT_XMTRESP that is not a REPLY"));
@@ -137,39 +138,43 @@ impl Transmit {
         count: u32,
         payload: u32,
         out: &mut Outbox<'_>,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), OperationError> {
         self.resume(op.xid, op.direction);
         let group = Group::new(op, lead, count, payload);
         let group = group.map_err(|fault| fault_in(op, 0, fault))?;
         self.advance(group, out)
     }
 
-    fn continuation(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Wrong> {
+    fn continuation(
+        &mut self,
+        op: &Operation<'_>,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), OperationError> {
         if self.incoming.is_none() && self.is_abandoned(op.xid, op.direction) {
-            return Err(Wrong::Refused(Refusal::Discard(
+            return Err(OperationError::Refused(Refusal::Discard(
                 "rest of an abandoned group",
             )));
         }
         let group = self.incoming.take();
         let cont = Continuation::decode(op.info).map_err(|reason| match op.direction {
-            Direction::Call => Wrong::from(reason),
-            Direction::Reply => Wrong::Refused(Refusal::Discard("malformed ROPT_XMTCONT")),
+            Direction::Call => OperationError::from(reason),
+            Direction::Reply => OperationError::Refused(Refusal::Discard("malformed ROPT_XMTCONT")),
         })?;
         let Some(mut group) = group else {
             return Err(fault_in(op, cont.number, Fault::Continuation));
         };
         let lead = Some(group.lead_id());
         if let Err(fault) = group.continued(op, cont) {
-            let Wrong::Reported(report) = fault_in(op, cont.number, fault) else {
+            let OperationError::Reported(report) = fault_in(op, cont.number, fault) else {
                 return Ok(());
             };
-            return Err(Wrong::Reported(Report { lead, ..report }));
+            return Err(OperationError::Reported(Report { lead, ..report }));
         }
         self.advance(group, out)
     }
 
-    /// Another transmission of a group is there.
-    fn advance(&mut self, group: Group, out: &mut Outbox<'_>) -> Result<(), Wrong> {
+    /// Stores an incomplete group, or delivers the message of a complete one.
+    fn advance(&mut self, group: Group, out: &mut Outbox<'_>) -> Result<(), OperationError> {
         if !group.is_complete() {
             self.incoming = Some(group);
             return Ok(());
@@ -179,7 +184,7 @@ impl Transmit {
             let lead = group.lead_id();
             let bad = TransmissionId { number, ..lead };
             let lead = (number > 0).then_some(lead);
-            Wrong::Reported(Report { bad, lead, fault })
+            OperationError::Reported(Report { bad, lead, fault })
         })?;
         let agrees = check_payload(group.xid, group.direction, &message);
         let (xid, credits, transmissions) = (group.xid, group.credits, group.count);
@@ -199,7 +204,7 @@ impl Transmit {
                 }));
             }
             Lead::Response(response) => {
-                let discard = |reason| Wrong::Refused(Refusal::Discard(reason));
+                let discard = |reason| OperationError::Refused(Refusal::Discard(reason));
                 if agrees.is_err() {
                     return Err(discard("header and RPC message do not agree"));
                 }
@@ -218,8 +223,9 @@ impl Transmit {
         Ok(())
     }
 
-    /// ROPT_XMTERR arrived. It is never answered with another. What was bad need not be of anything that was
-    /// sent; the group that it came into is dropped all the same, if one that was sent can have been open then.
+    /// Handles a ROPT_XMTERR, which is never answered with another. The bad transmission that it
+    /// names may be one that this end never sent. The group that it interrupted is lost
+    /// nevertheless, if this end sent such a group and it can have been incomplete then.
     fn reported(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         let report = Report::decode(op.info);
         let report = report.map_err(|_| Refusal::Discard("malformed ROPT_XMTERR"))?;
@@ -247,7 +253,8 @@ impl Transmit {
         Ok(())
     }
 
-    /// In how many transmissions this message was sent, if it was, and can still be reported.
+    /// Returns the number of transmissions in which a message was sent, if it was sent and can
+    /// still be reported.
     fn sent_as(&self, id: &TransmissionId) -> Option<u32> {
         match id.direction {
             Direction::Call => self.outstanding.get(&id.xid).map(|sent| sent.count),
@@ -255,7 +262,7 @@ impl Transmit {
         }
     }
 
-    /// Whether it could still be reported.
+    /// Forgets a sent message. Returns whether it could still be reported.
     fn forget(&mut self, id: &TransmissionId) -> bool {
         match id.direction {
             Direction::Call => self.outstanding.remove(&id.xid).is_some(),
@@ -264,22 +271,22 @@ impl Transmit {
     }
 }
 
-fn fault_in(op: &Operation<'_>, number: u32, fault: Fault) -> Wrong {
+fn fault_in(op: &Operation<'_>, number: u32, fault: Fault) -> OperationError {
     let bad = TransmissionId {
         xid: op.xid,
         direction: op.direction,
         number,
     };
-    Wrong::Reported(Report {
+    OperationError::Reported(Report {
         bad,
         lead: None,
         fault,
     })
 }
 
-/// The number of transmissions that a group says it has. The document has no error for one that is
-/// not taken (section 5.2); here, BADSEQ.
-fn check_count(op: &Operation<'_>, found: u32, most: u32) -> Result<u32, Wrong> {
+/// Checks the number of transmissions that a group announces. The draft has no error for a number
+/// that is too high (section 5.2); this implementation reports BADSEQ.
+fn check_count(op: &Operation<'_>, found: u32, most: u32) -> Result<u32, OperationError> {
     match (1..=most).contains(&found) {
         true => Ok(found),
         false => {
@@ -290,7 +297,7 @@ fn check_count(op: &Operation<'_>, found: u32, most: u32) -> Result<u32, Wrong> 
     }
 }
 
-/// What cannot be in a request, though it has the form of one (tables 1 and 2; section 7.4).
+/// Checks the values of a well-formed request (tables 1 and 2; section 7.4).
 fn check_request(request: &Request) -> Result<(), Malformed> {
     for item in &request.items {
         match &item.location {
@@ -330,13 +337,14 @@ fn check_segment(segment: &Segment) -> Result<(), Malformed> {
     }
 }
 
-/// The directions of all sets, one after the other. An upper layer with one operation in a request
-/// needs no more; for one with several, a responder that cannot tell them apart keeps the order.
+/// Returns the directions of all sets, one after the other. An upper layer with one operation in a
+/// call needs no more; for several operations, a responder that cannot tell them apart uses the
+/// directions in order.
 fn directed(sets: &[DirectedSet]) -> impl Iterator<Item = &DirectedItem> {
     sets.iter().flat_map(|set| &set.items)
 }
 
-/// The chunks of a request, and what its reply is planned by.
+/// Returns the chunks of a request, and the context for planning its reply.
 fn incoming(request: Request) -> (CallChunks, ReplyContext) {
     let explicit = |item: PlacedItem| match item.location {
         Location::Explicit(segments) => Some(ReadChunk {
@@ -365,8 +373,8 @@ fn incoming(request: Request) -> (CallChunks, ReplyContext) {
     (chunks, context)
 }
 
-/// What became of the memory that a call offered (table 2; and, for what was written, the rules for
-/// write chunks in RFC 8166, section 4.3).
+/// Returns what was placed in the memory that a call offered (table 2; for written items also the
+/// rules for write chunks in RFC 8166, section 4.3).
 fn returned(
     sent: &Sent,
     results: &[PlacedItem],

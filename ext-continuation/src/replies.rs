@@ -1,4 +1,5 @@
-//! The ways that a requester can let the reply to a call come (sections 4.3, 5.2, 5.3 and 7.4).
+//! The transfer modes that a requester can allow for the reply to a call (sections 4.3, 5.2, 5.3
+//! and 7.4).
 
 use std::fmt;
 
@@ -11,15 +12,15 @@ use smallvec::SmallVec;
 use crate::operation::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN, response_header};
 use crate::{Continuation, Transmit, Usable};
 
-/// What a direction is going to be, when its memory is registered.
+/// A direction whose memory has not been registered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Directing {
     Placed,
-    /// Bytes of its chunk.
+    /// Length of its chunk in bytes.
     Written(u64),
     BySize {
         longest_placed: u32,
-        /// Bytes of its chunk.
+        /// Length of its chunk in bytes.
         chunk: u64,
     },
 }
@@ -33,34 +34,34 @@ impl Directing {
     }
 }
 
-/// A way for the reply.
+/// A transfer mode for the reply.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ReplyWay {
-    /// Least length and direction for each item, in order.
+pub(crate) struct ReplyMode {
+    /// Minimum length in bytes and direction for each item, in order.
     pub(crate) items: SmallVec<[(u32, Directing); 1]>,
-    /// Further receives.
+    /// Number of additional receives.
     pub(crate) reserved: u32,
-    /// Bytes of all transmissions, at most.
+    /// Maximum length in bytes of all transmissions.
     pub(crate) wire_bytes: u64,
-    /// Bytes of items that come in the payload stream, at most.
+    /// Maximum number of bytes of items in the payload stream.
     pub(crate) unplaced: u64,
-    /// Whether transmissions of the longest reply place items.
+    /// Whether the transmissions of the longest reply place items.
     pub(crate) placed: bool,
 }
 
-impl ReplyWay {
-    /// Whether the base has the same.
+impl ReplyMode {
+    /// Returns whether the base protocol has the same transfer mode.
     pub(crate) fn is_plain(&self) -> bool {
         self.items.is_empty() && self.reserved == 0
     }
 
-    /// Bytes of each chunk to register.
+    /// Returns the length in bytes of each chunk to register.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = u64> {
         self.items.iter().filter_map(|(_, to)| to.chunk())
     }
 
-    /// Bytes of `xmddp_rsdgroup` with these directions in one set, where a chunk has so many
-    /// segments.
+    /// Returns the encoded length in bytes of `xmddp_rsdgroup` with these directions in one set.
+    /// `segments` returns the number of segments of a chunk.
     pub(crate) fn directions_len(&self, segments: impl Fn(u64) -> u64) -> u64 {
         if self.items.is_empty() {
             return 4;
@@ -74,25 +75,26 @@ impl ReplyWay {
     }
 }
 
-/// What the ways for one reply have in common.
+/// The inputs common to all transfer modes of a reply.
 struct Planning<'a> {
     call: &'a CallToPlan<'a>,
-    /// This side's buffers.
+    /// This side's receive buffers.
     frame: Frame,
-    /// Shortest item that is placed.
+    /// Minimum length in bytes of an item to place.
     min: u32,
-    /// Transmissions, at most.
+    /// Maximum number of transmissions.
     max: u32,
 }
 
 impl Transmit {
-    /// All ways. The first two need no memory; the third is for when they do not suffice, or cost
-    /// more.
-    pub(crate) fn reply_ways(
+    /// Returns all transfer modes: items in the payload stream; items placed in the transmissions
+    /// or, if there are not enough receives for the longest reply, placed or written depending on
+    /// size; and items written. The first two need no registered memory.
+    pub(crate) fn reply_modes(
         &self,
         call: &CallToPlan<'_>,
         usable: &Usable,
-    ) -> SmallVec<[ReplyWay; 3]> {
+    ) -> SmallVec<[ReplyMode; 3]> {
         let reservable = call.reservable.min(usable.reply_transmissions - 1);
         let planning = Planning {
             call,
@@ -100,21 +102,21 @@ impl Transmit {
             min: self.config.min_placed.max(1),
             max: reservable.saturating_add(1),
         };
-        let mut ways = SmallVec::new();
-        ways.extend(planning.in_stream(usable));
+        let mut modes = SmallVec::new();
+        modes.extend(planning.in_stream(usable));
         let bulky = call.need.items.iter().any(|&len| planning.is_bulky(len));
         if !bulky || !usable.responses || call.need.items.len() > MAX_ITEMS {
-            return ways;
+            return modes;
         }
         if usable.placed_replies {
             let placed = planning.placed();
             if placed.is_none() {
-                ways.extend(planning.by_size());
+                modes.extend(planning.by_size());
             }
-            ways.extend(placed);
+            modes.extend(placed);
         }
-        ways.extend(planning.written());
-        ways
+        modes.extend(planning.written());
+        modes
     }
 }
 
@@ -123,15 +125,16 @@ impl Planning<'_> {
         len >= u64::from(self.min)
     }
 
-    /// Everything in the payload stream. In one transmission, that needs nothing of this document.
-    fn in_stream(&self, usable: &Usable) -> Option<ReplyWay> {
+    /// Everything in the payload stream. In a single transmission this needs no feature of
+    /// rtrext-00.
+    fn in_stream(&self, usable: &Usable) -> Option<ReplyMode> {
         let max = match usable.responses {
             true => self.max,
             false => 1,
         };
         let need = self.call.need;
         let (reserved, wire_bytes) = self.lay_out(4, need.stream_len(), &[], max)?;
-        Some(ReplyWay {
+        Some(ReplyMode {
             items: SmallVec::new(),
             reserved,
             wire_bytes,
@@ -140,20 +143,21 @@ impl Planning<'_> {
         })
     }
 
-    /// Bytes of the payload stream at most, when items that are long enough are not in it.
+    /// Returns the maximum length in bytes of the payload stream without the items that are long
+    /// enough to place.
     fn payload(&self) -> u64 {
         let need = self.call.need;
         let short = |&len: &u64| padded(len.min(u64::from(self.min)));
         need.payload + need.items.iter().map(short).sum::<u64>()
     }
 
-    fn placed(&self) -> Option<ReplyWay> {
+    fn placed(&self) -> Option<ReplyMode> {
         let need = &self.call.need.items;
         let bulky: SmallVec<[u64; 1]> =
             need.iter().copied().filter(|&l| self.is_bulky(l)).collect();
         let items_len = 4 + PLACED_LEN * need.len() as u64;
         let (reserved, wire_bytes) = self.lay_out(items_len, self.payload(), &bulky, self.max)?;
-        Some(ReplyWay {
+        Some(ReplyMode {
             items: need.iter().map(|_| (self.min, Directing::Placed)).collect(),
             reserved,
             wire_bytes,
@@ -162,17 +166,17 @@ impl Planning<'_> {
         })
     }
 
-    fn written(&self) -> Option<ReplyWay> {
+    fn written(&self) -> Option<ReplyMode> {
         let need = &self.call.need.items;
         let segments = |&len: &u64| SEGMENT_LEN * self.call.limits.segments(len);
         let items_len = 4 + need.iter().map(|l| EXPLICIT_LEN + segments(l)).sum::<u64>();
         let (reserved, wire_bytes) = self.lay_out(items_len, self.payload(), &[], self.max)?;
         let direct = |&len: &u64| match self.is_bulky(len) {
             true => (self.min, Directing::Written(len)),
-            // It is too short for anything, and has to use up a direction.
+            // The item is too short to be written, but must use up a direction.
             false => (self.min, Directing::Placed),
         };
-        Some(ReplyWay {
+        Some(ReplyMode {
             items: need.iter().map(direct).collect(),
             reserved,
             wire_bytes,
@@ -181,9 +185,10 @@ impl Planning<'_> {
         })
     }
 
-    /// Placed as far as receives can be had for it, and memory for when it is longer. Where there
-    /// are several items, which of them takes how much is not known.
-    fn by_size(&self) -> Option<ReplyWay> {
+    /// Items are placed if they fit the available receives, and written to registered memory
+    /// otherwise. Only for a single item, because with several items it is not known which of them
+    /// takes how much room.
+    fn by_size(&self) -> Option<ReplyMode> {
         let [len] = self.call.need.items[..] else {
             return None;
         };
@@ -204,7 +209,7 @@ impl Planning<'_> {
             longest_placed: u32::try_from(low).ok()?,
             chunk: len,
         };
-        Some(ReplyWay {
+        Some(ReplyMode {
             items: SmallVec::from_iter([(self.min, direct)]),
             reserved,
             wire_bytes,
@@ -213,7 +218,7 @@ impl Planning<'_> {
         })
     }
 
-    /// Further receives, and bytes.
+    /// Returns the number of additional receives and the length in bytes of all transmissions.
     fn lay_out(&self, items_len: u64, payload: u64, items: &[u64], max: u32) -> Option<(u32, u64)> {
         let headers = Headers {
             first: response_header(items_len as usize),
@@ -225,7 +230,7 @@ impl Planning<'_> {
     }
 }
 
-impl fmt::Display for ReplyWay {
+impl fmt::Display for ReplyMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.reserved + 1;
         write!(f, "reply: up to {count} transmission{}", plural(count))?;

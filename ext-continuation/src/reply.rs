@@ -1,4 +1,4 @@
-//! How replies are conveyed to calls that came by ROPT_XMTREQ (sections 5.2, 7.4 and 9.3).
+//! Transfer modes of replies to calls received by ROPT_XMTREQ (sections 5.2, 7.4 and 9.3).
 
 use std::fmt;
 
@@ -17,16 +17,16 @@ use crate::operation::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN};
 use crate::replies::plural;
 use crate::{Continuation, Response, Transmit, XMTRESP};
 
-/// What is kept of a call until it is answered.
+/// The part of a call that is kept until it is answered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReplyContext {
-    /// What the requester wants done with items, in order.
+    /// The requester's directions for the items of the reply, in order.
     pub(crate) directions: Vec<DirectedItem>,
-    /// Further receives that it posted.
+    /// Number of additional receives that the requester has posted.
     pub(crate) reserved: u32,
 }
 
-/// What becomes of a direction.
+/// The outcome of a direction.
 #[derive(Clone, Debug)]
 enum Outcome {
     Placed,
@@ -35,21 +35,21 @@ enum Outcome {
     NoItem,
 }
 
-/// A reply's plan.
+/// The transfer plan of a reply.
 #[derive(Debug)]
 pub(crate) struct ReplyPlan {
-    /// What becomes of each item.
+    /// Treatment of each item.
     handling: SmallVec<[Handling; 1]>,
-    /// Of each direction, with its item's position and bytes.
+    /// Outcome of each direction, with the position and length in bytes of its item.
     outcomes: Vec<(Outcome, u32, u32)>,
     arranged: Arranged,
 }
 
-/// Bytes of a `xmddp_mitem` that says that nothing was done.
+/// Length in bytes of a `xmddp_mitem` without a location: XMDTYPE_TOOSHORT or XMDTYPE_NOITEM.
 const NOTHING_LEN: u64 = 12;
 
 impl Transmit {
-    /// Every way to convey a reply: there are two where the requester leaves the choice.
+    /// Returns every transfer mode for a reply. There are two if the requester leaves the choice.
     pub(crate) fn reply_candidates(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
         let Some(context) = reply.context.downcast_ref::<ReplyContext>() else {
             return Vec::new();
@@ -148,7 +148,7 @@ impl Transmit {
         })
     }
 
-    /// Lays a reply out.
+    /// Divides a reply into transmissions.
     pub(crate) fn transmit_reply(
         &mut self,
         xid: u32,

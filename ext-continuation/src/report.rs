@@ -1,4 +1,4 @@
-//! ROPT_XMTERR: word of what is wrong with a transmission (section 9.5).
+//! ROPT_XMTERR: the report of an error in a transmission (section 9.5).
 
 use std::fmt;
 
@@ -7,61 +7,62 @@ use rpcrdma_v2::{Direction, Malformed, OPTIONAL, Reader};
 
 use crate::XMTCONT;
 
-/// `xms_id`: a transmission.
+/// `xms_id`: the identification of a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmissionId {
-    /// `xmsi_xid`: of its message.
+    /// `xmsi_xid`: XID of its message.
     pub xid: u32,
-    /// `xmsi_dir`: of its message.
+    /// `xmsi_dir`: direction of its message.
     pub direction: Direction,
     /// `xmsi_seq`: its number in the group.
     pub number: u32,
 }
 
-/// `optx_info`: what is wrong.
+/// `optx_info`: the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// OPTXERR_BADHMT: a message of another type within a group.
+    /// OPTXERR_BADHMT: a message of another type inside a group.
     HeaderType {
         /// The `rdma_proc` that was expected.
         expected: u32,
-        /// That which came.
+        /// The `rdma_proc` that was received.
         found: u32,
     },
-    /// OPTXERR_BADOMT: an operation of another type within a group, or a continuation of a group
-    /// that began with another one.
+    /// OPTXERR_BADOMT: an operation of another type inside a group, or a continuation of a group
+    /// that began with another operation.
     OperationType {
         /// The `rdma_opttype` that was expected.
         expected: u32,
-        /// That which came.
+        /// The `rdma_opttype` that was received.
         found: u32,
     },
-    /// OPTXERR_BADCONT: a continuation of nothing.
+    /// OPTXERR_BADCONT: a continuation without a group.
     Continuation,
-    /// OPTXERR_BADSEQ: another number in the group; or a number of transmissions that is not taken.
+    /// OPTXERR_BADSEQ: a wrong number in the group, or a group with more transmissions than
+    /// accepted.
     Sequence {
-        /// That which was expected; the most that is taken.
+        /// The number that was expected, or the maximum that is accepted.
         expected: u32,
-        /// That which came.
+        /// The number that was received.
         found: u32,
     },
     /// OPTXERR_BADXID: a continuation of another message.
     Xid {
-        /// That which was expected.
+        /// The XID that was expected.
         expected: u32,
-        /// That which came.
+        /// The XID that was received.
         found: u32,
     },
-    /// OPTXERR_BADOFF: an offset.
+    /// OPTXERR_BADOFF: an invalid offset.
     Offset(OutOfRange),
-    /// OPTXERR_BADTBSN: a number of a buffer segment.
+    /// OPTXERR_BADTBSN: an invalid number of a buffer segment.
     Segment(OutOfRange),
-    /// OPTXERR_BADPL: a length of payload.
+    /// OPTXERR_BADPL: an invalid payload length.
     Payload(OutOfRange),
 }
 
-/// A value, and those that are valid. One that is among them is not a multiple of four, or does not
-/// go with the other fields.
+/// A value and the range of valid values. A value inside the range is not a multiple of four, or
+/// contradicts other fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange {
     /// `optxi_value`.
@@ -72,12 +73,12 @@ pub struct OutOfRange {
     pub max: u32,
 }
 
-/// `optxmt_err`.
+/// `optxmt_err`: an error report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// `optxe_bad`: the transmission that the error was found in.
+    /// `optxe_bad`: the transmission in which the error was found.
     pub bad: TransmissionId,
-    /// `optxe_lead`: an earlier one that may have led to it.
+    /// `optxe_lead`: an earlier transmission that may have led to the error.
     pub lead: Option<TransmissionId>,
     /// `optxe_info`.
     pub fault: Fault,
@@ -96,7 +97,7 @@ mod code {
 }
 
 impl Fault {
-    /// Its `optx_err`.
+    /// Returns the `optx_err` of the error.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {
@@ -172,7 +173,7 @@ impl TransmissionId {
 }
 
 impl Report {
-    /// Its XDR, for `rdma_optinfo`.
+    /// Encodes the report as XDR, for `rdma_optinfo`.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(44);
@@ -187,9 +188,10 @@ impl Report {
         out.freeze()
     }
 
-    /// The message whose group something else came into the middle of, if the report says so and agrees with
-    /// itself: a group was expected to go on (section 9.5), and what is bad is no part of it. The receiver has
-    /// dropped that group (section 4.2), whatever the other message is.
+    /// Returns the next expected transmission of a group that another message interrupted, if the
+    /// report is about an interruption and consistent: a group was expected to continue (section
+    /// 9.5), and the bad transmission is not part of it. The receiver has dropped that group
+    /// (section 4.2), whatever the other message is.
     #[must_use]
     pub fn broken_into(&self) -> Option<TransmissionId> {
         let lead = self.lead?;
@@ -206,10 +208,10 @@ impl Report {
         is_so.then_some(lead)
     }
 
-    /// Reads it.
+    /// Decodes a report.
     ///
     /// # Errors
-    /// It is not what its definition says.
+    /// [`Malformed`] if `info` does not match the XDR definition.
     pub fn decode(info: &[u8]) -> Result<Self, Malformed> {
         Reader::whole(info, |from| {
             Ok(Self {

@@ -1,4 +1,4 @@
-//! An end's state on one connection, and its part in the connection's events.
+//! The state of one end of a connection, and its reaction to the connection's events.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,39 +19,40 @@ use crate::{
     XMTREQ, XMTRESP, decide,
 };
 
-/// Messages that the peer could not use, after which no more are sent like that: it and this side
-/// do not understand each other.
+/// Number of messages that the peer could not use after which this end sends no more of them,
+/// because the two implementations do not understand each other.
 const MAX_FAULTS: u32 = 3;
-/// Bad messages of which more may come. One that interrupts a group can be bad itself.
+/// Maximum number of bad messages of which further transmissions are discarded silently. A message
+/// that interrupts a group can be bad itself, so there can be several.
 const MAX_ABANDONED: usize = 4;
-/// Replies about which the peer may still say that it cannot use them.
+/// Maximum number of sent replies that the peer may still report as unusable.
 const MAX_REPLIES: usize = 256;
 
-/// Transmissions of both ends of one connection: an
+/// The state of message continuation at one end of a connection: an
 /// [`Extension`](rpcrdma_v2::extension::Extension) of version 2 that carries RPC messages.
 #[derive(Debug)]
 pub struct Transmit {
     pub(crate) config: Config,
-    /// This side's buffers, as the peer knows them.
+    /// This side's receive buffers, as announced to the peer.
     pub(crate) frame: Frame,
     peer: PeerSaid,
-    /// The peer told its receive buffer size by itself.
+    /// Whether the peer announced its receive buffer size explicitly.
     size_said: bool,
-    /// The peer does not know these operations.
+    /// Whether the peer has refused these operations.
     refused: bool,
     pub(crate) faults: u32,
-    /// Calls, by their XIDs.
+    /// Outstanding calls by XID.
     pub(crate) outstanding: HashMap<u32, Sent>,
-    /// XIDs of replies, and how many transmissions each had, the oldest first.
+    /// XID and number of transmissions of sent replies, the oldest first.
     replies: VecDeque<(u32, u32)>,
     pub(crate) incoming: Option<Group>,
-    /// Of these messages something was wrong: what is left of their groups is discarded without a
-    /// word, so that one bad message gets one error.
+    /// Messages in which an error was found. The remaining transmissions of their groups are
+    /// discarded silently, so that one bad message causes one error report.
     abandoned: VecDeque<(u32, Direction)>,
 }
 
 impl Transmit {
-    /// For a new connection.
+    /// Creates the state for a new connection.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -68,19 +69,19 @@ impl Transmit {
         }
     }
 
-    /// What this end is like.
+    /// Returns the configuration of this end.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What the peer said of itself, as far as it counts here.
+    /// Returns the peer's announcements that matter here.
     #[must_use]
     pub fn peer(&self) -> &PeerSaid {
         &self.peer
     }
 
-    /// What may be used at present.
+    /// Returns the features that may be used at present.
     #[must_use]
     pub fn usable(&self) -> Usable {
         let mut usable = decide(&self.config, &self.peer);
@@ -88,7 +89,7 @@ impl Transmit {
         usable
     }
 
-    /// The peer's buffers, for messages of up to `inline` bytes.
+    /// Returns the peer's receive buffers, for messages of up to `inline` bytes.
     pub(crate) fn send_frame(&self, inline: u64) -> Frame {
         let frame = self
             .peer
@@ -109,7 +110,7 @@ impl Transmit {
         self.abandoned.push_back((xid, direction));
     }
 
-    /// Such a message begins anew.
+    /// Ends the silent discard for a message, because it begins again.
     pub(crate) fn resume(&mut self, xid: u32, direction: Direction) {
         self.abandoned.retain(|&bad| bad != (xid, direction));
     }
@@ -125,13 +126,14 @@ impl Transmit {
         self.replies.push_back((xid, count));
     }
 
-    /// In how many transmissions there was such a reply, the last one where a call was repeated.
+    /// Returns the number of transmissions of the reply with this XID; of the last one, if the call
+    /// was repeated.
     pub(crate) fn reply_sent(&self, xid: u32) -> Option<u32> {
         let mut found = self.replies.iter().rev().filter(|(sent, _)| *sent == xid);
         found.next().map(|&(_, count)| count)
     }
 
-    /// Whether there was such a reply.
+    /// Forgets the reply with this XID. Returns whether there was one.
     pub(crate) fn forget_reply(&mut self, xid: u32) -> bool {
         let at = self.replies.iter().rposition(|&(sent, _)| sent == xid);
         at.and_then(|at| self.replies.remove(at)).is_some()
@@ -207,7 +209,7 @@ impl Extension for Transmit {
     }
 
     fn limits(&self, limits: &mut ConnectionLimits) {
-        // Section 8.3: the size follows from the structure where only that was said.
+        // Section 8.3: if only the structure was announced, the size follows from it.
         if let (false, Some(frame)) = (self.size_said, &self.peer.frame) {
             let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
             limits.inline_send = limits.inline_send.max(len.min(self.config.max_send));
@@ -241,7 +243,7 @@ impl Conveyor for Transmit {
         message: &Message,
         chunks: &Chunks,
     ) -> Result<Transmissions, NotConveyed> {
-        let plan = mine::<CallPlan>(plan)?;
+        let plan = downcast_plan::<CallPlan>(plan)?;
         self.transmit_call(xid, plan, message, chunks)
     }
 
@@ -255,14 +257,14 @@ impl Conveyor for Transmit {
         plan: Box<dyn Planned>,
         message: &Message,
     ) -> Result<Transmissions, NotConveyed> {
-        let plan = mine::<ReplyPlan>(plan)?;
+        let plan = downcast_plan::<ReplyPlan>(plan)?;
         self.transmit_reply(xid, plan, message)
     }
 
     fn call_refused(&mut self, xid: u32, error: ErrorBody) {
         self.outstanding.remove(&xid);
         match error {
-            // Section 5.1: that is how one finds out.
+            // Section 5.1: this error is how an end learns that the peer lacks the extension.
             ErrorBody::InvalidOption => self.refused = true,
             ErrorBody::BadHeader | ErrorBody::Version { .. } => {
                 self.faults = self.faults.saturating_add(1);
@@ -275,7 +277,7 @@ impl Conveyor for Transmit {
     }
 }
 
-fn mine<P: Planned>(plan: Box<dyn Planned>) -> Result<P, NotConveyed> {
+fn downcast_plan<P: Planned>(plan: Box<dyn Planned>) -> Result<P, NotConveyed> {
     let any: Box<dyn std::any::Any> = plan;
     let plan = any.downcast::<P>();
     plan.map(|plan| *plan)

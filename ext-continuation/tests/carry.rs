@@ -1,5 +1,5 @@
-//! Calls and replies of many sizes, by every way that there is, between ends with every combination
-//! of features: what arrives is what was sent.
+//! Calls and replies of many sizes, in every transfer mode, between ends with every combination of
+//! features. The received message must equal the one sent.
 
 mod common;
 
@@ -27,7 +27,7 @@ const FEATURES: [&str; 9] = [
     "ddp:send+cont:receive",
 ];
 
-/// Payload and items of a message.
+/// Length of the payload and of the items of a message.
 type Size = (usize, &'static [usize]);
 
 const CALLS: [Size; 9] = [
@@ -42,7 +42,7 @@ const CALLS: [Size; 9] = [
     (100_000, &[65_537, 1 << 19]),
 ];
 
-/// Payload of the longest reply, its items; and of that which is sent.
+/// Sizes of the longest reply, and of the reply actually sent.
 const REPLIES: [(Size, Size); 8] = [
     ((64, &[]), (32, &[])),
     ((128, &[8192]), (128, &[8192])),
@@ -58,7 +58,8 @@ fn need((payload, items): Size) -> ReplyNeed {
     ReplyNeed::new(payload as u64, items.iter().map(|&len| len as u64))
 }
 
-/// A call and its reply by each candidate of both. Gives how many there were.
+/// Sends a call and its reply with each pair of candidates. Returns the number of candidates for
+/// the call and for the replies.
 fn all_ways(client: &mut End, server: &mut End, call: Size, reply: (Size, Size)) -> (usize, usize) {
     let call = message(XID, Direction::Call, call.0, call.1);
     let planning = Planning::new(client, &call, need(reply.0));
@@ -74,7 +75,7 @@ fn all_ways(client: &mut End, server: &mut End, call: Size, reply: (Size, Size))
         calls += 1;
         let ways = reply_candidates(server, &incoming, &answer).len();
         for way in 0..ways {
-            // Each reply is to a call of its own.
+            // Each reply belongs to a call of its own.
             let candidate = turn(client);
             let (incoming, ..) = carry_call(client, server, XID, &call, candidate);
             let candidate = reply_candidates(server, &incoming, &answer).remove(way);
@@ -86,7 +87,7 @@ fn all_ways(client: &mut End, server: &mut End, call: Size, reply: (Size, Size))
             conveyor.call_ended(XID);
             replies += 1;
         }
-        // What the requester made room for, the responder can use.
+        // The responder must be able to use what the requester offered.
         assert!(ways > 0, "no way for the reply: {plan}");
     }
     (calls, replies)
@@ -111,7 +112,7 @@ fn rtr_s5_every_message_arrives_whole_by_every_way_between_all_pairings() {
     }
 }
 
-/// A server may call its client: both directions are the same.
+/// A server may call its client: both directions work in the same way.
 #[test]
 fn rtr_s1_4_a_server_sends_calls_as_a_client_does() {
     let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
@@ -152,7 +153,7 @@ fn rtr_s3_3_a_write_of_eight_kilobytes_is_one_transmission_and_nothing_else() {
     );
     let candidate = planning.candidates(&mut client).remove(0);
     let (incoming, ..) = carry_call(&mut client, &mut server, XID, &call, candidate);
-    // It is in one piece, and that is the segment it was meant for.
+    // The item is in one piece, which is the segment for placement.
     let [item] = incoming.message.items() else {
         panic!("one item")
     };
@@ -198,7 +199,7 @@ fn rtr_s4_2_a_long_call_and_a_long_reply_without_bulk_data_are_continued() {
     let call = message(XID, Direction::Call, 65_536, &[]);
     let planning = Planning::new(&client, &call, ReplyNeed::new(65_536, []));
     let candidate = planning.candidates(&mut client).remove(0);
-    // Receives of 16 KiB: their headers make a fifth necessary.
+    // With receives of 16 KiB, the headers make a fifth transmission necessary.
     assert_eq!(
         (candidate.cost.transmissions, candidate.cost.receives),
         (5, 4)
@@ -211,7 +212,8 @@ fn rtr_s4_2_a_long_call_and_a_long_reply_without_bulk_data_are_continued() {
     numbered(&sent, 6, 5);
 }
 
-/// Section 9.4: numbers from 1, the type of the first, and payloads that add up.
+/// Checks a group against section 9.4: numbers from 1, the type of the first operation, and payload
+/// lengths that add up.
 fn numbered(sent: &Transmissions, initial: u32, count: usize) {
     assert_eq!((sent.len(), sent[0].opttype), (count, initial));
     let mut total = match initial {
@@ -247,7 +249,7 @@ fn rtr_s7_2_padding_is_zeroes() {
     let data_at = 1024 - request.header_len() as usize;
     assert!(payload[156..data_at].iter().all(|&byte| byte == 0));
     assert_eq!(payload.len(), data_at + 8192);
-    // What the padding holds does not matter to the receiver.
+    // The receiver ignores the contents of the padding.
     let mut bytes = common::encode(XID, Direction::Call, &sent[0]).to_vec();
     let len = bytes.len();
     bytes[1024 - 8..1024].fill(0xff);
@@ -267,7 +269,7 @@ fn rtr_s4_3_credits_that_do_not_suffice_leave_the_ways_that_need_fewer() {
         assert!(candidates.iter().all(|c| c.cost.transmissions <= credits));
         let placed = |c: &CallCandidate| c.plan.to_string().contains("item 0 placed");
         assert_eq!(candidates.iter().any(placed), credits >= 16, "{credits}");
-        // By RDMA Read it is one transmission.
+        // By RDMA Read the call is a single transmission.
         let read = |c: &CallCandidate| c.reads[..] == [0];
         assert_eq!(candidates.iter().any(read), credits >= 1, "{credits}");
     }
@@ -310,7 +312,7 @@ fn rtr_s5_2_limits_of_the_peer_are_kept_to() {
         assert!(most <= Some(limit.max(1) - 1), "{most:?}");
         assert_eq!(candidates.iter().any(|c| c.write_chunks.is_empty()), whole);
     }
-    // A server sends no more than it said, though more is reserved.
+    // A server sends no more transmissions than it announced, even if more are reserved.
     let (mut client, mut server) = pair(&config("cont"), &with_limits(20, 2));
     let planning = Planning::new(&client, &read, ReplyNeed::new(32_000, []));
     let candidate = planning.candidates(&mut client).remove(0);
@@ -399,7 +401,8 @@ fn rtr_s7_4_an_item_whose_size_decides_is_placed_as_far_as_receives_go() {
 
 #[test]
 fn rtr_s5_what_both_ends_say_decides_what_is_used() {
-    // Client, server; placed, transmissions of a call, placed replies, transmissions of a reply.
+    // Client; server; placement, transmissions of a call, placement in replies, transmissions of a
+    // reply.
     let cases = [
         ("ddp+cont", "ddp+cont", true, 20, true, 20),
         ("ddp", "ddp", true, 1, true, 1),
@@ -480,7 +483,7 @@ fn rtr_s8_3_a_size_that_was_not_said_follows_from_the_structure() {
     assert!(all >= 66_560);
     for (start, max_send, expected) in [
         (vec![structure.clone()], all, 66_560),
-        // No more than this end sends, whatever there is room for.
+        // The size is limited to what this end sends.
         (vec![structure.clone()], 10_000, 10_000),
         (vec![size.clone(), structure.clone()], all, 8192),
         (vec![structure, size], all, 8192),

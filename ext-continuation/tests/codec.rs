@@ -1,4 +1,4 @@
-//! Operations to bytes and back, and whatever a peer may send to an end.
+//! Encoding and decoding of operations, and an end's handling of arbitrary operations.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn segment(g: &mut Gen) -> Segment {
     }
 }
 
-/// Small more often than not, so that something comes of it.
+/// Returns a number that is usually small, so that it is often valid.
 fn number(g: &mut Gen) -> u32 {
     u32::arbitrary(g) >> (u8::arbitrary(g) % 32)
 }
@@ -156,8 +156,8 @@ impl Arbitrary for Any {
     }
 }
 
-/// What decodes is what these bytes say, and nothing panics.
-fn decodes_in_vain(bytes: &[u8]) -> bool {
+/// Checks that decoding does not panic and that decoded values are encoded to the same bytes.
+fn decodes_to_the_same_bytes(bytes: &[u8]) -> bool {
     Request::decode(bytes).is_ok_and(|v| v.encode() != bytes)
         || Response::decode(bytes).is_ok_and(|v| v.encode() != bytes)
         || Continuation::decode(bytes).is_ok_and(|v| v.encode() != bytes)
@@ -173,7 +173,7 @@ fn flip(bytes: &[u8], flips: &[usize]) -> Vec<u8> {
     bytes
 }
 
-/// At most one answer for a message, and never to a report.
+/// Checks that each message has at most one answer, and a report has none.
 fn survives(end: &mut End, sent: &[(Any, bool, u8)]) -> bool {
     for (any, reply, len) in sent {
         let (opttype, info) = any.encode();
@@ -189,7 +189,7 @@ fn survives(end: &mut End, sent: &[(Any, bool, u8)]) -> bool {
         let answers = end.operations.len();
         end.operations.clear();
         if answers > 1 {
-            // The group before was interrupted, and this one is wrong, too.
+            // The previous group was interrupted, and this one is bad as well.
             let both = answers == 2 && opttype != 7 && opttype != 8;
             if !both {
                 return false;
@@ -205,16 +205,16 @@ quickcheck! {
     }
 
     fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) -> bool {
-        !decodes_in_vain(&bytes)
+        !decodes_to_the_same_bytes(&bytes)
     }
 
     fn arbitrary_words_do_not_panic(any: Vec<u8>) -> bool {
         let any: Vec<u32> = any.into_iter().map(|word| u32::from(word % 7)).collect();
-        !decodes_in_vain(&words(&any))
+        !decodes_to_the_same_bytes(&words(&any))
     }
 
     fn flipped_bits_do_not_panic(any: Any, flips: Vec<usize>) -> bool {
-        !decodes_in_vain(&flip(&any.encode().1, &flips))
+        !decodes_to_the_same_bytes(&flip(&any.encode().1, &flips))
     }
 
     fn an_operation_cut_short_is_an_error(any: Any, at: usize) -> bool {

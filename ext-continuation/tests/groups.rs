@@ -1,4 +1,4 @@
-//! Groups that are interrupted, abandoned and reported, and what becomes of reports.
+//! Groups that are interrupted, abandoned and reported, and the handling of reports.
 
 mod common;
 
@@ -59,7 +59,7 @@ fn rtr_s4_2_nothing_may_come_between_the_transmissions_of_a_group() {
             hmt(1),
         ),
         (other(Body::Error(ErrorBody::BadHeader)), hmt(4)),
-        // Of another extension, of nobody, and of this one.
+        // Operations of another extension, of no extension, and of this one.
         (optional(4), omt(4)),
         (optional(99), omt(99)),
         (optional(6), omt(6)),
@@ -77,7 +77,7 @@ fn rtr_s4_2_nothing_may_come_between_the_transmissions_of_a_group() {
             let bad = id(XID, Direction::Call, at as u32);
             let lead = Some(id(XID, Direction::Call, 0));
             assert_eq!(report, Report { bad, lead, fault });
-            // The rest of it is dropped without a word.
+            // The rest of the group is discarded silently.
             for bytes in &wire[at..] {
                 assert!(matches!(server.receive(bytes), Routed::Discarded(_)));
             }
@@ -107,7 +107,7 @@ fn rtr_s4_2_a_request_within_a_group_ends_it_and_is_taken_itself() {
         assert_eq!(server.receive(bytes), Routed::Taken);
     }
     assert_eq!(server.take_call().xid, XID + 1);
-    // The first one can be sent again.
+    // The first message can be sent again.
     for bytes in &first {
         assert_eq!(server.receive(bytes), Routed::Taken);
     }
@@ -123,14 +123,14 @@ fn rtr_s9_5_a_continuation_of_nothing_is_reported() {
     let bad = id(XID, Direction::Call, 1);
     let (lead, fault) = (None, Fault::Continuation);
     assert_eq!(report, Report { bad, lead, fault });
-    // One error for one group.
+    // One group causes one error report.
     assert!(matches!(server.receive(&wire[2]), Routed::Discarded(_)));
     assert!(server.take_report().is_none());
     for bytes in &wire {
         assert_eq!(server.receive(bytes), Routed::Taken);
     }
     let _ = server.take_call();
-    // It is over: one more of the same is of nothing.
+    // The discarded group is over, so a further continuation belongs to no group.
     let _ = server.receive(&wire[2]);
     let report = server.take_report().expect("a report");
     assert_eq!((report.bad.number, report.fault), (2, Fault::Continuation));
@@ -174,20 +174,20 @@ fn rtr_s5_4_a_call_that_was_reported_is_sent_in_another_way() {
             "{reason}"
         );
         assert_eq!(client.take_rejected(), (XID, Direction::Call));
-        // Once.
+        // A second report is ignored.
         assert!(matches!(client.receive(&bytes), Routed::Discarded(_)));
         assert!(client.arrived.is_empty() && client.operations.is_empty());
     }
 }
 
-/// A call in one transmission, as the server has it.
+/// Returns a call in one transmission, as the server receives it.
 fn called(client: &mut End, server: &mut End) -> IncomingCall {
     let wire = send(client, XID, 1000);
     assert_eq!(server.receive(&wire[0]), Routed::Taken);
     server.take_call()
 }
 
-/// The transmissions of the answer to it.
+/// Returns the transmissions of the reply to the call.
 fn answered(server: &mut End, call: &IncomingCall, answer: &Message) -> Vec<Bytes> {
     let plan = reply_candidates(server, call, answer).remove(0).plan;
     let conveyor = server.extensions.conveyor(1).expect("it carries replies");
@@ -209,17 +209,17 @@ fn rtr_s5_4_a_reply_that_was_reported_is_told_to_the_responder() {
     let bytes = operation.header(CREDITS).encode();
     assert_eq!(server.receive(&bytes), Routed::Taken);
     assert_eq!(server.take_rejected(), (XID, Direction::Reply));
-    // Once; and of replies that were never sent, nothing is believed.
+    // A second report is ignored, as is a report about a reply that was never sent.
     assert!(matches!(server.receive(&bytes), Routed::Discarded(_)));
-    // It is sent again, whole: the call still waits for it.
+    // The reply is sent again completely, because the call still waits for it.
     for bytes in &wire {
         assert_eq!(client.receive(bytes), Routed::Taken);
     }
     assert_eq!(stream(&client.take_reply().message), stream(&answer));
 }
 
-/// What the peer names as bad may be of nothing that there is; the group that it came into is dropped all
-/// the same. But only what agrees with itself, and with what was sent, is acted upon.
+/// A report may name a bad transmission that this end never sent; the group that it interrupted is
+/// dropped nevertheless. But a report is ignored unless it is consistent and matches what was sent.
 #[test]
 fn rtr_s5_4_a_call_whose_group_was_broken_into_is_sent_in_another_way() {
     let foreign = id(XID + 1, Direction::Call, 1);
@@ -237,7 +237,7 @@ fn rtr_s5_4_a_call_whose_group_was_broken_into_is_sent_in_another_way() {
     let cases = [
         (Some(lead), xid(XID, XID + 1), true),
         (Some(next), xid(XID, XID + 1), true),
-        // Nothing comes into a group behind its last transmission.
+        // A group cannot be interrupted after its last transmission.
         (Some(last), xid(XID, XID + 1), false),
         (
             Some(id(XID, Direction::Call, u32::MAX)),
@@ -277,11 +277,11 @@ fn rtr_s5_4_a_call_whose_group_was_broken_into_is_sent_in_another_way() {
             assert!(reason.ends_with(end), "{reason}");
             assert_eq!(client.take_rejected(), (XID, Direction::Call));
         }
-        // Once, and without a word.
+        // A second report is discarded silently.
         assert!(!is_taken || matches!(client.receive(&bytes), Routed::Discarded(_)));
         assert!(client.arrived.is_empty() && client.operations.is_empty());
     }
-    // A call in one transmission is no group that something can come into.
+    // A call in one transmission is no group that could be interrupted.
     let (mut client, _) = pair_of("ddp+cont", "ddp+cont");
     assert_eq!(send(&mut client, XID, 1000).len(), 1);
     let report = Report {
@@ -293,7 +293,8 @@ fn rtr_s5_4_a_call_whose_group_was_broken_into_is_sent_in_another_way() {
     assert!(matches!(client.receive(&bytes), Routed::Discarded(_)));
 }
 
-/// Two groups of the same sender, one in the middle of the other: both are lost, and one report says so.
+/// Two groups from one sender, of which the second interrupts the first. Both are lost, and one
+/// report covers them.
 #[test]
 fn rtr_s5_4_a_report_is_about_the_group_that_was_broken_into_as_well() {
     let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
@@ -309,7 +310,8 @@ fn rtr_s5_4_a_report_is_about_the_group_that_was_broken_into_as_well() {
     assert!(client.arrived.is_empty() && client.operations.is_empty());
 }
 
-/// A client reports what came into a reply, and which reply: its responder learns that this did not arrive.
+/// A client reports the message that interrupted a reply, and names the reply. The responder learns
+/// that the reply did not arrive.
 #[test]
 fn rtr_s5_4_a_reply_that_was_broken_into_is_told_to_the_responder() {
     let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
@@ -330,8 +332,8 @@ fn rtr_s5_4_a_reply_that_was_broken_into_is_told_to_the_responder() {
     assert!(matches!(server.receive(&bytes), Routed::Discarded(_)));
 }
 
-/// A call that came twice was answered twice, in one transmission and then in a group: what came into the
-/// group is about the second.
+/// A repeated call was answered twice, first in one transmission and then in a group. The
+/// interruption of a group is about the second answer.
 #[test]
 fn rtr_s5_4_a_report_is_about_the_last_reply_to_a_repeated_call() {
     let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
@@ -364,7 +366,8 @@ fn rtr_s9_5_reports_are_never_answered() {
         },
     };
     let info = good.encode();
-    // XID, direction, number; one follows; the same three; code, two fields.
+    // XID, direction, number; the word that says that another identification follows; the same
+    // three; code, two fields.
     assert_eq!(info, common::words(&[XID, 0, 1, 1, XID, 0, 0, 4, 1, 2]));
     let words: [(usize, u32); 11] = [
         (0, XID + 1),
@@ -402,7 +405,8 @@ fn rtr_s9_5_reports_are_never_answered() {
     }
 }
 
-/// Memory for what may still be said of messages has a limit, and goes with the connection.
+/// The memory for messages that may still be reported is bounded, and is freed when the connection
+/// closes.
 #[test]
 fn only_so_many_replies_and_bad_messages_are_remembered() {
     const REPLIES: u32 = 256;
@@ -431,7 +435,7 @@ fn only_so_many_replies_and_bad_messages_are_remembered() {
         assert!(reported(&mut server, xid));
         assert_eq!(server.take_rejected(), (xid, Direction::Reply));
     }
-    // What is left of a bad message is dropped without a word, unless there were too many since.
+    // The rest of a bad message is discarded silently, unless too many bad messages came after it.
     let parts: Vec<_> = (0..=BAD)
         .map(|n| send(&mut client, n, 150_000)[1].clone())
         .collect();
@@ -459,7 +463,7 @@ fn rtr_s5_1_a_peer_that_does_not_know_the_operations_is_not_sent_them_again() {
     let _ = send(&mut client, XID, 150_000);
     let conveyor = client.extensions.conveyor(1).expect("it carries calls");
     conveyor.call_refused(XID, ErrorBody::InvalidOption);
-    // Also what was planned before.
+    // This includes calls that were already planned.
     let late = conveyor.send_call(XID, plan, &call, &Chunks::default());
     assert!(late.is_err());
     assert!(planning.candidates(&mut client).is_empty());
@@ -503,7 +507,7 @@ fn a_plan_is_for_one_message_and_the_memory_that_it_asked_for() {
     let plan = reply_candidates(&mut server, &incoming, &answer)
         .remove(0)
         .plan;
-    // A call's conveyor does not take a reply's plan.
+    // A call's conveyor does not accept a reply's plan.
     let conveyor = client.extensions.conveyor(1).expect("it carries calls");
     assert!(
         conveyor
@@ -512,8 +516,8 @@ fn a_plan_is_for_one_message_and_the_memory_that_it_asked_for() {
     );
 }
 
-/// RFC 8166, section 3.3.1: each message says anew how many credits there are, or are wanted. A group
-/// says it with each of its transmissions, and the last one counts.
+/// RFC 8166, section 3.3.1: each message grants or requests credits anew. Every transmission of a
+/// group does so, and the last one applies.
 #[test]
 fn the_last_transmission_of_a_group_says_what_credits_there_are() {
     let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");

@@ -1,5 +1,5 @@
-//! Every field of every header with values that it must not have, each with exactly what is answered;
-//! and life going on after it.
+//! Every field of every header with invalid values: each has exactly one answer, and the connection
+//! goes on.
 
 mod common;
 
@@ -18,16 +18,16 @@ use rpcrdma_v2::{Answer, Chunks, Direction, Segment, WriteChunk};
 const XID: u32 = 0x1122_3344;
 const MOST: u32 = u32::MAX;
 
-/// What must come of a message.
+/// The expected outcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answered {
     /// RDMA2_ERR_BAD_HEADER.
     BadHeader,
-    /// ROPT_XMTERR about this transmission.
+    /// ROPT_XMTERR about the transmission with this number.
     Report(u32, Fault),
-    /// Nothing: it is discarded.
+    /// No answer: the message is discarded.
     Nothing,
-    /// No error: it is what a message may be.
+    /// No error: the message is valid.
     Taken,
 }
 
@@ -50,8 +50,8 @@ fn sequence(number: u32, expected: u32, found: u32) -> Answered {
     Report(number, Fault::Sequence { expected, found })
 }
 
-/// Delivers a message and looks at what comes of it. `lead`: whether the report names the first
-/// transmission of the group as well.
+/// Delivers a message and checks its outcome. `lead` says whether the report also names the first
+/// transmission of the group.
 fn check(end: &mut End, direction: Direction, bytes: &Bytes, expected: Answered, what: &str) {
     let routed = end.receive(bytes);
     let report = end.take_report();
@@ -83,7 +83,7 @@ fn check(end: &mut End, direction: Direction, bytes: &Bytes, expected: Answered,
     }
 }
 
-/// Information with some of its words changed, and what follows the header.
+/// Returns a message whose information has some words changed. `rest` follows the header.
 fn patched(
     direction: Direction,
     opttype: u32,
@@ -107,8 +107,8 @@ fn ends() -> (End, End) {
     pair_of("ddp+cont", "ddp+cont")
 }
 
-/// A call with one item placed, whose reply may have one placed as well, in this many
-/// transmissions more than one.
+/// Returns a call with one placed item, whose reply may also have one, with this many additional
+/// receives for the reply.
 fn placed_both_ways(client: &mut End, item: usize, reply: u64) -> Transmissions {
     let call = message(XID, Direction::Call, 64, &[item]);
     let planning = Planning::new(client, &call, ReplyNeed::new(64, [reply]));
@@ -121,7 +121,7 @@ fn placed_both_ways(client: &mut End, item: usize, reply: u64) -> Transmissions 
     sent.expect("as planned")
 }
 
-/// A good call is taken, and nothing is left of what was before.
+/// Checks that a valid call is still accepted and that no state is left behind.
 fn lives_on(client: &mut End, server: &mut End, what: &str) {
     server.arrived.clear();
     let sent = placed_both_ways(client, 8192, 8192);
@@ -139,7 +139,8 @@ fn rtr_s9_2_every_field_of_a_request() {
         .chunks(4)
         .map(|word| u32::from_be_bytes(word.try_into().expect("four bytes")))
         .collect();
-    // The header is 28 + 64 bytes long, and 64 bytes of payload follow; the item is at 60.
+    // The header has 28 + 64 bytes and is followed by 64 bytes of payload; the item is at position
+    // 60.
     let expected = [1, 60, 8192, 2, 0, 1, 0, 1, 0, 8256, 1, 256, 2, 1, 0, 64];
     assert_eq!(as_it_is, expected);
     let room = 1024 + 8192 - 92;
@@ -200,12 +201,12 @@ fn rtr_s9_2_every_field_of_a_request() {
         (12, 5, BadHeader),
         (12, 6, BadHeader),
         (12, MOST, BadHeader),
-        // Transmissions.
+        // Number of transmissions.
         (13, 0, sequence(0, 1, 0)),
         (13, 21, sequence(0, 20, 21)),
         (13, MOST, sequence(0, 20, MOST)),
         (14, MOST, Taken),
-        // Payload.
+        // Payload length.
         (15, 0, offset(60, 8, 0)),
         (15, 63, payload(0, 63, room)),
         (15, 932, Taken),
@@ -247,7 +248,7 @@ fn rtr_s9_2_every_field_of_a_request() {
         "direction",
     );
     lives_on(&mut client, &mut server, "direction");
-    // Less was sent than was said.
+    // Less data is sent than announced.
     for len in [0, 60, 64, 932, 932 + 8191] {
         let short = whole(Direction::Call, XMTREQ, info.clone(), &rest[..len]);
         let expected = match len {
@@ -298,7 +299,7 @@ fn set(begin: u32, end: u32, to: &[Directed]) -> DirectedSet {
     }
 }
 
-/// A call of 64 bytes, and of a segment for bulk data, in one transmission.
+/// Returns a call in one transmission, with 64 bytes of payload and a segment for bulk data.
 fn call_with(items: Vec<PlacedItem>, directions: Vec<DirectedSet>, rpc: [u32; 2]) -> Bytes {
     let request = Request {
         items,
@@ -312,7 +313,7 @@ fn call_with(items: Vec<PlacedItem>, directions: Vec<DirectedSet>, rpc: [u32; 2]
     whole(Direction::Call, XMTREQ, request.encode(), &rest)
 }
 
-/// Version-two-01, section 4.2.2, of operations that carry an RPC message.
+/// Version-two-01, section 4.2.2, for operations that carry an RPC message.
 #[test]
 fn v2_s4_2_2_a_conveyed_message_has_the_direction_of_its_header() {
     let (mut client, mut server) = ends();
@@ -500,7 +501,8 @@ fn rtr_s7_what_a_request_must_not_say_though_it_has_the_form() {
         );
         lives_on(&mut client, &mut server, "RPC header");
     }
-    // As many segments for a reply as a chunk may have, and one more, in two chunks that may.
+    // The maximum number of segments for a reply, and one more, in two chunks that are each within
+    // the limit.
     for (more, expected) in [(256, Taken), (257, BadHeader)] {
         let many = |count| -> Vec<Segment> { (0..count).map(|n| segment(n, 1, 0)).collect() };
         let both = vec![set(0, 64, &[written(&many(256)), written(&many(more))])];
@@ -517,7 +519,7 @@ fn rtr_s7_what_a_request_must_not_say_though_it_has_the_form() {
     }
 }
 
-/// A call of three transmissions.
+/// Returns a call of three transmissions.
 fn group(client: &mut End) -> Vec<Bytes> {
     let call = message(XID, Direction::Call, 150_000, &[]);
     let planning = Planning::new(client, &call, ReplyNeed::new(64, []));
@@ -531,7 +533,7 @@ fn group(client: &mut End) -> Vec<Bytes> {
     wire.collect()
 }
 
-/// A continuation with these fields, and this much behind it.
+/// Returns a continuation with these fields, followed by `rest` bytes.
 fn cont(xid: u32, direction: Direction, fields: [u32; 3], rest: usize) -> Bytes {
     let [number, initial, payload] = fields;
     let cont = Continuation {
@@ -564,13 +566,13 @@ fn rtr_s9_4_every_field_of_a_continuation() {
         (1, 5, max - 1, payload(1, max - 1, max)),
         (1, 5, max + 1, payload(1, max + 1, max)),
         (1, 5, MOST, payload(1, MOST, max)),
-        // Nothing of the payload need be here (section 9.4), and then too little comes.
+        // A transmission may have no payload (section 9.4), but then the group has too little.
         (1, 5, 0, Taken),
     ] {
         let what = format!("{number} {initial} {len}");
         check(&mut server, Direction::Call, &wire[0], Taken, &what);
         let bytes = cont(XID, Direction::Call, [number, initial, len], max as usize);
-        // A report about the first number names no other.
+        // A report about the first transmission names no other.
         let routed = server.receive(&bytes);
         let report = server.take_report();
         match expected {
@@ -582,7 +584,7 @@ fn rtr_s9_4_every_field_of_a_continuation() {
                     Some((XID, 0))
                 );
                 assert!(matches!(routed, Routed::Discarded(_)), "{what}");
-                // Of the rest, nothing is said.
+                // The remaining transmissions are not reported.
                 check(&mut server, Direction::Call, &wire[2], Nothing, &what);
                 check(&mut server, Direction::Call, &wire[1], Nothing, &what);
             }
@@ -606,7 +608,7 @@ fn rtr_s9_4_every_field_of_a_continuation() {
             report.lead.map(|lead| (lead.xid, lead.direction)),
             Some((XID, Direction::Call))
         );
-        // Nor is anything said of the rest of the group that it came into.
+        // Nor are the remaining transmissions of the group that was interrupted.
         check(&mut server, Direction::Call, &wire[1], Nothing, "XID");
         lives_on(&mut client, &mut server, "XID");
     }
@@ -633,7 +635,7 @@ fn rtr_s9_4_every_field_of_a_continuation() {
     lives_on(&mut client, &mut server, "a word more");
 }
 
-/// A call that arrived at a server, and its reply.
+/// Returns a call that arrived at a server, and the transmissions of its reply.
 fn answered(client: &mut End, server: &mut End) -> (IncomingCall, Transmissions) {
     let sent = placed_both_ways(client, 8192, 200_000);
     let _ = server.receive(&common::encode(XID, Direction::Call, &sent[0]));
@@ -652,7 +654,7 @@ fn rtr_s9_3_every_field_of_a_response() {
     let (info, rest) = (sent[0].info.clone(), sent[0].payload.concat());
     let expected = words(&[1, 60, 8192, 2, 0, 1, 0, 1, 64]);
     assert_eq!(info, expected);
-    // The header is 28 + 36 bytes long. Three receives more than one were reserved.
+    // The header has 28 + 36 bytes. Three additional receives were reserved.
     let room = 1024 + 8192 - 64;
     let cases: &[(usize, u32, Answered)] = &[
         (0, 0, Nothing),
@@ -721,7 +723,7 @@ fn rtr_s9_3_every_field_of_a_response() {
         Nothing,
         "XID in the RPC message",
     );
-    // The call is still there, and its reply is taken, once.
+    // The call is still outstanding, and its reply is accepted once.
     let bytes = whole(Direction::Reply, XMTRESP, info, &rest);
     check(
         &mut client,

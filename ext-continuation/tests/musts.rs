@@ -1,4 +1,4 @@
-//! MUSTS.md is true: the tests that it names exist, and tests named after a section are in it.
+//! Checks MUSTS.md: the tests that it names exist, and every test named after a section is listed.
 
 #[path = "../../v1/tests/names/mod.rs"]
 mod names;

@@ -1,4 +1,4 @@
-//! The characteristics by which an end says what it takes (sections 8.2 and 8.3).
+//! The characteristics with which an end announces its support (sections 8.2 and 8.3).
 
 use std::fmt;
 
@@ -9,19 +9,20 @@ use rpcrdma_v2::{Malformed, Reader};
 
 use crate::BufferStructure;
 
-/// XCHAR_RTRSUPP: which operations of the document an end has (section 8.2).
+/// XCHAR_RTRSUPP: the operations of rtrext-00 that an end supports (section 8.2).
 #[derive(Debug)]
 pub enum RoundTripSupport {}
 
 bitflags::bitflags! {
-    /// Values of [`RoundTripSupport`]. Bits without a name are kept and mean nothing.
+    /// Values of [`RoundTripSupport`]. Unnamed bits are kept and have no meaning.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Support: u32 {
-        /// RTRS_XREQ: it takes requests by ROPT_XMTREQ.
+        /// RTRS_XREQ: the end accepts calls sent by ROPT_XMTREQ.
         const XREQ = 1;
-        /// RTRS_XRESP: it replies to them by ROPT_XMTRESP.
+        /// RTRS_XRESP: the end replies to such calls by ROPT_XMTRESP.
         const XRESP = 2;
-        /// RTRS_XCONT: ROPT_XMTCONT; how many, the limits say.
+        /// RTRS_XCONT: the end supports ROPT_XMTCONT. Other characteristics limit the number of
+        /// transmissions.
         const XCONT = 4;
         const _ = !0;
     }
@@ -51,7 +52,7 @@ impl Characteristic for RoundTripSupport {
     }
 }
 
-/// XCHAR_RBSTRUCT: how an end's receive buffers are made up (section 8.3).
+/// XCHAR_RBSTRUCT: the structure of an end's receive buffers (section 8.3).
 #[derive(Debug)]
 pub enum ReceiveBufferStructure {}
 
@@ -60,8 +61,8 @@ impl Characteristic for ReceiveBufferStructure {
     const ID: u32 = 5;
     const NAME: &'static str = "receive buffer structure";
 
-    /// One segment, not for placement (note 1 of table 3). Its length follows from the receive
-    /// buffer size, where that was said.
+    /// Returns a structure of one segment that is not for placement (note 1 of table 3). Its actual
+    /// length is the announced receive buffer size, if there is one.
     fn default_value() -> BufferStructure {
         BufferStructure::plain(DEFAULT_INLINE)
     }

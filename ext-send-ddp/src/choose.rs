@@ -1,48 +1,49 @@
-//! What a responder does with the items of its reply (sections 6.2 and 7.4).
+//! A responder's choice of what to do with the items of its reply (sections 6.2 and 7.4).
 
 use rpcrdma_v2::chunk_len;
 use smallvec::SmallVec;
 
 use crate::{DirectedItem, Direction};
 
-/// What is done with an item of a reply.
+/// The treatment of an item of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handling {
-    /// It stays in the payload stream: no direction was left for it, or it is shorter than its
-    /// direction wants it, or can be dealt with.
+    /// The item stays in the payload stream: no direction is left for it, it is shorter than the
+    /// minimum in its direction, or the responder cannot do what the direction asks for.
     InStream,
-    /// It is placed in the transmissions.
+    /// The item is placed in buffer segments by the transmissions of the reply.
     Placed,
-    /// It is written into the memory of its direction.
+    /// The item is written by RDMA Write into the memory of its direction.
     Written,
 }
 
-/// What a responder can and likes to do.
+/// The responder's abilities and preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ability {
-    /// It can place items in its transmissions.
+    /// Whether it can place items in its transmissions.
     pub place: bool,
-    /// Where it may choose, it rather writes.
+    /// Whether it prefers RDMA Write where the direction leaves the choice.
     pub prefer_written: bool,
 }
 
-/// The only memory that may be used for an item is too short for it.
+/// An item is too long for the only memory that may be used for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("item {item} of {len} bytes does not fit {capacity}")]
 pub struct DoesNotFit {
-    /// Which item.
+    /// Index of the item.
     pub item: usize,
-    /// Its bytes.
+    /// Length of the item in bytes.
     pub len: u64,
-    /// Bytes that were offered.
+    /// Length of the memory in bytes.
     pub capacity: u64,
 }
 
-/// What is done with each item of a reply, by lengths, with the directions of its request in order:
-/// each item uses one up.
+/// Chooses the treatment of each item of a reply from its length in bytes. `directions` are those
+/// of the call, in order; each item uses up one.
 ///
 /// # Errors
-/// [`DoesNotFit`]: the reply cannot be sent.
+/// [`DoesNotFit`] if an item must be written and its memory is too short. The reply cannot be sent
+/// then.
 pub fn choose<'a>(
     items: impl IntoIterator<Item = u64>,
     directions: impl IntoIterator<Item = &'a DirectedItem>,
@@ -62,14 +63,14 @@ pub fn choose<'a>(
     items.into_iter().enumerate().map(one).collect()
 }
 
-/// The error is the capacity of the only memory there is.
+/// Chooses the treatment of one item. The error is the length in bytes of the only memory there is.
 fn handle(len: u64, direction: &DirectedItem, ability: Ability) -> Result<Handling, u64> {
     if len == 0 || len < u64::from(direction.min_len) {
         return Ok(Handling::InStream);
     }
     let placed = match ability.place {
         true => Handling::Placed,
-        // Nothing is long enough for who cannot place at all.
+        // A responder that cannot place items leaves them in the payload stream.
         false => Handling::InStream,
     };
     let capacity = direction.to.chunk().map_or(0, |chunk| chunk_len(chunk));

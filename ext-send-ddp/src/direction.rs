@@ -1,4 +1,4 @@
-//! Where a requester wants the bulk items of a reply (section 7.4).
+//! A requester's directions for the bulk items of a reply (section 7.4).
 
 use bytes::{BufMut, BytesMut};
 use rpcrdma_v2::{Malformed, Reader, WriteChunk};
@@ -7,27 +7,27 @@ use crate::limits::{MAX_ITEMS, MAX_SETS};
 use crate::placement::put_segments;
 use crate::{Location, kind};
 
-/// `xmddp_rsdloc`: what the responder is to do with an item.
+/// `xmddp_rsdloc`: the direction for an item of the reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// XMDTYPE_EXRW: write it into this memory.
     Explicit(WriteChunk),
     /// XMDTYPE_TBSN: place it in the transmissions of the reply.
     Placed,
-    /// XMDTYPE_CHOICE: either, as the responder likes.
+    /// XMDTYPE_CHOICE: write or place it, as the responder prefers.
     Choice(WriteChunk),
-    /// XMDTYPE_BYSIZE: either, by its length.
+    /// XMDTYPE_BYSIZE: write or place it, depending on its length.
     BySize {
-        /// `xmdrsdl_dsdov`, which the document does not define: the longest item, bytes, that is
-        /// placed in the transmissions. Longer ones are written.
+        /// `xmdrsdl_dsdov`, which the draft does not define. Taken here as the maximum length in
+        /// bytes of an item to be placed in the transmissions; longer items are written.
         longest_placed: u32,
-        /// The memory.
+        /// The memory to write into.
         chunk: WriteChunk,
     },
 }
 
 impl Direction {
-    /// The memory that it offers.
+    /// Returns the memory that the direction offers.
     #[must_use]
     pub fn chunk(&self) -> Option<&WriteChunk> {
         match self {
@@ -36,7 +36,7 @@ impl Direction {
         }
     }
 
-    /// Whether this can become of the item (table 2).
+    /// Returns whether the direction allows `result` for the item (table 2).
     #[must_use]
     pub fn allows(&self, result: &Location) -> bool {
         match (self, result) {
@@ -47,7 +47,7 @@ impl Direction {
         }
     }
 
-    /// Bytes of its XDR.
+    /// Returns the encoded length in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let chunk = self.chunk().map_or(0, |chunk| 4 + 16 * chunk.len());
@@ -93,27 +93,27 @@ impl Direction {
     }
 }
 
-/// `xmddp_rsditem`: one potential item of the reply.
+/// `xmddp_rsditem`: the direction for one potential item of the reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectedItem {
-    /// `xmdrsdi_minlen`: a shorter item stays in the payload stream, bytes.
+    /// `xmdrsdi_minlen`: minimum length in bytes; a shorter item stays in the payload stream.
     pub min_len: u32,
     /// `xmdrsdi_loc`.
     pub to: Direction,
 }
 
-/// `xmddp_rsdset`: directions for what results from a part of the request.
+/// `xmddp_rsdset`: directions for the results of a part of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectedSet {
-    /// `xmdrsdr_begin`: where that part of the request begins in its stream.
+    /// `xmdrsdr_begin`: offset in the call's stream at which that part begins.
     pub begin: u32,
-    /// `xmdrsdr_end`: where it ends.
+    /// `xmdrsdr_end`: offset at which it ends.
     pub end: u32,
-    /// One for each item that may result, in order.
+    /// One direction for each potential item, in order.
     pub items: Vec<DirectedItem>,
 }
 
-/// Bytes of `xmddp_rsdgroup` as XDR.
+/// Returns the encoded length of `xmddp_rsdgroup` in bytes.
 #[must_use]
 pub fn sets_len(sets: &[DirectedSet]) -> usize {
     let item = |item: &DirectedItem| 4 + item.to.encoded_len();
@@ -121,7 +121,7 @@ pub fn sets_len(sets: &[DirectedSet]) -> usize {
     4 + sets.iter().map(set).sum::<usize>()
 }
 
-/// Appends `xmddp_rsdgroup`: all directions of a request.
+/// Appends `xmddp_rsdgroup`, all directions of a call.
 pub fn put_sets(out: &mut BytesMut, sets: &[DirectedSet]) {
     out.put_u32(sets.len() as u32);
     for set in sets {
@@ -135,10 +135,10 @@ pub fn put_sets(out: &mut BytesMut, sets: &[DirectedSet]) {
     }
 }
 
-/// Reads `xmddp_rsdgroup`. Together, its sets have [`MAX_ITEMS`] items at most.
+/// Decodes `xmddp_rsdgroup`. All sets together have at most [`MAX_ITEMS`] items.
 ///
 /// # Errors
-/// It is not what its definition says.
+/// [`Malformed`] if the bytes do not match the XDR definition or exceed a limit.
 pub fn get_sets(from: &mut Reader<'_>) -> Result<Vec<DirectedSet>, Malformed> {
     let count = from.u32()? as usize;
     if count > MAX_SETS {
@@ -164,13 +164,12 @@ pub fn get_sets(from: &mut Reader<'_>) -> Result<Vec<DirectedSet>, Malformed> {
     Ok(sets)
 }
 
-/// Checks the ranges of all sets: disjoint, and in strictly increasing order.
+/// Checks that the ranges of all sets are disjoint and in strictly increasing order.
 ///
-/// A range that begins where the one before ends is disjoint from it; one that is empty is not in
-/// increasing order.
+/// A range may begin where the previous one ends; an empty range is not in increasing order.
 ///
 /// # Errors
-/// They are not.
+/// [`Malformed::Rule`] if the check fails.
 pub fn check_ranges(sets: &[DirectedSet]) -> Result<(), Malformed> {
     let mut from = 0;
     for set in sets {

@@ -1,47 +1,47 @@
-//! A receive buffer as the arithmetic sees it: where the segments for placement are, and which
-//! numbers they have (section 6.2).
+//! A receive buffer as the placement arithmetic sees it: the positions and numbers of its segments
+//! for placement (section 6.2).
 
 use smallvec::SmallVec;
 
 use crate::BufferStructure;
 use crate::limits::MAX_SEGMENTS;
 
-/// A segment that bulk data may be placed into.
+/// A target: a buffer segment into which bulk data may be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Where it begins in the buffer, bytes.
+    /// Offset in the buffer, in bytes.
     pub at: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
-    /// What its address is a multiple of; 4 at least, as XDR has units of four.
+    /// The address is a multiple of this, which is at least 4 because XDR has units of four bytes.
     pub align: u32,
 }
 
 impl Target {
-    /// Where it ends in the buffer.
+    /// Returns the offset in the buffer at which the target ends.
     #[must_use]
     pub fn end(&self) -> u64 {
         u64::from(self.at) + u64::from(self.len)
     }
 }
 
-/// Why a structure that has the form of one cannot be gone by.
+/// The reason why a well-formed buffer structure cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// `xmrbuf_length` is not the sum of the segments.
+    /// `xmrbuf_length` is not the sum of the segment lengths.
     #[error("buffer of {said} bytes with segments of {sum}")]
     Length {
-        /// What it says.
+        /// The announced length in bytes.
         said: u32,
-        /// What its segments add up to.
+        /// The sum of the segment lengths in bytes.
         sum: u64,
     },
-    /// More segments than any receive has.
+    /// The structure has more than [`MAX_SEGMENTS`] segments.
     #[error("buffer of {0} segments")]
     Segments(u64),
 }
 
-/// Where the targets of one receive buffer are, and how much of it a message may fill.
+/// The targets of a receive buffer, and the maximum length of a message in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     len: u64,
@@ -49,10 +49,10 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Of a buffer with this structure.
+    /// Creates the frame of a buffer with this structure.
     ///
     /// # Errors
-    /// [`Unusable`]: the buffer has to be taken for one without targets.
+    /// [`Unusable`], with the reason. The buffer must then be treated as one without targets.
     pub fn new(structure: &BufferStructure) -> Result<Self, Unusable> {
         let (said, sum) = (structure.len(), structure.sum());
         if u64::from(said) != sum {
@@ -74,7 +74,7 @@ impl Frame {
                         align: group.segment.align.max(4),
                     });
                 }
-                // The sum fits, so every part of it does.
+                // The sum fits 32 bits, so each part of it does.
                 at += group.segment.length;
             }
         }
@@ -82,7 +82,7 @@ impl Frame {
         Ok(Self { len, targets })
     }
 
-    /// Of a buffer without targets.
+    /// Creates the frame of a buffer of `len` bytes without targets.
     #[must_use]
     pub fn plain(len: u64) -> Self {
         Self {
@@ -91,7 +91,8 @@ impl Frame {
         }
     }
 
-    /// The same for messages of up to `len` bytes: what is behind is not used, and keeps its number.
+    /// Returns the same frame for messages of up to `len` bytes. Targets beyond that are not used
+    /// but keep their numbers.
     #[must_use]
     pub fn within(&self, len: u64) -> Self {
         Self {
@@ -100,27 +101,28 @@ impl Frame {
         }
     }
 
-    /// Longest message, bytes.
+    /// Returns the maximum length of a message in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether no message fits.
+    /// Returns whether the maximum length is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its targets, in order.
+    /// Returns the targets, in order.
     #[must_use]
     pub fn targets(&self) -> &[Target] {
         &self.targets
     }
 
-    /// Bytes that a message can place into this target: all, or none if it is not to reach the
-    /// target's end. Data that goes on in another target fills the one before it, as its receiver
-    /// knows the segment's length and not the sender's limit.
+    /// Returns the number of bytes that a message can place into `target`: its length, or zero if
+    /// the message may not reach its end. A target cannot be used in part, because an item that
+    /// continues in another target must fill this one: the receiver knows the segment's length but
+    /// not the sender's limit.
     #[must_use]
     pub fn usable(&self, target: &Target) -> u64 {
         match target.end() <= self.len {
@@ -129,21 +131,23 @@ impl Frame {
         }
     }
 
-    /// Whether a message can place anything.
+    /// Returns whether a message can place any data.
     #[must_use]
     pub fn can_place(&self) -> bool {
         self.targets.iter().any(|target| self.usable(target) > 0)
     }
 
-    /// The number, in a group, of target `index` of transmission `transmission` (section 6.2: all
-    /// targets of all buffers of the group count, used or not). Nothing if there is no such number.
+    /// Returns the number, within a group, of target `index` of transmission `transmission`. All
+    /// targets of all buffers of the group are counted, used or not (section 6.2). `None` if the
+    /// number exceeds 32 bits.
     #[must_use]
     pub fn number(&self, transmission: usize, index: usize) -> Option<u32> {
         let before = transmission.checked_mul(self.targets.len())?;
         u32::try_from(before.checked_add(index)?).ok()
     }
 
-    /// The transmission and the target that a number means; nothing in a buffer without targets.
+    /// Returns the transmission and the target with this number. `None` if the buffer has no
+    /// targets.
     #[must_use]
     pub fn find(&self, number: u32) -> Option<(usize, Target)> {
         let per_buffer = self.targets.len();

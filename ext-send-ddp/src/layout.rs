@@ -1,11 +1,11 @@
-//! The sender's arithmetic: which bytes of a message go where in which transmission, so that bulk
-//! data lands in segments that are meant for it (sections 4.2, 6.2, 7.2 and 7.3).
+//! The sender's arithmetic: it distributes the bytes of a message over transmissions, so that bulk
+//! data arrives in target segments (sections 4.2, 6.2, 7.2 and 7.3).
 //!
-//! The payload stream starts right after the header of the first transmission, and goes on after
-//! those of further ones. Bulk data begins in the next segment for placement that is free: one that
-//! begins behind the header and the payload of its transmission (drafts/errata.md). An item that
-//! does not fit it goes on in the next one, in this transmission or the next. An item that follows
-//! another begins at the next aligned byte of the segment that the other one ended in.
+//! The payload stream starts right after the header of the first transmission, and continues after
+//! those of further ones. Bulk data begins in the next free target: one that begins behind the
+//! header and the payload of its transmission (drafts/errata.md). An item that does not fit it
+//! continues in the next target, in this transmission or the next. An item that follows another
+//! begins at the next aligned byte of the target in which the other one ended.
 
 use std::ops::Range;
 
@@ -14,39 +14,40 @@ use smallvec::SmallVec;
 use crate::limits::MAX_SPAN;
 use crate::{Frame, Spot};
 
-/// Bytes that each number of a segment takes in the first header.
+/// Number of bytes of each segment number in the first header.
 const NUMBER_LEN: u64 = 4;
-/// The header of the first transmission grows with the numbers of segments in it, and what it
-/// takes may be missing for data. Each round reckons with those of the round before.
+/// Maximum number of attempts. The header of the first transmission grows with the number of
+/// segments listed in it, which may take room from the data. Each attempt assumes the header length
+/// that the previous one needed.
 const ROUNDS: usize = 8;
 
-/// Lengths of transport headers, bytes.
+/// Lengths of transport headers in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
-    /// Of the first transmission, without the numbers of segments.
+    /// Header of the first transmission, without segment numbers.
     pub first: u64,
-    /// Of each further one.
+    /// Header of each further transmission.
     pub next: u64,
 }
 
-/// Why a message cannot be laid out.
+/// The reason why a message cannot be laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoom {
-    /// A header and four bytes of payload are over the receiver's buffer.
+    /// A header and four bytes of payload exceed the receiver's buffer.
     #[error("header of {header} bytes in buffers of {buffer}")]
     Header {
-        /// Bytes of the header.
+        /// Length of the header in bytes.
         header: u64,
-        /// Bytes of the buffer.
+        /// Length of the buffer in bytes.
         buffer: u64,
     },
-    /// It takes more transmissions than there may be.
+    /// The message takes more transmissions than allowed.
     #[error("more than {0} transmissions")]
     Transmissions(u32),
-    /// There is no segment for placement that a message could reach.
+    /// No target is within reach of a message.
     #[error("no buffer segment for bulk data")]
     NoTarget,
-    /// An item would have to be cut into too many pieces.
+    /// An item would have to be divided into too many pieces.
     #[error("bulk item in more than {MAX_SPAN} buffer segments")]
     Span,
 }
@@ -54,27 +55,27 @@ pub enum NoRoom {
 /// A piece of an item that is placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Where in the transmission it begins, header included, bytes.
+    /// Offset in the transmission, header included, in bytes.
     pub at: u32,
-    /// Which item.
+    /// Index of the item.
     pub item: usize,
-    /// Where in the item it begins, bytes.
+    /// Offset in the item, in bytes.
     pub from: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// One transmission.
+/// The contents of one transmission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// Which bytes of the payload stream follow its header.
+    /// Range of the payload stream that follows the header.
     pub payload: Range<u64>,
-    /// Bulk data behind that, in order.
+    /// Pieces of bulk data behind the payload, in order.
     pub runs: SmallVec<[Run; 1]>,
 }
 
 impl Part {
-    /// Its bytes, when its header takes `header`.
+    /// Returns the length of the transmission in bytes, with a header of `header` bytes.
     #[must_use]
     pub fn len(&self, header: u64) -> u64 {
         match self.runs.last() {
@@ -84,30 +85,31 @@ impl Part {
     }
 }
 
-/// What goes where.
+/// The layout of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// The transmissions, in order: one at least.
+    /// The transmissions, in order; at least one.
     pub parts: SmallVec<[Part; 2]>,
-    /// Where each item is, in the order of the items.
+    /// Place of each item, in the order of the items.
     pub spots: SmallVec<[Spot; 1]>,
 }
 
 impl Layout {
-    /// Numbers of segments in its first header.
+    /// Returns how many segment numbers the first header lists.
     #[must_use]
     pub fn numbers(&self) -> u64 {
         let spots = self.spots.iter();
         spots.map(|spot| spot.segments.len() as u64).sum()
     }
 
-    /// Bytes of its first header, where `headers` went into making it.
+    /// Returns the length in bytes of the first header, from the `headers` for which the layout was
+    /// made.
     #[must_use]
     pub fn first_header(&self, headers: &Headers) -> u64 {
         headers.first + NUMBER_LEN * self.numbers()
     }
 
-    /// Bytes of all transmissions.
+    /// Returns the total length in bytes of all transmissions.
     #[must_use]
     pub fn wire_bytes(&self, headers: &Headers) -> u64 {
         let first = self.first_header(headers);
@@ -117,11 +119,11 @@ impl Layout {
     }
 }
 
-/// Lays out a message with `payload` bytes of payload stream and these items, each its bytes, for
-/// buffers like `frame`, in `max` transmissions at most.
+/// Lays out a message with a payload stream of `payload` bytes and items of these lengths in bytes,
+/// for buffers like `frame`, in at most `max` transmissions.
 ///
 /// # Errors
-/// [`NoRoom`].
+/// [`NoRoom`], with the reason.
 pub fn lay_out(
     frame: &Frame,
     headers: &Headers,
@@ -161,13 +163,13 @@ struct Builder<'a> {
     headers: Headers,
     max: u32,
     layout: Layout,
-    /// The next free place: a target of the last transmission, and bytes into it.
+    /// The next free place: the index of a target of the last transmission, and an offset in it.
     target: usize,
     offset: u64,
 }
 
 impl Builder<'_> {
-    /// Begins another transmission, and gives the bytes that are left behind its header.
+    /// Begins another transmission, and returns the number of bytes left behind its header.
     fn part(&mut self) -> Result<u64, NoRoom> {
         let made = self.layout.parts.len();
         if made as u64 >= u64::from(self.max) {
@@ -189,7 +191,7 @@ impl Builder<'_> {
         Ok(room)
     }
 
-    /// The next free place is the first target from `end` on.
+    /// Makes the first target at or behind `end` the next free place.
     fn free_from(&mut self, end: u64) {
         let mut targets = self.frame.targets().iter();
         let first = targets.position(|target| u64::from(target.at) >= end);
@@ -201,7 +203,7 @@ impl Builder<'_> {
         let mut sent = 0;
         loop {
             let room = self.part()?;
-            // XDR comes in units of four bytes: no unit is torn.
+            // XDR has units of four bytes, and no unit is divided.
             let take = (room & !3).min(len - sent);
             if let Some(part) = self.layout.parts.last_mut() {
                 part.payload = sent..sent + take;
@@ -212,7 +214,8 @@ impl Builder<'_> {
                 self.free_from(buffer - (room - take));
                 return Ok(());
             }
-            // The first header may leave nothing; if a further one does, none ever will.
+            // The first header may leave no room. If a further header does, no transmission has
+            // any.
             if take == 0 && self.layout.parts.len() > 1 {
                 let header = self.headers.next;
                 return Err(NoRoom::Header { header, buffer });
@@ -232,7 +235,7 @@ impl Builder<'_> {
             let number = self.frame.number(transmission, self.target);
             let number = number.ok_or(NoRoom::Transmissions(self.max))?;
             if spot.segments.is_empty() {
-                // A place within a segment, whose length is 32 bits.
+                // An offset in a segment, whose length is 32 bits.
                 spot.offset = self.offset as u32;
             }
             spot.segments.push(number);
@@ -248,7 +251,7 @@ impl Builder<'_> {
                 part.runs.push(run);
             }
         }
-        // What follows is aligned like the segment itself.
+        // The next item is aligned like the segment itself.
         if let Some(target) = self.frame.targets().get(self.target) {
             self.offset = self.offset.next_multiple_of(u64::from(target.align));
         }
@@ -256,21 +259,22 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Where the next free place is in its transmission, and bytes that it has.
+    /// Returns the offset of the next free place in its transmission, and its length in bytes.
+    /// Begins another transmission if needed.
     fn free(&mut self) -> Result<(u32, u64), NoRoom> {
         let mut begun = false;
         loop {
             while let Some(target) = self.frame.targets().get(self.target) {
                 let room = self.frame.usable(target).saturating_sub(self.offset);
                 if room > 0 {
-                    // Within the buffer, whose length is 32 bits.
+                    // An offset in the buffer, whose length is 32 bits.
                     return Ok((target.at + self.offset as u32, room));
                 }
                 self.target += 1;
                 self.offset = 0;
             }
             if begun {
-                // A transmission that has nothing but a header, and no room for data all the same.
+                // A transmission with nothing but a header has no room for data either.
                 return Err(NoRoom::NoTarget);
             }
             self.part()?;

@@ -1,17 +1,19 @@
-//! Send-based direct data placement: bulk data travels in the Sends that carry the rest of an RPC
-//! message, and lands, by the structure of the receive buffers and by padding, where the receiver
-//! wants it (draft-dnoveck-nfsv4-rpcrdma-rtrext-00, sections 3, 7 and 8). No I/O and no clock.
+//! Send-based direct data placement: the Sends that carry an RPC message also carry its bulk data,
+//! and the structure of the receive buffers, with padding, makes it arrive where the receiver wants
+//! it (draft-dnoveck-nfsv4-rpcrdma-rtrext-00, sections 3, 7 and 8). No I/O and no clock.
 //!
-//! A receiver says how its buffers are made up ([`ReceiveBufferStructure`]); a sender has the
-//! segments for bulk data in a [`Frame`], and [`lay_out`] says what goes where. What it did, it says
-//! in [`PlacedItem`]s, with which the receiver finds the data again ([`locate`]). A requester that
-//! expects bulk data says in [`DirectedSet`]s where it wants it, and the responder [`choose`]s.
+//! A receiver announces the structure of its buffers ([`ReceiveBufferStructure`]). The sender keeps
+//! the segments for bulk data in a [`Frame`], and [`lay_out`] distributes a message over them. The
+//! sender describes the result in [`PlacedItem`]s, from which the receiver finds the data
+//! ([`locate`]). A requester that expects bulk data gives directions for it in [`DirectedSet`]s,
+//! from which the responder chooses ([`choose`]).
 //!
-//! The operations that carry all this are those of the crate `rpcrdma-ext-continuation`: one
-//! message may be one transmission or several, and the arithmetic is the same.
+//! The operations that carry all this are in the crate `rpcrdma-ext-continuation`: a message may
+//! take one transmission or several, and the arithmetic is the same.
 //!
-//! Section numbers are those of rtrext-00. MUSTS.md beside the manifest of `rpcrdma-ext-continuation`
-//! lists its requirements, and drafts/errata.md what it leaves open.
+//! Section numbers are those of rtrext-00. MUSTS.md beside the manifest of
+//! `rpcrdma-ext-continuation` lists its requirements, and drafts/errata.md lists what the draft
+//! leaves open.
 
 #![forbid(unsafe_code)]
 

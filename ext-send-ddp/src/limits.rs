@@ -1,14 +1,14 @@
-//! Limits on what a header may hold. The document sets none; these keep the memory that one message
-//! can claim bounded.
+//! Limits on the contents of a header. The draft sets none; these bound the memory that one message
+//! can claim.
 
-/// Most groups in a buffer structure.
+/// Maximum number of groups in a buffer structure.
 pub const MAX_GROUPS: usize = 64;
-/// Most segments of one receive buffer that this end reckons with, for placement or not. Devices
-/// scatter to some thirty pieces.
+/// Maximum number of segments of one receive buffer, for placement or not, that this end accepts.
+/// Devices scatter a receive to about thirty segments.
 pub const MAX_SEGMENTS: u64 = 256;
-/// Most bulk items in one message, and most directions in one request.
+/// Maximum number of bulk items in one message, and of directions in one call.
 pub const MAX_ITEMS: usize = 16;
-/// Most buffer segments that one item spans: four megabytes in pages.
+/// Maximum number of buffer segments that one item spans: four megabytes in pages.
 pub const MAX_SPAN: usize = 1024;
-/// Most sets of directions in one request.
+/// Maximum number of sets of directions in one call.
 pub const MAX_SETS: usize = 16;

@@ -1,61 +1,63 @@
-//! The receiver's arithmetic: where in which transmission an item is (sections 6.2 and 7.3).
+//! The receiver's arithmetic: it finds the transmission and offset of an item (sections 6.2 and
+//! 7.3).
 
 use smallvec::SmallVec;
 
 use crate::limits::MAX_SPAN;
 use crate::{Frame, Spot};
 
-/// Bytes of an item, in one segment.
+/// Bytes of an item in one buffer segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// Which transmission of the group, from 0.
+    /// Index of the transmission in the group, from 0.
     pub transmission: usize,
-    /// Where in it they begin, header included.
+    /// Offset of the first byte in the transmission, header included.
     pub at: u64,
-    /// How many.
+    /// Number of bytes.
     pub len: u64,
-    /// The segment's number.
+    /// Number of the segment.
     pub number: u32,
 }
 
 impl Place {
-    /// Where they end.
+    /// Returns the offset in the transmission at which the bytes end.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.at + self.len
     }
 }
 
-/// What is wrong with where an item is said to be: the value, and the valid ones (section 9.5).
+/// An invalid description of an item's place: the value, and the range of valid values (section
+/// 9.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPlacement {
-    /// OPTXERR_BADTBSN: a segment's number; or, where the range is one of them, how many there are.
+    /// OPTXERR_BADTBSN: the number of a segment, or the count of numbers if that is wrong.
     #[error("buffer segment {value}, valid are {min} to {max}")]
     Segment {
-        /// What it is.
+        /// The value received.
         value: u32,
-        /// The least that it can be.
+        /// The smallest valid value.
         min: u32,
-        /// The most that it can be.
+        /// The largest valid value.
         max: u32,
     },
-    /// OPTXERR_BADOFF: an offset. One within the range is not a multiple of four.
+    /// OPTXERR_BADOFF: an offset. If it is within the range, it is not a multiple of four.
     #[error("offset {value}, valid are {min} to {max}")]
     Offset {
-        /// What it is.
+        /// The value received.
         value: u32,
-        /// The least that it can be.
+        /// The smallest valid value.
         min: u32,
-        /// The most that it can be.
+        /// The largest valid value.
         max: u32,
     },
 }
 
 /// Finds an item of `length` bytes in a group of `count` transmissions into buffers like `frame`.
-/// Whether the bytes were sent, the transmissions themselves must show.
+/// Does not check that the transmissions are long enough to contain the bytes.
 ///
 /// # Errors
-/// [`BadPlacement`].
+/// [`BadPlacement`] if a segment number, the count of numbers or the offset is invalid.
 pub fn locate(
     frame: &Frame,
     count: u32,
@@ -68,7 +70,7 @@ pub fn locate(
         let min = 0;
         BadPlacement::Segment { value, min, max }
     };
-    // How many numbers there are is reported as a value that has one valid value.
+    // A wrong count of numbers is reported as a value with only one valid value.
     let listed = spot.segments.len() as u32;
     let mut places = SmallVec::new();
     let mut left = length;
@@ -118,7 +120,7 @@ fn check_offset(value: u32, len: u32) -> Result<u32, BadPlacement> {
     }
 }
 
-/// The number of a segment in which two of these places, of whichever items, share bytes.
+/// Returns the number of a segment in which two of these places, of any items, overlap.
 #[must_use]
 pub fn twice(places: &[Place]) -> Option<u32> {
     let mut sorted: SmallVec<[Place; 2]> = places.iter().copied().collect();

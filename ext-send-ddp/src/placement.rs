@@ -1,4 +1,4 @@
-//! Where the bulk items of a message are (section 7.3).
+//! The places of a message's bulk items (section 7.3).
 
 use bytes::{BufMut, BytesMut};
 use rpcrdma_v2::{Malformed, Reader, Segment};
@@ -10,39 +10,41 @@ use crate::limits::{MAX_ITEMS, MAX_SPAN};
 /// A place in receive buffers: `xmdl_offset` and `xmdl_bsnum`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spot {
-    /// Bytes into the first segment.
+    /// Offset in the first segment, in bytes.
     pub offset: u32,
     /// Numbers of the segments, in the order in which their contents are joined.
     pub segments: SmallVec<[u32; 2]>,
 }
 
-/// `xmddp_loc`: what became of an item.
+/// `xmddp_loc`: the location of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// XMDTYPE_EXRW: it is to be fetched from this memory, or was written into it.
+    /// XMDTYPE_EXRW: the item must be fetched from this memory, or was written into it.
     Explicit(SmallVec<[Segment; 1]>),
-    /// XMDTYPE_TBSN: it is in the transmissions themselves.
+    /// XMDTYPE_TBSN: the item is in the transmissions themselves.
     Placed(Spot),
-    /// XMDTYPE_TOOSHORT: it is in the payload stream, as it was too short for anything else. In
-    /// replies only.
+    /// XMDTYPE_TOOSHORT: the item is in the payload stream, because it was shorter than the minimum
+    /// in its direction. In replies only.
     TooShort,
-    /// XMDTYPE_NOITEM: there is no such item. In replies only.
+    /// XMDTYPE_NOITEM: there is no item for the direction. In replies only.
     NoItem,
 }
 
-/// `xmddp_mitem`: a bulk item of a message, or what became of a direction in a request.
+/// `xmddp_mitem`: a bulk item of a message; in a reply, also the outcome of a direction of the
+/// call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedItem {
-    /// `xmdmi_disp`: offset of its first byte in the whole stream, as the position of a read chunk.
+    /// `xmdmi_disp`: offset of the item's first byte in the whole stream, like the position of a
+    /// read chunk.
     pub position: u32,
-    /// `xmdmi_length`: its bytes, without round-up.
+    /// `xmdmi_length`: length in bytes, without round-up.
     pub length: u32,
     /// `xmdmi_where`.
     pub location: Location,
 }
 
 impl Location {
-    /// Bytes of its XDR.
+    /// Returns the encoded length in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         match self {
@@ -61,7 +63,8 @@ impl Location {
             Self::Placed(spot) => {
                 out.put_u32(kind::TBSN);
                 out.put_u32(spot.offset);
-                // What is made here spans no more than what is taken.
+                // An item made by this side spans no more segments than the limit for received
+                // items.
                 out.put_u32(spot.segments.len() as u32);
                 spot.segments.iter().for_each(|&number| out.put_u32(number));
             }
@@ -79,7 +82,7 @@ impl Location {
                 if count > MAX_SPAN {
                     return Err(Malformed::TooMany("buffer segments of an item"));
                 }
-                // They must be there before memory is taken for them.
+                // The numbers must be there before memory is allocated for them.
                 if from.left() / 4 < count {
                     return Err(Malformed::Truncated);
                 }
@@ -105,7 +108,7 @@ pub(crate) fn put_segments(out: &mut BytesMut, segments: &[Segment]) {
     }
 }
 
-/// Bytes of `xmddp_grpinfo` as XDR.
+/// Returns the encoded length of `xmddp_grpinfo` in bytes.
 #[must_use]
 pub fn items_len(items: &[PlacedItem]) -> usize {
     let items = items.iter();
@@ -114,7 +117,7 @@ pub fn items_len(items: &[PlacedItem]) -> usize {
         .sum::<usize>()
 }
 
-/// Appends `xmddp_grpinfo`: all bulk items of a message.
+/// Appends `xmddp_grpinfo`, all bulk items of a message.
 pub fn put_items(out: &mut BytesMut, items: &[PlacedItem]) {
     out.put_u32(items.len() as u32);
     for item in items {
@@ -124,10 +127,10 @@ pub fn put_items(out: &mut BytesMut, items: &[PlacedItem]) {
     }
 }
 
-/// Reads `xmddp_grpinfo`.
+/// Decodes `xmddp_grpinfo`.
 ///
 /// # Errors
-/// It is not what its definition says.
+/// [`Malformed`] if the bytes do not match the XDR definition or exceed a limit.
 pub fn get_items(from: &mut Reader<'_>) -> Result<Vec<PlacedItem>, Malformed> {
     let count = from.u32()? as usize;
     if count > MAX_ITEMS {

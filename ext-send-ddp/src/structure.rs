@@ -1,4 +1,4 @@
-//! How a receive buffer is made up (section 7.2).
+//! The structure of a receive buffer (section 7.2).
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use smallvec::SmallVec;
 
 use crate::limits::MAX_GROUPS;
 
-/// Alignment of segments that [`BufferStructure::with_placement`] has, bytes: a page, which is what
-/// file systems want.
+/// Alignment in bytes of the segments that [`BufferStructure::with_placement`] creates: a page,
+/// which suits file systems.
 pub const PAGE: u32 = 4096;
 
 bitflags::bitflags! {
-    /// `xmrseg_flags`. Bits without a name are kept and mean nothing.
+    /// `xmrseg_flags`. Unnamed bits are kept and have no meaning.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SegmentFlags: u32 {
         /// XMRSFLAG_DDP: bulk data may be placed into the segment.
@@ -22,28 +22,28 @@ bitflags::bitflags! {
     }
 }
 
-/// `xmrbs_seg`: one contiguous piece of a receive buffer.
+/// `xmrbs_seg`: one contiguous segment of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSegment {
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// Its address is a multiple of this. 0 and 1 promise nothing.
+    /// The segment's address is a multiple of this. 0 and 1 promise nothing.
     pub align: u32,
-    /// What it is good for.
+    /// Permitted uses of the segment.
     pub flags: SegmentFlags,
 }
 
-/// `xmrbs_group`: segments of one kind, one after the other.
+/// `xmrbs_group`: consecutive segments of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentGroup {
-    /// How many.
+    /// Number of segments.
     pub count: u32,
-    /// What each is like.
+    /// Properties of each segment.
     pub segment: BufferSegment,
 }
 
-/// `xmrbs_buf`: a whole receive buffer. Any value that has the form; whether it makes sense,
-/// [`crate::Frame::new`] finds out.
+/// `xmrbs_buf`: a whole receive buffer. Holds any well-formed value; [`crate::Frame::new`] checks
+/// whether it is consistent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferStructure {
     length: u32,
@@ -51,8 +51,8 @@ pub struct BufferStructure {
 }
 
 impl BufferStructure {
-    /// From its groups; its length is their sum, cut to what the field can hold. A structure of more
-    /// than [`MAX_GROUPS`] groups is not understood by the peer.
+    /// Creates a structure from its groups. Its length is their sum, limited to 32 bits. A peer
+    /// does not accept a structure of more than [`MAX_GROUPS`] groups.
     #[must_use]
     pub fn new(groups: impl IntoIterator<Item = SegmentGroup>) -> Self {
         let groups: SmallVec<[SegmentGroup; 2]> = groups.into_iter().collect();
@@ -61,14 +61,15 @@ impl BufferStructure {
         Self { length, groups }
     }
 
-    /// With a length of its own, which may be wrong: as a peer may have it.
+    /// Creates a structure with an explicit length, which may be wrong, as a peer may send it.
     #[must_use]
     pub fn with_length(length: u32, groups: impl IntoIterator<Item = SegmentGroup>) -> Self {
         let groups = groups.into_iter().collect();
         Self { length, groups }
     }
 
-    /// One segment, not for placement: what is assumed of who says nothing (section 8.3).
+    /// Creates a structure of one segment that is not for placement. It is assumed for a peer that
+    /// does not announce its structure (section 8.3).
     #[must_use]
     pub fn plain(length: u32) -> Self {
         Self::new([SegmentGroup {
@@ -81,8 +82,8 @@ impl BufferStructure {
         }])
     }
 
-    /// A segment of `head` bytes for headers and payload, then `count` of `length` bytes each for
-    /// bulk data, on pages.
+    /// Creates a structure of a segment of `head` bytes for headers and payload, followed by
+    /// `count` page-aligned segments of `length` bytes each for bulk data.
     #[must_use]
     pub fn with_placement(head: u32, count: u32, length: u32) -> Self {
         let head = SegmentGroup {
@@ -104,26 +105,26 @@ impl BufferStructure {
         Self::new([head, data])
     }
 
-    /// `xmrbuf_length`: bytes of the buffer. The document does not say what it counts; here, as
-    /// section 8.3 adds segments up, all of them.
+    /// Returns `xmrbuf_length`, the length of the buffer in bytes. The draft does not define what
+    /// it counts; here it counts all segments, as section 8.3 adds them up.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.length
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether the length is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Its groups.
+    /// Returns the groups.
     #[must_use]
     pub fn groups(&self) -> &[SegmentGroup] {
         &self.groups
     }
 
-    /// Bytes of all segments.
+    /// Returns the total length of all segments in bytes.
     #[must_use]
     pub fn sum(&self) -> u64 {
         // At most 64 groups of under 2^64 bytes each.
@@ -131,14 +132,14 @@ impl BufferStructure {
         lens.fold(0, u64::saturating_add)
     }
 
-    /// Whether any segment is for placement.
+    /// Returns whether any segment is for placement.
     #[must_use]
     pub fn has_targets(&self) -> bool {
         let mut groups = self.groups.iter();
         groups.any(|group| group.count > 0 && group.segment.is_target())
     }
 
-    /// Appends it as XDR.
+    /// Appends the structure as XDR.
     pub fn encode_into(&self, out: &mut BytesMut) {
         out.put_u32(self.length);
         out.put_u32(self.groups.len() as u32);
@@ -150,10 +151,10 @@ impl BufferStructure {
         }
     }
 
-    /// Reads it.
+    /// Decodes a structure.
     ///
     /// # Errors
-    /// It is not what its definition says.
+    /// [`Malformed`] if the bytes do not match the XDR definition or there are too many groups.
     pub fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let length = from.u32()?;
         let count = from.u32()? as usize;
@@ -176,7 +177,7 @@ impl BufferStructure {
 }
 
 impl BufferSegment {
-    /// Whether bulk data may be placed into it.
+    /// Returns whether bulk data may be placed into the segment.
     #[must_use]
     pub fn is_target(&self) -> bool {
         self.flags.contains(SegmentFlags::DDP)

@@ -1,4 +1,4 @@
-//! What a responder does with the items of a reply, case by case.
+//! The responder's choice for each item of a reply, case by case.
 
 use rpcrdma_ext_send_ddp::Handling::{InStream, Placed, Written};
 use rpcrdma_ext_send_ddp::{
@@ -34,8 +34,8 @@ fn rtr_s7_4_the_responder_keeps_to_directions_and_chooses_where_it_may() {
     let choice = || direct(Direction::Choice(chunk(1000)));
     let placed = || direct(Direction::Placed);
     let sized = || direct(by_size(500, 1000));
-    // Length; direction; what becomes of it: when it can place; when it can and rather writes; when
-    // it cannot.
+    // Length; direction; outcome if the responder can place items, if it can but prefers to write,
+    // and if it cannot place items.
     let cases = [
         (99, explicit(), InStream, InStream, InStream),
         (100, explicit(), Written, Written, Written),

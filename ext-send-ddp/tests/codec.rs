@@ -1,4 +1,4 @@
-//! Structures, placements and directions to bytes and back.
+//! Encoding and decoding of structures, placements and directions.
 
 use bytes::{Bytes, BytesMut};
 use quickcheck::{Arbitrary, Gen, quickcheck};
@@ -100,8 +100,8 @@ fn put(write: impl FnOnce(&mut BytesMut)) -> Bytes {
     out.freeze()
 }
 
-/// What decodes is what these bytes say, and nothing panics.
-fn decodes_in_vain(bytes: &[u8]) -> bool {
+/// Checks that decoding does not panic and that decoded values are encoded to the same bytes.
+fn decodes_to_the_same_bytes(bytes: &[u8]) -> bool {
     let items = Reader::whole(bytes, get_items);
     let items = items.is_ok_and(|items| put(|out| put_items(out, &items)) != bytes);
     let sets = Reader::whole(bytes, get_sets);
@@ -135,13 +135,13 @@ quickcheck! {
     }
 
     fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) -> bool {
-        !decodes_in_vain(&bytes)
+        !decodes_to_the_same_bytes(&bytes)
     }
 
-    // Small words are more likely to mean something.
+    // Small words are more likely to be valid field values.
     fn arbitrary_words_do_not_panic(any: Vec<u8>) -> bool {
         let any: Vec<u32> = any.into_iter().map(|word| u32::from(word % 7)).collect();
-        !decodes_in_vain(&words(&any))
+        !decodes_to_the_same_bytes(&words(&any))
     }
 
     fn flipped_bits_do_not_panic(items: AnyItems, sets: AnySets, any: AnyStructure, flips: Vec<usize>) -> bool {
@@ -150,7 +150,7 @@ quickcheck! {
             put(|out| put_sets(out, &sets.0)),
             put(|out| any.0.encode_into(out)),
         ];
-        !all.iter().any(|bytes| decodes_in_vain(&flip(bytes, &flips)))
+        !all.iter().any(|bytes| decodes_to_the_same_bytes(&flip(bytes, &flips)))
     }
 
     fn a_value_cut_short_is_an_error(items: AnyItems, sets: AnySets, any: AnyStructure, at: usize) -> bool {
@@ -309,7 +309,7 @@ fn rtr_s6_2_types_that_do_not_belong_there_are_xdr_errors() {
         (7, false, false),
         (u32::MAX, false, false),
     ] {
-        // Enough zeroes for any of them.
+        // Enough zeroes for the fields of any type.
         let items = words(&[1, 0, 0, kind, 0, 0]);
         let found = get_items(&mut Reader::new(&items));
         let error = Malformed::Enumeration("xmddp_type of a location", kind);
@@ -375,7 +375,7 @@ fn a_structure_that_makes_no_sense_is_no_frame() {
         },
     };
     let frame = |structure: BufferStructure| Frame::new(&structure);
-    // As `count` times `length` wraps 32 bits, and 64 with many groups.
+    // The product of `count` and `length` exceeds 32 bits, and 64 bits with many groups.
     let huge = BufferStructure::with_length(0, [group(1 << 16, 1 << 16)]);
     let sum = 1 << 32;
     assert_eq!(frame(huge), Err(Unusable::Length { said: 0, sum }));

@@ -1,4 +1,4 @@
-//! The sender's arithmetic against a model that goes byte by byte, and the receiver's against the
+//! Compares the sender's arithmetic with a byte-by-byte model, and the receiver's with the
 //! sender's.
 
 use std::collections::HashSet;
@@ -9,16 +9,16 @@ use rpcrdma_ext_send_ddp::{
     SegmentGroup, Spot, lay_out, locate, twice,
 };
 
-/// A buffer, small enough to be walked through, and a message for it.
+/// A buffer that is small enough for the byte-by-byte model, and a message for it.
 #[derive(Clone, Debug)]
 struct Problem {
-    /// Length, alignment, for placement.
+    /// Length, alignment, and whether the segment is for placement.
     segments: Vec<(u32, u32, bool)>,
     headers: Headers,
     payload: u64,
     items: Vec<u64>,
     max: u32,
-    /// Longest message.
+    /// Maximum length of a message.
     within: u64,
 }
 
@@ -90,14 +90,16 @@ impl Problem {
         frame.within(self.within)
     }
 
-    /// Whether data can be placed into this segment: it is meant for that, and can be filled.
+    /// Returns whether data can be placed into this segment: it is for placement, and a message can
+    /// fill it.
     fn is_target(&self, segment: usize) -> bool {
         let upto = self.segments[..=segment].iter();
         let end: u64 = upto.map(|&(len, ..)| u64::from(len)).sum();
         self.segments[segment].2 && end <= self.within
     }
 
-    /// Of each byte of a buffer that a message can fill: its segment, and bytes into that.
+    /// Returns, for each byte of a buffer that a message can fill, its segment and the offset in
+    /// that.
     fn cells(&self) -> Vec<(usize, u32)> {
         let segments = self.segments.iter().enumerate();
         let cells = segments.flat_map(|(at, &(len, ..))| (0..len).map(move |byte| (at, byte)));
@@ -105,7 +107,7 @@ impl Problem {
     }
 }
 
-/// Where each byte of payload and of each item is: transmission and byte in it.
+/// The place of each byte of the payload and of each item: transmission and offset in it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Bytewise {
     payload: Vec<(usize, usize)>,
@@ -113,7 +115,8 @@ struct Bytewise {
     parts: usize,
 }
 
-/// Lays a message out byte by byte, with a first header of this length. Nothing: there is no room.
+/// Lays out a message byte by byte, with a first header of `first` bytes. Returns `None` if there
+/// is no room.
 fn model(problem: &Problem, first: usize) -> Option<Bytewise> {
     let cells = problem.cells();
     let header = |part: usize| match part {
@@ -140,7 +143,7 @@ fn model(problem: &Problem, first: usize) -> Option<Bytewise> {
         done.payload.extend((at..at + 4).map(|at| (part, at)));
         at += 4;
     }
-    // The segment that the item before ended in, if any.
+    // The segment in which the previous item ended, if any.
     let mut sharing = None;
     for &len in &problem.items {
         let mut places = Vec::new();
@@ -178,7 +181,7 @@ fn model(problem: &Problem, first: usize) -> Option<Bytewise> {
     Some(done)
 }
 
-/// The same, with the header as long as the numbers of segments make it.
+/// Lays out a message with the header length that its segment numbers need.
 fn model_with_header(problem: &Problem) -> Option<Bytewise> {
     let cells = problem.cells();
     let mut numbers = 0;
@@ -194,13 +197,13 @@ fn model_with_header(problem: &Problem) -> Option<Bytewise> {
             needed += segments.len();
         }
         if needed <= numbers {
-            // The payload follows the header that there is, if that is the shorter one.
+            // The payload follows the actual header, if that is shorter than assumed.
             let shift = 4 * (numbers - needed);
             let first = done.payload.iter_mut().filter(|(part, _)| *part == 0);
             first.for_each(|(_, at)| *at -= shift);
             return Some(done);
         }
-        // Each number is in the header, and takes room from what it is the number of.
+        // Each number takes room in the header, and thereby from the data.
         numbers = needed;
     }
 }
@@ -230,7 +233,7 @@ fn bytewise(layout: &Layout, problem: &Problem) -> Bytewise {
     done
 }
 
-/// The receiver finds every byte where the sender put it.
+/// Finds every byte with the receiver's arithmetic.
 fn found_again(layout: &Layout, problem: &Problem) -> Vec<Vec<(usize, usize)>> {
     let frame = problem.frame();
     let count = layout.parts.len() as u32;
@@ -325,7 +328,7 @@ fn rtr_s4_2_a_mebibyte_goes_into_sixteen_transmissions() {
 
 #[test]
 fn a_payload_that_reaches_into_the_segment_leaves_it_to_the_next_transmission() {
-    // 1024 bytes of head: with a number in the header, 948 are left for payload.
+    // With 1024 bytes of head and one number in the header, 948 bytes are left for the payload.
     let fits = lay_out(&head_and_segment(), &HEADERS, 948, &[100], 2).expect("room");
     assert_eq!(fits.parts.len(), 1);
     let layout = lay_out(&head_and_segment(), &HEADERS, 952, &[100], 2).expect("room");
@@ -352,7 +355,7 @@ fn there_is_no_room_without_segments_for_data() {
     let plain = Frame::plain(4096);
     let layout = lay_out(&plain, &HEADERS, 64, &[100], 9);
     assert_eq!(layout, Err(NoRoom::NoTarget));
-    // All of the segment is taken by headers.
+    // The headers fill the whole segment.
     let structure = BufferStructure::with_placement(0, 1, 4096);
     let frame = Frame::new(&structure).expect("it makes sense");
     let layout = lay_out(&frame, &HEADERS, 64, &[100], 9);
@@ -377,12 +380,12 @@ fn rtr_s9_5_a_place_that_is_none_is_reported_with_what_is_valid() {
     assert_eq!(found(spot(0, &[]), 0), Ok(0));
     assert_eq!(found(spot(0, &[2]), 10), segment(2, 0, 1));
     assert_eq!(found(spot(0, &[u32::MAX]), 10), segment(u32::MAX, 0, 1));
-    // As often as it takes, and no more.
+    // Exactly as many segments as needed, and no more.
     assert_eq!(found(spot(0, &[0]), 70_000), segment(1, 2, 1024));
     assert_eq!(found(spot(0, &[0, 1]), 65_536), segment(2, 1, 1));
     assert_eq!(found(spot(0, &[0]), 0), segment(1, 0, 0));
     assert_eq!(found(spot(0, &[]), 4), segment(0, 1, 1024));
-    // The same bytes twice.
+    // The same bytes are named twice.
     assert_eq!(found(spot(0, &[0, 0]), 70_000), segment(0, 0, 1));
     assert_eq!(found(spot(65_536, &[0, 1]), 10), offset(65_536, 0, 65_535));
     assert_eq!(found(spot(u32::MAX, &[0]), 10), offset(u32::MAX, 0, 65_535));

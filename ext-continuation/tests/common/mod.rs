@@ -1,5 +1,5 @@
 //! Two ends of a connection, and the part of an engine that carries messages between them.
-#![allow(dead_code, reason = "each test binary uses some of it")]
+#![allow(dead_code, reason = "each test binary uses only a part of this module")]
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ pub(crate) fn words(words: &[u32]) -> Bytes {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ from offset to offset.
 pub(crate) fn pattern(len: usize, seed: u8) -> Bytes {
     let byte = |at: usize| (at as u8) ^ ((at >> 8) as u8).wrapping_mul(31) ^ seed;
     (0..len).map(byte).collect()
@@ -44,14 +44,14 @@ pub(crate) fn config(features: &str) -> Config {
     }
 }
 
-/// One end.
+/// One end of a connection.
 pub(crate) struct End {
     pub(crate) side: Side,
     pub(crate) extensions: Extensions,
     pub(crate) structure: BufferStructure,
-    /// What was conveyed to it and nobody has looked at.
+    /// Messages and reports delivered by the extension and not examined yet.
     pub(crate) arrived: VecDeque<Conveyed>,
-    /// Operations that it wants sent.
+    /// Operations that the extension wants to send.
     pub(crate) operations: VecDeque<OutgoingOperation>,
 }
 
@@ -118,7 +118,8 @@ impl End {
             .map_or_else(Vec::new, |(_, c)| c.plan_reply(reply))
     }
 
-    /// A message as from the wire: cut to the pieces of the receive buffer that it is placed in.
+    /// Delivers a message as if it came from the wire, divided into the segments of a receive
+    /// buffer.
     pub(crate) fn receive(&mut self, bytes: &Bytes) -> Routed {
         assert!(
             bytes.len() <= self.structure.len() as usize,
@@ -139,7 +140,7 @@ impl End {
         routed
     }
 
-    /// Does what the extensions want done, but for sending.
+    /// Carries out the extensions' requests, except sending.
     pub(crate) fn look(&mut self) {
         while let Some(action) = self.extensions.next_action() {
             match action {
@@ -150,7 +151,7 @@ impl End {
         }
     }
 
-    /// The RPC message that arrived, which must be one.
+    /// Returns the next delivery, which must be a call.
     pub(crate) fn take_call(&mut self) -> IncomingCall {
         match self.arrived.pop_front() {
             Some(Conveyed::Call(call)) => call,
@@ -165,7 +166,7 @@ impl End {
         }
     }
 
-    /// XID and direction of the message that the peer could not use.
+    /// Returns XID and direction of the message that the peer could not use.
     pub(crate) fn take_rejected(&mut self) -> (u32, Direction) {
         match self.arrived.pop_front() {
             Some(Conveyed::Rejected { xid, direction, .. }) => (xid, direction),
@@ -173,7 +174,7 @@ impl End {
         }
     }
 
-    /// ROPT_XMTERR that it wants sent, and nothing else.
+    /// Returns the ROPT_XMTERR that the extension wants to send, which must be the only operation.
     pub(crate) fn take_report(&mut self) -> Option<Report> {
         let operation = self.operations.pop_front()?;
         assert_eq!(operation.optional.opttype, XMTERR);
@@ -184,7 +185,7 @@ impl End {
     }
 }
 
-/// A header with an operation.
+/// Returns a header with an operation.
 pub(crate) fn operation(xid: u32, direction: Direction, opttype: u32, info: Bytes) -> Header {
     let optional = Optional {
         direction,
@@ -198,14 +199,14 @@ pub(crate) fn operation(xid: u32, direction: Direction, opttype: u32, info: Byte
     }
 }
 
-/// A transmission's bytes.
+/// Encodes a transmission.
 pub(crate) fn encode(xid: u32, direction: Direction, sent: &Transmission) -> Bytes {
     let header = operation(xid, direction, sent.opttype, sent.info.clone());
     let bytes = [&header.encode()[..], &sent.payload.concat()].concat();
     bytes.into()
 }
 
-/// Sends everything that both ends want sent, until there is nothing left.
+/// Sends all operations of both ends until there are none left.
 pub(crate) fn settle(a: &mut End, b: &mut End) {
     a.look();
     b.look();
@@ -217,7 +218,7 @@ pub(crate) fn settle(a: &mut End, b: &mut End) {
     }
 }
 
-/// A client and a server that know each other.
+/// Returns a client and a server that have exchanged their characteristics.
 pub(crate) fn pair(client: &Config, server: &Config) -> (End, End) {
     let mut client = End::new(Side::Client, client);
     let mut server = End::new(Side::Server, server);
@@ -237,12 +238,12 @@ pub(crate) fn pair_of(client: &str, server: &str) -> (End, End) {
     pair(&config(client), &config(server))
 }
 
-/// An RPC message (its first words are an XID and a `msg_type`) with `payload` bytes of payload and
-/// items of these lengths, each with its length before it.
+/// Returns an RPC message (its first words are an XID and a `msg_type`) with `payload` bytes of
+/// payload and items of these lengths, each preceded by its length word.
 pub(crate) fn message(xid: u32, direction: Direction, payload: usize, items: &[usize]) -> Message {
     assert!(payload >= 8 + 4 * items.len() && payload.is_multiple_of(4));
     let mut stream = words(&[xid, direction.number()]).to_vec();
-    // All that is not needed before items comes first, but for four bytes.
+    // All payload but the last four bytes precedes the items.
     let tail = usize::from(payload > 8 + 4 * items.len()) * 4;
     let filling = payload - 8 - 4 * items.len() - tail;
     stream.extend_from_slice(&pattern(filling, 7));
@@ -258,19 +259,19 @@ pub(crate) fn message(xid: u32, direction: Direction, payload: usize, items: &[u
         });
     }
     stream.extend_from_slice(&pattern(tail, 9));
-    // In two pieces, as a header that was prepended makes it.
+    // The message has two pieces, as after prepending a header.
     let stream = Bytes::from(stream);
     let middle = stream.len() / 8 * 4;
     let pieces = [stream.slice(..middle), stream.slice(middle..)];
     Message::new(pieces.into_iter().collect(), bulk)
 }
 
-/// All of a message's stream.
+/// Returns the whole stream of a message.
 pub(crate) fn stream(message: &Message) -> Vec<u8> {
     message.gather(|_| true).concat()
 }
 
-/// Memory that was registered for a call: chunks, each of two segments if it is long enough.
+/// Returns the chunks registered for a call, each of two segments if it is long enough.
 pub(crate) fn register_chunks(candidate: &CallCandidate, shape: &Shape) -> Chunks {
     let mut handle = 100;
     let mut chunk = |len: u64| {
@@ -307,7 +308,7 @@ pub(crate) fn register_chunks(candidate: &CallCandidate, shape: &Shape) -> Chunk
     chunks
 }
 
-/// A message with items put in that came in other ways, by their positions.
+/// Returns a message with additional items inserted by position.
 pub(crate) fn with_items(message: &Message, more: Vec<BulkItem>) -> Message {
     let mut items: Vec<BulkItem> = message.items().to_vec();
     items.extend(more);
@@ -319,7 +320,8 @@ pub(crate) fn with_items(message: &Message, more: Vec<BulkItem>) -> Message {
     Message::new(message.payload().clone(), items)
 }
 
-/// Sends a call by this candidate. Gives what arrives, read chunks fetched; and the transmissions.
+/// Sends a call with this candidate. Returns the received call, with its read chunks fetched, and
+/// the transmissions.
 pub(crate) fn carry_call(
     from: &mut End,
     to: &mut End,
@@ -360,7 +362,7 @@ pub(crate) fn carry_call(
     (call, whole, chunks, sent)
 }
 
-/// Sends a reply by this candidate. Gives what arrives, written items put in.
+/// Sends a reply with this candidate. Returns the received reply, with the written items inserted.
 pub(crate) fn carry_reply(
     from: &mut End,
     to: &mut End,
@@ -388,7 +390,7 @@ pub(crate) fn carry_reply(
     let reply = to.take_reply();
     assert_eq!((reply.xid, reply.granted), (call.xid, CREDITS));
     assert_eq!(reply.transmissions, cost.transmissions);
-    // What the responder would write, and where.
+    // The lengths and positions of the items that the responder would write.
     let mut expected: Vec<Option<(u32, u64)>> = vec![None; call.chunks.writes.len()];
     let mut written = Vec::new();
     for (item, chunk) in writes {
@@ -411,7 +413,7 @@ pub(crate) fn carry_reply(
     (reply, whole, sent)
 }
 
-/// What a call is planned by.
+/// The inputs for planning a call.
 pub(crate) struct Planning {
     pub(crate) shape: Shape,
     pub(crate) need: ReplyNeed,
@@ -442,7 +444,7 @@ impl Planning {
     }
 }
 
-/// The ways for a reply.
+/// Returns the transfer modes for a reply.
 pub(crate) fn reply_candidates(
     end: &mut End,
     call: &IncomingCall,
