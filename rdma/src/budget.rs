@@ -17,25 +17,27 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 
-/// Bytes that every connection may hold whatever others hold, unless the budget is too small for so
-/// many connections.
+/// Bytes that every connection may hold whatever the others hold, unless the budget is too small
+/// for its number of connections.
 pub const GUARANTEED: usize = 64 << 10;
-/// Bytes that are set aside for a call while it is being worked on: a reply of up to this length can be
-/// made in any case, and longer ones (READ, READDIR) are made shorter if there is no room for more.
+/// Bytes reserved for a call while it is executed. A reply of up to this length is always possible;
+/// longer ones (READ, READDIR) are shortened if there is no memory for more.
 pub const PER_CALL: usize = 32 << 10;
-/// Overhead of a shared piece beside its bytes ([`Account::hold`]).
+/// Overhead in bytes of a shared piece ([`Account::hold`]), in addition to its contents.
 const PIECE: usize = 128;
-/// At most one part in so many of a budget is guaranteed.
+/// At most one part in this many of the budget is guaranteed to connections.
 const GUARANTEED_PART: usize = 2;
-/// One part in so many of the common part is for connections that have proven themselves.
+/// One part in this many of the common part is reserved for proven connections
+/// ([`Account::prove`]).
 const PROVEN_PART: usize = 4;
-/// Memory is short when more than one part in so many of the common part is taken.
+/// Memory is short when more than one part in this many of the common part is taken.
 const SHORT_PART: usize = 2;
-/// Limit and connections of a budget that nobody has chosen.
+/// Limit in bytes and number of connections of the default budget.
 const DEFAULT_LIMIT: usize = 1 << 30;
 const DEFAULT_CONNECTIONS: usize = 1024;
 
-/// Memory for calls and replies of all connections together. Cloning it gives another handle.
+/// The memory budget for calls and replies of all connections together. Clones are handles to the
+/// same budget.
 #[derive(Clone, Debug)]
 pub struct Budget {
     shared: Arc<Shared>,
@@ -44,15 +46,16 @@ pub struct Budget {
 #[derive(Debug)]
 struct Shared {
     limit: usize,
-    /// Bytes that each connection has to itself.
+    /// Bytes guaranteed to each connection.
     guaranteed: usize,
-    /// Bytes that connections may take beyond that, together, and what they have taken.
+    /// Bytes that all connections together may take beyond the guaranteed ones, and the bytes
+    /// taken.
     common_limit: usize,
     common: AtomicUsize,
 }
 
 impl Budget {
-    /// `limit` bytes for at most `connections` connections.
+    /// Creates a budget of `limit` bytes for at most `connections` connections.
     #[must_use]
     pub fn new(limit: usize, connections: usize) -> Self {
         let connections = connections.max(1);
@@ -67,7 +70,7 @@ impl Budget {
         }
     }
 
-    /// For a new connection.
+    /// Opens the account of a new connection.
     #[must_use]
     pub fn account(&self) -> Account {
         Account {
@@ -79,31 +82,32 @@ impl Budget {
         }
     }
 
-    /// Bytes of the whole.
+    /// Returns the limit of the budget in bytes.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.shared.limit
     }
 
-    /// Bytes that each connection has to itself.
+    /// Returns the number of bytes guaranteed to each connection.
     #[must_use]
     pub fn guaranteed(&self) -> usize {
         self.shared.guaranteed
     }
 
-    /// Bytes that connections hold beyond what is guaranteed to each.
+    /// Returns the number of bytes that connections hold beyond those guaranteed to each.
     #[must_use]
     pub fn common_in_use(&self) -> usize {
         self.shared.common.load(Relaxed)
     }
 
-    /// The most that any connection can ever get at once, bytes.
+    /// Returns the maximum number of bytes that any connection can get at once.
     #[must_use]
     pub fn largest(&self) -> usize {
         self.shared.largest()
     }
 
-    /// Whether so much is taken that those who hold memory and do nothing with it are in the way.
+    /// Returns whether memory is so short that connections that hold memory without making progress
+    /// obstruct others.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.shared.is_short()
@@ -111,7 +115,7 @@ impl Budget {
 }
 
 impl Default for Budget {
-    /// A gibibyte, for a thousand connections.
+    /// Returns a budget of 1 GiB for 1024 connections.
     fn default() -> Self {
         Self::new(DEFAULT_LIMIT, DEFAULT_CONNECTIONS)
     }
@@ -145,8 +149,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// Counts bytes that the connection holds from now on. It is not asked whether there is room:
-    /// see [`Account::room`].
+    /// Adds bytes to those that the connection holds. Does not check whether there is room: see
+    /// [`Account::room`].
     pub fn charge(&self, bytes: usize) {
         let Held { budget, .. } = &*self.shared;
         let before = self.shared.bytes.fetch_add(bytes, Relaxed);
@@ -156,7 +160,7 @@ impl Account {
         }
     }
 
-    /// Counts them no longer.
+    /// Subtracts bytes from those that the connection holds.
     pub fn release(&self, bytes: usize) {
         let Held { budget, .. } = &*self.shared;
         let before = self.shared.bytes.fetch_sub(bytes, Relaxed);
@@ -166,26 +170,26 @@ impl Account {
         }
     }
 
-    /// Bytes held.
+    /// Returns the number of bytes that the connection holds.
     #[must_use]
     pub fn held(&self) -> usize {
         self.shared.bytes.load(Relaxed)
     }
 
-    /// Bytes held beyond what is guaranteed.
+    /// Returns the number of bytes that the connection holds beyond the guaranteed ones.
     #[must_use]
     pub fn over(&self) -> usize {
         self.shared.budget.over(self.held())
     }
 
-    /// How many more bytes the connection may take now.
+    /// Returns how many more bytes the connection may take now.
     #[must_use]
     pub fn room(&self) -> usize {
         self.room_without(0)
     }
 
-    /// How many bytes the connection could take if it released `own` of its bytes first. For replacing a
-    /// buffer by a larger one.
+    /// Returns how many bytes the connection could take after releasing `own` of its bytes, for
+    /// example to replace a buffer by a larger one.
     #[must_use]
     pub fn room_without(&self, own: usize) -> usize {
         let budget = &*self.shared.budget;
@@ -201,39 +205,39 @@ impl Account {
         let free = limit.saturating_sub(taken);
         let share = match over {
             0 => free,
-            // Afterwards it is to have no more than is left.
+            // Afterwards the connection must not hold more of the common part than is left.
             _ => free.saturating_sub(over) / 2,
         };
         budget.guaranteed.saturating_sub(held) + share
     }
 
-    /// Bytes that the connection has to itself.
+    /// Returns the number of bytes guaranteed to the connection.
     #[must_use]
     pub fn guaranteed(&self) -> usize {
         self.shared.budget.guaranteed
     }
 
-    /// The most that the connection can ever get at once, bytes.
+    /// Returns the maximum number of bytes that the connection can get at once.
     #[must_use]
     pub fn largest(&self) -> usize {
         self.shared.budget.largest()
     }
 
-    /// Marks the connection as proven: it may use the part of the common memory that is reserved for
-    /// proven connections. Callers do so when its peer has taken a long reply, sent a long call
-    /// completely, or (RDMA) let a work request complete that was waited for.
+    /// Marks the connection as proven: it may use the part of the common memory that is reserved
+    /// for proven connections. Callers do so when its peer has received a long reply, sent a
+    /// complete long call, or (RDMA) let an awaited work request complete.
     pub fn prove(&self) {
         self.shared.proven.store(true, Relaxed);
     }
 
-    /// Whether the connection is in the way of others, if it makes no progress: memory is short, and it
-    /// holds some of what is common.
+    /// Returns whether the connection obstructs others unless it makes progress: memory is short,
+    /// and it holds some of the common part.
     #[must_use]
     pub fn is_in_the_way(&self) -> bool {
         self.over() > 0 && self.shared.budget.is_short()
     }
 
-    /// The same bytes, which count until the last slice of them is dropped.
+    /// Returns `bytes` as a value that is charged to the account until its last slice is dropped.
     #[must_use]
     pub fn hold(&self, bytes: Bytes) -> Bytes {
         let mut charge = Charge::new(Some(self.clone()));
@@ -256,8 +260,8 @@ impl AsRef<[u8]> for HeldBytes {
     }
 }
 
-/// A part of what an account holds, given back when this is dropped. Without an account it counts for
-/// nobody.
+/// An amount charged to an account, which is released when this value is dropped. Without an
+/// account, nothing is charged.
 #[derive(Debug, Default)]
 pub struct Charge {
     account: Option<Account>,
@@ -265,13 +269,13 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Nothing yet.
+    /// Creates an empty charge.
     #[must_use]
     pub fn new(account: Option<Account>) -> Self {
         Self { account, bytes: 0 }
     }
 
-    /// Counts more.
+    /// Adds bytes to the charge.
     pub fn add(&mut self, bytes: usize) {
         self.bytes += bytes;
         if let Some(account) = &self.account {
@@ -279,7 +283,7 @@ impl Charge {
         }
     }
 
-    /// Counts less, at most all of it.
+    /// Subtracts bytes from the charge, at most all of them.
     pub fn sub(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -303,7 +307,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// Takes as much as it may, in pieces.
+    /// Takes as much as the account allows, in pieces.
     fn grab(account: &Account, piece: usize) -> usize {
         let mut taken = 0;
         while account.room() >= piece {
@@ -322,12 +326,13 @@ mod tests {
             .iter()
             .map(|account| grab(account, 64 << 10))
             .collect();
-        // 64 MiB are common, of which newcomers may have 48.
+        // 64 MiB are common, of which unproven connections may have 48.
         assert!((23 * MIB..25 * MIB).contains(&taken[0]), "{taken:?}");
         assert!(taken.is_sorted_by(|a, b| a >= b), "{taken:?}");
         assert!(taken[19] >= GUARANTEED, "{taken:?}");
         assert!(budget.is_short() && accounts[0].is_in_the_way());
-        // One that has nothing may have all that is left, and one that behaves more than that.
+        // A connection that holds nothing may have all that is left, and a proven one more than
+        // that.
         let late = budget.account();
         let room = late.room();
         assert!(room >= GUARANTEED);
@@ -350,7 +355,7 @@ mod tests {
         let last = budget.account();
         assert!(last.room() >= GUARANTEED);
         assert!(taken + GUARANTEED <= budget.limit());
-        // What is about to be replaced does not stand in its own way.
+        // A buffer that is about to be replaced does not count.
         last.charge(GUARANTEED);
         assert!(last.room_without(GUARANTEED) >= GUARANTEED);
     }

@@ -1,30 +1,30 @@
-//! The lower-layer connection beneath a queue pair, as far as this process can tell.
+//! The lower-layer connection under a queue pair, as far as this process can tell.
 
 use std::io;
 use std::net::SocketAddr;
 
-/// What is beneath a connection. A server needs it to ask the system which user of this host is at
-/// the other end.
+/// The lower-layer connection under a queue pair. A server needs it to ask the operating system
+/// which local user is at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// A TCP connection of this process, which is up.
+    /// An established TCP connection of this process.
     Tcp {
-        /// The address of this process' end.
+        /// Address of this end.
         local: SocketAddr,
-        /// The address of the peer's end.
+        /// Address of the peer's end.
         peer: SocketAddr,
     },
-    /// A TCP connection of this process that is over. Its addresses may be another connection's by
-    /// now.
+    /// A TCP connection of this process that has ended. Its addresses may belong to another
+    /// connection by now.
     Ended,
-    /// No TCP connection of this process: the connection is a device's in hardware or in the kernel,
-    /// or a simulated one. What it has for addresses means nothing to the system's table of sockets.
+    /// No TCP connection of this process: the connection is made by a device in hardware or in the
+    /// kernel, or is simulated. Its addresses have no meaning in the system's table of sockets.
     Device,
 }
 
 impl Carrier {
-    /// The carrier that a TCP socket is, from what the system says of its two ends. A socket that was
-    /// reset has no peer any more.
+    /// Makes the carrier of a TCP socket from the results of its two address queries. A socket that
+    /// was reset has no peer any more.
     #[must_use]
     pub fn tcp(local: io::Result<SocketAddr>, peer: io::Result<SocketAddr>) -> Self {
         match (local, peer) {

@@ -11,19 +11,20 @@ use smallvec::SmallVec;
 
 use crate::{Buf, Carrier, Poller, Pool, Scatter, Time};
 
-/// A queue pair of one device, and its connection. Not reused while the device lives.
+/// Identifies a queue pair of a device, and with it a connection. Not reused while the device
+/// exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpId(pub u64);
 
-/// A listening address of one device.
+/// Identifies a listener of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId(pub u64);
 
-/// A connection request that waits for [`Device::accept`] or [`Device::reject`].
+/// Identifies a connection request that waits for [`Device::accept`] or [`Device::reject`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// The poster's own mark on a work request; comes back in its completion.
+/// Work request identifier (`wr_id`) that the poster chooses and its completion returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WrId(pub u64);
 
@@ -37,29 +38,30 @@ impl fmt::Display for Stag {
     }
 }
 
-/// Memory of a peer, as the peer named it.
+/// A range of the peer's memory, as the peer announced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteSegment {
-    /// Its handle.
+    /// Handle of the memory.
     pub stag: Stag,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// Tagged offset of its first byte.
+    /// Tagged offset of the first byte.
     pub offset: u64,
 }
 
-/// Memory to register, with the right that a peer gets on it. The right follows from the kind of
-/// memory: what others may be reading cannot be offered for writing.
+/// Memory to register, with the access right for the peer. The kind of memory determines the right:
+/// memory that others may be reading cannot be offered for RDMA Writes.
 #[derive(Debug)]
 pub enum Region {
-    /// The peer may read it (RDMA Read). Shared, because nobody writes to it.
+    /// Memory that the peer may read (RDMA Read). It is shared, because nobody writes to it.
     RemoteRead(Bytes),
-    /// The peer may write it (RDMA Write). Out of reach until it is reclaimed.
+    /// Memory that the peer may write (RDMA Write). The program cannot access it until it is
+    /// reclaimed.
     RemoteWrite(Buf),
 }
 
 impl Region {
-    /// Bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -68,92 +70,94 @@ impl Region {
         }
     }
 
-    /// True when there are none.
+    /// Returns whether the length is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Bytes of a message, in order. Two pieces are the usual number, a transport header and what
-/// it carries; each one more inline would make every request longer that is passed on by value.
+/// Gather list of a message, in order. Two elements are usual, a transport header and its payload;
+/// more inline elements would enlarge every request that is passed by value.
 pub type Gather = SmallVec<[Bytes; 2]>;
 
-/// A request for a queue pair's send queue.
+/// A work request for the send queue.
 ///
-/// Local memory is not checked for membership in the device's pool by the model; a device that
-/// needs it registered copies what is not, and counts that in [`Counters::copied_bytes`].
+/// The model does not check whether local memory comes from the device's pool. A device that needs
+/// registered memory copies any other memory and counts it in [`Counters::copied_bytes`].
 #[derive(Debug)]
 pub enum SendWr {
-    /// A message into the peer's next posted receive buffer.
+    /// Sends a message into the peer's next posted receive.
     Send {
-        /// Its bytes.
+        /// The bytes of the message.
         gather: Gather,
-        /// Handle of the peer's that the peer's device invalidates on arrival (Send With
-        /// Invalidate).
+        /// Handle of the peer's memory that the peer's device invalidates when the message arrives
+        /// (Send With Invalidate).
         invalidate: Option<Stag>,
     },
-    /// Puts bytes into the peer's memory.
+    /// Writes bytes to the peer's memory.
     Write {
-        /// The bytes.
+        /// The bytes to write.
         gather: Gather,
-        /// The memory's handle.
+        /// Handle of the peer's memory.
         stag: Stag,
         /// Tagged offset of the first byte.
         offset: u64,
     },
-    /// Gets bytes from the peer's memory.
+    /// Reads bytes from the peer's memory.
     Read {
-        /// Where they go; its length is the number of bytes.
+        /// Destination of the bytes; its length is the number of bytes to read.
         sink: Buf,
-        /// The memory's handle.
+        /// Handle of the peer's memory.
         stag: Stag,
         /// Tagged offset of the first byte.
         offset: u64,
     },
-    /// Invalidates memory registered here. When it completes, the peer can no longer reach the
-    /// memory and [`Device::reclaim`] gives it back.
+    /// Invalidates memory that is registered at this side. After its completion the peer can no
+    /// longer access the memory, and [`Device::reclaim`] returns it.
     Invalidate {
-        /// The memory's handle.
+        /// Handle of the memory.
         stag: Stag,
     },
 }
 
-/// What a finished work request gives back.
+/// The result of a successful work request.
 #[derive(Debug)]
 pub enum Success {
-    /// The Send's bytes are no longer needed here. (Not that they arrived.)
+    /// A Send completed: the device no longer needs its bytes. The message may not have arrived
+    /// yet.
     Send,
-    /// The Write's bytes are no longer needed here.
+    /// An RDMA Write completed: the device no longer needs its bytes.
     Write,
-    /// All bytes of the Read are in its sink.
+    /// An RDMA Read completed: all bytes are in its sink.
     Read {
-        /// The sink.
+        /// Destination of the bytes.
         sink: Buf,
     },
-    /// The handle is invalid.
+    /// The handle is invalid now.
     Invalidate,
-    /// A message arrived.
+    /// A message was received.
     Receive {
-        /// The posted pieces, all of them, each cut to what it holds of the message.
+        /// All buffers of the posted receive, each shortened to the part of the message that it
+        /// holds.
         buf: Scatter,
-        /// The handle that the sender's Send With Invalidate named; it is invalid now and
-        /// [`Device::reclaim`] gives the memory back.
+        /// The handle named by the sender's Send With Invalidate. It is invalid now, and
+        /// [`Device::reclaim`] returns the memory.
         invalidated: Option<Stag>,
     },
 }
 
-/// Why a work request failed. Any failure ends the connection.
+/// The reason why a work request failed. Any failure ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkError {
-    /// The connection ended first.
+    /// The connection ended before the request was executed.
     #[error("flushed: the connection ended")]
     Flushed,
-    /// The message is longer than the receive it fell into, all pieces together.
+    /// The message is longer than all buffers of the receive together.
     #[error("local length error: the message is longer than the receive buffer")]
     LocalLength,
-    /// The peer refused the access (handle, bounds or rights).
+    /// The peer refused the access because of the handle, the bounds or the rights.
     #[error("remote access error: the peer refused the access")]
     RemoteAccess,
     /// The peer's device reported another error.
@@ -164,146 +168,147 @@ pub enum WorkError {
     LocalProtection,
 }
 
-/// A failed work request.
+/// The result of a failed work request.
 #[derive(Debug)]
 pub struct Failed {
-    /// Why.
+    /// The reason.
     pub error: WorkError,
-    /// The receive or sink it had, if any; the bytes in it mean nothing.
+    /// The buffers of the receive, or the sink of the RDMA Read, if there are any. Their contents
+    /// are undefined.
     pub buf: Option<Scatter>,
 }
 
-/// A work request's end.
+/// The completion of a work request.
 #[derive(Debug)]
 pub struct Completion {
-    /// Its queue pair.
+    /// The queue pair.
     pub qp: QpId,
-    /// Its mark.
+    /// The `wr_id` of the work request.
     pub id: WrId,
-    /// How it ended.
+    /// The result of the work request.
     pub result: Result<Success, Failed>,
 }
 
-/// A peer wants to connect.
+/// A connection request from a peer.
 #[derive(Debug)]
 pub struct ConnectRequest {
-    /// Where it arrived.
+    /// The listener at which it arrived.
     pub listener: ListenerId,
-    /// Its name here.
+    /// Identifies the request at this device.
     pub request: RequestId,
-    /// The peer's address.
+    /// Address of the peer.
     pub peer: SocketAddr,
-    /// The peer's private data.
+    /// Private data of the peer.
     pub private_data: Bytes,
 }
 
-/// Why a connection could not be made.
+/// The reason why a connection could not be established.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Nobody listens there.
+    /// Nothing listens at that address.
     #[error("connection refused: nothing listens on that address and port")]
     Refused,
-    /// There is no way there.
+    /// The address cannot be reached.
     #[error("{0}")]
     Unreachable(String),
-    /// No answer in time.
+    /// The peer did not answer in time.
     #[error("no answer in time")]
     TimedOut,
-    /// The listening program said no; it may have said why in private data.
+    /// The peer's program rejected the request; its private data may say why.
     #[error("rejected by the peer")]
     Rejected {
-        /// The peer's private data.
+        /// Private data of the peer.
         private_data: Bytes,
     },
-    /// The peer does not speak the device's connection protocol, or not a version of it that we
-    /// can speak.
+    /// The peer does not implement the device's connection protocol, or no version of it that this
+    /// device supports.
     #[error("connection set-up failed: {0}")]
     Protocol(String),
 }
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Disconnect {
-    /// This side closed it.
+    /// This side closed the connection.
     #[error("closed by this side")]
     Local,
-    /// The peer closed it in order.
+    /// The peer closed the connection gracefully.
     #[error("closed by the peer")]
     Remote,
-    /// The network lost it.
+    /// The network lost the connection.
     #[error("connection lost: {0}")]
     Lost(String),
-    /// The peer broke the device's protocol, or reached for memory it may not reach.
+    /// The peer violated the device's protocol, or accessed memory without permission.
     #[error("peer error: {0}")]
     PeerError(String),
-    /// The peer says that we broke it.
+    /// The peer reports that this side violated the protocol.
     #[error("terminated by the peer: {0}")]
     Terminated(String),
 }
 
-/// Something happened.
+/// An event that a device reports.
 #[derive(Debug)]
 pub enum Event {
-    /// A peer wants to connect.
+    /// A connection request arrived.
     ConnectRequest(ConnectRequest),
-    /// [`Device::connect`] or [`Device::accept`] succeeded. Comes before every completion of what
-    /// arrives over the connection.
+    /// [`Device::connect`] or [`Device::accept`] succeeded. Precedes every completion of a receive
+    /// on the connection.
     Established {
         /// The queue pair.
         qp: QpId,
-        /// The peer's private data in its answer; empty on the accepting side.
+        /// Private data in the peer's answer; empty at the accepting side.
         private_data: Bytes,
     },
-    /// [`Device::connect`] or [`Device::accept`] failed. Completions of posted receives come
-    /// before it; the queue pair is gone.
+    /// [`Device::connect`] or [`Device::accept`] failed. Completions of posted receives precede
+    /// this event, and the queue pair no longer exists.
     ConnectFailed {
         /// The queue pair.
         qp: QpId,
-        /// Why.
+        /// The reason.
         error: ConnectError,
     },
-    /// The connection ended. All its work requests have completed before this event, and all its
-    /// registrations are invalid: their memory can be reclaimed until [`Device::destroy`].
+    /// The connection ended. All its work requests completed before this event, and all its
+    /// registrations are invalid. Their memory can be reclaimed until [`Device::destroy`].
     Disconnected {
         /// The queue pair.
         qp: QpId,
-        /// Why.
+        /// The reason.
         reason: Disconnect,
     },
-    /// A work request ended.
+    /// A work request completed.
     Completion(Completion),
-    /// The device is gone: unplugged, or taken away by an administrator. Its connections have ended,
-    /// its listeners hear nothing any more. The system may wait for the program to let go of it, which
-    /// a program does for certain by ending.
+    /// The device was removed, by unplugging it or by an administrator. Its connections have ended,
+    /// and its listeners receive no more requests. The system may wait until the program releases
+    /// the device, which it does at the latest when it exits.
     Removed,
 }
 
-/// A call of the model that failed at once.
+/// An error that a call of the device model returned at once.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The operating system refused.
+    /// The operating system refused the operation.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What it said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The queue pair, listener, request or handle is not there (any more).
+    /// The queue pair, listener, connection request or handle does not exist, or no longer exists.
     #[error("no such {0}")]
     Unknown(&'static str),
-    /// The handle still is valid: invalidate it first.
+    /// The handle is still valid and must be invalidated first.
     #[error("memory of {0} is still registered")]
     StillRegistered(Stag),
-    /// Private data is longer than the device can carry.
+    /// The private data is longer than the device supports.
     #[error("private data of {len} bytes, the device carries {max}")]
     PrivateDataTooLong {
-        /// Its length.
+        /// Its length in bytes.
         len: usize,
-        /// The limit.
+        /// The limit in bytes.
         max: usize,
     },
     /// A limit of the device is reached.
@@ -311,80 +316,83 @@ pub enum DeviceError {
     Limit(&'static str),
 }
 
-/// A work request that was not accepted.
+/// The reason why a work request was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
-    /// The queue is full; completions make room.
+    /// The queue is full. Completions make room.
     #[error("queue full")]
     QueueFull,
-    /// There is no connection (yet, or any more).
+    /// The queue pair is not connected yet or any more.
     #[error("not connected")]
     NotConnected,
-    /// The queue pair is not there.
+    /// The queue pair does not exist.
     #[error("no such queue pair")]
     Unknown,
-    /// More pieces than [`Attributes::max_gather`] or [`Attributes::max_scatter`].
+    /// The request has more elements than [`Attributes::max_gather`] or
+    /// [`Attributes::max_scatter`].
     #[error("too many gather or scatter elements")]
     TooManyElements,
 }
 
-/// What a device can do.
+/// The capabilities and limits of a device.
 #[derive(Clone, Debug)]
 pub struct Attributes {
-    /// Kind and name, for messages: `iwarp`.
+    /// Kind and name of the device, for messages, such as `iwarp`.
     pub name: String,
-    /// Outstanding work requests on a send queue.
+    /// Maximum number of outstanding work requests on a send queue.
     pub max_send_wr: usize,
-    /// Outstanding receives on a receive queue.
+    /// Maximum number of outstanding receives on a receive queue.
     pub max_recv_wr: usize,
-    /// Elements of one gather list.
+    /// Maximum number of elements of a gather list.
     pub max_gather: usize,
-    /// Pieces of one receive.
+    /// Maximum number of buffers of a receive.
     pub max_scatter: usize,
-    /// Longest region one registration can cover, bytes.
+    /// Maximum length in bytes of a registration.
     pub max_region: usize,
-    /// RDMA Reads that a peer may have outstanding towards this device (IRD), at most.
+    /// Maximum number of RDMA Reads that a peer may have outstanding towards this device (IRD).
     pub max_inbound_reads: u32,
-    /// RDMA Reads that this device can have outstanding (ORD), at most.
+    /// Maximum number of RDMA Reads that this device can have outstanding (ORD).
     pub max_outbound_reads: u32,
-    /// Private data bytes it can carry.
+    /// Maximum length in bytes of private data.
     pub max_private_data: usize,
-    /// Whether a peer's Send With Invalidate can end what is registered here, and is told of. If
-    /// not, it must not be asked for: some devices end the connection instead.
+    /// Whether a peer's Send With Invalidate can invalidate registrations of this device, and the
+    /// device reports it. If not, peers must not be told that they may use it: some devices end the
+    /// connection instead.
     pub remote_invalidation: bool,
 }
 
-/// How to connect.
+/// The options for [`Device::connect`].
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// For the peer's connection request.
+    /// Private data for the connection request.
     pub private_data: Bytes,
-    /// RDMA Reads that the peer may have outstanding towards us; cut to the device's limit.
+    /// Number of RDMA Reads that the peer may have outstanding towards this side; reduced to the
+    /// device's limit.
     pub inbound_reads: u32,
-    /// RDMA Reads that we want to have outstanding.
+    /// Number of RDMA Reads that this side wants to have outstanding.
     pub outbound_reads: u32,
-    /// Give up after this long.
+    /// Time after which the attempt is given up.
     pub timeout: Duration,
 }
 
-/// How to accept.
+/// The options for [`Device::accept`].
 #[derive(Clone, Debug)]
 pub struct AcceptOptions {
-    /// For our answer.
+    /// Private data for the answer.
     pub private_data: Bytes,
-    /// As in [`ConnectOptions`].
+    /// Number of RDMA Reads that the peer may have outstanding, as in [`ConnectOptions`].
     pub inbound_reads: u32,
-    /// As in [`ConnectOptions`].
+    /// Number of RDMA Reads that this side wants to have outstanding, as in [`ConnectOptions`].
     pub outbound_reads: u32,
 }
 
-/// Counts since the device was made. All only grow.
+/// Counters since the device was created. They never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Sends posted, with or without invalidation.
     pub sends: u64,
-    /// Of those, with invalidation.
+    /// The part of `sends` with invalidation.
     pub sends_with_invalidate: u64,
     /// RDMA Reads posted.
     pub rdma_reads: u64,
@@ -396,83 +404,87 @@ pub struct Counters {
     pub registrations: u64,
     /// Local invalidations posted.
     pub local_invalidations: u64,
-    /// Invalidations a peer's Send With Invalidate did.
+    /// Invalidations by a peer's Send With Invalidate.
     pub remote_invalidations: u64,
-    /// Times an armed completion queue had to wake its owner ([`Device::arm`]).
+    /// Number of times that an armed completion queue woke its owner ([`Device::arm`]).
     pub interrupts: u64,
-    /// Bytes copied in user space between the program's buffers and the wire: bulk or not.
+    /// Bytes copied in user space between the program's buffers and the wire, bulk data or not.
     pub copied_bytes: u64,
-    /// Bytes put on the wire by this device, all framing of its own included.
+    /// Bytes sent by this device, including all its framing.
     pub wire_bytes_sent: u64,
-    /// Bytes taken from the wire, likewise.
+    /// Bytes received by this device, including all framing.
     pub wire_bytes_received: u64,
 }
 
-/// A device: an RNIC, real or in software.
+/// An RDMA device (RNIC), in hardware or in software.
 ///
-/// Nothing here blocks. Calls take effect at once or answer by [`Event`]s, which
-/// [`Device::poll`] collects. To sleep: [`Device::arm`]; when it says that nothing is waiting,
-/// wait in the poll loop (at most until [`Device::next_deadline`]); hand the device's readiness events to
-/// [`Device::ready`]; poll again. To busy-poll: [`Device::set_busy_poll`] and poll.
+/// No method blocks. Calls take effect at once or are answered by [`Event`]s, which
+/// [`Device::poll`] collects. To sleep, call [`Device::arm`]; if it reports that no events are
+/// waiting, wait in the poll loop, at most until [`Device::next_deadline`]; pass the device's
+/// readiness events to [`Device::ready`]; then poll again. To busy-poll, call
+/// [`Device::set_busy_poll`] and poll.
 pub trait Device {
-    /// What it can do.
+    /// Returns the capabilities and limits of the device.
     fn attributes(&self) -> &Attributes;
 
-    /// Memory that the device can use without a copy.
+    /// Returns the pool of memory that the device can use without a copy.
     fn pool(&self) -> &Pool;
 
-    /// Counts so far.
+    /// Returns the counters.
     fn counters(&self) -> Counters;
 
-    /// Joins the owner's poll loop. Once, before anything is waited for.
+    /// Attaches the device to its owner's poll loop. Must be called once, before waiting.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     fn attach(&mut self, poller: Poller) -> io::Result<()>;
 
-    /// A readiness event whose token is `first_token + local`; `closed` when it says that the peer
-    /// closed its side or that the descriptor is in error. Events tell of changes only, and one may
-    /// tell of bytes and of the end behind them: a read that took all the bytes there are is then
-    /// not the last.
+    /// Handles a readiness event whose token is `first_token + local`. `closed` says that the peer
+    /// closed its side or that the descriptor has an error. Events report changes only, and one
+    /// event may report both bytes and the end of the stream behind them, so a read that returned
+    /// all bytes need not be the last.
     fn ready(&mut self, local: usize, closed: bool);
 
-    /// Whether [`Device::poll`] should look for arrivals by itself, without waiting for
+    /// Sets whether [`Device::poll`] looks for arrivals by itself, without waiting for
     /// [`Device::ready`].
     fn set_busy_poll(&mut self, on: bool);
 
-    /// Makes progress and appends what happened to `events`. `now` never goes back.
+    /// Makes progress, and appends what happened to `events`. `now` must not decrease.
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>);
 
-    /// Asks to be woken, through the poll loop, at the next event. Returns false when events are
-    /// waiting already: poll instead of sleeping. One request covers one wake-up.
+    /// Requests a wake-up through the poll loop at the next event. Returns false if events are
+    /// waiting already; the caller must then poll instead of sleeping. Each request covers one
+    /// wake-up.
     fn arm(&mut self) -> bool;
 
-    /// When [`Device::poll`] must run next even if nothing becomes ready.
+    /// Returns the time at which [`Device::poll`] must run next, even if no descriptor becomes
+    /// ready.
     fn next_deadline(&self) -> Option<Time>;
 
     /// Listens on `address`.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// [`DeviceError::System`] with the error of the operating system.
     fn listen(&mut self, address: SocketAddr) -> Result<ListenerId, DeviceError>;
 
-    /// The address a listener has (its port, when 0 was asked for).
+    /// Returns the address of a listener, with the actual port if port 0 was requested.
     ///
     /// # Errors
-    /// No such listener.
+    /// [`DeviceError::Unknown`] if there is no such listener.
     fn local_address(&self, listener: ListenerId) -> Result<SocketAddr, DeviceError>;
 
-    /// The lower-layer connection beneath a queue pair now; [`Carrier::Ended`] if there is none.
+    /// Returns the lower-layer connection under a queue pair, or [`Carrier::Ended`] if there is
+    /// none now.
     fn carrier(&self, qp: QpId) -> Carrier;
 
     /// Stops listening.
     fn close_listener(&mut self, listener: ListenerId);
 
-    /// Starts connecting; ends in [`Event::Established`] or [`Event::ConnectFailed`]. Receives can
-    /// be posted at once.
+    /// Starts a connection attempt, which ends with [`Event::Established`] or
+    /// [`Event::ConnectFailed`]. Receives can be posted at once.
     ///
     /// # Errors
-    /// What could be refused without asking the peer.
+    /// [`DeviceError`] if the attempt fails without asking the peer.
     fn connect(
         &mut self,
         remote: SocketAddr,
@@ -480,58 +492,59 @@ pub trait Device {
     ) -> Result<QpId, DeviceError>;
 
     /// Prepares a queue pair for a connection request, so that receives can be posted before the
-    /// peer may send. [`Device::accept`] or [`Device::destroy`] follows.
+    /// peer may send. Must be followed by [`Device::accept`] or [`Device::destroy`].
     ///
     /// # Errors
-    /// The request is gone.
+    /// [`DeviceError::Unknown`] if the request no longer exists.
     fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError>;
 
-    /// Answers the connection request of a prepared queue pair; ends in [`Event::Established`] or
+    /// Accepts the connection request of a prepared queue pair. Ends with [`Event::Established`] or
     /// [`Event::ConnectFailed`].
     ///
     /// # Errors
-    /// The queue pair is gone, or the options are refused.
+    /// [`DeviceError`] if the queue pair no longer exists or the options are invalid.
     fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError>;
 
-    /// Says no to a connection request.
+    /// Rejects a connection request.
     ///
     /// # Errors
-    /// The request is gone.
+    /// [`DeviceError`] if the request no longer exists or the private data is too long.
     fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), DeviceError>;
 
-    /// Ends the connection in order: what was posted goes out first. [`Event::Disconnected`]
+    /// Ends the connection gracefully: posted requests are sent first. [`Event::Disconnected`]
     /// follows.
     fn disconnect(&mut self, qp: QpId);
 
-    /// Ends the connection at once; [`Event::Disconnected`] follows.
+    /// Ends the connection at once. [`Event::Disconnected`] follows.
     fn abort(&mut self, qp: QpId);
 
-    /// Frees the queue pair and everything it still holds. No event of it follows.
+    /// Frees the queue pair and all resources that it still holds. No event of it follows.
     fn destroy(&mut self, qp: QpId);
 
-    /// Registers memory that the peer of `qp`, and nobody else, may then use. The handle is
-    /// unpredictable, the bounds exact.
+    /// Registers memory for the peer of `qp` and for no other peer. The handle is unpredictable,
+    /// and the bounds are exact.
     ///
     /// # Errors
-    /// Gives the memory back.
+    /// Returns the memory with a [`DeviceError`].
     fn register(
         &mut self,
         qp: QpId,
         region: Region,
     ) -> Result<RemoteSegment, (DeviceError, Region)>;
 
-    /// Takes back memory whose handle was invalidated, locally or by the peer's Send With
-    /// Invalidate, or whose connection ended.
+    /// Returns memory whose handle was invalidated locally or by the peer's Send With Invalidate,
+    /// or whose connection ended.
     ///
     /// # Errors
-    /// The handle is unknown, or still valid.
+    /// [`DeviceError::Unknown`] if there is no such handle, [`DeviceError::StillRegistered`] if it
+    /// is still valid.
     fn reclaim(&mut self, qp: QpId, stag: Stag) -> Result<Region, DeviceError>;
 
-    /// Posts a receive: memory for one message, in one piece or several, which it fills in their
-    /// order. Messages use receives in the order in which they were posted.
+    /// Posts a receive: one or several buffers for one message, which fills them in order. Messages
+    /// consume receives in the order in which they were posted.
     ///
     /// # Errors
-    /// Gives the memory back.
+    /// Returns the memory with a [`PostError`].
     fn post_receive(
         &mut self,
         qp: QpId,
@@ -539,11 +552,12 @@ pub trait Device {
         receive: Scatter,
     ) -> Result<(), (PostError, Scatter)>;
 
-    /// Posts to the send queue. Requests start in order. An unsignaled request that succeeds has
-    /// no completion; one that fails always has. Reads and invalidations are always signaled.
+    /// Posts a work request to the send queue. Requests start in order. An unsignaled request that
+    /// succeeds has no completion; one that fails always has one. Reads and invalidations are
+    /// always signaled.
     ///
     /// # Errors
-    /// Gives the request back.
+    /// Returns the request with a [`PostError`].
     fn post_send(
         &mut self,
         qp: QpId,

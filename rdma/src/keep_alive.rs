@@ -1,7 +1,7 @@
-//! Noticing that the other end of a TCP connection is gone.
+//! Detection of dead peers on TCP connections.
 //!
-//! A machine that loses its power or its network says no goodbye. Without data to send, nothing
-//! would ever be heard of it, and its connection would stay; with data, TCP sends it again for a
+//! A machine that loses its power or network does not close its connections. Without data to send,
+//! the loss would never be noticed and the connection would stay; with data, TCP retransmits for a
 //! quarter of an hour.
 
 use std::os::fd::AsFd;
@@ -13,26 +13,28 @@ use rustix::net::sockopt::{
     set_tcp_user_timeout,
 };
 
-/// How long a connection may be silent before the peer is asked for a sign of life.
+/// Time without traffic after which the peer is probed.
 const IDLE: Duration = Duration::from_secs(60);
-/// Time between such questions.
+/// Time between probes.
 const INTERVAL: Duration = Duration::from_secs(15);
-/// Questions without an answer that end the connection.
+/// Number of unanswered probes after which the connection ends.
 const PROBES: u32 = 4;
-/// How long data may stay unacknowledged, or find no room at the peer: as long as silence may last.
+/// Maximum time that data may stay unacknowledged or find no room at the peer. Equals the time
+/// after which a silent connection ends.
 const USER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Has the system end a TCP connection, with an error, whose peer has been gone for two minutes:
-/// that answers no keep-alive probes (RFC 9293, section 3.8.4), or takes no data (RFC 5482).
+/// Makes the system end a TCP connection with an error when its peer has been unreachable for two
+/// minutes: it answers no keep-alive probes (RFC 9293, section 3.8.4), or acknowledges no data (RFC
+/// 5482).
 ///
 /// # Errors
-/// The socket is no TCP socket, or is dead already.
+/// The error of the operating system if the socket is no TCP socket or has already failed.
 pub fn keep_alive(socket: impl AsFd) -> io::Result<()> {
     let socket = socket.as_fd();
     set_tcp_keepidle(socket, IDLE)?;
     set_tcp_keepintvl(socket, INTERVAL)?;
     set_tcp_keepcnt(socket, PROBES)?;
-    // It also overrides the number of probes, if they would take longer.
+    // This option also overrides the number of probes, if they would take longer.
     set_tcp_user_timeout(socket, USER_TIMEOUT.as_millis() as u32)?;
     set_socket_keepalive(socket, true)
 }

@@ -1,17 +1,18 @@
-//! A device model for RDMA, which programs and protocols are written against.
+//! A device model for RDMA, for programs and protocols to be written against.
 //!
-//! [`Device`] is verbs-shaped: reliable-connected queue pairs, a connection manager with private
+//! [`Device`] resembles verbs: reliable-connected queue pairs, a connection manager with private
 //! data, memory registered with exact bounds and rights, Send, Send With Invalidate, RDMA Read,
-//! RDMA Write, local invalidate. A device is owned by one thread and never blocks: it is polled,
-//! and says through its owner's poll loop ([`Readiness`]) when polling is worth while.
+//! RDMA Write, local invalidate. A device is owned by one thread and never blocks: its owner polls
+//! it, and the device reports through the owner's poll loop ([`Readiness`]) when polling is
+//! worthwhile.
 //!
-//! Devices are crates of their own: `rdma-iwarp` is a software RNIC over TCP, `rdma-core-device` uses
+//! Devices are separate crates: `rdma-iwarp` is a software RNIC over TCP, `rdma-core-device` uses
 //! the RDMA devices of the machine, and `rdma-sim` is a fabric in one process on a virtual clock.
 //! [`middleware`] wraps any of them. This crate opens no socket and depends on no poll loop.
 //!
-//! Memory is handed over by value. A [`Buf`] that a work request or a registration holds is out of
-//! the program's reach until the device gives it back, so "the device may write here now" is not
-//! something code above can get wrong.
+//! Memory is passed by value. While a work request or a registration holds a [`Buf`], the program
+//! cannot access it until the device returns it, so code above the device cannot use memory that
+//! the device may be writing.
 //!
 //! ```
 //! use rdma::{Pool, Region, SendWr};
@@ -28,7 +29,7 @@
 //!     invalidate: None,
 //! };
 //! # drop(send);
-//! // Memory for an RDMA Write of the peer's is given away, until the device gives it back.
+//! // Memory for the peer's RDMA Writes belongs to the device until it returns it.
 //! let offered = Region::RemoteWrite(pool.alloc(4096)?);
 //! # drop(offered);
 //! # Ok::<_, rdma::PoolExhausted>(())

@@ -1,16 +1,17 @@
-//! Messages in a log that a peer can cause as often as it likes.
+//! Rate limits for log messages that a peer can cause as often as it likes.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Messages of one place in the program that are shown in a [`WINDOW`]; further ones are counted.
+/// Maximum number of messages shown from one place in the program per [`WINDOW`]; the others are
+/// counted.
 const SHOWN: u32 = 10;
-/// How long that many may take.
+/// Length of the period for [`SHOWN`] messages.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Lets a few messages in a minute pass, and counts the others: peers which are refused try again and again,
-/// and a line for each of them would bury all others, and fill a disk. [`limited!`](crate::limited) has one
-/// for each place in the program.
+/// A rate limit for log messages: shows a few per minute and counts the others. Peers that are
+/// refused retry again and again, and a line for each attempt would hide all other messages and
+/// fill a disk. [`limited!`](crate::limited) has one limit for each place in the program.
 #[derive(Debug, Default)]
 pub struct LogLimit {
     state: Mutex<State>,
@@ -18,14 +19,14 @@ pub struct LogLimit {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When the present window began.
+    /// Start of the current period.
     since: Option<Instant>,
     shown: u32,
     suppressed: u64,
 }
 
 impl LogLimit {
-    /// Nothing was said yet.
+    /// Creates a limit with no messages shown yet.
     #[must_use]
     pub const fn new() -> Self {
         let state = State {
@@ -38,7 +39,8 @@ impl LogLimit {
         }
     }
 
-    /// Whether a message is to be shown, and how many were not since the last time that one was.
+    /// Returns `None` if the message must not be shown. Otherwise returns the number of messages
+    /// suppressed since the last one that was shown.
     pub fn pass(&self) -> Option<u64> {
         self.pass_at(Instant::now())
     }
@@ -59,8 +61,9 @@ impl LogLimit {
     }
 }
 
-/// A `tracing` event at a level, like `warn`, unless too many came from the same place in the last minute.
-/// Says before the next that is shown how many were not.
+/// Logs a `tracing` event at a level such as `warn`, unless too many events came from the same
+/// place in the last minute. Logs the number of suppressed events before the next one that is
+/// shown.
 #[macro_export]
 macro_rules! limited {
     ($level:ident, $($what:tt)+) => {{

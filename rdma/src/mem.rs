@@ -1,8 +1,9 @@
 //! Memory that devices and programs share.
 //!
-//! The only place in this crate with `unsafe` code. What it rests on: a [`Block`] is one heap allocation,
-//! zeroed when made, freed when the pool and all users let go of it; every [`Buf`] owns a range of
-//! a block that no other `Buf` overlaps, and only its owner reads or writes that range.
+//! This is the only module of the crate with `unsafe` code. Its soundness rests on two facts: a
+//! [`Block`] is one heap allocation, zeroed when it is made and freed when the pool and all users
+//! have released it; and every [`Buf`] owns a range of a block that no other `Buf` overlaps, which
+//! only its owner reads or writes.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -18,38 +19,40 @@ use bytes::Bytes;
 use crate::Account;
 use crate::budget::PER_CALL;
 
-/// Alignment of every buffer that a pool gives: a page.
+/// Alignment in bytes of every buffer from a pool: a page.
 pub const ALIGNMENT: usize = 4096;
-/// Smallest block.
+/// Length in bytes of the smallest block.
 const MIN_BLOCK: usize = ALIGNMENT;
-/// Blocks from 4 KiB to 4 MiB are kept for reuse, by power of two; longer ones are not.
+/// Number of size classes: blocks of 4 KiB to 4 MiB are kept for reuse, in powers of two. Longer
+/// blocks are not.
 const CLASSES: usize = 11;
-/// Most free bytes of one size class that are kept for reuse. [`Pool::keeping`] limits the sum over all
-/// classes as well.
+/// Maximum number of free bytes of one size class that are kept for reuse. [`Pool::keeping`] also
+/// limits the sum over all classes.
 const KEEP_PER_CLASS: usize = 64 << 20;
-/// A pool with a [`Registrar`] takes smaller blocks from the system by this much at once, and never
-/// gives them back: one registration covers many.
+/// A pool with a [`Registrar`] takes memory for smaller blocks from the system in arenas of this
+/// many bytes and never returns them, so that one registration covers many blocks.
 const ARENA: usize = 2 << 20;
 
-/// The pool's limit is reached, or the length is not one a pool can give.
+/// The pool's limit is reached, or a pool cannot provide a buffer of that length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no buffer of {wanted} bytes: {in_use} of {limit} bytes are in use")]
 pub struct PoolExhausted {
-    /// Length asked for.
+    /// Length requested, in bytes.
     pub wanted: usize,
-    /// Bytes handed out at that time.
+    /// Bytes in use at that time.
     pub in_use: usize,
-    /// The pool's limit, bytes.
+    /// The pool's limit in bytes.
     pub limit: usize,
 }
 
-/// A device that has to know the memory of its pool.
+/// The part of a device that must know the memory of its pool, for example to register it.
 pub trait Registrar: Send + Sync {
-    /// The pool has taken `len` bytes from the system. False when it must not use them.
+    /// Reports that the pool obtained `len` bytes from the system. Returns false if the pool must
+    /// not use them.
     fn obtained(&self, start: NonNull<u8>, len: usize) -> bool;
 
-    /// The pool gives this memory, all that was obtained at once, back to the system. False when
-    /// the device may still use it: it is then never freed.
+    /// Reports that the pool returns this memory to the system, always as a whole. Returns false if
+    /// the device may still use it; the memory is then never freed.
     fn released(&self, start: NonNull<u8>) -> bool;
 }
 
@@ -58,7 +61,7 @@ struct Block {
     start: NonNull<u8>,
     size: usize,
     home: Arc<Shared>,
-    /// Whom it counts for.
+    /// The account to which the block is charged.
     account: Option<Account>,
 }
 
@@ -76,7 +79,7 @@ impl Drop for Block {
     }
 }
 
-/// A free block: its owner alone has the address.
+/// A free block, referred to by this address only.
 struct Free(NonNull<u8>);
 
 // SAFETY: a free block's memory is referred to by this value only.
@@ -84,18 +87,21 @@ unsafe impl Send for Free {}
 
 struct State {
     free: [Vec<Free>; CLASSES],
-    /// Of an earlier use ([`Pool::renewed`]): zeroed again before they are handed out.
+    /// Blocks from an earlier use ([`Pool::renewed`]), which must be zeroed before they are handed
+    /// out.
     stale: [Vec<Free>; CLASSES],
-    /// What was obtained from the system to be parted.
+    /// Arenas obtained from the system, which are divided into blocks.
     arenas: Vec<Free>,
     in_use: usize,
-    /// Free bytes in `free` that count against `Shared::keep`: blocks that are not parts of arenas.
+    /// Number of free bytes in `free` that count against `Shared::keep`. Blocks inside arenas do
+    /// not count.
     kept: usize,
 }
 
 struct Shared {
     limit: usize,
-    /// Free bytes of all classes together that are kept for reuse, parts of arenas not counted.
+    /// Maximum number of free bytes of all classes together that are kept for reuse, without blocks
+    /// inside arenas.
     keep: usize,
     state: Mutex<State>,
     registrar: Option<Arc<dyn Registrar>>,
@@ -135,7 +141,7 @@ impl Shared {
         }
     }
 
-    /// Whether blocks of this size are parts of arenas.
+    /// Returns whether blocks of this size lie inside arenas.
     fn is_parted(&self, size: usize) -> bool {
         self.registrar.is_some() && size < ARENA && size.is_power_of_two()
     }
@@ -145,7 +151,7 @@ impl Shared {
         registrar.is_none_or(|registrar| registrar.released(start))
     }
 
-    /// A block from the system; nothing when the registrar does not want it.
+    /// Obtains a block from the system. Returns `None` if the registrar refuses the memory.
     #[cold]
     fn obtain(&self, size: usize) -> Option<NonNull<u8>> {
         let stale = class(size).and_then(|class| self.state().stale[class].pop());
@@ -208,35 +214,35 @@ impl Drop for Shared {
     }
 }
 
-/// Gives out buffers and takes them back when they are dropped, on any thread. Cloning it gives
-/// another handle to the same pool.
+/// Provides buffers, and takes them back when they are dropped on any thread. Clones are handles to
+/// the same pool.
 #[derive(Clone)]
 pub struct Pool {
     shared: Arc<Shared>,
-    /// Whom buffers count for.
+    /// The account to which buffers are charged.
     account: Option<Account>,
 }
 
 impl Pool {
-    /// A pool that hands out at most `limit` bytes at a time.
+    /// Creates a pool of which at most `limit` bytes are in use at a time.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self::of(limit, usize::MAX, None)
     }
 
-    /// The same, which keeps at most `keep` bytes for reuse that nobody uses.
+    /// Creates a pool like [`Pool::new`] that keeps at most `keep` free bytes for reuse.
     #[must_use]
     pub fn keeping(limit: usize, keep: usize) -> Self {
         Self::of(limit, keep, None)
     }
 
-    /// A pool whose memory a device is told of.
+    /// Creates a pool that reports its memory to a device.
     #[must_use]
     pub fn with_registrar(limit: usize, registrar: Arc<dyn Registrar>) -> Self {
         Self::of(limit, usize::MAX, Some(registrar))
     }
 
-    /// The same pool, whose buffers count for an account from now on.
+    /// Returns a handle to the same pool that charges its buffers to `account`.
     #[must_use]
     pub fn charged_to(&self, account: &Account) -> Self {
         Self {
@@ -245,27 +251,28 @@ impl Pool {
         }
     }
 
-    /// Whom its buffers count for.
+    /// Returns the account to which buffers are charged.
     #[must_use]
     pub fn account(&self) -> Option<&Account> {
         self.account.as_ref()
     }
 
-    /// Bytes that a result of the call that is being worked on may have: what is set aside for a call
-    /// ([`PER_CALL`]), or more if the account has room. No limit without an account.
+    /// Returns the maximum length in bytes of a result of the call being executed: the reserve for
+    /// a call ([`PER_CALL`]), or more if the account has room. Unlimited without an account.
     #[must_use]
     pub fn room(&self) -> usize {
         let account = self.account.as_ref();
         account.map_or(usize::MAX, |account| account.room().max(PER_CALL))
     }
 
-    /// As much of `len` as there is room for ([`Pool::room`]), with what a block of it takes.
+    /// Returns the part of `len` for which there is room ([`Pool::room`]), taking into account the
+    /// size of its block.
     #[must_use]
     pub fn room_for(&self, len: usize) -> usize {
         let room = self.room();
         match Self::block_size(len) <= room {
             true => len,
-            // Blocks are powers of two, up to a length that is asked for rarely.
+            // Blocks are powers of two, except for very long buffers, which are rare.
             false => len.min(1 << room.ilog2()),
         }
     }
@@ -289,16 +296,17 @@ impl Pool {
         }
     }
 
-    /// Whether its memory is known to a device that cannot send from any other without copying.
+    /// Returns whether the pool's memory is registered with a device that must copy any other
+    /// memory before it can send it.
     #[must_use]
     pub fn is_registered(&self) -> bool {
         self.shared.registrar.is_some()
     }
 
-    /// A pool like a new one, zeroes in its buffers included, but in the memory of this one: for those
-    /// who need one pool after the other, and would have the system clear as many pages each time.
-    /// Nothing when there are buffers or other handles of this one left, or when a device is told of
-    /// its memory.
+    /// Returns a pool that behaves like a new one, with zeroed buffers, but reuses the memory of
+    /// this one. Useful for a caller that needs many pools in succession and would otherwise make
+    /// the system clear pages each time. Returns `None` if buffers or other handles of this pool
+    /// are left, or if its memory is registered with a device.
     #[must_use]
     pub fn renewed(mut self, limit: usize) -> Option<Self> {
         let shared = Arc::get_mut(&mut self.shared)?;
@@ -335,8 +343,8 @@ impl Pool {
     /// (zeroes, or what an earlier user left).
     ///
     /// # Errors
-    /// [`PoolExhausted`] when the pool's limit would be passed, or when the device that the pool
-    /// belongs to cannot register more memory.
+    /// [`PoolExhausted`] if the pool's limit would be exceeded, or if the pool's device cannot
+    /// register more memory.
     pub fn alloc(&self, len: usize) -> Result<Buf, PoolExhausted> {
         let size = Self::block_size(len);
         let mut state = self.shared.state();
@@ -385,7 +393,7 @@ impl Pool {
         })
     }
 
-    /// Bytes of the block that a buffer of `len` bytes takes.
+    /// Returns the size in bytes of the block for a buffer of `len` bytes.
     #[must_use]
     pub const fn block_size(len: usize) -> usize {
         if len <= MIN_BLOCK {
@@ -400,13 +408,13 @@ impl Pool {
         }
     }
 
-    /// Bytes of blocks handed out now, rounded up to block sizes.
+    /// Returns the number of bytes in use, rounded up to block sizes.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.shared.state().in_use
     }
 
-    /// The limit, bytes.
+    /// Returns the limit in bytes.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.shared.limit
@@ -422,8 +430,8 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// A buffer from a [`Pool`]: a range of memory that this value alone can read and write. Goes back
-/// to its pool when dropped.
+/// A buffer from a [`Pool`]: a range of memory that only this value can read and write. Returns to
+/// its pool when dropped.
 pub struct Buf {
     block: Arc<Block>,
     offset: usize,
@@ -431,10 +439,10 @@ pub struct Buf {
 }
 
 impl Buf {
-    /// Cuts it in two: this keeps the first `at` bytes, the rest is returned.
+    /// Splits the buffer: this value keeps the first `at` bytes, and the rest is returned.
     ///
     /// # Panics
-    /// When `at` is over the length.
+    /// Panics if `at` is greater than the length.
     #[must_use]
     pub fn split_off(&mut self, at: usize) -> Self {
         assert!(
@@ -451,10 +459,10 @@ impl Buf {
         rest
     }
 
-    /// Joins what [`Buf::split_off`] cut apart.
+    /// Joins two buffers that [`Buf::split_off`] separated.
     ///
     /// # Errors
-    /// Gives `next` back when it is not the piece that follows this one.
+    /// Returns `next` if it does not directly follow this buffer.
     pub fn unsplit(&mut self, next: Self) -> Result<(), Self> {
         if !Arc::ptr_eq(&self.block, &next.block) || self.offset + self.len != next.offset {
             return Err(next);
@@ -463,16 +471,18 @@ impl Buf {
         Ok(())
     }
 
-    /// Keeps the first `len` bytes; no effect when it is not longer than that.
+    /// Shortens the buffer to its first `len` bytes. Has no effect if it is not longer than that.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Undoes [`Buf::truncate`]: makes it `len` bytes long. False, and no effect, when it is longer
-    /// than that, when another has a part of the same memory, or when there was never so much.
+    /// Undoes [`Buf::truncate`]: makes the buffer `len` bytes long. Returns false without effect if
+    /// the buffer is longer than that, if another buffer uses part of the same block, or if the
+    /// block is too small.
     #[must_use]
     pub fn regrow(&mut self, len: usize) -> bool {
-        // The only one to refer to the block: nobody can have the range after this one's end.
+        // No other buffer refers to the block, so no other buffer can have the range behind this
+        // one.
         let alone = Arc::get_mut(&mut self.block).is_some();
         let fits = (self.len..=self.block.size - self.offset).contains(&len);
         if alone && fits {
@@ -481,8 +491,8 @@ impl Buf {
         alone && fits
     }
 
-    /// Makes it read-only and shareable, without a copy. The memory goes back to the pool with
-    /// the last slice of it.
+    /// Makes the buffer read-only and shareable, without a copy. The memory returns to the pool
+    /// when the last slice is dropped.
     #[must_use]
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
@@ -619,7 +629,7 @@ mod tests {
         assert_eq!(pool.in_use(), 0);
     }
 
-    /// Notes what it is told, and refuses what is longer than `most`.
+    /// Records what the pool reports, and refuses memory longer than `most`.
     #[derive(Default)]
     struct Notes {
         most: usize,
@@ -659,7 +669,7 @@ mod tests {
         let mut starts: Vec<usize> = bufs.iter().map(|buf| buf.as_ptr() as usize).collect();
         starts.dedup();
         assert_eq!(starts.len(), lens.len());
-        // 4 KiB twice, 8 KiB, 1 MiB: an arena for each size; the rest by themselves.
+        // 4 KiB twice, 8 KiB and 1 MiB blocks use one arena per size; the others are separate.
         assert_eq!(notes.known.lock().unwrap().len(), 5);
         drop(bufs);
         assert_eq!(

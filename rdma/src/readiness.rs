@@ -1,15 +1,15 @@
-//! How a device takes part in its owner's poll loop.
+//! The interface between a device and its owner's poll loop.
 
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Kinds of readiness for which a file descriptor is watched.
+/// The readiness for which a file descriptor is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// There is something to read, or to accept.
+    /// There are data to read or connections to accept.
     Readable,
-    /// There is something to read or to accept, or there is room to write.
+    /// There are data to read or connections to accept, or there is room to write.
     ReadableAndWritable,
 }
 
@@ -28,26 +28,26 @@ pub trait Readiness: fmt::Debug + Send {
     /// Stops watching `fd`.
     ///
     /// # Errors
-    /// The descriptor was not watched.
+    /// The error of the operating system, for example because the descriptor was not watched.
     fn deregister(&self, fd: BorrowedFd<'_>) -> io::Result<()>;
 }
 
-/// A device's part in its owner's poll loop: the loop, and tokens from `first_token` on that are the
-/// device's alone.
+/// A device's share of its owner's poll loop: the loop, and a range of tokens from `first_token`
+/// that only the device uses.
 #[derive(Debug)]
 pub struct Poller {
-    /// The owner's loop.
+    /// The owner's poll loop.
     pub readiness: Box<dyn Readiness>,
     /// The device uses the token `first_token + n` for any `n` below 2^32.
     pub first_token: usize,
 }
 
 impl Poller {
-    /// Watches `fd` under the device's own token `local`, which is what
-    /// [`Device::ready`](crate::Device::ready) is given.
+    /// Watches `fd` under the device's own token `local`, which is passed to
+    /// [`Device::ready`](crate::Device::ready).
     ///
     /// # Errors
-    /// As [`Readiness::register`].
+    /// Same as [`Readiness::register`].
     pub fn watch(&self, fd: BorrowedFd<'_>, local: usize, interest: Interest) -> io::Result<()> {
         self.readiness
             .register(fd, self.first_token + local, interest)
@@ -56,7 +56,7 @@ impl Poller {
     /// Stops watching `fd`.
     ///
     /// # Errors
-    /// As [`Readiness::deregister`].
+    /// Same as [`Readiness::deregister`].
     pub fn unwatch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.readiness.deregister(fd)
     }

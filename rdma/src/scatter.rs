@@ -1,22 +1,22 @@
-//! Receives in pieces.
+//! The buffers of a receive.
 
 use std::iter;
 
 use crate::Buf;
 
-/// Memory of one receive, in pieces: at least one, filled in order. A message that ends in one of
-/// them leaves those behind it empty.
+/// The memory of one receive: at least one buffer, filled in order. Buffers behind the end of the
+/// message stay empty.
 ///
-/// One piece is the usual number, and costs no allocation.
+/// One buffer is usual and needs no allocation.
 #[derive(Debug)]
 pub struct Scatter {
     first: Buf,
-    /// Nothing when there is one piece; never empty.
+    /// `None` if there is one buffer; never empty.
     rest: Option<Box<[Buf]>>,
 }
 
 impl Scatter {
-    /// From pieces, in the order in which they are to be filled.
+    /// Creates a receive from its buffers, in the order in which they are to be filled.
     #[must_use]
     pub fn new(first: Buf, rest: impl Into<Box<[Buf]>>) -> Self {
         let rest = rest.into();
@@ -26,13 +26,13 @@ impl Scatter {
         }
     }
 
-    /// Number of pieces, empty ones included.
+    /// Returns the number of buffers, including empty ones.
     #[must_use]
     pub fn count(&self) -> usize {
         1 + self.rest().len()
     }
 
-    /// Bytes in all pieces.
+    /// Returns the total length of all buffers in bytes.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -42,29 +42,29 @@ impl Scatter {
         }
     }
 
-    /// True when there are no bytes.
+    /// Returns whether the total length is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The pieces, in order.
+    /// Returns the buffers, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &Buf> {
         iter::once(&self.first).chain(self.rest())
     }
 
-    /// Bytes of the first piece, if there are others.
+    /// Returns the length of the first buffer in bytes if there are several, and `None` otherwise.
     #[inline]
     pub fn head(&self) -> Option<usize> {
         self.rest.is_some().then(|| self.first.len())
     }
 
-    /// The pieces behind the first.
+    /// Returns the buffers behind the first.
     fn rest(&self) -> &[Buf] {
         self.rest.as_deref().unwrap_or_default()
     }
 
-    /// Cuts every piece to what it holds of the first `len` bytes.
+    /// Shortens every buffer to its part of the first `len` bytes.
     pub fn truncate(&mut self, mut len: usize) {
         self.first.truncate(len);
         if let Some(rest) = &mut self.rest {
@@ -76,30 +76,30 @@ impl Scatter {
         }
     }
 
-    /// The first piece: the only one of a receive that was posted as one buffer.
+    /// Returns the first buffer, which is the only one of a receive posted as a single buffer.
     #[must_use]
     #[inline]
     pub fn into_first(self) -> Buf {
         self.first
     }
 
-    /// The first piece, and those behind it.
+    /// Returns the first buffer and the ones behind it.
     #[must_use]
     #[inline]
     pub fn into_parts(self) -> (Buf, Box<[Buf]>) {
         (self.first, self.rest.unwrap_or_default())
     }
 
-    /// Brings the first piece's first `len` bytes into the processor's cache, to be written to. They
-    /// may change.
+    /// Loads the first `len` bytes of the first buffer into the processor's cache for writing.
+    /// Overwrites some of them.
     pub fn prefetch(&mut self, len: usize) {
-        /// A cache line, on most processors.
+        /// Length of a cache line in bytes on most processors.
         const LINE: usize = 64;
         let lines = self.first.iter_mut().take(len).step_by(LINE);
         lines.for_each(|first| *first = 0);
     }
 
-    /// The memory from `at` on; at the end at most.
+    /// Returns the memory from offset `at`, or from the end if `at` is beyond it.
     #[inline]
     pub fn places(&mut self, mut at: usize) -> Places<'_> {
         let Some(rest) = &mut self.rest else {
@@ -118,8 +118,8 @@ impl Scatter {
         }
     }
 
-    /// Copies `bytes` into the pieces, and cuts them to that. False, and no effect, when there is
-    /// not so much room.
+    /// Copies `bytes` into the buffers and shortens these accordingly. Returns false without effect
+    /// if there is not enough room.
     #[must_use]
     pub fn fill(&mut self, bytes: &[u8]) -> bool {
         if bytes.len() > self.len() {
@@ -140,7 +140,8 @@ impl Scatter {
         true
     }
 
-    /// The bytes in one piece: a copy, for tests and for programs that do not look at speed.
+    /// Returns the contents as one vector. Copies, so this is for tests and programs where speed
+    /// does not matter.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
@@ -171,7 +172,7 @@ impl IntoIterator for Scatter {
     }
 }
 
-/// Memory in pieces, to be taken from the front.
+/// Memory in several buffers, consumed from the front.
 #[derive(Debug, Default)]
 pub struct Places<'a> {
     current: &'a mut [u8],
@@ -179,7 +180,7 @@ pub struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// Memory in one piece.
+    /// Creates a value for memory in one piece.
     #[inline]
     pub fn one(only: &'a mut [u8]) -> Self {
         Self {
@@ -188,8 +189,8 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Hands the next `len` bytes to `each`, in as many pieces as they lie in; fewer when there are
-    /// no more. None of the pieces is empty.
+    /// Passes the next `len` bytes, or fewer at the end, to `each`, with one call for each
+    /// contiguous piece. No piece is empty.
     #[inline]
     pub fn take(&mut self, mut len: usize, mut each: impl FnMut(&'a mut [u8])) {
         while len > 0 {

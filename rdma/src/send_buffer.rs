@@ -1,13 +1,15 @@
-//! How much a TCP connection within one host holds of what it was given to send.
+//! The size of a TCP connection's send buffer between two sockets of the same host.
 //!
-//! Between two sockets of one host nothing is under way: what the sender holds waits for the receiver to
-//! read. The system lets that grow to megabytes, so that the sender never waits, and instead wakes the
-//! receiver for one segment after the other: a quarter of its time goes there, and what is posted behind
-//! the data, such as the next call, waits for all of it. With a bound it is the sender that waits now and
-//! then; the receiver always finds something and hardly sleeps. Streams of 1 MiB READs and WRITEs are
-//! 1.3 to 2 times as fast, over TCP and over the iwarp device alike.
+//! Between such sockets no data is in flight: the sender's buffer holds data that waits for the
+//! receiver to read it. The system lets the buffer grow to megabytes, so that the sender never
+//! waits, and wakes the receiver for one segment after the other. A quarter of the receiver's time
+//! goes there, and data queued behind, such as the next call, waits for all of it. With a bounded
+//! buffer the sender waits now and then, and the receiver always finds data and hardly sleeps.
+//! Streams of 1 MiB READs and WRITEs are 1.3 to 2 times as fast, over TCP and over the iwarp device
+//! alike.
 //!
-//! Between hosts the buffer has to hold what is under way, and the system knows best how much that is.
+//! Between hosts the buffer has to hold the data in flight, and the system knows best how much that
+//! is.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,14 +17,15 @@ use std::os::fd::AsFd;
 
 use socket2::SockRef;
 
-/// What the system is asked for, bytes. It makes twice as many of it, nearly all of which data can fill:
-/// together less than a READ or WRITE of 1 MiB, as one that fits is handed over without any wait and
-/// gains nothing. Where `net.core.wmem_max` allows less, 208 KiB by default, less is gained.
+/// Number of bytes requested from the system, which doubles it and lets data fill nearly all of the
+/// result. That is less than a READ or WRITE of 1 MiB, because one that fits the buffer is handed
+/// over without waiting and gains nothing. If `net.core.wmem_max` allows less (208 KiB by default),
+/// the gain is smaller.
 const BYTES: usize = 384 << 10;
 
-/// Bounds the send buffer of a connected TCP socket whose peer has the same address, or the host's loopback
-/// address; leaves others alone. It is no more than a matter of speed: where it cannot be done, the system's
-/// choice stays.
+/// Bounds the send buffer of a connected TCP socket whose peer has the same address or a loopback
+/// address; leaves other sockets alone. This only affects speed, so an error is logged and
+/// otherwise ignored.
 pub fn bound_send_buffer(socket: &impl AsFd) {
     if let Err(error) = bound(SockRef::from(socket)) {
         tracing::debug!(%error, "no bound of a send buffer");
@@ -39,7 +42,7 @@ fn bound(socket: SockRef<'_>) -> io::Result<()> {
     }
 }
 
-/// Whether the ends of a connection with these addresses are on one host.
+/// Returns whether both ends of a connection with these addresses are on the same host.
 fn is_one_host(local: IpAddr, peer: IpAddr) -> bool {
     let peer = peer.to_canonical();
     peer.is_loopback() || peer == local.to_canonical()
@@ -56,12 +59,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let size = || SockRef::from(&socket).send_buffer_size().unwrap();
-        // Something else than the system's own choice, which depends on its settings.
+        // A size other than the system's choice, which depends on its settings.
         SockRef::from(&socket).set_send_buffer_size(4096).unwrap();
         let small = size();
         bound_send_buffer(&socket);
         assert!(small < size() && size() <= 2 * BYTES, "{small}, {}", size());
-        // Not connected: there is no peer to be on any host.
+        // A socket that is not connected has no peer on any host.
         let before = SockRef::from(&listener).send_buffer_size().unwrap();
         bound_send_buffer(&listener);
         assert_eq!(SockRef::from(&listener).send_buffer_size().unwrap(), before);

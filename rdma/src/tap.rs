@@ -1,61 +1,63 @@
-//! Showing an observer, such as a capture, what passes between a device and its peers.
+//! An interface for observers, such as a packet capture, of the traffic between a device and its
+//! peers.
 //!
-//! Middleware sees what its owner posts and is told; it does not see what peers do to registered
-//! memory. A device that is given a [`Tap`] shows both directions, peers' RDMA Writes and Reads
-//! included. Devices in hardware have nothing to show.
+//! Middleware sees the requests of the device's owner and the events for it, but not the accesses
+//! of peers to registered memory. A device with a [`Tap`] shows both directions, including peers'
+//! RDMA Writes and Reads. Hardware devices cannot show their traffic.
 
 use crate::{Carrier, QpId, Stag, Time};
 
-/// What passed over a connection in one direction.
+/// A unit of traffic on a connection in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Frame<'a> {
-    /// Bytes of the TCP stream beneath the connection, in the order of the stream, from set-up on and
-    /// with all framing. One `Frame` can hold several FPDUs, or a part of one.
+    /// Bytes of the TCP stream under the connection, in stream order, from connection set-up on and
+    /// with all framing. One `Frame` can hold several FPDUs or a part of one.
     Stream {
         /// The addresses of both ends.
         carrier: Carrier,
-        /// The bytes, in one piece or several.
+        /// The bytes, in one or several pieces.
         pieces: &'a [&'a [u8]],
     },
-    /// A whole Send.
+    /// A complete Send.
     Send {
-        /// Its message.
+        /// The message.
         payload: &'a [u8],
-        /// The receiver's handle that it invalidates.
+        /// The receiver's handle that the Send invalidates.
         invalidate: Option<Stag>,
     },
-    /// A whole RDMA Write.
+    /// A complete RDMA Write.
     Write {
-        /// The bytes that are placed.
+        /// The bytes that are written.
         payload: &'a [u8],
         /// Handle of the receiver's memory.
         stag: Stag,
         /// Tagged offset of the first byte.
         offset: u64,
     },
-    /// The request of an RDMA Read.
+    /// An RDMA Read Request.
     ReadRequest {
-        /// Bytes that are asked for.
+        /// Number of bytes requested.
         length: usize,
         /// Handle of the receiver's memory.
         stag: Stag,
         /// Tagged offset of the first byte.
         offset: u64,
     },
-    /// The response to the connection's oldest unanswered RDMA Read.
+    /// The response to the connection's oldest outstanding RDMA Read.
     ReadResponse {
         /// The bytes that were read.
         payload: &'a [u8],
     },
 }
 
-/// An observer of what passes. It is called in the midst of the device's work, from any thread of the
-/// device's, so it must return soon and must not call the device.
+/// An observer of a device's traffic. Called while the device works, from any of the device's
+/// threads, so it must return soon and must not call the device.
 pub trait Tap: Send {
-    /// `frame` left the device at this time.
+    /// Reports that `frame` left the device at time `at`.
     fn sent(&mut self, at: Time, qp: QpId, frame: Frame<'_>);
 
-    /// `frame` arrived at this time. It is not checked yet: the device may still refuse it.
+    /// Reports that `frame` arrived at time `at`. It has not been checked yet, and the device may
+    /// still refuse it.
     fn received(&mut self, at: Time, qp: QpId, frame: Frame<'_>);
 }

@@ -1,4 +1,4 @@
-//! Time as the state machines see it.
+//! Time for state machines.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -8,36 +8,37 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since some fixed moment: that of the system's monotonic clock, or a simulation's
-/// start. State machines are given it and never ask for it.
+/// A point in time, in nanoseconds since a fixed moment: that of the system's monotonic clock, or
+/// the start of a simulation. State machines receive it as an argument and never read a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
-    /// The fixed moment itself.
+    /// The fixed moment.
     pub const ZERO: Self = Self(0);
 
-    /// The monotonic clock. For the code around a state machine, not for one.
+    /// Reads the monotonic clock. For the code that drives a state machine, not for the state
+    /// machine.
     #[must_use]
     pub fn now() -> Self {
         let now = clock_gettime(ClockId::Monotonic);
-        // Never negative, and in 64 bits, which last for 500 years.
+        // Never negative, and 64 bits last for 500 years.
         Self((now.tv_sec as u64).wrapping_mul(1_000_000_000) + now.tv_nsec as u64)
     }
 
-    /// From nanoseconds since the fixed moment.
+    /// Creates a time from nanoseconds since the fixed moment.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the fixed moment.
+    /// Returns the nanoseconds since the fixed moment.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not after.
+    /// Returns the time elapsed since `earlier`, or zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -74,22 +75,21 @@ impl fmt::Display for Time {
     }
 }
 
-/// Where drivers of state machines get the time from. Cloning gives another handle to the same
-/// clock.
+/// The source of time for the drivers of state machines. Clones are handles to the same clock.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
-    /// Nothing: the monotonic clock.
+    /// `None` stands for the monotonic clock.
     simulated: Option<Arc<AtomicU64>>,
 }
 
 impl Clock {
-    /// The monotonic clock: [`Time::now`].
+    /// Returns the monotonic clock, which reads [`Time::now`].
     #[must_use]
     pub const fn monotonic() -> Self {
         Self { simulated: None }
     }
 
-    /// A clock that stands at [`Time::ZERO`] until it is set.
+    /// Returns a simulated clock, which stands at [`Time::ZERO`] until it is advanced.
     #[must_use]
     pub fn simulated() -> Self {
         Self {
@@ -97,13 +97,13 @@ impl Clock {
         }
     }
 
-    /// Whether it is one that is set, and not one that runs.
+    /// Returns whether the clock is simulated.
     #[must_use]
     pub const fn is_simulated(&self) -> bool {
         self.simulated.is_some()
     }
 
-    /// The time now.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Time {
         match &self.simulated {
@@ -112,8 +112,8 @@ impl Clock {
         }
     }
 
-    /// Moves a simulated clock on. No effect when that would put it back, or on a clock that runs
-    /// by itself.
+    /// Advances a simulated clock. Has no effect if `to` is in the past or the clock is not
+    /// simulated.
     pub fn advance_to(&self, to: Time) {
         if let Some(nanos) = &self.simulated {
             nanos.fetch_max(to.0, Ordering::Relaxed);

@@ -1,11 +1,11 @@
-//! Counting what is asked of a device.
+//! Middleware that counts requests to a device.
 
 use super::forward::forward;
 use crate::{Counters, Device, DeviceError, PostError, QpId, Region, RemoteSegment, SendWr, WrId};
 
-/// Counts what its user asks of the device inside and the device accepts: Sends, RDMA Reads and
-/// Writes, registrations, local invalidations. What only the device can know (interrupts, bytes,
-/// arrivals) it takes from the device's own [`Counters`].
+/// Counts the requests that its user makes and the inner device accepts: Sends, RDMA Reads and
+/// Writes, registrations, local invalidations. Values that only the device can know (interrupts,
+/// bytes, arrivals) come from the device's own [`Counters`].
 #[derive(Debug)]
 pub struct Counting<D> {
     device: D,
@@ -14,7 +14,7 @@ pub struct Counting<D> {
 }
 
 impl<D: Device> Counting<D> {
-    /// Wraps `device`, from which nothing was asked yet.
+    /// Wraps `device`, which must not have been used yet.
     #[must_use]
     pub fn new(device: D) -> Self {
         Self {
@@ -24,7 +24,7 @@ impl<D: Device> Counting<D> {
     }
 }
 
-/// The field that counts requests like `wr`, and whether it invalidates the peer's memory.
+/// Returns the counter for requests like `wr`, and whether the request is a Send With Invalidate.
 fn kind(wr: &SendWr) -> (fn(&mut Counters) -> &mut u64, bool) {
     match wr {
         SendWr::Send { invalidate, .. } => (|c| &mut c.sends, invalidate.is_some()),
@@ -40,7 +40,7 @@ impl<D: Device> Device for Counting<D> {
         carrier close_listener connect prepare_accept accept reject disconnect abort destroy reclaim
         post_receive);
 
-    /// The device's own counts, with the counts made here in place of its.
+    /// Returns the device's counters, with the fields counted here replaced.
     fn counters(&self) -> Counters {
         Counters {
             sends: self.asked.sends,
@@ -92,7 +92,7 @@ mod tests {
         let (client, _server, qp) = connected(3);
         let script = client.script();
         let mut client = Counting::new(client);
-        // A device that counts the same things, differently.
+        // A device with counters of its own that have other values.
         client.device.counters.sends = 1000;
         client.device.counters.receives = 5;
         let send = |invalidate| SendWr::Send {

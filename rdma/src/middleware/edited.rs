@@ -1,12 +1,12 @@
-//! Changing what is asked of a device, on its way there.
+//! Middleware that modifies requests to a device.
 
 use std::fmt;
 
 use super::forward::forward;
 use crate::{Device, PostError, QpId, SendWr, WrId};
 
-/// Hands every send queue request to an editor before it is posted: for simulations and tests in
-/// which an end says something else than it meant to.
+/// Passes every send queue request to an editor before it is posted, for simulations and tests in
+/// which one end sends something else than intended.
 pub struct Edited<D, F> {
     device: D,
     edit: F,
@@ -32,8 +32,8 @@ impl<D: Device, F: FnMut(QpId, &mut SendWr)> Device for Edited<D, F> {
         local_address carrier close_listener connect prepare_accept accept reject disconnect abort
         destroy register reclaim post_receive);
 
-    /// As the device inside, with the edited request. One that is refused comes back as it was
-    /// edited, and is edited again when it is posted again.
+    /// Posts the edited request to the inner device. A request that the device refuses is returned
+    /// as edited, and is edited again when it is posted again.
     fn post_send(
         &mut self,
         qp: QpId,

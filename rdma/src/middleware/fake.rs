@@ -1,6 +1,6 @@
-//! Two devices in one process with nothing between them: what one posts has happened at the other
-//! at once. Time passes only in the middleware around them. For tests of this crate alone (`mod.rs`), which
-//! may panic.
+//! Two devices in one process with no link between them: a posted request takes effect at the peer
+//! at once. Time passes only in the middleware around them. Only for tests of this crate
+//! (`mod.rs`), which may panic.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,17 +17,17 @@ use crate::{
     QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Success, Time, WorkError, WrId,
 };
 
-/// Limit of every fake's send queue.
+/// Send queue limit of every fake device.
 pub(crate) const MAX_SEND_WR: usize = 4;
 
-/// What both sides share.
+/// The state that both devices of a pair access.
 #[derive(Default)]
 struct Side {
     events: VecDeque<Event>,
     receives: VecDeque<(WrId, Scatter)>,
     qp: Option<QpId>,
     up: bool,
-    /// How many more requests the send queue takes; `None` is any number.
+    /// Number of further requests that the send queue accepts; `None` is unlimited.
     room: Option<usize>,
     /// Kinds of the requests posted, in order.
     posted: Vec<&'static str>,
@@ -50,36 +50,36 @@ impl Side {
     }
 }
 
-/// One of two devices that are each other's peers, with one connection at most.
+/// One device of a pair, with at most one connection to the other one.
 pub(crate) struct Fake {
     sides: [Rc<RefCell<Side>>; 2],
     attributes: Attributes,
     pool: Pool,
-    /// What the device counts by itself; wrong where middleware should count.
+    /// The device's own counters; with wrong values where middleware must count.
     pub(crate) counters: Counters,
 }
 
-/// A handle on a fake inside middleware.
+/// A handle to control a fake device that is wrapped in middleware.
 pub(crate) struct Script(Rc<RefCell<Side>>);
 
 impl Script {
-    /// Kinds of the requests posted so far, in order.
+    /// Returns the kinds of the requests posted so far, in order.
     pub(crate) fn posted(&self) -> Vec<&'static str> {
         self.0.borrow().posted.clone()
     }
 
-    /// From here on the send queue takes so many requests.
+    /// Sets the number of further requests that the send queue accepts.
     pub(crate) fn set_room(&self, room: usize) {
         self.0.borrow_mut().room = Some(room);
     }
 
-    /// The peer is found gone when the connection is accepted.
+    /// Makes the next accept fail because the peer is gone.
     pub(crate) fn refuse_accept(&self) {
         self.0.borrow_mut().refuse_accept = true;
     }
 }
 
-/// A pair.
+/// Creates a pair of devices.
 pub(crate) fn pair() -> (Fake, Fake) {
     let a = Rc::new(RefCell::new(Side::default()));
     let b = Rc::new(RefCell::new(Side::default()));
@@ -103,8 +103,8 @@ pub(crate) fn pair() -> (Fake, Fake) {
     (fake([a.clone(), b.clone()]), fake([b, a]))
 }
 
-/// A connected pair, the client first, and the client's queue pair. The server has `receives`
-/// buffers posted.
+/// Creates a connected pair, the client first, and returns it with the client's queue pair. The
+/// server has `receives` receives posted.
 pub(crate) fn connected(receives: u64) -> (Fake, Fake, QpId) {
     let (mut client, mut server) = pair();
     let qp = client.connect(anywhere(), &connect_options()).unwrap();
@@ -117,7 +117,7 @@ pub(crate) fn connected(receives: u64) -> (Fake, Fake, QpId) {
     (client, server, qp)
 }
 
-/// Where fakes connect to.
+/// Returns an address for fake devices to connect to.
 pub(crate) fn anywhere() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 1).into()
 }

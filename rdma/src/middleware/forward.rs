@@ -1,7 +1,7 @@
-//! Handing a device's methods through to the device inside.
+//! A macro to forward methods to the inner device.
 
-/// `forward!(self => self.device; pool attach …)` writes the named methods of
-/// [`Device`](crate::Device) as calls of the same method on `self.device`.
+/// `forward!(self => self.device; pool attach …)` implements the named methods of
+/// [`Device`](crate::Device) by calling the same method of `self.device`.
 macro_rules! forward {
     ($self:ident => $inner:expr; $($method:ident)*) => {
         $($crate::middleware::forward::forward!(@ $method $self $inner);)*
@@ -174,7 +174,7 @@ macro_rules! forward {
 
 pub(super) use forward;
 
-/// So that a program can choose its devices and middleware at run time.
+/// Allows a program to choose devices and middleware at run time.
 impl<D: crate::Device + ?Sized> crate::Device for Box<D> {
     forward!(self => (**self);
         attributes pool counters attach ready set_busy_poll poll arm next_deadline listen

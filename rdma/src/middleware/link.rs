@@ -1,4 +1,4 @@
-//! When a message that is sent now arrives: one direction of a link with a delay and a rate.
+//! A model of one direction of a link with a delay and a rate.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,37 +6,28 @@ use std::time::Duration;
 
 use crate::Time;
 
-/// Longest delay that can be asked for: more is a slip of the pen, and would only look like a hang.
+/// Maximum delay. A longer one is probably a typing error, and would look like a hang.
 const MAX_DELAY: Duration = Duration::from_secs(10);
-/// Slowest rate that can be asked for, bits per second, for the same reason.
+/// Minimum rate in bits per second, for the same reason.
 const MIN_RATE: u64 = 1_000;
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
-/// One direction of a link: a propagation delay, and a rate at which bytes go in.
+/// One direction of a link: a propagation delay, and a rate at which bytes are serialised.
 ///
-/// Everything that shares the link shares the shaper, so that it queues behind each other as it
-/// would at a network port. Framing is not its business: it counts the bytes that it is told of.
-///
-/// ```
-/// # use std::time::Duration;
-/// # use rdma::{Time, middleware::Shaper};
-/// let mut link = Shaper::new(Duration::from_micros(100), Some(8_000_000_000));
-/// // A gigabyte a second: a byte takes a nanosecond to go in, then all take 100 µs.
-/// assert_eq!(link.release(Time::ZERO, 1000), Time::from_nanos(101_000));
-/// assert_eq!(link.release(Time::ZERO, 500), Time::from_nanos(101_500));
-/// ```
+/// All users of the link share one shaper, so that their messages queue behind each other as they
+/// would at a network port. The shaper counts the bytes that it is given and adds no framing.
 #[derive(Clone, Debug)]
 pub struct Shaper {
     delay: Duration,
     rate_bits_per_s: Option<u64>,
-    /// When the last byte so far has gone into the link.
+    /// Time at which the last byte so far has been serialised.
     free_at: Time,
 }
 
 impl Shaper {
-    /// A link that nothing was sent on yet. Without a rate, bytes take no time to go in; a rate
-    /// of zero counts as one bit per second.
+    /// Creates an idle link. Without a rate, bytes take no time to serialise; a rate of zero counts
+    /// as one bit per second.
     #[must_use]
     pub fn new(delay: Duration, rate_bits_per_s: Option<u64>) -> Self {
         Self {
@@ -46,20 +37,20 @@ impl Shaper {
         }
     }
 
-    /// Sends `bytes` at `now`, behind everything sent before; says when the last of them arrives.
-    /// Arrivals are in the order of the calls.
+    /// Sends `bytes` at `now`, behind everything sent before, and returns the time at which the
+    /// last byte arrives. Arrivals are in the order of the calls.
     pub fn release(&mut self, now: Time, bytes: u64) -> Time {
         self.free_at = self.free_at.max(now) + self.serialisation(bytes);
         self.free_at + self.delay
     }
 
-    /// The propagation delay.
+    /// Returns the propagation delay.
     #[must_use]
     pub fn delay(&self) -> Duration {
         self.delay
     }
 
-    /// How long `bytes` take to go in, rounded up to a nanosecond.
+    /// Returns the serialisation time of `bytes`, rounded up to a nanosecond.
     fn serialisation(&self, bytes: u64) -> Duration {
         let Some(rate) = self.rate_bits_per_s else {
             return Duration::ZERO;
@@ -69,37 +60,37 @@ impl Shaper {
     }
 }
 
-/// Why a [`Delay`] or a [`Rate`] could not be understood.
+/// The reason why a [`Delay`] or a [`Rate`] could not be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseLinkError {
-    /// Not a number with a unit.
+    /// The text is not a number with a unit.
     #[error("{given:?} is not a {what}: write a whole number and a unit, as in {examples}")]
     Syntax {
-        /// What was wanted.
+        /// What was expected.
         what: &'static str,
-        /// What was given.
+        /// The text.
         given: String,
-        /// What would do.
+        /// Examples of valid texts.
         examples: &'static str,
     },
-    /// Beyond a limit.
+    /// The value is out of range.
     #[error("{given:?} is out of range: {limit}")]
     Range {
-        /// What was given.
+        /// The text.
         given: String,
         /// The limit.
         limit: &'static str,
     },
 }
 
-/// The digits at the start, and the unit after them.
+/// Splits a text into the number at its start and the unit behind it.
 fn number_and_unit(text: &str) -> Option<(u64, &str)> {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
-    // Digits alone fail only when there are none, or too many for 64 bits.
+    // A nonempty string of digits fails to parse only if it exceeds 64 bits.
     match digits.parse() {
         Ok(number) => Some((number, unit)),
         Err(_) if digits.is_empty() => None,
@@ -107,7 +98,7 @@ fn number_and_unit(text: &str) -> Option<(u64, &str)> {
     }
 }
 
-/// A delay as a command line has it: `0`, `250ns`, `100us`, `1ms`, `2s`.
+/// A delay in the syntax of the command line: `0`, `250ns`, `100us`, `1ms`, `2s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Delay(pub Duration);
 
@@ -151,7 +142,8 @@ impl fmt::Display for Delay {
     }
 }
 
-/// A rate in bits per second as a command line has it, with decimal prefixes: `100m`, `10g`.
+/// A rate in bits per second in the syntax of the command line, with decimal prefixes: `100m`,
+/// `10g`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub u64);
 
@@ -211,7 +203,7 @@ mod tests {
 
     #[test]
     fn bytes_queue_behind_what_is_in_the_link_and_an_idle_link_is_free() {
-        // 10 Gbit/s: 1250 bytes in a microsecond.
+        // At 10 Gbit/s, 1250 bytes take a microsecond.
         let mut link = Shaper::new(MS, Some(10_000_000_000));
         let us = Duration::from_micros;
         assert_eq!(link.release(Time::ZERO, 1250), Time::ZERO + us(1001));

@@ -1,7 +1,7 @@
-//! Devices that wrap a device.
+//! Devices that wrap another device.
 //!
-//! Each adds one thing, and is a [`Device`](crate::Device) itself, so they stack in any order. A
-//! boxed device is a device too.
+//! Each adds one function and implements [`Device`](crate::Device) itself, so they can be stacked
+//! in any order. A boxed device is also a device.
 
 mod counting;
 mod edited;

@@ -1,41 +1,41 @@
-//! Showing an observer what is asked of a device.
+//! Middleware that shows requests to an observer.
 
 use std::fmt;
 
 use super::forward::forward;
 use crate::{Device, Gather, PostError, QpId, SendWr, Stag, WrId};
 
-/// A send queue request that a device took. Like [`SendWr`], but it shares the memory.
+/// A send queue request that a device accepted. Like [`SendWr`], but it shares the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Posted {
     /// A Send.
     Send {
-        /// Its bytes.
+        /// The bytes of the message.
         gather: Gather,
-        /// The handle that it invalidates.
+        /// The peer's handle that the Send invalidates.
         invalidate: Option<Stag>,
     },
     /// An RDMA Write.
     Write {
-        /// Its bytes.
+        /// The bytes to write.
         gather: Gather,
-        /// The memory's handle.
+        /// Handle of the peer's memory.
         stag: Stag,
         /// Tagged offset of the first byte.
         offset: u64,
     },
     /// An RDMA Read.
     Read {
-        /// How many bytes.
+        /// Number of bytes.
         length: usize,
-        /// The memory's handle.
+        /// Handle of the peer's memory.
         stag: Stag,
         /// Tagged offset of the first byte.
         offset: u64,
     },
     /// A local invalidation.
     Invalidate {
-        /// The memory's handle.
+        /// Handle of the memory.
         stag: Stag,
     },
 }
@@ -66,8 +66,8 @@ impl From<&SendWr> for Posted {
     }
 }
 
-/// Calls an observer with every send queue request that the device inside took, in order: what a
-/// test holds against a capture of the wire.
+/// Calls an observer with every send queue request that the inner device accepts, in order. Tests
+/// compare the result with a capture of the wire.
 pub struct Tapped<D, F> {
     device: D,
     observer: F,

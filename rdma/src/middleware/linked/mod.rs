@@ -1,6 +1,6 @@
 //! A device behind a link with a delay and a rate.
 
-mod line;
+mod traffic;
 
 #[cfg(test)]
 mod tests;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 
-use self::line::{Line, Parcel, Phase};
+use self::traffic::{InFlight, Phase, QpTraffic};
 use super::Shaper;
 use super::forward::forward;
 use crate::{
@@ -18,45 +18,45 @@ use crate::{
     ListenerId, PostError, QpId, RequestId, SendWr, Time, WrId,
 };
 
-/// Adds a link to a device: what this side sends, it sends later.
+/// Adds a link to a device: what this side sends is delayed.
 ///
-/// Both sides of a connection wrap their devices with the same delay. Sends, Writes, Read
-/// requests, the answer to a connection request and the orderly end are held here for one delay,
-/// in order. Two things that the peer sends without its middleware having a say are held on
-/// arrival instead: the answer to an RDMA Read, and a connection request (a queue pair has to be
-/// there at once, so that receives can be posted to it). So a Send and its answer take two delays,
-/// one round trip, and so do an RDMA Read and the making of a connection.
+/// Both sides of a connection wrap their devices with the same delay. Sends, Writes, Read requests,
+/// the answer to a connection request and the graceful end are held here for one delay, in order.
+/// Two items from the peer bypass its middleware and are held on arrival instead: the response to
+/// an RDMA Read, and a connection request (its queue pair must exist at once, so that receives can
+/// be posted to it). So a Send and its answer take two delays, which is one round trip, and so do
+/// an RDMA Read and the establishment of a connection.
 ///
-/// Receives are not delayed. Local invalidations are not either: a Send or Write before one has
-/// left this device as far as the model goes, it only has not arrived. An abortive end takes
-/// effect at once, and flushes what is on its way.
+/// Receives are not delayed, nor are local invalidations: in the model, a Send or Write posted
+/// before an invalidation has left this device and is only in flight. An abort takes effect at
+/// once, and flushes the items in flight.
 ///
-/// All connections share the two directions of the link, as they would a network port.
+/// All connections share the two directions of the link, as they would share a network port.
 ///
-/// Nothing here looks at a clock: what is posted leaves at the next [`Device::poll`], which
-/// [`Device::arm`] and [`Device::next_deadline`] ask for.
+/// No method reads a clock: requests are sent at the next [`Device::poll`], which [`Device::arm`]
+/// and [`Device::next_deadline`] ask for.
 #[derive(Debug)]
 pub struct Linked<D> {
     device: D,
     outbound: Shaper,
     inbound: Shaper,
-    /// Of the last poll.
+    /// Time of the last poll.
     now: Time,
-    lines: BTreeMap<QpId, Line>,
-    /// Queue pairs whose parcels leave at the next poll, one entry for each, in order.
+    traffic: BTreeMap<QpId, QpTraffic>,
+    /// Queue pairs whose items are sent at the next poll, one entry for each item, in order.
     leaving: VecDeque<QpId>,
-    /// Connection requests on their way here.
+    /// Connection requests in flight to this side.
     requests: VecDeque<(Time, ConnectRequest)>,
     /// Connection requests that have arrived and are not answered.
     unanswered: BTreeSet<RequestId>,
-    /// Rejections on their way to the peer.
+    /// Rejections in flight to the peer.
     rejections: VecDeque<(Option<Time>, RequestId, Bytes)>,
-    /// Events of the device inside that are being looked at.
+    /// Events of the inner device that are being handled.
     inner: VecDeque<Event>,
 }
 
 impl<D: Device> Linked<D> {
-    /// Puts `device` behind a link that is like `link` in both directions.
+    /// Puts `device` behind a link with the properties of `link` in both directions.
     #[must_use]
     pub fn new(device: D, link: Shaper) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl<D: Device> Linked<D> {
             outbound: link.clone(),
             inbound: link,
             now: Time::ZERO,
-            lines: BTreeMap::new(),
+            traffic: BTreeMap::new(),
             leaving: VecDeque::new(),
             requests: VecDeque::new(),
             unanswered: BTreeSet::new(),
@@ -81,11 +81,11 @@ impl<D: Device> Linked<D> {
         Ok(())
     }
 
-    /// What was handed in since the last poll leaves now.
+    /// Puts the requests posted since the last poll on the link.
     fn leave(&mut self) {
         for qp in self.leaving.drain(..) {
-            if let Some(line) = self.lines.get_mut(&qp) {
-                line.stamp(self.now, &mut self.outbound);
+            if let Some(traffic) = self.traffic.get_mut(&qp) {
+                traffic.stamp(self.now, &mut self.outbound);
             }
         }
         for (due, _, private_data) in &mut self.rejections {
@@ -94,22 +94,22 @@ impl<D: Device> Linked<D> {
         }
     }
 
-    /// Hands what has arrived to the device inside. Returns whether there was anything.
+    /// Passes what has arrived to the inner device. Returns whether there was anything.
     fn release(&mut self, events: &mut VecDeque<Event>) -> bool {
         let mut any = false;
         while let Some((Some(due), ..)) = self.rejections.front()
             && *due <= self.now
             && let Some((_, request, private_data)) = self.rejections.pop_front()
         {
-            // The peer may have given up meanwhile; then nobody waits for the answer.
+            // The peer may have given up meanwhile; then the rejection is not needed.
             let _ = self.device.reject(request, &private_data);
             any = true;
         }
         let mut refused = Vec::new();
-        for line in self.lines.values_mut() {
-            match line.release(self.now, &mut self.device) {
+        for traffic in self.traffic.values_mut() {
+            match traffic.release(self.now, &mut self.device) {
                 Ok(released) => any |= released,
-                Err(error) => refused.push((line.qp, error)),
+                Err(error) => refused.push((traffic.qp, error)),
             }
         }
         for (qp, error) in refused {
@@ -120,7 +120,7 @@ impl<D: Device> Linked<D> {
         any
     }
 
-    /// Polls the device inside, and holds back what is late in coming.
+    /// Polls the inner device, and delays events that would arrive later.
     fn collect(&mut self, events: &mut VecDeque<Event>) {
         self.device.poll(self.now, &mut self.inner);
         while let Some(event) = self.inner.pop_front() {
@@ -130,29 +130,29 @@ impl<D: Device> Linked<D> {
                     let due = self.inbound.release(self.now, bytes);
                     self.requests.push_back((due, request));
                 }
-                Event::Completion(completion) => match self.lines.get_mut(&completion.qp) {
-                    Some(line) => {
-                        line.complete(self.now, &mut self.inbound, completion, events);
+                Event::Completion(completion) => match self.traffic.get_mut(&completion.qp) {
+                    Some(traffic) => {
+                        traffic.complete(self.now, &mut self.inbound, completion, events);
                     }
                     None => events.push_back(Event::Completion(completion)),
                 },
                 Event::Established { qp, private_data } => {
-                    if let Some(line) = self.lines.get_mut(&qp)
-                        && line.phase != Phase::Closing
+                    if let Some(traffic) = self.traffic.get_mut(&qp)
+                        && traffic.phase != Phase::Closing
                     {
-                        line.phase = Phase::Up;
+                        traffic.phase = Phase::Up;
                     }
                     events.push_back(Event::Established { qp, private_data });
                 }
                 Event::ConnectFailed { qp, error } => {
-                    if let Some(mut line) = self.lines.remove(&qp) {
-                        line.flush(events);
+                    if let Some(mut traffic) = self.traffic.remove(&qp) {
+                        traffic.flush(events);
                     }
                     events.push_back(Event::ConnectFailed { qp, error });
                 }
                 Event::Disconnected { qp, reason } => {
-                    if let Some(line) = self.lines.get_mut(&qp) {
-                        line.flush(events);
+                    if let Some(traffic) = self.traffic.get_mut(&qp) {
+                        traffic.flush(events);
                     }
                     events.push_back(Event::Disconnected { qp, reason });
                 }
@@ -161,9 +161,9 @@ impl<D: Device> Linked<D> {
         }
     }
 
-    fn push(&mut self, qp: QpId, parcel: Parcel) {
-        if let Some(line) = self.lines.get_mut(&qp) {
-            line.push(parcel);
+    fn push(&mut self, qp: QpId, item: InFlight) {
+        if let Some(traffic) = self.traffic.get_mut(&qp) {
+            traffic.push(item);
             self.leaving.push_back(qp);
         }
     }
@@ -179,13 +179,13 @@ impl<D: Device> Device for Linked<D> {
         self.leave();
         self.release(events);
         self.collect(events);
-        // Polling may have made room for what the device had none for; when it has not, the device
+        // Polling may have made room for requests that the device had refused. If not, the device
         // will ask to be polled again.
         while self.release(events) {
             self.collect(events);
         }
-        for line in self.lines.values_mut() {
-            line.deliver(self.now, events);
+        for traffic in self.traffic.values_mut() {
+            traffic.deliver(self.now, events);
         }
         while let Some((due, _)) = self.requests.front()
             && *due <= self.now
@@ -207,8 +207,8 @@ impl<D: Device> Device for Linked<D> {
         let rejection = self.rejections.front();
         let rejection = rejection.map(|(due, ..)| due.unwrap_or(self.now));
         let request = self.requests.front().map(|(due, _)| *due);
-        let lines = self.lines.values().filter_map(Line::next_deadline);
-        lines
+        let traffic = self.traffic.values().filter_map(QpTraffic::next_deadline);
+        traffic
             .chain(leaving)
             .chain(rejection)
             .chain(request)
@@ -220,7 +220,7 @@ impl<D: Device> Device for Linked<D> {
         self.requests.retain(|(_, request)| {
             let keep = request.listener != listener;
             if !keep {
-                // Nobody above has heard of it; the peer may have given up.
+                // The owner has not seen the request, and the peer may have given up.
                 let _ = self.device.reject(request.request, &[]);
             }
             keep
@@ -234,23 +234,23 @@ impl<D: Device> Device for Linked<D> {
         options: &ConnectOptions,
     ) -> Result<QpId, DeviceError> {
         let qp = self.device.connect(remote, options)?;
-        self.lines.insert(qp, Line::new(qp));
+        self.traffic.insert(qp, QpTraffic::new(qp));
         Ok(qp)
     }
 
     fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
         self.unanswered.remove(&request);
         let qp = self.device.prepare_accept(request)?;
-        self.lines.insert(qp, Line::new(qp));
+        self.traffic.insert(qp, QpTraffic::new(qp));
         Ok(qp)
     }
 
     fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
         self.check_private_data(options.private_data.len())?;
-        let line = self.lines.get_mut(&qp);
-        let line = line.filter(|line| line.phase == Phase::New);
-        line.ok_or(DeviceError::Unknown("queue pair"))?.phase = Phase::Accepting;
-        self.push(qp, Parcel::Accept(options.clone()));
+        let traffic = self.traffic.get_mut(&qp);
+        let traffic = traffic.filter(|traffic| traffic.phase == Phase::New);
+        traffic.ok_or(DeviceError::Unknown("queue pair"))?.phase = Phase::Accepting;
+        self.push(qp, InFlight::Accept(options.clone()));
         Ok(())
     }
 
@@ -265,31 +265,31 @@ impl<D: Device> Device for Linked<D> {
     }
 
     fn disconnect(&mut self, qp: QpId) {
-        let Some(line) = self.lines.get_mut(&qp) else {
+        let Some(traffic) = self.traffic.get_mut(&qp) else {
             return self.device.disconnect(qp);
         };
-        match line.phase {
+        match traffic.phase {
             Phase::New => {
-                line.phase = Phase::Closing;
+                traffic.phase = Phase::Closing;
                 self.device.disconnect(qp);
             }
             Phase::Accepting | Phase::Up => {
-                line.phase = Phase::Closing;
-                self.push(qp, Parcel::Disconnect);
+                traffic.phase = Phase::Closing;
+                self.push(qp, InFlight::Disconnect);
             }
             Phase::Closing => {}
         }
     }
 
     fn abort(&mut self, qp: QpId) {
-        if let Some(line) = self.lines.get_mut(&qp) {
-            line.cut();
+        if let Some(traffic) = self.traffic.get_mut(&qp) {
+            traffic.cut();
         }
         self.device.abort(qp);
     }
 
     fn destroy(&mut self, qp: QpId) {
-        self.lines.remove(&qp);
+        self.traffic.remove(&qp);
         self.device.destroy(qp);
     }
 
@@ -304,19 +304,19 @@ impl<D: Device> Device for Linked<D> {
             let limits = self.device.attributes();
             (limits.max_send_wr, limits.max_gather)
         };
-        let Some(line) = self.lines.get_mut(&qp) else {
+        let Some(traffic) = self.traffic.get_mut(&qp) else {
             return Err((PostError::Unknown, wr));
         };
-        if line.phase != Phase::Up {
+        if traffic.phase != Phase::Up {
             return Err((PostError::NotConnected, wr));
         }
-        if line.outstanding() >= room {
+        if traffic.outstanding() >= room {
             return Err((PostError::QueueFull, wr));
         }
         match &wr {
             SendWr::Invalidate { .. } => {
                 self.device.post_send(qp, id, wr, signaled)?;
-                line.expect_completion();
+                traffic.expect_completion();
                 return Ok(());
             }
             SendWr::Send { gather, .. } | SendWr::Write { gather, .. }
@@ -326,7 +326,7 @@ impl<D: Device> Device for Linked<D> {
             }
             SendWr::Send { .. } | SendWr::Write { .. } | SendWr::Read { .. } => {}
         }
-        self.push(qp, Parcel::Work { id, wr, signaled });
+        self.push(qp, InFlight::Work { id, wr, signaled });
         Ok(())
     }
 }

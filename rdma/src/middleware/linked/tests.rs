@@ -57,10 +57,11 @@ fn connected(delay: Duration, rate: Option<u64>) -> World {
 }
 
 impl World {
-    /// The next event and whose it is. Time moves on to deadlines; `None` when nothing is to come.
+    /// Returns the next event and the index of its end. Advances time to the next deadline if
+    /// needed; returns `None` if no more events are to come.
     fn step(&mut self) -> Option<(usize, Event)> {
         for _ in 0..1000 {
-            // Twice: what one end releases, the other finds.
+            // Twice, because one end may handle what the other releases.
             for end in [0, 1, 0, 1] {
                 let mut events = VecDeque::new();
                 self.ends[end].poll(self.now, &mut events);
@@ -77,7 +78,7 @@ impl World {
         panic!("no event in 1000 deadlines");
     }
 
-    /// Polls now and then, where nothing is to happen.
+    /// Polls at the present time and at `then`; no event may occur.
     fn poll_until(&mut self, then: Time) {
         for now in [self.now, then] {
             self.now = now;
@@ -109,7 +110,7 @@ impl World {
         }
     }
 
-    /// Steps until `end` gets the completion of `id`; gives it and the time.
+    /// Steps until `end` gets the completion of `id`, and returns it with its time.
     fn until(&mut self, end: usize, id: u64) -> (Completion, Time) {
         loop {
             match self.step() {
@@ -255,7 +256,7 @@ fn an_accept_that_comes_too_late_fails_the_connection() {
 
 #[test]
 fn bytes_take_time_in_both_directions() {
-    // A byte in a nanosecond.
+    // A byte takes a nanosecond.
     let ns = Duration::from_nanos;
     let mut world = connected(D, Some(8_000_000_000));
     let start = world.now;
@@ -265,7 +266,7 @@ fn bytes_take_time_in_both_directions() {
     assert_eq!(world.until(1, 101).1, start + D + ns(1500));
     let start = world.now;
     world.post(0, 3, world.read(4000)).unwrap();
-    // The request's 28 bytes there, the data back.
+    // The 28 bytes of the request in one direction, the data in the other.
     assert_eq!(world.until(0, 3).1, start + 2 * D + ns(28 + 4000));
 }
 
@@ -312,7 +313,7 @@ fn what_is_on_its_way_counts_against_the_send_queue() {
         world.post(0, id, world.read(1)).unwrap();
     }
     assert_eq!(world.post(0, 50, send(1)), Err(PostError::QueueFull));
-    // The peer's device has answered, but the answers are still on their way.
+    // The peer's device has answered, but the answers are still in flight.
     let half = world.now + D;
     world.poll_until(half);
     assert_eq!(world.scripts[0].posted().len(), MAX_SEND_WR);
@@ -335,7 +336,7 @@ fn a_full_device_is_tried_again_when_it_has_made_progress() {
     world.post(0, 2, send(1)).unwrap();
     world.until(1, 100);
     while world.step().is_some() {}
-    // Nothing to be polled for, until the device inside asks for it.
+    // No poll is needed until the inner device asks for it.
     assert_eq!(world.ends[0].next_deadline(), None);
     assert_eq!(world.scripts[0].posted().len(), 1);
     world.scripts[0].set_room(1);
@@ -411,7 +412,7 @@ fn destroying_lets_go_of_the_memory() {
     assert_eq!(world.post(0, 2, send(1)), Err(PostError::Unknown));
 }
 
-/// What a program may do to one end.
+/// An action of a program at one end.
 #[derive(Clone, Debug)]
 enum Act {
     Send(u16),

@@ -1,4 +1,4 @@
-//! One queue pair's traffic that is on its way.
+//! The delayed traffic of one queue pair.
 
 use std::collections::VecDeque;
 
@@ -8,26 +8,26 @@ use crate::{
     WorkError, WrId,
 };
 
-/// Bytes of an RDMA Read Request's own header (RFC 5040, section 4.4): all that such a request
-/// puts on the link.
+/// Length in bytes of an RDMA Read Request's own header (RFC 5040, section 4.4), which is all that
+/// such a request puts on the link.
 const READ_REQUEST: u64 = 28;
 
-/// How far the connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Asked for by this side, or by the peer and not answered yet.
+    /// Requested by this side, or by the peer and not answered yet.
     New,
-    /// Our answer is on its way.
+    /// This side's answer is in flight.
     Accepting,
     /// Established.
     Up,
-    /// Nothing more can be posted.
+    /// No more requests can be posted.
     Closing,
 }
 
-/// What goes to the peer once it has crossed the link.
+/// An item to pass to the inner device after it has crossed the link.
 #[derive(Debug)]
-pub(super) enum Parcel {
+pub(super) enum InFlight {
     /// A Send, a Write or a Read request.
     Work {
         id: WrId,
@@ -36,12 +36,12 @@ pub(super) enum Parcel {
     },
     /// The answer to a connection request.
     Accept(AcceptOptions),
-    /// The orderly end.
+    /// The graceful end of the connection.
     Disconnect,
 }
 
-impl Parcel {
-    /// Bytes that it puts on the link.
+impl InFlight {
+    /// Returns the number of bytes that the item puts on the link.
     fn bytes(&self) -> u64 {
         match self {
             Self::Work { wr, .. } => match wr {
@@ -57,30 +57,31 @@ impl Parcel {
     }
 }
 
-/// Traffic of one queue pair, in both directions.
+/// The delayed traffic of one queue pair, in both directions.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct QpTraffic {
     pub(super) qp: QpId,
     pub(super) phase: Phase,
-    /// On its way to the peer, in order.
-    parcels: VecDeque<(Option<Time>, Parcel)>,
-    /// Of those, from the front, how many have their time.
+    /// Items in flight to the peer, in order, with their arrival times.
+    in_flight: VecDeque<(Option<Time>, InFlight)>,
+    /// Number of items at the front that have an arrival time.
     stamped: usize,
-    /// The device inside had no room for the first parcel: its time has passed, and it goes when
-    /// the device has made progress.
+    /// Whether the inner device had no room for the first item. Its time has passed, and it is
+    /// posted when the device has made progress.
     blocked: bool,
-    /// Completions of the send queue on their way here, in the device's order.
+    /// Completions of the send queue in flight to this side, in the device's order.
     answers: VecDeque<(Time, Completion)>,
-    /// Requests with the device inside that will certainly complete, and have not here.
+    /// Number of requests at the inner device that are certain to complete and have not been
+    /// delivered.
     signaled: usize,
 }
 
-impl Line {
+impl QpTraffic {
     pub(super) fn new(qp: QpId) -> Self {
         Self {
             qp,
             phase: Phase::New,
-            parcels: VecDeque::new(),
+            in_flight: VecDeque::new(),
             stamped: 0,
             blocked: false,
             answers: VecDeque::new(),
@@ -88,34 +89,36 @@ impl Line {
         }
     }
 
-    /// Work requests that are known to be outstanding. Unsignaled ones that the device inside has
-    /// are not: it alone knows, and says when its queue is full.
+    /// Returns the number of work requests that are known to be outstanding. Unsignaled requests at
+    /// the inner device are not counted: only the device knows them, and reports when its queue is
+    /// full.
     pub(super) fn outstanding(&self) -> usize {
-        self.parcels.len() + self.signaled
+        self.in_flight.len() + self.signaled
     }
 
-    /// The device inside took a request that certainly completes.
+    /// Counts a request that the inner device accepted and that is certain to complete.
     pub(super) fn expect_completion(&mut self) {
         self.signaled += 1;
     }
 
-    /// Sends something over the link; [`Line::stamp`] must follow.
-    pub(super) fn push(&mut self, parcel: Parcel) {
-        self.parcels.push_back((None, parcel));
+    /// Sends an item over the link. [`QpTraffic::stamp`] must follow.
+    pub(super) fn push(&mut self, item: InFlight) {
+        self.in_flight.push_back((None, item));
     }
 
-    /// Gives the first parcel that has no time yet its time.
+    /// Computes the arrival time of the first item without one.
     pub(super) fn stamp(&mut self, now: Time, outbound: &mut Shaper) {
-        if let Some((due, parcel)) = self.parcels.get_mut(self.stamped) {
-            *due = Some(outbound.release(now, parcel.bytes()));
+        if let Some((due, item)) = self.in_flight.get_mut(self.stamped) {
+            *due = Some(outbound.release(now, item.bytes()));
             self.stamped += 1;
         }
     }
 
-    /// Hands to the device what has crossed the link by now. Returns whether there was anything.
+    /// Passes the items that have crossed the link by now to the device. Returns whether there were
+    /// any.
     ///
     /// # Errors
-    /// The device refused to accept the connection.
+    /// [`DeviceError`] if the device refused to accept the connection.
     pub(super) fn release(
         &mut self,
         now: Time,
@@ -123,30 +126,31 @@ impl Line {
     ) -> Result<bool, DeviceError> {
         self.blocked = false;
         let mut any = false;
-        while let Some((Some(due), _)) = self.parcels.front()
+        while let Some((Some(due), _)) = self.in_flight.front()
             && *due <= now
-            && let Some((due, parcel)) = self.parcels.pop_front()
+            && let Some((due, item)) = self.in_flight.pop_front()
         {
-            match parcel {
-                Parcel::Work { id, wr, signaled } => {
+            match item {
+                InFlight::Work { id, wr, signaled } => {
                     let completes = signaled || matches!(wr, SendWr::Read { .. });
                     if let Err((_, wr)) = device.post_send(self.qp, id, wr, signaled) {
-                        // Full: there will be room. Not connected (any more): the device's event
-                        // that says so is still to come, and flushes this.
-                        let parcel = Parcel::Work { id, wr, signaled };
-                        self.parcels.push_front((due, parcel));
+                        // If the queue is full, there will be room later. If the queue pair is not
+                        // connected, the device's event that reports it is still to come and
+                        // flushes this item.
+                        let item = InFlight::Work { id, wr, signaled };
+                        self.in_flight.push_front((due, item));
                         self.blocked = true;
                         break;
                     }
                     self.signaled += usize::from(completes);
                 }
-                Parcel::Accept(options) => {
+                InFlight::Accept(options) => {
                     self.stamped -= 1;
                     device.accept(self.qp, &options)?;
                     any = true;
                     continue;
                 }
-                Parcel::Disconnect => device.disconnect(self.qp),
+                InFlight::Disconnect => device.disconnect(self.qp),
             }
             self.stamped -= 1;
             any = true;
@@ -154,7 +158,7 @@ impl Line {
         Ok(any)
     }
 
-    /// Takes a completion from the device, now; what is late in coming is held back.
+    /// Handles a completion from the device, and delays it if its data would arrive later.
     pub(super) fn complete(
         &mut self,
         now: Time,
@@ -163,7 +167,8 @@ impl Line {
         events: &mut VecDeque<Event>,
     ) {
         let due = match &completion.result {
-            // The peer's device answers without middleware: the answer's way is added here.
+            // The peer's device answers without middleware, so the delay of its answer is added
+            // here.
             Ok(Success::Read { sink }) => inbound.release(now, sink.len() as u64),
             Ok(Success::Receive { .. }) => return events.push_back(Event::Completion(completion)),
             Ok(_) => now,
@@ -173,7 +178,7 @@ impl Line {
                 return events.push_back(Event::Completion(completion));
             }
         };
-        // A send queue's completions come in order: none overtakes a Read's.
+        // Completions of a send queue are in order: none may overtake that of an RDMA Read.
         let due = self.answers.back().map_or(due, |(last, _)| due.max(*last));
         self.answers.push_back((due, completion));
         self.deliver(now, events);
@@ -195,15 +200,15 @@ impl Line {
         events.extend(answers.map(|(_, completion)| Event::Completion(completion)));
     }
 
-    /// The connection has ended, and the device has completed everything it had: completes the
-    /// rest. Unsignaled requests too, because they have failed.
+    /// Completes the remaining requests after the connection has ended and the device has completed
+    /// its own. That includes unsignaled requests, because they have failed.
     pub(super) fn flush(&mut self, events: &mut VecDeque<Event>) {
         self.phase = Phase::Closing;
         self.deliver_all(events);
         self.signaled = 0;
         self.stamped = 0;
-        for (_, parcel) in self.parcels.drain(..) {
-            let Parcel::Work { id, wr, .. } = parcel else {
+        for (_, item) in self.in_flight.drain(..) {
+            let InFlight::Work { id, wr, .. } = item else {
                 continue;
             };
             let buf = match wr {
@@ -219,21 +224,21 @@ impl Line {
         }
     }
 
-    /// The connection is being cut: what is on its way to the peer never gets there.
+    /// Drops the items in flight to the peer, because the connection is aborted.
     pub(super) fn cut(&mut self) {
         self.phase = Phase::Closing;
-        for (due, _) in &mut self.parcels {
+        for (due, _) in &mut self.in_flight {
             *due = None;
         }
-        // Without a time, and past the place where times are given.
-        self.stamped = self.parcels.len();
+        // They have no arrival time, and count as if they had one, so that they never get one.
+        self.stamped = self.in_flight.len();
     }
 
-    /// When something of it arrives.
+    /// Returns the time of the next arrival.
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        let parcel = self.parcels.front().filter(|_| !self.blocked);
-        let parcel = parcel.and_then(|(due, _)| *due);
+        let item = self.in_flight.front().filter(|_| !self.blocked);
+        let item = item.and_then(|(due, _)| *due);
         let answer = self.answers.front().map(|(due, _)| *due);
-        parcel.into_iter().chain(answer).min()
+        item.into_iter().chain(answer).min()
     }
 }
