@@ -1,4 +1,5 @@
-//! Socket addresses as C has them, and the addresses of this machine's network interfaces.
+//! Conversion of socket addresses to and from C, and the addresses of this machine's network
+//! interfaces.
 
 use std::ffi::CStr;
 use std::fs;
@@ -13,7 +14,7 @@ const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 const NET: &str = "/sys/class/net";
 
-/// As the kernel takes it.
+/// Converts an address to the form that the kernel expects.
 pub(super) fn to_storage(address: SocketAddr) -> sockaddr_storage {
     let mut bytes = [0; 128];
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -33,7 +34,7 @@ pub(super) fn to_storage(address: SocketAddr) -> sockaddr_storage {
     sockaddr_storage { bytes }
 }
 
-/// As Rust has it, if it is an IP address.
+/// Converts an address from C. Returns `None` if it is not an IP address.
 pub(super) fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
     from_bytes(&storage.bytes)
 }
@@ -58,14 +59,14 @@ fn from_bytes(bytes: &[u8]) -> Option<SocketAddr> {
     }
 }
 
-/// An address of an interface.
+/// An IP address of a network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) interface: String,
     pub(super) ip: IpAddr,
 }
 
-/// All addresses of all interfaces.
+/// Returns all addresses of all interfaces.
 pub(super) fn interfaces() -> Vec<Address> {
     let mut list = ptr::null_mut();
     // SAFETY: `list` is valid for the call.
@@ -103,8 +104,9 @@ pub(super) fn interfaces() -> Vec<Address> {
     all
 }
 
-/// The network interface of a device, of which `device` is the folder in sysfs: the one that the
-/// device says, or else (siw) the one whose hardware address its first GID is.
+/// Returns the network interface of a device. `device` is the device's folder in sysfs. The name
+/// comes from the device's attributes; without them (siw), it is the interface whose hardware
+/// address equals the device's first GID.
 pub(super) fn interface_of(device: &Path) -> Option<String> {
     let port = device.join("ports/1");
     let said = line(&port.join("gid_attrs/ndevs/0"));

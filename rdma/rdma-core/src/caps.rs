@@ -1,4 +1,4 @@
-//! What a device can do, and which strategies follow from that.
+//! The capabilities of a device, and the registration strategies that follow from them.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,7 +12,7 @@ const VENDOR_RXE: u32 = 0x00ff_ffff;
 /// `SIW_VENDOR_ID` of the kernel's `siw`: "bmt".
 const VENDOR_SIW: u32 = 0x0062_6d74;
 
-/// What is behind a device, as far as it makes a difference.
+/// The kind of a device, as far as this crate treats kinds differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -20,14 +20,14 @@ pub enum Kind {
     Rxe,
     /// Soft iWARP: `siw`.
     Siw,
-    /// An RDMA NIC that speaks iWARP.
+    /// An RDMA NIC that implements iWARP.
     Iwarp,
     /// A channel adapter: InfiniBand or RoCE.
     Adapter,
 }
 
 impl Kind {
-    /// In words.
+    /// Returns a description of the kind.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,50 +38,51 @@ impl Kind {
         }
     }
 
-    /// Whether its connections are TCP connections.
+    /// Returns whether its connections are TCP connections.
     #[must_use]
     pub const fn is_iwarp(self) -> bool {
         matches!(self, Self::Siw | Self::Iwarp)
     }
 }
 
-/// A device's limits and abilities.
+/// The limits and capabilities of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// What it is.
+    /// Kind of the device.
     pub kind: Kind,
-    /// Outstanding work requests of a queue.
+    /// Maximum number of outstanding work requests of a queue.
     pub max_qp_wr: u32,
-    /// Queue pairs.
+    /// Maximum number of queue pairs.
     pub max_qp: u32,
-    /// Entries of a completion queue.
+    /// Maximum number of entries of a completion queue.
     pub max_cqe: u32,
-    /// Pieces of a gather or scatter list.
+    /// Maximum number of elements of a gather or scatter list.
     pub max_sge: u32,
-    /// Pieces of the sink of an RDMA Read.
+    /// Maximum number of elements of the sink of an RDMA Read.
     pub max_sge_rd: u32,
-    /// Registrations.
+    /// Maximum number of memory registrations.
     pub max_mr: u32,
-    /// Longest registration, bytes.
+    /// Maximum length in bytes of a registration.
     pub max_mr_size: u64,
-    /// Memory windows.
+    /// Maximum number of memory windows.
     pub max_mw: u32,
-    /// RDMA Reads that a peer may have outstanding (IRD).
+    /// Maximum number of RDMA Reads that a peer may have outstanding (IRD).
     pub max_inbound_reads: u32,
-    /// RDMA Reads to have outstanding (ORD).
+    /// Maximum number of RDMA Reads that this side may have outstanding (ORD).
     pub max_outbound_reads: u32,
-    /// Longest message of its first port, bytes.
+    /// Maximum length in bytes of a message on the first port.
     pub max_message: u32,
-    /// It has memory windows of type 2, associated with queue pair and protection domain.
+    /// Whether it supports memory windows of type 2B, associated with queue pair and protection
+    /// domain.
     pub windows_2b: bool,
-    /// It has memory windows of type 2, associated with the queue pair alone.
+    /// Whether it supports memory windows of type 2A, associated with the queue pair alone.
     pub windows_2a: bool,
-    /// A queue pair of it understands local invalidation and Send With Invalidate.
+    /// Whether its queue pairs support local invalidation and Send With Invalidate.
     pub invalidation: bool,
 }
 
 impl Capabilities {
-    /// Whether memory can be offered in this way.
+    /// Returns whether the device supports a registration strategy.
     #[must_use]
     pub const fn can(&self, registration: Registration) -> bool {
         match registration {
@@ -90,13 +91,13 @@ impl Capabilities {
         }
     }
 
-    /// The ways in which memory can be offered, best first.
+    /// Returns the supported registration strategies, the best first.
     pub fn registrations(&self) -> impl Iterator<Item = Registration> + '_ {
         let all = Registration::ALL.into_iter();
         all.filter(|&registration| self.can(registration))
     }
 
-    /// What is used unless something else is asked for.
+    /// Returns the default registration strategy.
     #[must_use]
     pub const fn best(&self) -> Registration {
         if self.can(Registration::Windows) {
@@ -106,18 +107,19 @@ impl Capabilities {
         }
     }
 
-    /// Whether a peer's Send With Invalidate can end what is registered in this way, *and* this
-    /// side is told of it.
+    /// Returns whether a peer's Send With Invalidate can invalidate a registration of this
+    /// strategy, *and* the completion reports it to this side.
     ///
-    /// Not so for a plain registration: rxe, and adapters, refuse to invalidate one that a process
-    /// made and end the connection; siw does it, but its library does not report which it was.
+    /// That is not so for a plain memory registration: rxe and adapters refuse to invalidate one
+    /// that was made by a process, and end the connection; siw invalidates it, but its library does
+    /// not report which one it was.
     #[must_use]
     pub const fn remote_invalidation(&self, registration: Registration) -> bool {
         matches!(registration, Registration::Windows) && self.can(registration)
     }
 }
 
-/// What the library says of an open device.
+/// Queries the capabilities of an open device.
 pub(super) fn query(context: &Context) -> io::Result<Capabilities> {
     let (attr, port) = context.query()?;
     let count = |n: i32| u32::try_from(n).unwrap_or(0);
@@ -147,7 +149,7 @@ pub(super) fn query(context: &Context) -> io::Result<Capabilities> {
     })
 }
 
-/// Of all devices that the library has a provider for, by name.
+/// Returns the capabilities of all devices for which the library has a provider, by name.
 pub(super) fn of_all(
     libraries: &'static Libraries,
 ) -> HashMap<String, Result<Capabilities, String>> {

@@ -15,18 +15,18 @@ use super::context::{errno, set_nonblocking};
 use super::objects::{Cq, Pd, unsupported};
 use rdma_core_sys::{self as sys, Libraries};
 
-/// Transmissions of a packet that is not acknowledged, and of a message that finds no receive.
-/// There always is a receive for what a peer may send, so the second is short. The first is one less
-/// than the most that there can be, which rxe takes for no end.
+/// Number of retransmissions of an unacknowledged packet, and of a message without a posted
+/// receive. Receives are always posted for messages that a peer may send, so the second case is
+/// short. The first number is one below the maximum, which rxe treats as unlimited.
 const RETRIES: u8 = 6;
 const RECEIVER_RETRIES: u8 = 6;
 
 fn done(status: c_int) -> io::Result<()> {
-    // These set `errno` and return -1, always.
+    // These functions always set `errno` and return -1.
     errno(status)
 }
 
-/// A source of events.
+/// An event channel of the connection manager.
 pub(super) struct EventChannel {
     libraries: &'static Libraries,
     raw: NonNull<sys::rdma_event_channel>,
@@ -37,52 +37,52 @@ unsafe impl Send for EventChannel {}
 // SAFETY: as above.
 unsafe impl Sync for EventChannel {}
 
-/// Which identifier: a number that is not used twice while it exists.
+/// Identifies a connection manager identifier. The number is unique while the identifier exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct IdKey(usize);
 
-/// Reads that may be outstanding towards this side, and from it.
+/// Maximum numbers of outstanding RDMA Reads towards this side and from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Depths {
     pub(super) inbound: u8,
     pub(super) outbound: u8,
 }
 
-/// What happened.
+/// The kind of a connection manager event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CmEventKind {
     AddressResolved,
     RouteResolved,
-    /// With the listener; the event's identifier is a new one.
+    /// A connection request at this listener. The event carries a new identifier.
     ConnectRequest(IdKey),
     Established,
-    /// The other side said no.
+    /// The peer rejected the connection.
     Rejected,
-    /// No way there, or no answer.
+    /// The peer cannot be reached or does not answer.
     Unreachable,
-    /// Another failure of setting up a connection: what was being done.
+    /// Another failure of connection set-up, with the name of the step.
     Failed(&'static str),
     Disconnected,
     DeviceRemoved,
-    /// Nothing to do.
+    /// No action is needed.
     Other(c_int),
 }
 
-/// An event.
+/// A connection manager event.
 pub(super) struct CmEvent {
     pub(super) id: IdKey,
-    /// The identifier itself, when it is a new one.
+    /// The identifier itself, if it is a new one.
     pub(super) new: Option<Id>,
     pub(super) kind: CmEventKind,
-    /// An error number, negative, or a reason of the protocol's.
+    /// A negative error number, or a reason code of the protocol.
     pub(super) status: c_int,
     pub(super) private_data: Bytes,
-    /// What the peer asks for, as seen from here.
+    /// The numbers of RDMA Reads that the peer asks for, from this side's point of view.
     pub(super) depths: Depths,
 }
 
 impl EventChannel {
-    /// One whose descriptor does not block.
+    /// Creates a channel with a non-blocking descriptor.
     pub(super) fn new(libraries: &'static Libraries) -> io::Result<Self> {
         // SAFETY: no arguments.
         let raw = unsafe { (libraries.cm.rdma_create_event_channel)() };
@@ -97,7 +97,7 @@ impl EventChannel {
         unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
     }
 
-    /// The next event, if there is one. It is acknowledged already.
+    /// Returns the next event, if there is one. It has been acknowledged.
     pub(super) fn next(self: &Arc<Self>) -> Option<CmEvent> {
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is valid and there is room for the answer.
@@ -163,7 +163,7 @@ impl Drop for EventChannel {
     }
 }
 
-/// An identifier: a listener, or a connection with its queue pair.
+/// A connection manager identifier: a listener, or a connection with its queue pair.
 pub(super) struct Id {
     channel: Arc<EventChannel>,
     raw: NonNull<sys::rdma_cm_id>,
@@ -176,7 +176,7 @@ unsafe impl Send for Id {}
 pub(super) type Sizes = sys::ibv_qp_cap;
 
 impl Id {
-    /// A new one.
+    /// Creates an identifier.
     pub(super) fn new(channel: &Arc<EventChannel>) -> io::Result<Self> {
         let (mut raw, create) = (ptr::null_mut(), channel.libraries.cm.rdma_create_id);
         // SAFETY: the channel is valid, and kept so by `channel`; there is room for the answer.
@@ -212,7 +212,8 @@ impl Id {
         IdKey(self.raw().addr())
     }
 
-    /// The context of the device it is bound to; null while it is bound to none.
+    /// Returns the context of the device to which the identifier is bound, or null if it is not
+    /// bound.
     pub(super) fn context(&self) -> *mut sys::ibv_context {
         // SAFETY: the identifier is valid until dropped, here and in all that follows.
         unsafe { (*self.raw()).verbs }
@@ -258,10 +259,11 @@ impl Id {
         done(unsafe { (self.cm().rdma_resolve_route)(self.raw(), millis(timeout)) })
     }
 
-    /// Makes its queue pair, which can take receives from then on. `sizes` becomes what there is.
+    /// Creates the queue pair, to which receives can then be posted. Updates `sizes` to the actual
+    /// sizes.
     ///
-    /// The queues, which the queue pair uses until [`Id::destroy_queue_pair`], have to outlive it;
-    /// that is the caller's part (`conn.rs`).
+    /// The caller must keep the completion queues alive until [`Id::destroy_queue_pair`]
+    /// (`conn.rs`).
     pub(super) fn create_queue_pair(
         &self,
         pd: &Pd,
@@ -284,8 +286,8 @@ impl Id {
         Ok(())
     }
 
-    /// The device does nothing more for the queue pair afterwards: it neither reads nor writes
-    /// memory on its behalf.
+    /// Destroys the queue pair. Afterwards the device neither reads nor writes memory on its
+    /// behalf.
     pub(super) fn destroy_queue_pair(&self) {
         if !self.queue_pair().is_null() {
             // SAFETY: see `context`; there is one.
@@ -293,20 +295,20 @@ impl Id {
         }
     }
 
-    /// Its queue pair; null when it has none.
+    /// Returns the queue pair, or null if there is none.
     pub(super) fn queue_pair(&self) -> *mut sys::ibv_qp {
         // SAFETY: see `context`.
         unsafe { (*self.raw()).qp }
     }
 
-    /// The device's number of its queue pair.
+    /// Returns the device's number of the queue pair.
     pub(super) fn queue_pair_number(&self) -> Option<u32> {
         // SAFETY: the queue pair is valid while the identifier has it.
         unsafe { self.queue_pair().as_ref() }.map(|qp| qp.qp_num)
     }
 
-    /// Moves the queue pair to the error state: all that is posted comes back, and nothing of the
-    /// peer's is served any more.
+    /// Moves the queue pair to the error state: all posted requests are flushed, and requests of
+    /// the peer are no longer served.
     pub(super) fn fail_queue_pair(&self) -> io::Result<()> {
         let qp = self.queue_pair();
         if qp.is_null() {
@@ -357,7 +359,8 @@ impl Id {
         done(unsafe { (self.cm().rdma_reject)(self.raw(), data, len) })
     }
 
-    /// Says that a message has arrived, which proves that the peer regards the connection as made.
+    /// Reports that a message has arrived, which proves that the peer considers the connection
+    /// established.
     pub(super) fn communicating(&self) {
         // SAFETY: see `context`. It fails on iWARP, where there is no such case.
         unsafe { (self.cm().rdma_notify)(self.raw(), sys::IBV_EVENT_COMM_EST) };

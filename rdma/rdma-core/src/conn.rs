@@ -1,9 +1,9 @@
-//! One connection: its queue pair with queues, and what is posted and registered.
+//! One connection: its queue pair and completion queues, posted requests and registrations.
 //!
-//! The order in which a connection comes down is what makes it memory-safe, and it is here alone
-//! (`Conn::take_down`): the queue pair goes to the error state, windows and registrations are
-//! ended, the queue pair is destroyed, then its completion queues; only after that is memory given
-//! up that requests held.
+//! Memory safety rests on the order in which a connection is torn down, which is implemented only
+//! in `Conn::take_down`: the queue pair is moved to the error state, windows and registrations are
+//! ended, the queue pair is destroyed, and then its completion queues. Only after that is the
+//! memory of posted requests released.
 
 use std::collections::VecDeque;
 use std::ffi::c_uint;
@@ -20,66 +20,67 @@ use super::context::{Context, errno};
 use super::memory::{Arenas, Domain};
 use super::objects::{Channel, Cq, Mr, unsupported};
 use super::queue::{Batch, Posted, Receive, Request, SendQueue, Work, work_error};
-use super::regions::{Ending, Regions};
+use super::regions::{Invalidation, Regions};
 use super::sys;
 use rdma::{
     Completion, ConnectError, Counters, Disconnect, Event, Failed, QpId, Stag, Success, Time,
     WorkError, WrId,
 };
 
-/// Completions taken at once.
+/// Maximum number of completions taken from a queue at once.
 const AT_ONCE: usize = 16;
-/// How long a queue pair in error may take to give back what is posted. After that it is destroyed,
-/// which is as good, but loses messages that had arrived.
+/// Time for a queue pair in the error state to flush its requests. After that it is destroyed,
+/// which is as safe but loses messages that had arrived.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// Why a connection ends whose completions cannot be had.
+/// Returns the reason for ending a connection whose completion queue failed.
 fn unreadable(error: &io::Error) -> Disconnect {
     Disconnect::Lost(format!("a completion queue cannot be used: {error}"))
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// The way to the peer is looked for, and then the peer asked.
+    /// The address and the route are being resolved, or the connection request has been sent.
     Connecting {
         private_data: Bytes,
         depths: Depths,
         timeout: Duration,
     },
-    /// [`rdma::Device::prepare_accept`] was called, with what the peer asks for.
+    /// [`rdma::Device::prepare_accept`] was called; the peer asked for these depths.
     Prepared(Depths),
-    /// Our answer is on its way.
+    /// This side's answer is in flight.
     Accepting,
     Up,
-    /// This side ends it when all that is posted has gone out.
+    /// This side will end the connection when all posted requests are done.
     Draining,
-    /// The queue pair is in error, or soon will be, and gives back what is posted.
+    /// The queue pair is in the error state, or soon will be, and flushes its requests.
     Ending(End),
-    /// It is over: what was registered can be reclaimed.
+    /// The connection is over, and its registrations can be reclaimed.
     Over,
 }
 
-/// How a connection ends.
+/// The reason for the end of a connection.
 #[derive(Clone, Debug)]
 pub(super) enum End {
     Disconnected(Disconnect),
     NotMade(ConnectError),
 }
 
-/// Where a connection's news go.
-pub(super) struct Out<'a> {
+/// The destination of a connection's events and counts.
+pub(super) struct EventSink<'a> {
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
 }
 
-/// What a completion queue is known by in its channel: its queue pair, and which of the two it is.
+/// The context of a completion queue in its channel: the queue pair, and which of its two queues it
+/// is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark(pub(super) usize);
+pub(super) struct CqContext(pub(super) usize);
 
-impl Mark {
+impl CqContext {
     fn new(qp: QpId, receive: bool) -> Self {
-        // As many queue pairs as half an address space has bytes.
+        // There are at most as many queue pairs as half an address space has bytes.
         Self((qp.0 as usize) << 1 | usize::from(receive))
     }
 
@@ -92,7 +93,7 @@ impl Mark {
     }
 }
 
-/// A queue pair's completion queues.
+/// The completion queues of a queue pair.
 struct Queues {
     send: Cq,
     receive: Cq,
@@ -106,33 +107,34 @@ pub(super) struct Conn {
     context: Arc<Context>,
     arenas: Arc<Arenas>,
     pub(super) domain: Arc<Domain>,
-    /// The domain is not shared with others.
+    /// Whether the protection domain is used by this connection only.
     pub(super) own_domain: bool,
     pub(super) regions: Regions,
     pub(super) phase: Phase,
     pub(super) sizes: Sizes,
     pub(super) sends: SendQueue,
     receives: VecDeque<Receive>,
-    /// Of the receives, those that the device has, and the number of the oldest.
+    /// Number of `receives` that are posted to the device, and the number of the oldest.
     posted_receives: usize,
     first_receive: u64,
-    /// Invalidations to do by a call once a request is done.
-    pub(super) deferred: Vec<(WrId, Stag, Ending)>,
-    /// Flags of a completion, any of which says that the peer invalidated a handle.
+    /// Invalidations to execute by a call after another request has completed.
+    pub(super) deferred: Vec<(WrId, Stag, Invalidation)>,
+    /// Flags of a completion of which any says that the peer invalidated a handle.
     invalidated_flags: c_uint,
-    /// Events that wait until the connection is made, or is not.
+    /// Events that are held back until the connection is established or has failed.
     held: Vec<Event>,
     made: bool,
-    /// A request was refused for want of room.
+    /// Whether a request was refused because the send queue was full.
     pub(super) wants_room: bool,
-    /// When to give up what is going on.
+    /// Time at which the present step is given up.
     pub(super) deadline: Option<Time>,
-    /// Its queues are to be looked at.
+    /// Whether its completion queues are scheduled to be polled.
     pub(super) hot: bool,
-    told_communicating: bool,
-    /// Requests came back that were flushed: the queue pair is in error.
+    comm_est_reported: bool,
+    /// Whether requests have been flushed, which shows that the queue pair is in the error state.
     pub(super) in_error: bool,
-    /// Something has arrived, or has been acknowledged, since this was last asked.
+    /// Whether a message or an acknowledgement has arrived since the last call of
+    /// [`Conn::is_silent`].
     heard: bool,
 }
 
@@ -163,8 +165,8 @@ impl Conn {
             first_receive: 0,
             deferred: Vec::new(),
             invalidated_flags: match kind {
-                // It has the kernel's number for the flag, which in the library is that of correct
-                // checksums.
+                // rxe uses the kernel's value of the flag, which is that of correct checksums in
+                // the library.
                 Kind::Rxe => sys::IBV_WC_WITH_INV | sys::IBV_WC_IP_CSUM_OK,
                 _ => sys::IBV_WC_WITH_INV,
             },
@@ -173,14 +175,14 @@ impl Conn {
             wants_room: false,
             deadline: None,
             hot: false,
-            told_communicating: false,
+            comm_est_reported: false,
             in_error: false,
             heard: true,
         }
     }
 
-    /// Whether the peer has given no sign of life since the last time, and is not waited for either:
-    /// a request that is under way ends in any case.
+    /// Returns whether the peer has been silent since the last call and no request is outstanding.
+    /// (An outstanding request would fail by itself if the peer were gone.)
     pub(super) fn is_silent(&mut self) -> bool {
         let heard = std::mem::replace(&mut self.heard, false);
         !heard && matches!(self.phase, Phase::Up) && self.sends.is_empty()
@@ -190,14 +192,14 @@ impl Conn {
         matches!(self.phase, Phase::Ending(_) | Phase::Over)
     }
 
-    /// Receives that are posted, or will be.
+    /// Returns the number of receives that are posted or waiting to be posted.
     pub(super) fn receives(&self) -> usize {
         self.receives.len()
     }
 
     // ---- the queue pair ----
 
-    /// Makes the queue pair, and posts the receives that wait for it.
+    /// Creates the queue pair, and posts the waiting receives.
     pub(super) fn make_queue_pair(
         &mut self,
         channel: &Arc<Channel>,
@@ -206,11 +208,11 @@ impl Conn {
         let Some(id) = &self.id else {
             return Err(unsupported());
         };
-        // What the program may post fits, and so overflows nothing: completions that were not
-        // taken count as posted.
+        // The queues hold a completion for every request that the program may post, so they cannot
+        // overflow: completions that were not taken count as outstanding.
         let queues = Queues {
-            send: Cq::new(channel, sizes.max_send_wr, Mark::new(self.qp, false).0)?,
-            receive: Cq::new(channel, sizes.max_recv_wr, Mark::new(self.qp, true).0)?,
+            send: Cq::new(channel, sizes.max_send_wr, CqContext::new(self.qp, false).0)?,
+            receive: Cq::new(channel, sizes.max_recv_wr, CqContext::new(self.qp, true).0)?,
         };
         self.sizes = sizes;
         let made = id.create_queue_pair(
@@ -220,7 +222,7 @@ impl Conn {
             &mut self.sizes,
         );
         if let Err(error) = made {
-            // Inline data is what devices differ in most, and it is only an optimisation.
+            // Support for inline data differs most between devices, and it is only an optimisation.
             self.sizes = Sizes {
                 max_inline_data: 0,
                 ..sizes
@@ -233,7 +235,7 @@ impl Conn {
                 &mut self.sizes,
             )?;
         }
-        // What the device gave beyond what was asked for is not counted on.
+        // Entries beyond the number requested are not used.
         self.sizes.max_send_wr = sizes.max_send_wr;
         self.queues = Some(queues);
         while self.posted_receives < self.receives.len() {
@@ -247,10 +249,11 @@ impl Conn {
         id.map_or(ptr::null_mut(), Id::queue_pair)
     }
 
-    /// Posts a receive, now or when there is a queue pair.
+    /// Posts a receive, at once or when the queue pair has been created.
     ///
     /// # Errors
-    /// The device refuses it. The receive stays here, as if posted: nobody knows what it has kept.
+    /// The error of the device. The receive is kept as if posted, because the device may have
+    /// accepted it.
     pub(super) fn post_receive(&mut self, receive: Receive) -> io::Result<()> {
         self.receives.push_back(receive);
         match self.queue_pair().is_null() {
@@ -282,17 +285,18 @@ impl Conn {
         errno(status)
     }
 
-    /// Requests that there is room for.
+    /// Returns the number of requests for which the send queue has room.
     pub(super) fn room(&self) -> usize {
         (self.sizes.max_send_wr as usize).saturating_sub(self.sends.len())
     }
 
-    /// Posts the windows to be bound, as far as there is room, and `request` behind them, whose
-    /// pieces are in the batch: if all windows fit before it, which is told.
+    /// Posts waiting window bindings as far as there is room, followed by `request`, whose gather
+    /// elements are in the batch. The request is posted only if all bindings before it fit; returns
+    /// whether it was.
     ///
     /// # Errors
-    /// The device refuses it. All that was to be posted is here, as if it were: some providers fail
-    /// after they took it. The connection has to end.
+    /// The error of the device. Everything that should have been posted is kept as if it were,
+    /// because some providers fail after accepting requests. The connection must end.
     pub(super) fn post(
         &mut self,
         batch: &mut Batch,
@@ -312,7 +316,8 @@ impl Conn {
                 rkey: bind.rkey,
                 bind_info: bind.info,
             };
-            // The request that follows says that it is done; without one it has to itself.
+            // The completion of the following request covers the binding. A binding without one is
+            // signaled itself.
             if number + 1 < last || posts_request {
                 wr.send_flags = 0;
             }
@@ -322,7 +327,7 @@ impl Conn {
             let wr = batch.add(self.sends.next(), request.opcode);
             wr.send_flags |= request.flags;
             wr.invalidate_rkey = request.invalidate.map_or(0, |stag| stag.0);
-            // The library of siw takes the handle to invalidate from here.
+            // The library of siw takes the handle to invalidate from this field.
             let rkey = request.rkey.or(request.invalidate).map_or(0, |stag| stag.0);
             let remote_addr = request.offset;
             wr.wr.rdma = sys::wr_rdma { remote_addr, rkey };
@@ -334,7 +339,7 @@ impl Conn {
         Ok(posts_request)
     }
 
-    /// Hands the batch to the device.
+    /// Posts the batch to the device.
     fn ring(&mut self, batch: &mut Batch) -> io::Result<()> {
         let qp = self.queue_pair();
         let post = self.context.ops().post_send.ok_or_else(unsupported)?;
@@ -357,7 +362,7 @@ impl Conn {
 
     // ---- completions ----
 
-    /// Whether a completion of the send queue has to wake somebody.
+    /// Returns whether a completion of the send queue must wake the owner.
     fn awaits_sends(&self) -> bool {
         self.sends.is_awaited()
             || self.wants_room
@@ -365,7 +370,7 @@ impl Conn {
             || matches!(self.phase, Phase::Draining | Phase::Ending(_))
     }
 
-    /// Arms what is not armed. Look once more afterwards.
+    /// Arms the queues that are not armed. The caller must poll them once more afterwards.
     pub(super) fn arm(&mut self) {
         let awaits_sends = self.awaits_sends();
         if let Some(queues) = &mut self.queues {
@@ -378,13 +383,13 @@ impl Conn {
         }
     }
 
-    /// Whether there may be an event in the channel that was not taken.
+    /// Returns whether the channel may hold an event that has not been taken.
     pub(super) fn may_have_fired(&self) -> bool {
         let queues = self.queues.as_ref();
         queues.is_some_and(|q| q.send.may_have_fired() || q.receive.may_have_fired())
     }
 
-    /// An event of one of its queues was taken from the channel.
+    /// Records that an event of one of its queues was taken from the channel.
     pub(super) fn fired(&mut self, receive: bool) {
         if let Some(queues) = &mut self.queues {
             match receive {
@@ -394,8 +399,8 @@ impl Conn {
         }
     }
 
-    /// Takes completions. Gives why the connection has to end, if it has to.
-    pub(super) fn reap(&mut self, out: &mut Out<'_>) -> Option<Disconnect> {
+    /// Takes completions. Returns the reason if the connection must end.
+    pub(super) fn reap(&mut self, out: &mut EventSink<'_>) -> Option<Disconnect> {
         let mut room = [sys::ibv_wc::default(); AT_ONCE];
         let mut cause = None;
         loop {
@@ -431,25 +436,25 @@ impl Conn {
         cause
     }
 
-    fn tell(&mut self, out: &mut Out<'_>, event: Event) {
+    fn tell(&mut self, out: &mut EventSink<'_>, event: Event) {
         match self.made {
             true => out.events.push_back(event),
             false => self.held.push(event),
         }
     }
 
-    fn tell_held(&mut self, out: &mut Out<'_>) {
+    fn tell_held(&mut self, out: &mut EventSink<'_>) {
         self.made = true;
         out.events.extend(self.held.drain(..));
     }
 
-    fn complete(&mut self, out: &mut Out<'_>, id: WrId, result: Result<Success, Failed>) {
+    fn complete(&mut self, out: &mut EventSink<'_>, id: WrId, result: Result<Success, Failed>) {
         let qp = self.qp;
         self.tell(out, Event::Completion(Completion { qp, id, result }));
     }
 
-    /// A completion of the send queue.
-    fn sent(&mut self, wc: &sys::ibv_wc, out: &mut Out<'_>, cause: &mut Option<Disconnect>) {
+    /// Handles a completion of the send queue.
+    fn sent(&mut self, wc: &sys::ibv_wc, out: &mut EventSink<'_>, cause: &mut Option<Disconnect>) {
         if let Some(posted) = self.sends.complete(wc.wr_id) {
             if wc.status == sys::IBV_WC_SUCCESS {
                 self.send_succeeded(posted, out, cause);
@@ -465,7 +470,7 @@ impl Conn {
     fn send_succeeded(
         &mut self,
         posted: Posted,
-        out: &mut Out<'_>,
+        out: &mut EventSink<'_>,
         cause: &mut Option<Disconnect>,
     ) {
         let success = match posted.work {
@@ -498,7 +503,7 @@ impl Conn {
         }
     }
 
-    fn send_failed(&mut self, posted: Posted, error: WorkError, out: &mut Out<'_>) {
+    fn send_failed(&mut self, posted: Posted, error: WorkError, out: &mut EventSink<'_>) {
         let buf = match posted.work {
             Work::Bind | Work::Probe => return,
             Work::Read(landing, mr) => match mr.map(Mr::deregister) {
@@ -513,9 +518,14 @@ impl Conn {
         self.complete(out, posted.id, Err(Failed { error, buf }));
     }
 
-    /// A completion of the receive queue.
-    fn received(&mut self, wc: &sys::ibv_wc, out: &mut Out<'_>, cause: &mut Option<Disconnect>) {
-        // They come in order.
+    /// Handles a completion of the receive queue.
+    fn received(
+        &mut self,
+        wc: &sys::ibv_wc,
+        out: &mut EventSink<'_>,
+        cause: &mut Option<Disconnect>,
+    ) {
+        // Receives complete in order.
         if wc.wr_id != self.first_receive || self.posted_receives == 0 {
             return;
         }
@@ -526,7 +536,7 @@ impl Conn {
         self.posted_receives -= 1;
         if wc.status != sys::IBV_WC_SUCCESS {
             self.in_error = true;
-            // What rxe calls a message longer than the buffer: an operation error of the receive.
+            // rxe reports a message longer than the receive as an operation error of the receive.
             let status = match wc.status {
                 sys::IBV_WC_LOC_QP_OP_ERR => sys::IBV_WC_LOC_LEN_ERR,
                 status => status,
@@ -548,8 +558,8 @@ impl Conn {
         let invalidated = named.filter(|&stag| self.regions.ended(stag));
         counters.remote_invalidations += u64::from(invalidated.is_some());
         let success = Success::Receive { buf, invalidated };
-        if matches!(self.phase, Phase::Accepting) && !self.told_communicating {
-            self.told_communicating = true;
+        if matches!(self.phase, Phase::Accepting) && !self.comm_est_reported {
+            self.comm_est_reported = true;
             if let Some(id) = &self.id {
                 id.communicating();
             }
@@ -557,8 +567,8 @@ impl Conn {
         self.complete(out, id, Ok(success));
     }
 
-    /// Does the invalidations that are due.
-    pub(super) fn do_deferred(&mut self, out: &mut Out<'_>, cause: &mut Option<Disconnect>) {
+    /// Executes the deferred invalidations that are due.
+    pub(super) fn do_deferred(&mut self, out: &mut EventSink<'_>, cause: &mut Option<Disconnect>) {
         while let Some(at) = self
             .deferred
             .iter()
@@ -569,12 +579,12 @@ impl Conn {
         }
     }
 
-    /// Ends a handle's validity by a call, and completes the request for it.
+    /// Invalidates a handle by a call, and completes the program's request for it.
     pub(super) fn invalidate_now(
         &mut self,
         id: WrId,
         stag: Stag,
-        out: &mut Out<'_>,
+        out: &mut EventSink<'_>,
         cause: &mut Option<Disconnect>,
     ) {
         let result = match self.regions.end(&self.arenas, &self.domain, stag) {
@@ -591,7 +601,8 @@ impl Conn {
         self.complete(out, id, result);
     }
 
-    /// Why a failed request ends the connection; nothing for one that was only flushed.
+    /// Returns the reason for which a failed request ends the connection, or `None` if the request
+    /// was only flushed.
     fn why(&self, status: i32) -> Option<Disconnect> {
         let text = self.status_text(status);
         match status {
@@ -617,8 +628,8 @@ impl Conn {
 
     // ---- beginning and ending ----
 
-    /// The connection is made.
-    pub(super) fn established(&mut self, private_data: Bytes, out: &mut Out<'_>) {
+    /// Records that the connection is established.
+    pub(super) fn established(&mut self, private_data: Bytes, out: &mut EventSink<'_>) {
         self.phase = Phase::Up;
         self.deadline = None;
         let qp = self.qp;
@@ -627,7 +638,7 @@ impl Conn {
         self.tell_held(out);
     }
 
-    /// Starts ending the connection: `orderly` when what is in flight need not be hurried.
+    /// Starts to end the connection. `orderly` means that requests in flight may still complete.
     pub(super) fn end(&mut self, end: End, orderly: bool, now: Time) {
         if self.is_ending() {
             return;
@@ -636,7 +647,7 @@ impl Conn {
             return;
         };
         let was_made = matches!(self.phase, Phase::Up | Phase::Draining);
-        // A failure to disconnect means that there is no connection any more.
+        // If the call fails, the connection no longer exists.
         let disconnected = was_made && orderly && id.disconnect().is_ok();
         if !disconnected {
             if let Err(error) = id.fail_queue_pair() {
@@ -650,14 +661,14 @@ impl Conn {
         self.deadline = Some(now + FLUSH);
     }
 
-    /// Whether all that was posted has come back.
+    /// Returns whether all posted requests have completed.
     pub(super) fn is_flushed(&self) -> bool {
         self.sends.is_empty() && self.posted_receives == 0
     }
 
-    /// Ends it for good: everything comes back, and the last event is told. Gives the identifier,
-    /// which may still have something to say to the peer.
-    pub(super) fn finish(&mut self, out: &mut Out<'_>) -> Option<Id> {
+    /// Ends the connection for good: completes all requests and reports the last event. Returns the
+    /// identifier, which may still have to notify the peer.
+    pub(super) fn finish(&mut self, out: &mut EventSink<'_>) -> Option<Id> {
         let Phase::Ending(end) = &self.phase else {
             return None;
         };
@@ -666,7 +677,7 @@ impl Conn {
         let id = self.take_down();
         self.deadline = None;
         self.tell_held(out);
-        // The device gives nothing back any more: what is left comes back here.
+        // The device completes nothing any more, so the remaining requests are completed here.
         while let Some(posted) = self.sends.give_up() {
             self.send_failed(posted, WorkError::Flushed, out);
         }
@@ -688,8 +699,8 @@ impl Conn {
         id
     }
 
-    /// Takes from the device all that it has of this connection's, in the order that the module's
-    /// documentation gives.
+    /// Releases the device's resources of this connection in the order described at the top of this
+    /// module.
     fn take_down(&mut self) -> Option<Id> {
         let id = self.id.take();
         if let Some(id) = &id
@@ -724,7 +735,7 @@ impl Drop for Conn {
     }
 }
 
-/// Keeps the first cause.
+/// Records the first cause only.
 fn note(cause: &mut Option<Disconnect>, why: impl Into<Option<Disconnect>>) {
     if cause.is_none() {
         *cause = why.into();

@@ -10,16 +10,16 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use rdma_core_sys::{self as sys, Libraries};
 
-/// Where a context comes from, and so how it is given back.
+/// The origin of a context, which determines how it is released.
 enum Owner {
     /// `ibv_open_device`
     Opened,
-    /// `rdma_get_devices`: identifiers of the connection manager use the very same context. The
-    /// list keeps it from going away.
+    /// `rdma_get_devices`: the connection manager's identifiers use this same context. The list
+    /// keeps it alive.
     Listed(*mut *mut sys::ibv_context),
 }
 
-/// An open device. Closed when dropped: whatever was made from it holds an `Arc` of it.
+/// An open device. Closed when dropped; every object made from it holds an `Arc` of it.
 pub(super) struct Context {
     libraries: &'static Libraries,
     raw: NonNull<sys::ibv_context>,
@@ -32,23 +32,23 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// Something that happened to a device or a queue pair of it, outside of any work request.
+/// An asynchronous event of a device or a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AsyncEvent {
-    /// A queue pair is in error: its number, and the kind of event.
+    /// A queue pair is in the error state: its number, and the kind of event.
     QueuePair(u32, c_int),
-    /// The device is gone, or must be reset.
+    /// The device was removed or must be reset.
     DeviceFatal,
-    /// A completion queue overflowed or cannot be written: its mark.
+    /// A completion queue overflowed or cannot be written: its context.
     CompletionQueue(usize),
-    /// A port went down (false) or came up.
+    /// A port came up (true) or went down (false).
     Port(c_int, bool),
-    /// Something that changes nothing here.
+    /// An event that needs no action.
     Other(c_int),
 }
 
 impl Context {
-    /// Opens every device, for a look at it.
+    /// Opens every device, to query it.
     pub(super) fn open_all(
         libraries: &'static Libraries,
     ) -> io::Result<Vec<(String, Option<Self>)>> {
@@ -78,7 +78,8 @@ impl Context {
         Ok(all)
     }
 
-    /// The connection manager's context of the first device that is `wanted`.
+    /// Returns the connection manager's context of the first device for which `wanted` returns
+    /// true.
     pub(super) fn find(
         libraries: &'static Libraries,
         mut wanted: impl FnMut(&Self) -> bool,
@@ -90,7 +91,7 @@ impl Context {
             if list.is_null() {
                 return Err(io::Error::last_os_error());
             }
-            // Each candidate has a list of its own, which keeps it.
+            // Each candidate holds a list of its own, which keeps it alive.
             let raw = match usize::try_from(count) {
                 // SAFETY: the list has `count` valid entries until it is freed.
                 Ok(count) if n < count => NonNull::new(unsafe { *list.add(n) }),
@@ -121,27 +122,27 @@ impl Context {
         self.raw.as_ptr()
     }
 
-    /// The table of what the header calls inline.
+    /// Returns the table of operations that the header's inline functions call.
     pub(super) fn ops(&self) -> &sys::ibv_context_ops {
         // SAFETY: the context is open while `self` lives, and its table is not written to after
         // it was opened.
         unsafe { &(*self.raw.as_ptr()).ops }
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     pub(super) fn name(&self) -> String {
         // SAFETY: an open context's device is valid.
         unsafe { device_name((*self.raw.as_ptr()).device) }
     }
 
-    /// Whether it speaks iWARP.
+    /// Returns whether the device implements iWARP.
     pub(super) fn is_iwarp(&self) -> bool {
         // SAFETY: as in `name`.
         let transport = unsafe { (*(*self.raw.as_ptr()).device).transport_type };
         transport == sys::IBV_TRANSPORT_IWARP
     }
 
-    /// Limits, and the state of the first port.
+    /// Queries the device's limits and the state of its first port.
     pub(super) fn query(&self) -> io::Result<(sys::ibv_device_attr, sys::ibv_port_attr)> {
         let verbs = &self.libraries.verbs;
         let mut attr = MaybeUninit::<sys::ibv_device_attr>::zeroed();
@@ -157,13 +158,13 @@ impl Context {
         Ok((unsafe { attr.assume_init() }, port))
     }
 
-    /// The descriptor that tells of [`AsyncEvent`]s.
+    /// Returns the descriptor that signals [`AsyncEvent`]s.
     pub(super) fn async_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context is open, and its descriptor with it.
         unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).async_fd) }
     }
 
-    /// The next event, if there is one and the descriptor does not block.
+    /// Returns the next event, if there is one. The descriptor must be non-blocking.
     pub(super) fn next_async_event(&self) -> Option<AsyncEvent> {
         let verbs = &self.libraries.verbs;
         let mut event = sys::ibv_async_event {
@@ -191,7 +192,7 @@ impl Context {
                 // SAFETY: as above, of a completion queue.
                 AsyncEvent::CompletionQueue(unsafe { (*cq).cq_context.addr() })
             }
-            // The element is a port number, in the low half of the union.
+            // The element is a port number, in the lower half of the union.
             sys::IBV_EVENT_PORT_ACTIVE => AsyncEvent::Port(event.element.addr() as c_int, true),
             sys::IBV_EVENT_PORT_ERR => AsyncEvent::Port(event.element.addr() as c_int, false),
             other => AsyncEvent::Other(other),
@@ -218,17 +219,18 @@ impl Drop for Context {
     }
 }
 
-/// A device's name.
+/// Returns a device's name.
 ///
 /// # Safety
-/// `device` is valid.
+/// `device` must be valid.
 unsafe fn device_name(device: *const sys::ibv_device) -> String {
     // SAFETY: as promised; the library ends the name with a zero within its field.
     let name = unsafe { CStr::from_ptr((*device).name.as_ptr()) };
     name.to_string_lossy().into_owned()
 }
 
-/// The answer of a function that returns zero or an error number, or its negative: providers differ.
+/// Converts the result of a function that returns zero, an error number, or a negative error
+/// number, depending on the provider.
 pub(super) fn errno(status: c_int) -> io::Result<()> {
     match status {
         0 => Ok(()),
@@ -237,7 +239,7 @@ pub(super) fn errno(status: c_int) -> io::Result<()> {
     }
 }
 
-/// Makes a descriptor of the library's return at once when there is nothing.
+/// Makes a descriptor of the library non-blocking.
 pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
 }

@@ -1,4 +1,4 @@
-//! The device: its state, and the model's calls.
+//! The device: its state, and the methods of the device model.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -26,12 +26,12 @@ const CM_TOKEN: usize = 0;
 const COMPLETION_TOKEN: usize = 1;
 const ASYNC_TOKEN: usize = 2;
 
-/// What an identifier of the connection manager is here.
-pub(super) enum Target {
+/// The object to which a connection manager identifier belongs.
+pub(super) enum CmIdOwner {
     Listener(ListenerId),
     Request(RequestId),
     Conn(QpId),
-    /// Its connection is over, and the peer is being told.
+    /// A connection that is over; the peer is being notified.
     Parting,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Waiting {
     pub(super) depths: Depths,
 }
 
-/// Which descriptors have something.
+/// The descriptors that may have events.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ready {
     pub(super) cm: bool,
@@ -49,53 +49,54 @@ pub(super) struct Ready {
     pub(super) asynchronous: bool,
 }
 
-/// A real device. See the [module](super).
+/// A hardware device or a kernel soft device. See the [module](super).
 ///
 /// Dropping it ends its connections, whatever is posted on them.
 pub struct Verbs {
-    // Fields are dropped in this order: what uses comes before what is used.
+    // Fields are dropped in this order: users come before the objects that they use.
     pub(super) conns: HashMap<u64, Conn>,
     pub(super) requests: HashMap<u64, Waiting>,
     pub(super) listeners: HashMap<u64, Id>,
-    pub(super) targets: HashMap<IdKey, Target>,
+    pub(super) targets: HashMap<IdKey, CmIdOwner>,
     pub(super) policy: Policy,
-    /// Of all connections, unless they have their own.
+    /// The protection domain of all connections, unless each has its own.
     pub(super) domain: Option<Arc<Domain>>,
     pub(super) channel: Arc<Channel>,
     pub(super) cm: Arc<EventChannel>,
     pub(super) context: Arc<Context>,
     pub(super) capabilities: Capabilities,
     pub(super) attributes: Attributes,
-    /// Requests that a send queue has room for.
+    /// Maximum number of the program's requests on a send queue.
     pub(super) send_queue: u32,
     pub(super) options: Options,
     pub(super) counters: Counters,
     pub(super) events: VecDeque<Event>,
     pub(super) batch: Batch,
-    /// Connections whose queues are to be looked at.
+    /// Connections whose completion queues are scheduled to be polled.
     pub(super) hot: Vec<QpId>,
-    /// When something has to be given up.
+    /// Deadlines of connections.
     pub(super) timers: BTreeSet<(Time, u64)>,
-    /// Identifiers whose connections are over, and when their peers have to have confirmed that.
+    /// Identifiers of connections that are over, with the time until which their peers should
+    /// confirm that.
     pub(super) parting: VecDeque<(Time, Id)>,
-    /// When to look after memory of requests that nobody waits for.
+    /// Time at which to poll for completed requests that nobody waits for, to release their memory.
     pub(super) reap_at: Option<Time>,
     pub(super) look_at_all: Time,
-    /// When to ask silent peers whether they are there; nothing where TCP does that.
+    /// Time at which to probe silent peers; `None` if TCP does that.
     pub(super) probe_at: Option<Time>,
     pub(super) ready: Ready,
     pub(super) busy: bool,
-    /// [`Device::arm`] promised to wake the owner.
+    /// Whether [`Device::arm`] has promised to wake the owner.
     pub(super) asleep: bool,
-    /// A completion channel did.
+    /// Whether a completion channel has woken the owner.
     pub(super) woken: bool,
-    /// The device is gone.
+    /// Whether the device was removed.
     pub(super) gone: bool,
     pub(super) next: u64,
     pub(super) now: Time,
 }
 
-/// What [`super::open`] has put together.
+/// The parts that [`super::open`] has assembled.
 pub(super) struct Parts {
     pub(super) options: Options,
     pub(super) context: Arc<Context>,
@@ -143,40 +144,42 @@ impl Verbs {
         }
     }
 
-    /// Its name, as `rdma link` shows it.
+    /// Returns the device's name, as `rdma link` shows it.
     #[must_use]
     pub fn device_name(&self) -> String {
         self.context.name()
     }
 
-    /// What it can do.
+    /// Returns the device's capabilities.
     #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    /// How it offers memory to peers.
+    /// Returns the strategy with which the device offers memory to peers.
     #[must_use]
     pub fn registration(&self) -> Registration {
         self.policy.registration
     }
 
-    /// Windows and registrations that it holds for connections, beside those of its pool.
+    /// Returns the number of windows and registrations that the device holds for connections, in
+    /// addition to those of its pool.
     #[must_use]
     pub fn held(&self) -> usize {
         self.conns.values().map(|conn| conn.regions.held()).sum()
     }
 
-    /// Ends the validity of windows by work requests, or else by freeing them. The first is what
-    /// the specification has for it and needs no system call. It is not what is done on rxe: the
-    /// kernel there follows a null pointer when a handle is invalidated that already is, which a
-    /// peer's late Send With Invalidate of a handle that this side gave up would do.
+    /// Sets whether windows are invalidated by work requests or by freeing them. Work requests are
+    /// what the specification provides, and need no system call. They are not used on rxe by
+    /// default: its kernel driver dereferences a null pointer when a handle is invalidated twice,
+    /// which a peer's late Send With Invalidate of a handle that this side gave up would cause.
     pub fn set_invalidate_by_request(&mut self, on: bool) {
         self.policy.invalidate_by_request = on;
     }
 
-    /// Binds windows to parts of the pool's registrations, as is done on all devices but rxe, which
-    /// does not check a window's bounds: for tests of that way where there is nothing else.
+    /// Sets whether windows are bound to parts of the pool's registrations. That is the default on
+    /// all devices except rxe, which does not check a window's bounds. Lets tests exercise this
+    /// mode where rxe is the only device.
     #[doc(hidden)]
     pub fn set_exact_windows(&mut self, on: bool) {
         self.policy.exact_windows = on;
@@ -187,7 +190,7 @@ impl Verbs {
         self.next
     }
 
-    /// Has the connection's queues looked at.
+    /// Schedules a connection's completion queues to be polled.
     pub(super) fn look_at(&mut self, qp: QpId) {
         if let Some(conn) = self.conns.get_mut(&qp.0)
             && !std::mem::replace(&mut conn.hot, true)
@@ -196,13 +199,13 @@ impl Verbs {
         }
     }
 
-    /// Notes a connection's deadline.
+    /// Schedules a connection's deadline.
     pub(super) fn timer(&mut self, qp: QpId) {
         let conn = self.conns.get(&qp.0);
         if let Some(at) = conn.and_then(|conn| conn.deadline) {
             self.timers.insert((at, qp.0));
         }
-        // One that is ending is in need of a look, too.
+        // A connection that is ending must be examined as well.
         self.look_at(qp);
     }
 }
@@ -238,7 +241,7 @@ impl Device for Verbs {
         ] {
             poller.watch(fd, token, Interest::Readable)?;
         }
-        // What has happened before is not told of.
+        // Events from before the registration are not signaled.
         self.ready = Ready {
             cm: true,
             completion: true,

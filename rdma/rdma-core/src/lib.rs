@@ -1,28 +1,29 @@
-//! Real RDMA devices: `libibverbs` and `librdmacm`, loaded at run time.
+//! RDMA devices of the machine: `libibverbs` and `librdmacm`, loaded at run time.
 //!
-//! A program that has this starts on machines without the libraries; [`open()`] and
-//! [`report::devices`] say what is missing. RoCE, InfiniBand and iWARP hardware should work alike;
-//! tried are the kernel's soft devices, `rxe` and `siw`.
+//! A program with this crate starts on machines without the libraries; [`open()`] and
+//! [`report::devices`] then say what is missing. RoCE, InfiniBand and iWARP hardware should work
+//! alike; it was tested with the kernel's soft devices, `rxe` and `siw`.
 //!
-//! From bottom to top: the crate [`rdma_core_sys`] declares the C interface and loads it; `context`, `objects` and `cm`
-//! own its objects; `memory` registers the pool's arenas, `regions` what a peer may reach; `queue`
-//! says who owns what is posted; `conn` is a connection, and the place where the order is that
-//! makes taking one down memory-safe; `post`, `manager` and `progress` are the device's work,
-//! `device` its face to the model, `open` its beginning.
+//! From bottom to top: the crate [`rdma_core_sys`] declares and loads the C interface; `context`,
+//! `objects` and `cm` own its objects; `memory` registers the pool's arenas, `regions` the memory
+//! that a peer may access; `queue` owns posted requests; `conn` is a connection, and implements the
+//! teardown order on which memory safety rests; `post`, `manager` and `progress` do the device's
+//! work, `device` implements the device model, and `open` creates the device.
 //!
-//! How memory is offered ([`Registration`]) follows from what the device can do ([`Capabilities`]),
-//! or is chosen. What to know about devices:
+//! The strategy for offering memory ([`Registration`]) is chosen by the program or follows from the
+//! device's capabilities ([`Capabilities`]). Some properties of devices:
 //!
-//! - Counts of bytes on the wire are of payload: no device tells of its framing.
+//! - Counts of bytes on the wire are of payload, because no device reports its framing.
 //! - Private data arrives padded with zeroes to a fixed length, except over iWARP.
-//! - On siw, and there alone, [`Device::poll`](rdma::Device::poll) blocks while TCP connects.
-//! - On siw, a peer can read what it was offered for writing: the driver does not check that right.
-//! - On rxe, a peer that invalidates a handle twice makes the kernel (6.12) follow a null pointer.
-//!   This device never does it, and frees windows that the peer has not invalidated, lest a late
-//!   answer does.
+//! - Only on siw, [`Device::poll`](rdma::Device::poll) blocks while TCP connects.
+//! - On siw, a peer can read memory that it was offered for writing, because the driver does not
+//!   check that right.
+//! - On rxe, a peer that invalidates a handle twice makes the kernel (6.12) dereference a null
+//!   pointer. This device never does so, and frees windows that the peer has not invalidated, so
+//!   that a late reply cannot do so either.
 //!
 //! ```
-//! // Runs on any machine: without libraries, modules or devices it says what is missing.
+//! // Runs on any machine: reports missing libraries, modules and devices.
 //! let found = rdma_core::report::devices();
 //! for device in &found.devices {
 //!     println!("{}", device.name);

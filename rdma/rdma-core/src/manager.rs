@@ -1,5 +1,5 @@
-//! Listening, connecting, accepting, ending: the model's calls, and the connection manager's
-//! events.
+//! Listening, connecting, accepting and ending: methods of the device model, and events of the
+//! connection manager.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,8 +10,8 @@ use bytes::Bytes;
 use rustix::io::Errno;
 
 use super::cm::{CmEvent, CmEventKind, Depths, Id, Sizes};
-use super::conn::{Conn, End, Out, Phase};
-use super::device::{Target, Verbs, Waiting};
+use super::conn::{Conn, End, EventSink, Phase};
+use super::device::{CmIdOwner, Verbs, Waiting};
 use super::memory::{Domain, memory_hint};
 use super::objects::Pd;
 use rdma::{
@@ -19,9 +19,9 @@ use rdma::{
     ListenerId, QpId, RequestId,
 };
 
-/// How long a peer that was accepted may take to say that it knows.
+/// Time for an accepted peer to confirm the connection.
 const ACCEPTING: Duration = Duration::from_secs(10);
-/// Reasons for a rejection (InfiniBand's CM): nobody listens; the program said no.
+/// Reasons for a rejection (InfiniBand's CM): no listener; rejected by the program.
 const NO_SERVICE: i32 = 8;
 const CONSUMER: i32 = 28;
 
@@ -33,13 +33,13 @@ pub(super) fn system(what: impl Into<String>, source: io::Error) -> DeviceError 
     }
 }
 
-/// Which failure of connecting an error of the system's is.
+/// Converts an error of the system to the error of a connection attempt.
 fn not_connected(error: &io::Error) -> ConnectError {
     match Errno::from_io_error(error) {
         Some(Errno::CONNREFUSED) => ConnectError::Refused,
         Some(Errno::TIMEDOUT) => ConnectError::TimedOut,
-        // The connection manager takes source ports out of its own list, and on iWARP a TCP socket of
-        // this host may have the same one: the next attempt has another.
+        // The connection manager allocates source ports from its own list, and on iWARP a TCP
+        // socket of this host may use the same port. The next attempt uses another one.
         Some(
             Errno::HOSTUNREACH
             | Errno::NETUNREACH
@@ -67,12 +67,13 @@ impl Verbs {
         }
     }
 
-    /// Whether an identifier is bound to this device.
+    /// Returns whether an identifier is bound to this device.
     fn is_ours(&self, id: &Id) -> bool {
         id.context() == self.context.raw()
     }
 
-    /// Reads outstanding, within the device's limits. Never none: Linux refuses connections so.
+    /// Limits the numbers of outstanding reads to those of the device. At least one, because Linux
+    /// refuses connections without any.
     fn depths(&self, inbound: u32, outbound: u32) -> Depths {
         let within = |asked: u32, limit: u32| asked.min(limit).clamp(1, 254) as u8;
         Depths {
@@ -88,14 +89,14 @@ impl Verbs {
         let cannot = |source| system(format!("cannot listen on {address}"), source);
         let id = Id::new(&self.cm).map_err(cannot)?;
         id.bind(address).map_err(cannot)?;
-        // A wildcard address is bound to no device; requests tell then.
+        // A wildcard address is not bound to a device; its connection requests are.
         if !id.context().is_null() && !self.is_ours(&id) {
             let error = io::Error::other(format!("not an address of {}", self.attributes.name));
             return Err(cannot(error));
         }
         id.listen(self.options.backlog).map_err(cannot)?;
         let listener = ListenerId(self.serial());
-        self.targets.insert(id.key(), Target::Listener(listener));
+        self.targets.insert(id.key(), CmIdOwner::Listener(listener));
         self.listeners.insert(listener.0, id);
         Ok(listener)
     }
@@ -124,7 +125,7 @@ impl Verbs {
         let key = id.key();
         let mut conn = self.conn(qp, id, phase)?;
         conn.deadline = Some(self.now.max(rdma::Time::now()) + options.timeout);
-        self.targets.insert(key, Target::Conn(qp));
+        self.targets.insert(key, CmIdOwner::Conn(qp));
         self.conns.insert(qp.0, conn);
         self.timer(qp);
         Ok(qp)
@@ -181,7 +182,7 @@ impl Verbs {
         let (qp, key) = (QpId(request.0), waiting.id.key());
         self.targets.remove(&key);
         let conn = self.conn(qp, waiting.id, Phase::Prepared(waiting.depths))?;
-        self.targets.insert(key, Target::Conn(qp));
+        self.targets.insert(key, CmIdOwner::Conn(qp));
         self.conns.insert(qp.0, conn);
         if let Err(error) = self.make_queue_pair(qp) {
             self.remove(qp);
@@ -198,7 +199,7 @@ impl Verbs {
         let (&Phase::Prepared(asked), Some(id)) = (&conn.phase, &conn.id) else {
             return Err(DeviceError::Unknown("connection request"));
         };
-        // No more than the peer asked for: it could not answer to more, or would not send them.
+        // Not more than the peer asked for: it could not answer more reads, or would not send them.
         let depths = Depths {
             inbound: wanted.inbound.min(asked.inbound.max(1)),
             outbound: wanted.outbound.min(asked.outbound.max(1)),
@@ -252,7 +253,7 @@ impl Verbs {
         {
             self.targets.remove(&id.key());
             if matches!(conn.phase, Phase::Prepared(_)) {
-                // Otherwise the peer would wait until it gives up.
+                // Without a rejection the peer would wait until its time-out.
                 if let Err(error) = id.reject(&[]) {
                     tracing::debug!(%error, "connection request not rejected");
                 }
@@ -275,17 +276,17 @@ impl Verbs {
             }
             match self.targets.get(&event.id) {
                 None => {}
-                Some(&Target::Conn(qp)) => self.conn_event(qp, event),
-                Some(Target::Listener(_)) if event.kind == CmEventKind::DeviceRemoved => {
+                Some(&CmIdOwner::Conn(qp)) => self.conn_event(qp, event),
+                Some(CmIdOwner::Listener(_)) if event.kind == CmEventKind::DeviceRemoved => {
                     self.device_gone();
                 }
-                Some(Target::Listener(_)) => {}
-                // The peer has gone, or the time is up in which it could be confused.
-                Some(&Target::Request(request)) => {
+                Some(CmIdOwner::Listener(_)) => {}
+                // The peer has gone, or the time has passed in which it had to be kept.
+                Some(&CmIdOwner::Request(request)) => {
                     self.requests.remove(&request.0);
                     self.targets.remove(&event.id);
                 }
-                Some(Target::Parting) => {
+                Some(CmIdOwner::Parting) => {
                     self.targets.remove(&event.id);
                     self.parting.retain(|(_, id)| id.key() != event.id);
                 }
@@ -298,7 +299,7 @@ impl Verbs {
             return;
         };
         let listener = match self.targets.get(&listener) {
-            Some(&Target::Listener(listener)) => listener,
+            Some(&CmIdOwner::Listener(listener)) => listener,
             _ => return,
         };
         let (Some(peer), true) = (id.peer_address(), self.is_ours(&id)) else {
@@ -315,7 +316,7 @@ impl Verbs {
             return;
         }
         let request = RequestId(self.serial());
-        self.targets.insert(id.key(), Target::Request(request));
+        self.targets.insert(id.key(), CmIdOwner::Request(request));
         let depths = event.depths;
         self.requests.insert(request.0, Waiting { id, depths });
         self.events.push_back(Event::ConnectRequest(ConnectRequest {
@@ -340,7 +341,7 @@ impl Verbs {
                     } else {
                         Bytes::new()
                     };
-                    let mut out = Out {
+                    let mut out = EventSink {
                         events: &mut self.events,
                         counters: &mut self.counters,
                     };
@@ -417,8 +418,8 @@ impl Verbs {
         }
     }
 
-    /// Why a peer said no. On iWARP a status is an error number; the refusal of a TCP connection
-    /// and that of a program are told apart by the device.
+    /// Returns the reason for which a peer rejected the connection. On iWARP the status is an error
+    /// number, from which a refused TCP connection can be told from a rejection by the program.
     fn rejection(&self, event: CmEvent) -> ConnectError {
         let private_data = event.private_data;
         if self.capabilities.kind.is_iwarp() {
@@ -434,7 +435,8 @@ impl Verbs {
         }
     }
 
-    /// The peer ended the connection, or confirms that we did, or it was lost.
+    /// Handles the end of the connection: by the peer, by the peer's confirmation of this side's
+    /// end, or by its loss.
     fn disconnected(&mut self, qp: QpId) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
@@ -442,8 +444,8 @@ impl Verbs {
         if conn.is_ending() {
             return;
         }
-        // What arrived before counts.
-        let mut out = Out {
+        // Messages that arrived before must be delivered.
+        let mut out = EventSink {
             events: &mut self.events,
             counters: &mut self.counters,
         };

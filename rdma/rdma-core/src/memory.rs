@@ -1,9 +1,9 @@
 //! The pool's memory, and its registration in protection domains.
 //!
-//! The pool takes memory from the system in large pieces, *arenas*, and tells [`Arenas`]. Each
-//! domain registers an arena as a whole: the shared domain at once, a connection's own domain when
-//! it first uses a part. Such a registration gives local rights only: what a peer may reach is a
-//! matter of `regions.rs`.
+//! The pool takes memory from the system in large pieces, *arenas*, and reports them to [`Arenas`].
+//! Each domain registers an arena as a whole: the shared domain at once, a connection's own domain
+//! when it first uses a part. Such a registration gives local rights only; `regions.rs` manages the
+//! memory that a peer may access.
 
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
@@ -17,7 +17,7 @@ use super::report::memlock;
 use super::sys;
 use rdma::Registrar;
 
-/// A protection domain, by a number that is not used twice.
+/// A protection domain with a number that is never reused.
 pub(super) struct Domain {
     number: u64,
     pub(super) pd: Arc<Pd>,
@@ -33,20 +33,21 @@ impl Domain {
     }
 }
 
-/// How to name a piece of the pool's memory to the device.
+/// The keys for using a part of the pool's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     /// For local use.
     pub(super) lkey: u32,
-    /// The arena's registration, for windows. Valid while somebody has a part of the arena.
+    /// The arena's registration, to which windows are bound. Valid while any part of the arena is
+    /// in use.
     pub(super) mr: *mut sys::ibv_mr,
 }
 
 struct Arena {
     len: usize,
-    /// One for each domain that used it.
+    /// One registration for each domain that has used the arena.
     registrations: Vec<(u64, Mr)>,
-    /// Parts that were offered persistently.
+    /// Parts that were offered with [`super::Registration::PersistentUnsafe`].
     parts: Vec<Part>,
 }
 
@@ -56,12 +57,12 @@ struct Part {
     start: usize,
     len: usize,
     mr: Mr,
-    /// It is being offered.
+    /// Whether it is being offered now.
     leased: bool,
 }
 
 impl Arena {
-    /// Ends all registrations. False when one goes on.
+    /// Ends all registrations. Returns false if one could not be ended.
     fn deregister(self) -> bool {
         let parts = self.parts.into_iter().map(|part| part.mr);
         let all = parts.chain(self.registrations.into_iter().map(|(_, mr)| mr));
@@ -69,7 +70,7 @@ impl Arena {
     }
 }
 
-/// Ends registrations. False when one goes on.
+/// Ends registrations. Returns false if one could not be ended.
 fn deregister_all(all: impl Iterator<Item = Mr>) -> bool {
     let mut done = true;
     for mr in all {
@@ -83,22 +84,22 @@ fn deregister_all(all: impl Iterator<Item = Mr>) -> bool {
 
 #[derive(Default)]
 struct State {
-    /// By address.
+    /// Arenas by address.
     arenas: BTreeMap<usize, Arena>,
-    /// Why an arena was refused last.
+    /// The reason why an arena was refused last.
     refused: Option<io::Error>,
 }
 
 /// The memory of one pool.
 pub(super) struct Arenas {
     state: Mutex<State>,
-    /// In which all memory is registered at once.
+    /// The domain in which all memory is registered at once.
     shared: Option<Arc<Domain>>,
     access: c_uint,
 }
 
 impl Arenas {
-    /// None yet. Without a shared domain, connections have their own.
+    /// Creates an empty map. Without a shared domain, each connection has its own.
     pub(super) fn new(shared: Option<Arc<Domain>>, access: c_uint) -> Self {
         Self {
             state: Mutex::default(),
@@ -111,10 +112,11 @@ impl Arenas {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How to name the memory from `start` in a domain. Nothing when it is not the pool's.
+    /// Returns the keys of the memory from `start` in a domain, or `None` if it is not the pool's
+    /// memory.
     ///
     /// # Errors
-    /// It is, and cannot be registered in the domain.
+    /// The error of the system if the memory cannot be registered in the domain.
     pub(super) fn key(
         &self,
         domain: &Domain,
@@ -126,7 +128,7 @@ impl Arenas {
         let Some((&base, arena)) = state.arenas.range_mut(..=start).next_back() else {
             return Ok(None);
         };
-        // An end in 64 bits cannot wrap: both are in the address space.
+        // The sum cannot wrap in 64 bits, because both are in the address space.
         if start + len > base + arena.len {
             return Ok(None);
         }
@@ -151,13 +153,13 @@ impl Arenas {
         }))
     }
 
-    /// Registers a part of the pool's memory for the peer, with all rights, or takes the
-    /// registration that was made when it was last offered; gives its handle. Nothing when the
-    /// memory is not the pool's.
+    /// Registers a part of the pool's memory for the peer with all rights, or reuses the
+    /// registration from the last time it was offered, and returns its handle. `None` if it is not
+    /// the pool's memory.
     ///
     /// # Safety
-    /// The peer can go on using the handle after [`Arenas::give_back`], when the memory may be in
-    /// other use: only for `PersistentUnsafe`, whose user has been told so.
+    /// The peer can use the handle even after [`Arenas::give_back`], when the memory may have
+    /// another use. Only allowed for `PersistentUnsafe`, whose documentation warns of this.
     pub(super) unsafe fn lease(
         &self,
         domain: &Domain,
@@ -193,7 +195,7 @@ impl Arenas {
         Ok(Some(rkey))
     }
 
-    /// The handle is not offered any more. (It stays usable: see [`Arenas::lease`].)
+    /// Records that the handle is no longer offered. (It stays usable: see [`Arenas::lease`].)
     pub(super) fn give_back(&self, domain: &Domain, rkey: u32) {
         let mut state = self.state();
         let mut parts = state.arenas.values_mut().flat_map(|arena| &mut arena.parts);
@@ -203,7 +205,7 @@ impl Arenas {
         }
     }
 
-    /// Ends the registrations in a domain that is not used any more.
+    /// Ends the registrations in a domain that is no longer used.
     pub(super) fn leave(&self, domain: &Domain) {
         let mut state = self.state();
         for arena in state.arenas.values_mut() {
@@ -215,13 +217,13 @@ impl Arenas {
             let wholes = wholes.extract_if(.., |(number, _)| *number == domain.number);
             let all = parts.into_iter().chain(wholes.map(|(_, mr)| mr));
             if !deregister_all(all) {
-                // It stays in the map, and `released` never lets go of it.
+                // The arena stays in the map, and `released` never lets it be freed.
                 arena.len = 0;
             }
         }
     }
 
-    /// Why the last arena was refused, once.
+    /// Returns the reason why the last arena was refused, once.
     pub(super) fn refused(&self) -> Option<io::Error> {
         self.state().refused.take()
     }
@@ -229,7 +231,7 @@ impl Arenas {
 
 impl Registrar for Arenas {
     fn obtained(&self, start: NonNull<u8>, len: usize) -> bool {
-        // The address is turned into a pointer again in `key`.
+        // `key` converts the address back to a pointer.
         let base = start.as_ptr().expose_provenance();
         let registrations = match &self.shared {
             None => Vec::new(),
@@ -257,7 +259,7 @@ impl Registrar for Arenas {
 
     fn released(&self, start: NonNull<u8>) -> bool {
         let arena = self.state().arenas.remove(&start.as_ptr().addr());
-        // An arena without length had a registration that goes on.
+        // An arena with a length of zero has a registration that could not be ended.
         arena.is_none_or(|arena| {
             let whole = arena.len > 0;
             arena.deregister() && whole
@@ -265,7 +267,7 @@ impl Registrar for Arenas {
     }
 }
 
-/// What to do about memory that cannot be registered.
+/// Returns a hint for the user about memory that cannot be registered.
 pub(super) fn memory_hint(error: &io::Error) -> String {
     if error.raw_os_error() != Some(rustix::io::Errno::NOMEM.raw_os_error()) {
         return String::new();

@@ -1,7 +1,8 @@
 //! Owners of a device's plain objects: protection domains, registrations, windows, completion
-//! queues. Each keeps alive what it was made from, so they can be dropped in any order but this:
-//! what the device uses on behalf of another object (a queue pair its queues, a window its
-//! registration) has to outlive that, which `conn.rs` sees to.
+//! queues. Each keeps the object alive from which it was made, so they can be dropped in any order
+//! with one exception: an object that the device uses on behalf of another one (a queue pair's
+//! completion queues, a window's registration) must outlive that other one, which `conn.rs`
+//! ensures.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io;
@@ -52,7 +53,7 @@ impl Drop for Pd {
     }
 }
 
-/// Registered memory.
+/// A memory registration.
 pub(super) struct Mr {
     pd: Arc<Pd>,
     raw: NonNull<sys::ibv_mr>,
@@ -67,10 +68,10 @@ impl Mr {
     /// Registers memory.
     ///
     /// # Safety
-    /// Until it was deregistered the memory is not freed, and while it is registered:
-    /// - with a right to write, nobody has a reference to what a peer or a posted request was told
-    ///   of (that it has a registration by itself lets nobody write);
-    /// - with a right to read, nobody writes to what a peer was told of.
+    /// The memory must not be freed before it was deregistered. While it is registered:
+    /// - with a right to write, nobody may hold a reference to memory that was announced to a peer
+    ///   or named in a posted request (the registration alone does not let anybody write);
+    /// - with a right to read, nobody may write to memory that was announced to a peer.
     pub(super) unsafe fn new(
         pd: &Arc<Pd>,
         start: *mut u8,
@@ -101,10 +102,10 @@ impl Mr {
         unsafe { self.raw.as_ref().rkey }
     }
 
-    /// Ends the registration: afterwards the device cannot reach the memory by it.
+    /// Ends the registration, after which the device cannot access the memory through it.
     ///
     /// # Errors
-    /// It goes on: the memory must never be freed.
+    /// The error of the system if the registration remains. The memory must then never be freed.
     pub(super) fn deregister(mut self) -> io::Result<()> {
         self.give_up()
     }
@@ -121,7 +122,7 @@ impl Mr {
 impl Drop for Mr {
     fn drop(&mut self) {
         if let Err(error) = self.give_up() {
-            // Nobody can be told to keep the memory, which the device may still write.
+            // The memory cannot be kept from being freed here, and the device may still write it.
             tracing::error!(%error, "memory is still registered, and about to be freed");
             std::process::abort();
         }
@@ -159,10 +160,10 @@ impl Mw {
         unsafe { self.raw.as_ref().rkey }
     }
 
-    /// Frees the window, bound or not: afterwards the peer cannot use it.
+    /// Frees the window, bound or not, after which the peer cannot use it.
     ///
     /// # Errors
-    /// It goes on.
+    /// The error of the system if the window remains.
     pub(super) fn free(mut self) -> io::Result<()> {
         self.give_up()
     }
@@ -189,7 +190,7 @@ pub(super) fn unsupported() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "the provider lacks it")
 }
 
-/// A completion channel: a descriptor that tells which armed queues got something.
+/// A completion channel: a descriptor that signals events of armed completion queues.
 pub(super) struct Channel {
     context: Arc<Context>,
     raw: NonNull<sys::ibv_comp_channel>,
@@ -201,7 +202,7 @@ unsafe impl Send for Channel {}
 unsafe impl Sync for Channel {}
 
 impl Channel {
-    /// One whose descriptor does not block.
+    /// Creates a channel with a non-blocking descriptor.
     pub(super) fn new(context: &Arc<Context>) -> io::Result<Self> {
         let create = context.libraries().verbs.ibv_create_comp_channel;
         // SAFETY: the context is open, and `context` keeps it so.
@@ -219,7 +220,8 @@ impl Channel {
         unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
     }
 
-    /// The mark of the next queue that fired, if one did. Its event has to be acknowledged.
+    /// Returns the context of the next queue with an event, if there is one. The event must be
+    /// acknowledged.
     pub(super) fn next(&self) -> Option<usize> {
         let (mut cq, mut mark) = (ptr::null_mut(), ptr::null_mut());
         let get = self.context.libraries().verbs.ibv_get_cq_event;
@@ -236,7 +238,7 @@ impl Drop for Channel {
     }
 }
 
-/// Events of a queue are acknowledged by this many: each time takes a lock.
+/// Number of a queue's events to acknowledge at once, because each acknowledgement takes a lock.
 const ACK_EVERY: c_uint = 64;
 
 /// A completion queue.
@@ -244,11 +246,12 @@ pub(super) struct Cq {
     channel: Arc<Channel>,
     raw: NonNull<sys::ibv_cq>,
     unacknowledged: c_uint,
-    /// The next completion makes an event.
+    /// Whether the next completion generates an event.
     armed: bool,
-    /// There were completions since it was armed, so that there may be an event already.
+    /// Whether there were completions since the queue was armed, so that there may be an event
+    /// already.
     fired: bool,
-    /// Why it could not be armed, until that is told.
+    /// The error of a failed attempt to arm the queue, until it is reported.
     broken: Option<io::Error>,
 }
 
@@ -256,7 +259,8 @@ pub(super) struct Cq {
 unsafe impl Send for Cq {}
 
 impl Cq {
-    /// With room for `entries`; `mark` is what [`Channel::next`] gives when it fires.
+    /// Creates a queue with room for `entries`. [`Channel::next`] returns `mark` when the queue has
+    /// an event.
     pub(super) fn new(channel: &Arc<Channel>, entries: u32, mark: usize) -> io::Result<Self> {
         let context = &channel.context;
         let entries = c_int::try_from(entries).unwrap_or(c_int::MAX);
@@ -283,15 +287,17 @@ impl Cq {
         self.armed
     }
 
-    /// Armed, and there may be an event in the channel that was not taken.
+    /// Returns whether the queue is armed and the channel may hold an event that has not been
+    /// taken.
     pub(super) fn may_have_fired(&self) -> bool {
         self.armed && self.fired
     }
 
-    /// Takes completions, as many as there is room for.
+    /// Takes completions, as many as fit `room`.
     ///
     /// # Errors
-    /// The queue can no longer be used, which may have shown when it was armed.
+    /// The error of the library if the queue can no longer be used, which may have been noticed
+    /// when it was armed.
     pub(super) fn poll<'a>(
         &mut self,
         room: &'a mut [sys::ibv_wc],
@@ -310,8 +316,8 @@ impl Cq {
         Ok(&room[..count.min(room.len())])
     }
 
-    /// Asks for an event at the next completion. Completions that came before make none: poll
-    /// once more, which also tells when this failed.
+    /// Requests an event for the next completion. Earlier completions generate none, so the caller
+    /// must poll once more, which also reports a failure of this call.
     pub(super) fn arm(&mut self) {
         let notify = self.channel.context.ops().req_notify_cq;
         let done = notify.ok_or_else(unsupported).and_then(|notify| {
@@ -324,7 +330,7 @@ impl Cq {
         }
     }
 
-    /// An event of it was taken from the channel.
+    /// Records that an event of this queue was taken from the channel.
     pub(super) fn told(&mut self) {
         self.armed = false;
         self.unacknowledged += 1;
@@ -343,7 +349,8 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // Destroying it waits for this; an event of it that is still in the channel goes with it.
+        // Destroying a queue waits for its acknowledgements. An event that is still in the channel
+        // is discarded.
         self.acknowledge();
         let verbs = &self.channel.context.libraries().verbs;
         // SAFETY: made in `new`; the queue pair that used it is gone (`conn.rs`).

@@ -1,4 +1,4 @@
-//! Finding the device and putting it together.
+//! Finding and opening the device.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,26 +17,27 @@ use super::report::memlock;
 use super::{OpenError, Options, Registration, sys};
 use rdma::{Attributes, Pool};
 
-/// Requests on a send queue: those of the program, and as many windows to bind.
+/// Number of entries of a send queue: the program's requests, and as many window bindings.
 const SEND_WR: u32 = 256;
 const SEND_QUEUE: u32 = 2 * SEND_WR;
 const RECV_WR: u32 = 512;
 const GATHER: u32 = 16;
-/// Pieces of a receive.
+/// Maximum number of elements of a receive.
 const SCATTER: u32 = 32;
-/// Longest region, whatever the device says.
+/// Maximum length in bytes of a region, whatever the device allows.
 const REGION: u64 = 1 << 30;
-/// Private data of a connection request: what InfiniBand's CM leaves of 92 bytes, and what the
-/// interface can carry of iWARP's 508.
+/// Maximum length in bytes of private data in a connection request: the part of 92 bytes that
+/// InfiniBand's CM leaves, and the part of iWARP's 508 that the interface can carry.
 const PRIVATE_DATA_IB: usize = 56;
 const PRIVATE_DATA_IWARP: usize = 255;
-/// What a first registration is tried with.
+/// Length in bytes of a first registration, for a test.
 const TRIAL: usize = 4096;
 
 /// Opens a device.
 ///
 /// # Errors
-/// What is missing: the libraries, the device, an ability that was asked for, locked memory.
+/// [`OpenError`], which says what is missing: the libraries, the device, a requested capability, or
+/// locked memory.
 pub fn open(options: &Options) -> Result<Verbs, OpenError> {
     let libraries = sys::library()?;
     let cm = Arc::new(EventChannel::new(libraries).map_err(OpenError::Cm)?);
@@ -61,7 +62,8 @@ pub fn open(options: &Options) -> Result<Verbs, OpenError> {
     set_nonblocking(context.async_fd()).map_err(system("its events cannot be waited for"))?;
     raise_memlock();
     let channel = Channel::new(&context).map_err(system("no completion channel"))?;
-    // A window is bound to its queue pair; everything else is kept apart by protection domains.
+    // A window is bound to a queue pair. Other registrations are protected by separate protection
+    // domains.
     let shares = registration == Registration::Windows && capabilities.kind != Kind::Iwarp;
     let domain = || Pd::new(&context).map(Domain::new);
     let shared = match shares {
@@ -74,7 +76,8 @@ pub fn open(options: &Options) -> Result<Verbs, OpenError> {
     };
     let arenas = Arc::new(Arenas::new(shared.clone(), access));
     let pool = Pool::with_registrar(options.memory, arenas.clone());
-    // Memory that cannot be registered is told of now, not when the first call needs some.
+    // Registration fails now, and not when the first call needs memory, if memory cannot be
+    // registered.
     let trial = pool.alloc(TRIAL);
     let refused = arenas.refused();
     let result = match (&trial, refused) {
@@ -138,7 +141,7 @@ fn attributes(device: &str, can: &Capabilities, registration: Registration) -> A
     }
 }
 
-/// The device that is asked for.
+/// Finds the requested device.
 fn find(
     libraries: &'static sys::Libraries,
     cm: &Arc<EventChannel>,
@@ -184,7 +187,8 @@ fn find(
     })
 }
 
-/// Locked memory is what devices need most, and the limit is one that a process may raise.
+/// Raises the limit on locked memory as far as the process may, because devices need much locked
+/// memory.
 fn raise_memlock() {
     let limit = getrlimit(Resource::Memlock);
     if limit.current != limit.maximum {

@@ -1,4 +1,4 @@
-//! What can be chosen about a verbs device.
+//! The options of a device.
 
 use std::fmt;
 use std::io;
@@ -7,30 +7,30 @@ use std::str::FromStr;
 
 use rdma_core_sys::LoadError;
 
-/// How memory is offered to a peer.
+/// The strategy for offering memory to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Registration {
-    /// A memory window of type 2 for each region, bound to the connection's queue pair: exact
-    /// bounds, one right, no other connection can use it, no system call, and the peer's Send With
-    /// Invalidate can end it.
+    /// A memory window of type 2 for each region, bound to the connection's queue pair. The bounds
+    /// are exact, there is one right, no other connection can use it, no system call is needed, and
+    /// the peer's Send With Invalidate can invalidate it.
     Windows,
-    /// A memory registration for each region, in a protection domain of the connection's own: exact
-    /// bounds, one right, and no other connection can use it. Registering and invalidating are
-    /// system calls, and on most devices the peer cannot invalidate it.
+    /// A memory registration for each region, in a protection domain of the connection's own. The
+    /// bounds are exact, there is one right, and no other connection can use it. Registration and
+    /// invalidation are system calls, and on most devices the peer cannot invalidate it.
     PerCall,
     /// A memory registration for each piece of memory that was ever offered, kept for the next time
-    /// that it is. **Not safe**: as long as the connection lives, its peer can go on reading and
-    /// writing what was once offered to it, whatever the memory is used for by then. For comparison
-    /// among machines that trust each other.
+    /// it is offered. **Not safe**: while the connection lives, its peer can continue to read and
+    /// write all memory that was once offered to it, whatever the memory is used for by then. For
+    /// comparisons among machines that trust each other.
     PersistentUnsafe,
 }
 
 impl Registration {
-    /// All of them, best first.
+    /// All strategies, the best first.
     pub const ALL: [Self; 3] = [Self::Windows, Self::PerCall, Self::PersistentUnsafe];
 
-    /// Its name in options and reports.
+    /// Returns the name of the strategy in options and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl fmt::Display for Registration {
     }
 }
 
-/// Not a name of a [`Registration`].
+/// A string is not the name of a [`Registration`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no registration strategy {0:?}: windows, per-call or persistent-unsafe")]
 pub struct UnknownRegistration(String);
@@ -62,25 +62,25 @@ impl FromStr for Registration {
     }
 }
 
-/// How a [`Verbs`](super::Verbs) device is to be.
+/// The options of a [`Verbs`](super::Verbs) device.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The device's name, as `rdma link` shows it: `rxe0`, `mlx5_0`. Without it the device that has
-    /// `address`, or else the first with an active port.
+    /// Name of the device, as `rdma link` shows it: `rxe0`, `mlx5_0`. Without a name, the device
+    /// that has `address` is used, or else the first with an active port.
     pub device: Option<String>,
-    /// Address of this host to connect from. Chooses the device, too, when it is not named.
+    /// Address of this host to connect from. Also selects the device if it is not named.
     pub address: Option<IpAddr>,
-    /// How memory is offered to peers; the best that the device can do when nothing is said. Never
-    /// [`Registration::PersistentUnsafe`] unless it is said.
+    /// Strategy for offering memory to peers. Without one, the best that the device supports is
+    /// used, but never [`Registration::PersistentUnsafe`].
     pub registration: Option<Registration>,
-    /// Bytes of memory that the device's pool hands out at a time. What is in use is locked.
+    /// Maximum number of bytes of the device's pool in use at a time. Memory in use is locked.
     pub memory: usize,
-    /// Longest message to hand to the device in the request itself, bytes; the device may allow
-    /// less. 0 for none.
+    /// Maximum length in bytes of a message to put inline into the work request. The device may
+    /// allow less; 0 for none.
     pub inline_data: u32,
-    /// Connections at a time, those being set up included.
+    /// Maximum number of connections at a time, including those being established.
     pub max_connections: usize,
-    /// Connection requests that the system keeps while nobody looks.
+    /// Maximum number of pending connection requests in the system's queue.
     pub backlog: u16,
 }
 
@@ -98,11 +98,11 @@ impl Default for Options {
     }
 }
 
-/// Why no verbs device can be had.
+/// The reason why no device could be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The libraries are not there.
+    /// The libraries cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// The connection manager cannot be used.
@@ -111,37 +111,37 @@ pub enum OpenError {
          /dev/infiniband/rdma_cm yours to open?)"
     )]
     Cm(#[source] io::Error),
-    /// There is none.
+    /// There is no matching device.
     #[error("no verbs device{}", .0)]
     NoDevice(String),
-    /// The device cannot do what was asked.
+    /// The device does not support a requested option.
     #[error("device {device} cannot do {what}")]
     Unsupported {
-        /// Its name.
+        /// Name of the device.
         device: String,
-        /// What it cannot do.
+        /// The unsupported option.
         what: String,
     },
     /// Memory cannot be registered.
     #[error("device {device} cannot register {len} bytes of memory: {source}{hint}")]
     Memory {
-        /// Its name.
+        /// Name of the device.
         device: String,
-        /// Bytes.
+        /// Number of bytes.
         len: usize,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
-        /// What may help.
+        /// A hint for the user.
         hint: String,
     },
-    /// The system refused something else.
+    /// Another operation failed.
     #[error("device {device}: {what}: {source}")]
     System {
-        /// Its name.
+        /// Name of the device.
         device: String,
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What it said.
+        /// The error of the system.
         source: io::Error,
     },
 }

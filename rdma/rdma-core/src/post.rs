@@ -1,4 +1,4 @@
-//! Posting: from a request of the model to one of the device.
+//! Posting: conversion of the device model's requests to those of the device.
 
 use std::ffi::c_uint;
 use std::io;
@@ -8,28 +8,28 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::caps::Kind;
-use super::conn::{Conn, End, Out, Phase};
+use super::conn::{Conn, End, EventSink, Phase};
 use super::device::Verbs;
 use super::memory::memory_hint;
 use super::objects::Mr;
-use super::queue::{Batch, Landing, NotBuilt, Posted, Receive, Request, Work};
-use super::regions::{Ending, Policy};
+use super::queue::{Batch, LocalBuffer, NotBuilt, Posted, Receive, Request, Work};
+use super::regions::{Invalidation, Policy};
 use super::sys;
 use rdma::{
     Buf, Completion, Disconnect, Event, Failed, PostError, QpId, Scatter, SendWr, Stag, Success,
     WorkError, WrId,
 };
 
-/// How soon after a post its memory is looked after, if nothing else happens.
+/// Time after a post at which its memory is released if it has completed, if nothing else happens.
 pub(super) const REAP_AFTER: Duration = Duration::from_millis(20);
 
-/// Bytes of a gather list.
+/// Returns the number of bytes in a gather list.
 fn length(gather: &[Bytes]) -> u64 {
     gather.iter().map(|piece| piece.len() as u64).sum()
 }
 
-/// Lists the pieces of a gather list in the batch. Those that are not the pool's memory are copied
-/// into some that is, which is returned.
+/// Adds the pieces of a gather list to the batch. Pieces outside the pool's memory are copied into
+/// a buffer of the pool, which is returned.
 fn gather(
     batch: &mut Batch,
     policy: &Policy,
@@ -84,7 +84,7 @@ fn gather(
 }
 
 impl Verbs {
-    /// See [`rdma::Device::post_receive`].
+    /// Implements [`rdma::Device::post_receive`].
     pub(super) fn receive(
         &mut self,
         qp: QpId,
@@ -119,7 +119,7 @@ impl Verbs {
         }
     }
 
-    /// See [`rdma::Device::post_send`].
+    /// Implements [`rdma::Device::post_send`].
     pub(super) fn send(
         &mut self,
         qp: QpId,
@@ -167,7 +167,7 @@ impl Verbs {
         Ok(())
     }
 
-    /// Posts what was put together and fits.
+    /// Posts a request that has been built and fits the queue.
     pub(super) fn hand_over(&mut self, qp: QpId, posted: Posted, request: Request) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
@@ -207,7 +207,7 @@ impl Verbs {
             let built = match self.capabilities.kind {
                 Kind::Iwarp => exposed_sink(conn, sink, sys::IBV_ACCESS_REMOTE_WRITE),
                 Kind::Siw => exposed_sink(conn, sink, 0),
-                _ => Landing::new(sink, &policy.arenas, &conn.domain, &policy.pool)
+                _ => LocalBuffer::new(sink, &policy.arenas, &conn.domain, &policy.pool)
                     .map(|(landing, sge)| (landing, sge, None)),
             };
             let (landing, sge, mr) = built.map_err(|(why, sink)| (why, again(sink)))?;
@@ -250,7 +250,7 @@ impl Verbs {
         counters.wire_bytes_sent += total;
         match wr {
             SendWr::Send { gather, invalidate } => {
-                // A plain Send is always allowed, and the only one that some devices can do.
+                // A Send without invalidation is always allowed, and some devices support no other.
                 let invalidate = invalidate.filter(|_| self.capabilities.invalidation);
                 counters.sends += 1;
                 counters.sends_with_invalidate += u64::from(invalidate.is_some());
@@ -277,18 +277,19 @@ impl Verbs {
         Ok((posted, request))
     }
 
-    /// Ends a handle's validity, in the way that its kind needs. False when there is no room.
+    /// Invalidates a handle with the method that its kind needs. Returns false if the queue has no
+    /// room.
     fn invalidate(&mut self, qp: QpId, id: WrId, stag: Stag) -> bool {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return false;
         };
-        let mut out = Out {
+        let mut out = EventSink {
             events: &mut self.events,
             counters: &mut self.counters,
         };
         let mut cause = None;
         match conn.regions.ending(&self.policy, stag) {
-            Some(Ending::Request) => {
+            Some(Invalidation::Request) => {
                 if conn.room() <= conn.regions.waiting() {
                     conn.wants_room = true;
                     return false;
@@ -310,13 +311,13 @@ impl Verbs {
                 self.hand_over(qp, posted, request);
                 return true;
             }
-            Some(Ending::Over) => {
+            Some(Invalidation::Over) => {
                 conn.regions.ended(stag);
                 let result = Ok(Success::Invalidate);
                 let done = Event::Completion(Completion { qp, id, result });
                 out.events.push_back(done);
             }
-            Some(ending @ (Ending::Now | Ending::After(_))) => {
+            Some(ending @ (Invalidation::Now | Invalidation::After(_))) => {
                 out.counters.local_invalidations += 1;
                 if ending.is_due(conn.sends.first()) {
                     conn.invalidate_now(id, stag, &mut out, &mut cause);
@@ -339,7 +340,7 @@ impl Verbs {
         true
     }
 
-    /// The device refused something: the connection cannot go on.
+    /// Ends the connection because the device refused an operation.
     pub(super) fn broken(&mut self, qp: QpId, what: &str, error: &io::Error) {
         tracing::error!(qp = qp.0, %error, "{what}, ending the connection");
         if let Some(conn) = self.conns.get_mut(&qp.0) {
@@ -350,17 +351,17 @@ impl Verbs {
     }
 }
 
-/// A sink with a handle of its own. On iWARP the Read Request carries it to the peer (RFC 5040,
-/// section 4.4), so it must cover the sink and nothing else: an RDMA NIC wants it to be one that
-/// the peer may write, and siw, which needs no such right, lets the peer read by any handle.
+/// Creates a sink with a handle of its own. On iWARP the Read Request carries the handle to the
+/// peer (RFC 5040, section 4.4), so it must cover the sink and nothing else. An RDMA NIC requires
+/// that the peer may write it; siw does not, and lets the peer read through any handle.
 fn exposed_sink(
     conn: &Conn,
     mut sink: Buf,
     right: c_uint,
-) -> Result<(Landing, sys::ibv_sge, Option<Mr>), (NotBuilt, Buf)> {
+) -> Result<(LocalBuffer, sys::ibv_sge, Option<Mr>), (NotBuilt, Buf)> {
     let len = sink.len();
     if len == 0 {
-        return Ok((Landing::direct(sink), sys::ibv_sge::default(), None));
+        return Ok((LocalBuffer::direct(sink), sys::ibv_sge::default(), None));
     }
     let start = sink.as_mut_ptr();
     let access = sys::IBV_ACCESS_LOCAL_WRITE | right;
@@ -373,7 +374,7 @@ fn exposed_sink(
                 length: len as u32,
                 lkey: mr.lkey(),
             };
-            Ok((Landing::direct(sink), sge, Some(mr)))
+            Ok((LocalBuffer::direct(sink), sge, Some(mr)))
         }
         Err(error) => Err((NotBuilt::Registration(error), sink)),
     }

@@ -1,32 +1,33 @@
-//! Polling, arming, and what time brings.
+//! Polling, arming and time-outs.
 
 use std::time::Duration;
 
-use super::conn::{Conn, End, Mark, Out, Phase};
+use super::conn::{Conn, CqContext, End, EventSink, Phase};
 use super::context::AsyncEvent;
-use super::device::{Target, Verbs};
+use super::device::{CmIdOwner, Verbs};
 use super::post::REAP_AFTER;
 use super::queue::{Posted, Request};
 use super::sys;
 use rdma::{ConnectError, Disconnect, Event, QpId};
 
-/// When busy-polling, nobody waits for descriptors; those of events that are no completions are
-/// looked at this often.
+/// Interval at which a busy-polling owner checks the descriptors of events other than completions.
 const LOOK_AT_ALL: Duration = Duration::from_millis(1);
-/// How long a peer may take to confirm that it knows of a connection's end.
+/// Time for a peer to confirm the end of a connection.
 const PARTING: Duration = Duration::from_secs(1);
-/// How long a queue pair in error may be without that the connection manager says why.
+/// Maximum time that a queue pair may be in the error state without a reason from the connection
+/// manager.
 const IN_ERROR: Duration = Duration::from_secs(1);
-/// How long a peer may be silent, up to twice this, before it is asked whether it is there.
+/// Time after which a silent peer is probed; at most twice this time passes.
 const PROBE_AFTER: Duration = Duration::from_secs(20);
 
 impl Verbs {
-    /// Everything that can be done now.
+    /// Does everything that can be done now.
     pub(super) fn progress(&mut self) {
         if self.busy && self.now >= self.look_at_all {
             self.look_at_all = self.now + LOOK_AT_ALL;
             (self.ready.cm, self.ready.asynchronous) = (true, true);
-            // Nobody arms, which is when those that are gone are forgotten otherwise.
+            // Without calls of `arm`, connections that no longer exist are removed from the list
+            // here.
             self.hot.retain(|qp| self.conns.contains_key(&qp.0));
         }
         self.bind_waiting();
@@ -50,18 +51,18 @@ impl Verbs {
                 self.reap(self.hot[at]);
             }
         }
-        // An interrupt is a wake-up that brought a completion.
+        // An interrupt is a wake-up with a completion.
         let woken = std::mem::take(&mut self.woken);
         self.counters.interrupts += u64::from(woken && self.events.len() > before);
         self.give_up();
     }
 
-    /// Takes the completions of a connection, and ends it when they say so.
+    /// Takes the completions of a connection, and ends it if they require it.
     fn reap(&mut self, qp: QpId) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
         };
-        let mut out = Out {
+        let mut out = EventSink {
             events: &mut self.events,
             counters: &mut self.counters,
         };
@@ -82,7 +83,7 @@ impl Verbs {
         self.advance(qp);
     }
 
-    /// Takes a connection that is ending one step further, if it is time for that.
+    /// Moves a connection that is ending one step further, if it is time.
     pub(super) fn advance(&mut self, qp: QpId) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
@@ -97,7 +98,7 @@ impl Verbs {
         }
     }
 
-    /// Ends a connection that is ending, for good.
+    /// Completes the end of a connection.
     pub(super) fn finish(&mut self, qp: QpId) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
@@ -107,13 +108,13 @@ impl Verbs {
             Phase::Ending(End::Disconnected(reason)) => *reason == Disconnect::Remote,
             _ => true,
         };
-        let mut out = Out {
+        let mut out = EventSink {
             events: &mut self.events,
             counters: &mut self.counters,
         };
         let id = conn.finish(&mut out);
         if not_made {
-            // The queue pair is gone, says the model.
+            // After a failed attempt, the queue pair no longer exists in the device model.
             self.conns.remove(&qp.0);
         }
         let Some(id) = id else {
@@ -121,15 +122,15 @@ impl Verbs {
         };
         let key = id.key();
         self.targets.remove(&key);
-        // The peer's answer shows that it knows; TCP sees to that by itself.
+        // The peer's answer shows that it has been notified; TCP ensures that by itself.
         if !told && !self.gone && !self.capabilities.kind.is_iwarp() {
-            self.targets.insert(key, Target::Parting);
+            self.targets.insert(key, CmIdOwner::Parting);
             self.parting.push_back((self.now + PARTING, id));
         }
     }
 
-    /// Has requests looked at whose completions wake nobody, so that their memory does not stay
-    /// away while nothing else happens.
+    /// Polls for requests whose completions wake nobody, so that their memory is released even if
+    /// nothing else happens.
     fn reap_silent(&mut self) {
         if self.reap_at.is_none_or(|at| at > self.now) {
             return;
@@ -140,12 +141,13 @@ impl Verbs {
         silent.into_iter().for_each(|qp| self.look_at(qp));
     }
 
-    /// Asks peers that have been silent whether they are there: a RoCE or InfiniBand peer that vanished
-    /// without a word is only noticed when it is sent to. On iWARP it is TCP that asks.
+    /// Probes silent peers: a RoCE or InfiniBand peer that vanished is only noticed when something
+    /// is sent to it. On iWARP TCP probes the peer.
     ///
-    /// The question is an RDMA Write of nothing, which any peer's device acknowledges by itself: a
-    /// handle is not looked at (InfiniBand specification, C9-88), no receive is used, and the peer's
-    /// program does not see it. Without an answer the queue pair fails after its retries.
+    /// The probe is an RDMA Write of zero bytes, which any peer's device acknowledges by itself:
+    /// the handle is not checked (InfiniBand specification, C9-88), no receive is consumed, and the
+    /// peer's program does not notice. Without an acknowledgement the queue pair fails after its
+    /// retries.
     fn probe_silent(&mut self) {
         if self.capabilities.kind.is_iwarp() || self.probe_at.is_some_and(|at| at > self.now) {
             return;
@@ -176,7 +178,7 @@ impl Verbs {
 
     fn take_channel_events(&mut self) {
         while let Some(mark) = self.channel.next() {
-            let mark = Mark(mark);
+            let mark = CqContext(mark);
             if let Some(conn) = self.conns.get_mut(&mark.qp().0) {
                 conn.fired(mark.is_receive());
                 self.look_at(mark.qp());
@@ -191,10 +193,12 @@ impl Verbs {
                 AsyncEvent::QueuePair(number, kind) => self.queue_pair_event(number, kind),
                 AsyncEvent::DeviceFatal => {
                     self.device_gone();
-                    // The descriptor tells nothing new of a device that is gone.
+                    // The descriptor of a removed device reports nothing new.
                     return;
                 }
-                AsyncEvent::CompletionQueue(mark) => self.completion_queue_failed(Mark(mark).qp()),
+                AsyncEvent::CompletionQueue(mark) => {
+                    self.completion_queue_failed(CqContext(mark).qp())
+                }
                 AsyncEvent::Port(port, up) => {
                     tracing::warn!(port, up, "port of the device changed");
                 }
@@ -219,7 +223,7 @@ impl Verbs {
                 return;
             }
             sys::IBV_EVENT_QP_ACCESS_ERR => {
-                Disconnect::PeerError("it reached for memory it may not reach".to_owned())
+                Disconnect::PeerError("it accessed memory without permission".to_owned())
             }
             sys::IBV_EVENT_QP_REQ_ERR => {
                 Disconnect::PeerError("a request that is not valid".to_owned())
@@ -235,7 +239,8 @@ impl Verbs {
         }
     }
 
-    /// A completion queue serves one connection, which cannot go on without it.
+    /// Ends the connection of a failed completion queue. Each completion queue serves one
+    /// connection.
     fn completion_queue_failed(&mut self, qp: QpId) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
@@ -251,7 +256,8 @@ impl Verbs {
         self.timer(qp);
     }
 
-    /// Nothing works any more, and nothing comes back by itself.
+    /// Handles the removal of the device: nothing works any more, and no request completes by
+    /// itself.
     pub(super) fn device_gone(&mut self) {
         if std::mem::replace(&mut self.gone, true) {
             return;
@@ -270,7 +276,7 @@ impl Verbs {
         self.events.push_back(Event::Removed);
     }
 
-    /// The device took a connection with it.
+    /// Ends a connection whose device was removed.
     fn lose(&mut self, qp: QpId) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
@@ -284,7 +290,7 @@ impl Verbs {
         self.finish(qp);
     }
 
-    /// Gives up what takes too long.
+    /// Gives up operations whose time has passed.
     fn give_up(&mut self) {
         while let Some(&(at, qp)) = self.timers.first().filter(|(at, _)| *at <= self.now) {
             self.timers.pop_first();
@@ -319,8 +325,8 @@ impl Verbs {
         }
     }
 
-    /// Arms every queue that was looked at, and looks once more: what came between the last look
-    /// and the arming makes no event.
+    /// Arms every queue that was polled, and polls once more, because a completion between the last
+    /// poll and the arming generates no event.
     pub(super) fn arm_all(&mut self) -> bool {
         self.bind_waiting();
         if !self.events.is_empty() || self.busy {
@@ -340,7 +346,7 @@ impl Verbs {
         }
         for qp in hot {
             self.reap(qp);
-            // Then there is an event to take before it is armed again.
+            // The event must be taken before the queue is armed again.
             if may_have_fired(self.conns.get(&qp.0)) {
                 self.look_at(qp);
             }
@@ -348,13 +354,13 @@ impl Verbs {
         if !self.events.is_empty() {
             return false;
         }
-        // Ending is not waited for by anybody but us: what is flushed makes an event, as
-        // completions of such a connection wake somebody (`Conn::awaits_sends`).
+        // An ending connection needs no deadline of its own here: its flushed requests generate an
+        // event, because completions of such a connection wake the owner (`Conn::awaits_sends`).
         !(self.ready.cm || self.ready.completion || self.ready.asynchronous)
     }
 
-    /// Posts windows that wait for a request to go before, lest a program that registers memory
-    /// and tells of it by other means finds it unreachable.
+    /// Posts window bindings that wait for a request to precede. Otherwise a program that registers
+    /// memory and announces it by other means would find it inaccessible.
     fn bind_waiting(&mut self) {
         for at in 0..self.hot.len() {
             let qp = self.hot[at];

@@ -1,9 +1,9 @@
-//! What is posted to a queue pair: who owns the memory meanwhile, and what comes back.
+//! The posted requests of a queue pair: they own the memory in use until they complete.
 //!
-//! Every request is posted so that it makes a completion, but for the binding of windows. The send
-//! queue has a completion queue of its own, which is armed only while somebody waits for one of
-//! them: so requests that the program wants no completion of wake nobody, their memory goes back at
-//! the next look, and the queue is known to be empty when it is.
+//! Every request is signaled, except window bindings. The send queue has its own completion queue,
+//! which is armed only while a completion is awaited. So requests for which the program wants no
+//! completion wake nobody, their memory is released at the next poll, and it is known when the
+//! queue is empty.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint};
@@ -18,24 +18,24 @@ use super::objects::Mr;
 use super::sys;
 use rdma::{Buf, Pool, Scatter, Stag, WorkError, WrId};
 
-/// Why a request was not put together.
+/// The reason why a request could not be built.
 pub(super) enum NotBuilt {
     /// The pool has no memory for a copy.
     NoMemory,
-    /// The device does not take the memory.
+    /// The device refuses to register the memory.
     Registration(io::Error),
 }
 
 /// Memory that the device writes.
 #[derive(Debug)]
-pub(super) struct Landing {
+pub(super) struct LocalBuffer {
     buf: Buf,
-    /// What the device writes instead, when `buf` is not the pool's memory.
+    /// The memory that the device writes instead, if `buf` is not the pool's memory.
     copy: Option<Buf>,
 }
 
-impl Landing {
-    /// Where it is, for the device. Gives the memory back when it cannot be used.
+impl LocalBuffer {
+    /// Prepares `buf` for the device. Returns the buffer if it cannot be used.
     pub(super) fn new(
         mut buf: Buf,
         arenas: &Arenas,
@@ -73,12 +73,12 @@ impl Landing {
         }
     }
 
-    /// Of memory that has a registration of its own.
+    /// Wraps memory that has a registration of its own.
     pub(super) fn direct(buf: Buf) -> Self {
         Self { buf, copy: None }
     }
 
-    /// The memory, with the `len` bytes that the device wrote.
+    /// Returns the memory with the `len` bytes that the device wrote.
     pub(super) fn finish(mut self, len: usize, copied: &mut u64) -> Buf {
         self.buf.truncate(len);
         if let Some(copy) = self.copy {
@@ -89,30 +89,30 @@ impl Landing {
         self.buf
     }
 
-    /// The memory as it was handed over.
+    /// Returns the memory as it was passed in.
     pub(super) fn give_back(self) -> Buf {
         self.buf
     }
 }
 
-/// What a posted request is.
+/// The kind of a posted request.
 pub(super) enum Work {
-    /// A window is bound.
+    /// A window binding.
     Bind,
     Send,
     Write,
-    /// With the registration of the sink, if it needs its own.
-    Read(Landing, Option<Mr>),
+    /// An RDMA Read, with the registration of the sink if it needs its own.
+    Read(LocalBuffer, Option<Mr>),
     Invalidate(Stag),
-    /// A question whether the peer is still there.
+    /// A probe of the peer.
     Probe,
 }
 
-/// A posted request and what it holds.
+/// A posted request and the memory that it holds.
 pub(super) struct Posted {
     pub(super) id: WrId,
     pub(super) work: Work,
-    /// Somebody waits for its completion.
+    /// Whether the program or this crate waits for its completion.
     pub(super) signaled: bool,
     /// Memory that the device reads.
     pub(super) gather: SmallVec<[Bytes; 2]>,
@@ -120,7 +120,7 @@ pub(super) struct Posted {
 }
 
 impl Posted {
-    /// The binding of a window, which nobody waits for.
+    /// Creates a window binding, whose completion is not awaited.
     pub(super) fn bind() -> Self {
         Self {
             id: WrId(0),
@@ -133,7 +133,8 @@ impl Posted {
 }
 
 impl Posted {
-    /// A question to the peer's device. Somebody waits for it, lest the answer is not looked for.
+    /// Creates a probe of the peer's device. Its completion is awaited, so that the completion
+    /// queue is armed for it.
     pub(super) fn probe() -> Self {
         Self {
             work: Work::Probe,
@@ -143,7 +144,7 @@ impl Posted {
     }
 }
 
-/// What to tell the device of a request, besides its memory.
+/// The parameters of a request to the device, apart from its memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Request {
     pub(super) opcode: c_int,
@@ -153,22 +154,23 @@ pub(super) struct Request {
     pub(super) offset: u64,
 }
 
-/// A send queue. Requests have numbers, from 0.
+/// A send queue. Requests are numbered from 0.
 ///
-/// Each has a completion of its own, but for bindings of windows. These are done when a later
-/// request is. Nothing else follows from a completion: siw tells of Sends and Writes that were
-/// posted after a Read before it tells of that Read.
+/// Each request has a completion of its own, except window bindings, which are done when a later
+/// request is. Nothing else follows from a completion: siw reports Sends and Writes that were
+/// posted after a Read before it reports that Read.
 #[derive(Default)]
 pub(super) struct SendQueue {
-    /// From the oldest that is not done; nothing in the place of one that is.
+    /// Requests from the oldest that is not done; `None` in the place of a completed one.
     posted: VecDeque<Option<Posted>>,
     first: u64,
-    /// Of those posted, the signaled ones.
+    /// Number of signaled requests in `posted`.
     awaited: usize,
 }
 
 impl SendQueue {
-    /// Places that are taken, those before and after the oldest that is not done included.
+    /// Returns the number of occupied slots, including completed requests behind the oldest one
+    /// that is not done.
     pub(super) fn len(&self) -> usize {
         self.posted.len()
     }
@@ -177,17 +179,17 @@ impl SendQueue {
         self.posted.is_empty()
     }
 
-    /// Whether somebody waits for a completion.
+    /// Returns whether a completion is awaited.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaited > 0
     }
 
-    /// The oldest request that is not done; all before it are.
+    /// Returns the number of the oldest request that is not done. All earlier ones are.
     pub(super) fn first(&self) -> u64 {
         self.first
     }
 
-    /// The number of the next request.
+    /// Returns the number of the next request.
     pub(super) fn next(&self) -> u64 {
         self.first + self.posted.len() as u64
     }
@@ -197,7 +199,7 @@ impl SendQueue {
         self.posted.push_back(Some(posted));
     }
 
-    /// Takes the request of a completion, if it is there.
+    /// Removes the request of a completion, if it exists.
     pub(super) fn complete(&mut self, number: u64) -> Option<Posted> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let done = self.posted.get_mut(index)?.take();
@@ -222,7 +224,7 @@ impl SendQueue {
         done
     }
 
-    /// Takes the oldest request, which the device knows nothing of any more.
+    /// Removes the oldest request. The device must no longer know it.
     pub(super) fn give_up(&mut self) -> Option<Posted> {
         while let Some(oldest) = self.posted.pop_front() {
             self.first += 1;
@@ -235,17 +237,18 @@ impl SendQueue {
     }
 }
 
-/// A receive, posted or waiting for the queue pair to be made.
+/// A receive, posted or waiting for the queue pair to be created.
 pub(super) struct Receive {
     pub(super) id: WrId,
-    first: Landing,
-    rest: Vec<Landing>,
-    /// What the device is told. Without the empty pieces: a length of 0 can mean 2 GiB.
+    first: LocalBuffer,
+    rest: Vec<LocalBuffer>,
+    /// The scatter list for the device. Without empty elements, because a length of 0 can mean 2
+    /// GiB.
     pub(super) pieces: SmallVec<[sys::ibv_sge; 2]>,
 }
 
 impl Receive {
-    /// Gives the memory back when a piece cannot be used.
+    /// Creates a receive. Returns the memory if a buffer cannot be used.
     pub(super) fn new(
         id: WrId,
         buf: Scatter,
@@ -254,7 +257,7 @@ impl Receive {
         pool: &Pool,
     ) -> Result<Self, (NotBuilt, Scatter)> {
         let (first, rest) = buf.into_parts();
-        let (first, sge) = match Landing::new(first, arenas, domain, pool) {
+        let (first, sge) = match LocalBuffer::new(first, arenas, domain, pool) {
             Ok(landing) => landing,
             Err((why, first)) => return Err((why, Scatter::new(first, rest))),
         };
@@ -267,7 +270,7 @@ impl Receive {
         receive.pieces.extend((sge.length > 0).then_some(sge));
         let mut later = rest.into_vec().into_iter();
         while let Some(piece) = later.next() {
-            match Landing::new(piece, arenas, domain, pool) {
+            match LocalBuffer::new(piece, arenas, domain, pool) {
                 Ok((landing, sge)) => {
                     receive.rest.push(landing);
                     receive.pieces.extend((sge.length > 0).then_some(sge));
@@ -284,9 +287,9 @@ impl Receive {
         Ok(receive)
     }
 
-    /// The memory, with the `len` bytes that the device wrote.
+    /// Returns the memory with the `len` bytes that the device wrote.
     pub(super) fn finish(self, mut len: usize, copied: &mut u64) -> Scatter {
-        let mut finish = |landing: Landing| {
+        let mut finish = |landing: LocalBuffer| {
             let buf = landing.finish(len, copied);
             len -= buf.len();
             buf
@@ -296,14 +299,14 @@ impl Receive {
         Scatter::new(first, rest)
     }
 
-    /// The memory as it was handed over.
+    /// Returns the memory as it was passed in.
     pub(super) fn give_back(self) -> Scatter {
-        let rest: Vec<Buf> = self.rest.into_iter().map(Landing::give_back).collect();
+        let rest: Vec<Buf> = self.rest.into_iter().map(LocalBuffer::give_back).collect();
         Scatter::new(self.first.give_back(), rest)
     }
 }
 
-/// Requests being put together, with the lists they point to. Kept for its memory.
+/// Requests being built, with the gather lists to which they point. Reused to save allocations.
 #[derive(Default)]
 pub(super) struct Batch {
     requests: Vec<sys::ibv_send_wr>,
@@ -319,7 +322,7 @@ impl Batch {
         self.pieces.clear();
     }
 
-    /// A request without memory, to be completed by the caller.
+    /// Adds a request without memory, to be completed by the caller.
     pub(super) fn add(&mut self, number: u64, opcode: c_int) -> &mut sys::ibv_send_wr {
         self.requests.push(sys::ibv_send_wr {
             wr_id: number,
@@ -346,8 +349,8 @@ impl Batch {
         &mut self.requests[last]
     }
 
-    /// Adds the pieces of the last request: only the last has any. Pieces that follow one another
-    /// in memory become one.
+    /// Adds an element to the gather list of the last request; no other request has one. Elements
+    /// that are adjacent in memory are merged.
     pub(super) fn piece(&mut self, piece: sys::ibv_sge) {
         if let Some(last) = self.pieces.last_mut()
             && last.lkey == piece.lkey
@@ -360,7 +363,7 @@ impl Batch {
         }
     }
 
-    /// Links the requests, and gives the first. Valid until the batch is touched.
+    /// Links the requests, and returns the first. Valid until the batch is changed.
     pub(super) fn chain(&mut self) -> *mut sys::ibv_send_wr {
         let count = self.requests.len();
         if let Some(last) = self.requests.last_mut() {
@@ -375,10 +378,11 @@ impl Batch {
         start
     }
 
-    /// A window has its new handle, as far as the library looks, once its binding is posted.
+    /// Updates the handles of bound windows in the library's structures, which is expected after a
+    /// binding was posted.
     ///
     /// # Safety
-    /// The windows of the batch are valid.
+    /// The windows of the batch must be valid.
     pub(super) unsafe fn rename_windows(&self) {
         for request in &self.requests {
             let bind = request.bind_mw;
@@ -390,7 +394,7 @@ impl Batch {
     }
 }
 
-/// What a completion's status means to the model.
+/// Converts a completion's status to the device model.
 pub(super) fn work_error(status: c_int) -> WorkError {
     match status {
         sys::IBV_WC_LOC_LEN_ERR => WorkError::LocalLength,
@@ -400,7 +404,7 @@ pub(super) fn work_error(status: c_int) -> WorkError {
         | sys::IBV_WC_LOC_ACCESS_ERR
         | sys::IBV_WC_LOC_QP_OP_ERR
         | sys::IBV_WC_MW_BIND_ERR => WorkError::LocalProtection,
-        // Flushed; or the network lost it, which the connection's end tells.
+        // Flushed; or the network lost the request, which the end of the connection reports.
         _ => WorkError::Flushed,
     }
 }

@@ -1,10 +1,10 @@
-//! Random bits for handles, a bufferful at a time.
+//! Random bits for handles, read in blocks.
 
 use std::io;
 
 const BUFFER: usize = 64;
 
-/// A source of them.
+/// A source of random bits.
 pub(super) struct Keys {
     bytes: [u8; BUFFER],
     used: usize,
@@ -28,7 +28,8 @@ impl Keys {
         Ok(byte)
     }
 
-    /// A key for a window that had `old` last: never the same, so that its last handle is stale.
+    /// Returns a random key for a window that last had the key `old`. The key differs from `old`,
+    /// so that the last handle becomes invalid.
     pub(super) fn key(&mut self, old: u8) -> io::Result<u8> {
         loop {
             let key = self.byte()?;
@@ -38,7 +39,7 @@ impl Keys {
         }
     }
 
-    /// A whole handle.
+    /// Returns a random handle.
     pub(super) fn handle(&mut self) -> io::Result<u32> {
         let bytes = [self.byte()?, self.byte()?, self.byte()?, self.byte()?];
         Ok(u32::from_ne_bytes(bytes))

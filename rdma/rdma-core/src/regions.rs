@@ -1,15 +1,15 @@
-//! What the peer of one connection may reach, whatever the strategy.
+//! The memory that the peer of one connection may access, for every registration strategy.
 //!
-//! How far handles are unpredictable: 24 of a handle's 32 bits are the device's choice, and devices
-//! count up or draw them; this side draws the other 8 for every window. That is not what protects
-//! other connections: a window is bound to its queue pair, and a registration per call is made in
-//! its connection's own protection domain, so that a peer that guesses a foreign handle has
-//! nothing. (Kernel 6.12's rxe does not check the bounds of a window, only those of what it is a
-//! window of: there each region is registered by itself, and its window is one of that. And siw
-//! does not check the right to read: a peer can read what it was offered for writing.) A stale
-//! handle of its own is refused because the window was freed or rebound with
-//! another key, or the registration is gone. Offsets are addresses of this process: a peer learns
-//! where memory that was offered to it lies, and can reach no more of it for that.
+//! Handles are partly unpredictable: the device chooses 24 of the 32 bits, by counting or at
+//! random, and this side draws the other 8 for every window. Other connections are not protected by
+//! that, but because a window is bound to its queue pair, and a registration per call is made in
+//! the connection's own protection domain; a peer that guesses a foreign handle cannot use it. (rxe
+//! of kernel 6.12 does not check the bounds of a window, only those of its registration, so on rxe
+//! each region is registered by itself and has a window to that registration. siw does not check
+//! the right to read: a peer can read memory that it was offered for writing.) A stale handle of
+//! the peer's own is refused because the window was freed or rebound with another key, or because
+//! the registration has ended. Offsets are addresses of this process: a peer learns the addresses
+//! of memory that was offered to it, but cannot access more memory with them.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
@@ -23,39 +23,39 @@ use super::random::Keys;
 use super::sys;
 use rdma::{Buf, DeviceError, Pool, Region, RemoteSegment, Stag};
 
-/// What makes a region reachable.
-enum Hold {
-    /// Nothing does: it is empty, or it was invalidated.
+/// The object that makes a region accessible.
+enum Grant {
+    /// None: the region is empty or was invalidated.
     Nothing,
-    /// A window, the number of the request to the send queue that binds it once that is posted, and
-    /// what it is a window of if that is not the arena's registration.
+    /// A window; the number of the send queue request that binds it, once that is posted; and its
+    /// registration, if that is not the arena's.
     Window(Mw, Option<u64>, Option<Mr>),
     Registration(Mr),
-    /// A lasting registration, by its handle.
+    /// A persistent registration, by its handle.
     Lease(u32),
-    /// Something that could not be ended: the memory is never freed.
-    Stuck,
+    /// An object that could not be destroyed; the memory is never freed.
+    Irrevocable,
 }
 
-/// A handle, the offset of its first byte, what makes the region reachable, and what stands in for
-/// the region.
-type Made = (u32, u64, Hold, Option<Buf>);
+/// A handle, the offset of its first byte, the object that makes the region accessible, and the
+/// copy of the region, if there is one.
+type Made = (u32, u64, Grant, Option<Buf>);
 
-/// Handles that are taken of the device in a row, each of which names something already.
+/// Maximum number of handles in use that are accepted from the device in a row.
 const HANDLES_TRIED: usize = 16;
 
 struct Entry {
-    hold: Hold,
+    hold: Grant,
     valid: bool,
     region: Region,
-    /// What the device uses instead, when the region's memory is not the pool's.
+    /// Memory that the device uses instead, if the region is not in the pool's memory.
     copy: Option<Buf>,
 }
 
-/// A window to bind before the next request goes out.
+/// A window to bind before the next request is posted.
 pub(super) struct Bind {
     pub(super) mw: *mut sys::ibv_mw,
-    /// Its next handle.
+    /// Its new handle.
     pub(super) rkey: u32,
     pub(super) info: sys::ibv_mw_bind_info,
 }
@@ -64,21 +64,21 @@ pub(super) struct Bind {
 // used from any thread.
 unsafe impl Send for Bind {}
 
-/// How a handle's validity can be ended.
+/// The method for invalidating a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// It has ended already.
+pub(super) enum Invalidation {
+    /// None: the handle is already invalid.
     Over,
     /// By a request to the send queue.
     Request,
     /// By a call, at any time.
     Now,
-    /// By a call, once the given request of the send queue is done.
+    /// By a call, after the send queue request with this number is done.
     After(u64),
 }
 
-impl Ending {
-    /// Whether the call can be made, when `first` is the oldest request that is not done.
+impl Invalidation {
+    /// Returns whether the call can be made now. `first` is the oldest request that is not done.
     pub(super) fn is_due(self, first: u64) -> bool {
         match self {
             Self::Over | Self::Now => true,
@@ -88,12 +88,13 @@ impl Ending {
     }
 }
 
-/// What all connections of a device have in common.
+/// The settings that all connections of a device share.
 pub(super) struct Policy {
     pub(super) registration: Registration,
-    /// Windows are ended by a work request; otherwise by freeing them.
+    /// Windows are invalidated by a work request; otherwise by freeing them.
     pub(super) invalidate_by_request: bool,
-    /// Windows are of a registration of the region alone: the device does not check their bounds.
+    /// Windows have a registration of the region alone, because the device does not check their
+    /// bounds.
     pub(super) exact_windows: bool,
     pub(super) arenas: Arc<Arenas>,
     pub(super) pool: Pool,
@@ -106,7 +107,7 @@ pub(super) struct Regions {
     by_stag: HashMap<u32, Entry>,
     /// Windows that are not bound.
     spare: Vec<Mw>,
-    /// To be bound, in order.
+    /// Windows to be bound, in order.
     binds: Vec<Bind>,
 }
 
@@ -118,7 +119,7 @@ fn refused(what: &str, source: io::Error) -> DeviceError {
     }
 }
 
-/// First byte and length of a region, or of what stands in for it.
+/// Returns address and length of a region, or of its copy.
 fn span(region: &mut Region, copy: &mut Option<Buf>) -> (*mut u8, usize) {
     match (copy, region) {
         (Some(copy), region) => (copy.as_mut_ptr(), region.len()),
@@ -127,7 +128,7 @@ fn span(region: &mut Region, copy: &mut Option<Buf>) -> (*mut u8, usize) {
     }
 }
 
-/// The peer's right.
+/// Returns the right of the peer.
 fn right(region: &Region) -> c_uint {
     match region {
         Region::RemoteRead(_) => sys::IBV_ACCESS_REMOTE_READ,
@@ -135,7 +136,8 @@ fn right(region: &Region) -> c_uint {
     }
 }
 
-/// A registration of its own: the right to write remotely needs the one to write locally.
+/// Returns the rights for a separate registration of the region: the right to write remotely
+/// requires the right to write locally.
 fn rights(region: &Region) -> c_uint {
     match region {
         Region::RemoteRead(_) => right(region),
@@ -152,8 +154,8 @@ impl Regions {
         }
     }
 
-    /// Registers a region. A window waits to be bound ([`Regions::waiting`]). Adds to `copied` what
-    /// had to be copied.
+    /// Registers a region. A window must still be bound ([`Regions::waiting`]). Adds the number of
+    /// copied bytes to `copied`.
     pub(super) fn register(
         &mut self,
         policy: &mut Policy,
@@ -186,8 +188,9 @@ impl Regions {
         }
     }
 
-    /// As `make`, with a handle that names nothing here. The device may use one again as soon as its
-    /// validity has ended, when the memory that it named was not reclaimed yet.
+    /// Does the same as `make`, with a handle that is not in use here. The device may reuse a
+    /// handle as soon as it is invalid, when the memory that it named may not have been reclaimed
+    /// yet.
     fn make_unique(
         &mut self,
         policy: &mut Policy,
@@ -195,7 +198,8 @@ impl Regions {
         region: &mut Region,
         copied: &mut u64,
     ) -> Result<Made, DeviceError> {
-        // Kept until there is another, lest the device gives them out again.
+        // Kept until there is another handle, so that the device does not return the same one
+        // again.
         let mut taken = Vec::new();
         let made = loop {
             let made = self.make(policy, domain, region, copied);
@@ -208,12 +212,12 @@ impl Regions {
             }
         };
         for hold in taken {
-            // Nobody was told of it, and no request names it. What cannot be ended is let go of by
-            // the owners of these objects (`objects.rs`).
-            if let Hold::Window(mw, _, _) = &hold {
+            // No request names the handle and it was not announced. The owners of these objects
+            // keep what cannot be destroyed (`objects.rs`).
+            if let Grant::Window(mw, _, _) = &hold {
                 self.binds.retain(|bind| bind.mw != mw.raw());
             }
-            if let Hold::Lease(rkey) = hold {
+            if let Grant::Lease(rkey) = hold {
                 policy.arenas.give_back(domain, rkey);
             }
         }
@@ -228,14 +232,14 @@ impl Regions {
         copied: &mut u64,
     ) -> Result<Made, DeviceError> {
         if region.is_empty() {
-            // No device registers nothing, and nothing need be reachable.
+            // No device can register an empty region, and nothing needs to be accessible.
             let stag = loop {
                 let stag = policy.keys.handle().map_err(|e| refused("no handle", e))?;
                 if !self.by_stag.contains_key(&stag) {
                     break stag;
                 }
             };
-            return Ok((stag, 0, Hold::Nothing, None));
+            return Ok((stag, 0, Grant::Nothing, None));
         }
         if policy.registration == Registration::PerCall {
             let access = rights(region);
@@ -245,7 +249,12 @@ impl Regions {
             // if it does not end, the region is never dropped.
             let mr = unsafe { Mr::new(&domain.pd, start, len, access) };
             let mr = mr.map_err(|error| refused("cannot register memory", error))?;
-            return Ok((mr.rkey(), start.addr() as u64, Hold::Registration(mr), None));
+            return Ok((
+                mr.rkey(),
+                start.addr() as u64,
+                Grant::Registration(mr),
+                None,
+            ));
         }
         if policy.registration == Registration::Windows && policy.exact_windows {
             let (start, len) = span(region, &mut None);
@@ -255,7 +264,7 @@ impl Regions {
             let mr = mr.map_err(|error| refused("cannot register memory", error))?;
             let (offset, raw) = (start.addr() as u64, mr.raw());
             return match self.window(policy, domain, raw, (offset, len), right(region)) {
-                Ok((rkey, mw)) => Ok((rkey, offset, Hold::Window(mw, None, Some(mr)), None)),
+                Ok((rkey, mw)) => Ok((rkey, offset, Grant::Window(mw, None, Some(mr)), None)),
                 Err(error) => match mr.deregister() {
                     Ok(()) => Err(error),
                     // The right is local, and no request names it.
@@ -267,7 +276,7 @@ impl Regions {
         let key = match key_of(policy, domain, region, &mut copy)? {
             Some(key) => key,
             None => {
-                // Not the pool's memory: the peer gets memory that is.
+                // The region is not in the pool's memory, so the peer gets a copy that is.
                 let buf = policy.pool.alloc(region.len());
                 let mut buf = buf.map_err(|_| DeviceError::Limit("memory of the pool"))?;
                 if let Region::RemoteRead(bytes) = region {
@@ -282,15 +291,15 @@ impl Regions {
         let (start, len) = span(region, &mut copy);
         let offset = start.addr() as u64;
         let key = match key {
-            Handle::Leased(rkey) => return Ok((rkey, offset, Hold::Lease(rkey), copy)),
+            Handle::Leased(rkey) => return Ok((rkey, offset, Grant::Lease(rkey), copy)),
             Handle::Arena(key) => key,
         };
         let of = (offset, len);
         let (rkey, mw) = self.window(policy, domain, key.mr, of, right(region))?;
-        Ok((rkey, offset, Hold::Window(mw, None, None), copy))
+        Ok((rkey, offset, Grant::Window(mw, None, None), copy))
     }
 
-    /// Has a window bound before the next request, and gives its handle.
+    /// Queues a window to be bound before the next request, and returns its handle.
     fn window(
         &mut self,
         policy: &mut Policy,
@@ -320,13 +329,14 @@ impl Regions {
         Ok((rkey, mw))
     }
 
-    /// Windows that wait to be bound.
+    /// Returns the number of windows that wait to be bound.
     pub(super) fn waiting(&self) -> usize {
         self.binds.len()
     }
 
-    /// Takes the first `count` windows that wait, which are to be bound by the requests from number
-    /// `first` on. Only now have they numbers: one that was given up before it was bound takes none.
+    /// Takes the first `count` waiting windows, which the requests from number `first` on will
+    /// bind. They get their numbers only now, so a window that was given up before it was bound
+    /// takes none.
     pub(super) fn post_binds(
         &mut self,
         count: usize,
@@ -338,51 +348,52 @@ impl Regions {
             .zip(first..)
             .inspect(move |(bind, number)| {
                 let entry = by_stag.get_mut(&bind.rkey);
-                if let Some(Hold::Window(_, posted, _)) = entry.map(|entry| &mut entry.hold) {
+                if let Some(Grant::Window(_, posted, _)) = entry.map(|entry| &mut entry.hold) {
                     *posted = Some(*number);
                 }
             })
     }
 
-    /// How the validity of a handle can be ended; nothing when there is no such handle.
-    pub(super) fn ending(&self, policy: &Policy, stag: Stag) -> Option<Ending> {
+    /// Returns the method for invalidating a handle, or `None` if there is no such handle.
+    pub(super) fn ending(&self, policy: &Policy, stag: Stag) -> Option<Invalidation> {
         let entry = self.by_stag.get(&stag.0)?;
         Some(match &entry.hold {
-            Hold::Nothing => Ending::Over,
-            _ if !entry.valid => Ending::Over,
-            Hold::Stuck => Ending::Now,
-            // It waits to be bound, and then never is.
-            Hold::Window(_, None, _) => Ending::Now,
-            Hold::Window(..) if policy.invalidate_by_request => Ending::Request,
+            Grant::Nothing => Invalidation::Over,
+            _ if !entry.valid => Invalidation::Over,
+            Grant::Irrevocable => Invalidation::Now,
+            // A waiting window that is freed is never bound.
+            Grant::Window(_, None, _) => Invalidation::Now,
+            Grant::Window(..) if policy.invalidate_by_request => Invalidation::Request,
             // A window that is bound after it was freed would fail the queue pair.
-            Hold::Window(_, Some(number), _) => Ending::After(*number),
-            Hold::Registration(_) | Hold::Lease(_) => Ending::Now,
+            Grant::Window(_, Some(number), _) => Invalidation::After(*number),
+            Grant::Registration(_) | Grant::Lease(_) => Invalidation::Now,
         })
     }
 
-    /// Ends a handle's validity by a call.
+    /// Invalidates a handle by a call.
     ///
     /// # Errors
-    /// It goes on; only the end of the connection can end it.
+    /// The error of the system if the handle remains valid. Only the end of the connection can then
+    /// invalidate it.
     pub(super) fn end(&mut self, arenas: &Arenas, domain: &Domain, stag: Stag) -> io::Result<()> {
         let Some(entry) = self.by_stag.get_mut(&stag.0) else {
             return Ok(());
         };
-        // It stays stuck if what follows fails.
-        match std::mem::replace(&mut entry.hold, Hold::Stuck) {
-            Hold::Nothing => {}
-            Hold::Stuck => return Err(io::Error::other("it could not be ended before")),
-            Hold::Window(mw, _, mr) => {
+        // The entry stays `Irrevocable` if a following step fails.
+        match std::mem::replace(&mut entry.hold, Grant::Irrevocable) {
+            Grant::Nothing => {}
+            Grant::Irrevocable => return Err(io::Error::other("it could not be ended before")),
+            Grant::Window(mw, _, mr) => {
                 let waiting = self.binds.iter().position(|bind| bind.mw == mw.raw());
                 match waiting {
-                    // It was never bound.
+                    // The window was never bound.
                     Some(at) => {
                         self.binds.remove(at);
                         self.spare.push(mw);
                     }
                     None if entry.valid => {
                         if let Err(error) = mw.free() {
-                            // What it is a window of cannot be deregistered either.
+                            // The registration of the window cannot be ended either.
                             std::mem::forget(mr);
                             return Err(error);
                         }
@@ -391,22 +402,22 @@ impl Regions {
                 }
                 mr.map_or(Ok(()), Mr::deregister)?;
             }
-            Hold::Registration(mr) => mr.deregister()?,
-            Hold::Lease(rkey) => arenas.give_back(domain, rkey),
+            Grant::Registration(mr) => mr.deregister()?,
+            Grant::Lease(rkey) => arenas.give_back(domain, rkey),
         }
-        entry.hold = Hold::Nothing;
+        entry.hold = Grant::Nothing;
         entry.valid = false;
         Ok(())
     }
 
-    /// The device has ended a handle's validity: by a request to the send queue, or because the
-    /// peer's Send named it. False when there is no such handle.
+    /// Records that the device has invalidated a handle, by a send queue request or because the
+    /// peer's Send named it. Returns false if there is no such handle.
     pub(super) fn ended(&mut self, stag: Stag) -> bool {
         let entry = self.by_stag.get_mut(&stag.0);
         entry.map(|entry| entry.valid = false).is_some()
     }
 
-    /// Gives a region back whose handle is not valid any more.
+    /// Returns a region whose handle is no longer valid.
     pub(super) fn reclaim(
         &mut self,
         arenas: &Arenas,
@@ -427,7 +438,7 @@ impl Regions {
             return Err(DeviceError::Unknown("handle"));
         };
         if let Err(source) = ended {
-            // The device may still reach the memory: nobody else ever does.
+            // The device may still access the memory, so nobody else may ever use it.
             std::mem::forget((region, copy));
             return Err(refused("cannot end a registration", source));
         }
@@ -439,8 +450,8 @@ impl Regions {
         Ok(region)
     }
 
-    /// Ends all registrations: the connection is over, and its queue pair in error. The memory can
-    /// be reclaimed.
+    /// Ends all registrations, after the connection is over and its queue pair is in the error
+    /// state. The memory can then be reclaimed.
     pub(super) fn release(&mut self, arenas: &Arenas, domain: &Domain) {
         self.binds.clear();
         let stags: Vec<u32> = self.by_stag.keys().copied().collect();
@@ -457,22 +468,22 @@ impl Regions {
         }
     }
 
-    /// Windows and registrations that the device holds for this connection.
+    /// Returns the number of windows and registrations that the device holds for this connection.
     pub(super) fn held(&self) -> usize {
         let all = self.by_stag.values();
-        all.filter(|entry| !matches!(entry.hold, Hold::Nothing))
+        all.filter(|entry| !matches!(entry.hold, Grant::Nothing))
             .count()
             + self.spare.len()
     }
 }
 
-/// How to name memory to the peer.
+/// The handle of memory for the peer.
 enum Handle {
     Arena(Key),
     Leased(u32),
 }
 
-/// The handle of a region's memory, or of what stands in for it, if that is the pool's.
+/// Returns the handle of a region's memory, or of its copy, if that is the pool's memory.
 fn key_of(
     policy: &Policy,
     domain: &Domain,
@@ -497,10 +508,10 @@ mod tests {
 
     #[test]
     fn what_the_first_request_binds_is_not_ended_before_that_is_done() {
-        assert!(!Ending::After(0).is_due(0), "request 0 is not done");
-        assert!(Ending::After(0).is_due(1));
-        assert!(!Ending::After(7).is_due(7));
-        assert!(Ending::Now.is_due(0), "nothing to wait for");
-        assert!(!Ending::Request.is_due(9), "no call ends it");
+        assert!(!Invalidation::After(0).is_due(0), "request 0 is not done");
+        assert!(Invalidation::After(0).is_due(1));
+        assert!(!Invalidation::After(7).is_due(7));
+        assert!(Invalidation::Now.is_due(0), "nothing to wait for");
+        assert!(!Invalidation::Request.is_due(9), "no call ends it");
     }
 }

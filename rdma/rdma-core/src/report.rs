@@ -1,5 +1,5 @@
-//! What verbs devices there are, what each can do, and what is missing. Plain values, for a program
-//! to print; looking changes nothing.
+//! A report on the machine's RDMA devices, their capabilities, and missing prerequisites. Plain
+//! values for a program to print; making the report changes nothing.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,20 +13,20 @@ use super::caps::{self, Capabilities};
 use super::sysfs::{entries, line};
 use rdma_core_sys::{self as sys, LoadError};
 
-/// Modules without which nothing works, and those that make a device of an Ethernet interface.
+/// Kernel modules that are required (true), and those that make a device of an Ethernet interface.
 const MODULES: [(&str, bool); 4] = [
     ("ib_uverbs", true),
     ("rdma_ucm", true),
     ("rdma_rxe", false),
     ("siw", false),
 ];
-/// Where the kernel keeps its device nodes for this.
+/// Folder of the kernel's RDMA device nodes.
 const NODES: &str = "/dev/infiniband";
 const SYS_DEVICES: &str = "/sys/class/infiniband";
-/// Less locked memory than this is soon used up: the receives of a few connections.
+/// A lower limit on locked memory, in bytes, is soon used up by the receives of a few connections.
 const LITTLE_MEMLOCK: u64 = 64 << 20;
 
-/// Everything there is to know before a device is opened.
+/// The state of the machine's RDMA support, as far as it can be known without opening a device.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Whether the libraries can be loaded.
@@ -35,72 +35,72 @@ pub struct Report {
     pub modules: Vec<Module>,
     /// Device nodes.
     pub nodes: Vec<Node>,
-    /// How much memory this process may lock, and so register.
+    /// Limit on memory that this process may lock and so register.
     pub memlock: Memlock,
-    /// The devices that the kernel knows.
+    /// The devices known to the kernel.
     pub devices: Vec<DeviceReport>,
 }
 
 /// A kernel module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// Its name.
+    /// Name of the module.
     pub name: &'static str,
-    /// Nothing works without it. (The others make a device in software.)
+    /// Whether it is required. (The others make a device in software.)
     pub needed: bool,
-    /// Whether it is loaded, or built in.
+    /// Whether it is loaded or built in.
     pub loaded: bool,
 }
 
 /// A device node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its path.
+    /// Path of the node.
     pub path: PathBuf,
-    /// Whether this process may read and write it; otherwise why not.
+    /// Whether this process may read and write it; otherwise the reason.
     pub usable: Result<(), String>,
 }
 
-/// Limits on locked memory, bytes; nothing for no limit. A process with `CAP_IPC_LOCK` is not held
-/// to them by most drivers.
+/// Limits on locked memory in bytes; `None` for no limit. Most drivers do not apply them to a
+/// process with `CAP_IPC_LOCK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memlock {
-    /// The one in force.
+    /// The limit in force.
     pub soft: Option<u64>,
-    /// What this process could raise it to.
+    /// The limit to which this process could raise it.
     pub hard: Option<u64>,
 }
 
-/// One device.
+/// An RDMA device.
 #[derive(Clone, Debug)]
 pub struct DeviceReport {
-    /// Its name: `rxe0`.
+    /// Name of the device, such as `rxe0`.
     pub name: String,
     /// Its network interface, if it has one.
     pub interface: Option<String>,
-    /// Addresses of that interface: what to connect from and listen on.
+    /// Addresses of that interface, to connect from and listen on.
     pub addresses: Vec<IpAddr>,
     /// Its ports.
     pub ports: Vec<PortReport>,
-    /// What it can do, or why that cannot be found out.
+    /// Its capabilities, or the reason why they cannot be determined.
     pub capabilities: Result<Capabilities, String>,
 }
 
 /// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortReport {
-    /// From 1.
+    /// Number of the port, from 1.
     pub number: u8,
-    /// `ACTIVE`, `DOWN`, ...
+    /// State of the port: `ACTIVE`, `DOWN`, ...
     pub state: String,
-    /// `Ethernet` or `InfiniBand`.
+    /// Link layer: `Ethernet` or `InfiniBand`.
     pub link_layer: String,
-    /// `100 Gb/sec (4X EDR)`
+    /// Rate, such as `100 Gb/sec (4X EDR)`.
     pub rate: String,
 }
 
 impl PortReport {
-    /// Whether it can carry anything.
+    /// Returns whether the port can carry traffic.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state == "ACTIVE"
@@ -108,8 +108,8 @@ impl PortReport {
 }
 
 impl Report {
-    /// What stands in the way of using verbs devices, in words, with what to do about it. Empty
-    /// when there is a device that can be used.
+    /// Describes what prevents the use of RDMA devices, with a remedy for each problem. Empty if a
+    /// usable device exists.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
@@ -153,7 +153,7 @@ impl Report {
     }
 }
 
-/// Looks at this machine.
+/// Examines this machine.
 #[must_use]
 pub fn devices() -> Report {
     let libraries = sys::library();
@@ -190,7 +190,7 @@ pub fn devices() -> Report {
     }
 }
 
-/// The limit on locked memory.
+/// Returns the limit on locked memory.
 pub(super) fn memlock() -> Memlock {
     let limit = getrlimit(Resource::Memlock);
     Memlock {
@@ -248,7 +248,7 @@ fn ports(device: &Path) -> Vec<PortReport> {
 mod tests {
     use super::*;
 
-    /// A machine with everything.
+    /// A machine without problems.
     fn complete() -> Report {
         let port = PortReport {
             number: 1,

@@ -1,17 +1,17 @@
-//! `rdma/rdma_cma.h`, as far as it is used: the same names, layouts and values.
+//! The used part of `rdma/rdma_cma.h`, with the same names, layouts and values.
 
 use std::ffi::{c_int, c_void};
 
 use super::verbs::{ibv_context, ibv_qp};
 
-/// Room for any address, aligned as one: `struct sockaddr_storage`.
+/// `struct sockaddr_storage`: room for an address of any family.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub struct sockaddr_storage {
     pub bytes: [u8; 128],
 }
 
-/// Both ends' addresses.
+/// Addresses of both ends.
 #[repr(C)]
 pub struct rdma_addr {
     pub src: sockaddr_storage,
@@ -20,7 +20,7 @@ pub struct rdma_addr {
     pub ib: [u16; 17],
 }
 
-/// An address and the ways between its ends.
+/// Addresses and path records of a connection.
 #[repr(C)]
 pub struct rdma_route {
     pub addr: rdma_addr,
@@ -28,13 +28,13 @@ pub struct rdma_route {
     pub num_paths: c_int,
 }
 
-/// A source of events.
+/// An event channel.
 #[repr(C)]
 pub struct rdma_event_channel {
     pub fd: c_int,
 }
 
-/// An identifier: a listener or a connection; more follows.
+/// An identifier of a listener or a connection. The C structure has further fields.
 #[repr(C)]
 pub struct rdma_cm_id {
     pub verbs: *mut ibv_context,
@@ -46,7 +46,7 @@ pub struct rdma_cm_id {
     pub port_num: u8,
 }
 
-/// How to connect or accept, and how the peer did.
+/// Parameters for connecting or accepting, and those of the peer.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rdma_conn_param {
@@ -61,7 +61,7 @@ pub struct rdma_conn_param {
     pub qp_num: u32,
 }
 
-/// An event. The union `param` is larger: its other member is for datagrams.
+/// A connection manager event. The union `param` is larger in C: its other member is for datagrams.
 #[repr(C)]
 pub struct rdma_cm_event {
     pub id: *mut rdma_cm_id,
@@ -71,7 +71,7 @@ pub struct rdma_cm_event {
     pub conn: rdma_conn_param,
 }
 
-/// Constants, by the names of the header.
+/// Constants with the names of the header.
 #[rustfmt::skip]
 mod constants {
     use std::ffi::c_int;

@@ -1,8 +1,8 @@
-//! `ifaddrs.h`, of the C library that every Rust program is linked with.
+//! The used part of `ifaddrs.h`, from the C library that every Rust program is linked with.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// An address of an interface.
+/// An address of a network interface.
 #[repr(C)]
 pub struct ifaddrs {
     pub ifa_next: *mut ifaddrs,

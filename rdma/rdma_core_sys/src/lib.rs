@@ -1,12 +1,13 @@
-//! C declarations of `libibverbs` and `librdmacm`, and both libraries loaded at run time.
+//! C declarations of `libibverbs` and `librdmacm`, and the loading of both libraries at run time.
 //!
 //! Nothing is generated and nothing is linked: a program with this crate builds without C compiler,
-//! headers or libraries, and starts where the libraries are missing. Names, layouts and values are those
-//! of the headers, where they are documented; only what `rdma-core-device`, the safe device on top,
-//! needs is declared. A test (feature `layout-check`) holds everything against the installed headers.
+//! headers or libraries, and starts on machines without the libraries. Names, layouts and values
+//! are those of the headers, which document them. Only what the safe device `rdma-core-device`
+//! needs is declared. A test (feature `layout-check`) compares everything with the installed
+//! headers.
 //!
-//! Inline functions of the headers, such as `ibv_post_send`, are called through the table of operations
-//! in the `ibv_context`.
+//! Inline functions of the headers, such as `ibv_post_send`, are called through the table of
+//! operations in the `ibv_context`.
 //!
 //! ```
 //! match rdma_core_sys::library() {
@@ -21,7 +22,7 @@
 //!         }
 //!         println!("{count} devices");
 //!     }
-//!     // Which library is missing, and which packages have it.
+//!     // The error says which library is missing, and which packages contain it.
 //!     Err(error) => println!("{error}"),
 //! }
 //! ```

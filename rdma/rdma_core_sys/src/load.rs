@@ -8,36 +8,36 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use super::cm::*;
 use super::verbs::*;
 
-/// The verbs library, by its stable name.
+/// File name of the verbs library for its stable ABI.
 pub const LIBIBVERBS: &str = "libibverbs.so.1";
-/// The connection manager's library.
+/// File name of the connection manager's library.
 pub const LIBRDMACM: &str = "librdmacm.so.1";
 
-/// Why the libraries cannot be used.
+/// The reason why the libraries cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// A library is not there, or cannot be loaded.
+    /// A library does not exist or cannot be loaded.
     #[error(
         "cannot load {library}: {reason} (packages libibverbs1, ibverbs-providers, librdmacm1)"
     )]
     Library {
-        /// Its file name.
+        /// File name of the library.
         library: &'static str,
-        /// What the dynamic linker said.
+        /// Error text of the dynamic linker.
         reason: String,
     },
-    /// A library lacks a function: it is too old.
+    /// A library lacks a function because it is too old.
     #[error("{library} has no function {symbol}: it is too old")]
     Symbol {
-        /// Its file name.
+        /// File name of the library.
         library: &'static str,
-        /// The function.
+        /// Name of the function.
         symbol: &'static str,
     },
 }
 
-/// Declares a table of a library's functions and how to fill it.
+/// Declares a table of a library's functions, and the function that fills it.
 macro_rules! functions {
     ($(#[$doc:meta])* $table:ident of $library:ident: $(
         fn $name:ident($($arg:ty),* $(,)?) $(-> $ret:ty)?;
@@ -64,7 +64,7 @@ macro_rules! functions {
 }
 
 functions! {
-    /// Functions of `libibverbs` that the header does not make inline.
+    /// Functions of `libibverbs` that are not inline in the header.
     Verbs of LIBIBVERBS:
     fn ibv_get_device_list(*mut c_int) -> *mut *mut ibv_device;
     fn ibv_free_device_list(*mut *mut ibv_device);
@@ -118,7 +118,7 @@ functions! {
     fn rdma_ack_cm_event(*mut rdma_cm_event) -> c_int;
 }
 
-/// Both libraries.
+/// The function tables of both libraries.
 #[derive(Clone, Copy)]
 pub struct Libraries {
     /// `libibverbs`
@@ -137,8 +137,11 @@ fn open(name: &'static str) -> Result<Library, LoadError> {
     })
 }
 
-/// The libraries, loaded at the first call and never unloaded: providers keep threads and addresses
-/// of their own.
+/// Returns the libraries, which are loaded at the first call and never unloaded, because providers
+/// have threads and addresses of their own.
+///
+/// # Errors
+/// [`LoadError`] if a library or one of its functions is missing.
 pub fn library() -> Result<&'static Libraries, LoadError> {
     static LOADED: OnceLock<Result<Libraries, LoadError>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| {
@@ -169,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_library_that_is_too_old_is_told_by_what_it_lacks() {
-        // The C library is always there, and has none of these.
+        // The C library always exists, and has none of these functions.
         let library = open("libc.so.6").expect("the C library");
         let missing = Verbs::load(&library).err();
         let expected = LoadError::Symbol {

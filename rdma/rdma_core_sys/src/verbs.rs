@@ -1,7 +1,7 @@
-//! `infiniband/verbs.h`, as far as it is used: the same names, layouts and values.
+//! The used part of `infiniband/verbs.h`, with the same names, layouts and values.
 //!
-//! Structures that the library makes and that are only reached by its pointers are declared up to
-//! their last field in use. `tests/layout` holds everything here against the real header.
+//! Structures that the library allocates are declared up to their last field in use. `tests/layout`
+//! compares everything here with the real header.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -10,7 +10,7 @@ pub const NAME_MAX: usize = 64;
 /// `IBV_SYSFS_PATH_MAX`
 pub const PATH_MAX: usize = 256;
 
-/// A device that the library found.
+/// An RDMA device that the library found.
 #[repr(C)]
 pub struct ibv_device {
     pub _ops: [Option<unsafe extern "C" fn()>; 2],
@@ -22,10 +22,10 @@ pub struct ibv_device {
     pub ibdev_path: [c_char; PATH_MAX],
 }
 
-/// An operation that the header does not call through this table.
+/// An entry of the table of operations that is not used here.
 pub type Unused = Option<unsafe extern "C" fn()>;
 
-/// What the header's inline functions call.
+/// Table of the operations that the header's inline functions call.
 #[repr(C)]
 pub struct ibv_context_ops {
     pub _compat_query_device: Unused,
@@ -64,7 +64,7 @@ pub struct ibv_context_ops {
     pub _compat_async_event: Unused,
 }
 
-/// An open device; more follows.
+/// An open device. The C structure has further fields.
 #[repr(C)]
 pub struct ibv_context {
     pub device: *mut ibv_device,
@@ -74,7 +74,7 @@ pub struct ibv_context {
     pub num_comp_vectors: c_int,
 }
 
-/// A device's limits.
+/// Limits of a device.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_device_attr {
@@ -120,7 +120,7 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 
-/// A port's state.
+/// State of a port.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct ibv_port_attr {
@@ -148,7 +148,7 @@ pub struct ibv_port_attr {
     pub port_cap_flags2: u16,
 }
 
-/// A protection domain; more follows.
+/// A protection domain. The C structure has further fields.
 #[repr(C)]
 pub struct ibv_pd {
     pub context: *mut ibv_context,
@@ -184,7 +184,7 @@ pub struct ibv_comp_channel {
     pub refcnt: c_int,
 }
 
-/// A completion queue; more follows.
+/// A completion queue. The C structure has further fields.
 #[repr(C)]
 pub struct ibv_cq {
     pub context: *mut ibv_context,
@@ -194,7 +194,7 @@ pub struct ibv_cq {
     pub cqe: c_int,
 }
 
-/// A queue pair; more follows.
+/// A queue pair. The C structure has further fields.
 #[repr(C)]
 pub struct ibv_qp {
     pub context: *mut ibv_context,
@@ -207,7 +207,7 @@ pub struct ibv_qp {
     pub qp_num: u32,
 }
 
-/// A queue pair's sizes.
+/// Sizes of a queue pair.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ibv_qp_cap {
@@ -218,7 +218,7 @@ pub struct ibv_qp_cap {
     pub max_inline_data: u32,
 }
 
-/// How to make a queue pair.
+/// Parameters of a new queue pair.
 #[repr(C)]
 pub struct ibv_qp_init_attr {
     pub qp_context: *mut c_void,
@@ -230,8 +230,8 @@ pub struct ibv_qp_init_attr {
     pub sq_sig_all: c_int,
 }
 
-/// `struct ibv_qp_attr`: only the state is ever set here; the rest is room for what the library may
-/// look at.
+/// `struct ibv_qp_attr`. Only the state is ever set here; the remaining fields are space that the
+/// library may read.
 #[repr(C, align(8))]
 pub struct ibv_qp_attr {
     pub qp_state: c_int,
@@ -241,7 +241,7 @@ pub struct ibv_qp_attr {
 /// Size of `struct ibv_qp_attr`.
 pub const QP_ATTR_SIZE: usize = 144;
 
-/// One piece of local memory.
+/// An element of a gather or scatter list.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ibv_sge {
@@ -250,7 +250,7 @@ pub struct ibv_sge {
     pub lkey: u32,
 }
 
-/// A receive to post.
+/// A receive work request.
 #[repr(C)]
 pub struct ibv_recv_wr {
     pub wr_id: u64,
@@ -274,7 +274,7 @@ pub union wr_union {
     pub largest: [u64; 4],
 }
 
-/// What a window is bound to.
+/// Memory window binding.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_mw_bind_info {
@@ -293,7 +293,7 @@ pub struct wr_bind_mw {
     pub bind_info: ibv_mw_bind_info,
 }
 
-/// A request for the send queue.
+/// A send work request.
 #[repr(C)]
 pub struct ibv_send_wr {
     pub wr_id: u64,
@@ -302,16 +302,16 @@ pub struct ibv_send_wr {
     pub num_sge: c_int,
     pub opcode: c_int,
     pub send_flags: c_uint,
-    /// Union with `imm_data`.
+    /// A union with `imm_data` in C.
     pub invalidate_rkey: u32,
     pub wr: wr_union,
     /// `qp_type.xrc.remote_srqn`
     pub remote_srqn: u32,
-    /// Union with `tso`, which is smaller.
+    /// A union with `tso` in C, which is smaller.
     pub bind_mw: wr_bind_mw,
 }
 
-/// A completion.
+/// A work completion.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ibv_wc {
@@ -320,7 +320,7 @@ pub struct ibv_wc {
     pub opcode: c_int,
     pub vendor_err: u32,
     pub byte_len: u32,
-    /// Union with `imm_data`.
+    /// A union with `imm_data` in C.
     pub invalidated_rkey: u32,
     pub qp_num: u32,
     pub src_qp: u32,
@@ -331,15 +331,15 @@ pub struct ibv_wc {
     pub dlid_path_bits: u8,
 }
 
-/// Something that happened outside of any request.
+/// An asynchronous event.
 #[repr(C)]
 pub struct ibv_async_event {
-    /// A CQ, QP or SRQ, or a port number: a union of pointers and an `int`.
+    /// A union in C: a pointer to a CQ, QP or SRQ, or a port number of type `int`.
     pub element: *mut c_void,
     pub event_type: c_int,
 }
 
-/// Constants, by the names of the header.
+/// Constants with the names of the header.
 #[rustfmt::skip]
 mod constants {
     use std::ffi::{c_int, c_uint};

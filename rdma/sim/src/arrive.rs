@@ -1,4 +1,4 @@
-//! What arrives.
+//! Arrival of packets.
 
 use bytes::Bytes;
 
@@ -8,7 +8,8 @@ use super::{Access, End, Happening, Path};
 use rdma::{Completion, Disconnect, Event, Failed, Region, Stag, Success, Tap, WorkError};
 
 impl State {
-    /// A packet arrives. `number` is that of the request it belongs to.
+    /// Handles the arrival of a packet at `to`. `number` is that of the work request to which it
+    /// belongs.
     pub(super) fn arrive(&mut self, to: End, number: u64, packet: Packet, path: Path) {
         let Some(qp) = self.qp(to).filter(|qp| qp.is_up() && !qp.cut) else {
             return;
@@ -43,7 +44,7 @@ impl State {
         }
     }
 
-    /// This side refuses what the other asked for: both end, each with its own view of it.
+    /// Refuses a request of the peer. Both ends fail, each with its own error.
     fn refuse(&mut self, here: End, there: End, number: u64, error: WorkError, why: &str) {
         let at = self.now + self.costs.delay;
         if let Some(entry) = self.qp(there).and_then(|qp| qp.entry(number)) {
@@ -137,8 +138,8 @@ impl State {
         let (response, delay) = (self.costs.read_response, self.costs.delay);
         let framed = self.costs.framed(bytes.len());
         let sending = self.costs.sending(framed);
-        // The response takes the wire when the device has it ready. Sends that are posted until
-        // then go first; reads of one connection are answered in order.
+        // The response is transmitted when the device has it ready. Sends posted before that go
+        // first; reads of one connection are answered in order.
         let now = self.now;
         let Some(qp) = self.qp(to) else { return };
         qp.answered = qp.answered.max(now + response + late) + sending;

@@ -1,4 +1,4 @@
-//! Making connections.
+//! Establishment of connections.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use super::{End, NodeId, Path};
 use rdma::{ConnectError, ConnectRequest, Disconnect, Event, RequestId};
 
 impl State {
-    /// A connection request arrives.
+    /// Handles the arrival of a connection request.
     pub(super) fn requested(
         &mut self,
         from: End,
@@ -30,7 +30,7 @@ impl State {
             .find_map(|(at, node)| Some((NodeId(at), here(node)?)));
         let back = self.now + self.costs.delay;
         let Some((node, listener)) = found else {
-            // A host that is up says so; one that is down says nothing.
+            // A running host refuses the request; a host that is down does not answer.
             let mut nodes = self.nodes.iter();
             if nodes.any(|node| node.alive && node.address.ip() == to.ip()) {
                 let error = ConnectError::Refused;
@@ -49,7 +49,7 @@ impl State {
         self.tell_at(self.now, node, event, path);
     }
 
-    /// A connection was not made: refused, rejected or not answered.
+    /// Reports a failed connection attempt: refused, rejected or not answered.
     pub(super) fn not_connected(&mut self, end: End, error: ConnectError, path: Path) {
         let Some(qp) = self.qp(end) else { return };
         if !matches!(qp.stage, Stage::Connecting | Stage::Accepted) {
@@ -62,7 +62,7 @@ impl State {
         self.tell(end, Stream::Both, event, path);
     }
 
-    /// The answer to a connection request arrives.
+    /// Handles the arrival of the answer to a connection request.
     pub(super) fn answered(
         &mut self,
         to: End,
@@ -75,7 +75,8 @@ impl State {
             .qp(to)
             .filter(|qp| matches!(qp.stage, Stage::Connecting))
         else {
-            // Nobody waits for it any more, and the other side must not for ever.
+            // The requester no longer waits for the answer; the accepting side must not wait
+            // forever.
             let at = self.now + self.costs.delay;
             let error = ConnectError::TimedOut;
             return self.at(at, What::NotConnected(from, error, path.crossed()));
@@ -85,7 +86,7 @@ impl State {
         qp.max_reading = reads;
         let cut = qp.cut;
         let at = self.now + self.costs.delay;
-        // What is sent next must not get there before this.
+        // Later packets must not arrive before this one.
         if let Some(qp) = self.qp(to) {
             qp.arrival = at;
         }
@@ -96,13 +97,14 @@ impl State {
         };
         self.tell(to, Stream::Both, event, path);
         if cut {
-            // The other side was gone before its answer got here.
+            // The other side was gone before its answer arrived.
             self.cut(to, Disconnect::Lost("the peer does not answer".to_owned()));
         }
         self.may_lose(to);
     }
 
-    /// The connecting side has the answer: the accepting side is connected, too.
+    /// Handles the confirmation of the connecting side, which establishes the connection at the
+    /// accepting side.
     pub(super) fn ready(&mut self, end: End, path: Path) {
         let Some(qp) = self
             .qp(end)
@@ -117,7 +119,7 @@ impl State {
             private_data: Bytes::new(),
         };
         self.tell(end, Stream::Both, event, path);
-        // The other side may have gone, or dropped the connection, in between.
+        // The other side may have gone or dropped the connection in between.
         let alive = peer.is_some_and(|peer| self.qp(peer).is_some_and(|qp| qp.is_up()));
         if !alive && !cut {
             self.end(end, Disconnect::Lost("reset".to_owned()));

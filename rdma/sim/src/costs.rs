@@ -1,43 +1,43 @@
-//! What everything costs, in virtual time.
+//! The cost of each operation in virtual time.
 
 use std::time::Duration;
 
-/// Bytes of a page, for the cost of registration.
+/// Page size in bytes, for the cost of registration.
 pub const PAGE: usize = 4096;
 
-/// The cost model of a [`Fabric`](super::Fabric). All of it is taken literally: an operation costs
-/// what stands here, plus what it waits for.
+/// The cost model of a [`Fabric`](super::Fabric). An operation takes exactly the time given here,
+/// plus the time that it waits.
 ///
-/// The defaults are round figures of the order that 100 Gb/s adapters and current hosts show, with
-/// the delay of a short path; whoever cares sets his own.
+/// The defaults are round figures of the order seen on 100 Gb/s adapters and current hosts over a
+/// short path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// From the last bit leaving one device to the last bit arriving at the other.
+    /// Time from the last bit leaving one device to the last bit arriving at the other.
     pub delay: Duration,
-    /// Bytes a second that a device can send.
+    /// Bytes per second that a device can send.
     pub rate: u64,
-    /// Framing of each packet, bytes.
+    /// Framing of each packet in bytes.
     pub header: usize,
-    /// Payload of a packet at most, bytes.
+    /// Maximum payload of a packet in bytes.
     pub packet: usize,
-    /// Processor time for posting one work request.
+    /// Processor time to post one work request.
     pub post: Duration,
-    /// Processor time for taking one completion.
+    /// Processor time to handle one completion.
     pub completion: Duration,
-    /// Processor time for registering a region, whatever its length.
+    /// Processor time to register a region, without the cost per page.
     pub register: Duration,
-    /// The same, for each page of it.
+    /// Processor time that each page adds to a registration.
     pub register_page: Duration,
-    /// Device time for a local invalidation, whatever the region's length.
+    /// Device time of a local invalidation, without the cost per page.
     pub invalidate: Duration,
-    /// The same, for each page of it.
+    /// Device time that each page adds to a local invalidation.
     pub invalidate_page: Duration,
-    /// Device time between an RDMA Read's arrival and its response.
+    /// Time that a device takes to respond to an RDMA Read.
     pub read_response: Duration,
-    /// Whether a Send or Write is done when the peer's device has acknowledged it (InfiniBand), or
-    /// when the last bit has left (iWARP).
+    /// Whether a Send or Write completes when the peer's device has acknowledged it (InfiniBand),
+    /// or when the last bit has left (iWARP).
     pub acknowledged: bool,
-    /// How long a device takes at most to notice that its peer is gone.
+    /// Maximum time after which a device notices that its peer is gone.
     pub detection: Duration,
 }
 
@@ -62,23 +62,23 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Bytes on the wire of `len` bytes of payload, framing included.
+    /// Returns the number of bytes on the wire for `len` bytes of payload, framing included.
     pub(super) fn framed(&self, len: usize) -> usize {
         len + self.header * len.div_ceil(self.packet.max(1)).max(1)
     }
 
-    /// How long so many bytes take to leave.
+    /// Returns the time to transmit `bytes`.
     pub(super) fn sending(&self, bytes: usize) -> Duration {
         let nanos = bytes as u128 * 1_000_000_000 / u128::from(self.rate.max(1));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// What registering so many bytes costs.
+    /// Returns the cost of registering `bytes`.
     pub(super) fn registering(&self, bytes: usize) -> Duration {
         self.register + self.register_page * pages(bytes)
     }
 
-    /// What invalidating so many bytes costs.
+    /// Returns the cost of invalidating a region of `bytes`.
     pub(super) fn invalidating(&self, bytes: usize) -> Duration {
         self.invalidate + self.invalidate_page * pages(bytes)
     }
@@ -88,23 +88,23 @@ fn pages(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(PAGE)).unwrap_or(u32::MAX)
 }
 
-/// What goes wrong by itself, and how often. Probabilities are in parts per million.
+/// Spontaneous faults. Probabilities are in parts per million.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// That a connection's being made, a request's being posted, a registration, an arrival or a
-    /// completion is the moment at which the connection is lost.
+    /// Probability that a connection is lost at each of these moments: its establishment, a post, a
+    /// registration, an arrival, a completion.
     pub lose: u32,
-    /// That a connection request is not answered.
+    /// Probability that a connection request is not answered.
     pub ignore_request: u32,
-    /// That a registration fails.
+    /// Probability that a registration fails.
     pub fail_registration: u32,
-    /// The longest that something arrives late. Order on a connection is kept.
+    /// Maximum delay of an arrival. Packets of a connection stay in order.
     pub late_arrival: Duration,
-    /// The longest that an RDMA Read's response waits; Sends of that side overtake it.
+    /// Maximum delay of the response to an RDMA Read. Sends of the same side may overtake it.
     pub late_read: Duration,
-    /// The longest that a completion becomes visible late. The order of each queue is kept; the
-    /// send queue's and the receive queue's completions overtake each other.
+    /// Maximum delay until a completion becomes visible. Each queue stays in order, but the
+    /// completions of the send queue and the receive queue may overtake each other.
     pub late_completion: Duration,
-    /// The longest that the owner of a device sleeps on after its interrupt.
+    /// Maximum delay between a device's interrupt and the wake-up of its owner.
     pub late_wake: Duration,
 }

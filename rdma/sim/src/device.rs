@@ -1,4 +1,4 @@
-//! A host's view of the fabric.
+//! The device of a simulated host.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,14 +17,14 @@ use rdma::{
     RequestId, Scatter, SendWr, Stag, Tap, Time, WrId,
 };
 
-/// First of the ports that a listener gets when it does not care.
+/// First port number for listeners that ask for port 0.
 const FIRST_PORT: u16 = 49152;
 
-/// A host's device.
+/// The device of a host in a fabric.
 pub struct SimDevice {
     state: Rc<RefCell<State>>,
     node: NodeId,
-    /// The host's life that it belongs to.
+    /// The incarnation of the host to which the device belongs.
     life: u64,
     attributes: Attributes,
     pool: Pool,
@@ -47,14 +47,14 @@ impl SimDevice {
         }
     }
 
-    /// Its host.
+    /// Returns the device's host.
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// Shows the packets that this host sends and receives from now on to `tap`, until it crashes. The
-    /// time of a packet that is sent is when its last bit leaves, which may be later than the call.
+    /// Shows the packets that this host sends and receives from now on to `tap`, until it crashes.
+    /// A sent packet has the time at which its last bit leaves, which may be later than the call.
     pub fn set_tap(&mut self, tap: Box<dyn Tap>) {
         if self.lives() {
             self.state.borrow_mut().taps.insert(self.node, tap);
@@ -68,7 +68,7 @@ impl SimDevice {
         }
     }
 
-    /// Whether its host still is the one it was made for.
+    /// Returns whether the host has not crashed since the device was made.
     fn lives(&self) -> bool {
         let state = self.state.borrow();
         let node = &state.nodes[self.node.0];
@@ -98,7 +98,7 @@ impl Device for SimDevice {
 
     fn set_busy_poll(&mut self, _: bool) {}
 
-    /// Hands out one event at a time, so that what its owner does next has that one for its cause.
+    /// Returns one event at a time, so that the owner's next actions are attributed to that event.
     fn poll(&mut self, _: Time, events: &mut VecDeque<Event>) {
         if !self.lives() {
             return;
@@ -253,7 +253,7 @@ impl Device for SimDevice {
             path: path.crossed(),
         };
         state.at(begun + delay, what);
-        // The connecting side may be gone before it gets the answer.
+        // The connecting side may be gone before it receives the answer.
         let late = begun + detection + delay * 2;
         let what = What::NotConnected(end, ConnectError::TimedOut, path);
         state.at(late, what);
@@ -310,7 +310,7 @@ impl Device for SimDevice {
         let base = node.handles.next() >> 1;
         node.counters.registrations += 1;
         node.path.registrations[self.node.0] += 1;
-        // Zero is not used, so that a field that was never set names nothing.
+        // Zero is never used, so that an unset field does not name a region.
         let mut stag = Stag(0);
         while stag == Stag(0) || state.nodes.iter().any(|node| names(node, stag)) {
             stag = Stag(state.node(self.node).handles.next() as u32);

@@ -1,4 +1,4 @@
-//! Ending connections.
+//! The end of connections.
 
 use super::queue_pair::{Packet, Progress, Stage};
 use super::state::{State, Stream, What};
@@ -6,7 +6,7 @@ use super::{End, Happening, Path};
 use rdma::{Completion, Disconnect, Event, Failed, WorkError};
 
 impl State {
-    /// Nothing gets through to or from `end` any more, and its owner learns so after a while.
+    /// Stops all traffic to and from `end`. Its owner notices after the detection time.
     pub(super) fn cut(&mut self, end: End, reason: Disconnect) {
         let detection = self.costs.detection;
         let at = self.now + self.random.duration(detection);
@@ -16,7 +16,8 @@ impl State {
         }
     }
 
-    /// Something happened to a connection: the moment at which it is lost, if that is its fate.
+    /// Loses the connection with the configured probability. Called at each event of a connection;
+    /// returns whether it was lost.
     pub(super) fn may_lose(&mut self, end: End) -> bool {
         let lost = self.random.chance(self.faults.lose)
             && self.qp(end).is_some_and(|qp| qp.is_up() && !qp.cut);
@@ -26,7 +27,7 @@ impl State {
         lost
     }
 
-    /// The network loses a connection.
+    /// Loses a connection in the network.
     pub(super) fn lose(&mut self, end: End) {
         self.note(&Happening::Lost(end));
         let peer = self.qp(end).and_then(|qp| qp.peer);
@@ -35,13 +36,13 @@ impl State {
         }
     }
 
-    /// One end is over. The other is not told by this.
+    /// Ends one end of a connection. The other end is not notified.
     pub(super) fn end(&mut self, end: End, reason: Disconnect) {
         let path = self.nodes[end.node.0].path;
         let Some(qp) = self.qp(end) else { return };
         match qp.stage {
             Stage::Up => {}
-            // The peer learns of it by silence.
+            // The peer notices because no answer comes.
             Stage::Accepted => {
                 let error = rdma::ConnectError::TimedOut;
                 return self.not_connected(end, error, path);
@@ -54,7 +55,7 @@ impl State {
         self.tell(end, Stream::Both, Event::Disconnected { qp, reason }, path);
     }
 
-    /// All that was posted and is not done fails, and all that was registered is out of reach.
+    /// Fails all outstanding requests, and invalidates all registrations.
     pub(super) fn flush(&mut self, end: End, path: Path) {
         self.note(&Happening::Over(end));
         let Some(qp) = self.qp(end) else { return };
@@ -94,7 +95,8 @@ impl State {
         }
     }
 
-    /// The owner wants an end in order: the peer is told as soon as everything posted is done.
+    /// Closes a connection gracefully at the owner's request: the peer is notified as soon as all
+    /// posted requests are done.
     pub(super) fn close(&mut self, end: End) {
         self.note(&Happening::Closed(end));
         if let Some(qp) = self.qp(end).filter(|qp| qp.is_up()) {
@@ -111,7 +113,7 @@ impl State {
         }
     }
 
-    /// The owner drops the connection.
+    /// Aborts a connection at the owner's request.
     pub(super) fn abort(&mut self, end: End) {
         let path = self.nodes[end.node.0].path;
         let Some(qp) = self.qp(end) else { return };
@@ -126,7 +128,7 @@ impl State {
         }
     }
 
-    /// The owner wants to hear no more of it.
+    /// Frees a queue pair at the owner's request. No further event of it is reported.
     pub(super) fn destroy(&mut self, end: End) {
         let path = self.nodes[end.node.0].path;
         if self.qp(end).is_some_and(|qp| qp.is_up()) {

@@ -1,4 +1,4 @@
-//! The network between hosts, the clock, and whose turn it is.
+//! The network between hosts, its clock, and the schedule of turns.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -9,39 +9,40 @@ use super::state::{Node, State, What};
 use super::{Costs, End, Faults, Happening, MAX_NODES, NodeId, Observer, Path, Random, SimDevice};
 use rdma::{Attributes, Clock, Counters, DeviceError, Disconnect, Pool, Stag, Time};
 
-/// Purposes of the generators of handles: this for the first host, one more for each further host.
+/// Purpose number of the first host's generator of handles ([`Random::split`]); further hosts have
+/// the following numbers.
 const HANDLES: u64 = 1 << 32;
 
-/// Who goes on next.
+/// The owner of the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// This host's owner: it was woken, or has a deadline.
+    /// The owner of this host's device: it was woken by an interrupt, or a deadline has come.
     Host(NodeId),
-    /// [`Fabric::alarm`] with this mark.
+    /// An alarm set with [`Fabric::alarm`], with its mark.
     Alarm(u64),
 }
 
-/// A host that joins a fabric.
+/// The properties of a host that joins a fabric.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Its address; listeners have addresses of their own.
+    /// Address of the host. Listeners have addresses of their own.
     pub address: SocketAddr,
-    /// What its device can do.
+    /// Attributes of its device.
     pub attributes: Attributes,
-    /// Memory for its device.
+    /// Memory pool of its device.
     pub pool: Pool,
-    /// From an interrupt to the owner's turn.
+    /// Time from an interrupt to the owner's turn.
     pub interrupt: Duration,
 }
 
-/// A network, its hosts and their clock. Cloning gives another handle to the same one.
+/// A network, its hosts and their clock. Clones are handles to the same fabric.
 #[derive(Clone)]
 pub struct Fabric {
     pub(super) state: Rc<RefCell<State>>,
 }
 
 impl Fabric {
-    /// A fabric without hosts, whose every choice follows from `seed`.
+    /// Creates a fabric without hosts. All its random choices follow from `seed`.
     #[must_use]
     pub fn new(seed: u64, costs: Costs, faults: Faults) -> Self {
         Self {
@@ -49,32 +50,33 @@ impl Fabric {
         }
     }
 
-    /// The clock. Only [`Fabric::next`] moves it.
+    /// Returns the clock. Only [`Fabric::next`] advances it.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.state.borrow().clock.clone()
     }
 
-    /// The time now.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Time {
         self.state.borrow().now
     }
 
-    /// Has everything that happens from now on told to `observer`.
+    /// Reports everything that happens from now on to `observer`.
     pub fn watch(&self, observer: Rc<RefCell<dyn Observer>>) {
         self.state.borrow_mut().observer = Some(observer);
     }
 
-    /// Changes what goes wrong from now on.
+    /// Changes the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.state.borrow_mut().faults = faults;
     }
 
-    /// Takes in a host; or one again, that had crashed, by its address.
+    /// Adds a host, or restarts a crashed one with the same address.
     ///
     /// # Errors
-    /// There are [`MAX_NODES`] already, or the one with this address is alive.
+    /// [`DeviceError`] if there are [`MAX_NODES`] hosts already, or the host with this address is
+    /// running.
     pub fn host(&self, host: Host) -> Result<SimDevice, DeviceError> {
         let mut state = self.state.borrow_mut();
         let handles = state.seed.split(HANDLES + state.nodes.len() as u64);
@@ -105,8 +107,8 @@ impl Fabric {
         Ok(SimDevice::new(state, node, life, attributes, pool))
     }
 
-    /// Moves the clock to the next turn, if there is one up to `until`, and says whose it is. What
-    /// devices do by themselves until then happens within.
+    /// Advances the clock to the next turn, if there is one until `until`, and returns its owner.
+    /// Executes everything that devices do by themselves up to then.
     pub fn next(&self, until: Time) -> Option<Turn> {
         let mut state = self.state.borrow_mut();
         while let Some(what) = state.pop(until) {
@@ -115,7 +117,7 @@ impl Fabric {
                     let node = state.node(id);
                     if node.turn.is_some_and(|(_, current)| current == number) {
                         node.turn = None;
-                        // It is awake now: what happens meanwhile needs no interrupt.
+                        // The owner is awake now, so events in the meantime need no interrupt.
                         node.armed = false;
                         node.waking = false;
                         return Some(Turn::Host(id));
@@ -164,35 +166,35 @@ impl Fabric {
         None
     }
 
-    /// The host's owner wants its next turn at `at`, or as soon after as its processor is free. The
-    /// earliest wish counts.
+    /// Requests a turn for the host's owner at `at`, or as soon afterwards as its processor is
+    /// free. If there are several requests, the earliest one counts.
     pub fn turn_at(&self, node: NodeId, at: Time) {
         self.state.borrow_mut().turn_at(node, at);
     }
 
-    /// Has [`Turn::Alarm`] come at `at`.
+    /// Schedules a [`Turn::Alarm`] at `at`.
     pub fn alarm(&self, at: Time, mark: u64) {
         self.state.borrow_mut().at(at, What::Alarm(mark));
     }
 
-    /// The host's processor is busy for so long, from now or from when it is free.
+    /// Makes the host's processor busy for `duration`, from now or from when it becomes free.
     pub fn work(&self, node: NodeId, duration: Duration) {
         self.state.borrow_mut().work(node, duration);
     }
 
-    /// What led to what the host's owner does now.
+    /// Returns the path of the event that the host's owner is handling.
     #[must_use]
     pub fn path(&self, node: NodeId) -> Path {
         self.state.borrow().nodes[node.0].path
     }
 
-    /// Says what leads to what the host's owner does next: nothing, at the start of a call; or what
-    /// had led to a job that was put off.
+    /// Sets the path to which the owner's next actions are attributed: an empty one at the start of
+    /// a call, or the path of a job that was deferred.
     pub fn set_path(&self, node: NodeId, path: Path) {
         self.state.borrow_mut().nodes[node.0].path = path;
     }
 
-    /// Handles of a host's regions that its peers can reach now.
+    /// Returns the handles of a host's regions that its peers can access now.
     #[must_use]
     pub fn reachable(&self, node: NodeId) -> Vec<Stag> {
         let state = self.state.borrow();
@@ -203,19 +205,19 @@ impl Fabric {
             .collect()
     }
 
-    /// Queue pairs that a host has.
+    /// Returns the number of queue pairs of a host.
     #[must_use]
     pub fn queue_pairs(&self, node: NodeId) -> usize {
         self.state.borrow().nodes[node.0].qps.len()
     }
 
-    /// Counts of a host's device, over all its lives.
+    /// Returns the counters of a host's device, over all its incarnations.
     #[must_use]
     pub fn counters(&self, node: NodeId) -> Counters {
         self.state.borrow().nodes[node.0].counters
     }
 
-    /// The host is gone, with all it had in memory. Its peers notice after a while. What is left of
+    /// Crashes a host, which loses everything in its memory. Its peers notice after a while, and
     /// its [`SimDevice`] does nothing any more.
     pub fn crash(&self, node: NodeId) {
         let mut state = self.state.borrow_mut();
@@ -246,7 +248,7 @@ impl Fabric {
         drop((qps, events, tap));
     }
 
-    /// Loses one of the connections there are, if there is one.
+    /// Loses one of the existing connections, if there are any.
     pub fn lose_one(&self) {
         let mut state = self.state.borrow_mut();
         let mut ends = Vec::new();

@@ -1,4 +1,4 @@
-//! What a fabric tells those who watch it.
+//! Events that a fabric reports to its observer.
 
 use std::fmt;
 
@@ -7,64 +7,64 @@ use bytes::Bytes;
 use super::End;
 use rdma::{Event, SendWr, Stag, Success, Time};
 
-/// Something that happened in a fabric.
+/// An event in a fabric.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Happening<'a> {
-    /// A host wants to connect, with this private data.
+    /// A host sent a connection request with this private data.
     Connecting(End, &'a Bytes),
     /// A request was posted to a send queue.
     Posted(End, &'a SendWr),
-    /// A message arrived in a receive buffer, of which so many are left.
+    /// A message was received. The numbers are its length in bytes and the number of receives left.
     Arrived(End, usize, usize),
-    /// A message arrived, so long, that the receive it fell into could not hold.
+    /// A message of this length in bytes was longer than its receive.
     TooLong(End, usize),
-    /// A message arrived and there was no receive for it.
+    /// A message arrived without a posted receive.
     Overrun(End),
-    /// A tagged access of the peer's was carried out: bytes placed or taken.
+    /// A tagged access of the peer was executed.
     Accessed(End, Access),
-    /// One was refused, and the connection ended.
+    /// A tagged access of the peer was refused, and the connection ended.
     Refused(End, Access),
-    /// The response to an RDMA Read arrived.
+    /// The response to an RDMA Read arrived, with this length in bytes.
     Fetched(End, usize),
-    /// Memory was registered.
+    /// Memory of this length in bytes was registered.
     Registered(End, Stag, usize),
-    /// A registration failed, as a fault.
+    /// A registration failed because of an injected fault.
     NotRegistered(End),
-    /// A handle was made invalid; by the peer's Send, or here.
+    /// A handle was invalidated; the flag says whether the peer's Send did it.
     Invalidated(End, Stag, bool),
     /// The owner took an event.
     Taken(End, &'a Event),
-    /// A sleeping owner was woken.
+    /// A sleeping owner was woken by an interrupt.
     Interrupt(super::NodeId),
-    /// The network lost the connection, as a fault.
+    /// The network lost the connection because of an injected fault.
     Lost(End),
-    /// The end is over: what was registered for it is out of reach.
+    /// The end of the connection is over, and its registrations are invalid.
     Over(End),
-    /// The owner ends the connection at once.
+    /// The owner aborted the connection.
     Aborted(End),
-    /// The owner ends the connection in order.
+    /// The owner closed the connection gracefully.
     Closed(End),
-    /// The host is gone with everything it had.
+    /// The host crashed.
     Crashed(super::NodeId),
 }
 
-/// An access to memory of the other side.
+/// An access to the other side's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Write, or read.
+    /// Whether the access is an RDMA Write; otherwise it is an RDMA Read.
     pub write: bool,
-    /// The handle.
+    /// Handle of the memory.
     pub stag: Stag,
     /// Tagged offset of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// Watches a fabric. It must not use the fabric from within.
+/// An observer of a fabric. It must not call the fabric.
 pub trait Observer {
-    /// Something happened.
+    /// Reports an event at time `at`.
     fn happened(&mut self, at: Time, what: &Happening<'_>);
 }
 

@@ -1,18 +1,18 @@
-//! The simulated device: hosts joined by a network that exists only in this process, on a virtual
-//! clock, in one thread, from one seed.
+//! A simulated RDMA device: hosts joined by a network that exists only in this process, on a
+//! virtual clock, in one thread, from one seed.
 //!
-//! A [`Fabric`] is the network and the clock. [`Fabric::host`] makes a host's [`SimDevice`], which
-//! is a [`Device`](rdma::Device) like any other. Whoever simulates takes turns: [`Fabric::next`]
-//! moves the clock to the next thing that happens and says whose turn it is; that host's loop is
-//! stepped, and [`Fabric::turn_at`] says when it wants to be stepped again.
+//! A [`Fabric`] is the network and the clock. [`Fabric::host`] creates a host's [`SimDevice`],
+//! which is a [`Device`](rdma::Device) like any other. A simulation runs in turns: [`Fabric::next`]
+//! advances the clock to the next event and returns the host whose turn it is; the caller steps
+//! that host's loop, and [`Fabric::turn_at`] schedules its next step.
 //!
-//! What an operation costs is in [`Costs`], what goes wrong in [`Faults`]. Everything is checked as
-//! strictly as a device could: a Send needs a posted receive that is long enough, every access is
-//! held against handle, bounds and right, and slots of a send queue come back only as they do from
-//! real queues. [`Path`] counts what each effect had to wait for; an [`Observer`] sees it all.
+//! [`Costs`] holds the time of each operation, and [`Faults`] the faults to inject. Checks are as
+//! strict as those of a real device: a Send needs a posted receive that is long enough, every
+//! access is checked for handle, bounds and rights, and send queue slots are freed as in real
+//! queues. [`Path`] counts what each event had to wait for, and an [`Observer`] sees all events.
 //!
-//! Nothing here depends on the machine, the build or the moment: hash maps with random keys, real
-//! clocks and addresses of memory have no part in it.
+//! The result does not depend on the machine, the build or the time: hash maps with random keys,
+//! real clocks and memory addresses are not used.
 //!
 //! ```
 //! use std::collections::VecDeque;
@@ -79,16 +79,16 @@ use std::fmt;
 
 use rdma::{Attributes, QpId};
 
-/// A host of a fabric.
+/// Identifies a host of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId(pub usize);
 
-/// One end of a connection.
+/// Identifies one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct End {
-    /// Its host.
+    /// The host.
     pub node: NodeId,
-    /// Its queue pair. No two of one fabric have the same number.
+    /// The queue pair, whose number is unique in the fabric.
     pub qp: QpId,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for End {
     }
 }
 
-/// What a simulated device can do unless told otherwise.
+/// Returns the default attributes of a simulated device.
 #[must_use]
 pub fn attributes() -> Attributes {
     Attributes {

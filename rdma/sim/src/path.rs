@@ -1,29 +1,30 @@
-//! What happened on the way from a cause to its effect.
+//! Counts of network traversals and other waits between a cause and its effect.
 
 use super::NodeId;
 
-/// Hosts of one fabric, at most.
+/// Maximum number of hosts in a fabric.
 pub const MAX_NODES: usize = 8;
 
-/// Counts along one chain of causes: from where it was set to nothing to where it is read.
+/// Counts along one chain of causes: from the point where the path was reset to the point where it
+/// is read.
 ///
-/// Every packet and every event carries the path that led to it, and what a host does in answer to
-/// an event continues that event's path. So the path of a call is what its own reply had to wait
-/// for, whatever else went on meanwhile.
+/// Every packet and every event carries the path that led to it, and a host's reaction to an event
+/// continues that event's path. So the path of a call counts what its own reply had to wait for,
+/// whatever else happened at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Path {
-    /// Times that the network was crossed, in either direction.
+    /// Number of times that the network was crossed, in either direction.
     pub traversals: u32,
-    /// Times that a sleeping host was woken, by host.
+    /// Number of times that a sleeping host was woken, by host.
     pub interrupts: [u32; MAX_NODES],
-    /// Regions registered, by host.
+    /// Number of regions registered, by host.
     pub registrations: [u32; MAX_NODES],
-    /// Local invalidations waited for, by host.
+    /// Number of local invalidations waited for, by host.
     pub invalidations: [u32; MAX_NODES],
 }
 
 impl Path {
-    /// Round trips, if it ends where it began.
+    /// Returns the number of round trips of a path that ends at the host where it began.
     #[must_use]
     pub fn round_trips(&self) -> f64 {
         f64::from(self.traversals) / 2.0

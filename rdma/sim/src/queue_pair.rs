@@ -1,4 +1,4 @@
-//! One end of a connection, and what it holds.
+//! One end of a connection with its queues and registrations.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{Access, End, Path};
 use rdma::{Buf, Frame, Region, Scatter, SendWr, Stag, Time, WrId};
 
-/// Where a queue pair stands.
+/// The state of a queue pair.
 #[derive(Debug)]
 pub(super) enum Stage {
     /// [`rdma::Device::connect`] was called.
@@ -39,7 +39,7 @@ pub(super) struct Registered {
 }
 
 impl Registered {
-    /// Where in the region an access starts, if it is allowed.
+    /// Returns the offset in the region at which an access starts, if the access is allowed.
     pub(super) fn allows(&self, access: &Access) -> Option<usize> {
         let right = match self.region {
             Region::RemoteRead(_) => !access.write,
@@ -51,22 +51,22 @@ impl Registered {
     }
 }
 
-/// What has become of a request in a send queue.
+/// The state of a request in a send queue.
 #[derive(Debug)]
 pub(super) enum Progress {
-    /// Its turn has not come.
+    /// The request has not been started.
     Waiting(SendWr),
-    /// On its way.
+    /// The request is in flight.
     Started,
-    /// An RDMA Read under way.
+    /// An RDMA Read in progress.
     Reading(Buf),
-    /// A Read that is done.
+    /// A completed RDMA Read.
     Read(Buf),
-    /// An invalidation that is done.
+    /// A completed invalidation.
     Invalidated,
-    /// A Send that is done.
+    /// A completed Send.
     Sent,
-    /// A Write that is done.
+    /// A completed Write.
     Written,
 }
 
@@ -76,11 +76,11 @@ pub(super) struct Entry {
     pub(super) id: WrId,
     pub(super) signaled: bool,
     pub(super) progress: Progress,
-    /// It is over, and waits for those before it.
+    /// The request is done, and waits for the ones before it.
     pub(super) done: bool,
-    /// It will not be: its acknowledgement says that the peer refused it.
+    /// The peer refused the request, so it will never be done.
     pub(super) refused: bool,
-    /// The poster's processor was busy with it until then.
+    /// Time until which the poster's processor was busy posting the request.
     pub(super) posted: Time,
     pub(super) path: Path,
 }
@@ -90,31 +90,32 @@ pub(super) struct Entry {
 pub(super) struct QueuePair {
     pub(super) stage: Stage,
     pub(super) peer: Option<End>,
-    /// The network carries nothing between the two ends any more; one or both have not noticed.
+    /// Whether the network has stopped carrying packets between the two ends, which these may not
+    /// have noticed.
     pub(super) cut: bool,
-    /// The owner wants it closed as soon as the send queue is empty.
+    /// Whether the owner wants the connection closed as soon as the send queue is empty.
     pub(super) closing: bool,
     pub(super) receives: VecDeque<(WrId, Scatter)>,
     pub(super) queue: VecDeque<Entry>,
-    /// Number of the queue's first entry.
+    /// Number of the first entry in the queue.
     pub(super) first: u64,
-    /// Entries at the front that have been started.
+    /// Number of entries at the front that have been started.
     pub(super) started: usize,
-    /// When the first entry that has not been started is looked at again, if that is planned.
+    /// Time at which the first unstarted entry is examined again, if that is scheduled.
     pub(super) look: Option<Time>,
-    /// Slots in use: requests that no signaled completion has given back.
+    /// Slots in use: requests whose slot no signaled completion has freed.
     pub(super) slots: usize,
-    /// Of those, unsignaled ones that are done.
+    /// The part of `slots` that belongs to completed unsignaled requests.
     pub(super) silent: usize,
-    /// RDMA Reads under way, and how many may be.
+    /// RDMA Reads in progress, and their maximum number.
     pub(super) reading: u32,
     pub(super) max_reading: u32,
     pub(super) memory: BTreeMap<Stag, Registered>,
-    /// What was sent from here arrives in order: not before this.
+    /// Packets from this end arrive in order, not before this time.
     pub(super) arrival: Time,
-    /// Reads served here are answered in order: not before this.
+    /// Reads served by this end are answered in order, not before this time.
     pub(super) answered: Time,
-    /// Completions of each queue become visible in order: not before these.
+    /// Completions of each queue become visible in order, not before these times.
     pub(super) told_sent: Time,
     pub(super) told_received: Time,
 }
@@ -147,14 +148,14 @@ impl QueuePair {
         matches!(self.stage, Stage::Up)
     }
 
-    /// The entry with this number, if it has not been retired.
+    /// Returns the entry with this number, if it has not been retired.
     pub(super) fn entry(&mut self, number: u64) -> Option<&mut Entry> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.queue.get_mut(index)
     }
 }
 
-/// What travels.
+/// A packet on the network.
 #[derive(Debug)]
 pub(super) enum Packet {
     /// A Send.
@@ -164,20 +165,20 @@ pub(super) enum Packet {
     },
     /// An RDMA Write.
     Write { access: Access, bytes: Bytes },
-    /// An RDMA Read's request.
+    /// The request of an RDMA Read.
     ReadRequest { access: Access },
-    /// Its response.
+    /// The response to an RDMA Read.
     ReadResponse { bytes: Bytes },
     /// The sender will send no more.
     Fin,
-    /// Nor will the one that got a `Fin`.
+    /// The receiver of a `Fin` will send no more either.
     FinAck,
     /// The sender has dropped the connection.
     Reset,
 }
 
 impl Packet {
-    /// The packet as a tap is shown it. `None` for the fabric's own packets.
+    /// Returns the packet in the form for a tap, or `None` for the fabric's own packets.
     pub(super) fn frame(&self) -> Option<Frame<'_>> {
         Some(match self {
             Self::Message { bytes, invalidate } => Frame::Send {

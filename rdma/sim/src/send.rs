@@ -1,4 +1,4 @@
-//! Send queues: starting requests in order, and retiring them in order.
+//! Send queues: requests are started and retired in order.
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,7 +8,7 @@ use super::{Access, End, Happening, Path};
 use rdma::{Completion, Disconnect, Event, Failed, SendWr, Stag, Success, Tap, Time, WorkError};
 
 impl State {
-    /// Starts what can be started.
+    /// Starts the requests that can be started.
     pub(super) fn pump(&mut self, end: End) {
         loop {
             let now = self.now;
@@ -21,7 +21,7 @@ impl State {
                 return;
             };
             if entry.posted > now {
-                // The processor is not done with posting it; this will be looked at then.
+                // The processor is not done with posting the request; it is examined again then.
                 let posted = entry.posted;
                 if qp.look.replace(posted) != Some(posted) {
                     self.at(posted, What::Pump(end));
@@ -86,7 +86,8 @@ impl State {
         }
     }
 
-    /// Sends, and says when the bytes are no longer needed.
+    /// Transmits the packet of a Send or Write. Returns the time at which the request is done, or
+    /// `None` if it waits for an acknowledgement that a lost connection cannot deliver.
     fn send(&mut self, end: End, number: u64, packet: Packet, path: Path) -> Option<Time> {
         let len = match &packet {
             Packet::Message { bytes, .. } | Packet::Write { bytes, .. } => bytes.len(),
@@ -128,7 +129,8 @@ impl State {
         self.costs.invalidating(len)
     }
 
-    /// Puts a packet on the wire. Returns when its last bit leaves, and when it arrives.
+    /// Puts a packet on the wire. Returns the time when its last bit leaves, and the time when it
+    /// arrives.
     pub(super) fn transmit(
         &mut self,
         end: End,
@@ -164,7 +166,7 @@ impl State {
         (left, arrival)
     }
 
-    /// A request is done. It is retired when all before it are.
+    /// Marks a request as done. It is retired when all requests before it are done.
     pub(super) fn done(&mut self, end: End, number: u64) {
         let acknowledged = self.costs.acknowledged;
         let Some(qp) = self.qp(end).filter(|qp| qp.is_up()) else {
@@ -207,7 +209,7 @@ impl State {
         self.close_when_drained(end);
     }
 
-    /// A request failed, and its connection with it.
+    /// Fails a request and its connection.
     pub(super) fn refused(&mut self, end: End, number: u64, error: WorkError, reason: Disconnect) {
         let Some(qp) = self.qp(end).filter(|qp| qp.is_up()) else {
             return;

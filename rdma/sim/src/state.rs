@@ -1,4 +1,4 @@
-//! What all devices of a fabric share: hosts, and what is going to happen.
+//! The state that all devices of a fabric share: hosts and scheduled events.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -21,9 +21,10 @@ use rdma::{
 pub(super) struct Node {
     pub(super) address: SocketAddr,
     pub(super) attributes: Attributes,
-    /// From an interrupt to the owner's turn.
+    /// Time from an interrupt to the owner's turn.
     pub(super) interrupt: Duration,
-    /// Changes with every crash: what an earlier life left behind means nothing.
+    /// Incarnation of the host, which changes with every crash. Scheduled events of earlier
+    /// incarnations are ignored.
     pub(super) life: u64,
     pub(super) alive: bool,
     pub(super) qps: BTreeMap<QpId, QueuePair>,
@@ -32,28 +33,28 @@ pub(super) struct Node {
     pub(super) counters: Counters,
     /// The owner sleeps, and the next event wakes it.
     pub(super) armed: bool,
-    /// The owner was woken, and has not had its turn yet: what becomes visible meanwhile waits for
-    /// that interrupt as well.
+    /// The owner was woken but has not had its turn yet. Events that become visible meanwhile wait
+    /// for the same interrupt.
     pub(super) waking: bool,
-    /// The owner's next turn, and its number.
+    /// Time and number of the owner's next turn.
     pub(super) turn: Option<(Time, u64)>,
-    /// The owner's processor is busy until then.
+    /// Time until which the owner's processor is busy.
     pub(super) busy: Time,
-    /// The device sends until then.
+    /// Time until which the device is transmitting.
     pub(super) sending: Time,
-    /// What led to what the owner does now.
+    /// Path of the event that the owner is handling.
     pub(super) path: Path,
-    /// Handles and tagged offsets of its regions come from a generator of their own: they depend on
-    /// how many regions were registered before, and on nothing else that happened.
+    /// Generator of handles and tagged offsets. They depend only on how many regions the host has
+    /// registered before.
     pub(super) handles: Random,
 }
 
-/// Something that is going to happen.
+/// A scheduled event.
 #[derive(Debug)]
 pub(super) enum What {
     Turn(NodeId, u64),
     Alarm(u64),
-    /// A send queue may go on.
+    /// A send queue may continue.
     Pump(End),
     Arrive {
         to: End,
@@ -76,7 +77,7 @@ pub(super) enum What {
         event: Event,
         path: Path,
     },
-    /// A connection's end is noticed.
+    /// The end of a connection is noticed.
     Over(End, Disconnect),
     Request {
         from: End,
@@ -100,13 +101,13 @@ pub(super) enum What {
 pub(super) struct Scheduled {
     pub(super) at: Time,
     serial: u64,
-    /// Apart, because the queue moves its entries about.
+    /// Boxed, because the queue moves its entries.
     pub(super) what: Box<What>,
 }
 
 impl Ord for Scheduled {
-    /// The greatest is what happens first: the earliest, and of those the one that was scheduled
-    /// first.
+    /// The greatest entry is the next to happen: the earliest one, and among equals the one
+    /// scheduled first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.serial).cmp(&(self.at, self.serial))
     }
@@ -126,12 +127,13 @@ impl PartialEq for Scheduled {
 
 impl Eq for Scheduled {}
 
-/// Which of a queue pair's completion queues.
+/// A queue pair's completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
     Send,
     Receive,
-    /// Neither: an event that nothing of the connection may overtake, nor be overtaken by.
+    /// Neither: an event that no other event of the connection may overtake, and that overtakes
+    /// none.
     Both,
 }
 
@@ -139,7 +141,7 @@ pub(super) struct State {
     pub(super) clock: Clock,
     pub(super) now: Time,
     pub(super) random: Random,
-    /// A generator from which no number is drawn: those for single purposes are split off it.
+    /// A generator from which no number is drawn, only generators for single purposes.
     pub(super) seed: Random,
     pub(super) costs: Costs,
     pub(super) faults: Faults,
@@ -149,7 +151,7 @@ pub(super) struct State {
     next_id: u64,
     pub(super) requests: BTreeMap<RequestId, (NodeId, Request)>,
     pub(super) observer: Option<Rc<RefCell<dyn Observer>>>,
-    /// Observers of the packets of each host.
+    /// Observers of each host's packets.
     pub(super) taps: BTreeMap<NodeId, Box<dyn Tap>>,
 }
 
@@ -172,7 +174,7 @@ impl State {
         }
     }
 
-    /// A number that nothing else in this fabric has.
+    /// Returns a number that is unique in this fabric.
     pub(super) fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
@@ -184,7 +186,7 @@ impl State {
         }
     }
 
-    /// Shows a packet to the tap of an end's host, if it has one: `<dyn Tap>::sent` or
+    /// Shows a packet to the tap of an end's host, if there is one. `how` is `<dyn Tap>::sent` or
     /// `<dyn Tap>::received`.
     pub(super) fn show(
         &mut self,
@@ -213,7 +215,7 @@ impl State {
         self.queue.push(Scheduled { at, serial, what });
     }
 
-    /// The next thing that happens, if that is not after `until`; moves the clock there.
+    /// Returns the next scheduled event that is not after `until`, and advances the clock to it.
     pub(super) fn pop(&mut self, until: Time) -> Option<What> {
         if self.queue.peek()?.at > until {
             return None;
@@ -224,7 +226,8 @@ impl State {
         Some(*next.what)
     }
 
-    /// The owner of a host is busy for so long.
+    /// Makes the owner of a host busy for `duration`, and returns the time at which it will be
+    /// free.
     pub(super) fn work(&mut self, node: NodeId, duration: Duration) -> Time {
         let now = self.now;
         let node = self.node(node);
@@ -245,7 +248,7 @@ impl State {
         self.at(at, What::Turn(node, number));
     }
 
-    /// Lets the owner of a queue pair know of something, in the order of `stream`.
+    /// Reports an event to the owner of a queue pair, in the order of `stream`.
     pub(super) fn tell(&mut self, end: End, stream: Stream, event: Event, path: Path) {
         let late = self.faults.late_completion;
         let at = self.now + self.random.duration(late);
@@ -275,7 +278,7 @@ impl State {
         self.at(at, what);
     }
 
-    /// An event becomes visible.
+    /// Makes an event visible to the owner.
     pub(super) fn visible(&mut self, id: NodeId, life: u64, event: Event, mut path: Path) {
         let qp = qp_of(&event);
         if let Some(qp) = qp
@@ -306,7 +309,7 @@ impl State {
     }
 }
 
-/// The queue pair that an event is of.
+/// Returns the queue pair to which an event belongs.
 pub(super) fn qp_of(event: &Event) -> Option<QpId> {
     match event {
         Event::ConnectRequest(_) | Event::Removed => None,

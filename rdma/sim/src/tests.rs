@@ -1,4 +1,4 @@
-//! The simulated device against the contracts of the model.
+//! Tests of the simulated device against the contract of the device model.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ fn address(host: u8) -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, host), 20049).into()
 }
 
-/// Two hosts, connected, and nobody between their devices and the tests.
+/// Two connected hosts whose devices the tests use directly.
 struct Pair {
     fabric: Fabric,
     devices: [SimDevice; 2],
@@ -78,9 +78,9 @@ impl Pair {
         pair
     }
 
-    /// Runs until nothing happens any more, and takes a side's events.
+    /// Runs until nothing more happens, and returns the events of one side.
     fn events(&mut self, side: usize) -> Vec<Event> {
-        // Long enough for everything but a connection request's time-out.
+        // Long enough for everything except the time-out of a connection request.
         let until = self.fabric.now() + Duration::from_secs(10);
         while self.fabric.next(until).is_some() {}
         let mut events = VecDeque::new();
@@ -152,7 +152,7 @@ fn a_message_costs_what_the_model_says() {
     };
     let mut pair = Pair::new(costs, Faults::default());
     pair.receive(1, 1, 100);
-    // Until both processors are free again.
+    // Wait until both processors are idle.
     let idle = pair.fabric.now() + Duration::from_millis(1);
     pair.fabric.alarm(idle, 9);
     assert_eq!(pair.fabric.next(FAR), Some(Turn::Alarm(9)));
@@ -162,7 +162,8 @@ fn a_message_costs_what_the_model_says() {
     assert!(pair.devices[1].arm());
     let turn = pair.fabric.next(FAR);
     assert_eq!(turn, Some(Turn::Host(NodeId(1))));
-    // Posting (and before it, on the other host, the receive), 100 bytes, the way, the interrupt.
+    // Posting the Send (and before it, on the other host, the receive), transmitting 100 bytes, the
+    // link delay, and the interrupt.
     let expected = Duration::from_nanos(1_000 + 100 + 10_000 + 3_000);
     assert_eq!(pair.fabric.now() - start, expected);
     assert_eq!(pair.devices[1].counters().interrupts, 1);
@@ -202,7 +203,7 @@ fn reads_wait_for_their_turn_and_queues_complete_in_order() {
         let from = 10 * id.0 as usize;
         assert_eq!(sink[..], source[from..from + 10]);
     }
-    // Two at a time, so twice there and back, and once for the Send and its acknowledgement.
+    // With two reads at a time, two round trips, and one for the Send and its acknowledgement.
     assert!(pair.fabric.now().as_nanos() > 10 * Costs::default().delay.as_nanos() as u64 - 1);
 }
 
@@ -245,7 +246,7 @@ fn an_access_is_held_against_handle_bounds_and_right() {
                 },
             ] => {
                 assert!(!allowed, "{case}");
-                // A Write is done when it is acknowledged; this one was refused before.
+                // A Write completes when it is acknowledged; this one was refused before.
                 let Event::Completion(Completion {
                     result: Err(failed),
                     ..
@@ -446,7 +447,7 @@ fn a_crash_takes_everything_and_the_peer_notices() {
     assert!(matches!(events.pop_front(), Some(Event::ConnectRequest(_))));
 }
 
-/// A frame that a tap was shown, with a copy of its payload.
+/// A frame shown to a tap, with a copy of its payload.
 #[derive(Debug, PartialEq, Eq)]
 enum Shown {
     Send(Vec<u8>, Option<Stag>),
@@ -538,7 +539,7 @@ fn a_tap_sees_both_directions_and_what_the_peer_does_to_memory() {
     let response = Shown::ReadResponse(b"read".to_vec());
     assert_eq!(what(&server.sent), [format!("{response:?}")]);
     assert_eq!(what(&client.received), what(&server.sent));
-    // Each arrives when the link's delay is over.
+    // Each frame arrives after the delay of the link.
     let delay = Costs::default().delay;
     for (sent, received) in [
         (&client.sent, &server.received),

@@ -1,8 +1,9 @@
-//! The C declarations of `rdma_core_sys`, held against the headers that are installed: sizes,
-//! offsets, values. A C program prints the headers' idea of each, this one compares.
+//! Compares the C declarations of `rdma_core_sys` with the installed headers: sizes, offsets,
+//! values. A C program prints the values of the headers, and this program compares them.
 //!
-//! Needs a C compiler (`CC`, or `cc`), `libibverbs-dev` and `librdmacm-dev`, and so is not part of
-//! the default tests: `cargo test -p rdma-core-dlopen-sys --features layout-check --test layout`.
+//! Needs a C compiler (`CC`, or `cc`), `libibverbs-dev` and `librdmacm-dev`, and is therefore not
+//! part of the default tests: `cargo test -p rdma-core-dlopen-sys --features layout-check --test
+//! layout`.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -11,10 +12,10 @@ use std::process::Command;
 
 use rdma_core_sys as sys;
 
-/// What C is asked, and what Rust says.
+/// C expressions, and their values according to the Rust declarations.
 type Facts = Vec<(String, i64)>;
 
-/// Offsets of the fields of a structure, of which all fields up to the last are declared.
+/// Adds the offsets of the fields of a structure that is declared up to its last used field.
 macro_rules! fields {
     ($facts:ident, $c:literal, $rust:ident: $($field:ident $(= $c_field:literal)?),* $(,)?) => {
         $($facts.push((
@@ -24,7 +25,7 @@ macro_rules! fields {
     };
 }
 
-/// The same, of a structure that is declared in full.
+/// Adds the offsets of the fields and the size of a structure that is declared in full.
 macro_rules! whole {
     ($facts:ident, $c:literal, $rust:ident: $($rest:tt)*) => {
         fields!($facts, $c, $rust: $($rest)*);
@@ -136,7 +137,7 @@ fn cm_facts() -> Facts {
     facts
 }
 
-/// What C answers to each question.
+/// Evaluates the expressions with a C program.
 fn ask_c(questions: impl Iterator<Item = String>) -> BTreeMap<String, i64> {
     let prints: String = questions
         .map(|question| format!("    printf(\"%lld {question}\\n\", (long long)({question}));\n"))
