@@ -31,7 +31,7 @@ pub struct Have {
     pub characteristics: bool,
 }
 
-/// What is known of the peer.
+/// The peer's announcements.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerHas<'a> {
     /// Version 1: the private data that the peer sent, if any.

@@ -1,4 +1,4 @@
-//! Call and reply headers: the bytes of RFC 5531, and what a server answers to bad ones.
+//! Call and reply headers: the bytes of RFC 5531, and a server's answers to invalid ones.
 
 use bytes::Bytes;
 use onc_rpc::{
@@ -82,7 +82,7 @@ fn reply_of(payload: Bytes) -> Result<ReplyHeader, DecodeError> {
     ReplyHeader::decode(&mut Decoder::new(&Message::from_payload(payload)))
 }
 
-/// A header in one piece or in two, with a bulk item at a multiple of four if there is one.
+/// Returns a header in one piece or in two, with a bulk item at a multiple of four if there is one.
 fn message(header: &Bytes, cut: Option<usize>, item: Option<u8>) -> Message {
     let pieces = match cut.map(|at| at % header.len()) {
         None => vec![header.clone()],
@@ -145,14 +145,14 @@ quickcheck! {
         match reply_of(bytes.clone()) {
             Ok(reply) => {
                 let again = reply.encode();
-                // A flip in the status may make the header shorter, or its padding be zeroes.
+                // A flip in the status may shorten the header, or padding may be zeroed.
                 again.len() <= bytes.len() && again[..12] == bytes[..12] && reply_of(again) == Ok(reply)
             }
             Err(_) => true,
         }
     }
 
-    /// What lies in one piece is read at a glance, what is cut in pieces step by step.
+    /// A header in one piece is decoded as a whole, and one in several pieces step by step.
     fn a_header_is_the_same_in_one_piece_and_in_two(
         call: AnyCall,
         reply: AnyReply,
@@ -182,7 +182,7 @@ quickcheck! {
         }
     }
 
-    // Small words are more likely to mean something.
+    // Small words are more likely to be valid field values.
     fn arbitrary_words_do_not_panic(start: u8, rest: Vec<u8>) -> bool {
         let start = [9, u32::from(start % 2), u32::from(start % 3)];
         let all: Vec<u32> = start.into_iter().chain(rest.into_iter().map(|w| u32::from(w % 9))).collect();
@@ -310,7 +310,7 @@ fn a_bad_credential_is_answered_with_auth_error() {
     ];
     for cred in bad {
         let call = [&[9, 0, 2, 100_003, 3, 1], cred, &[0, 0]].concat();
-        // The verifier's words may serve as the credential's body, where that is cut off.
+        // If the credential is cut off, the verifier's words may serve as the rest of its body.
         let error = call_of(words(&call[..6 + cred.len()])).unwrap_err();
         assert_eq!(error.reply(), auth_error(AuthStat::BAD_CRED), "{cred:?}");
     }
@@ -340,8 +340,8 @@ fn a_bad_verifier_is_answered_with_auth_error() {
 
 #[test]
 fn a_bulk_item_within_the_header_is_garbage_and_no_question_of_who_calls() {
-    // RFC 8166, section 4.5.2: a chunk and the payload stream disagree. NULL without arguments ends
-    // at 40, behind an empty verifier.
+    // RFC 8166, section 4.5.2: a chunk contradicts the payload stream. A NULL call without
+    // arguments ends at 40, after an empty verifier.
     for position in [4, 24, 28, 36, 40] {
         let item = BulkItem {
             position: Position::At(position),

@@ -1,4 +1,5 @@
-//! XDR streams with bulk items held apart: what goes in comes out, however it is cut.
+//! XDR streams with bulk items kept apart: decoding returns the encoded values, however the payload
+//! is divided.
 
 use std::io::Read;
 
@@ -68,7 +69,7 @@ fn encode(values: &[Value], apart: bool) -> Message {
     out.finish()
 }
 
-/// The stream as a peer without chunks would send it.
+/// Returns the stream as a peer without chunks would send it.
 fn plain(values: &[Value]) -> Vec<u8> {
     encode(values, false).payload().concat()
 }
@@ -83,7 +84,7 @@ fn decode(like: &[Value], message: &Message) -> Result<Vec<Value>, DecodeError> 
     Ok(values)
 }
 
-/// Cuts the payload at those places, which may repeat, so that segments may be empty.
+/// Divides the payload at these offsets, which may repeat, so that segments may be empty.
 fn cut(payload: &[u8], at: &[usize]) -> Segments {
     let mut at: Vec<usize> = at.iter().map(|at| at % (payload.len() + 1)).collect();
     at.sort_unstable();
@@ -164,7 +165,7 @@ quickcheck! {
 
     fn arbitrary_bytes_do_not_panic(like: Vec<Value>, payload: Vec<u8>, at: Vec<usize>) -> bool {
         let message = Message::new(cut(&payload, &at), []);
-        // What decodes to the end takes exactly the room that it has when encoded.
+        // If everything decodes, the encoded values have the length of the payload.
         decode(&like, &message).is_ok_and(|values| plain(&values).len() == payload.len())
             || decode(&like, &message).is_err()
     }
@@ -186,7 +187,7 @@ quickcheck! {
         }
         let items_len: usize = items.iter().map(|item| padded(item.data.len() as u64) as usize).sum();
         let broken = Message::new(cut(&payload, &flips), items);
-        // Decoding invents nothing: what comes out is no longer than what went in.
+        // Decoded data is never longer than the input.
         let gathered = broken.gather(|_| true).concat().len();
         let decoded = decode(&values, &broken).map_or(0, |values| plain(&values).len());
         gathered == payload.len() + items_len && decoded <= gathered
@@ -280,7 +281,7 @@ fn lengths_are_checked_before_they_are_used() {
         max: 8,
     };
     assert_eq!(Decoder::new(&message).opaque(8), Err(too_long));
-    // Its round-up does not wrap to zero either.
+    // The round-up of a length does not wrap to zero either.
     let wanted = DecodeError::Truncated {
         at: 4,
         wanted: 1 << 32,
@@ -349,7 +350,7 @@ fn an_item_that_no_result_takes_is_an_error_and_an_unused_chunk_is_not() {
     assert_eq!(from.finish(), Ok(()));
 }
 
-/// RFC 8166, section 6.1: a responder that leaves data in the payload for which there was a chunk.
+/// RFC 8166, section 6.1: a responder leaves data in the payload although there was a chunk for it.
 #[test]
 fn an_item_beside_the_unused_chunk_for_it_is_an_error() {
     let payload = || words(&[4, 0x6162_6364, 4]);
@@ -362,7 +363,7 @@ fn an_item_beside_the_unused_chunk_for_it_is_an_error() {
         let message = Message::new(payload(), items);
         assert_eq!(Decoder::new(&message).bulk(4), not_reduced);
     }
-    // The first one used its chunk, the second one did not.
+    // The first item used its chunk, and the second did not.
     let message = Message::new(
         words(&[4, 4, 0x6566_6768]),
         [item(Position::InOrder, b"abcd"), unused()],
@@ -370,7 +371,7 @@ fn an_item_beside_the_unused_chunk_for_it_is_an_error() {
     let mut from = Decoder::new(&message);
     assert_eq!(from.bulk(4).unwrap(), b"abcd"[..]);
     assert_eq!(from.bulk(4), not_reduced);
-    // Where there are no more chunks, it is in the payload.
+    // If there are no more chunks, the item is in the payload.
     let message = Message::new(
         words(&[4, 4, 0x6566_6768]),
         [item(Position::InOrder, b"abcd")],
@@ -381,7 +382,7 @@ fn an_item_beside_the_unused_chunk_for_it_is_an_error() {
     assert_eq!(from.finish(), Ok(()));
 }
 
-/// Whether an opaque without bytes has a turn at a chunk is not written down: both are understood.
+/// RFC 8166 does not say whether an empty opaque consumes a chunk, so both are accepted.
 #[test]
 fn an_item_without_bytes_has_a_chunk_or_has_none() {
     let (unused, used) = (
@@ -431,13 +432,13 @@ fn a_position_does_not_wrap() {
     message.prepend(Bytes::from_static(&[0; 4]));
 }
 
-/// A WRITE-like stream whose payload came in pieces of `cut` bytes, the item in it or apart.
+/// Divides a stream into segments of `cut` bytes.
 fn in_pieces(whole: &[u8], cut: usize) -> Segments {
     whole.chunks(cut).map(Bytes::copy_from_slice).collect()
 }
 
-/// Wherever a piece ends, within an integer, a length, an item or its round-up: values are the same,
-/// and bulk data is handed out from where it lies.
+/// Wherever a segment ends, within an integer, a length, an item or its round-up, the values are
+/// the same, and bulk data is returned without a copy.
 #[test]
 fn pieces_may_end_anywhere_and_bulk_data_stays_where_it_is() {
     let data: Vec<u8> = (0..37).collect();
@@ -495,7 +496,7 @@ fn an_item_in_pieces_is_taken_and_sent_from_where_it_lies() {
             .iter()
             .all(|start| sent.clone().any(|sent| sent == *start))
     );
-    // An item with its round-up, cut within the round-up.
+    // An item with its round-up, divided within the round-up.
     for cut in 1..8 {
         let padded = Bytes::from_static(b"12345\0\0\0");
         let data: Bulk = [padded.slice(..cut), padded.slice(cut..)]

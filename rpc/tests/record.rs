@@ -1,4 +1,4 @@
-//! Record marking: the same records come out, however the stream is fragmented and arrives.
+//! Record marking: the same records are returned, however the stream is fragmented and received.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use onc_rpc::record::{MAX_FRAGMENT, MAX_FRAGMENTS, RecordError, RecordReader, Want, header};
@@ -11,7 +11,7 @@ fn fragment(out: &mut BytesMut, data: &[u8], last: bool) {
     out.put_slice(data);
 }
 
-/// A record in fragments cut at those places, some of them empty.
+/// Appends a record in fragments divided at these offsets, some of them empty.
 fn fragments(out: &mut BytesMut, record: &[u8], at: &[usize]) {
     let mut at: Vec<usize> = at.iter().map(|at| at % (record.len() + 1)).collect();
     at.sort_unstable();
@@ -98,7 +98,7 @@ fn a_body_that_is_received_in_one_piece_is_not_copied() {
 
 #[test]
 fn long_pieces_are_not_copied_and_short_ones_are_joined() {
-    // Miri takes a minute for so many.
+    // Miri takes a minute for that many.
     let pieces: u64 = if cfg!(miri) { 1_000 } else { 50_000 };
     let mut reader = RecordReader::new(MAX);
     reader.header(&header(50_000 + pieces).unwrap()).unwrap();

@@ -1,15 +1,17 @@
-//! Reading ahead: where the following segments of a long message would go if they are like the
-//! one at hand, so that one system call receives several of them in place.
+//! Reading ahead: prediction of the places of the next segments of a long message, so that one
+//! system call receives several segments in place.
 //!
-//! Receiving segment by segment costs TCP an acknowledgement or two for each, which more than
-//! doubles the receiver's work on a fast path. Senders cut a message into equal segments, so the
-//! places of the next ones can be foreseen: [gap][payload][gap][payload]..., where a gap is the
-//! trailer of one FPDU and the header of the next. Headers are checked as ever when they are
-//! there. If one differs, the bytes that were received at the wrong place are taken out again.
+//! Receiving segment by segment makes TCP send an acknowledgement or two for each, which more than
+//! doubles the receiver's work on a fast path. Senders divide a message into equal segments, so the
+//! places of the next ones can be predicted: [gap][payload][gap][payload]..., where a gap is the
+//! trailer of one FPDU and the header of the next. Headers are checked as usual when they have
+//! arrived. If one differs from the prediction, the bytes that were received in the wrong place are
+//! moved out again.
 //!
-//! Only memory whose content does not matter yet is used for this: the rest of an RDMA Read's
-//! sink, the rest of a posted receive, and the part of a region above everything that the peer has
-//! written since it was registered. For receives in several pieces nothing is foreseen but headers.
+//! Only memory whose content is still undefined is used for this: the rest of an RDMA Read's sink,
+//! the rest of a posted receive, and the part of a region above everything that the peer has
+//! written since it was registered. For a receive of several buffers only the next header is read
+//! ahead.
 
 use smallvec::SmallVec;
 
@@ -19,45 +21,45 @@ use super::mpa;
 use super::terminate::Code;
 use rdma::Places;
 
-/// Segments read ahead, at most.
+/// Maximum number of segments read ahead.
 const MOST: usize = 7;
-/// Longest gap: pad, CRC, `ULPDU_Length`, header.
+/// Maximum length in bytes of a gap: pad, CRC, `ULPDU_Length`, header.
 const LONGEST_GAP: usize = 3 + mpa::CRC_FIELD + mpa::LENGTH_FIELD + ddp::UNTAGGED;
-/// Room behind the last segment read ahead when its message is likely to end there: what follows
-/// may be a short message.
+/// Room in bytes behind the last predicted segment if its message is likely to end there, because a
+/// short message may follow.
 const AFTER_MESSAGE: usize = 2048;
 
-/// A piece of what was received, in the stream's order.
+/// A piece of the received bytes, in the order of the stream.
 pub(super) enum Piece {
-    /// Bytes to be looked at.
+    /// A few bytes to be parsed.
     Look(SmallVec<[u8; 64]>),
-    /// Bytes to be looked at, many.
+    /// Many bytes to be parsed: all that are left.
     Rest,
-    /// Payload that is in its foreseen place: that place, and how many bytes of it came.
+    /// Payload that was received in its predicted place.
     Placed {
-        /// Foreseen target and length of the segment.
+        /// Predicted target and length of the segment.
         target: Target,
         segment: usize,
-        /// Bytes that are there.
+        /// Number of its bytes that were received.
         len: usize,
     },
 }
 
-/// The plan for one read, and what it brought.
+/// The plan for one read, and the received bytes.
 pub(super) struct Ahead {
     buffer: Box<[u8; MOST * LONGEST_GAP + AFTER_MESSAGE]>,
-    /// Where the first foreseen payload starts.
+    /// Place of the first predicted payload.
     target: Target,
-    /// Lengths of the foreseen payloads.
+    /// Lengths of the predicted payloads.
     sizes: SmallVec<[usize; MOST]>,
     gap: usize,
     last_room: usize,
-    /// Segments to foresee at present: doubled by success, back to one by failure, so that a peer
-    /// whose messages are not what they seem costs little.
+    /// Number of segments to predict at present: doubled after a success and reset to one after a
+    /// failure, so that a peer with irregular messages costs little.
     depth: usize,
-    /// Bytes that were received and not handed out.
+    /// Number of received bytes that have not been handed out.
     left: usize,
-    /// The next piece: even numbers are gaps, odd ones payloads.
+    /// Index of the next piece: even numbers are gaps, odd ones payloads.
     next: usize,
 }
 
@@ -75,9 +77,9 @@ impl Ahead {
         }
     }
 
-    /// Plans a read behind a segment that is not its message's last, has `payload` bytes and goes
-    /// to `target`. Behind the message that ends where it fills its memory, `behind` bytes are read
-    /// at most. Returns how many bytes of payload are foreseen.
+    /// Plans a read behind a segment of `payload` bytes at `target` that is not the last of its
+    /// message. If the message will fill its memory, at most `behind` bytes after its end are read.
+    /// Returns the number of payload bytes predicted.
     pub(super) fn plan(
         &mut self,
         memory: &Memory,
@@ -93,8 +95,8 @@ impl Ahead {
         self.gap = mpa::padding(header + payload) + mpa::CRC_FIELD + mpa::LENGTH_FIELD + header;
         self.sizes.clear();
         let mut room = memory.room_at(self.target);
-        // Where a message ends is not known, and what the next one has for other pieces of a receive
-        // than the first is not to be copied: only the next header is read ahead then.
+        // For a receive of several buffers it is not known where a message ends, and data of the
+        // next message for later buffers must not be copied. So only the next header is read ahead.
         let depth = match target {
             Target::Receive { .. } if memory.copyable(false).is_some() => 0,
             _ => self.depth,
@@ -104,7 +106,7 @@ impl Ahead {
             self.sizes.push(size);
             room -= size;
         }
-        // A message that fills its memory ends with it.
+        // A message that fills its memory ends there.
         let fills = room == 0 && !self.sizes.is_empty();
         self.last_room = if fills {
             AFTER_MESSAGE.min(behind)
@@ -115,7 +117,7 @@ impl Ahead {
         self.sizes.iter().sum()
     }
 
-    /// The plan's buffers around `payloads`, the memory foreseen.
+    /// Passes the buffers of the read to `push`: the gaps, and `payloads`, the predicted memory.
     pub(super) fn push<'a>(
         &'a mut self,
         mut payloads: Places<'a>,
@@ -131,18 +133,18 @@ impl Ahead {
         push(&mut gaps[..self.last_room]);
     }
 
-    /// `n` bytes were received into them.
+    /// Records that `n` bytes were received into the buffers.
     pub(super) fn filled(&mut self, n: usize) {
         self.left = n;
         self.next = 0;
     }
 
-    /// Whether everything that was received has been handed out.
+    /// Returns whether all received bytes have been handed out.
     pub(super) fn is_empty(&self) -> bool {
         self.left == 0
     }
 
-    /// The next piece of what was received.
+    /// Returns the next piece of the received bytes.
     pub(super) fn next(&mut self) -> Option<Piece> {
         if self.left == 0 {
             return None;
@@ -162,7 +164,7 @@ impl Ahead {
             });
         }
         if index == self.sizes.len() {
-            // Everything was where it was foreseen.
+            // All predictions were right.
             if index == self.depth {
                 self.depth = MOST.min(self.depth * 2);
             }
@@ -177,24 +179,24 @@ impl Ahead {
         )))
     }
 
-    /// Whether another payload piece follows.
+    /// Returns whether another payload piece follows.
     pub(super) fn has_payload(&self) -> bool {
         self.left > 0 && self.next / 2 < self.sizes.len()
     }
 
-    /// Moves the bytes behind the last foreseen segment to `out`, as many as fit.
+    /// Moves the bytes behind the last predicted segment to `out`, as many as fit.
     pub(super) fn take_rest(&mut self, out: &mut [u8]) -> usize {
         let at = self.sizes.len() * self.gap;
         let bytes = &self.buffer[at..at + self.left];
         let n = bytes.len().min(out.len());
         out[..n].copy_from_slice(&bytes[..n]);
-        // What did not fit goes on at the front of the same place.
+        // Bytes that did not fit move to the front of the same place.
         self.buffer.copy_within(at + n..at + self.left, at);
         self.left -= n;
         n
     }
 
-    /// The plan was wrong: everything that was received and not handed out, as plain bytes.
+    /// Returns all received bytes that have not been handed out, because a prediction was wrong.
     pub(super) fn spill(&mut self, memory: &mut Memory) -> Result<Vec<u8>, Code> {
         let mut bytes = Vec::with_capacity(self.left);
         while let Some(piece) = self.next() {

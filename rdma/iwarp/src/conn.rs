@@ -1,4 +1,5 @@
-//! One connection: its socket, and its way from TCP's handshake over MPA's to the end.
+//! One connection: its socket, and its states from the TCP handshake over the MPA handshake to the
+//! end.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
@@ -11,7 +12,7 @@ use mio::net::TcpStream;
 use rustix::event::PollFlags;
 
 use super::Options;
-use super::endpoint::{Blame, Endpoint, Limits, Out, Stop};
+use super::endpoint::{Endpoint, FailedRequest, Limits, Out, Stop};
 use super::fault::{Ending, Fault};
 use super::mpa::Frame;
 use super::setup::Wants;
@@ -21,14 +22,14 @@ use rdma::{
     ConnectError, ConnectOptions, Counters, Disconnect, Event, ListenerId, QpId, Tap, Time,
 };
 
-/// Bytes received from one connection before others get their turn.
+/// Number of bytes received from one connection before others get their turn.
 pub(super) const RECEIVE_TURN: usize = 4 << 20;
-/// How long a closed connection is kept to hand its last bytes over and to see the peer's FIN.
-/// Closing at once could make TCP reset it, and a Terminate would be lost with that (RFC 5040,
-/// section 6.2.2 wants a graceful close after one).
+/// Time for which a closed connection is kept, to send its last bytes and to receive the peer's
+/// FIN. Closing at once could make TCP reset the connection, which would lose a Terminate (RFC
+/// 5040, section 6.2.2 requires a graceful close after one).
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Initiator: waiting for TCP.
@@ -37,26 +38,26 @@ pub(super) enum Phase {
     AwaitReply,
     /// Responder: waiting for the Request Frame.
     AwaitRequest,
-    /// Responder: waiting for the program.
+    /// Responder: waiting for the program to accept or reject.
     Requested,
     /// Responder, accepted: waiting for the peer's ready-to-receive message.
     AwaitFirst,
-    /// In use.
+    /// Established.
     Established,
-    /// The program closed it; what it posted goes out first.
+    /// Closed by the program; the posted requests are sent first.
     Disconnecting,
-    /// Over; the last bytes go out and the peer's are dropped.
+    /// Over; the last bytes are being sent, and those of the peer are dropped.
     Draining,
-    /// Over; there is no socket any more.
+    /// Over, without a socket.
     Closed,
 }
 
-/// What a connection needs from its device.
+/// The parts of the device that a connection uses.
 pub(super) struct Cx<'a> {
     pub(super) options: &'a Options,
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
-    /// Sees every byte of the stream.
+    /// Observer of every byte of the stream.
     pub(super) tap: Option<&'a mut dyn Tap>,
     pub(super) now: Time,
 }
@@ -70,24 +71,24 @@ impl Cx<'_> {
     }
 }
 
-/// Why a stream is over.
-pub(super) enum Over {
+/// The reason for the end of a stream.
+pub(super) enum StreamEnd {
     Fault(Fault),
     Terminated(Terminate),
-    /// A request of our own is impossible.
+    /// A request of this side cannot be executed.
     Local(rdma::WorkError),
-    /// The peer's FIN.
+    /// The peer sent a FIN.
     Eof,
     Lost(String),
 }
 
-impl From<Fault> for Over {
+impl From<Fault> for StreamEnd {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl From<Ending> for Over {
+impl From<Ending> for StreamEnd {
     fn from(ending: Ending) -> Self {
         match ending {
             Ending::Fault(fault) => Self::Fault(fault),
@@ -96,7 +97,7 @@ impl From<Ending> for Over {
     }
 }
 
-impl From<Stop> for Over {
+impl From<Stop> for StreamEnd {
     fn from(stop: Stop) -> Self {
         match stop {
             Stop::Fault(fault) => Self::Fault(fault),
@@ -109,30 +110,31 @@ impl From<Stop> for Over {
 pub(super) struct Conn {
     pub(super) id: u64,
     pub(super) phase: Phase,
-    /// The program knows a queue pair of it.
+    /// Whether the program has a queue pair for it.
     pub(super) owned: bool,
-    /// The socket may have bytes, or room for bytes, that nobody has looked for since.
+    /// The socket may be readable or writable; it has not been tried since the last readiness
+    /// event.
     pub(super) readable: bool,
     pub(super) writable: bool,
-    /// The peer's FIN is there, behind what bytes there are.
+    /// The peer's FIN has arrived, behind the bytes that are there.
     pub(super) peer_closed: bool,
-    /// It is in the device's list of connections to look at.
+    /// The connection is in the device's list of connections to process.
     pub(super) queued: bool,
-    /// When the phase is given up.
+    /// Time at which the present state is given up.
     pub(super) deadline: Option<Time>,
     pub(super) endpoint: Endpoint,
     pub(super) socket: Option<Arc<TcpStream>>,
     pub(super) peer: SocketAddr,
     pub(super) listener: Option<ListenerId>,
     pub(super) wants: Wants,
-    /// Private data of the Request Frame to send.
+    /// Private data for the Request Frame.
     pub(super) private_data: Bytes,
-    /// Set-up bytes received.
+    /// Set-up bytes received so far.
     pub(super) frame: Vec<u8>,
     /// The initiator's frame.
     pub(super) request: Option<Frame>,
     pub(super) write_shut: bool,
-    /// Initiator: ready-to-receive messages after the first that were, or are, due.
+    /// Initiator: number of repeated ready-to-receive messages that were sent or are scheduled.
     pub(super) reminders: usize,
 }
 
@@ -170,7 +172,7 @@ impl Conn {
         }
     }
 
-    /// A connection that this side starts.
+    /// Creates a connection that this side initiates.
     pub(super) fn initiator(
         id: u64,
         socket: TcpStream,
@@ -188,7 +190,7 @@ impl Conn {
         conn
     }
 
-    /// A connection that a peer starts.
+    /// Creates a connection that a peer initiates.
     pub(super) fn responder(
         id: u64,
         socket: TcpStream,
@@ -211,8 +213,8 @@ impl Conn {
         self.socket.as_ref()
     }
 
-    /// Whether a peer may reach memory through it, so that it must make progress even while the
-    /// program is away.
+    /// Returns whether a peer may access memory through the connection, which must therefore make
+    /// progress even while the program does not poll.
     pub(super) fn is_live(&self) -> bool {
         matches!(
             self.phase,
@@ -220,24 +222,24 @@ impl Conn {
         )
     }
 
-    /// Whether requests can be posted.
+    /// Returns whether requests can be posted.
     pub(super) fn can_send(&self) -> bool {
         self.phase == Phase::Established
     }
 
-    /// Whether receives can be posted.
+    /// Returns whether receives can be posted.
     pub(super) fn can_receive(&self) -> bool {
         self.owned && !matches!(self.phase, Phase::Draining | Phase::Closed)
     }
 
-    /// What to wait for when it is waited for from outside the owner's poll loop.
+    /// Returns the events to wait for when the background thread waits for the socket.
     pub(super) fn interest(&self) -> PollFlags {
         let mut interest = PollFlags::IN;
         interest.set(PollFlags::OUT, !self.writable);
         interest
     }
 
-    /// Goes on as far as the socket lets it.
+    /// Makes progress as far as the socket allows.
     pub(super) fn progress(&mut self, cx: &mut Cx<'_>) {
         if self.phase == Phase::Established {
             self.stream(cx);
@@ -252,7 +254,7 @@ impl Conn {
         }
     }
 
-    /// The same while it is not in use.
+    /// Makes progress in the states other than established.
     fn make_progress(&mut self, cx: &mut Cx<'_>) {
         if self.phase == Phase::Connecting {
             self.finish_tcp(cx);
@@ -268,7 +270,7 @@ impl Conn {
         }
     }
 
-    /// The phase took too long.
+    /// Handles the time-out of the present state.
     pub(super) fn time_out(&mut self, cx: &mut Cx<'_>) {
         self.deadline = None;
         match self.phase {
@@ -284,7 +286,7 @@ impl Conn {
 
     // ---- the end ----
 
-    /// The program closes it in order.
+    /// Closes the connection gracefully at the program's request.
     pub(super) fn disconnect(&mut self, cx: &mut Cx<'_>) {
         match self.phase {
             Phase::Established => {
@@ -298,28 +300,28 @@ impl Conn {
     }
 
     pub(super) fn finish_disconnect(&mut self, cx: &mut Cx<'_>) {
-        // What must wait for a peer that has sent nothing yet is not waited for.
+        // Requests that must wait for a peer that has not sent anything yet are given up.
         if !self.endpoint.is_flushed() && self.endpoint.is_open() {
             return;
         }
-        self.endpoint.end(&Blame::Nobody, &mut cx.out());
+        self.endpoint.end(&FailedRequest::Nobody, &mut cx.out());
         self.ended(Disconnect::Local, cx);
         self.begin_drain(cx);
     }
 
-    /// The program ends it at once.
+    /// Ends the connection at once at the program's request.
     pub(super) fn abort(&mut self, cx: &mut Cx<'_>) {
         if matches!(self.phase, Phase::Draining | Phase::Closed) {
             return;
         }
-        self.endpoint.end(&Blame::Nobody, &mut cx.out());
+        self.endpoint.end(&FailedRequest::Nobody, &mut cx.out());
         let qp = self.qp();
         let reason = Disconnect::Local;
         cx.events.push_back(Event::Disconnected { qp, reason });
         self.reset();
     }
 
-    /// The program lets go of it.
+    /// Releases the connection at the program's request.
     pub(super) fn destroy(&mut self) {
         self.owned = false;
         if !matches!(self.phase, Phase::Draining | Phase::Closed) {
@@ -349,7 +351,7 @@ impl Conn {
         self.drain(cx);
     }
 
-    /// Hands the last bytes over, then waits for the peer's FIN.
+    /// Sends the last bytes, then waits for the peer's FIN.
     pub(super) fn drain(&mut self, cx: &mut Cx<'_>) {
         if self.flush(cx).is_err() {
             return self.close();
@@ -359,7 +361,7 @@ impl Conn {
         };
         if !self.write_shut && self.endpoint.is_sent() {
             self.write_shut = true;
-            // An error means that there is nothing left to shut.
+            // An error means that the socket cannot be shut down any more.
             if socket.shutdown(Shutdown::Write).is_err() {
                 return self.close();
             }

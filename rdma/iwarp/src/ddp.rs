@@ -1,10 +1,10 @@
 //! Direct Data Placement headers (RFC 5041, section 4).
 
-/// Header of a tagged segment.
+/// Length in bytes of a tagged segment's header.
 pub const TAGGED: usize = 14;
-/// Header of an untagged segment.
+/// Length in bytes of an untagged segment's header.
 pub const UNTAGGED: usize = 18;
-/// Bytes that tell which of the two follows.
+/// Number of bytes from which the kind of header can be told.
 pub const CONTROL: usize = 1;
 /// The only version (RFC 5041, section 4.1).
 const VERSION: u8 = 1;
@@ -13,19 +13,19 @@ const TAGGED_FLAG: u8 = 0x80;
 const LAST_FLAG: u8 = 0x40;
 const VERSION_MASK: u8 = 0x03;
 
-/// Where the payload of a segment goes.
+/// The destination of a segment's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Into memory that the sender names.
+    /// Memory that the sender names (tagged).
     Tagged {
-        /// Its handle.
+        /// Handle of the memory.
         stag: u32,
         /// Tagged offset of the payload's first byte.
         offset: u64,
     },
-    /// Into the next buffer of a queue.
+    /// The next buffer of a queue (untagged).
     Untagged {
-        /// RsvdULP's last four bytes; RDMAP has the Invalidate STag there.
+        /// The last four bytes of RsvdULP, where RDMAP has the Invalidate STag.
         ulp_word: u32,
         /// Queue number.
         queue: u32,
@@ -36,32 +36,32 @@ pub enum Placement {
     },
 }
 
-/// A segment's header.
+/// Header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The message ends with this segment.
+    /// Whether the message ends with this segment.
     pub last: bool,
-    /// RsvdULP's first byte, which is RDMAP's control field.
+    /// The first byte of RsvdULP, which is RDMAP's control field.
     pub ulp_control: u8,
-    /// Where the payload goes.
+    /// Destination of the payload.
     pub placement: Placement,
 }
 
-/// The version field has another value.
+/// The DDP version is not 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("DDP version {version}")]
 pub struct BadVersion {
-    /// That value.
+    /// The version.
     pub version: u8,
-    /// Whether the segment is a tagged one.
+    /// Whether the segment is tagged.
     pub tagged: bool,
 }
 
-/// A segment's header in a buffer, its length checked.
+/// A header in a buffer whose length has been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderView<'a>(&'a [u8]);
 
-/// Length of the header whose first byte is `control`.
+/// Returns the length in bytes of the header whose first byte is `control`.
 #[must_use]
 pub fn header_len(control: u8) -> usize {
     if control & TAGGED_FLAG == 0 {
@@ -77,23 +77,23 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl<'a> HeaderView<'a> {
-    /// The header at the start of `bytes`, or `None` when they are too few.
+    /// Returns the header at the start of `bytes`, or `None` if there are too few bytes.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         let len = header_len(*bytes.first()?);
         bytes.get(..len).map(Self)
     }
 
-    /// The header's bytes.
+    /// Returns the bytes of the header.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// The header's content. Reserved bits are ignored.
+    /// Decodes the header. Reserved bits are ignored.
     ///
     /// # Errors
-    /// The version is not one.
+    /// [`BadVersion`] if the version is not 1.
     pub fn to_header(&self) -> Result<Header, BadVersion> {
         let control = self.0[0];
         let tagged = control & TAGGED_FLAG != 0;
@@ -108,7 +108,7 @@ impl<'a> HeaderView<'a> {
                 offset: high << 32 | u64::from(be32(self.0, 10)),
             }
         } else {
-            // One check of the length is enough for all of them.
+            // One length check covers all fields.
             let bytes = &self.0[..UNTAGGED];
             Placement::Untagged {
                 ulp_word: be32(bytes, 2),
@@ -125,7 +125,8 @@ impl<'a> HeaderView<'a> {
     }
 }
 
-/// The header of an untagged message in one segment, with zeroes in RsvdULP's last four bytes.
+/// Returns the header of an untagged message in one segment, with zeroes in the last four bytes of
+/// RsvdULP.
 #[inline]
 pub(super) fn first_of_one(ulp_control: u8, queue: u32, msn: u32) -> [u8; UNTAGGED] {
     let mut header = [0; UNTAGGED];
@@ -137,7 +138,7 @@ pub(super) fn first_of_one(ulp_control: u8, queue: u32, msn: u32) -> [u8; UNTAGG
 }
 
 impl Header {
-    /// Its length in bytes.
+    /// Returns the encoded length in bytes.
     #[must_use]
     pub fn header_len(&self) -> usize {
         match self.placement {
@@ -149,7 +150,7 @@ impl Header {
     /// Writes the header to the start of `out` and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Header::header_len`].
+    /// Panics if `out` is shorter than [`Header::header_len`].
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let last = if self.last { LAST_FLAG } else { 0 };
         out[1] = self.ulp_control;

@@ -1,5 +1,6 @@
-//! One stream's RDMAP state without its socket: work queues, receive queue, registrations, RDMA
-//! Reads in both directions. Bytes in, bytes out, completions; no I/O and no clock.
+//! The RDMAP state of one stream, without its socket: work queues, receive queue, registrations,
+//! RDMA Reads in both directions. Consumes and produces bytes and reports completions; no I/O and
+//! no clock.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,13 +22,13 @@ use rdma::{
     Stag, Success, WorkError, WrId,
 };
 
-/// Where an endpoint's events and counts go.
+/// The destination of an endpoint's events and counts.
 pub(super) struct Out<'a> {
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
 }
 
-/// Lengths of the queues.
+/// Maximum lengths of the queues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) send_wr: usize,
@@ -43,44 +44,44 @@ pub(super) struct Work {
     pub(super) signaled: bool,
 }
 
-/// A Read Request of the peer's that is not answered yet.
+/// A Read Request of the peer that has not been answered completely.
 pub(super) struct Response {
     pub(super) request: ReadRequest,
     pub(super) done: u32,
-    /// Payload of one segment, from when it starts; as in [`Outgoing`].
+    /// Maximum payload of a segment, fixed when the response starts; as in [`Outgoing`].
     pub(super) most: u32,
     pub(super) culprit: Culprit,
 }
 
-/// What is being cut into segments.
+/// The message that is being divided into segments.
 pub(super) enum Current {
     Nothing,
     Message(Outgoing),
     Response,
 }
 
-/// One stream.
+/// The state of one stream.
 pub(super) struct Endpoint {
     pub(super) qp: QpId,
     pub(super) limits: Limits,
     pub(super) memory: Memory,
     pub(super) receiver: Receiver,
     pub(super) transmitter: Transmitter,
-    /// The last short FPDU.
+    /// Buffer of the last short FPDU.
     pub(super) short: Fpdu,
     pub(super) work: VecDeque<Work>,
-    /// Requests in the send queue: waiting, being sent, or Reads without their answer.
+    /// Number of requests in the send queue: waiting, being sent, or Reads without a response.
     pub(super) outstanding: usize,
     pub(super) current: Current,
     pub(super) responses: VecDeque<Response>,
-    /// The last message was a response, so a request is next if there is one.
+    /// Whether the last message was a response, so that a request is next if there is one.
     pub(super) request_next: bool,
-    /// Next MSN by queue.
+    /// Next MSN of each queue.
     pub(super) msn: [u32; 3],
     pub(super) outbound_reads: usize,
     /// False while the peer must send first.
     pub(super) open: bool,
-    /// The peer has sent something.
+    /// Whether the peer has sent anything.
     pub(super) heard: bool,
     pub(super) random: Random,
 }
@@ -107,7 +108,7 @@ impl Endpoint {
         }
     }
 
-    /// Set-up is over: from here on the stream consists of FPDUs.
+    /// Ends set-up: from here on the stream consists of FPDUs.
     pub(super) fn start(&mut self, agreement: &Agreement, max_ulpdu: usize) {
         self.receiver.set_check_crc(agreement.crc);
         self.transmitter.set_crc(agreement.crc);
@@ -118,17 +119,18 @@ impl Endpoint {
         self.open = !agreement.wait_for_peer;
     }
 
-    /// The path's MULPDU changed.
+    /// Sets the path's MULPDU, which may change.
     pub(super) fn set_max_ulpdu(&mut self, max: usize) {
         self.transmitter.set_max_ulpdu(max);
     }
 
-    /// Whether the peer's first FPDU, if it had to come first, has come.
+    /// Returns whether this side may send: the peer's first FPDU has arrived, if it had to come
+    /// first.
     pub(super) fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Whether anything has come from the peer.
+    /// Returns whether anything has arrived from the peer.
     pub(super) fn has_heard(&self) -> bool {
         self.heard
     }
@@ -199,7 +201,7 @@ impl Endpoint {
 
     // ---- the end ----
 
-    /// Lets go of all memory; only bytes on their way out stay.
+    /// Releases all memory except bytes that are being sent.
     pub(super) fn release(&mut self) {
         self.memory = Memory::new();
         self.work.clear();
@@ -207,9 +209,9 @@ impl Endpoint {
         self.current = Current::Nothing;
     }
 
-    /// Completes everything that has not, and ends every registration. `blame` says of which
-    /// request another error than "flushed" is reported.
-    pub(super) fn end(&mut self, blame: &Blame, out: &mut Out<'_>) {
+    /// Completes all outstanding requests, and invalidates all registrations. `blame` names the
+    /// request that gets an error other than "flushed".
+    pub(super) fn end(&mut self, blame: &FailedRequest, out: &mut Out<'_>) {
         let qp = self.qp;
         self.transmitter.cut(|finishes| {
             if let Finishes::Work { id, .. } = finishes {
@@ -227,13 +229,13 @@ impl Endpoint {
         self.responses.clear();
         for read in self.memory.reads.drain(..) {
             let error = match blame {
-                Blame::Read(stag, error) if *stag == read.stag => *error,
+                FailedRequest::Read(stag, error) if *stag == read.stag => *error,
                 _ => WorkError::Flushed,
             };
             out.fail(qp, read.id, error, Some(read.sink.into()));
         }
         let mut head = match blame {
-            Blame::Head(error) => Some(*error),
+            FailedRequest::Head(error) => Some(*error),
             _ => None,
         };
         for Work { id, wr, .. } in self.work.drain(..) {
@@ -244,7 +246,7 @@ impl Endpoint {
             };
             out.fail(qp, id, error, buf);
         }
-        let mut too_long = *blame == Blame::Receive;
+        let mut too_long = *blame == FailedRequest::Receive;
         for Receive { id, buf } in self.memory.receives.drain(..) {
             let first = std::mem::take(&mut too_long);
             let error = if first {
@@ -259,22 +261,22 @@ impl Endpoint {
     }
 }
 
-/// Which request an error is about.
+/// The request that an error is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Blame {
+pub(super) enum FailedRequest {
     /// None in particular.
     Nobody,
     /// The request at the head of the send queue.
     Head(WorkError),
     /// The RDMA Read whose sink has this handle.
     Read(u32, WorkError),
-    /// The receive that a message was too long for.
+    /// The receive that was too short for a message.
     Receive,
 }
 
-impl Blame {
-    /// Whom a Terminate of the peer's is about: it carries the header of a Read Request that it
-    /// refused.
+impl FailedRequest {
+    /// Returns the request that a Terminate of the peer is about. For a refused Read Request it
+    /// carries the header of that.
     pub(super) fn of(terminate: &Terminate) -> Self {
         let read = terminate.culprit.as_ref().and_then(|culprit| culprit.read);
         match read {
@@ -287,12 +289,12 @@ impl Blame {
     }
 }
 
-/// Why nothing more can be sent.
+/// The reason why nothing more can be sent.
 #[derive(Clone, Debug)]
 pub(super) enum Stop {
-    /// The peer's Read Request cannot be answered any more.
+    /// A Read Request of the peer cannot be answered any more.
     Fault(Fault),
-    /// The request at the head of the send queue is impossible.
+    /// The request at the head of the send queue cannot be executed.
     Local(WorkError),
 }
 

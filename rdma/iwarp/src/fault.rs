@@ -1,20 +1,20 @@
-//! How a stream ends by an error.
+//! Errors that end a stream.
 
 use super::ddp::{HeaderView, Placement};
 use super::rdmap::SEND_QUEUE;
 use super::terminate::{Code, Culprit, Terminate};
 
-/// An error of the peer's that this side found. It is answered with a Terminate.
+/// A protocol error of the peer that this side found. It is answered with a Terminate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// What the Terminate says.
+    /// Error code of the Terminate.
     pub(super) code: Code,
-    /// The segment it is about.
+    /// The segment that the error is about.
     pub(super) culprit: Option<Culprit>,
 }
 
 impl Fault {
-    /// An error that no segment's header explains.
+    /// Creates an error that is about no segment's header.
     #[must_use]
     pub(super) const fn bare(code: Code) -> Self {
         Self {
@@ -23,7 +23,7 @@ impl Fault {
         }
     }
 
-    /// Whether a Send was too long for the receive it was for.
+    /// Returns whether the error is a Send that was too long for its receive.
     #[must_use]
     pub(super) fn overran_receive(&self) -> bool {
         let header = self.culprit.as_ref();
@@ -35,8 +35,8 @@ impl Fault {
         self.code == Code::TOO_LONG && queue == Some(SEND_QUEUE)
     }
 
-    /// The Terminate to send. Layers and types that do not carry headers drop them (RFC 5040,
-    /// figure 10).
+    /// Returns the Terminate to send. Layers and types that do not carry headers omit them (RFC
+    /// 5040, figure 10).
     #[must_use]
     pub(super) fn terminate(&self) -> Terminate {
         let carries_headers = match (self.code.layer, self.code.kind) {
@@ -45,7 +45,7 @@ impl Fault {
             _ => false,
         };
         let mut culprit = self.culprit.clone().filter(|_| carries_headers);
-        // The RDMAP header goes with remote protection errors only.
+        // Only remote protection errors carry the RDMAP header.
         if let Some(culprit) = &mut culprit
             && (self.code.layer, self.code.kind) != (0, 1)
         {
@@ -58,12 +58,12 @@ impl Fault {
     }
 }
 
-/// Why a stream cannot go on.
+/// The reason why a stream cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// The peer made an error.
+    /// The peer made a protocol error.
     Fault(Fault),
-    /// The peer says that we made one.
+    /// The peer reports an error of this side.
     Terminated(Terminate),
 }
 

@@ -1,4 +1,5 @@
-//! Two endpoints without sockets: any work, cut into any pieces, arrives; any bytes do no harm.
+//! Two endpoints without sockets: all work completes, however the stream is divided, and no bytes
+//! cause harm.
 
 use std::collections::VecDeque;
 
@@ -18,7 +19,7 @@ fn receive(side: &mut Side, id: u64) {
         .expect("a stream that is open takes receives");
 }
 
-/// Ends the stream, if it has not ended, and says what failed by it.
+/// Ends the stream, if it has not ended, and returns the errors of the requests that failed.
 fn failures(side: &mut Side) -> Vec<WorkError> {
     side.end();
     let errors = side.events.drain(..).filter_map(|event| match event {
@@ -39,7 +40,7 @@ enum Step {
         at: usize,
         len: usize,
     },
-    /// Let so many bytes pass.
+    /// Transfer at most so many bytes.
     Pass {
         forth: bool,
         most: usize,
@@ -62,13 +63,13 @@ impl Arbitrary for Step {
     }
 }
 
-/// One side works on the other's memory; what it should come to is computed beside it.
+/// One side uses the other's memory, and the model computes the expected result.
 struct Model {
     one: Side,
     two: Side,
     target: RemoteSegment,
     source: RemoteSegment,
-    /// What is in the region, as far as it was written. The rest means nothing.
+    /// Contents of the region, as far as it was written. The rest is undefined.
     written: Vec<Option<u8>>,
     data: Vec<u8>,
     expected: VecDeque<(WrId, Vec<u8>)>,
@@ -152,7 +153,7 @@ impl Model {
             }
             Step::Pass { forth, most } => {
                 if forth && most % 5 == 0 {
-                    // The path's MSS changes now and then.
+                    // The MSS of the path changes now and then.
                     self.one.set_max_ulpdu(128 + most);
                 }
                 let (from, to) = match forth {
@@ -167,7 +168,7 @@ impl Model {
         self.check();
     }
 
-    /// Whatever completed is what it should be, in its order.
+    /// Checks that completed requests have the expected results, in the expected order.
     fn check(&mut self) {
         for event in self.one.events.drain(..) {
             let Event::Completion(completion) = event else {
@@ -246,7 +247,7 @@ quickcheck! {
         true
     }
 
-    /// Bytes that are nearly right: a good stream with some bits flipped, in pieces.
+    /// A valid stream with some bits flipped, in pieces.
     fn flipped_bits_do_no_harm(
         steps: Vec<Step>, crc: bool, flips: Vec<(u16, u8)>, piece: u8
     ) -> bool {
@@ -266,7 +267,7 @@ quickcheck! {
         for piece in bytes.chunks(1 + usize::from(piece)) {
             result = result.and_then(|()| model.two.put(piece));
         }
-        // A CRC finds any single flip (and two flips may undo each other).
+        // A CRC detects any single flip. (Two flips may undo each other.)
         assert!(!harmless || result.is_ok());
         accounted(model)
     }
@@ -284,7 +285,7 @@ quickcheck! {
     }
 }
 
-/// Every receive ends exactly once, and all memory comes back, whatever happened.
+/// Checks that every receive has ended exactly once and all memory has been released.
 fn accounted(mut model: Model) -> bool {
     let failed = failures(&mut model.two).len();
     let ended = model.two.counters.receives as usize + failed == model.two.receives;

@@ -1,4 +1,4 @@
-//! A connection's set-up: TCP's handshake, then MPA's.
+//! Connection set-up: the TCP handshake, then the MPA handshake.
 
 use std::io::{ErrorKind, Read};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use super::fault::Fault;
 use super::mpa::{FRAME_HEADER, Frame, FrameView, Kind, MAX_PRIVATE_DATA};
 use super::setup::{self, Agreement, Failure, Unacceptable, Wants};
 use super::socket;
-use super::tap::Way;
+use super::tap::Direction;
 use rdma::{AcceptOptions, ConnectError, ConnectRequest, Event, RequestId};
 
-/// How long an initiator hears nothing before it sends its ready-to-receive message again, each time.
-/// Linux's siw misses what arrives while it leaves set-up, until something more arrives; its side
-/// would wait for the first call, and this one for the answer.
+/// Intervals without an answer after which an initiator repeats its ready-to-receive message.
+/// Linux's siw does not notice data that arrives while it leaves set-up, until more data arrives;
+/// its side would wait for the first call, and this side for the reply.
 const REMINDERS: [Duration; 3] = [
     Duration::from_millis(250),
     Duration::from_millis(750),
@@ -55,14 +55,14 @@ impl Conn {
     pub(super) fn flush_setup(&mut self, cx: &mut Cx<'_>) {
         if let Err(over) = self.flush(cx) {
             let text = match over {
-                Over::Lost(text) => text,
+                StreamEnd::Lost(text) => text,
                 _ => "the connection ended during set-up".into(),
             };
             self.fail(ConnectError::Protocol(text), cx);
         }
     }
 
-    /// Receives the peer's set-up frame, as much of it as is there.
+    /// Receives the available part of the peer's set-up frame.
     pub(super) fn receive_frame(&mut self, cx: &mut Cx<'_>) {
         let kind = match self.phase {
             Phase::AwaitReply => Kind::Reply,
@@ -77,7 +77,7 @@ impl Conn {
                 Ok(0) => return self.refuse("the peer closed the connection during set-up", cx),
                 Ok(n) => {
                     cx.counters.wire_bytes_received += n as u64;
-                    cx.show(Way::Received, (self.qp(), &socket), n, [&chunk[..]]);
+                    cx.show(Direction::Received, (self.qp(), &socket), n, [&chunk[..]]);
                     self.frame.extend_from_slice(&chunk[..n]);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -104,7 +104,7 @@ impl Conn {
         }
     }
 
-    /// Set-up failed on the peer's side.
+    /// Ends a connection whose set-up failed because of the peer.
     pub(super) fn refuse(&mut self, why: &str, cx: &mut Cx<'_>) {
         if self.owned {
             self.fail(ConnectError::Protocol(why.into()), cx);
@@ -116,7 +116,7 @@ impl Conn {
 
     pub(super) fn requested(&mut self, request: Frame, rest: &[u8], cx: &mut Cx<'_>) {
         if !rest.is_empty() {
-            // The initiator waits for our frame before it sends FPDUs.
+            // The initiator must wait for this side's frame before it sends FPDUs.
             return self.refuse("bytes after the MPA Request Frame", cx);
         }
         match setup::check_request(&request) {
@@ -143,8 +143,9 @@ impl Conn {
         }
     }
 
-    /// The program accepts. A peer that went away meanwhile, or broke the rules by sending
-    /// already, is found now: nothing was read since its Request Frame.
+    /// Accepts the connection at the program's request. Finds out now whether the peer has gone
+    /// meanwhile, or has violated the protocol by sending early, because nothing was read since its
+    /// Request Frame.
     pub(super) fn accept(&mut self, options: &AcceptOptions, wants: &Wants, cx: &mut Cx<'_>) {
         let Some(request) = self.request.take() else {
             return;
@@ -162,7 +163,7 @@ impl Conn {
         self.stream(cx);
     }
 
-    /// The program, or the device, says no.
+    /// Rejects the connection at the request of the program or the device.
     pub(super) fn reject(&mut self, private_data: Bytes, cx: &mut Cx<'_>) {
         if let Some(request) = self.request.take() {
             self.send_frame(&setup::rejection(&request, private_data));
@@ -211,14 +212,14 @@ impl Conn {
         }
     }
 
-    /// Sets the time of the next ready-to-receive message, if there is to be one.
+    /// Schedules the next repetition of the ready-to-receive message, if there is one.
     fn remind_later(&mut self, cx: &Cx<'_>) {
         self.deadline = REMINDERS.get(self.reminders).map(|wait| cx.now + *wait);
         self.reminders += 1;
     }
 
-    /// The peer has had time to say something. If it has not, another message of nothing has it look
-    /// at what it may have missed. One that is being sent to does not need that.
+    /// Repeats the ready-to-receive message, an RDMA Write without payload, if the peer has not
+    /// sent anything yet. It makes the peer notice data that it may have missed.
     pub(super) fn remind(&mut self, cx: &mut Cx<'_>) {
         if self.endpoint.has_heard() {
             return;
@@ -230,8 +231,8 @@ impl Conn {
         }
     }
 
-    /// Bytes of the stream that came with the Reply Frame.
-    pub(super) fn feed(&mut self, mut bytes: &[u8], cx: &mut Cx<'_>) -> Result<(), Over> {
+    /// Handles bytes of the stream that arrived with the Reply Frame.
+    pub(super) fn feed(&mut self, mut bytes: &[u8], cx: &mut Cx<'_>) -> Result<(), StreamEnd> {
         while !bytes.is_empty() {
             let mut n = 0;
             for buffer in &mut self.endpoint.buffers()? {
@@ -245,7 +246,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Set-up failed: the queue pair is gone.
+    /// Reports a failed set-up. The queue pair no longer exists.
     pub(super) fn fail(&mut self, error: ConnectError, cx: &mut Cx<'_>) {
         self.report(error, cx);
         self.close();
@@ -253,7 +254,7 @@ impl Conn {
 
     pub(super) fn report(&mut self, error: ConnectError, cx: &mut Cx<'_>) {
         if self.owned {
-            self.endpoint.end(&Blame::Nobody, &mut cx.out());
+            self.endpoint.end(&FailedRequest::Nobody, &mut cx.out());
             let qp = self.qp();
             cx.events.push_back(Event::ConnectFailed { qp, error });
             self.owned = false;

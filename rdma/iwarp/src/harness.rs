@@ -1,6 +1,6 @@
-//! One end of a stream without a socket, for tests and for the fuzz target: bytes in, bytes out,
-//! as `stream.rs` has them from and for TCP. What ends a stream ends it here as there: everything
-//! posted completes, and a Terminate is left to be sent.
+//! One end of a stream without a socket, for tests and for the fuzz target. Bytes are put and taken
+//! as `stream.rs` exchanges them with TCP. Errors have the same effect as there: all requests
+//! complete, and a Terminate remains to be sent.
 
 use std::collections::VecDeque;
 
@@ -15,54 +15,54 @@ use rdma::{
     SendWr, Stag, WrId,
 };
 
-/// Outstanding requests, and posted receives, of a [`Side`].
+/// Maximum number of outstanding requests, and of posted receives, of a [`Side`].
 pub const QUEUE: usize = 1 << 10;
-/// Elements of a gather list.
+/// Maximum number of elements of a gather list.
 pub const GATHER: usize = 8;
-/// Pieces of a receive, at most.
+/// Maximum number of buffers of a receive.
 pub const SCATTER: usize = 8;
 
-/// What set-up agreed on.
+/// The result of connection set-up.
 #[derive(Clone, Copy, Debug)]
 pub struct SetUp {
     /// Whether FPDUs carry a CRC.
     pub crc: bool,
-    /// RDMA Reads outstanding, in each direction.
+    /// Maximum number of outstanding RDMA Reads in each direction.
     pub reads: usize,
-    /// The peer's first FPDU must come before anything is sent.
+    /// Whether the peer's first FPDU must arrive before anything is sent.
     pub wait_for_peer: bool,
-    /// The peer may begin with an FPDU or a Send without payload (RFC 6581, section 5).
+    /// Whether the peer may begin with an FPDU or a Send without payload (RFC 6581, section 5).
     pub empty_rtr: bool,
-    /// MULPDU, bytes.
+    /// MULPDU in bytes.
     pub max_ulpdu: usize,
 }
 
-/// How a stream ended.
+/// The reason for the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The peer made an error, which is answered with a Terminate.
+    /// The peer made a protocol error, which is answered with a Terminate.
     PeerError,
     /// The peer sent a Terminate.
     Terminated,
-    /// A request of this side's cannot be carried out.
+    /// A request of this side cannot be executed.
     LocalError,
 }
 
-/// One end.
+/// One end of a stream.
 pub struct Side {
     endpoint: Endpoint,
-    /// What happened, in order.
+    /// Events, in order.
     pub events: VecDeque<Event>,
-    /// Counts so far.
+    /// Counters.
     pub counters: Counters,
-    /// Where its memory comes from.
+    /// Pool of its memory.
     pub pool: Pool,
-    /// Receives posted so far.
+    /// Number of receives posted so far.
     pub receives: usize,
 }
 
 impl Side {
-    /// After set-up, with a pool of `memory` bytes.
+    /// Creates an end after set-up, with a pool of `memory` bytes.
     #[must_use]
     pub fn new(set_up: &SetUp, memory: usize) -> Self {
         let limits = Limits {
@@ -89,15 +89,15 @@ impl Side {
         }
     }
 
-    /// The path's MULPDU changed.
+    /// Sets the path's MULPDU.
     pub fn set_max_ulpdu(&mut self, max: usize) {
         self.endpoint.set_max_ulpdu(max);
     }
 
-    /// Memory with `fill` in it.
+    /// Returns a buffer filled with `fill`.
     ///
     /// # Panics
-    /// When the pool has none.
+    /// Panics if the pool is exhausted.
     #[must_use]
     pub fn buf(&self, len: usize, fill: u8) -> Buf {
         let mut buf = self.pool.alloc(len).expect("the pool is large enough");
@@ -108,7 +108,7 @@ impl Side {
     /// Posts a receive.
     ///
     /// # Errors
-    /// The queue is full.
+    /// [`PostError::QueueFull`] if the queue is full.
     pub fn receive(&mut self, id: u64, receive: impl Into<Scatter>) -> Result<(), PostError> {
         let posted = self.endpoint.post_receive(WrId(id), receive.into());
         posted.map_err(|(error, _)| error)?;
@@ -119,7 +119,7 @@ impl Side {
     /// Posts a signaled request.
     ///
     /// # Errors
-    /// The queue is full, or the gather list is too long.
+    /// [`PostError`] if the queue is full or the gather list is too long.
     pub fn post(&mut self, id: u64, wr: SendWr) -> Result<(), PostError> {
         let posted = self
             .endpoint
@@ -130,7 +130,7 @@ impl Side {
     /// Registers memory for the peer.
     ///
     /// # Panics
-    /// When the system has no random numbers.
+    /// Panics if the system provides no random numbers.
     pub fn register(&mut self, region: Region) -> RemoteSegment {
         let registered = self.endpoint.register(region);
         registered
@@ -138,10 +138,10 @@ impl Side {
             .expect("random numbers for a handle")
     }
 
-    /// Takes memory back.
+    /// Reclaims memory.
     ///
     /// # Errors
-    /// The handle is unknown, or still valid.
+    /// [`DeviceError`] if the handle is unknown or still valid.
     pub fn reclaim(&mut self, stag: Stag) -> Result<Region, DeviceError> {
         self.endpoint.reclaim(stag).map_err(|why| match why {
             NotReclaimed::Unknown => DeviceError::Unknown("handle"),
@@ -149,10 +149,10 @@ impl Side {
         })
     }
 
-    /// Bytes to send, at most `most`.
+    /// Returns at most `most` bytes to send.
     ///
     /// # Errors
-    /// The stream ended.
+    /// [`Ended`] if the stream ended.
     pub fn take(&mut self, most: usize) -> Result<Vec<u8>, Ended> {
         let mut out = Out {
             events: &mut self.events,
@@ -176,18 +176,18 @@ impl Side {
         Ok(bytes)
     }
 
-    /// Receives bytes.
+    /// Handles received bytes.
     ///
     /// # Errors
-    /// The stream ended.
+    /// [`Ended`] if the stream ended.
     ///
     /// # Panics
-    /// When the endpoint has no room for a byte.
+    /// Panics if the endpoint has no room for a byte.
     pub fn put(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         self.receive_bytes(bytes).map_err(|ending| match ending {
             Ending::Fault(fault) => self.refuse(&fault),
             Ending::Terminated(terminate) => {
-                self.end_with(&Blame::of(&terminate));
+                self.end_with(&FailedRequest::of(&terminate));
                 Ended::Terminated
             }
         })
@@ -216,7 +216,7 @@ impl Side {
         match stop {
             Stop::Fault(fault) => self.refuse(&fault),
             Stop::Local(error) => {
-                self.end_with(&Blame::Head(error));
+                self.end_with(&FailedRequest::Head(error));
                 let fault = Fault::bare(Code::LOCAL_CATASTROPHIC);
                 self.endpoint.send_terminate(&fault.terminate());
                 Ended::LocalError
@@ -226,14 +226,14 @@ impl Side {
 
     fn refuse(&mut self, fault: &Fault) -> Ended {
         self.end_with(match fault.overran_receive() {
-            true => &Blame::Receive,
-            false => &Blame::Nobody,
+            true => &FailedRequest::Receive,
+            false => &FailedRequest::Nobody,
         });
         self.endpoint.send_terminate(&fault.terminate());
         Ended::PeerError
     }
 
-    fn end_with(&mut self, blame: &Blame) {
+    fn end_with(&mut self, blame: &FailedRequest) {
         let mut out = Out {
             events: &mut self.events,
             counters: &mut self.counters,
@@ -241,8 +241,8 @@ impl Side {
         self.endpoint.end(blame, &mut out);
     }
 
-    /// Ends the stream: everything posted completes.
+    /// Ends the stream: all requests complete.
     pub fn end(&mut self) {
-        self.end_with(&Blame::Nobody);
+        self.end_with(&FailedRequest::Nobody);
     }
 }

@@ -1,4 +1,4 @@
-//! An endpoint's receiving half: what segments that have been placed mean.
+//! The receiving half of an endpoint: the effects of segments that have been placed.
 
 use super::ddp::Placement;
 use super::endpoint::{Endpoint, Out, Response};
@@ -10,30 +10,30 @@ use super::terminate::Code;
 use rdma::{Stag, Success};
 
 impl Endpoint {
-    /// Where the next bytes of the stream are to be put, when no payload is expected: a shorter
-    /// way to the same as [`Endpoint::buffers`].
+    /// Returns the place for the next bytes of the stream if no payload is expected. A shortcut for
+    /// [`Endpoint::buffers`].
     pub(super) fn between_segments(&mut self) -> Option<&mut [u8]> {
         self.receiver.between_segments(&self.memory)
     }
 
-    /// Where the next bytes of the stream are to be put.
+    /// Returns the places for the next bytes of the stream.
     pub(super) fn buffers(&mut self) -> Result<Buffers<'_>, Fault> {
         self.receiver.buffers(&mut self.memory)
     }
 
-    /// There is nothing more to take in at present: makes ready for what comes next.
+    /// Prepares for the next message, when nothing more can be received at present.
     pub(super) fn wait_for_more(&mut self) {
         if self.receiver.is_between() {
             self.memory.prefetch();
         }
     }
 
-    /// Whether the stream may end here.
+    /// Returns whether the stream may end here.
     pub(super) fn is_between_segments(&self) -> bool {
         self.receiver.is_between()
     }
 
-    /// `n` bytes of the stream were put into [`Endpoint::buffers`].
+    /// Handles `n` bytes of the stream that were received into [`Endpoint::buffers`].
     pub(super) fn received(&mut self, n: usize, out: &mut Out<'_>) -> Result<(), Ending> {
         self.receiver.filled(n, &mut self.memory)?;
         loop {
@@ -47,7 +47,7 @@ impl Endpoint {
                 Step::Empty => {}
                 Step::Segment(segment) => self.deliver(&segment, out)?,
             }
-            // Whatever it was, it was the peer's first.
+            // This was the first segment from the peer.
             self.open = true;
             self.heard = true;
             self.memory.empty_rtr = false;
@@ -106,7 +106,7 @@ impl Endpoint {
             most: 0,
             culprit: self.receiver.culprit(),
         };
-        // The source of a Read of nothing is not looked at (RFC 5040, section 5.2.1).
+        // The source of a Read without payload is not checked (RFC 5040, section 5.2.1).
         if request.length > 0 {
             self.memory
                 .regions
@@ -135,7 +135,7 @@ impl Endpoint {
         if segment.opcode.invalidates()
             && let Placement::Untagged { ulp_word, .. } = segment.header.placement
         {
-            // The handle must be one of this stream's and valid (RFC 5040, section 7.2).
+            // The handle must belong to this stream and be valid (RFC 5040, section 7.2).
             if !self.memory.regions.is_valid(ulp_word) {
                 return Err(Fault {
                     code: Code::CANNOT_INVALIDATE,

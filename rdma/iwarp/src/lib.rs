@@ -1,27 +1,28 @@
 //! A software RNIC: iWARP (MPA, DDP, RDMAP) over TCP, in user space.
 //!
-//! The bytes on the wire are those of RFC 5044, RFC 5041 and RFC 5040, with the set-up of
-//! RFC 6581, so that a Linux host with `siw` or an iWARP card can be the peer. It needs no driver
-//! and no privilege, and no thread switch for a message: the owner's thread does the work when it
-//! polls; `progress.rs` tells what happens when it does not.
+//! The bytes on the wire are those of RFC 5044, RFC 5041 and RFC 5040, with the set-up of RFC 6581,
+//! so that a Linux host with `siw` or an iWARP card can be the peer. It needs no driver, no
+//! privilege, and no thread switch for a message: the owner's thread does the work when it polls;
+//! `progress.rs` describes what happens when it does not.
 //!
-//! From bottom to top, each without I/O: [`mpa`], [`ddp`], [`rdmap`] and [`terminate`] read and
-//! write headers; `receive` and `transmit` turn a byte stream into placed segments and messages
-//! into a byte stream; `memory` and `regions` check every placement; `endpoint`, with `outbound`
-//! and `inbound`, is one stream's RDMAP state; `setup` says what set-up frames agree on. Above
-//! them, `conn` is a connection with its socket (`handshake`, `stream`), and `state` with
-//! `manager` is the device.
+//! From bottom to top, each without I/O: [`mpa`], [`ddp`], [`rdmap`] and [`terminate`] encode and
+//! decode headers; `receive` turns a byte stream into placed segments, and `transmit` turns
+//! messages into a byte stream; `memory` and `regions` check every placement; `endpoint`, with
+//! `outbound` and `inbound`, is the RDMAP state of one stream; `setup` negotiates with set-up
+//! frames. Above them, `conn` is a connection with its socket (`handshake`, `stream`), and `state`
+//! with `manager` is the device.
 //!
-//! Payload is not copied: it is received into the memory it is for and sent from where it is. Only
-//! what arrives in one read with the headers around it is copied, and counted
+//! Payload is not copied: it is received into its destination and sent from its source. Only
+//! payload that arrives in the same read as the headers around it is copied, and counted
 //! ([`Counters::copied_bytes`]).
 //!
 //! Registered memory starts at a random tagged offset, and its handle is 32 random bits. A handle
-//! is valid on its own queue pair only. What the peer did not write of memory that was offered for
-//! writing means nothing afterwards: the device receives into it what it expects to belong there
-//! (`ahead`).
+//! is valid on its own queue pair only. Parts of a region offered for writing that the peer did not
+//! write have undefined contents afterwards, because the device may have received other bytes into
+//! them (`ahead`).
 //!
-//! Two devices in one thread, busy-polled until the one hears that the other wants to connect:
+//! The following example has two devices in one thread, which it busy-polls until the server
+//! receives the connection request:
 //!
 //! ```
 //! use std::collections::VecDeque;
@@ -108,42 +109,42 @@ use rdma::{
 use regions::NotReclaimed;
 use state::{State, WAKE_TOKEN};
 
-/// Outstanding requests of one send queue.
+/// Maximum number of outstanding requests on a send queue.
 const MAX_SEND_WR: usize = 4096;
-/// Outstanding receives of one queue pair.
+/// Maximum number of outstanding receives of a queue pair.
 const MAX_RECV_WR: usize = 4096;
-/// Elements of one gather list.
+/// Maximum number of elements of a gather list.
 const MAX_GATHER: usize = 64;
-/// Pieces of one receive.
+/// Maximum number of buffers of a receive.
 const MAX_SCATTER: usize = 64;
 
-/// Whether FPDUs carry a CRC. Either side can have it (RFC 5044, section 7.1.1); this is what this
-/// side asks for.
+/// Whether this side asks for a CRC in FPDUs. Both sides use one if either side asks for it (RFC
+/// 5044, section 7.1.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CrcPolicy {
-    /// Only if the peer asks for it.
+    /// Use a CRC only if the peer asks for it.
     #[default]
     IfAsked,
-    /// Ask for it, and so have it.
+    /// Ask for a CRC, and so always use one.
     Request,
 }
 
-/// How an [`Iwarp`] device is to be.
+/// The options of an [`Iwarp`] device.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Whether to ask for CRCs.
     pub crc: CrcPolicy,
-    /// RDMA Reads that a peer may have outstanding on a connection (IRD). Linux `siw` can have up
-    /// to 128. 1 to 16382.
+    /// Number of RDMA Reads that a peer may have outstanding on a connection (IRD), 1 to 16382.
+    /// Linux `siw` supports up to 128.
     pub inbound_reads: u32,
-    /// RDMA Reads that we may have outstanding on a connection (ORD). 1 to 16382.
+    /// Number of RDMA Reads that this side may have outstanding on a connection (ORD), 1 to 16382.
     pub outbound_reads: u32,
-    /// Connections at a time, those being set up included.
+    /// Maximum number of connections, including those being set up.
     pub max_connections: usize,
-    /// How long a peer may take for its set-up frame, or for taking what is left to send when the
-    /// connection is closed in order.
+    /// Maximum time for a peer to send its set-up frame, and to accept the remaining data when a
+    /// connection is closed gracefully.
     pub setup_timeout: Duration,
-    /// Cuts the TCP MSS that segments are made to fit; for tests and experiments.
+    /// Upper limit for the TCP MSS, to which segments are fitted; for tests and experiments.
     pub mss_limit: Option<u16>,
 }
 
@@ -160,7 +161,8 @@ impl Default for Options {
     }
 }
 
-/// IRD and ORD have 14 bits, of which the highest value has another meaning (RFC 6581, section 5).
+/// Limits a number of RDMA Reads to 14 bits, of which the highest value is reserved (RFC 6581,
+/// section 5).
 fn depth(reads: u32) -> u16 {
     let most = mpa::DEPTH_UNSPECIFIED - 1;
     u16::try_from(reads).unwrap_or(most).clamp(1, most)
@@ -168,10 +170,10 @@ fn depth(reads: u32) -> u16 {
 
 /// The device. See the [module](self).
 ///
-/// Posting is cheap; bytes reach TCP as follows. A Send goes out at once, with everything posted
-/// before it on its queue pair, unless the last [`Device::poll`] gave several events or a long Send went
-/// out since, and this is another. Then, and for Writes and Reads, it is the next `poll` or
-/// [`Device::arm`] that hands everything over, in one system call for each connection.
+/// Posting is cheap. A Send is written to TCP at once, with everything posted before it on its
+/// queue pair, unless the last [`Device::poll`] returned several events, or a long Send was written
+/// since then and this one is long, too. In these cases, and for Writes and Reads, the next `poll`
+/// or [`Device::arm`] writes everything, with one system call for each connection.
 ///
 /// Dropping the device closes its sockets, whatever is queued on them, and ends its background
 /// thread.
@@ -184,10 +186,10 @@ pub struct Iwarp {
 }
 
 impl Iwarp {
-    /// A device whose program takes its memory from `pool`.
+    /// Creates a device whose program takes its memory from `pool`.
     ///
     /// # Errors
-    /// The system gives no pipe or no thread.
+    /// The error of the system if it cannot create a pipe or a thread.
     pub fn new(options: Options, pool: Pool) -> io::Result<Self> {
         let limits = Limits {
             send_wr: MAX_SEND_WR,
@@ -219,16 +221,16 @@ impl Iwarp {
         })
     }
 
-    /// Shows all bytes that are sent and received from now on to `tap`, in [`Frame::Stream`]s: set-up
-    /// frames and FPDUs of all connections. What a peer still sends after a connection has ended is
-    /// dropped, and not shown.
+    /// Shows all bytes that are sent and received from now on to `tap`, as [`Frame::Stream`]s:
+    /// set-up frames and FPDUs of all connections. Data that a peer sends after a connection has
+    /// ended is dropped and not shown.
     ///
     /// [`Frame::Stream`]: rdma::Frame::Stream
     pub fn set_tap(&mut self, tap: Box<dyn Tap>) {
         self.shared.state().tap = Some(tap);
     }
 
-    /// The program is done with the state for now.
+    /// Ends the program's use of the state for now.
     #[inline]
     fn leave(&self, mut state: MutexGuard<'_, State>) {
         let parked = self.shared.leave(&mut state);
@@ -276,7 +278,7 @@ impl Device for Iwarp {
 
     fn ready(&mut self, local: usize, closed: bool) {
         if local == WAKE_TOKEN {
-            progress::hush(&self.woken);
+            progress::drain_pipe(&self.woken);
         } else {
             self.shared.state().ready(local, closed);
         }
@@ -289,7 +291,7 @@ impl Device for Iwarp {
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
         self.shared.present(false);
         let mut state = self.shared.state();
-        self.shared.call_off(&state);
+        self.shared.interrupt(&state);
         state.poll(now, events);
         self.leave(state);
     }
@@ -299,7 +301,7 @@ impl Device for Iwarp {
         let armed = state.arm();
         if armed {
             self.shared.present(true);
-            self.shared.call_off(&state);
+            self.shared.interrupt(&state);
         }
         armed
     }
@@ -340,9 +342,9 @@ impl Device for Iwarp {
     fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
         let mut state = self.shared.state();
         let accepted = state.accept(qp, options);
-        // From now on the peer may reach memory. If the thread is in the owner's place, it does not watch
-        // this connection yet.
-        self.shared.call_off(&state);
+        // From now on the peer may access memory. If the background thread has taken over, it does
+        // not watch this connection yet.
+        self.shared.interrupt(&state);
         self.leave(state);
         accepted
     }

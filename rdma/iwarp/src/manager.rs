@@ -17,12 +17,12 @@ use rdma::{
     RequestId, Time,
 };
 
-/// Connections whose Request Frame is awaited, at most; the oldest makes room (RFC 5044,
-/// section 7.1.2, rule 10 speaks of such peers).
+/// Maximum number of connections that wait for a Request Frame. The oldest is closed to make room
+/// (RFC 5044, section 7.1.2, rule 10 mentions such peers).
 const MAX_HALF_OPEN: usize = 256;
-/// Connections accepted in a row, before other connections get their turn.
+/// Number of connections accepted in a row before other connections get their turn.
 const ACCEPT_TURN: usize = 64;
-/// When the system cannot give us another socket, accepting is tried again after this.
+/// Time after which accepting is tried again if the system cannot provide another socket.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 impl State {
@@ -125,7 +125,7 @@ impl State {
         }
     }
 
-    /// Makes room for one more peer that has said nothing yet.
+    /// Makes room for one more peer that has not sent its Request Frame.
     pub(super) fn bound_half_open(&mut self) {
         if self.half_open.len() < MAX_HALF_OPEN {
             return;
@@ -145,8 +145,8 @@ impl State {
 
     // ---- connecting ----
 
-    /// What to ask the peer for, within the device's limits. Never nothing: Linux refuses a
-    /// connection without IRD or ORD.
+    /// Returns the parameters to ask the peer for, within the device's limits. At least one Read
+    /// each way, because Linux refuses a connection without IRD or ORD.
     pub(super) fn wants(&self, inbound: u32, outbound: u32) -> Wants {
         let within = |asked: u32, limit: u32| super::depth(asked.min(limit));
         Wants {
@@ -171,7 +171,8 @@ impl State {
                 let Some(failure) = refused_at_once(&error) else {
                     return Err(system(&format!("cannot connect to {remote}"), error));
                 };
-                // The peer's answer, only faster than usual: told as any other.
+                // A failure that the system reports at once is delivered like one that the peer
+                // reports.
                 self.serial = self.serial.wrapping_add(1);
                 let qp = QpId(u64::from(self.serial) << 32 | u64::from(u32::MAX));
                 self.events
@@ -282,7 +283,7 @@ pub(super) fn system(what: &str, source: io::Error) -> DeviceError {
     }
 }
 
-/// A connection attempt that the system refused at once.
+/// Returns the error of a connection attempt that the system refused at once.
 pub(super) fn refused_at_once(error: &io::Error) -> Option<ConnectError> {
     match socket::connect_error(error) {
         ConnectError::Protocol(_) => None,

@@ -1,5 +1,5 @@
-//! Where arriving payload goes: the check of a segment's header against what is registered,
-//! posted and outstanding (RFC 5041, section 7.1; RFC 5040, section 7.2).
+//! The destination of received payload: checks a segment's header against registrations, posted
+//! receives and outstanding reads (RFC 5041, section 7.1; RFC 5040, section 7.2).
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use super::terminate::{Code, MAX_TERMINATE};
 use rdma::Places;
 use rdma::{Buf, Scatter, WrId};
 
-/// Bytes of the next receive that are prefetched: what a short message fills.
+/// Number of bytes of the next receive to prefetch, enough for a short message.
 const PREFETCHED: usize = 256;
 
 /// A posted receive.
@@ -19,33 +19,33 @@ pub(super) struct Receive {
     pub(super) buf: Scatter,
 }
 
-/// An RDMA Read whose request went out.
+/// An RDMA Read whose request was sent.
 pub(super) struct OutboundRead {
     pub(super) id: WrId,
     pub(super) sink: Buf,
-    /// Names the sink in the request; the response must name it too.
+    /// Handle of the sink in the request, which the response must name.
     pub(super) stag: u32,
-    /// Bytes that have arrived.
+    /// Number of bytes that have arrived.
     pub(super) done: usize,
 }
 
-/// Where a segment's payload goes.
+/// The destination of a segment's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// The receive at the head of the queue, from this offset on.
+    /// The receive at the head of the queue, from this offset.
     Receive { at: usize },
-    /// The RDMA Read at the head of the queue, from this offset on.
+    /// The RDMA Read at the head of the queue, from this offset.
     Read { at: usize },
     /// Registered memory.
     Region { stag: u32, offset: u64 },
     /// The device itself: a Read Request or a Terminate.
     Control,
-    /// Nowhere: there is none, or it is only looked at for its CRC.
+    /// None: there is no payload, or it only counts for the CRC.
     Nowhere,
 }
 
 impl Target {
-    /// The place `by` bytes further on.
+    /// Returns the destination `by` bytes further on.
     pub(super) fn shifted(self, by: usize) -> Self {
         match self {
             Self::Receive { at } => Self::Receive { at: at + by },
@@ -59,23 +59,24 @@ impl Target {
     }
 }
 
-/// What one connection's peer can place payload into, and what it may send next.
+/// The memory in which the peer of one connection can place payload, and the state that determines
+/// which segments it may send next.
 pub(super) struct Memory {
     pub(super) regions: Regions,
     pub(super) receives: VecDeque<Receive>,
-    /// Bytes of the message in the first receive.
+    /// Number of bytes of the current message in the first receive.
     pub(super) received: usize,
-    /// That message's type.
+    /// Message type of the current message.
     pub(super) receiving: Option<Opcode>,
     pub(super) reads: VecDeque<OutboundRead>,
-    /// MSN that comes next, by queue (RFC 5041, section 4.3).
+    /// Next MSN of each queue (RFC 5041, section 4.3).
     pub(super) msn: [u32; 3],
-    /// The peer's Read Requests that are not answered yet, and how many it may have.
+    /// Number of the peer's unanswered Read Requests, and their maximum.
     pub(super) inbound_reads: usize,
     pub(super) inbound_limit: usize,
-    /// The peer may start with an FPDU or a Send that carries nothing (RFC 6581, section 5).
+    /// Whether the peer may start with an FPDU or a Send without payload (RFC 6581, section 5).
     pub(super) empty_rtr: bool,
-    /// The Send, by its MSN, whose receive was prefetched.
+    /// MSN of the Send whose receive was prefetched.
     prefetched: u32,
 }
 
@@ -95,9 +96,9 @@ impl Memory {
         }
     }
 
-    /// Brings the beginning of the receive that comes next into the processor's cache, once, while
-    /// there is nothing else to do. Receives lie in a page each and are used in turn, so that the next
-    /// one is in no cache as a rule.
+    /// Loads the beginning of the next receive into the processor's cache, once, while there is
+    /// nothing else to do. Each receive lies in a page of its own and they are used in turn, so the
+    /// next one is usually not in the cache.
     pub(super) fn prefetch(&mut self) {
         let next = self.msn[rdmap::SEND_QUEUE as usize];
         if self.prefetched == next || !self.is_between_messages() {
@@ -109,13 +110,13 @@ impl Memory {
         }
     }
 
-    /// Whether the next Send begins a message, and is no message that only set-up wants.
+    /// Returns whether the next Send begins a message and is not a ready-to-receive message.
     #[inline]
     pub(super) fn is_between_messages(&self) -> bool {
         self.received == 0 && self.receiving.is_none() && !self.empty_rtr
     }
 
-    /// Checks a segment with `len` bytes of payload.
+    /// Checks a segment with `len` bytes of payload, and returns its destination.
     pub(super) fn place(&self, header: &Header, len: usize) -> Result<(Opcode, Target), Code> {
         let opcode = Opcode::from_control(header.ulp_control).map_err(|error| match error {
             ControlError::Version(_) => Code::RDMAP_VERSION,
@@ -141,7 +142,7 @@ impl Memory {
         len: usize,
     ) -> Result<Target, Code> {
         match opcode {
-            // STag and TO of a segment without payload are not looked at (RFC 5041, section 5.2).
+            // STag and TO of a segment without payload are not checked (RFC 5041, section 5.2).
             Opcode::Write if len == 0 => Ok(Target::Nowhere),
             Opcode::Write => {
                 self.regions
@@ -154,7 +155,8 @@ impl Memory {
                 if len > 0 && stag != read.stag {
                     return Err(Code::TAGGED_STAG);
                 }
-                // Responses come in order and whole: what we asked for says where this one ends.
+                // Responses must arrive in order and completely; the length of the request
+                // determines where this one ends.
                 let end = read.done + len;
                 let in_order = len == 0 || offset == read.done as u64;
                 if !in_order || end > read.sink.len() || last != (end == read.sink.len()) {
@@ -196,7 +198,7 @@ impl Memory {
         if len > limit {
             return Err(Code::TOO_LONG);
         }
-        // No document has a code for a message that is shorter than its own header.
+        // No RFC defines a code for a message that is shorter than its own header.
         if !last || (exact && len < limit) {
             return Err(Code::STREAM_CATASTROPHIC);
         }
@@ -226,7 +228,7 @@ impl Memory {
         Ok(Target::Receive { at: offset })
     }
 
-    /// Bytes from a place on whose content does not matter yet.
+    /// Returns the number of bytes from a place on whose contents are still undefined.
     pub(super) fn room_at(&self, target: Target) -> usize {
         match target {
             Target::Receive { at } => {
@@ -242,24 +244,25 @@ impl Memory {
         }
     }
 
-    /// Bytes of the next Send's segment that may be received elsewhere and copied: what comes into the
-    /// first piece of a receive in several is little, and what comes into the others is not to be
-    /// copied. `behind`: the message at hand is at its end.
+    /// Returns how many bytes of the next Send's segment may be received elsewhere and copied, if
+    /// there is a limit. Little data goes into the first buffer of a receive with several, and data
+    /// for the others must not be copied. `behind` says that the current message is at its end.
     pub(super) fn copyable(&self, behind: bool) -> Option<usize> {
         let next = self.receives.get(usize::from(behind))?.buf.head()?;
         let received = if behind { 0 } else { self.received };
         Some(next.saturating_sub(received))
     }
 
-    /// A segment of `len` bytes was accepted for a place.
+    /// Records that a segment of `len` bytes was accepted for a destination.
     pub(super) fn touch(&mut self, target: Target, len: usize) {
         if let Target::Region { stag, offset } = target {
             self.regions.touch(stag, offset, len as u64);
         }
     }
 
-    /// The memory of a target, from `skip` bytes into the segment's payload on: `len` bytes at
-    /// least, which may lie in several pieces of a receive. Looked up for every piece that arrives, because a region can be invalidated in the middle of a segment.
+    /// Returns the memory of a target, from `skip` bytes into the segment's payload, for at least
+    /// `len` bytes, which may lie in several buffers of a receive. Called for every piece that
+    /// arrives, because a region can be invalidated in the middle of a segment.
     pub(super) fn places(
         &mut self,
         target: Target,

@@ -1,29 +1,33 @@
 //! Marker PDU Aligned framing (RFC 5044) and its enhanced connection set-up (RFC 6581).
 //!
-//! Set-up is one Request Frame and one Reply Frame. After that the stream is a row of FPDUs:
-//! `ULPDU_Length`, the ULPDU, padding to a multiple of four, and a CRC field that is there even
-//! when no CRC is in use. Markers are never used: we ask for none and refuse a peer that requires
-//! them, which RFC 5044, section 7.1.1 leaves to each side.
+//! Set-up is one Request Frame and one Reply Frame. After that the stream is a sequence of FPDUs:
+//! `ULPDU_Length`, the ULPDU, padding to a multiple of four bytes, and a CRC field, which is
+//! present even if no CRC is used. Markers are never used: this device does not ask for them and
+//! refuses a peer that requires them, a choice that RFC 5044, section 7.1.1 leaves to each side.
 
 use bytes::Bytes;
 
-/// Set-up frame without its private data (RFC 5044, section 7.1.1).
+/// Length in bytes of a set-up frame without its private data (RFC 5044, section 7.1.1).
 pub const FRAME_HEADER: usize = 20;
-/// Most private data in a set-up frame, the four bytes of RFC 6581 included.
+/// Maximum length in bytes of the private data in a set-up frame, including the four bytes of RFC
+/// 6581.
 pub const MAX_PRIVATE_DATA: usize = 512;
-/// IRD and ORD with their control bits, in front of the private data (RFC 6581, section 5).
+/// Length in bytes of IRD and ORD with their control bits, which precede the private data (RFC
+/// 6581, section 5).
 pub const ENHANCED: usize = 4;
-/// The `ULPDU_Length` field of an FPDU.
+/// Length in bytes of the `ULPDU_Length` field of an FPDU.
 pub const LENGTH_FIELD: usize = 2;
-/// The CRC field of an FPDU.
+/// Length in bytes of the CRC field of an FPDU.
 pub const CRC_FIELD: usize = 4;
-/// Revision of RFC 5044.
+/// Revision number of RFC 5044.
 pub const REVISION_1: u8 = 1;
-/// Revision of RFC 6581.
+/// Revision number of RFC 6581.
 pub const REVISION_2: u8 = 2;
-/// "I leave IRD and ORD to the layers above" (RFC 6581, section 5); also their mask.
+/// Value of IRD and ORD that leaves them to upper layers (RFC 6581, section 5). Also the mask of
+/// both fields.
 pub const DEPTH_UNSPECIFIED: u16 = 0x3fff;
-/// A sender never makes ULPDUs shorter than this for the path's sake (RFC 5044, section 4.5).
+/// Minimum length in bytes to which a sender reduces ULPDUs because of the path (RFC 5044, section
+/// 4.5).
 const SMALLEST_MULPDU: usize = 128;
 
 const REQUEST_KEY: &[u8; 16] = b"MPA ID Req Frame";
@@ -39,18 +43,18 @@ const RTR_EMPTY_FPDU: u16 = 0x4000;
 const RTR_WRITE: u16 = 0x8000;
 const RTR_READ: u16 = 0x4000;
 
-/// Which side's set-up frame.
+/// The kind of a set-up frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The initiator's.
+    /// The initiator's Request Frame.
     Request,
-    /// The responder's.
+    /// The responder's Reply Frame.
     Reply,
 }
 
 bitflags::bitflags! {
-    /// What may serve as ready-to-receive message: the first FPDU of an initiator, which lets the
-    /// responder send (RFC 6581, section 5).
+    /// Kinds of ready-to-receive message: the first FPDU of an initiator, after which the responder
+    /// may send (RFC 6581, section 5).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Rtr: u8 {
         /// Control flag B: an FPDU, or a Send, without payload.
@@ -62,60 +66,61 @@ bitflags::bitflags! {
     }
 }
 
-/// The fields that RFC 6581 adds.
+/// The set-up fields that RFC 6581 adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enhanced {
-    /// RDMA Reads that the sender of the frame can have outstanding towards it, 14 bits.
+    /// Number of RDMA Reads that the sender of the frame accepts (IRD), 14 bits.
     pub inbound_reads: u16,
-    /// RDMA Reads that it wants to have outstanding, 14 bits.
+    /// Number of RDMA Reads that it wants to have outstanding (ORD), 14 bits.
     pub outbound_reads: u16,
-    /// In peer-to-peer set-up, the kinds of ready-to-receive message the sender can do.
+    /// In peer-to-peer set-up, the kinds of ready-to-receive message that the sender supports.
     pub peer_to_peer: Option<Rtr>,
 }
 
 /// A set-up frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Whose.
+    /// Kind of the frame.
     pub kind: Kind,
-    /// The sender requires markers in what it receives.
+    /// Whether the sender requires markers in the data that it receives.
     pub markers: bool,
-    /// The sender wants CRCs.
+    /// Whether the sender wants CRCs.
     pub crc: bool,
-    /// In a Reply Frame: the connection is rejected.
+    /// In a Reply Frame, whether the connection is rejected.
     pub rejected: bool,
     /// MPA revision.
     pub revision: u8,
-    /// RFC 6581's fields.
+    /// The fields of RFC 6581.
     pub enhanced: Option<Enhanced>,
     /// The program's part of the private data.
     pub private_data: Bytes,
 }
 
-/// Why bytes are not the expected set-up frame.
+/// The reason why bytes are not the expected set-up frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The key is another one: not MPA, or both sides are initiators.
+    /// The key differs: the peer does not use MPA, or both sides are initiators.
     #[error("not an MPA {0:?} frame")]
     Key(Kind),
-    /// More private data than the document allows.
+    /// The private data is longer than RFC 5044 allows.
     #[error("{0} bytes of private data")]
     PrivateDataTooLong(usize),
-    /// Enhanced set-up without room for its fields.
+    /// The frame is too short for the fields of enhanced set-up.
     #[error("enhanced set-up without IRD and ORD")]
     NoDepths,
 }
 
-/// A set-up frame in a buffer, its length checked.
+/// A set-up frame in a buffer whose length has been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameView<'a>(&'a [u8]);
 
 impl<'a> FrameView<'a> {
-    /// The frame at the start of `bytes`, or `None` when more bytes are needed. A wrong key is
-    /// found with its first wrong byte, so that a peer of another protocol need not send twenty.
+    /// Returns the frame at the start of `bytes`, or `None` if more bytes are needed. A wrong key
+    /// is detected at its first wrong byte, so that a peer of another protocol is recognised before
+    /// it has sent twenty bytes.
     ///
     /// # Errors
-    /// The bytes cannot become a frame of that kind.
+    /// [`FrameError`] if the bytes cannot become a frame of this kind.
     pub fn new(kind: Kind, bytes: &'a [u8]) -> Result<Option<Self>, FrameError> {
         let key = match kind {
             Kind::Request => REQUEST_KEY,
@@ -139,7 +144,7 @@ impl<'a> FrameView<'a> {
         Ok(bytes.get(..FRAME_HEADER + private).map(Self))
     }
 
-    /// Length of the whole frame.
+    /// Returns the length in bytes of the whole frame.
     #[must_use]
     pub fn frame_len(&self) -> usize {
         self.0.len()
@@ -169,7 +174,7 @@ impl<'a> FrameView<'a> {
         })
     }
 
-    /// The frame's content.
+    /// Decodes the frame.
     #[must_use]
     pub fn to_frame(&self, kind: Kind) -> Frame {
         let enhanced = self.enhanced();
@@ -178,7 +183,7 @@ impl<'a> FrameView<'a> {
             kind,
             markers: self.flag(MARKERS),
             crc: self.flag(CRC),
-            // Not checked in a Request Frame (RFC 5044, section 7.1.1).
+            // Ignored in a Request Frame (RFC 5044, section 7.1.1).
             rejected: kind == Kind::Reply && self.flag(REJECT),
             revision: self.0[17],
             enhanced,
@@ -188,8 +193,8 @@ impl<'a> FrameView<'a> {
 }
 
 impl Frame {
-    /// Appends the frame to `out`. Private data beyond what the length field allows was refused
-    /// before a frame was made.
+    /// Appends the frame to `out`. Private data beyond the limit was refused before the frame was
+    /// made.
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(match self.kind {
             Kind::Request => REQUEST_KEY,
@@ -223,15 +228,15 @@ impl Frame {
     }
 }
 
-/// Pad bytes after a ULPDU of `ulpdu` bytes: with `ULPDU_Length` it fills whole words (RFC 5044,
-/// section 4).
+/// Returns the number of padding bytes after a ULPDU of `ulpdu` bytes, which together with
+/// `ULPDU_Length` fills whole words (RFC 5044, section 4).
 #[must_use]
 pub fn padding(ulpdu: usize) -> usize {
     (LENGTH_FIELD + ulpdu).wrapping_neg() % 4
 }
 
-/// The longest ULPDU whose FPDU fits one TCP segment of `mss` bytes: MULPDU without markers
-/// (RFC 5044, section 4.5).
+/// Returns the maximum length in bytes of a ULPDU whose FPDU fits one TCP segment of `mss` bytes:
+/// the MULPDU without markers (RFC 5044, section 4.5).
 #[must_use]
 pub fn max_ulpdu(mss: usize) -> usize {
     let whole_words = mss - mss % 4;

@@ -1,4 +1,4 @@
-//! An endpoint's sending half: from requests to framed segments.
+//! The sending half of an endpoint: from requests to framed segments.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -14,15 +14,16 @@ use super::transmit::{Finishes, Outgoing, Slices};
 use rdma::{Gather, SendWr, Success, WorkError, WrId};
 
 impl Endpoint {
-    /// Queues an RDMA Write of nothing: our ready-to-receive message (RFC 6581, section 5). STag and
-    /// offset of one without payload are not looked at (RFC 5041, section 5.2).
+    /// Queues an RDMA Write without payload, which is this side's ready-to-receive message (RFC
+    /// 6581, section 5). STag and offset of a segment without payload are not checked (RFC 5041,
+    /// section 5.2).
     pub(super) fn send_ready_to_receive(&mut self) {
         let header = tagged(Opcode::Write, 0, 0);
         self.transmitter
             .frame(&header, &[], SmallVec::new(), Finishes::Nothing);
     }
 
-    /// Whether everything posted has gone out, as far as it can without the peer.
+    /// Returns whether all posted requests have been sent, as far as is possible without the peer.
     pub(super) fn is_flushed(&self) -> bool {
         self.transmitter.is_empty()
             && self.work.is_empty()
@@ -30,15 +31,17 @@ impl Endpoint {
             && matches!(self.current, Current::Nothing)
     }
 
-    /// Whether everything framed has gone out.
+    /// Returns whether all framed bytes have been sent.
     pub(super) fn is_sent(&self) -> bool {
         self.transmitter.is_empty()
     }
 
-    /// Frames what can be framed now and gathers it for a write. Returns its length.
+    /// Frames the segments that can be framed now, and gathers them for a write. Returns their
+    /// length in bytes.
     ///
     /// # Errors
-    /// A Read in the middle of being answered lost its memory.
+    /// [`Stop`] if the memory of a Read that is being answered was invalidated, or a request cannot
+    /// be executed.
     pub(super) fn gather<'a>(
         &'a mut self,
         slices: &mut Slices<'a>,
@@ -52,12 +55,12 @@ impl Endpoint {
         Ok(self.transmitter.gather(slices))
     }
 
-    /// Payload bytes among what is framed.
+    /// Returns the number of payload bytes in the framed segments.
     pub(super) fn framed_payload(&self) -> usize {
         self.transmitter.payload()
     }
 
-    /// `n` bytes of what was gathered are with TCP.
+    /// Records that `n` of the gathered bytes were written to TCP.
     pub(super) fn sent(&mut self, n: usize, out: &mut Out<'_>) {
         let Self {
             qp,
@@ -83,7 +86,8 @@ impl Endpoint {
         });
     }
 
-    /// Frames one segment, or does one request that needs none. False: nothing can go on.
+    /// Frames one segment, or executes one request that needs none. Returns false if nothing can be
+    /// done now.
     pub(super) fn frame_next(&mut self, out: &mut Out<'_>) -> Result<bool, Stop> {
         match &mut self.current {
             Current::Message(message) => {
@@ -96,8 +100,8 @@ impl Endpoint {
                 self.frame_response()?;
                 Ok(true)
             }
-            // Requests and responses take turns, whole messages each: a peer may not accept
-            // segments of two tagged messages mixed.
+            // Requests and responses alternate, with whole messages, because a peer may not accept
+            // interleaved segments of two tagged messages.
             Current::Nothing if !self.responses.is_empty() && !self.request_next => {
                 self.current = Current::Response;
                 self.request_next = true;
@@ -124,14 +128,15 @@ impl Endpoint {
         let len = left.min(response.most);
         let mut payload = SmallVec::new();
         if len > 0 {
-            // Looked up again for each segment: the program may have invalidated it since.
+            // The memory is looked up for each segment, because the program may have invalidated
+            // it.
             let offset = request.source_offset + u64::from(response.done);
             let bytes = self
                 .memory
                 .regions
                 .readable(request.source_stag, offset, len);
             let bytes = bytes.map_err(|refused| {
-                // Segments that wait to be sent will not be.
+                // Framed segments that have not been sent are dropped.
                 let dropped = self.transmitter.would_cut(response.done as usize);
                 response.done -= u32::try_from(dropped).unwrap_or(response.done);
                 response.fault(refused)
@@ -155,8 +160,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Starts the request at the head of the send queue, unless it must wait. One that is
-    /// impossible stays there, for [`Endpoint::end`] to complete.
+    /// Starts the request at the head of the send queue, unless it must wait. A request that cannot
+    /// be executed stays there, so that [`Endpoint::end`] completes it.
     pub(super) fn start_request(&mut self, out: &mut Out<'_>) -> Result<bool, Stop> {
         match self.work.front() {
             None => return Ok(false),
@@ -189,7 +194,8 @@ impl Endpoint {
                 self.start_message(header, gather, finishes(id, signaled, true));
             }
             SendWr::Read { sink, stag, offset } => {
-                // Not a secret: a response is matched with its request, not looked up by handle.
+                // This handle need not be secret: a response is matched with the oldest request and
+                // not looked up by handle.
                 let sink_stag = self.msn[rdmap::READ_QUEUE as usize];
                 let request = ReadRequest {
                     sink_stag,
@@ -218,8 +224,8 @@ impl Endpoint {
         Ok(true)
     }
 
-    /// Does the invalidations at the head of the send queue. They need nothing of the peer, so
-    /// neither a full socket nor a long answer on its way out delays them.
+    /// Executes the invalidations at the head of the send queue. They do not involve the peer, so
+    /// neither a full socket nor a long response in progress delays them.
     pub(super) fn invalidate(&mut self, out: &mut Out<'_>) -> Result<(), Stop> {
         while matches!(
             self.work.front(),
@@ -234,15 +240,15 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether another RDMA Read can be outstanding. With a peer that answers none at all the
-    /// Read goes on to fail.
+    /// Returns whether another RDMA Read can be outstanding. If the peer accepts none at all, the
+    /// Read is started and fails.
     pub(super) fn may_read(&self) -> bool {
         self.outbound_reads == 0 || self.memory.reads.len() < self.outbound_reads
     }
 
-    /// Whether a request is possible at all.
+    /// Checks whether a request can be executed at all.
     pub(super) fn check_request(&self, wr: &SendWr) -> Result<(), WorkError> {
-        // A ULP message is shorter than 2^32 (RFC 5041, section 5.2).
+        // A ULP message is shorter than 2^32 bytes (RFC 5041, section 5.2).
         let fits = |len: usize| match u32::try_from(len) {
             Ok(_) => Ok(()),
             Err(_) => Err(WorkError::LocalLength),
@@ -275,7 +281,7 @@ impl Endpoint {
         }
     }
 
-    /// The header of the next message of a queue.
+    /// Returns the header of the next message of a queue.
     pub(super) fn untagged(&mut self, opcode: Opcode, ulp_word: u32) -> Header {
         let queue = opcode.queue().unwrap_or(rdmap::SEND_QUEUE);
         let msn = &mut self.msn[queue as usize];
@@ -293,7 +299,7 @@ impl Endpoint {
         header
     }
 
-    /// Queues a Terminate at the next FPDU boundary, and nothing after it.
+    /// Queues a Terminate at the next FPDU boundary, with nothing after it.
     pub(super) fn send_terminate(&mut self, terminate: &Terminate) {
         self.transmitter.cut(|_| {});
         let header = self.untagged(Opcode::Terminate, 0);
@@ -305,7 +311,8 @@ impl Endpoint {
 }
 
 impl Response {
-    /// The Terminate's header shows how far the Read got (RFC 5040, section 4.8).
+    /// Makes the error of a Read whose memory was refused. The header in the Terminate shows how
+    /// far the Read got (RFC 5040, section 4.8).
     pub(super) fn fault(&self, refused: Refused) -> Fault {
         let done = u64::from(self.done);
         let mut culprit = self.culprit.clone();

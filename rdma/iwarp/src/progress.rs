@@ -1,25 +1,26 @@
-//! Progress while the owner is away.
+//! Progress while the owner does not poll.
 //!
-//! The owner's thread does the device's work when it polls. While it computes or blocks, peers
-//! still must be able to read and write the memory offered to them; then a background thread takes
-//! its place. The owner says by its *presence* that it polls, has polled or waits; what follows from
-//! that is done under the lock that a poll takes anyway. The thread looks at the presence once in a
-//! [`TICK`], without the lock, parks when nothing goes on, and takes over only after a whole tick in
-//! which the owner neither polled nor waited; a poll may take longer than that, and is no absence.
+//! The owner's thread does the device's work when it polls. While it computes or blocks, peers must
+//! still be able to read and write the memory offered to them, so a background thread takes over.
+//! The owner maintains its *presence*: that it polls, has polled or waits. Decisions that follow
+//! from it are made under the lock that a poll takes anyway. The thread reads the presence once per
+//! [`TICK`] without the lock, parks when there is nothing to do, and takes over only after a whole
+//! tick in which the owner neither polled nor waited. A poll may take longer than a tick and does
+//! not count as absence.
 //!
 //! No wake-up is lost:
-//! - *The owner waits while bytes are in the socket.* Whatever arrives after the last read that
-//!   found nothing more makes a new edge, which stays in the owner's `epoll` until harvested. That
-//!   holds for whichever thread did the read. An edge that tells of a FIN behind the bytes says so
-//!   to the owner, who then reads to the end; `poll(2)` tells the thread of it again and again.
+//! - *The owner waits while bytes are in the socket.* Data that arrives after the last read that
+//!   found no more makes a new edge, which stays in the owner's `epoll` until harvested, whichever
+//!   thread did the read. An edge that reports a FIN behind the bytes tells the owner so, and it
+//!   then reads to the end; for the thread, `poll(2)` reports the FIN again and again.
 //! - *The thread takes bytes whose edge the owner has not harvested yet.* Their events are queued
 //!   under the lock. Either [`State::arm`] finds them there and the owner does not wait, or the
-//!   owner is armed already, which the thread sees under the same lock, and wakes it.
-//! - *The thread parks as the owner comes back.* The owner changes its presence, then takes the lock
-//!   and looks there whether the thread is parked. The thread decides under the lock, by what is true
-//!   there, and says so there: either it sees that the owner polls, or the owner sees it parked.
-//!   Taking over works the same way. That the presence changes before the lock is taken keeps the
-//!   thread from taking it again and again before an owner that has come back.
+//!   owner is already armed, which the thread sees under the same lock, and wakes it.
+//! - *The thread parks as the owner returns.* The owner changes its presence, then takes the lock
+//!   and checks whether the thread is parked. The thread makes and records its decision under the
+//!   lock: either it sees that the owner polls, or the owner sees that it is parked. Taking over
+//!   works the same way. Because the presence changes before the lock is taken, the thread cannot
+//!   take the lock again and again ahead of an owner that has returned.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -32,68 +33,69 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::state::State;
 
-/// How long the owner may be away before the thread takes over (about twice this at most).
+/// Minimum absence of the owner before the thread takes over; the maximum is about twice this.
 const TICK: Duration = Duration::from_millis(1);
-/// After this many ticks in which the owner only waited, the thread parks: so an owner that waits
-/// often does not have to unpark it often. Few, because the ticks of every device that waits are felt
-/// by other work on the machine.
+/// Number of ticks in which the owner only waited after which the thread parks, so that an owner
+/// that waits often does not have to unpark it often. A small number, because the ticks of every
+/// waiting device disturb other work on the machine.
 const QUIET_TICKS: u32 = 3;
-/// The presence's bit that says that the owner waits; the others change with every poll and wait.
+/// The bit of the presence that says that the owner waits. The other bits change with every poll
+/// and wait.
 const WAITING: u64 = 1;
 
-/// What the owner's thread and the background thread share.
+/// The state that the owner's thread and the background thread share.
 pub(super) struct Shared {
     state: Mutex<State>,
     presence: AtomicU64,
-    /// Live connections, to be read without the lock. Changed under it.
+    /// Number of live connections, readable without the lock and changed under it.
     live: AtomicUsize,
     stop: AtomicBool,
-    /// Ends the thread's waiting for sockets.
-    call_off: pipe::Sender,
-    called_off: pipe::Receiver,
-    /// Ends the owner's waiting.
+    /// Interrupts the thread's wait for sockets.
+    interrupt: pipe::Sender,
+    interrupted: pipe::Receiver,
+    /// Interrupts the owner's wait.
     wake: pipe::Sender,
 }
 
 impl Shared {
     pub(super) fn new(state: State, wake: pipe::Sender) -> io::Result<Self> {
-        let (call_off, called_off) = pipe::new()?;
+        let (interrupt, interrupted) = pipe::new()?;
         Ok(Self {
             state: Mutex::new(state),
             presence: AtomicU64::new(0),
             live: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
-            call_off,
-            called_off,
+            interrupt,
+            interrupted,
             wake,
         })
     }
 
-    /// The state. A panic of a thread that held it is that thread's; the state stays usable.
+    /// Locks the state. If a thread panicked while holding the lock, the state stays usable.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The owner polls, has polled, or begins to wait. Only the owner calls this: before it takes the
-    /// lock for a poll, and with the lock otherwise.
+    /// Records that the owner polls, has polled, or begins to wait. Only the owner calls this:
+    /// before it takes the lock for a poll, and under the lock otherwise.
     pub(super) fn present(&self, waiting: bool) {
         let polls = self.presence.load(Relaxed) & !WAITING;
         let presence = polls.wrapping_add(2) | u64::from(waiting);
         self.presence.store(presence, Relaxed);
     }
 
-    /// The owner is here and has the lock: calls off the thread that is in its place.
-    pub(super) fn call_off(&self, state: &State) {
+    /// Interrupts the thread if it has taken over. Called by the owner with the lock held.
+    pub(super) fn interrupt(&self, state: &State) {
         if state.progress.taken {
-            ring(&self.call_off);
+            signal_pipe(&self.interrupt);
         }
     }
 
-    /// The owner is done with the state for now. True: the thread is to be unparked, best without the
-    /// lock, which it takes at once.
+    /// Ends the owner's use of the state for now. Returns true if the thread must be unparked,
+    /// preferably without the lock, which it takes at once.
     #[must_use]
     pub(super) fn leave(&self, state: &mut State) -> bool {
-        // It was here until now, which may have been for longer than a tick.
+        // The owner was present until now, which may have been for longer than a tick.
         self.present(false);
         let live = state.live();
         if self.live.load(Relaxed) != live {
@@ -104,7 +106,7 @@ impl Shared {
 
     pub(super) fn stop(&self, thread: &Thread) {
         self.stop.store(true, Relaxed);
-        ring(&self.call_off);
+        signal_pipe(&self.interrupt);
         thread.unpark();
     }
 
@@ -112,7 +114,7 @@ impl Shared {
         self.stop.load(Relaxed)
     }
 
-    /// The background thread.
+    /// Runs the background thread.
     pub(super) fn run(&self) {
         let mut quiet = 0;
         while !self.is_stopped() {
@@ -137,8 +139,8 @@ impl Shared {
         self.presence.load(Relaxed) & WAITING != 0
     }
 
-    /// Sleeps until the owner wakes the thread, if there is nothing to watch, or the owner waits and so
-    /// watches by itself.
+    /// Sleeps until the owner wakes the thread, if there are no live connections or the owner waits
+    /// and so watches them itself.
     fn park(&self) {
         let mut state = self.state();
         self.live.store(state.live(), Relaxed);
@@ -154,7 +156,7 @@ impl Shared {
     /// Does the owner's work until its presence changes.
     fn take_over(&self, presence: u64) {
         if let Err(TryLockError::WouldBlock) = self.state.try_lock() {
-            // The owner is here, maybe in a long poll.
+            // The owner holds the lock, maybe in a long poll.
             return;
         }
         let mut ready: Option<Vec<usize>> = None;
@@ -176,7 +178,7 @@ impl Shared {
                 .iter()
                 .map(|(_, socket, interest)| PollFd::new(&**socket, *interest))
                 .collect();
-            waits.push(PollFd::new(&self.called_off, PollFlags::IN));
+            waits.push(PollFd::new(&self.interrupted, PollFlags::IN));
             if let Err(error) = rustix::event::poll(&mut waits, None)
                 && error != rustix::io::Errno::INTR
             {
@@ -184,7 +186,7 @@ impl Shared {
                 return self.give_back(&mut self.state());
             }
             if self.presence.load(Relaxed) != presence {
-                // The owner wants the lock: it is not to wait for another turn of this loop.
+                // The owner wants the lock and must not wait for another iteration of this loop.
                 return self.give_back(&mut self.state());
             }
             let found = waits.iter().zip(&sockets);
@@ -193,19 +195,21 @@ impl Shared {
         }
     }
 
-    /// The owner's work is its own again.
+    /// Returns the work to the owner.
     fn give_back(&self, state: &mut State) {
-        // Whoever rings does it under the lock, and only while this is so: no ring is left behind.
+        // The pipe is written only under the lock and only while the thread has taken over, so no
+        // byte is left behind.
         state.progress.taken = false;
-        hush(&self.called_off);
-        // The owner came while events were made: it sees them, or armed before and is woken here.
+        drain_pipe(&self.interrupted);
+        // If the owner returned while events were made, it sees them; if it was armed before, it is
+        // woken here.
         self.wake_if_armed(state);
     }
 
-    /// Tells an owner that waits of events that it did not cause.
+    /// Wakes a waiting owner if there are events.
     fn wake_if_armed(&self, state: &State) {
         if state.armed && !state.events.is_empty() {
-            ring(&self.wake);
+            signal_pipe(&self.wake);
         }
     }
 }
@@ -219,17 +223,17 @@ pub(super) fn spawn(shared: &Arc<Shared>) -> io::Result<thread::JoinHandle<()>> 
 }
 
 /// Makes a pipe readable.
-fn ring(mut pipe: &pipe::Sender) {
+fn signal_pipe(mut pipe: &pipe::Sender) {
     match pipe.write(&[1]) {
         Ok(_) => {}
-        // Full: it is readable for sure.
+        // A full pipe is already readable.
         Err(error) if error.kind() == ErrorKind::WouldBlock => {}
         Err(error) => tracing::warn!(%error, "cannot wake a thread"),
     }
 }
 
 /// Empties a pipe.
-pub(super) fn hush(mut pipe: &pipe::Receiver) {
+pub(super) fn drain_pipe(mut pipe: &pipe::Receiver) {
     let mut bytes = [0; 64];
     while matches!(pipe.read(&mut bytes), Ok(n) if n > 0) {}
 }
@@ -263,7 +267,7 @@ mod tests {
         }
     }
 
-    /// An owner that polls without a pause always has polled when the thread gets the lock.
+    /// An owner that polls without a pause has always just polled when the thread gets the lock.
     #[test]
     #[cfg_attr(miri, ignore = "opens pipes")]
     fn with_nothing_to_watch_the_thread_parks_whatever_the_owner_does() {
@@ -277,7 +281,7 @@ mod tests {
         assert!(!shared.state().progress.idle);
     }
 
-    /// It had decided to park; then the owner polled, and goes away now.
+    /// The thread had decided to park; then the owner polled and went away.
     #[test]
     #[cfg_attr(miri, ignore = "opens pipes")]
     fn the_thread_does_not_park_where_only_it_would_watch() {
@@ -290,7 +294,7 @@ mod tests {
         assert_eq!(shared.live.load(Relaxed), 1, "and it looks again in a tick");
     }
 
-    /// A poll that hands a lot to TCP takes longer than a tick.
+    /// A poll that writes much data to TCP takes longer than a tick.
     #[test]
     #[cfg_attr(miri, ignore = "opens pipes")]
     fn an_owner_in_a_long_poll_is_not_away() {
@@ -301,11 +305,12 @@ mod tests {
         let mut state = shared.state();
         let other = Arc::clone(&shared);
         let thread = thread::spawn(move || other.take_over(before));
-        // It does not wait for the lock.
+        // The thread does not wait for the lock.
         wait_until(|| thread.is_finished());
         assert!(!shared.leave(&mut state));
         drop(state);
-        // Nor was the owner away who has just left it: there is no socket, which would be noted.
+        // An owner that has just released the lock does not count as absent either. (There is no
+        // socket, so taking over would show in `live`.)
         shared.state().live = 0;
         shared.take_over(before);
         assert_eq!(shared.live.load(Relaxed), 1);
@@ -327,8 +332,8 @@ mod tests {
         let parked = shared.leave(&mut shared.state());
         assert!(parked);
         thread.thread().unpark();
-        // The owner is away after that: the thread is in its place in the end. There is no socket, so
-        // that it gives it back at once, over and over.
+        // Afterwards the owner is absent, and the thread takes over in the end. There is no socket,
+        // so it returns the work at once, over and over.
         wait_until(|| shared.live.load(Relaxed) == 1 && !shared.state().progress.idle);
         assert!(!shared.leave(&mut shared.state()), "only once");
         shared.stop(thread.thread());

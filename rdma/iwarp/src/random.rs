@@ -2,10 +2,10 @@
 
 use std::io;
 
-/// Random bytes fetched at once: a system call for many handles.
+/// Number of random bytes fetched at once, so that one system call serves many handles.
 const BATCH: usize = 512;
 
-/// Numbers a peer cannot foresee (RFC 5040, section 8.1.1, point 8).
+/// A source of numbers that a peer cannot predict (RFC 5040, section 8.1.1, point 8).
 pub(super) struct Random {
     bytes: Box<[u8; BATCH]>,
     used: usize,
@@ -28,19 +28,19 @@ impl Random {
         let mut out = [0; N];
         let next = &mut self.bytes[self.used..self.used + N];
         out.copy_from_slice(next);
-        // Nobody finds a handle in here that is in use.
+        // Erased, so that handles in use cannot be found here.
         next.fill(0);
         self.used += N;
         Ok(out)
     }
 
-    /// 32 random bits.
+    /// Returns 32 random bits.
     pub(super) fn handle(&mut self) -> io::Result<u32> {
         Ok(u32::from_be_bytes(self.take()?))
     }
 
-    /// A tagged offset to start a region at: page-aligned as a real one, 51 random bits, and so
-    /// far from the end of the 64-bit range that no region wraps.
+    /// Returns a tagged offset for the start of a region: page-aligned like a real address, with 51
+    /// random bits, and so far from the end of the 64-bit range that no region wraps.
     pub(super) fn base(&mut self) -> io::Result<u64> {
         const WITHIN: u64 = i64::MAX as u64 & !0xfff;
         Ok(u64::from_be_bytes(self.take()?) & WITHIN)

@@ -1,14 +1,14 @@
-//! RDMAP's control field and its Read Request header (RFC 5040, section 4).
+//! The control field and the Read Request header of RDMAP (RFC 5040, section 4).
 
-/// The Read Request header (RFC 5040, section 4.4).
+/// Length in bytes of the Read Request header (RFC 5040, section 4.4).
 pub const READ_REQUEST: usize = 28;
-/// Queue of Sends.
+/// Queue number of Sends.
 pub const SEND_QUEUE: u32 = 0;
-/// Queue of Read Requests.
+/// Queue number of Read Requests.
 pub const READ_QUEUE: u32 = 1;
-/// Queue of the Terminate.
+/// Queue number of the Terminate.
 pub const TERMINATE_QUEUE: u32 = 2;
-/// The version of RFC 5040. (The RDMA Consortium's 0 went with other MPA rules.)
+/// The version of RFC 5040. (Version 0 of the RDMA Consortium used other MPA rules.)
 const VERSION: u8 = 1;
 
 /// Message types (RFC 5040, figure 4).
@@ -32,13 +32,13 @@ pub enum Opcode {
     Terminate,
 }
 
-/// Why a control field is not valid.
+/// The reason why a control field is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// Another version.
+    /// Unsupported version.
     #[error("RDMAP version {0}")]
     Version(u8),
-    /// No such message type.
+    /// Unknown message type.
     #[error("RDMAP opcode {0}")]
     Opcode(u8),
 }
@@ -55,10 +55,10 @@ impl Opcode {
         Self::Terminate,
     ];
 
-    /// Reads the control field.
+    /// Decodes the control field.
     ///
     /// # Errors
-    /// Another version, or no such opcode.
+    /// [`ControlError`] if the version or the opcode is invalid.
     pub fn from_control(control: u8) -> Result<Self, ControlError> {
         let version = control >> 6;
         if version != VERSION {
@@ -71,19 +71,19 @@ impl Opcode {
             .ok_or(ControlError::Opcode(opcode))
     }
 
-    /// The control field.
+    /// Returns the control field.
     #[must_use]
     pub const fn control(self) -> u8 {
         VERSION << 6 | self as u8
     }
 
-    /// Whether messages of this type are tagged (RFC 5040, figure 4).
+    /// Returns whether messages of this type are tagged (RFC 5040, figure 4).
     #[must_use]
     pub const fn is_tagged(self) -> bool {
         matches!(self, Self::Write | Self::ReadResponse)
     }
 
-    /// The queue of an untagged message.
+    /// Returns the queue number of an untagged message, or `None` for a tagged one.
     #[must_use]
     pub const fn queue(self) -> Option<u32> {
         match self {
@@ -97,30 +97,30 @@ impl Opcode {
         }
     }
 
-    /// Whether the message names a handle to invalidate.
+    /// Returns whether the message names a handle to invalidate.
     #[must_use]
     pub const fn invalidates(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
     }
 }
 
-/// A Read Request's header.
+/// Header of a Read Request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
     /// Handle of the requester's memory.
     pub sink_stag: u32,
-    /// Tagged offset of its first byte.
+    /// Tagged offset of the first byte of the sink.
     pub sink_offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
     /// Handle of the responder's memory.
     pub source_stag: u32,
-    /// Tagged offset of its first byte.
+    /// Tagged offset of the first byte of the source.
     pub source_offset: u64,
 }
 
 impl ReadRequest {
-    /// Reads the header.
+    /// Decodes the header.
     #[must_use]
     pub fn parse(bytes: &[u8; READ_REQUEST]) -> Self {
         let be32 = |at: usize| {
@@ -136,7 +136,7 @@ impl ReadRequest {
         }
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; READ_REQUEST] {
         let mut out = [0; READ_REQUEST];

@@ -1,34 +1,35 @@
-//! From a byte stream to placed segments: where the next bytes are to be received, and what they
-//! turn out to be. No I/O.
+//! From a byte stream to placed segments: chooses where the next bytes are received, and parses
+//! them. No I/O.
 //!
-//! Payload is received where it belongs. Only headers, trailers and what arrives in one go with
-//! them pass through a small staging buffer, and what payload is among that is copied out:
-//! - while payload is expected, the socket is read into [target memory][staging], or, in the
-//!   middle of a message, into the places of several segments ([`super::ahead`]);
-//! - between segments it is read into staging alone, so a short message costs one read and a
-//!   short copy, and a long one the copy of its first bytes. Of a message for a receive in several
-//!   pieces no more is read there than its first piece holds.
+//! Payload is received in its destination. Only headers, trailers and the bytes that arrive with
+//! them pass through a small staging buffer, from which their payload is copied:
+//! - while payload is expected, the socket is read into the destination and then into staging, or,
+//!   in the middle of a message, into the places of several segments ([`super::ahead`]);
+//! - between segments the socket is read into staging alone, so a short message costs one read and
+//!   a short copy, and a long one the copy of its first bytes. For a receive of several buffers, no
+//!   more is read there than the first buffer holds.
 //!
 //! # Placement before the CRC
 //!
 //! RFC 5044, section 6 has MPA verify an FPDU before DDP gets it; DDP then places it (RFC 5041,
-//! section 5.3), and delivers the message later. With CRCs on, a header here chooses the place of
-//! its payload before the CRC at the FPDU's end has come: the alternative is a copy of everything.
-//! What the rule protects is kept by other means:
-//! - *Nothing is delivered* that was not verified: a segment leaves [`Receiver::step`] after its
-//!   CRC, and only then completes, invalidates, is answered or counts for the next one's order. The
-//!   first wrong CRC ends the stream, with a Terminate that says so and no headers.
-//! - *Nobody sees what was placed*: a posted receive, the sink of a Read and a registered region
-//!   belong to the device until it gives them back. A receive or sink comes back as failed; a
-//!   region's content means something only through a message that says so, which is behind the
-//!   wrong CRC in the stream.
-//! - *No other memory is touched*: the place is checked against what the peer may write, whatever
-//!   damage made of the header. An error found there is held back until the CRC is known, as it may
-//!   be the damage's.
+//! section 5.3), and delivers the message later. With CRCs enabled, a header here selects the place
+//! of its payload before the CRC at the end of the FPDU has arrived, because the alternative is a
+//! copy of everything. The purpose of the rule is met by other means:
+//! - *Only verified segments are delivered*: a segment leaves [`Receiver::step`] after its CRC was
+//!   verified, and only then completes, invalidates, is answered, or counts for the order of the
+//!   next one. The first wrong CRC ends the stream, with a Terminate that says so and carries no
+//!   headers.
+//! - *Nobody sees unverified data*: a posted receive, the sink of a Read and a registered region
+//!   belong to the device until it returns them. A receive or sink is returned as failed; the
+//!   contents of a region are defined only by a later message, which would be behind the wrong CRC
+//!   in the stream.
+//! - *No other memory is touched*: the place is checked against the memory that the peer may write,
+//!   however the header was damaged. An error found there is reported only when the CRC has been
+//!   verified, because the damage may have caused it.
 //!
-//! What remains: damage that TCP's checksum misses, and that turns one valid handle into another,
-//! could change a region whose message was delivered and that was not reclaimed yet. A handle is 32
-//! random bits.
+//! One risk remains: damage that TCP's checksum misses, and that turns one valid handle into
+//! another, could change a region whose message was delivered and that was not reclaimed yet. A
+//! handle is 32 random bits.
 
 use std::io::IoSliceMut;
 
@@ -42,12 +43,12 @@ use super::mpa;
 use super::rdmap::{Opcode, READ_REQUEST, ReadRequest};
 use super::terminate::{Code, Culprit, HeaderBytes, Terminate};
 
-/// Staging between messages: a short message arrives whole, and the copy stays short.
+/// Size of the staging buffer: a short message fits as a whole, and the copy stays short.
 const BETWEEN_MESSAGES: usize = 2048;
 /// Buffers of one read.
 pub(super) type Buffers<'a> = SmallVec<[IoSliceMut<'a>; 18]>;
 
-/// A segment that has arrived, been checked and been placed.
+/// A segment that was received, checked and placed.
 pub(super) struct Segment {
     pub(super) header: Header,
     pub(super) opcode: Opcode,
@@ -55,11 +56,11 @@ pub(super) struct Segment {
     pub(super) payload: usize,
 }
 
-/// What one step found.
+/// The result of one step.
 pub(super) enum Step {
     /// More bytes are needed.
     More,
-    /// An FPDU without a ULPDU, where the peer may send one (RFC 6581, section 5).
+    /// An FPDU without a ULPDU, at a point where the peer may send one (RFC 6581, section 5).
     Empty,
     /// A segment.
     Segment(Segment),
@@ -68,25 +69,25 @@ pub(super) enum Step {
 pub(super) enum Stage {
     /// Expecting `ULPDU_Length` and the DDP header.
     Head,
-    /// Expecting `left` of the payload.
+    /// Expecting `left` bytes of the payload.
     Body { arriving: Arriving, left: usize },
     /// Expecting padding and CRC.
     Tail { arriving: Arriving },
 }
 
-/// An FPDU whose header has been seen.
+/// An FPDU whose header has been parsed.
 pub(super) struct Arriving {
     segment: Segment,
-    /// Bytes of its ULPDU.
+    /// Length in bytes of its ULPDU.
     ulpdu: usize,
-    /// The CRC of what has come of it, if CRCs are checked.
+    /// CRC of the bytes received so far, if CRCs are checked.
     crc: u32,
-    /// The error in the header, which is reported only if the CRC is right.
+    /// An error in the header, which is reported only if the CRC is right.
     suspicion: Option<Code>,
 }
 
 impl Stage {
-    /// The FPDU at hand, from its header on.
+    /// Returns the current FPDU, if its header has been parsed.
     fn arriving(&self) -> Option<&Arriving> {
         match self {
             Self::Head => None,
@@ -94,12 +95,12 @@ impl Stage {
         }
     }
 
-    /// The segment at hand, likewise.
+    /// Returns the current segment, if its header has been parsed.
     fn segment(&self) -> Option<&Segment> {
         self.arriving().map(|arriving| &arriving.segment)
     }
 
-    /// Bytes from the end of the payload at hand to the end of its FPDU.
+    /// Returns the number of bytes from the end of the current payload to the end of its FPDU.
     fn trailer_len(&self) -> usize {
         let ulpdu = self.arriving().map_or(0, |arriving| arriving.ulpdu);
         mpa::padding(ulpdu) + mpa::CRC_FIELD
@@ -110,20 +111,21 @@ impl Stage {
 pub(super) struct Receiver {
     pub(super) stage: Stage,
     pub(super) staging: Box<[u8; BETWEEN_MESSAGES]>,
-    /// The part of `staging` that holds bytes.
+    /// The range of `staging` that holds bytes.
     pub(super) start: usize,
     pub(super) end: usize,
-    /// What was read beyond the segment at hand.
+    /// Bytes read ahead of the current segment.
     ahead: Ahead,
-    /// Bytes read ahead into wrong places, from `spilled` on.
+    /// Bytes that were read ahead into wrong places, from `spilled` on.
     spill: Vec<u8>,
     spilled: usize,
     /// Whether CRCs are checked.
     pub(super) check_crc: bool,
-    /// Length field and DDP header, as they came, of the last segment whose header was seen.
+    /// Length field and DDP header, as received, of the last segment whose header was parsed.
     pub(super) raw: [u8; mpa::LENGTH_FIELD + ddp::UNTAGGED],
     pub(super) raw_len: usize,
-    /// Payload of a segment for the device itself. It is read after the segment has been taken.
+    /// Payload of a segment for the device itself, which is used after the segment has been
+    /// returned.
     control: HeaderBytes,
 }
 
@@ -148,12 +150,14 @@ impl Receiver {
         self.check_crc = on;
     }
 
-    /// Whether the stream is between two FPDUs: the only place where it may end in order.
+    /// Returns whether the stream is between two FPDUs, which is the only place where it may end
+    /// gracefully.
     pub(super) fn is_between(&self) -> bool {
         matches!(self.stage, Stage::Head) && self.start == self.end
     }
 
-    /// The payload that can be received in place: target, bytes of it that are there, bytes left.
+    /// Returns the payload that can be received in place: its target, the number of bytes that have
+    /// arrived, and the number of bytes left.
     fn direct(&self) -> Option<(Target, usize, usize)> {
         let Stage::Body { arriving, left } = &self.stage else {
             return None;
@@ -164,7 +168,7 @@ impl Receiver {
         }
     }
 
-    /// Where the next bytes go when no payload is expected.
+    /// Returns the place for the next bytes if no payload is expected.
     pub(super) fn between_segments(&mut self, memory: &Memory) -> Option<&mut [u8]> {
         match self.direct() {
             None => {
@@ -175,8 +179,8 @@ impl Receiver {
         }
     }
 
-    /// Where the part of staging ends that is read into when no payload is expected. At least what
-    /// the header or trailer at hand still needs is in it.
+    /// Returns the end of the part of staging that is read into if no payload is expected. It has
+    /// room at least for the rest of the current header or trailer.
     #[inline]
     fn room(&self, memory: &Memory) -> usize {
         match memory.copyable(false) {
@@ -185,19 +189,19 @@ impl Receiver {
         }
     }
 
-    /// The same when `len` bytes may be copied of what follows the header.
+    /// Returns the same if `len` bytes behind the header may be copied.
     #[cold]
     fn room_for(&self, len: usize) -> usize {
         let needed = match self.stage {
             Stage::Head => mpa::LENGTH_FIELD + ddp::UNTAGGED + len,
-            // For the device itself, or for nobody.
+            // The payload is for the device itself, or is dropped.
             Stage::Body { left, .. } => left,
             Stage::Tail { .. } => self.stage.trailer_len(),
         };
         BETWEEN_MESSAGES.min((self.start + needed).max(self.end + 1))
     }
 
-    /// Where the next bytes go, in this order. Never empty.
+    /// Returns the places for the next bytes, in this order. Never empty.
     pub(super) fn buffers<'a>(&'a mut self, memory: &'a mut Memory) -> Result<Buffers<'a>, Fault> {
         let mut buffers = Buffers::new();
         let Some((target, skip, left)) = self.direct() else {
@@ -229,14 +233,14 @@ impl Receiver {
         Ok(buffers)
     }
 
-    /// Whether the segment at hand is the last of its message.
+    /// Returns whether the current segment is the last of its message.
     fn is_last(&self) -> bool {
         self.stage
             .segment()
             .is_some_and(|segment| segment.header.last)
     }
 
-    /// `n` bytes were received into [`Receiver::buffers`].
+    /// Handles `n` bytes that were received into [`Receiver::buffers`].
     pub(super) fn filled(&mut self, n: usize, memory: &mut Memory) -> Result<(), Fault> {
         let Some((target, _, left)) = self.direct() else {
             self.end += n;
@@ -252,7 +256,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// The next `len` bytes of the payload are where they belong.
+    /// Records that the next `len` bytes of the payload are in their destination.
     fn placed(&mut self, target: Target, len: usize, memory: &mut Memory) -> Result<(), Fault> {
         let Some((_, skip, _)) = self.direct() else {
             return Ok(());
@@ -273,8 +277,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Staged bytes are used up, but for a part of a header or trailer: goes on with what was read
-    /// ahead. False: there is nothing of that.
+    /// Continues with the bytes that were read ahead, after all staged bytes were used except for a
+    /// part of a header or trailer. Returns false if none were read ahead.
     fn refill(&mut self, memory: &mut Memory) -> Result<bool, Fault> {
         self.compact();
         if self.spilled < self.spill.len() {
@@ -300,8 +304,8 @@ impl Receiver {
                 segment,
                 len,
             }) => {
-                // A segment that is shorter than foreseen, as the last of a message is, begins where it
-                // was foreseen all the same.
+                // A segment that is shorter than predicted, such as the last of a message,
+                // nevertheless begins in the predicted place.
                 let here = len.min(self.foreseen(target));
                 let mut beyond = Vec::new();
                 if here < len {
@@ -312,8 +316,8 @@ impl Receiver {
                 if here > 0 {
                     self.placed(target, here, memory)?;
                 }
-                // Behind the end of a message nothing is where it was foreseen; and its memory may
-                // leave with it.
+                // Behind the end of a message no prediction holds, and the message's memory may be
+                // returned with it.
                 let moved = here < len || (self.is_last() && self.ahead.has_payload());
                 if moved || self.foreseen_length() != segment {
                     let rest = self.ahead.spill(memory);
@@ -325,7 +329,8 @@ impl Receiver {
         Ok(true)
     }
 
-    /// Bytes of the segment at hand, of which only the header has been seen, that go to that place.
+    /// Returns the number of bytes of the current segment that go to `target`, if only its header
+    /// has been parsed and that was the prediction.
     fn foreseen(&self, target: Target) -> usize {
         match self.direct() {
             Some((place, 0, left)) if place == target && self.start == self.end => left,
@@ -333,12 +338,12 @@ impl Receiver {
         }
     }
 
-    /// Bytes of the segment at hand.
+    /// Returns the payload length of the current segment in bytes.
     fn foreseen_length(&self) -> usize {
         self.stage.segment().map_or(0, |segment| segment.payload)
     }
 
-    /// Whether everything that was read has been taken apart, up to the end of an FPDU.
+    /// Returns whether all received bytes have been parsed, up to the end of an FPDU.
     #[inline]
     pub(super) fn is_used_up(&mut self) -> bool {
         let used_up = matches!(self.stage, Stage::Head)
@@ -351,8 +356,8 @@ impl Receiver {
         used_up
     }
 
-    /// Takes staged bytes apart, up to the end of the next FPDU. `copied` grows by the payload
-    /// bytes that went through staging.
+    /// Parses staged bytes up to the end of the next FPDU. Adds the number of payload bytes copied
+    /// from staging to `copied`.
     #[inline(never)]
     pub(super) fn step(&mut self, memory: &mut Memory, copied: &mut u64) -> Result<Step, Fault> {
         if matches!(self.stage, Stage::Head) {
@@ -385,7 +390,7 @@ impl Receiver {
         }
     }
 
-    /// Moves a partial header or trailer to the front, so that there is room behind it.
+    /// Moves a partial header or trailer to the front, to make room behind it.
     fn compact(&mut self) {
         if self.start > 0 {
             self.staging.copy_within(self.start..self.end, 0);
@@ -403,7 +408,7 @@ impl Receiver {
         if ulpdu == 0 && memory.empty_rtr {
             return self.empty(staged.len());
         }
-        // An FPDU that cannot hold the header it starts with: no document has a code for that.
+        // An FPDU that is too short for its own header. No RFC defines a code for that.
         let shortest = rest
             .first()
             .map_or(ddp::CONTROL, |control| ddp::header_len(*control));
@@ -433,7 +438,8 @@ impl Receiver {
         };
         let (header, opcode, target, suspicion) = match checked {
             Ok((header, (opcode, target))) => (header, opcode, target, None),
-            // With a CRC, first see whether the header is what the peer sent (see the module).
+            // With a CRC, verify first that the peer really sent this header (see the module
+            // documentation).
             Err(code) if self.check_crc => (SUSPECT, Opcode::Write, Target::Nowhere, Some(code)),
             Err(code) => return Err(self.fault(code)),
         };
@@ -459,7 +465,7 @@ impl Receiver {
         Ok(Head::Whole)
     }
 
-    /// An FPDU of nothing but its length, padding and CRC.
+    /// Parses an FPDU that consists only of length, padding and CRC.
     fn empty(&mut self, staged: usize) -> Result<Head, Fault> {
         let len = mpa::LENGTH_FIELD + mpa::padding(0) + mpa::CRC_FIELD;
         if staged < len {
@@ -474,7 +480,7 @@ impl Receiver {
         Ok(Head::Empty)
     }
 
-    /// Takes what is staged of the payload. True: that was all of it.
+    /// Consumes the staged part of the payload. Returns true if that completes it.
     fn body(&mut self, memory: &mut Memory, copied: &mut u64) -> Result<bool, Fault> {
         let Stage::Body { arriving, left } = &mut self.stage else {
             return Ok(false);
@@ -525,7 +531,7 @@ impl Receiver {
         };
         if self.check_crc {
             let crc = crc32c::crc32c_append(arriving.crc, &trailer[..pad]);
-            // The field's byte order is CRC32c's own: least significant first.
+            // The byte order of the field is that of CRC32c: least significant byte first.
             if crc.to_le_bytes() != trailer[pad..] {
                 return Err(Fault::bare(Code::CRC));
             }
@@ -540,25 +546,25 @@ impl Receiver {
         }
     }
 
-    /// The Read Request header that has just arrived.
+    /// Returns the Read Request header that has just been received.
     pub(super) fn read_request(&self) -> Option<ReadRequest> {
         self.control
             .first_chunk::<READ_REQUEST>()
             .map(ReadRequest::parse)
     }
 
-    /// The Terminate header that has just arrived.
+    /// Returns the Terminate header that has just been received.
     pub(super) fn terminate(&self) -> Option<Terminate> {
         Terminate::parse(&self.control)
     }
 
-    /// An error about the segment at hand.
+    /// Makes an error about the current segment.
     fn fault(&self, code: Code) -> Fault {
         let culprit = Some(self.culprit());
         Fault { code, culprit }
     }
 
-    /// The last segment whose header was seen, for a Terminate about it.
+    /// Returns the last segment whose header was parsed, for a Terminate about it.
     pub(super) fn culprit(&self) -> Culprit {
         let (length, ddp) = self.raw[..self.raw_len].split_at(mpa::LENGTH_FIELD.min(self.raw_len));
         Culprit {
@@ -575,7 +581,7 @@ enum Head {
     Whole,
 }
 
-/// Stands in for a header that is not valid, while the rest of its FPDU arrives.
+/// Stands for an invalid header while the rest of its FPDU is received.
 const SUSPECT: Header = Header {
     last: true,
     ulp_control: 0,

@@ -1,4 +1,4 @@
-//! Memory that a connection's peer may reach, and the check of every access to it.
+//! The memory that a connection's peer may access, and the check of every access.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,21 +10,21 @@ use super::random::Random;
 use super::terminate::Code;
 use rdma::{Region, RemoteSegment, Stag};
 
-/// Why an access is refused.
+/// The reason for refusing an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// No such handle on this connection, or not valid any more.
+    /// The handle is unknown on this connection or no longer valid.
     Stag,
-    /// Outside the region.
+    /// The access exceeds the bounds of the region.
     Bounds,
-    /// Not for that operation.
+    /// The region does not permit the operation.
     Rights,
-    /// Offset plus length is over 2^64.
+    /// Offset plus length exceeds 2^64.
     Wrap,
 }
 
 impl Refused {
-    /// For a Read Request (RFC 5040, figure 9).
+    /// Returns the error code for a Read Request (RFC 5040, figure 9).
     pub(super) const fn for_read(self) -> Code {
         match self {
             Self::Stag => Code::READ_STAG,
@@ -34,8 +34,9 @@ impl Refused {
         }
     }
 
-    /// For an RDMA Write (RFC 5041, section 7.2). DDP has no code for missing rights; a handle
-    /// that cannot be written is not one of a buffer "that allows Placement" (section 7.1).
+    /// Returns the error code for an RDMA Write (RFC 5041, section 7.2). DDP has no code for
+    /// missing rights; a handle that cannot be written does not belong to a buffer "that allows
+    /// Placement" (section 7.1).
     pub(super) const fn for_write(self) -> Code {
         match self {
             Self::Stag | Self::Rights => Code::TAGGED_STAG,
@@ -49,14 +50,14 @@ struct Entry {
     region: Region,
     /// Tagged offset of the region's first byte.
     base: u64,
-    /// Tagged offset above which the peer has written nothing.
+    /// Tagged offset above which the peer has not written.
     touched: u64,
     /// False between invalidation and reclaim.
     valid: bool,
 }
 
 impl Entry {
-    /// Where in the region the access is.
+    /// Returns the range of an access in the region.
     fn locate(&self, offset: u64, length: u64) -> Result<Range<usize>, Refused> {
         let end = offset.checked_add(length).ok_or(Refused::Wrap)?;
         let start = offset.checked_sub(self.base).ok_or(Refused::Bounds)?;
@@ -64,25 +65,25 @@ impl Entry {
         if end > self.region.len() as u64 {
             return Err(Refused::Bounds);
         }
-        // Both are within the region now, so they fit its index type.
+        // Both are within the region, so they fit its index type.
         Ok(start as usize..end as usize)
     }
 }
 
-/// Why [`Regions::reclaim`] gives nothing.
+/// The reason why [`Regions::reclaim`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotReclaimed {
     Unknown,
     StillValid,
 }
 
-/// The registrations of one connection. A handle means something on its own connection only; on
-/// another it is as unknown as any other number, so a peer cannot probe for handles of others.
+/// The registrations of one connection. A handle is valid on its own connection only and unknown on
+/// others, so a peer cannot probe for handles of other connections.
 #[derive(Default)]
 pub(super) struct Regions(HashMap<u32, Entry>);
 
 impl Regions {
-    /// Registers memory under a random handle and a random first offset.
+    /// Registers memory with a random handle and a random first offset.
     pub(super) fn register(
         &mut self,
         random: &mut Random,
@@ -116,7 +117,7 @@ impl Regions {
         })
     }
 
-    /// A handle that no region has.
+    /// Returns a handle that no region has.
     fn unused(&self, random: &mut Random) -> io::Result<u32> {
         loop {
             let stag = random.handle()?;
@@ -135,7 +136,7 @@ impl Regions {
         }
     }
 
-    /// Bytes that the peer wants to read.
+    /// Returns the bytes that the peer wants to read.
     pub(super) fn readable(&self, stag: u32, offset: u64, length: u32) -> Result<Bytes, Refused> {
         let entry = self.valid(stag)?;
         let Region::RemoteRead(bytes) = &entry.region else {
@@ -144,7 +145,7 @@ impl Regions {
         Ok(bytes.slice(entry.locate(offset, u64::from(length))?))
     }
 
-    /// Whether the peer may write there.
+    /// Checks whether the peer may write to a range.
     pub(super) fn check_write(&self, stag: u32, offset: u64, length: u64) -> Result<(), Refused> {
         let entry = self.valid(stag)?;
         if let Region::RemoteRead(_) = entry.region {
@@ -153,7 +154,7 @@ impl Regions {
         entry.locate(offset, length).map(drop)
     }
 
-    /// Memory that the peer writes.
+    /// Returns the memory that the peer writes.
     pub(super) fn writable(
         &mut self,
         stag: u32,
@@ -169,7 +170,8 @@ impl Regions {
         Ok(&mut buf[range])
     }
 
-    /// Bytes from `offset` to the region's end, if the peer has written none of them.
+    /// Returns the number of bytes from `offset` to the end of the region if the peer has written
+    /// none of them, and zero otherwise.
     pub(super) fn untouched_at(&self, stag: u32, offset: u64) -> usize {
         let Ok(entry) = self.valid(stag) else {
             return 0;
@@ -180,38 +182,39 @@ impl Regions {
         }
     }
 
-    /// The peer writes there.
+    /// Records that the peer writes to a range.
     pub(super) fn touch(&mut self, stag: u32, offset: u64, length: u64) {
         if let Some(entry) = self.0.get_mut(&stag) {
             entry.touched = entry.touched.max(offset.saturating_add(length));
         }
     }
 
-    /// Ends a handle's validity. Doing it twice is not an error: peer and program may both do it.
+    /// Invalidates a handle. Doing so twice is not an error, because both peer and program may do
+    /// it.
     pub(super) fn invalidate(&mut self, stag: u32) {
         if let Some(entry) = self.0.get_mut(&stag) {
             entry.valid = false;
         }
     }
 
-    /// Whether the peer may still use the handle.
+    /// Returns whether the peer may still use the handle.
     pub(super) fn is_valid(&self, stag: u32) -> bool {
         self.valid(stag).is_ok()
     }
 
-    /// Whether the handle is one of this connection's, valid or not.
+    /// Returns whether the handle belongs to this connection, valid or not.
     pub(super) fn is_known(&self, stag: u32) -> bool {
         self.0.contains_key(&stag)
     }
 
-    /// Ends every handle's validity.
+    /// Invalidates all handles.
     pub(super) fn invalidate_all(&mut self) {
         for entry in self.0.values_mut() {
             entry.valid = false;
         }
     }
 
-    /// Takes memory out whose handle is not valid any more.
+    /// Removes memory whose handle is no longer valid.
     pub(super) fn reclaim(&mut self, stag: u32) -> Result<Region, NotReclaimed> {
         if self.is_valid(stag) {
             return Err(NotReclaimed::StillValid);

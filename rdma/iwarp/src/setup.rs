@@ -1,11 +1,11 @@
-//! What the two set-up frames agree on (RFC 5044, section 7.1; RFC 6581). No I/O.
+//! Negotiation with the two set-up frames (RFC 5044, section 7.1; RFC 6581). No I/O.
 
 use bytes::Bytes;
 
 use super::mpa::{DEPTH_UNSPECIFIED, Enhanced, Frame, Kind, REVISION_1, REVISION_2, Rtr};
 use super::terminate::Code;
 
-/// What this side wants.
+/// The parameters that this side wants.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wants {
     pub(super) crc: bool,
@@ -32,31 +32,32 @@ pub(super) struct Agreement {
 /// What to do about a Request Frame that cannot be accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unacceptable {
-    /// Close without an answer: the peer speaks something else.
+    /// Close without an answer, because the peer uses another protocol.
     Close(String),
-    /// Say no.
+    /// Reject the connection.
     Reject(&'static str),
 }
 
-/// What to do about a Reply Frame that does not lead to a connection.
+/// The reaction to a Reply Frame that does not lead to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The peer's program said no.
+    /// The peer's program rejected the connection.
     Rejected(Bytes),
-    /// The peer asks what we cannot do.
+    /// The peer requires something that this side does not support.
     Protocol(String),
-    /// Likewise, and the document has a Terminate for it.
+    /// The peer requires something that this side does not support, and RFC 6581 defines a
+    /// Terminate for it.
     Terminate(Code),
 }
 
-/// The initiator's frame. It is always RFC 6581's: Linux servers refuse others for want of IRD
-/// and ORD.
+/// Returns the initiator's frame. It is always an RFC 6581 frame, because Linux servers refuse
+/// others for lack of IRD and ORD.
 ///
-/// It does not ask for peer-to-peer set-up, though the ready-to-receive message of that goes out all
-/// the same. Linux's siw has such a connection established by the first FPDU, misses one that comes
-/// while it still leaves set-up, and when the connection ends then, its kernel stops with a "BUG" in
-/// iw_cm (seen with 6.12). Any other RNIC takes the message for what it is on the wire: an RDMA Write
-/// of nothing.
+/// It does not ask for peer-to-peer set-up, although the ready-to-receive message of that is sent
+/// anyway. In peer-to-peer set-up, Linux's siw establishes the connection with the first FPDU,
+/// misses an FPDU that arrives while it still leaves set-up, and if the connection ends then, its
+/// kernel stops with a "BUG" in iw_cm (seen with 6.12). Any other RNIC treats the message as what
+/// it is: an RDMA Write without payload.
 pub(super) fn request(wants: &Wants, private_data: Bytes) -> Frame {
     Frame {
         kind: Kind::Request,
@@ -73,7 +74,7 @@ pub(super) fn request(wants: &Wants, private_data: Bytes) -> Frame {
     }
 }
 
-/// Checks the initiator's frame, before the program hears of it.
+/// Checks the initiator's frame before the program is notified.
 pub(super) fn check_request(request: &Frame) -> Result<(), Unacceptable> {
     if !(REVISION_1..=REVISION_2).contains(&request.revision) {
         // RFC 5044, section 7.1.1, "Rev".
@@ -86,7 +87,7 @@ pub(super) fn check_request(request: &Frame) -> Result<(), Unacceptable> {
     Ok(())
 }
 
-/// The responder's "no".
+/// Returns the responder's rejection.
 pub(super) fn rejection(request: &Frame, private_data: Bytes) -> Frame {
     Frame {
         kind: Kind::Reply,
@@ -103,8 +104,8 @@ pub(super) fn rejection(request: &Frame, private_data: Bytes) -> Frame {
     }
 }
 
-/// The responder's "yes", and what it means. The flag says that the connection is established
-/// only with the peer's ready-to-receive message.
+/// Returns the responder's acceptance and the agreed parameters. The flag says whether the
+/// connection is established only with the peer's ready-to-receive message.
 pub(super) fn accept(
     request: &Frame,
     wants: &Wants,
@@ -115,8 +116,8 @@ pub(super) fn accept(
     let mut outbound = wants.outbound_reads;
     let mut rtr = None;
     if let Some(theirs) = request.enhanced {
-        // Our IRD need not be more than their ORD; an ORD of 0 may still grow (Linux's NFS client
-        // never reads).
+        // This side's IRD need not exceed the peer's ORD; an ORD of 0 may still grow (Linux's NFS
+        // client never reads).
         if theirs.outbound_reads != DEPTH_UNSPECIFIED {
             inbound = inbound.min(theirs.outbound_reads.max(1));
         }
@@ -148,15 +149,15 @@ pub(super) fn accept(
     (reply, agreement, rtr.is_some())
 }
 
-/// The kind of ready-to-receive message we take, of those the peer offers: one, and rather a kind
-/// that leaves no trace.
+/// Chooses one of the kinds of ready-to-receive message that the peer offers, preferably one
+/// without side effects.
 fn choose(offered: Rtr) -> Option<Rtr> {
     [Rtr::WRITE, Rtr::READ, Rtr::EMPTY]
         .into_iter()
         .find(|kind| offered.contains(*kind))
 }
 
-/// What the initiator makes of the reply. `most_inbound` is the device's limit for IRD.
+/// Evaluates the reply at the initiator. `most_inbound` is the device's limit for IRD.
 pub(super) fn conclude(
     reply: &Frame,
     wants: &Wants,
@@ -183,8 +184,8 @@ pub(super) fn conclude(
     if theirs.inbound_reads != DEPTH_UNSPECIFIED {
         outbound = outbound.min(theirs.inbound_reads);
     }
-    // A peer that is in peer-to-peer set-up unasked gets the message that is sent in any case, or
-    // none (RFC 6581, section 8).
+    // A peer that uses peer-to-peer set-up unasked gets the message that is sent anyway, or none
+    // (RFC 6581, section 8).
     if let Some(kinds) = theirs.peer_to_peer
         && !kinds.contains(Rtr::WRITE)
     {

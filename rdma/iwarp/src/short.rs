@@ -1,6 +1,7 @@
-//! Short Sends. When nothing else is under way, one is framed in one piece and handed to TCP at once,
-//! past the queues: real RNICs take short messages "inline" for the same reason. One that arrived
-//! whole is taken out of the staging buffer in one go, past the stages of an FPDU that comes in parts.
+//! Short Sends. If no other request is in progress, a short Send is framed in one piece and written
+//! to TCP at once, bypassing the queues, like the "inline" messages of hardware RNICs. A short Send
+//! that arrives completely is taken from the staging buffer in one step, bypassing the stages of an
+//! FPDU that arrives in parts.
 
 use bytes::Bytes;
 
@@ -13,28 +14,28 @@ use super::outbound::finishes;
 use super::rdmap::{self, Opcode};
 use super::receive::{Receiver, Segment, Stage};
 use super::socket;
-use super::tap::Way;
+use super::tap::Direction;
 use rdma::{QpId, SendWr, Stag, Success, WrId};
 
-/// Bytes of an FPDU that are not payload, at most.
+/// Maximum number of bytes in an FPDU that are not payload.
 const FRAMING: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED + 3 + mpa::CRC_FIELD;
 
-/// Bytes before a Send's payload.
+/// Number of bytes before a Send's payload.
 const HEAD: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED;
 
-/// What became of a Send.
+/// The outcome of trying a short Send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Short {
-    /// It is not short, or not the only thing to do: post it.
+    /// The Send is not short, or other requests come first: it must be posted.
     Not,
-    /// TCP has it.
+    /// TCP accepted the whole Send.
     Sent,
-    /// TCP has a part of it or nothing; the rest is queued.
+    /// TCP accepted a part of the Send or nothing; the rest is queued.
     Queued,
 }
 
 impl Endpoint {
-    /// Whether a Send of `payload` bytes would be next, and alone in one short FPDU.
+    /// Returns whether a Send of `payload` bytes would be sent next and fit one short FPDU.
     fn is_short(&self, payload: usize) -> bool {
         self.open
             && payload <= socket::SHORT - FRAMING
@@ -51,7 +52,7 @@ impl Endpoint {
             Some(stag) => (Opcode::SendInvalidate, stag.0),
             None => (Opcode::Send, 0),
         };
-        // Far below 2^16, as `payload` is short.
+        // Far below 2^16, because `payload` is short.
         let ulpdu = ddp::UNTAGGED + payload;
         let header = self.untagged(opcode, word);
         let fpdu = &mut self.short;
@@ -71,9 +72,9 @@ impl Endpoint {
 }
 
 impl Endpoint {
-    /// Takes what most messages are: a Send that is all there, in one FPDU, is next, and fits the next
-    /// receive. Its header is compared with the only one that it can have. False, and nothing is done,
-    /// if it is anything else, or something is wrong with it.
+    /// Takes the most common kind of message: a Send in one FPDU that is completely staged, is next
+    /// in order, and fits the next receive. Its header is compared with the only one that such a
+    /// Send can have. Returns false, without effect, for anything else and for any error.
     pub(super) fn take_send(&mut self, out: &mut Out<'_>) -> bool {
         let Self {
             receiver, memory, ..
@@ -86,7 +87,8 @@ impl Endpoint {
         let ulpdu = usize::from(u16::from_be_bytes([head[0], head[1]]));
         let covered = mpa::LENGTH_FIELD + ulpdu + mpa::padding(ulpdu);
         let queue = rdmap::SEND_QUEUE;
-        // All but the length, and the four bytes that mean something in a Send with Invalidate only.
+        // All fields except the length, and except the four bytes that have a meaning only in a
+        // Send with Invalidate.
         let next = ddp::first_of_one(Opcode::Send.control(), queue, memory.msn[queue as usize]);
         let (control, place) = (&head[2..4], &head[8..HEAD]);
         if control != &next[..2] || place != &next[6..] || ulpdu < ddp::UNTAGGED {
@@ -122,8 +124,8 @@ impl Endpoint {
 }
 
 impl Receiver {
-    /// The Send at the front of what is staged, if all of it is there, in one FPDU, and nothing is
-    /// wrong with it. If not, the stages are to look at it.
+    /// Returns the Send at the front of the staged bytes, if it is complete, in one FPDU, and
+    /// without errors. Otherwise the regular stages must parse it.
     pub(super) fn short(&mut self, memory: &mut Memory) -> Option<Segment> {
         let staged = &self.staging[self.start..self.end];
         let (length, rest) = staged.split_first_chunk::<{ mpa::LENGTH_FIELD }>()?;
@@ -163,7 +165,7 @@ impl Receiver {
 }
 
 impl Conn {
-    /// Sends `wr` at once if it is a short Send and nothing is before it.
+    /// Sends `wr` at once if it is a short Send and nothing is queued before it.
     pub(super) fn send_short(
         &mut self,
         id: WrId,
@@ -186,10 +188,10 @@ impl Conn {
         cx.counters.sends_with_invalidate += u64::from(invalidate.is_some());
         cx.counters.copied_bytes += payload as u64;
         let bytes = self.endpoint.short.bytes();
-        // An error is met again when the rest is sent, and reported then.
+        // An error will occur again when the rest is sent, and is reported then.
         let sent = socket::send_one(socket, bytes).unwrap_or(0);
         cx.counters.wire_bytes_sent += sent as u64;
-        cx.show(Way::Sent, (QpId(self.id), socket), sent, [bytes]);
+        cx.show(Direction::Sent, (QpId(self.id), socket), sent, [bytes]);
         if sent < bytes.len() {
             self.endpoint.outstanding += 1;
             let rest = Bytes::copy_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! What the connections need of TCP sockets.
+//! Operations on the TCP sockets of connections.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::time::Duration;
@@ -12,15 +12,15 @@ use smallvec::SmallVec;
 use super::mpa;
 use rdma::{ConnectError, bound_send_buffer, keep_alive};
 
-/// MSS that any path has (RFC 9293, section 3.7.1), for systems that do not tell.
+/// MSS that every path supports (RFC 9293, section 3.7.1), for systems that do not report it.
 const DEFAULT_MSS: u32 = 536;
 
-/// Writes of up to this many bytes are made in one piece.
+/// Maximum length in bytes of a write that is copied into one piece.
 pub(super) const SHORT: usize = 512;
 
 /// Prepares a connected socket.
 pub(super) fn prepare(socket: &TcpStream) {
-    // Messages go out when they are posted. It can only fail on a socket that is dead already.
+    // Messages are sent when they are posted. This fails only on a socket that has already failed.
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY");
     }
@@ -30,7 +30,7 @@ pub(super) fn prepare(socket: &TcpStream) {
     bound_send_buffer(socket);
 }
 
-/// Longest ULPDU for the path (RFC 5044, section 4.5).
+/// Returns the maximum ULPDU length for the path (RFC 5044, section 4.5).
 pub(super) fn max_ulpdu(socket: &TcpStream, limit: Option<u16>) -> usize {
     let mss = socket2::SockRef::from(socket).tcp_mss();
     let mss = mss.unwrap_or(DEFAULT_MSS);
@@ -38,8 +38,8 @@ pub(super) fn max_ulpdu(socket: &TcpStream, limit: Option<u16>) -> usize {
     mpa::max_ulpdu(mss as usize)
 }
 
-/// A write of at most [`SHORT`] bytes. Their copy into one piece costs less than having the system
-/// walk through several.
+/// Writes at most [`SHORT`] bytes. Copying them into one piece costs less than a system call with
+/// several pieces.
 pub(super) fn send_short(socket: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let mut bytes = SmallVec::<[u8; SHORT]>::new();
     for slice in slices {
@@ -48,20 +48,21 @@ pub(super) fn send_short(socket: &TcpStream, slices: &[IoSlice<'_>]) -> io::Resu
     send_one(socket, &bytes)
 }
 
-/// One write, without a signal when the peer is gone.
+/// Writes one buffer, without a signal if the peer is gone.
 pub(super) fn send_one(socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     Ok(rustix::net::send(socket, bytes, flags)?)
 }
 
-/// One read: takes what is there and does not wait. Past the C library, in which a read is a point where
-/// a thread may be cancelled; a process with threads pays for that.
+/// Reads the available bytes without waiting. Bypasses the C library, in which a read is a
+/// cancellation point that makes reads slower in a process with threads.
 pub(super) fn receive(socket: &TcpStream, bytes: &mut [u8]) -> Result<usize, Errno> {
     let (received, _) = rustix::net::recv(socket, bytes, RecvFlags::DONTWAIT)?;
     Ok(received)
 }
 
-/// One read into several places, likewise: the socket is non-blocking.
+/// Reads the available bytes into several places, also bypassing the C library. The socket is
+/// non-blocking.
 pub(super) fn receive_scattered(
     socket: &TcpStream,
     places: &mut [IoSliceMut<'_>],
@@ -69,7 +70,7 @@ pub(super) fn receive_scattered(
     rustix::io::readv(socket, places)
 }
 
-/// One gathered write, without a signal when the peer is gone.
+/// Writes several pieces, without a signal if the peer is gone.
 pub(super) fn send(socket: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let sent = sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags)?;
@@ -78,13 +79,13 @@ pub(super) fn send(socket: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usi
 
 /// Makes the close of the socket a reset.
 pub(super) fn set_reset_on_close(socket: &TcpStream) {
-    // Failing, the close is an ordinary one.
+    // If this fails, the socket is closed normally.
     if let Err(error) = set_socket_linger(socket, Some(Duration::ZERO)) {
         tracing::debug!(%error, "no SO_LINGER");
     }
 }
 
-/// Why TCP did not connect.
+/// Returns the reason why TCP did not connect.
 pub(super) fn connect_error(error: &io::Error) -> ConnectError {
     match error.kind() {
         ErrorKind::ConnectionRefused => ConnectError::Refused,

@@ -1,4 +1,4 @@
-//! Everything of a device that its threads share: connections, listeners, events.
+//! The state of a device that its threads share: connections, listeners, events.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self};
@@ -18,9 +18,9 @@ use rdma::{
     Counters, Event, Interest, ListenerId, Poller, PostError, QpId, SendWr, Tap, Time, WrId,
 };
 
-/// Connections that are over and drain, at most.
+/// Maximum number of connections that are over and drain.
 const MAX_DRAINING: usize = 64;
-/// When busy-polling, listeners are looked at once in this many polls.
+/// Number of busy-polls between two checks of the listeners.
 const POLLS_PER_ACCEPT: u32 = 64;
 /// Local token of the background thread's wake-up; slot `n` has token `n + 1`.
 pub(super) const WAKE_TOKEN: usize = 0;
@@ -40,13 +40,13 @@ pub(super) struct State {
     pub(super) options: Options,
     pub(super) limits: Limits,
     pub(super) slots: Slab<Slot>,
-    /// Makes identifiers unique although slots are used again.
+    /// Makes identifiers unique although slots are reused.
     pub(super) serial: u32,
     pub(super) poller: Option<Poller>,
     pub(super) events: VecDeque<Event>,
     pub(super) counters: Counters,
     pub(super) tap: Option<Box<dyn Tap>>,
-    /// Slots to look at.
+    /// Slots to process.
     pub(super) ready: VecDeque<usize>,
     /// Deadlines by slot.
     pub(super) timers: BTreeSet<(Time, usize)>,
@@ -55,19 +55,19 @@ pub(super) struct State {
     pub(super) connections: usize,
     pub(super) draining: usize,
     pub(super) live: usize,
-    /// The owner waits to be told of events.
+    /// Whether the owner waits for events.
     pub(super) armed: bool,
     pub(super) busy: bool,
     pub(super) polls: u32,
-    /// The last poll gave the owner several events: the Sends it posts now are likely to be
-    /// several too, and go out together at its next poll or wait.
+    /// The last poll returned several events, so the Sends that the owner posts now are likely to
+    /// be several, too. They are written together at its next poll or wait.
     pub(super) batching: bool,
-    /// A long Send went out since then: further ones are likely to be of the same group, and go out
-    /// together likewise.
+    /// A long Send was written since the last poll. Further long Sends are likely to belong to the
+    /// same group and are also written together.
     pub(super) sent_long: bool,
-    /// The time of the owner's last poll.
+    /// Time of the owner's last poll.
     pub(super) now: Time,
-    /// What the background thread does.
+    /// Activity of the background thread.
     pub(super) progress: Progress,
 }
 
@@ -115,13 +115,15 @@ impl State {
         }
     }
 
-    /// Connections that must make progress even while the owner is away.
+    /// Returns the number of connections that must make progress even while the owner does not
+    /// poll.
     pub(super) fn live(&self) -> usize {
         self.live
     }
 
-    /// While it is busy-polled, connections are not watched: whoever sends to a watched socket of the
-    /// same host pays for the notice (0.4 µs on each side of a ping-pong over loopback).
+    /// Switches busy-polling. While it is on, connections are not watched, because a sender to a
+    /// watched socket of the same host pays for the notification (0.4 µs on each side of a
+    /// ping-pong over loopback).
     pub(super) fn set_busy_poll(&mut self, on: bool) {
         if std::mem::replace(&mut self.busy, on) == on {
             return;
@@ -143,7 +145,7 @@ impl State {
         for index in unwatched {
             self.with(index, self.now, Conn::abort);
         }
-        // What nobody was told of while busy-polling is looked for once more.
+        // Events that were not reported during busy-polling are looked for once.
         self.mark_all(true);
     }
 
@@ -158,7 +160,7 @@ impl State {
         Ok(())
     }
 
-    /// The owner's loop found the slot of a token ready.
+    /// Handles readiness of the slot with this token.
     pub(super) fn ready(&mut self, local: usize, closed: bool) {
         let Some(index) = local.checked_sub(1) else {
             return;
@@ -171,7 +173,7 @@ impl State {
         self.enqueue(index);
     }
 
-    /// Has a slot looked at, by the next poll or before the next sleep.
+    /// Schedules a slot to be processed by the next poll or before the next sleep.
     pub(super) fn enqueue(&mut self, index: usize) {
         match self.slots.get_mut(index) {
             Some(Slot::Conn(conn)) if conn.queued => return,
@@ -199,7 +201,7 @@ impl State {
         }
     }
 
-    /// The owner polls.
+    /// Polls for the owner.
     pub(super) fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
         self.now = now;
         if self.busy || self.poller.is_none() {
@@ -221,7 +223,8 @@ impl State {
         }
     }
 
-    /// Hands what was posted to TCP. True: nothing is left to do or to tell, the owner may sleep.
+    /// Writes posted requests to TCP. Returns true if nothing is left to do or to report, so that
+    /// the owner may sleep.
     pub(super) fn arm(&mut self) -> bool {
         (self.batching, self.sent_long) = (false, false);
         self.run_ready(self.now);
@@ -251,7 +254,8 @@ impl State {
         }
     }
 
-    /// Looks at every slot that was marked before the call; one that could go on stays marked.
+    /// Processes every slot that was scheduled before the call. A slot that could continue stays
+    /// scheduled.
     pub(super) fn run_ready(&mut self, now: Time) {
         for _ in 0..self.ready.len() {
             let Some(index) = self.ready.pop_front() else {
@@ -270,7 +274,7 @@ impl State {
 
     // ---- in the owner's place ----
 
-    /// Makes progress on live connections, those in `ready` or all.
+    /// Makes progress on live connections: those in `ready`, or all.
     pub(super) fn run_live(&mut self, ready: Option<&[usize]>) {
         let now = Time::now();
         let live = |(index, slot): (usize, &Slot)| match slot {
@@ -292,7 +296,7 @@ impl State {
         }
     }
 
-    /// The sockets of live connections, and what to wait for on each.
+    /// Returns the sockets of live connections, and the events to wait for on each.
     pub(super) fn live_sockets(&self) -> Vec<(usize, Arc<TcpStream>, rustix::event::PollFlags)> {
         let socket = |(index, slot): (usize, &Slot)| match slot {
             Slot::Conn(conn) if conn.is_live() => {
@@ -305,7 +309,7 @@ impl State {
 
     // ---- slots ----
 
-    /// Does something to a connection and keeps the books.
+    /// Executes an operation on a connection and updates the device's records of it.
     pub(super) fn with<R>(
         &mut self,
         index: usize,
@@ -359,7 +363,7 @@ impl State {
             return;
         }
         if (live || draining) && conn.readable {
-            // It used up its turn.
+            // The connection used up its turn.
             self.enqueue(index);
         }
     }
@@ -386,7 +390,7 @@ impl State {
         Ok(index)
     }
 
-    /// Makes the owner's loop watch a slot, unless it is one that is looked at all the time.
+    /// Watches a slot in the owner's poll loop, unless it is processed by every poll.
     fn watch(&self, poller: &Poller, index: usize, slot: &Slot) -> io::Result<()> {
         match slot {
             Slot::Conn(_) if self.busy => Ok(()),
@@ -394,7 +398,7 @@ impl State {
         }
     }
 
-    /// The slot of a connection that the program knows by this identifier.
+    /// Returns the slot of the connection with this identifier.
     pub(super) fn find(&self, id: u64) -> Option<usize> {
         let index = (id & u64::from(u32::MAX)) as usize;
         match self.slots.get(index) {
@@ -415,7 +419,7 @@ impl State {
         }
     }
 
-    /// A queue pair's connection.
+    /// Returns the connection of a queue pair.
     pub(super) fn qp_mut(&mut self, qp: QpId) -> Option<(&mut Conn, &mut Counters)> {
         let index = self.owned(qp)?;
         match self.slots.get_mut(index) {
@@ -424,7 +428,7 @@ impl State {
         }
     }
 
-    /// Posts to a queue pair's send queue. What ends a batch goes out now.
+    /// Posts to a queue pair's send queue. A request that ends a batch is written at once.
     pub(super) fn post_send(
         &mut self,
         qp: QpId,
@@ -467,7 +471,7 @@ impl State {
     }
 }
 
-/// Whether a request is a Send that is long enough to wait for others that follow it.
+/// Returns whether a request is a Send that is long enough to be batched with others.
 fn is_long(wr: &SendWr) -> bool {
     match wr {
         SendWr::Send { gather, .. } => gather.iter().map(Bytes::len).sum::<usize>() > socket::SHORT,
@@ -475,7 +479,7 @@ fn is_long(wr: &SendWr) -> bool {
     }
 }
 
-/// Makes the owner's loop no longer watch a connection.
+/// Stops watching a connection in the owner's poll loop.
 fn unwatch(poller: &Poller, conn: &Conn) {
     if let Some(socket) = conn.socket()
         && let Err(error) = poller.unwatch(socket.as_fd())
@@ -484,7 +488,7 @@ fn unwatch(poller: &Poller, conn: &Conn) {
     }
 }
 
-/// Makes the owner's loop watch a slot.
+/// Watches a slot in the owner's poll loop.
 fn register(poller: &Poller, index: usize, slot: &Slot) -> io::Result<()> {
     let local = index + 1;
     match slot {

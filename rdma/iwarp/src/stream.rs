@@ -1,20 +1,20 @@
-//! A connection in use: between its socket and its endpoint.
+//! An established connection: transfers bytes between its socket and its endpoint.
 
 use std::io::{self, ErrorKind};
 
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use super::conn::{Conn, Cx, Over, Phase, RECEIVE_TURN};
-use super::endpoint::Blame;
+use super::conn::{Conn, Cx, Phase, RECEIVE_TURN, StreamEnd};
+use super::endpoint::FailedRequest;
 use super::fault::Fault;
 use super::socket;
-use super::tap::Way;
+use super::tap::Direction;
 use super::terminate::Code;
 use super::transmit::Slices;
 use rdma::{ConnectError, Disconnect, Event, QpId};
 
-/// A write of so many bytes is worth another look at the path's MSS.
+/// After a write of this many bytes the path's MSS is queried again.
 const LONG_WRITE: usize = 64 << 10;
 
 impl Conn {
@@ -24,7 +24,7 @@ impl Conn {
         let result = self.receive(cx).and_then(|()| self.flush_or_listen(cx));
         if self.phase == Phase::AwaitFirst && self.endpoint.is_open() {
             self.establish(Bytes::new(), cx);
-            // Messages that came in the same read are told of after that.
+            // Events of messages that came in the same read follow the establishment.
             cx.events.make_contiguous()[before..].rotate_right(1);
         }
         match result {
@@ -34,7 +34,7 @@ impl Conn {
         }
     }
 
-    pub(super) fn receive(&mut self, cx: &mut Cx<'_>) -> Result<(), Over> {
+    pub(super) fn receive(&mut self, cx: &mut Cx<'_>) -> Result<(), StreamEnd> {
         let Some(socket) = &self.socket else {
             return Ok(());
         };
@@ -45,7 +45,7 @@ impl Conn {
                 Some(staging) => {
                     let received = socket::receive(socket, staging);
                     if let Ok(n) = received {
-                        cx.show(Way::Received, tapped, n, [&*staging]);
+                        cx.show(Direction::Received, tapped, n, [&*staging]);
                     }
                     (received, staging.len())
                 }
@@ -55,7 +55,7 @@ impl Conn {
                     let received = socket::receive_scattered(socket, &mut buffers);
                     if let Ok(n) = received {
                         cx.show(
-                            Way::Received,
+                            Direction::Received,
                             tapped,
                             n,
                             buffers.iter().map(|bytes| &**bytes),
@@ -65,12 +65,13 @@ impl Conn {
                 }
             };
             match received {
-                Ok(0) => return Err(Over::Eof),
+                Ok(0) => return Err(StreamEnd::Eof),
                 Ok(n) => {
                     cx.counters.wire_bytes_received += n as u64;
                     turn += n;
-                    // A read that did not fill its buffers took all there was; what comes later
-                    // is announced anew; but a FIN was announced together with what came before it.
+                    // A read that did not fill its buffers took all available bytes, and later ones
+                    // are announced again. But a FIN is announced together with the bytes before
+                    // it.
                     self.readable = n == room || self.peer_closed;
                     self.endpoint.received(n, &mut cx.out())?;
                 }
@@ -79,13 +80,13 @@ impl Conn {
                     self.endpoint.wait_for_more();
                 }
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(Over::Lost(io::Error::from(error).to_string())),
+                Err(error) => return Err(StreamEnd::Lost(io::Error::from(error).to_string())),
             }
         }
         Ok(())
     }
 
-    pub(super) fn flush(&mut self, cx: &mut Cx<'_>) -> Result<(), Over> {
+    pub(super) fn flush(&mut self, cx: &mut Cx<'_>) -> Result<(), StreamEnd> {
         let Some(socket) = &self.socket else {
             return Ok(());
         };
@@ -106,7 +107,7 @@ impl Conn {
             };
             if let Ok(n) = sent {
                 let pieces = slices.iter().map(|bytes| &**bytes);
-                cx.show(Way::Sent, (QpId(self.id), socket), n, pieces);
+                cx.show(Direction::Sent, (QpId(self.id), socket), n, pieces);
             }
             drop(slices);
             match sent {
@@ -118,64 +119,70 @@ impl Conn {
                     self.endpoint.sent(n, &mut cx.out());
                     self.writable = n == gathered;
                     if n >= LONG_WRITE {
-                        // The MSS grows with the window (RFC 5044, section 4.5: so does MULPDU).
+                        // The MSS grows with the window, and MULPDU with it (RFC 5044, section
+                        // 4.5).
                         let max_ulpdu = socket::max_ulpdu(socket, cx.options.mss_limit);
                         self.endpoint.set_max_ulpdu(max_ulpdu);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Over::Lost(error.to_string())),
+                Err(error) => return Err(StreamEnd::Lost(error.to_string())),
             }
         }
         Ok(())
     }
 
-    /// Sends what was posted.
+    /// Sends posted requests.
     pub(super) fn flush_posted(&mut self, cx: &mut Cx<'_>) {
         if let Err(over) = self.flush_or_listen(cx) {
             self.over(over, cx);
         }
     }
 
-    /// Sends; if the connection turns out to be broken, first hears what the peer had to say.
-    pub(super) fn flush_or_listen(&mut self, cx: &mut Cx<'_>) -> Result<(), Over> {
+    /// Sends. If the connection turns out to be broken, receives first, because the peer may have
+    /// sent the reason.
+    pub(super) fn flush_or_listen(&mut self, cx: &mut Cx<'_>) -> Result<(), StreamEnd> {
         self.flush(cx).map_err(|over| {
             self.readable = true;
             match (&over, self.receive(cx)) {
-                (Over::Lost(_), Err(first @ Over::Terminated(_))) => first,
+                (StreamEnd::Lost(_), Err(first @ StreamEnd::Terminated(_))) => first,
                 _ => over,
             }
         })
     }
 
-    /// The stream is over.
-    pub(super) fn over(&mut self, over: Over, cx: &mut Cx<'_>) {
+    /// Ends the stream.
+    pub(super) fn over(&mut self, over: StreamEnd, cx: &mut Cx<'_>) {
         let (blame, mut reason, terminate) = match over {
-            Over::Fault(fault) => {
+            StreamEnd::Fault(fault) => {
                 let blame = match fault.overran_receive() {
-                    true => Blame::Receive,
-                    false => Blame::Nobody,
+                    true => FailedRequest::Receive,
+                    false => FailedRequest::Nobody,
                 };
                 let reason = Disconnect::PeerError(fault.code.to_string());
                 (blame, reason, Some(fault.terminate()))
             }
-            Over::Terminated(terminate) => {
+            StreamEnd::Terminated(terminate) => {
                 let reason = Disconnect::Terminated(terminate.code.to_string());
-                (Blame::of(&terminate), reason, None)
+                (FailedRequest::of(&terminate), reason, None)
             }
-            Over::Local(error) => {
+            StreamEnd::Local(error) => {
                 let terminate = Fault::bare(Code::LOCAL_CATASTROPHIC).terminate();
-                (Blame::Head(error), Disconnect::Local, Some(terminate))
+                (
+                    FailedRequest::Head(error),
+                    Disconnect::Local,
+                    Some(terminate),
+                )
             }
-            Over::Eof if self.endpoint.is_between_segments() => {
-                (Blame::Nobody, Disconnect::Remote, None)
+            StreamEnd::Eof if self.endpoint.is_between_segments() => {
+                (FailedRequest::Nobody, Disconnect::Remote, None)
             }
-            Over::Eof => {
+            StreamEnd::Eof => {
                 let text = "the peer closed it in the middle of an FPDU".into();
-                (Blame::Nobody, Disconnect::Lost(text), None)
+                (FailedRequest::Nobody, Disconnect::Lost(text), None)
             }
-            Over::Lost(text) => (Blame::Nobody, Disconnect::Lost(text), None),
+            StreamEnd::Lost(text) => (FailedRequest::Nobody, Disconnect::Lost(text), None),
         };
         let alive = terminate.is_some() || matches!(reason, Disconnect::Terminated(_));
         if self.phase == Phase::Disconnecting {
@@ -193,7 +200,8 @@ impl Conn {
         }
     }
 
-    /// Tells the program. A connection whose set-up did not finish failed instead.
+    /// Reports the end to the program. A connection whose set-up did not finish is reported as
+    /// failed instead.
     pub(super) fn ended(&mut self, reason: Disconnect, cx: &mut Cx<'_>) {
         let qp = self.qp();
         if self.phase == Phase::AwaitFirst {

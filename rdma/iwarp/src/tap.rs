@@ -1,4 +1,4 @@
-//! Showing a [`Tap`](rdma::Tap) the bytes of a connection's stream.
+//! Shows the bytes of a connection's stream to a [`Tap`](rdma::Tap).
 
 use mio::net::TcpStream;
 use rdma::{Carrier, Frame, QpId};
@@ -8,7 +8,7 @@ use super::conn::Cx;
 
 /// Direction of the bytes, as seen by this device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     Sent,
     Received,
 }
@@ -18,7 +18,7 @@ impl Cx<'_> {
     #[inline]
     pub(super) fn show<'a>(
         &mut self,
-        way: Way,
+        way: Direction,
         (qp, socket): (QpId, &TcpStream),
         n: usize,
         pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -31,7 +31,7 @@ impl Cx<'_> {
     #[cold]
     fn show_to_tap<'a>(
         &mut self,
-        way: Way,
+        way: Direction,
         (qp, socket): (QpId, &TcpStream),
         mut n: usize,
         pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -52,8 +52,8 @@ impl Cx<'_> {
             pieces: &shown,
         };
         match way {
-            Way::Sent => tap.sent(self.now, qp, frame),
-            Way::Received => tap.received(self.now, qp, frame),
+            Direction::Sent => tap.sent(self.now, qp, frame),
+            Direction::Received => tap.received(self.now, qp, frame),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The Terminate message: why a stream ends (RFC 5040, section 4.8; codes of DDP in RFC 5041,
-//! section 7.2, of MPA in RFC 5044, section 8 and RFC 6581, section 8).
+//! The Terminate message: the reason for the end of a stream (RFC 5040, section 4.8; codes of DDP
+//! in RFC 5041, section 7.2, of MPA in RFC 5044, section 8 and RFC 6581, section 8).
 
 use std::fmt;
 
@@ -7,24 +7,25 @@ use smallvec::SmallVec;
 
 use super::{ddp, rdmap};
 
-/// Longest Terminate header: control, segment length, DDP header, Read Request header.
+/// Maximum length in bytes of a Terminate header: control, segment length, DDP header, Read Request
+/// header.
 pub const MAX_TERMINATE: usize = 4 + 2 + ddp::UNTAGGED + rdmap::READ_REQUEST;
 
-/// Bytes of one RDMAP header; room for the longest.
+/// Bytes of an RDMAP header, with room for the longest.
 pub type HeaderBytes = SmallVec<[u8; 64]>;
 
 const LENGTH_VALID: u16 = 0x8000;
 const DDP_INCLUDED: u16 = 0x4000;
 const RDMAP_INCLUDED: u16 = 0x2000;
 
-/// Layer, error type and error code as they are on the wire.
+/// Layer, error type and error code, as encoded on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
-    /// 0 RDMAP, 1 DDP, 2 MPA.
+    /// Layer: 0 RDMAP, 1 DDP, 2 MPA.
     pub layer: u8,
-    /// The layer's error type.
+    /// Error type of the layer.
     pub kind: u8,
-    /// The type's error code.
+    /// Error code of the type.
     pub code: u8,
 }
 
@@ -34,7 +35,7 @@ macro_rules! codes {
             $($(#[$doc])* pub const $name: Self =
                 Self { layer: $layer, kind: $kind, code: $code };)*
 
-            /// What the documents call it.
+            /// Returns the name of the error in the RFCs, if it is known.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match (self.layer, self.kind, self.code) {
@@ -125,26 +126,26 @@ impl fmt::Display for Code {
 /// The segment that a Terminate is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Culprit {
-    /// Its `ULPDU_Length`.
+    /// `ULPDU_Length` of the segment.
     pub segment_len: u16,
-    /// Its DDP header.
+    /// DDP header of the segment.
     pub ddp: SmallVec<[u8; ddp::UNTAGGED]>,
-    /// Its Read Request header, if it was one.
+    /// Read Request header of the segment, if it was one.
     pub read: Option<rdmap::ReadRequest>,
 }
 
-/// A Terminate header.
+/// The Terminate message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terminate {
-    /// Why.
+    /// The error.
     pub code: Code,
-    /// Because of which segment.
+    /// The segment that caused it.
     pub culprit: Option<Culprit>,
 }
 
 impl Terminate {
-    /// Reads a Terminate header. What does not fit its own flags is left out: the stream has
-    /// ended, whatever else is in there.
+    /// Decodes a Terminate header. Parts that contradict its flags are left out, because the stream
+    /// has ended in any case.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (control, rest) = bytes.split_first_chunk::<4>()?;
@@ -159,7 +160,7 @@ impl Terminate {
     }
 
     fn parse_culprit(flags: u16, rest: &[u8]) -> Option<Culprit> {
-        // The segment length is there when the DDP header is (RFC 5040, section 4.8).
+        // The segment length is present if the DDP header is (RFC 5040, section 4.8).
         if flags & DDP_INCLUDED == 0 {
             return None;
         }
@@ -176,7 +177,7 @@ impl Terminate {
         })
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn to_bytes(&self) -> HeaderBytes {
         let mut out = SmallVec::new();

@@ -1,4 +1,4 @@
-//! From messages to FPDUs in a byte stream, gathered without a copy of their payload. No I/O.
+//! From messages to FPDUs in a byte stream, gathered without copying their payload. No I/O.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -11,31 +11,32 @@ use super::mpa;
 use super::rdmap;
 use rdma::{Gather, WrId};
 
-/// FPDUs framed ahead of the socket, at most: enough for one large gathered write on a path with
-/// small segments.
+/// Maximum number of FPDUs framed ahead of the socket: enough for one large gathered write on a
+/// path with small segments.
 const MAX_FRAMED: usize = 128;
-/// Bytes framed ahead of the socket, about: a large write on a path with large segments.
+/// Approximate maximum number of bytes framed ahead of the socket: a large write on a path with
+/// large segments.
 const MAX_FRAMED_BYTES: usize = 1 << 20;
-/// Elements of one gathered write; below the limit of every system (`IOV_MAX`).
+/// Maximum number of elements of one gathered write; below the limit of every system (`IOV_MAX`).
 const MAX_SLICES: usize = 512;
-/// `ULPDU_Length`, DDP header and a Read Request header.
+/// Length in bytes of `ULPDU_Length`, DDP header and a Read Request header.
 const MAX_HEAD: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED + rdmap::READ_REQUEST;
 
 /// Elements of a gathered write.
 pub(super) type Slices<'a> = SmallVec<[IoSlice<'a>; 64]>;
 
-/// What ends when an FPDU has been handed to TCP.
+/// The request that is done when an FPDU has been written to TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finishes {
-    /// A Send or a Write.
+    /// A Send or an RDMA Write.
     Work {
         id: WrId,
         signaled: bool,
         write: bool,
     },
-    /// The answer to a Read Request.
+    /// The response to a Read Request.
     Response,
-    /// Nothing that anyone waits for.
+    /// None.
     Nothing,
 }
 
@@ -58,11 +59,11 @@ impl Fpdu {
     }
 }
 
-/// The sending half of a stream: FPDUs that are framed and not yet handed to TCP.
+/// The sending half of a stream: FPDUs that are framed and not yet written to TCP.
 pub(super) struct Transmitter {
     framed: VecDeque<Fpdu>,
     framed_bytes: usize,
-    /// Bytes of the first FPDU that are with TCP already.
+    /// Number of bytes of the first FPDU that have been written to TCP.
     written: usize,
     crc: bool,
     max_ulpdu: usize,
@@ -91,12 +92,12 @@ impl Transmitter {
         self.max_ulpdu = max;
     }
 
-    /// Payload that one segment with a header of `header` bytes can carry.
+    /// Returns the maximum payload in bytes of a segment with a header of `header` bytes.
     pub(super) fn max_payload(&self, header: usize) -> usize {
         self.max_ulpdu - header
     }
 
-    /// Whether more should be framed now.
+    /// Returns whether more segments should be framed now.
     pub(super) fn has_room(&self) -> bool {
         self.framed.len() < MAX_FRAMED && self.framed_bytes < MAX_FRAMED_BYTES
     }
@@ -144,8 +145,8 @@ impl Transmitter {
         });
     }
 
-    /// Queues bytes that are framed already: a set-up frame, or an FPDU of which `written` bytes
-    /// are with TCP, before which nothing may be queued then.
+    /// Queues bytes that are already framed: a set-up frame, or an FPDU of which `written` bytes
+    /// have been written to TCP, before which nothing may be queued then.
     pub(super) fn raw(&mut self, bytes: Bytes, written: usize, finishes: Finishes) {
         debug_assert!(written == 0 || self.is_empty(), "what is begun comes first");
         let len = bytes.len();
@@ -169,7 +170,8 @@ impl Transmitter {
         self.framed.push_back(fpdu);
     }
 
-    /// The next bytes of the stream, as many as one write should have. Returns their number.
+    /// Gathers the next bytes of the stream, as many as one write should have. Returns their
+    /// number.
     pub(super) fn gather<'a>(&'a self, slices: &mut Slices<'a>) -> usize {
         let mut skip = self.written;
         let mut total = 0;
@@ -189,13 +191,13 @@ impl Transmitter {
         total
     }
 
-    /// Payload bytes in FPDUs that are not with TCP yet.
+    /// Returns the number of payload bytes in FPDUs that have not been written to TCP.
     pub(super) fn payload(&self) -> usize {
         let payload = |fpdu: &Fpdu| fpdu.payload.iter().map(Bytes::len).sum::<usize>();
         self.framed.iter().map(payload).sum()
     }
 
-    /// `n` bytes of what was gathered are with TCP now.
+    /// Records that `n` of the gathered bytes were written to TCP.
     pub(super) fn sent(&mut self, n: usize, mut finished: impl FnMut(Finishes)) {
         self.written += n;
         self.framed_bytes -= n;
@@ -209,8 +211,8 @@ impl Transmitter {
         }
     }
 
-    /// How much of a message of which `framed` bytes are framed, at the end of the queue,
-    /// [`Transmitter::cut`] would drop.
+    /// Returns how many bytes of the message at the end of the queue, of which `framed` bytes are
+    /// framed, [`Transmitter::cut`] would drop.
     pub(super) fn would_cut(&self, framed: usize) -> usize {
         let keep = usize::from(self.written > 0);
         let mut dropped = 0;
@@ -223,8 +225,8 @@ impl Transmitter {
         dropped
     }
 
-    /// Drops every FPDU of which nothing was sent, so that a Terminate can follow at the next
-    /// FPDU boundary. Tells what they, and the one in the middle of being sent, would have ended.
+    /// Drops every FPDU of which nothing was sent, so that a Terminate can follow at the next FPDU
+    /// boundary. Reports the requests that they, and the partially sent FPDU, would have finished.
     pub(super) fn cut(&mut self, mut unfinished: impl FnMut(Finishes)) {
         let keep = usize::from(self.written > 0);
         for fpdu in &mut self.framed {
@@ -236,23 +238,23 @@ impl Transmitter {
     }
 }
 
-/// A message on its way into segments.
+/// A message that is being divided into segments.
 pub(super) struct Outgoing {
-    /// The first segment's header; `last` and offsets are set for each.
+    /// Header of the first segment; `last` and offsets are set for each segment.
     pub(super) header: Header,
     pub(super) payload: Gather,
-    /// Payload of one segment, at most: the same for all of them, which lets a receiver foresee
-    /// where they go. The path's MSS may change meanwhile; the next message will do.
+    /// Maximum payload of a segment in bytes. It is the same for all segments of the message, even
+    /// if the path's MSS changes, so that a receiver can predict their places.
     pub(super) most: usize,
-    /// Payload bytes not yet in a segment.
+    /// Number of payload bytes not yet in a segment.
     pub(super) left: usize,
-    /// Payload bytes in segments.
+    /// Number of payload bytes in segments.
     pub(super) done: usize,
     pub(super) finishes: Finishes,
 }
 
 impl Outgoing {
-    /// Frames the next segment. True: it was the last.
+    /// Frames the next segment. Returns true if it was the last.
     pub(super) fn frame_next(&mut self, transmitter: &mut Transmitter) -> bool {
         let len = self.left.min(self.most);
         let payload = take(&mut self.payload, len);
@@ -270,7 +272,8 @@ impl Outgoing {
 }
 
 impl Header {
-    /// The header of the segment `done` bytes into the message that starts with this header.
+    /// Returns the header of the segment at offset `done` of the message that starts with this
+    /// header.
     pub(super) fn at(&self, done: usize, last: bool) -> Self {
         let mut header = *self;
         header.last = last;
@@ -282,7 +285,7 @@ impl Header {
     }
 }
 
-/// Takes `len` bytes off the front of a gather list.
+/// Removes `len` bytes from the front of a gather list, and returns them.
 fn take(from: &mut Gather, mut len: usize) -> SmallVec<[Bytes; 2]> {
     let mut taken = SmallVec::new();
     let mut whole = 0;

@@ -1,4 +1,4 @@
-//! Round trips of a real device behind an added delay, in real time.
+//! Round trips of a device behind an added link delay, in real time.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -16,9 +16,9 @@ use rdma::{
 use smallvec::smallvec;
 
 const DELAY: Duration = Duration::from_millis(5);
-/// Of so many tries the fastest counts: other work on the machine only ever adds time.
+/// Number of attempts, of which the fastest counts: other work on the machine only ever adds time.
 const TRIES: usize = 10;
-/// Longer than anything here takes on a machine that is busy.
+/// Time-out, longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Node {
@@ -42,7 +42,7 @@ impl Node {
         }
     }
 
-    /// Polls, without sleeping: the test has two nodes to look after.
+    /// Polls without sleeping, because the test has two nodes to run.
     fn step(&mut self) -> Option<Event> {
         self.device.poll(Time::now(), &mut self.events);
         if self.events.is_empty() && self.device.arm() {
@@ -69,7 +69,7 @@ impl Node {
     }
 }
 
-/// Steps both nodes until one of them has the event that is wanted.
+/// Steps both nodes until one of them has the wanted event.
 fn until<T>(nodes: &mut [Node; 2], mut wanted: impl FnMut(usize, Event) -> Option<T>) -> T {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
@@ -93,7 +93,7 @@ fn received(node: usize) -> impl FnMut(usize, Event) -> Option<()> {
     }
 }
 
-/// Checks that what takes `trips` round trips takes that long and not longer.
+/// Checks that the fastest of the measured durations is `trips` round trips and not much more.
 fn takes(trips: u32, tried: impl IntoIterator<Item = Duration>) {
     let fastest = tried.into_iter().min().unwrap();
     let wanted = 2 * DELAY * trips;

@@ -319,7 +319,7 @@ impl Id {
             rest: [0; _],
         };
         let modify = self.channel.libraries.verbs.ibv_modify_qp;
-        // SAFETY: the queue pair is valid; the mask says that the state is all there is.
+        // SAFETY: the queue pair is valid; the mask selects only the state.
         errno(unsafe { modify(qp, &mut attr, sys::IBV_QP_STATE) })
     }
 

@@ -119,7 +119,7 @@ pub(super) struct Conn {
     first_receive: u64,
     /// Invalidations to execute by a call after another request has completed.
     pub(super) deferred: Vec<(WrId, Stag, Invalidation)>,
-    /// Flags of a completion of which any says that the peer invalidated a handle.
+    /// Completion flags, any of which indicates that the peer invalidated a handle.
     invalidated_flags: c_uint,
     /// Events that are held back until the connection is established or has failed.
     held: Vec<Event>,

@@ -36,7 +36,7 @@ impl Domain {
 /// The keys for using a part of the pool's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
-    /// For local use.
+    /// Key for local use.
     pub(super) lkey: u32,
     /// The arena's registration, to which windows are bound. Valid while any part of the arena is
     /// in use.

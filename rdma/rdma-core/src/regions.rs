@@ -69,11 +69,11 @@ unsafe impl Send for Bind {}
 pub(super) enum Invalidation {
     /// None: the handle is already invalid.
     Over,
-    /// By a request to the send queue.
+    /// A request to the send queue.
     Request,
-    /// By a call, at any time.
+    /// A call, at any time.
     Now,
-    /// By a call, after the send queue request with this number is done.
+    /// A call, after the send queue request with this number is done.
     After(u64),
 }
 

@@ -67,7 +67,7 @@ pub enum ParseLinkError {
     /// The text is not a number with a unit.
     #[error("{given:?} is not a {what}: write a whole number and a unit, as in {examples}")]
     Syntax {
-        /// What was expected.
+        /// Kind of value that was expected.
         what: &'static str,
         /// The text.
         given: String,

@@ -1,4 +1,4 @@
-//! What a connection is for.
+//! The basic operations of a connection.
 
 use bytes::Bytes;
 use iwarp::{CrcPolicy, Options};
@@ -19,7 +19,7 @@ fn options(crc: CrcPolicy, mss_limit: Option<u16>) -> Options {
     }
 }
 
-/// Every operation, at lengths around the borders of segments and staging.
+/// Tests every operation, with lengths around the boundaries of segments and staging.
 fn everything(mut pair: Pair) {
     for len in [
         0, 1, 2, 3, 4, 100, 2026, 2027, 2048, 2049, 4096, 65_453, 65_474, 200_001,
@@ -31,7 +31,7 @@ fn everything(mut pair: Pair) {
             c,
             s,
         } = &mut pair;
-        // Send, both ways.
+        // Sends in both directions.
         server.receive(*s, 1, len + 5);
         client.send(*c, 2, &data);
         assert!(matches!(success(client, server, 2), Success::Send));
@@ -49,7 +49,7 @@ fn everything(mut pair: Pair) {
             Success::Receive { buf, .. } => assert_eq!(buf.to_vec(), data),
             other => panic!("{other:?}"),
         }
-        // Write and Send With Invalidate.
+        // An RDMA Write and a Send With Invalidate.
         let region = Region::RemoteWrite(client.buf(&vec![0xee; len + 2]));
         let segment = client.device.register(*c, region).unwrap();
         assert_eq!(segment.length as usize, len + 2);
@@ -86,7 +86,7 @@ fn everything(mut pair: Pair) {
             }
             other => panic!("{other:?}"),
         }
-        // Read, then local invalidation.
+        // An RDMA Read, then a local invalidation.
         let segment = client
             .device
             .register(*c, Region::RemoteRead(client.bytes(&data)))
@@ -110,7 +110,7 @@ fn everything(mut pair: Pair) {
             other => panic!("{other:?}"),
         }
     }
-    // An orderly end.
+    // A graceful end.
     pair.server.receive(pair.s, 10, 64);
     pair.client.device.disconnect(pair.c);
     let Pair { client, server, .. } = &mut pair;
@@ -139,8 +139,8 @@ fn every_operation_in_small_segments() {
     everything(Pair::new(client, options(CrcPolicy::IfAsked, Some(1460))));
 }
 
-/// Bulk data that is sent behind what fills the first piece of a receive is read from the socket into
-/// its place, and never anywhere else: however it is cut into segments, and whatever comes before it.
+/// Data for the second and later buffers of a receive is read from the socket directly into place,
+/// however it is divided into segments and whatever precedes it.
 #[test]
 fn what_is_behind_the_first_piece_is_never_copied() {
     const HEAD: usize = 1024;
@@ -179,7 +179,7 @@ fn what_is_behind_the_first_piece_is_never_copied() {
             server.device.post_receive(*s, WrId(id), receive).unwrap();
         }
         let before = server.device.counters().copied_bytes;
-        // All at once, so that one read meets the end of a message and the start of the next.
+        // Sent together, so that one read covers the end of a message and the start of the next.
         let messages = lengths.map(|len| pattern(HEAD + len));
         for (id, message) in messages.iter().enumerate() {
             client.send(*c, id as u64, message);
@@ -198,7 +198,7 @@ fn what_is_behind_the_first_piece_is_never_copied() {
     }
 }
 
-/// By which the system can be asked who is at the other end.
+/// With the TCP addresses the system can be asked which user is at the other end.
 #[test]
 fn what_carries_a_connection_is_told_while_it_is_up() {
     let Pair {

@@ -1,4 +1,4 @@
-//! Headers and set-up frames: round trips, and bytes that mean nothing.
+//! Encoding and decoding of headers and set-up frames: round trips, and arbitrary bytes.
 
 use bytes::Bytes;
 use iwarp::ddp::{Header, HeaderView, Placement};
@@ -76,7 +76,7 @@ quickcheck! {
     }
 
     fn any_ddp_bytes(bytes: Vec<u8>) -> bool {
-        // Whatever is understood is written back as it was, but for reserved bits.
+        // A decoded header is encoded to the same bytes, except for reserved bits.
         let Some(Ok(header)) = HeaderView::new(&bytes).map(|view| view.to_header()) else {
             return true;
         };
@@ -102,7 +102,8 @@ quickcheck! {
         frame.0.emit(&mut bytes);
         let at = at % bytes.len();
         bytes[at] ^= 1 << (bit % 8);
-        // A flipped key is always found; anything else is another frame, a wrong one, or none yet.
+        // A flipped key is always detected. Any other flip results in another frame, an invalid
+        // one, or an incomplete one.
         match FrameView::new(frame.0.kind, &bytes) {
             Ok(Some(view)) => at >= 16 && view.to_frame(frame.0.kind).private_data.len() <= 512,
             Ok(None) => at >= 16,
@@ -150,7 +151,7 @@ quickcheck! {
     }
 }
 
-/// Bytes seen on the wire between Linux's NFS client and server over siw.
+/// Bytes captured between Linux's NFS client and server over siw.
 #[test]
 fn frames_of_linux() {
     let mut request = b"MPA ID Req Frame".to_vec();

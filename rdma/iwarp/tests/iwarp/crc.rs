@@ -1,6 +1,6 @@
-//! FPDUs whose CRC is wrong. Their payload may be in memory already, where nobody looks before a
-//! message says that it is there; but nothing of them, or after them, is delivered (RFC 5044,
-//! sections 6 and 8).
+//! FPDUs with a wrong CRC. Their payload may already be in memory, which nobody reads before a
+//! message announces it. Neither they nor anything after them is delivered (RFC 5044, sections 6
+//! and 8).
 
 use iwarp::Options;
 use rdma::{Device, Disconnect, Event, QpId, Region, RemoteSegment, SendWr, WorkError, WrId};
@@ -21,7 +21,7 @@ struct Victim {
     sink: RemoteSegment,
 }
 
-/// A ULPDU's FPDU, right or with one bit of it wrong.
+/// Returns the FPDU of a ULPDU, with one bit flipped if `at` is given.
 fn damaged(ulpdu: &[u8], at: Option<usize>) -> Vec<u8> {
     let mut bytes = fpdu(ulpdu, true);
     if let Some(at) = at {
@@ -47,10 +47,10 @@ impl Victim {
         }
     }
 
-    /// The peer hears of a CRC error, and that alone; every request and receive that has not
-    /// completed is flushed, from `first` on. Gives the memory that was offered.
+    /// Checks that the peer gets a CRC error and nothing else, and that all requests and receives
+    /// that have not completed, from `first` on, are flushed. Returns the memory that was offered.
     fn ends(mut self, first: u64) -> Vec<u8> {
-        let heard = self.raw.hear_terminate(&mut self.node);
+        let heard = self.raw.expect_terminate(&mut self.node);
         // Layer 2 (LLP), type 0 (MPA), code 2 (CRC); without headers, as they cannot be trusted.
         assert_eq!(heard, (0x20, 0x02, 0, Vec::new()));
         for id in first..=3 {
@@ -80,15 +80,15 @@ impl Victim {
     }
 }
 
-/// A Write and the Send that says it is there, in one piece and in two.
+/// A Write and the Send that announces it, in one piece and in two.
 #[test]
 fn a_write_with_a_wrong_crc_ends_the_connection_before_its_message_is_told_of() {
     const AT: u64 = 100;
     const LEN: usize = 40;
     let head = 2 + 14;
     let whole = head + LEN + 4;
-    // In the payload, in the tagged offset (which then names another place in the same region), in
-    // the handle, in the padding's place or the CRC.
+    // In the payload; in the tagged offset, which then names another place in the same region; in
+    // the handle; in the padding or the CRC.
     for at in [head, head + LEN - 1, head - 1, 5, whole - 1] {
         for torn in [false, true] {
             let mut victim = Victim::new();
@@ -106,7 +106,7 @@ fn a_write_with_a_wrong_crc_ends_the_connection_before_its_message_is_told_of() 
                 victim.raw.write(&bytes);
             }
             let memory = victim.ends(1);
-            // A wrong offset was off by four. Beyond that, nothing is touched.
+            // A wrong offset differs by four. Memory beyond that must not change.
             let touched = AT as usize - 4..AT as usize + LEN + 4;
             let beyond = |at: &usize| !touched.contains(at) && memory[*at] != 0xaa;
             assert_eq!((0..REGION).find(beyond), None);
@@ -114,7 +114,7 @@ fn a_write_with_a_wrong_crc_ends_the_connection_before_its_message_is_told_of() 
     }
 }
 
-/// Several segments of one message come in one read, the rest of them foreseen where they belong.
+/// Several segments of one message arrive in one read, received in predicted places.
 #[test]
 fn a_wrong_crc_in_the_middle_of_a_message_that_is_read_ahead() {
     const SEGMENT: usize = 1000;
@@ -141,12 +141,12 @@ fn a_wrong_crc_in_the_middle_of_a_message_that_is_read_ahead() {
 
 #[test]
 fn a_send_with_a_wrong_crc_is_not_delivered_whole_or_in_part() {
-    // One that is whole.
+    // A complete Send.
     let mut victim = Victim::new();
-    victim.raw.say(&send(1, b"fine"));
+    victim.raw.send_ulpdu(&send(1, b"fine"));
     assert!(victim.node.next_completion().result.is_ok());
     victim.raw.write(&damaged(&send(2, b"damaged"), Some(21)));
-    victim.raw.say(&send(3, b"after"));
+    victim.raw.send_ulpdu(&send(3, b"after"));
     victim.ends(2);
     // The second of three segments.
     let mut victim = Victim::new();
@@ -155,7 +155,7 @@ fn a_send_with_a_wrong_crc_is_not_delivered_whole_or_in_part() {
         victim.raw.write(&damaged(&ulpdu, at));
     }
     victim.ends(1);
-    // One that invalidates: `ends` checks that nothing was.
+    // A Send With Invalidate. `ends` checks that nothing was invalidated.
     let mut victim = Victim::new();
     let stag = victim.sink.stag.0;
     let ulpdu = untagged(SEND_INVALIDATE, true, stag, (0, 1, 0), b"damaged");
@@ -170,7 +170,7 @@ fn what_the_device_itself_is_told_with_a_wrong_crc_is_not_heard() {
     let ulpdu = read_request(1, 5, 1, victim.sink.stag.0, victim.sink.offset);
     victim.raw.write(&damaged(&ulpdu, Some(30)));
     victim.ends(1);
-    // A Terminate is not believed: another bit, and it would say something else.
+    // A Terminate is ignored: with another bit flipped it would report another error.
     let mut victim = Victim::new();
     let ulpdu = untagged(TERMINATE, true, 0, (2, 1, 0), &[0x11, 0x01, 0, 0]);
     victim.raw.write(&damaged(&ulpdu, Some(21)));
@@ -180,7 +180,7 @@ fn what_the_device_itself_is_told_with_a_wrong_crc_is_not_heard() {
 #[test]
 fn a_response_with_a_wrong_crc_does_not_complete_the_read() {
     let mut victim = Victim::new();
-    victim.raw.say(&tagged(WRITE, true, 0, 0, b""));
+    victim.raw.send_ulpdu(&tagged(WRITE, true, 0, 0, b""));
     let sink = victim.node.pool.alloc(10).unwrap();
     let read = SendWr::Read {
         sink,
@@ -188,14 +188,14 @@ fn a_response_with_a_wrong_crc_does_not_complete_the_read() {
         offset: 2,
     };
     victim.node.post(victim.qp, 0, read);
-    let Got::Ulpdu(request) = victim.raw.hear(&mut victim.node) else {
+    let Got::Ulpdu(request) = victim.raw.read_fpdu(&mut victim.node) else {
         panic!("no request")
     };
     assert_eq!(request[1], 0x40 | READ_REQUEST);
     let stag = u32::from_be_bytes(request[18..22].try_into().unwrap());
     let ulpdu = tagged(READ_RESPONSE, true, stag, 0, &[1; 10]);
     victim.raw.write(&damaged(&ulpdu, Some(18)));
-    victim.raw.say(&send(1, b"after"));
+    victim.raw.send_ulpdu(&send(1, b"after"));
     let memory = victim.ends(0);
     assert!(memory.iter().all(|byte| *byte == 0xaa));
 }

@@ -1,5 +1,5 @@
-//! Peers that break the rules. Each gets the Terminate that the documents name, its own connection
-//! ends, and nothing else happens.
+//! Peers that violate the protocol. Each gets the Terminate that the RFCs specify, and only its own
+//! connection ends.
 
 use iwarp::Options;
 use rdma::{Device, Disconnect, Event, Region, RemoteSegment, Scatter, Success, WorkError, WrId};
@@ -13,14 +13,14 @@ use crate::raw::{
 const LENGTH_AND_DDP: u16 = 0xc000;
 const ALL_HEADERS: u16 = 0xe000;
 
-/// What a peer is offered before it misbehaves.
+/// A device with memory offered to the peer before that misbehaves.
 struct Victim {
     node: Node,
     raw: Raw,
     qp: rdma::QpId,
-    /// 100 bytes to write.
+    /// 100 bytes for RDMA Writes.
     sink: RemoteSegment,
-    /// 100 bytes to read.
+    /// 100 bytes for RDMA Reads.
     source: RemoteSegment,
 }
 
@@ -43,16 +43,16 @@ impl Victim {
         }
     }
 
-    /// The peer says `ulpdu` and must hear this Terminate.
+    /// Sends `ulpdu` as the peer and checks that the device answers with this Terminate.
     fn expect(mut self, ulpdu: &[u8], layer_type: u8, code: u8, text: &str) {
-        self.raw.say(ulpdu);
+        self.raw.send_ulpdu(ulpdu);
         self.terminated(ulpdu, layer_type, code, text);
     }
 
     fn terminated(mut self, ulpdu: &[u8], layer_type: u8, code: u8, text: &str) {
-        let heard = self.raw.hear_terminate(&mut self.node);
+        let heard = self.raw.expect_terminate(&mut self.node);
         assert_eq!((heard.0, heard.1), (layer_type, code), "{text}");
-        // RFC 5040, figure 10: which headers come back.
+        // RFC 5040, figure 10: the headers that the Terminate carries.
         let header = if ulpdu[0] & 0x80 == 0 { 18 } else { 14 };
         let mut copied = u16::try_from(ulpdu.len()).unwrap().to_be_bytes().to_vec();
         copied.extend(&ulpdu[..header.min(ulpdu.len())]);
@@ -64,7 +64,7 @@ impl Victim {
             0 | 1 if code != 0x07 || layer_type != 0x02 => {
                 assert_eq!((heard.2, heard.3), (LENGTH_AND_DDP, copied), "{text}");
             }
-            // Errors of MPA carry none; an FPDU that could not be taken apart has none.
+            // Errors of MPA carry no headers, nor does an FPDU that could not be parsed.
             _ => {}
         }
         for id in 1..=2 {
@@ -87,7 +87,7 @@ impl Victim {
         self.intact();
     }
 
-    /// Nothing was written, and the memory comes back.
+    /// Checks that nothing was written and the memory can be reclaimed.
     fn intact(mut self) {
         match self.node.device.reclaim(self.qp, self.sink.stag).unwrap() {
             Region::RemoteWrite(buf) => assert_eq!(buf[..], [0xaa; 100]),
@@ -161,7 +161,9 @@ fn write_to_an_invalidated_handle() {
 fn a_write_without_payload_is_not_checked() {
     // RFC 5041, section 5.2.
     let mut victim = Victim::new(false);
-    victim.raw.say(&tagged(WRITE, true, 0xdead, 0xbeef, b""));
+    victim
+        .raw
+        .send_ulpdu(&tagged(WRITE, true, 0xdead, 0xbeef, b""));
     let ulpdu = tagged(WRITE, true, victim.sink.stag.0, u64::MAX, b"x");
     victim.expect(&ulpdu, 0x11, 0x03, "DDP: tagged offset wraps");
 }
@@ -173,14 +175,14 @@ fn handle_of_another_connection() {
     let region = Region::RemoteWrite(victim.node.buf(&[0xcc; 100]));
     let segment = victim.node.device.register(other_qp, region).unwrap();
     let ulpdu = tagged(WRITE, true, segment.stag.0, segment.offset, b"x");
-    // The other connection is not concerned.
-    victim.raw.say(&ulpdu);
-    let heard = victim.raw.hear_terminate(&mut victim.node);
+    // The other connection is not affected.
+    victim.raw.send_ulpdu(&ulpdu);
+    let heard = victim.raw.expect_terminate(&mut victim.node);
     assert_eq!((heard.0, heard.1), (0x11, 0x00));
     let mut other = other;
     victim.node.receive(other_qp, 7, 64);
-    other.say(&tagged(WRITE, true, segment.stag.0, segment.offset, b"x"));
-    other.say(&send(1, b"still here"));
+    other.send_ulpdu(&tagged(WRITE, true, segment.stag.0, segment.offset, b"x"));
+    other.send_ulpdu(&send(1, b"still here"));
     let mut completions = 0;
     loop {
         match victim.node.next() {
@@ -232,30 +234,33 @@ fn read_that_wraps_and_read_of_write_only_memory() {
 fn a_read_of_nothing_is_not_checked() {
     // RFC 5040, section 5.2.1.
     let mut victim = Victim::new(false);
-    victim.raw.say(&read_request(1, 0x77, 0, 0xdead, 0xbeef));
+    victim
+        .raw
+        .send_ulpdu(&read_request(1, 0x77, 0, 0xdead, 0xbeef));
     let response = tagged(READ_RESPONSE, true, 0x77, 0x1000, b"");
-    assert_eq!(victim.raw.hear(&mut victim.node), Got::Ulpdu(response));
+    assert_eq!(victim.raw.read_fpdu(&mut victim.node), Got::Ulpdu(response));
     let ulpdu = read_request(1, 5, 0, 0, 0);
     victim.expect(&ulpdu, 0x12, 0x03, "DDP: invalid MSN, out of range");
 }
 
 #[test]
 fn more_reads_than_agreed() {
-    // The peer's ORD, and so our IRD, is 4. The answers cannot go out: the peer does not read.
+    // The peer's ORD, and so this side's IRD, is 4. The responses cannot be sent, because the peer
+    // does not read.
     let mut victim = Victim::new(false);
     let big = vec![0xcc; 64 << 20];
     let region = Region::RemoteRead(victim.node.bytes(&big));
     let segment = victim.node.device.register(victim.qp, region).unwrap();
     let request = |msn| read_request(msn, 5, 64 << 20, segment.stag.0, segment.offset);
     for msn in 1..=4 {
-        victim.raw.say(&request(msn));
+        victim.raw.send_ulpdu(&request(msn));
     }
     for _ in 0..20 {
         idle(&mut victim.node);
     }
     assert!(victim.node.events.is_empty(), "four are within the limit");
     let ulpdu = request(5);
-    victim.raw.say(&ulpdu);
+    victim.raw.send_ulpdu(&ulpdu);
     for _ in 1..=2 {
         assert!(victim.node.next_completion().result.is_err());
     }
@@ -266,9 +271,9 @@ fn more_reads_than_agreed() {
         }
         event => panic!("{event:?}"),
     }
-    // The Terminate comes at the end of the FPDU that was on its way.
+    // The Terminate follows the FPDU that was being sent.
     loop {
-        match victim.raw.hear(&mut victim.node) {
+        match victim.raw.read_fpdu(&mut victim.node) {
             Got::Ulpdu(ulpdu) if ulpdu[1] == 0x40 | READ_RESPONSE => {}
             Got::Ulpdu(ulpdu) => {
                 assert_eq!(ulpdu[1], 0x40 | TERMINATE);
@@ -288,7 +293,7 @@ fn a_region_that_is_invalidated_while_it_is_read() {
     let region = Region::RemoteRead(victim.node.bytes(&big));
     let segment = victim.node.device.register(victim.qp, region).unwrap();
     let ulpdu = read_request(1, 5, 64 << 20, segment.stag.0, segment.offset);
-    victim.raw.say(&ulpdu);
+    victim.raw.send_ulpdu(&ulpdu);
     for _ in 0..20 {
         idle(&mut victim.node);
     }
@@ -296,7 +301,7 @@ fn a_region_that_is_invalidated_while_it_is_read() {
     victim.node.post(victim.qp, 9, wr);
     let mut done = 0_u64;
     let terminate = loop {
-        match victim.raw.hear(&mut victim.node) {
+        match victim.raw.read_fpdu(&mut victim.node) {
             Got::Ulpdu(ulpdu) if ulpdu[1] == 0x40 | READ_RESPONSE => {
                 assert_eq!(ulpdu[6..14], (0x1000 + done).to_be_bytes());
                 done += ulpdu.len() as u64 - 14;
@@ -305,7 +310,7 @@ fn a_region_that_is_invalidated_while_it_is_read() {
             other => panic!("{other:?}"),
         }
     };
-    // The copied header tells how far the Read got (RFC 5040, section 4.8).
+    // The copied header shows how far the Read got (RFC 5040, section 4.8).
     assert!(done < 64 << 20);
     assert_eq!(terminate[18..20], [0x01, 0x00]);
     let read = &terminate[terminate.len() - 28..];
@@ -330,7 +335,7 @@ fn sends_out_of_order() {
     let mut victim = Victim::new(false);
     victim
         .raw
-        .say(&untagged(SEND, false, 0, (0, 1, 0), b"1234"));
+        .send_ulpdu(&untagged(SEND, false, 0, (0, 1, 0), b"1234"));
     let ulpdu = untagged(SEND, true, 0, (0, 1, 5), b"x");
     victim.expect(&ulpdu, 0x12, 0x04, "DDP: invalid MO");
 }
@@ -342,11 +347,11 @@ fn sends_that_do_not_fit() {
     let mut victim = Victim::new(false);
     victim
         .raw
-        .say(&untagged(SEND, false, 0, (0, 1, 0), &[0; 64]));
+        .send_ulpdu(&untagged(SEND, false, 0, (0, 1, 0), &[0; 64]));
     victim.expect(&untagged(SEND, true, 0, (0, 1, 64), b"x"), 0x12, 0x05, text);
 }
 
-/// A victim whose receives are made of these pieces.
+/// Returns a node whose receives have buffers of these lengths, with its peer.
 fn scattered(pieces: &[usize], crc: bool) -> (Node, Raw, rdma::QpId) {
     let mut node = Node::new(Options::default());
     let (raw, qp) = Raw::set_up(&mut node, crc);
@@ -371,8 +376,8 @@ fn received(node: &mut Node, id: u64) -> Scatter {
     }
 }
 
-/// RFC 5041, section 5.3: payload is placed by MO, wherever segments of the wire and pieces of the
-/// buffer end.
+/// RFC 5041, section 5.3: payload is placed by MO, whatever the boundaries of segments and of the
+/// receive's buffers.
 #[test]
 fn segments_that_end_a_byte_before_at_and_behind_a_piece() {
     let pieces = [64, 5000, 4096];
@@ -386,15 +391,15 @@ fn segments_that_end_a_byte_before_at_and_behind_a_piece() {
                 let end = all.min(at + cut.max(40));
                 let offset = at as u32;
                 let part = &message[at..end];
-                raw.say(&untagged(SEND, end == all, 0, (0, 1, offset), part));
+                raw.send_ulpdu(&untagged(SEND, end == all, 0, (0, 1, offset), part));
                 at = end;
             }
             let whole = received(&mut node, 1);
             assert_eq!(whole.to_vec(), message, "in segments of {cut}");
             let lengths: Vec<_> = whole.pieces().map(|piece| piece.len()).collect();
             assert_eq!(lengths, pieces);
-            // The next one starts in the next receive, and ends in its first piece.
-            raw.say(&send(2, b"next"));
+            // The next message starts in the next receive, and ends in its first buffer.
+            raw.send_ulpdu(&send(2, b"next"));
             let next = received(&mut node, 2);
             let lengths: Vec<_> = next.pieces().map(|piece| piece.len()).collect();
             assert_eq!((next.to_vec(), lengths), (b"next".to_vec(), vec![4, 0, 0]));
@@ -412,10 +417,10 @@ fn a_byte_more_than_all_pieces_hold() {
     for first in [1, 64, 5064, all] {
         let (mut node, mut raw, qp) = scattered(&pieces, false);
         let (part, offset) = (vec![1; first], first as u32);
-        raw.say(&untagged(SEND, false, 0, (0, 1, 0), &part));
+        raw.send_ulpdu(&untagged(SEND, false, 0, (0, 1, 0), &part));
         let rest = vec![2; all - first + 1];
-        raw.say(&untagged(SEND, true, 0, (0, 1, offset), &rest));
-        let heard = raw.hear_terminate(&mut node);
+        raw.send_ulpdu(&untagged(SEND, true, 0, (0, 1, offset), &rest));
+        let heard = raw.expect_terminate(&mut node);
         assert_eq!((heard.0, heard.1), (0x12, 0x05), "{first} and the rest");
         for (id, error) in [(1, WorkError::LocalLength), (2, WorkError::Flushed)] {
             let completion = node.next_completion();
@@ -431,11 +436,11 @@ fn a_byte_more_than_all_pieces_hold() {
 #[test]
 fn sends_without_a_receive() {
     let mut victim = Victim::new(false);
-    victim.raw.say(&send(1, b"one"));
-    victim.raw.say(&send(2, b"two"));
+    victim.raw.send_ulpdu(&send(1, b"one"));
+    victim.raw.send_ulpdu(&send(2, b"two"));
     let ulpdu = send(3, b"three");
-    victim.raw.say(&ulpdu);
-    let heard = victim.raw.hear_terminate(&mut victim.node);
+    victim.raw.send_ulpdu(&ulpdu);
+    let heard = victim.raw.expect_terminate(&mut victim.node);
     assert_eq!((heard.0, heard.1, heard.2), (0x12, 0x02, LENGTH_AND_DDP));
     for (id, text) in [(1, &b"one"[..]), (2, b"two")] {
         let completion = victim.node.next_completion();
@@ -469,7 +474,7 @@ fn wrong_queues_opcodes_and_versions() {
         (untagged(WRITE, true, 0, (0, 1, 0), b""), 0x02, 0x06, opcode),
         (untagged(9, true, 0, (0, 1, 0), b""), 0x02, 0x06, opcode),
         (tagged(SEND, true, 0, 0, b""), 0x02, 0x06, opcode),
-        // A response nobody asked for.
+        // A response without a request.
         (tagged(READ_RESPONSE, true, 0, 0, b""), 0x02, 0x06, opcode),
         {
             let mut ulpdu = send(1, b"x");
@@ -498,18 +503,18 @@ fn lengths_that_no_header_fits() {
     for len in [1, 2, 13, 17] {
         Victim::new(false).expect(&whole[..len], 0x02, 0x07, text);
     }
-    // No ULPDU at all, where none was agreed on.
+    // An FPDU without a ULPDU, although that was not agreed on.
     Victim::new(false).expect_empty(text);
-    // A Read Request with less and with more than its header.
+    // Read Requests shorter and longer than their header.
     let whole = read_request(1, 5, 1, 0, 0);
     Victim::new(false).expect(&whole[..whole.len() - 1], 0x02, 0x07, text);
     let long = [&whole[..], &[0]].concat();
     let text = "DDP: message too long for the buffer";
     let mut victim = Victim::new(false);
-    victim.raw.say(&long);
-    let heard = victim.raw.hear_terminate(&mut victim.node);
+    victim.raw.send_ulpdu(&long);
+    let heard = victim.raw.expect_terminate(&mut victim.node);
     assert_eq!((heard.0, heard.1), (0x12, 0x05), "{text}");
-    // It was too long for its queue, not for the receive that waits for a Send.
+    // The message was too long for its queue, not for the receive that waits for a Send.
     for _ in 1..=2 {
         let failed = victim.node.next_completion().result.unwrap_err();
         assert_eq!(failed.error, WorkError::Flushed);
@@ -518,8 +523,8 @@ fn lengths_that_no_header_fits() {
 
 impl Victim {
     fn expect_empty(mut self, text: &str) {
-        self.raw.say(&[]);
-        let heard = self.raw.hear_terminate(&mut self.node);
+        self.raw.send_ulpdu(&[]);
+        let heard = self.raw.expect_terminate(&mut self.node);
         assert_eq!((heard.0, heard.1, heard.2), (0x02, 0x07, 0), "{text}");
         self.node.events.clear();
         self.intact();
@@ -536,13 +541,13 @@ fn invalidation_of_what_is_not_there() {
 
 #[test]
 fn a_wrong_crc_is_found_before_anything_else() {
-    // In the payload, in the header (which alone would be another error), in the CRC.
+    // In the payload; in the header, which alone would be another error; in the CRC.
     for at in [25, 12, 43] {
         let mut victim = Victim::new(true);
         let mut bytes = crate::raw::fpdu(&send(1, &[7; 20]), true);
         bytes[at] ^= 0x10;
         victim.raw.write(&bytes);
-        let heard = victim.raw.hear_terminate(&mut victim.node);
+        let heard = victim.raw.expect_terminate(&mut victim.node);
         assert_eq!((heard.0, heard.1, heard.2), (0x20, 0x02, 0), "byte {at}");
         for _ in 1..=2 {
             assert!(victim.node.next_completion().result.is_err());
@@ -555,7 +560,7 @@ fn a_wrong_crc_is_found_before_anything_else() {
         }
         victim.intact();
     }
-    // With a right CRC the error is what it is.
+    // With the right CRC, the other error is reported.
     Victim::new(true).expect(&send(7, b"x"), 0x12, 0x03, "DDP: invalid MSN, out of range");
 }
 
@@ -598,13 +603,13 @@ fn a_terminate_of_the_peer() {
         ([0x11, 0x01, 0, 0], "DDP: base or bounds violation"),
         ([0x20, 0x02, 0, 0], "MPA: CRC error"),
         ([0x35, 0x77, 0, 0], "layer 3, error type 5, error code 0x77"),
-        // Flags that promise headers which are not there.
+        // Flags that announce headers which are missing.
         ([0x01, 0x00, 0xe0, 0], "RDMAP: invalid STag"),
     ] {
         let mut victim = Victim::new(false);
         victim
             .raw
-            .say(&untagged(TERMINATE, true, 0, (2, 1, 0), &control));
+            .send_ulpdu(&untagged(TERMINATE, true, 0, (2, 1, 0), &control));
         for _ in 1..=2 {
             assert!(victim.node.next_completion().result.is_err());
         }
@@ -614,7 +619,7 @@ fn a_terminate_of_the_peer() {
             }
             event => panic!("{event:?}"),
         }
-        assert_eq!(victim.raw.hear(&mut victim.node), Got::End);
+        assert_eq!(victim.raw.read_fpdu(&mut victim.node), Got::End);
         victim.intact();
     }
 }
@@ -634,7 +639,7 @@ fn responses_that_are_not_what_was_asked_for() {
     ];
     for (answer, code) in cases {
         let mut victim = Victim::new(false);
-        victim.raw.say(&tagged(WRITE, true, 0, 0, b""));
+        victim.raw.send_ulpdu(&tagged(WRITE, true, 0, 0, b""));
         let sink = victim.node.pool.alloc(10).unwrap();
         let read = rdma::SendWr::Read {
             sink,
@@ -642,13 +647,13 @@ fn responses_that_are_not_what_was_asked_for() {
             offset: 2,
         };
         victim.node.post(victim.qp, 9, read);
-        let Got::Ulpdu(request) = victim.raw.hear(&mut victim.node) else {
+        let Got::Ulpdu(request) = victim.raw.read_fpdu(&mut victim.node) else {
             panic!("no request")
         };
         assert_eq!(request[1], 0x40 | READ_REQUEST);
         let stag = u32::from_be_bytes(request[18..22].try_into().unwrap());
-        victim.raw.say(&answer(stag));
-        let heard = victim.raw.hear_terminate(&mut victim.node);
+        victim.raw.send_ulpdu(&answer(stag));
+        let heard = victim.raw.expect_terminate(&mut victim.node);
         assert_eq!((heard.0, heard.1), (0x11, code));
         let failed = victim.node.next_completion();
         assert_eq!(failed.id, WrId(9));
@@ -663,8 +668,7 @@ fn responses_that_are_not_what_was_asked_for() {
 
 #[test]
 fn what_the_peer_of_a_bad_request_sees() {
-    // Device against device: an RDMA Read that is refused fails with the reason, all else is
-    // flushed.
+    // Two devices: a refused RDMA Read fails with the reason, and everything else is flushed.
     let mut pair = Pair::default();
     let Pair {
         client, server, c, ..

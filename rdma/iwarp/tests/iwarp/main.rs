@@ -1,5 +1,5 @@
-//! The iwarp device, through its public face: device against device, and device against raw
-//! sockets.
+//! Tests of the iwarp device through its public interface: two devices, or a device and a raw
+//! socket.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

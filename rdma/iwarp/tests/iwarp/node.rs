@@ -1,4 +1,4 @@
-//! A device with its own poll loop, stepped by the test.
+//! A device with a poll loop of its own, stepped by the test.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,9 +14,9 @@ use smallvec::SmallVec;
 
 use crate::support::poller;
 
-/// Longer than anything here takes on a machine that is busy.
+/// Time-out, longer than anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// The device's tokens.
+/// First token of the device.
 const FIRST_TOKEN: usize = 100;
 
 pub(crate) struct Node {
@@ -87,7 +87,7 @@ impl Node {
         self.post(qp, id, wr);
     }
 
-    /// Steps this node alone until it has an event.
+    /// Steps only this node until it has an event.
     pub(crate) fn next(&mut self) -> Event {
         let start = Instant::now();
         loop {
@@ -107,7 +107,7 @@ impl Node {
     }
 }
 
-/// Steps both until the first has an event, and returns that.
+/// Steps both nodes until the first has an event, and returns it.
 pub(crate) fn next(of: &mut Node, other: &mut Node) -> Event {
     let start = Instant::now();
     loop {
@@ -130,14 +130,14 @@ pub(crate) fn next_completion(of: &mut Node, other: &mut Node) -> Completion {
     }
 }
 
-/// The next event is a completion with that mark, and a success.
+/// Checks that the next event is a successful completion with this `wr_id`.
 pub(crate) fn success(of: &mut Node, other: &mut Node, id: u64) -> Success {
     let completion = next_completion(of, other);
     assert_eq!(completion.id, WrId(id), "{completion:?}");
     completion.result.unwrap()
 }
 
-/// The next event is a completion with that mark, and a failure.
+/// Checks that the next event is a failed completion with this `wr_id`.
 pub(crate) fn failure(of: &mut Node, other: &mut Node, id: u64) -> Failed {
     let completion = next_completion(of, other);
     assert_eq!(completion.id, WrId(id), "{completion:?}");
@@ -182,7 +182,7 @@ pub(crate) fn request(of: &mut Node, other: &mut Node) -> ConnectRequest {
     }
 }
 
-/// Two devices and a connection between them: client, its queue pair, server, its queue pair.
+/// A client, its queue pair, a server and its queue pair, with a connection between them.
 pub(crate) struct Pair {
     pub(crate) client: Node,
     pub(crate) server: Node,
@@ -228,7 +228,7 @@ impl Pair {
         }
     }
 
-    /// Lets go of everything and checks that all memory came back.
+    /// Releases everything and checks that all memory was returned.
     pub(crate) fn finish(mut self) {
         self.client.device.destroy(self.c);
         self.server.device.destroy(self.s);

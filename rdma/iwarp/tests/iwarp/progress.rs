@@ -1,4 +1,4 @@
-//! Whose thread does the work, and who is woken when.
+//! Which thread does the work, and when the owner is woken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,7 @@ fn reads_and_writes_while_the_owner_is_away() {
     let region = Region::RemoteWrite(server.pool.alloc(data.len()).unwrap());
     let target = server.device.register(*s, region).unwrap();
     server.receive(*s, 5, 64);
-    // The server's thread does nothing at all from here on.
+    // The server's thread does nothing from here on.
     client.post(*c, 1, read(client, source.stag, source.offset, data.len()));
     match client.next_completion().result.unwrap() {
         Success::Read { sink } => {
@@ -59,14 +59,14 @@ fn reads_and_writes_while_the_owner_is_away() {
     for id in 2..=3 {
         assert_eq!(client.next_completion().id, WrId(id));
     }
-    // And again, after the thread has been in charge for a while.
+    // Again, after the thread has had control for a while.
     thread::sleep(Duration::from_millis(20));
     client.post(*c, 4, read(client, source.stag, source.offset + 7, 100));
     assert!(matches!(
         client.next_completion().result,
         Ok(Success::Read { .. })
     ));
-    // The owner comes back: what arrived meanwhile is there.
+    // The owner returns and finds what arrived meanwhile.
     match success(server, client, 5) {
         Success::Receive { buf, .. } => assert_eq!(buf.to_vec(), *b"written"),
         other => panic!("{other:?}"),
@@ -77,13 +77,13 @@ fn reads_and_writes_while_the_owner_is_away() {
         Region::RemoteWrite(buf) => assert_eq!(buf[..], data),
         other => panic!("{other:?}"),
     }
-    // Nothing of it went through a copy but the bytes that came with headers.
+    // Only bytes that arrived with headers were copied.
     let copied = server.device.counters().copied_bytes;
     assert!(copied < data.len() as u64 / 100, "{copied} bytes copied");
     pair.finish();
 }
 
-/// The thread has been in the owner's place since before the connection was accepted.
+/// The background thread took over before the connection was accepted.
 #[test]
 fn reads_of_a_connection_that_the_owner_accepted_when_it_had_been_away() {
     let mut pair = Pair::default();
@@ -97,7 +97,7 @@ fn reads_of_a_connection_that_the_owner_accepted_when_it_had_been_away() {
     server.device.accept(s, &accept_options()).unwrap();
     let region = Region::RemoteRead(server.bytes(b"offered"));
     let source = server.device.register(s, region).unwrap();
-    // The server's thread does nothing at all from here on.
+    // The server's thread does nothing from here on.
     assert!(matches!(client.next(), Event::Established { .. }));
     client.post(c, 1, read(&client, source.stag, source.offset, 7));
     match client.next_completion().result.unwrap() {
@@ -113,8 +113,8 @@ fn reads_of_a_connection_that_the_owner_accepted_when_it_had_been_away() {
 
 #[test]
 fn an_owner_that_waits_is_woken_by_what_the_thread_found() {
-    // The owner goes away, is replaced, comes back and waits at once: over and over, with messages
-    // that arrive at any of these moments. Not one may be left lying.
+    // The owner goes away, is replaced, returns and waits at once, again and again, with messages
+    // that arrive at any of these moments. All must be delivered.
     let mut server = Node::new(Options::default());
     let (_, address) = server.listen();
     let stop = Arc::new(AtomicBool::new(false));
@@ -167,7 +167,7 @@ fn an_owner_that_waits_is_woken_by_what_the_thread_found() {
                     let wr = send(buf.into_first().freeze());
                     server.device.post_send(qp, WrId(2), wr, false).unwrap();
                     pause += 1;
-                    // Away for up to 3.5 ms, in the middle of things.
+                    // Absences of up to 3.5 ms, at any time.
                     thread::sleep(Duration::from_micros(pause * 131 % 3500));
                 }
                 Ok(other) => panic!("{other:?}"),
@@ -186,13 +186,13 @@ fn an_owner_that_waits_is_woken_by_what_the_thread_found() {
 
 #[test]
 fn a_fin_that_came_with_the_last_bytes() {
-    // Both are in the socket before the owner looks: one edge tells of both, and the read that
-    // takes the bytes is not filled.
+    // Both are in the socket before the owner reads: one edge reports both, and the read that takes
+    // the bytes is not filled.
     let mut node = Node::new(Options::default());
     let (mut raw, qp) = Raw::set_up(&mut node, false);
     node.receive(qp, 1, 64);
     node.receive(qp, 2, 64);
-    raw.say(&crate::raw::send(1, b"bye"));
+    raw.send_ulpdu(&crate::raw::send(1, b"bye"));
     raw.socket.shutdown(std::net::Shutdown::Write).unwrap();
     assert!(node.next_completion().result.is_ok());
     assert!(node.next_completion().result.is_err());
@@ -223,7 +223,7 @@ fn interrupts_are_waits_that_events_ended() {
         assert_eq!(server.next_completion().id, WrId(round));
     }
     assert_eq!(server.device.counters().interrupts - before, 10);
-    // RDMA Writes are placed without one.
+    // RDMA Writes are placed without an interrupt.
     let region = Region::RemoteWrite(server.pool.alloc(100).unwrap());
     let target = server.device.register(*s, region).unwrap();
     let write = SendWr::Write {
@@ -249,8 +249,8 @@ fn interrupts_are_waits_that_events_ended() {
     pair.finish();
 }
 
-/// The first of a group is on its way while the others are posted; those share a system call. A short
-/// one takes along what waits.
+/// The first long Send of a group is written at once while the others are posted, which share a
+/// system call. A short one also sends what waits.
 #[test]
 fn long_sends_behind_a_long_one_wait_for_the_next_poll_or_a_short_one() {
     let mut pair = Pair::default();
@@ -313,7 +313,7 @@ fn busy_polling_needs_no_readiness() {
         assert_eq!(server.next_completion().id, WrId(round));
     }
     assert_eq!(server.device.counters().receives, 100);
-    // A new connection is noticed as well, and back without spinning nothing is lost.
+    // A new connection is noticed as well, and after the end of busy-polling no event is lost.
     let (_, address) = server.listen();
     let mut raw = Raw::connect(address);
     let private = [0, 4, 0, 4];
@@ -325,7 +325,7 @@ fn busy_polling_needs_no_readiness() {
     }
     raw.wait_request(server);
     let mut late = Raw::connect(address);
-    // Often enough for it to be accepted.
+    // Enough polls for the connection to be accepted.
     for _ in 0..200 {
         server.device.poll(rdma::Time::now(), &mut server.events);
     }
@@ -334,7 +334,7 @@ fn busy_polling_needs_no_readiness() {
     thread::sleep(Duration::from_millis(5));
     server.device.set_busy_poll(false);
     assert_eq!(server.next_completion().id, WrId(7));
-    // What was set up before, and what came while spinning, is watched from now on.
+    // Connections that existed before or were made during busy-polling are watched from now on.
     idle(server);
     server.receive(*s, 8, 64);
     client.send(*c, 2, b"watched");
@@ -345,7 +345,8 @@ fn busy_polling_needs_no_readiness() {
     pair.finish();
 }
 
-/// While spinning, the next receive is written to before its message comes, but not in the middle of one.
+/// During busy-polling, the next receive is prefetched before its message arrives, but not in the
+/// middle of a message.
 #[test]
 fn busy_polling_leaves_alone_what_has_come_of_a_message() {
     let mut node = Node::new(Options::default());
@@ -367,13 +368,13 @@ fn busy_polling_leaves_alone_what_has_come_of_a_message() {
         }
         let first = untagged(SEND, false, 0, (0, msn, 0), &payload[..120]);
         let rest = untagged(SEND, true, 0, (0, msn, 120), &payload[120..]);
-        raw.say(&first);
-        // All of it is there when it is looked for.
+        raw.send_ulpdu(&first);
+        // Wait until everything has arrived.
         thread::sleep(Duration::from_millis(2));
         spin(&mut node);
-        // The beginning of the second half's header, and another operation before it.
+        // The beginning of the second half's header, with another operation before it.
         if msn % 2 == 0 {
-            raw.say(&tagged(
+            raw.send_ulpdu(&tagged(
                 WRITE,
                 true,
                 target.stag.0,
@@ -398,8 +399,8 @@ fn busy_polling_leaves_alone_what_has_come_of_a_message() {
     }
 }
 
-/// After a wait of several ticks the background thread sleeps. An owner that is woken, and goes away
-/// at once, must find it awake.
+/// After a wait of several ticks the background thread parks. An owner that is woken and goes away
+/// at once must find it running.
 #[test]
 fn an_owner_that_goes_away_after_a_long_wait_is_replaced() {
     let mut pair = Pair::default();
@@ -414,7 +415,7 @@ fn an_owner_that_goes_away_after_a_long_wait_is_replaced() {
     let source = server.device.register(*s, region).unwrap();
     for round in 0..30_u64 {
         server.receive(*s, round, 64);
-        // Waits around the number of ticks after which the thread parks, to the fractions of one.
+        // Waits around the number of ticks after which the thread parks, in fractions of a tick.
         let wait = Duration::from_micros(2500 + round * 117);
         let start = Instant::now();
         while start.elapsed() < wait {
@@ -465,7 +466,7 @@ fn reads_beyond_the_agreed_number_wait_here() {
             read(client, source.stag, source.offset + at as u64, 150_000),
         );
     }
-    // A Send behind them keeps its place.
+    // A Send behind the reads keeps its place.
     client.send(*c, 50, b"after the reads have started");
     let mut reads = 0;
     loop {
@@ -497,12 +498,12 @@ fn reads_beyond_the_agreed_number_wait_here() {
 fn a_peer_that_never_reads_costs_no_memory() {
     let mut node = Node::new(Options::default());
     let (mut raw, qp) = Raw::set_up(&mut node, false);
-    raw.say(&tagged(WRITE, true, 0, 0, b""));
+    raw.send_ulpdu(&tagged(WRITE, true, 0, 0, b""));
     let region = Region::RemoteRead(node.bytes(&vec![1; 1 << 20]));
     let source = node.device.register(qp, region).unwrap();
-    // As many Reads as it may have, and more Sends than the socket can take.
+    // As many Reads as the peer may have, and more Sends than the socket can take.
     for msn in 1..=4 {
-        raw.say(&read_request(msn, 5, 1 << 20, source.stag.0, source.offset));
+        raw.send_ulpdu(&read_request(msn, 5, 1 << 20, source.stag.0, source.offset));
     }
     let message = node.bytes(&vec![2; 1 << 20]);
     let limit = node.device.attributes().max_send_wr;
@@ -522,11 +523,11 @@ fn a_peer_that_never_reads_costs_no_memory() {
     };
     assert_eq!(refused, rdma::PostError::QueueFull);
     assert!(posted >= limit);
-    // The program's memory is all there is: one region and one message.
+    // Only the program's memory is in use: one region and one message.
     assert!(node.pool.in_use() <= 2 << 20);
     node.device.disconnect(qp);
     idle(&mut node);
-    // It cannot be flushed; giving up brings everything back.
+    // The requests cannot be flushed; an abort returns everything.
     node.device.abort(qp);
     let mut flushed = 0;
     loop {
@@ -609,7 +610,7 @@ fn requests_that_are_impossible_end_the_connection() {
 
 #[test]
 fn invalidating_twice_is_no_error() {
-    // The peer's Send With Invalidate and our own invalidation may cross.
+    // The peer's Send With Invalidate and the local invalidation may cross.
     let mut pair = Pair::default();
     let Pair {
         client,
@@ -738,13 +739,13 @@ fn many_connections() {
 
 #[test]
 fn responses_take_turns_with_requests() {
-    // A peer that reads without end does not keep our own messages back.
+    // A peer that reads without end does not hold back this side's messages.
     let mut node = Node::new(Options::default());
     let (mut raw, qp) = Raw::set_up(&mut node, false);
     let region = Region::RemoteRead(node.bytes(&vec![1; 8 << 20]));
     let source = node.device.register(qp, region).unwrap();
     for msn in 1..=4 {
-        raw.say(&read_request(msn, 5, 8 << 20, source.stag.0, source.offset));
+        raw.send_ulpdu(&read_request(msn, 5, 8 << 20, source.stag.0, source.offset));
     }
     for _ in 0..5 {
         idle(&mut node);
@@ -752,7 +753,7 @@ fn responses_take_turns_with_requests() {
     node.send(qp, 1, b"me too");
     let mut whole = 0;
     loop {
-        match raw.hear(&mut node) {
+        match raw.read_fpdu(&mut node) {
             Got::Ulpdu(ulpdu) if ulpdu[1] == 0x40 | READ_RESPONSE => {
                 whole += usize::from(ulpdu[0] & 0x40 != 0);
             }

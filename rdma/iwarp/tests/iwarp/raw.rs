@@ -1,5 +1,5 @@
-//! A peer made of a plain socket, which says whatever the test wants. Its bytes are put together
-//! here, from the documents' figures, not by the code under test.
+//! A peer made of a plain socket, which can send anything. Its messages are built here from the
+//! figures of the RFCs, not by the code under test.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,7 +19,7 @@ pub(crate) const SEND_SOLICITED: u8 = 5;
 pub(crate) const SEND_SOLICITED_INVALIDATE: u8 = 6;
 pub(crate) const TERMINATE: u8 = 7;
 
-/// What a raw peer did receive.
+/// The result of a read by a raw peer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Got {
     /// A ULPDU.
@@ -35,7 +35,7 @@ pub(crate) struct Raw {
     pub(crate) crc: bool,
 }
 
-/// A tagged segment.
+/// Returns a tagged segment.
 pub(crate) fn tagged(opcode: u8, last: bool, stag: u32, offset: u64, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![0x81 | u8::from(last) << 6, 0x40 | opcode];
     out.extend(stag.to_be_bytes());
@@ -44,7 +44,7 @@ pub(crate) fn tagged(opcode: u8, last: bool, stag: u32, offset: u64, payload: &[
     out
 }
 
-/// An untagged segment.
+/// Returns an untagged segment.
 pub(crate) fn untagged(
     opcode: u8,
     last: bool,
@@ -60,12 +60,12 @@ pub(crate) fn untagged(
     out
 }
 
-/// A whole Send.
+/// Returns a Send in one segment.
 pub(crate) fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
     untagged(SEND, true, 0, (0, msn, 0), payload)
 }
 
-/// A Read Request.
+/// Returns a Read Request.
 pub(crate) fn read_request(msn: u32, sink: u32, length: u32, stag: u32, offset: u64) -> Vec<u8> {
     let mut payload = Vec::new();
     payload.extend(sink.to_be_bytes());
@@ -76,7 +76,7 @@ pub(crate) fn read_request(msn: u32, sink: u32, length: u32, stag: u32, offset: 
     untagged(READ_REQUEST, true, 0, (1, msn, 0), &payload)
 }
 
-/// The FPDU of a ULPDU.
+/// Returns the FPDU of a ULPDU.
 pub(crate) fn fpdu(ulpdu: &[u8], crc: bool) -> Vec<u8> {
     let mut out = u16::try_from(ulpdu.len()).unwrap().to_be_bytes().to_vec();
     out.extend(ulpdu);
@@ -88,7 +88,7 @@ pub(crate) fn fpdu(ulpdu: &[u8], crc: bool) -> Vec<u8> {
     out
 }
 
-/// A set-up frame.
+/// Returns a set-up frame.
 pub(crate) fn frame(key: &[u8; 16], flags: u8, revision: u8, private: &[u8]) -> Vec<u8> {
     let mut out = key.to_vec();
     out.extend([flags, revision]);
@@ -112,7 +112,7 @@ impl Raw {
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) {
-        // A device that has closed already must not fail a test that only goes on talking.
+        // A device that has already closed must not fail a test that continues to write.
         let start = Instant::now();
         let mut rest = bytes;
         while !rest.is_empty() && start.elapsed() < PATIENCE {
@@ -124,12 +124,12 @@ impl Raw {
         }
     }
 
-    pub(crate) fn say(&mut self, ulpdu: &[u8]) {
+    pub(crate) fn send_ulpdu(&mut self, ulpdu: &[u8]) {
         let bytes = fpdu(ulpdu, self.crc);
         self.write(&bytes);
     }
 
-    /// `len` bytes, while the node is stepped.
+    /// Reads `len` bytes while it steps the node.
     pub(crate) fn read(&mut self, len: usize, node: &mut Node) -> Result<Vec<u8>, Got> {
         let (start, mut bytes, mut done) = (Instant::now(), vec![0; len], 0);
         while done < len {
@@ -147,7 +147,7 @@ impl Raw {
         Ok(bytes)
     }
 
-    /// A set-up frame: flags, revision, private data.
+    /// Reads a set-up frame, and returns its flags, revision and private data.
     pub(crate) fn read_frame(&mut self, key: &[u8; 16], node: &mut Node) -> (u8, u8, Vec<u8>) {
         let header = self.read(20, node).unwrap();
         assert_eq!(&header[..16], key);
@@ -156,8 +156,8 @@ impl Raw {
         (header[16], header[17], private)
     }
 
-    /// The next FPDU.
-    pub(crate) fn hear(&mut self, node: &mut Node) -> Got {
+    /// Reads the next FPDU.
+    pub(crate) fn read_fpdu(&mut self, node: &mut Node) -> Got {
         let length = match self.read(2, node) {
             Ok(length) => length,
             Err(end) => return end,
@@ -174,21 +174,25 @@ impl Raw {
         Got::Ulpdu(whole[2..].to_vec())
     }
 
-    /// The next FPDU must be a Terminate, and the connection must end after it. Returns layer and
-    /// type, code, and what follows the control field.
-    pub(crate) fn hear_terminate(&mut self, node: &mut Node) -> (u8, u8, u16, Vec<u8>) {
-        let Got::Ulpdu(ulpdu) = self.hear(node) else {
+    /// Checks that the next FPDU is a Terminate, after which the connection ends. Returns layer and
+    /// type, code, and the bytes that follow the control field.
+    pub(crate) fn expect_terminate(&mut self, node: &mut Node) -> (u8, u8, u16, Vec<u8>) {
+        let Got::Ulpdu(ulpdu) = self.read_fpdu(node) else {
             panic!("no Terminate")
         };
         assert_eq!(ulpdu[..2], [0x41, 0x40 | TERMINATE], "{ulpdu:x?}");
         let fields = [0_u32, 2, 1, 0].map(u32::to_be_bytes).concat();
         assert_eq!(ulpdu[2..18], fields, "queue 2, MSN 1");
-        assert_eq!(self.hear(node), Got::End, "the connection ends in order");
+        assert_eq!(
+            self.read_fpdu(node),
+            Got::End,
+            "the connection ends in order"
+        );
         let flags = u16::from_be_bytes([ulpdu[20], ulpdu[21]]);
         (ulpdu[18], ulpdu[19], flags, ulpdu[22..].to_vec())
     }
 
-    /// Sets a connection up as Linux's NFS client does, with some IRD and ORD.
+    /// Establishes a connection as Linux's NFS client does, with some IRD and ORD.
     pub(crate) fn set_up(node: &mut Node, crc: bool) -> (Self, QpId) {
         let (_, address) = node.listen();
         let mut raw = Self::connect(address);
@@ -220,7 +224,7 @@ impl Raw {
     }
 }
 
-/// Steps a node whose events are for later.
+/// Steps a node and keeps its events for later.
 pub(crate) fn idle(node: &mut Node) {
     let mut waiting = std::mem::take(&mut node.events);
     node.step(Duration::from_millis(1));
@@ -228,7 +232,7 @@ pub(crate) fn idle(node: &mut Node) {
     node.events = waiting;
 }
 
-/// The handle and offset of a segment.
+/// Returns handle and offset of a segment.
 pub(crate) fn parts(segment: &RemoteSegment) -> (u32, u64) {
     (segment.stag.0, segment.offset)
 }

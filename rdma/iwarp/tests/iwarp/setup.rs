@@ -1,4 +1,4 @@
-//! Setting a connection up: with peers of every kind, and with none.
+//! Connection set-up, with peers of every kind and without a peer.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::raw::{
     untagged,
 };
 
-/// An RDMA Write of nothing into no memory: the ready-to-receive message.
+/// The ready-to-receive message: an RDMA Write without payload.
 fn nothing() -> Vec<u8> {
     tagged(WRITE, true, 0, 0, b"")
 }
@@ -40,7 +40,7 @@ impl Caller {
         Self { node, qp, raw }
     }
 
-    /// The request as it must be, and a reply.
+    /// Checks the request, and sends a reply.
     fn answer(&mut self, reply: &[u8]) {
         let (flags, revision, private) = self.raw.read_frame(REQUEST, &mut self.node);
         assert_eq!((flags & !0x40, revision), (0x10, 2));
@@ -50,19 +50,20 @@ impl Caller {
         self.raw.write(reply);
     }
 
-    /// The node has a connection, and tells the peer so by an RDMA Write of nothing.
+    /// Checks that the node's connection is established and that it has sent the ready-to-receive
+    /// message.
     fn established(&mut self) -> Bytes {
         match self.node.next() {
             Event::Established { qp, private_data } => {
                 assert_eq!(qp, self.qp);
-                assert_eq!(self.raw.hear(&mut self.node), Got::Ulpdu(nothing()));
+                assert_eq!(self.raw.read_fpdu(&mut self.node), Got::Ulpdu(nothing()));
                 private_data
             }
             event => panic!("{event:?}"),
         }
     }
 
-    /// The receive comes back, then the failure; all memory is free.
+    /// Checks that the receive completes before the failure, and that all memory is free.
     fn failed(mut self) -> ConnectError {
         let completion = self.node.next_completion();
         let failed = completion.result.unwrap_err();
@@ -88,13 +89,13 @@ impl Caller {
 
 #[test]
 fn initiator_with_a_plain_responder() {
-    // As Linux's server: IRD and ORD 16, no peer-to-peer.
+    // Like Linux's server: IRD and ORD 16, no peer-to-peer set-up.
     let mut caller = Caller::new(Options::default());
     caller.answer(&frame(REPLY, 0x10, 2, &[0, 16, 0, 16, b'o', b'k']));
     assert_eq!(caller.established(), b"ok"[..]);
     caller.node.send(caller.qp, 2, b"first");
     let first = crate::raw::send(1, b"first");
-    assert_eq!(caller.raw.hear(&mut caller.node), Got::Ulpdu(first));
+    assert_eq!(caller.raw.read_fpdu(&mut caller.node), Got::Ulpdu(first));
 }
 
 #[test]
@@ -104,7 +105,7 @@ fn initiator_with_a_responder_in_peer_to_peer_set_up_unasked() {
     assert_eq!(caller.established(), b""[..]);
 }
 
-/// Whether the peer hears nothing for so long.
+/// Returns whether the peer receives nothing for this time.
 fn is_silent(caller: &mut Caller, time: Duration) -> bool {
     let start = Instant::now();
     while start.elapsed() < time {
@@ -116,7 +117,7 @@ fn is_silent(caller: &mut Caller, time: Duration) -> bool {
     true
 }
 
-/// Linux's siw may have missed the first message: it looks again when another comes.
+/// Linux's siw may have missed the first message, and looks again when another one arrives.
 #[test]
 fn initiator_reminds_a_silent_responder_three_times() {
     for crc in [false, true] {
@@ -124,19 +125,22 @@ fn initiator_reminds_a_silent_responder_three_times() {
         let flags = 0x10 | u8::from(crc) << 6;
         caller.answer(&frame(REPLY, flags, 2, &[0, 16, 0, 16]));
         caller.raw.crc = crc;
-        // The connection cannot be older than this.
+        // The connection cannot have been established before this time.
         let start = Instant::now();
         caller.established();
         for at in [250, 1000, 4000].map(Duration::from_millis) {
-            assert_eq!(caller.raw.hear(&mut caller.node), Got::Ulpdu(nothing()));
+            assert_eq!(
+                caller.raw.read_fpdu(&mut caller.node),
+                Got::Ulpdu(nothing())
+            );
             assert!(start.elapsed() >= at, "too early: {:?}", start.elapsed());
         }
         assert_eq!(caller.node.device.next_deadline(), None);
         assert!(is_silent(&mut caller, Duration::from_millis(300)));
-        // None of them was a message that takes a receive or has a number.
+        // None of the messages consumed a receive or had a number.
         caller.node.send(caller.qp, 2, b"first");
         let first = crate::raw::send(1, b"first");
-        assert_eq!(caller.raw.hear(&mut caller.node), Got::Ulpdu(first));
+        assert_eq!(caller.raw.read_fpdu(&mut caller.node), Got::Ulpdu(first));
     }
 }
 
@@ -147,9 +151,9 @@ fn initiator_reminds_nobody_who_has_spoken() {
         let mut caller = Caller::new(Options::default());
         caller.answer(&frame(REPLY, 0x10, 2, &[0, 16, 0, 16]));
         caller.established();
-        caller.raw.say(said);
+        caller.raw.send_ulpdu(said);
         if said == &read {
-            let Got::Ulpdu(response) = caller.raw.hear(&mut caller.node) else {
+            let Got::Ulpdu(response) = caller.raw.read_fpdu(&mut caller.node) else {
                 panic!("no answer")
             };
             assert_eq!(response[1] & 0x0f, 2, "an RDMA Read Response");
@@ -161,7 +165,7 @@ fn initiator_reminds_nobody_who_has_spoken() {
 
 #[test]
 fn initiator_with_a_hasty_responder() {
-    // The reply comes in pieces, and a first FPDU right behind it.
+    // The reply arrives in pieces, with a first FPDU directly behind it.
     let mut caller = Caller::new(Options::default());
     let mut bytes = frame(REPLY, 0x50, 2, &[0, 16, 0, 16, b'o', b'k']);
     bytes.extend(fpdu(&crate::raw::send(1, b"already"), true));
@@ -180,7 +184,7 @@ fn initiator_with_a_hasty_responder() {
 
 #[test]
 fn crc_if_either_side_asks() {
-    // We ask; the responder does not.
+    // This side asks for a CRC and the responder does not.
     let mut caller = Caller::new(Options {
         crc: CrcPolicy::Request,
         ..Options::default()
@@ -190,7 +194,7 @@ fn crc_if_either_side_asks() {
     caller.established();
     caller.node.send(caller.qp, 2, b"first");
     let first = crate::raw::send(1, b"first");
-    assert_eq!(caller.raw.hear(&mut caller.node), Got::Ulpdu(first));
+    assert_eq!(caller.raw.read_fpdu(&mut caller.node), Got::Ulpdu(first));
 }
 
 #[test]
@@ -233,7 +237,8 @@ fn replies_that_lead_nowhere() {
 
 #[test]
 fn replies_with_a_terminate_of_their_own() {
-    // RFC 6581: an ORD above our IRD; a ready-to-receive message we cannot do.
+    // RFC 6581: an ORD above this side's IRD; a ready-to-receive message that this side does not
+    // support.
     for (private, code, text) in [
         ([0, 16, 1, 0], 0x06, "MPA: insufficient IRD"),
         (
@@ -244,7 +249,7 @@ fn replies_with_a_terminate_of_their_own() {
     ] {
         let mut caller = Caller::new(Options::default());
         caller.answer(&frame(REPLY, 0x10, 2, &private));
-        let heard = caller.raw.hear_terminate(&mut caller.node);
+        let heard = caller.raw.expect_terminate(&mut caller.node);
         assert_eq!((heard.0, heard.1, heard.2), (0x20, code, 0));
         assert_eq!(caller.failed(), ConnectError::Protocol(text.into()));
     }
@@ -304,7 +309,7 @@ fn private_data_has_a_limit() {
         Err(DeviceError::PrivateDataTooLong { len: 509, max: 508 }) => {}
         other => panic!("{other:?}"),
     }
-    // The longest goes through.
+    // The longest private data is accepted.
     options.private_data = vec![7; 508].into();
     let mut accept = accept_options();
     accept.private_data = vec![8; 508].into();
@@ -333,7 +338,7 @@ fn rejection_with_a_reason() {
 
 // ---- responder ----
 
-/// A raw initiator, accepted.
+/// Returns a raw initiator whose connection was accepted.
 fn accepted(private: &[u8], flags: u8, revision: u8) -> (Node, Raw, QpId, (u8, u8, Vec<u8>)) {
     let mut node = Node::new(Options::default());
     let (_, address) = node.listen();
@@ -353,16 +358,17 @@ fn responder_to_revision_1() {
     raw.crc = true;
     assert!(matches!(node.next(), Event::Established { .. }));
     node.receive(qp, 1, 64);
-    raw.say(&crate::raw::send(1, b"call"));
+    raw.send_ulpdu(&crate::raw::send(1, b"call"));
     assert!(node.next_completion().result.is_ok());
     node.send(qp, 2, b"reply");
     let first = crate::raw::send(1, b"reply");
-    assert_eq!(raw.hear(&mut node), Got::Ulpdu(first));
+    assert_eq!(raw.read_fpdu(&mut node), Got::Ulpdu(first));
 }
 
 #[test]
 fn responder_depths() {
-    // Its ORD bounds our IRD and its IRD our ORD; 0x3fff leaves them open; an ORD of 0 may grow.
+    // The peer's ORD limits this side's IRD, and its IRD this side's ORD; 0x3fff leaves them open;
+    // an ORD of 0 may grow.
     for (theirs, ours) in [
         ([0, 128, 0, 0], [0, 1, 0, 16]),
         ([0, 4, 0, 3], [0, 3, 0, 4]),
@@ -375,7 +381,7 @@ fn responder_depths() {
 
 #[test]
 fn responder_waits_for_the_first_fpdu() {
-    // RFC 5044, section 7.1.2, rule 4: nothing is sent before one has been received.
+    // RFC 5044, section 7.1.2, rule 4: nothing is sent before an FPDU was received.
     let (mut node, mut raw, qp, _) = accepted(&[0, 4, 0, 4], 0x10, 2);
     assert!(matches!(node.next(), Event::Established { .. }));
     node.receive(qp, 1, 64);
@@ -387,9 +393,9 @@ fn responder_waits_for_the_first_fpdu() {
     let mut byte = [0];
     let nothing = raw.socket.peek(&mut byte).unwrap_err();
     assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
-    raw.say(&crate::raw::send(1, b"call"));
+    raw.send_ulpdu(&crate::raw::send(1, b"call"));
     let first = crate::raw::send(1, b"eager");
-    assert_eq!(raw.hear(&mut node), Got::Ulpdu(first));
+    assert_eq!(raw.read_fpdu(&mut node), Got::Ulpdu(first));
 }
 
 #[test]
@@ -397,7 +403,8 @@ fn responder_takes_every_ready_to_receive_message() {
     let write = tagged(WRITE, true, 0, 0, b"");
     let read = read_request(1, 9, 0, 0, 0);
     let nothing = crate::raw::send(1, b"");
-    // What the initiator can do, what we choose, what it sends.
+    // The kinds that the initiator supports, the kind that the responder chooses, and the message
+    // that the initiator sends.
     let cases: [([u8; 4], [u8; 4], &[u8]); 5] = [
         ([0xc0, 4, 0xc0, 4], [0x80, 4, 0x80, 4], &write),
         ([0xc0, 4, 0x40, 4], [0x80, 4, 0x40, 4], &read),
@@ -417,14 +424,14 @@ fn responder_takes_every_ready_to_receive_message() {
             idle(&mut node);
         }
         assert!(node.events.is_empty(), "not established before the message");
-        raw.say(rtr);
+        raw.send_ulpdu(rtr);
         let mut events = Vec::from([node.next()]);
         if rtr.len() > 18 && rtr[1] != 0x40 | READ_REQUEST {
             events.push(node.next());
         }
         let is_up = |event: &Event| matches!(event, Event::Established { .. });
         assert!(events.iter().any(is_up), "{events:?}");
-        // A message without payload, agreed on, takes no receive.
+        // An agreed ready-to-receive message without payload consumes no receive.
         let msn = if rtr == &nothing[..] || events.len() == 2 {
             2
         } else {
@@ -433,7 +440,7 @@ fn responder_takes_every_ready_to_receive_message() {
         if events.len() == 2 {
             node.receive(qp, 1, 64);
         }
-        raw.say(&crate::raw::send(msn, b"call"));
+        raw.send_ulpdu(&crate::raw::send(msn, b"call"));
         match node.next_completion().result.unwrap() {
             Success::Receive { buf, .. } => assert_eq!(buf.to_vec(), *b"call"),
             other => panic!("{other:?}"),
@@ -441,14 +448,14 @@ fn responder_takes_every_ready_to_receive_message() {
     }
 }
 
-/// What comes with the ready-to-receive message, in one read, is told after the connection: before
-/// it, the program knows of none that a message could belong to.
+/// Messages that arrive in one read with the ready-to-receive message are reported after the
+/// connection, because the program does not know the connection before.
 #[test]
 fn a_connection_is_told_of_before_what_came_with_its_first_message() {
     let rtr = fpdu(&tagged(WRITE, true, 0, 0, b""), false);
     let call = |msn, text| fpdu(&crate::raw::send(msn, text), false);
     let bad = fpdu(&crate::raw::send(7, b"out of order"), false);
-    // All that comes in one piece; how many calls are in it; whether the connection lives on.
+    // The bytes in one piece; the number of calls in them; whether the connection survives.
     let cases = [
         (call(1, b"one"), 1, true),
         ([&rtr[..], &call(1, b"one")].concat(), 1, true),
@@ -465,7 +472,7 @@ fn a_connection_is_told_of_before_what_came_with_its_first_message() {
         for id in 0..3 {
             node.receive(qp, id, 64);
         }
-        // Below any MSS: one segment, and so one read.
+        // Less than any MSS: one segment, and so one read.
         assert!(bytes.len() < 536);
         raw.write(&bytes);
         let first = node.next();
@@ -517,7 +524,7 @@ fn responder_never_hears_the_ready_to_receive_message() {
 fn requests_that_are_refused() {
     let mut node = Node::new(Options::default());
     let (_, address) = node.listen();
-    // Markers: a polite no.
+    // Markers: the reply is a rejection.
     let mut raw = Raw::connect(address);
     raw.write(&frame(REQUEST, 0x90, 2, &[0, 4, 0, 4]));
     let (flags, revision, private) = raw.read_frame(REPLY, &mut node);
@@ -525,8 +532,8 @@ fn requests_that_are_refused() {
         (flags, revision, &private[..]),
         (0x30, 2, &[0, 0, 0, 0][..])
     );
-    assert_eq!(raw.hear(&mut node), Got::End);
-    // What is not a request of a known revision: no answer.
+    assert_eq!(raw.read_fpdu(&mut node), Got::End);
+    // Not a request of a known revision: no answer.
     for bytes in [
         frame(REPLY, 0x10, 2, &[0, 4, 0, 4]),
         frame(REQUEST, 0x10, 3, &[0, 4, 0, 4]),
@@ -539,7 +546,7 @@ fn requests_that_are_refused() {
     ] {
         let mut raw = Raw::connect(address);
         raw.write(&bytes);
-        let end = raw.hear(&mut node);
+        let end = raw.read_fpdu(&mut node);
         assert!(matches!(end, Got::End | Got::Reset), "{end:?}");
     }
     assert!(node.events.is_empty());
@@ -557,22 +564,23 @@ fn half_open_peers_are_few_and_short_lived() {
         silent.push(Raw::connect(address));
         idle(&mut node);
     }
-    // The oldest made room, and one who speaks is heard.
-    assert_eq!(silent[0].hear(&mut node), Got::End);
+    // The oldest was closed to make room, and a peer that sends its request is served.
+    assert_eq!(silent[0].read_fpdu(&mut node), Got::End);
     let mut raw = Raw::connect(address);
     raw.write(&frame(REQUEST, 0x10, 2, &[0, 4, 0, 4]));
     raw.wait_request(&mut node);
-    // The others have had their time.
-    assert_eq!(silent[259].hear(&mut node), Got::End);
+    // The time of the others has expired.
+    assert_eq!(silent[259].read_fpdu(&mut node), Got::End);
 }
 
-/// More than are accepted in one turn, all of them there before the device looks.
+/// More connections than are accepted in one turn, all of them made before the device polls.
 #[test]
 fn a_crowd_of_initiators_is_served_to_the_last() {
     const CROWD: usize = 100;
     let mut node = Node::new(Options::default());
     let (_, address) = node.listen();
-    // From here on the listener is looked at when an event tells of it, and there is one for all.
+    // From here on the listener is checked when an event reports it, and there is one event for
+    // all.
     node.step(Duration::ZERO);
     let crowd: Vec<_> = (0..CROWD)
         .map(|_| {
@@ -601,7 +609,7 @@ fn connections_have_a_limit() {
     let (_second, qp) = Raw::set_up(&mut node, false);
     let (_, address) = node.listen();
     let mut third = Raw::connect(address);
-    assert!(matches!(third.hear(&mut node), Got::End | Got::Reset));
+    assert!(matches!(third.read_fpdu(&mut node), Got::End | Got::Reset));
     match node.device.connect(address, &connect_options()) {
         Err(DeviceError::Limit(_)) => {}
         other => panic!("{other:?}"),
@@ -680,10 +688,10 @@ fn solicited_events_are_messages_like_others() {
     raw_node.receive(qp, 1, 64);
     raw_node.receive(qp, 2, 64);
     let solicited = untagged(crate::raw::SEND_SOLICITED, true, 0, (0, 1, 0), b"one");
-    raw.say(&solicited);
+    raw.send_ulpdu(&solicited);
     let stag = segment.stag.0;
     let opcode = crate::raw::SEND_SOLICITED_INVALIDATE;
-    raw.say(&untagged(opcode, true, stag, (0, 2, 0), b"two"));
+    raw.send_ulpdu(&untagged(opcode, true, stag, (0, 2, 0), b"two"));
     for (text, expected) in [(&b"one"[..], None), (b"two", Some(segment.stag))] {
         match raw_node.next_completion().result.unwrap() {
             Success::Receive { buf, invalidated } => {
@@ -710,7 +718,7 @@ fn posting_before_and_after_the_connection() {
     assert!(matches!(wr, SendWr::Send { .. }));
     drop(wr);
     node.receive(qp, 1, 64);
-    // Giving up before there is a connection.
+    // Aborted before the connection is established.
     node.device.abort(qp);
     assert!(node.next_completion().result.is_err());
     match node.next() {

@@ -53,7 +53,7 @@ fn tapped() -> (Node, Arc<Mutex<Shown>>) {
     (node, shown)
 }
 
-/// Lengths of the ULPDUs that follow a set-up frame with private data of this length.
+/// Returns the lengths of the ULPDUs that follow a set-up frame with private data of this length.
 fn ulpdus(stream: &[u8], private_data: usize) -> Vec<usize> {
     let mut rest = &stream[mpa::FRAME_HEADER + private_data..];
     let mut found = Vec::new();
@@ -65,7 +65,8 @@ fn ulpdus(stream: &[u8], private_data: usize) -> Vec<usize> {
     found
 }
 
-/// Short and long messages, and RDMA, take different ways through the device; a tap sees all of them.
+/// Short and long messages and RDMA operations take different paths through the device; a tap sees
+/// all of them.
 #[test]
 fn a_tap_sees_every_byte_of_both_directions() {
     let ((client, near), (server, far)) = (tapped(), tapped());
@@ -117,13 +118,13 @@ fn a_tap_sees_every_byte_of_both_directions() {
     assert_eq!(near.sent.len() as u64, counters[0].wire_bytes_sent);
     assert_eq!(near.received.len() as u64, counters[0].wire_bytes_received);
     assert_eq!(far.sent.len() as u64, counters[1].wire_bytes_sent);
-    // They are whole FPDUs behind the set-up frames.
+    // Complete FPDUs follow the set-up frames.
     assert!(near.sent.starts_with(b"MPA ID Req Frame"));
     assert!(far.sent.starts_with(b"MPA ID Rep Frame"));
     let enhanced = mpa::ENHANCED;
     let lengths = ulpdus(&near.sent, enhanced + connect.private_data.len());
     assert_eq!(lengths.last(), Some(&(18 + b"last".len())));
     let lengths = ulpdus(&far.sent, enhanced + accept.private_data.len());
-    // The Read Request alone.
+    // Only the Read Request.
     assert_eq!(lengths, [18 + 28]);
 }

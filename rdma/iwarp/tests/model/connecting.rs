@@ -1,4 +1,4 @@
-//! Connections: made, refused, rejected, given up.
+//! Connections that are established, refused, rejected or given up.
 
 use std::net::SocketAddr;
 
@@ -87,7 +87,7 @@ fn a_request_that_nobody_answers_is_given_up() {
     let client = world.device(CLIENT).connect(address, &options).unwrap();
     let request = world.requested().request;
     assert_eq!(failed(&mut world, client), ConnectError::TimedOut);
-    // Whether the server knows yet or not, this frees what it has.
+    // Frees the server's resources, whether it has been notified or not.
     if let Ok(server) = world.device(SERVER).prepare_accept(request) {
         world.device(SERVER).destroy(server);
     }
@@ -112,7 +112,7 @@ fn a_message_can_come_with_the_connection() {
             .accept(server, &accept_options(b""))
             .unwrap();
         world.established(CLIENT, client);
-        // At once, when the server may not have been told yet.
+        // Sent at once, when the server may not have been notified yet.
         world.message(CLIENT, [client, server], b"first");
         let events = &world.sides[SERVER].events;
         let established = |event: &Event| matches!(event, Event::Established { .. });

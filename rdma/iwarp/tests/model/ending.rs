@@ -1,11 +1,11 @@
-//! How connections end, and that nothing is lost or left over when they do.
+//! Ends of connections: no request is lost and no resource is left over.
 
 use bytes::Bytes;
 use rdma::{Disconnect, Event, QpId, Region, SendWr, WorkError, WrId};
 
 use super::world::{CLIENT, SERVER, World};
 
-/// All receives of a side come back before the end is told.
+/// Checks that all receives of a side complete before the end is reported.
 fn flushed(world: &mut World, side: usize, qp: QpId, receives: u64) -> Disconnect {
     let reason = world.disconnected(side, qp);
     let events = &world.sides[side].events;
@@ -84,14 +84,14 @@ fn an_abort_in_the_middle_leaves_nothing() {
         world.device(from).abort(qps[from]);
         assert_eq!(world.disconnected(from, qps[from]), Disconnect::Local);
         world.disconnected(1 - from, qps[1 - from]);
-        // All Reads have come back, done or not.
+        // All Reads have completed, successfully or not.
         let events = &world.sides[SERVER].events;
         let reads = events.iter().filter(|event| match event {
             Event::Completion(done) => done.id.0 < 8,
             _ => false,
         });
         assert_eq!(reads.count(), 8, "{events:?}");
-        // Registrations are over: their memory can be had.
+        // All registrations have ended, so their memory can be reclaimed.
         world
             .device(CLIENT)
             .reclaim(qps[CLIENT], sink.stag)

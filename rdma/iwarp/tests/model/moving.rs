@@ -43,7 +43,7 @@ fn pieces_from_anywhere_make_one_message() {
     let qps = world.connected(2, 64 << 10);
     let most = world.device(CLIENT).attributes().max_gather.min(6);
     let mut pieces = vec![world.filled(CLIENT, 3000, 1).freeze()];
-    // Memory that no device knows, empty pieces, slices.
+    // Memory that is registered with no device, empty pieces, and slices.
     pieces.push(Bytes::from(expected(500, 2)));
     pieces.push(Bytes::new());
     pieces.push(pieces[0].slice(100..101));
@@ -228,7 +228,7 @@ fn a_read_is_not_done_before_its_bytes_are_there() {
         let data = world.filled(CLIENT, len, seed).freeze();
         let source = world.register(CLIENT, qps[CLIENT], Region::RemoteRead(data));
         world.message(CLIENT, qps, b"go");
-        // What is posted behind the Read may well be done before it.
+        // Requests posted after the Read may complete before it.
         world.read(SERVER, qps[SERVER], 1, source);
         for n in 0..16 {
             world.send(

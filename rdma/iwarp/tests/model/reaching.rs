@@ -1,19 +1,19 @@
-//! What a peer may reach, and what it may not: rights, bounds, stale and foreign handles.
+//! Memory that a peer can and cannot access: rights, bounds, stale and foreign handles.
 
 use bytes::Bytes;
 use rdma::{Event, QpId, Region, RemoteSegment, SendWr, Stag, Success, WrId};
 
 use super::world::{CLIENT, SERVER, World, part, pattern};
 
-/// Bytes that are offered at a time.
+/// Number of bytes offered at a time.
 const LEN: usize = 5000;
-/// Seeds of what is in memory offered for reading and for writing.
+/// Seeds of the contents of memory offered for reading and for writing.
 const SOURCE: u8 = 1;
 const SINK: u8 = 2;
-/// What the server writes.
+/// Byte that the server writes.
 const FOREIGN: u8 = 0xee;
 
-/// What the server does to the client's memory.
+/// The server's access to the client's memory.
 #[derive(Clone, Copy, Debug)]
 enum Access {
     Read,
@@ -21,7 +21,7 @@ enum Access {
 }
 
 impl Access {
-    /// Memory of the client that is offered for this, and what it holds.
+    /// Registers memory of the client for this access.
     fn offered(self, world: &mut World, qp: QpId) -> RemoteSegment {
         match self {
             Self::Read => source(world, qp),
@@ -29,7 +29,7 @@ impl Access {
         }
     }
 
-    /// The server does it, with a completion marked `id`.
+    /// Executes the access by the server, with `id` as its `wr_id`.
     fn attempt(self, world: &mut World, qp: QpId, id: u64, to: RemoteSegment) {
         match self {
             Self::Read => world.read(SERVER, qp, id, to),
@@ -41,15 +41,16 @@ impl Access {
     }
 }
 
-/// The server reaches for what it may not: its connection ends, at both ends, it got nothing, and
-/// the memory is what it was. `offer` registers memory and says where the server reaches.
+/// Checks an access that the server must not make: the connection ends at both ends, the server
+/// gets no data, and the memory is unchanged. `offer` registers memory and returns the place that
+/// the server accesses.
 fn refused(access: Access, offer: impl FnOnce(&mut World, [QpId; 2]) -> Refused) {
     let mut world = World::new();
     let qps = world.connected(4, 64);
     let Refused { offered, to } = offer(&mut world, qps);
     world.message(CLIENT, qps, b"reach for it");
     access.attempt(&mut world, qps[SERVER], 5, to);
-    // A Write may be said to be done before the peer's device has looked at it.
+    // A Write may complete before the peer's device has checked it.
     world.disconnected(SERVER, qps[SERVER]);
     world.disconnected(CLIENT, qps[CLIENT]);
     got_nothing(&world, access, to);
@@ -59,13 +60,13 @@ fn refused(access: Access, offer: impl FnOnce(&mut World, [QpId; 2]) -> Refused)
     world.assert_nothing_held();
 }
 
-/// What is offered to the peer, and where it reaches instead.
+/// The memory offered to the peer, and the place that it accesses instead.
 struct Refused {
     offered: RemoteSegment,
     to: RemoteSegment,
 }
 
-/// No RDMA Read of the server has brought anything.
+/// Checks that no RDMA Read of the server has returned data.
 fn got_nothing(world: &World, access: Access, to: RemoteSegment) {
     let events = &world.sides[SERVER].events;
     let read = events.iter().any(|event| match event {
@@ -75,7 +76,8 @@ fn got_nothing(world: &World, access: Access, to: RemoteSegment) {
     assert!(!read, "{access:?} of {to:?} was allowed");
 }
 
-/// Takes memory back that nobody can reach any more: it holds what [`source`] or [`sink`] put there.
+/// Reclaims memory that nobody can access any more, and checks that it holds the data of [`source`]
+/// or [`sink`].
 fn unchanged(world: &mut World, qp: QpId, stag: Stag) {
     let region = world.device(CLIENT).reclaim(qp, stag).unwrap();
     let (bytes, seed): (&[u8], u8) = match &region {
@@ -97,7 +99,7 @@ fn sink(world: &mut World, qp: QpId) -> RemoteSegment {
     world.register(CLIENT, qp, Region::RemoteWrite(room))
 }
 
-/// Ends the validity of memory that the client offered.
+/// Invalidates memory that the client offered.
 fn invalidate(world: &mut World, qp: QpId, stag: Stag) {
     let wr = SendWr::Invalidate { stag };
     world
@@ -148,7 +150,7 @@ fn nobody_writes_what_is_for_reading() {
 
 #[test]
 fn nobody_reads_what_is_for_writing() {
-    // The kernel's siw checks bounds and protection domain of what a peer reads, but no right.
+    // The kernel's siw checks bounds and protection domain of a peer's read, but not the right.
     if World::new()
         .device(CLIENT)
         .attributes()
@@ -182,7 +184,7 @@ fn a_stale_handle_reaches_nothing() {
             world.message(CLIENT, qps, b"usable");
             invalidate(world, qps[CLIENT], stale.stag);
             unchanged(world, qps[CLIENT], stale.stag);
-            // The window, if it is one, has another owner by now.
+            // If the handle belonged to a window, that has another use by now.
             let offered = access.offered(world, qps[CLIENT]);
             assert_ne!(offered.stag, stale.stag);
             let to = RemoteSegment {
@@ -205,7 +207,7 @@ fn a_handle_of_another_connection_reaches_nothing() {
         world.disconnected(SERVER, other[SERVER]);
         world.disconnected(CLIENT, other[CLIENT]);
         got_nothing(&world, access, to);
-        // Its own connection is none the worse.
+        // The server's own connection is not affected.
         if let Access::Read = access {
             world.read(SERVER, own[SERVER], 6, to);
             assert!(matches!(
@@ -273,7 +275,7 @@ fn a_peer_gives_memory_back_with_its_send() {
         );
         let region = world.device(CLIENT).reclaim(qps[CLIENT], to.stag).unwrap();
         assert!(matches!(region, Region::RemoteWrite(buf) if buf[..] == data[..]));
-        // The other one is as valid as before.
+        // The other region is still valid.
         world.read(SERVER, qps[SERVER], 10, kept);
         assert!(world.done(SERVER, qps[SERVER], 10).is_ok());
     }

@@ -1,11 +1,11 @@
-//! Receives made of pieces.
+//! Receives of several buffers.
 
 use bytes::Bytes;
 use rdma::{ALIGNMENT, Buf, PostError, QpId, Scatter, Success, WorkError, WrId};
 
 use super::world::{CLIENT, SERVER, World, pattern};
 
-/// Pieces of a receive: a short one in front, pages behind it, an odd one, an empty one.
+/// Lengths of a receive's buffers: a short one, pages, an odd one, an empty one.
 const LENGTHS: [usize; 5] = [100, 4096, 8192, 0, 37];
 const ALL: usize = 100 + 4096 + 8192 + 37;
 
@@ -13,7 +13,7 @@ fn expected(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|n| pattern(n, seed)).collect()
 }
 
-/// As many of the pieces as the device can take, the rest joined to the last.
+/// Returns as many of the lengths as the device supports, with the rest added to the last.
 fn lengths(world: &mut World) -> Vec<usize> {
     let most = world.device(SERVER).attributes().max_scatter;
     assert!(most >= 2, "a device that scatters nothing");
@@ -36,7 +36,7 @@ fn scatter(world: &mut World, lengths: &[usize]) -> Scatter {
     Scatter::new(first, pieces)
 }
 
-/// Where the pieces are.
+/// Returns the addresses of the buffers.
 fn places(scatter: &Scatter) -> Vec<*const u8> {
     scatter.pieces().map(|piece| piece.as_ptr()).collect()
 }
@@ -51,7 +51,7 @@ fn messages_fill_pieces_in_order_and_where_they_are() {
     let mut world = World::new();
     let qps = world.connected(0, 64);
     let lengths = lengths(&mut world);
-    // Ends within, at and one beyond the end of each piece, by one byte either way.
+    // Messages that end one byte before, at and one byte behind the end of each buffer.
     let mut sizes = vec![0, 1, ALL - 1, ALL];
     let mut end = 0;
     for len in &lengths {

@@ -1,16 +1,16 @@
-//! Sleeping and waking: no wake-up is lost, and what is counted as an interrupt is one.
+//! Sleeping and waking: no wake-up is lost, and interrupts are counted correctly.
 
 use bytes::Bytes;
 use rdma::{QpId, WrId};
 
 use super::world::{CLIENT, SERVER, World};
 
-/// Messages to and fro, both sides sleeping in between.
+/// Exchanges messages in both directions; both sides sleep in between.
 fn ping_pong(world: &mut World, qps: [QpId; 2], rounds: u64) {
     for n in 0..rounds {
         for (from, text) in [(CLIENT, &b"ping"[..]), (SERVER, b"pong")] {
-            // Both sides are one thread, and some devices deliver before the sender has returned: the
-            // receiver is asleep before that.
+            // Both sides are one thread, and some devices deliver before the sender has returned,
+            // so the receiver must fall asleep first.
             world.fall_asleep(1 - from);
             let wr = rdma::SendWr::Send {
                 gather: std::iter::once(Bytes::from_static(text)).collect(),
@@ -39,7 +39,7 @@ fn no_wake_up_is_lost_and_each_is_counted() {
     ping_pong(&mut world, qps, 1000);
     for side in [CLIENT, SERVER] {
         let interrupts = world.counters(side).interrupts - before[side].interrupts;
-        // One for each message that did not come before the sleep.
+        // One interrupt for each message that did not arrive before the sleep.
         assert!((1..=1000).contains(&interrupts), "{interrupts}");
     }
     world.close(qps);

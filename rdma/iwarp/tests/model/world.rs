@@ -1,4 +1,4 @@
-//! Two devices, the one of a client and the one of a server, in one poll loop.
+//! Two devices, of a client and a server, in one poll loop.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -15,22 +15,22 @@ use rdma_core::{self, Registration, Verbs};
 
 use crate::support::poller;
 
-/// Nothing here takes this long, unless a wake-up was lost. (A lost packet of InfiniBand's
-/// connection manager is sent again after four seconds.)
+/// Time-out, which is reached only if a wake-up is lost. (A lost packet of InfiniBand's connection
+/// manager is sent again after four seconds.)
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// Tokens of one device.
+/// Number of tokens of one device.
 const TOKENS: usize = 1 << 20;
 pub(crate) const CLIENT: usize = 0;
 pub(crate) const SERVER: usize = 1;
 
-/// A device that says what it holds.
+/// A device that reports its registrations.
 pub(crate) trait Tested: Device {
-    /// Windows and registrations that the device has for connections.
+    /// Returns the number of windows and registrations that the device holds for connections.
     fn held(&self) -> usize;
 }
 
 impl Tested for Iwarp {
-    /// It registers nothing with anybody.
+    /// The iwarp device registers memory with no other device.
     fn held(&self) -> usize {
         0
     }
@@ -42,7 +42,7 @@ impl Tested for Verbs {
     }
 }
 
-/// A device and what it has said.
+/// A device and its events.
 pub(crate) struct Side {
     pub(crate) device: Box<dyn Tested>,
     pub(crate) events: VecDeque<Event>,
@@ -53,7 +53,7 @@ pub(crate) struct World {
     pub(crate) listener: ListenerId,
     pub(crate) address: SocketAddr,
     poll: mio::Poll,
-    /// Busy-polling instead of sleeping.
+    /// Whether the tests busy-poll instead of sleeping.
     pub(crate) busy: bool,
 }
 
@@ -62,7 +62,7 @@ fn registration() -> Option<Registration> {
     Some(name.parse().unwrap())
 }
 
-/// The devices that are asked for, and the server's address.
+/// Returns the devices under test, and the server's address.
 fn devices() -> ([Box<dyn Tested>; 2], IpAddr) {
     let Ok(addresses) = std::env::var("VERBS_MODEL") else {
         let one = || {
@@ -138,14 +138,14 @@ impl World {
         self.sides[side].device.counters()
     }
 
-    /// Lets both devices do what they can.
+    /// Polls both devices.
     pub(crate) fn step(&mut self) {
         for Side { device, events } in &mut self.sides {
             device.poll(Time::now(), events);
         }
     }
 
-    /// Arms a side, so that it is to be woken by whatever comes next. Not while it busy-polls.
+    /// Arms a side, so that the next event wakes it. Has no effect while busy-polling.
     pub(crate) fn fall_asleep(&mut self, side: usize) {
         let Side { device, events } = &mut self.sides[side];
         while !self.busy && !device.arm() {
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// Sleeps until something happens, or until `deadline`.
+    /// Sleeps until an event occurs, or until `deadline`.
     pub(crate) fn sleep(&mut self, deadline: Instant) {
         let mut until = deadline.saturating_duration_since(Instant::now());
         for side in &mut self.sides {
@@ -174,7 +174,8 @@ impl World {
         }
     }
 
-    /// Waits for the first event of a side that `take` makes something of; those before it stay.
+    /// Waits for the first event of a side for which `take` returns a value. Earlier events are
+    /// kept.
     pub(crate) fn wait<T>(
         &mut self,
         side: usize,
@@ -231,7 +232,7 @@ impl World {
         })
     }
 
-    /// The next completion of a queue pair.
+    /// Waits for the next completion of a queue pair.
     pub(crate) fn completed(&mut self, side: usize, qp: QpId) -> (WrId, Result<Success, Failed>) {
         self.wait(side, |event| match event {
             Event::Completion(done) if done.qp == qp => {
@@ -245,7 +246,7 @@ impl World {
         })
     }
 
-    /// The completion of one request; those before it stay.
+    /// Waits for the completion of one request. Earlier events are kept.
     pub(crate) fn done(&mut self, side: usize, qp: QpId, id: u64) -> Result<Success, Failed> {
         self.wait(side, |event| match event {
             Event::Completion(Completion {
@@ -263,8 +264,8 @@ impl World {
         })
     }
 
-    /// A connected pair of queue pairs, the client's first, whose sides have `receives` buffers of
-    /// `len` bytes posted with the marks from 1000 on.
+    /// Returns a connected pair of queue pairs, the client's first. Both sides have `receives`
+    /// buffers of `len` bytes posted, with `wr_id`s from 1000.
     pub(crate) fn connected(&mut self, receives: u64, len: usize) -> [QpId; 2] {
         let address = self.address;
         let client = self
@@ -292,7 +293,7 @@ impl World {
         }
     }
 
-    /// Memory of a side's pool with content that depends on `seed`.
+    /// Returns memory of a side's pool whose contents depend on `seed`.
     pub(crate) fn filled(&mut self, side: usize, len: usize, seed: u8) -> Buf {
         let mut buf = self.device(side).pool().alloc(len).unwrap();
         for (n, byte) in buf.iter_mut().enumerate() {
@@ -345,14 +346,15 @@ impl World {
         registered.map_err(|(error, _)| error).unwrap()
     }
 
-    /// A message from one side to the other and back, so that all before it has arrived.
+    /// Sends a message from one side to the other and back, so that everything before it has
+    /// arrived.
     pub(crate) fn message(&mut self, from: usize, qps: [QpId; 2], text: &'static [u8]) {
         self.send(from, qps[from], 77, &[Bytes::from_static(text)]);
         let got = self.receive(1 - from, qps[1 - from]);
         assert_eq!(got, text);
     }
 
-    /// The next message.
+    /// Waits for the next message.
     pub(crate) fn receive(&mut self, side: usize, qp: QpId) -> Bytes {
         self.receive_with(side, qp).0
     }
@@ -384,8 +386,8 @@ impl World {
         self.device(SERVER).destroy(server);
     }
 
-    /// Nothing of the pools is in use: no request and no registration holds memory any more. And the
-    /// devices hold nothing for connections.
+    /// Checks that no memory of the pools is in use, so that no request or registration holds any,
+    /// and that the devices hold no registrations for connections.
     pub(crate) fn assert_nothing_held(&mut self) {
         for side in &mut self.sides {
             side.events.clear();
@@ -399,7 +401,7 @@ pub(crate) fn pattern(n: usize, seed: u8) -> u8 {
     (n as u8).wrapping_mul(31).wrapping_add((n >> 8) as u8) ^ seed
 }
 
-/// A part of what the peer offered.
+/// Returns a part of the peer's offered memory.
 pub(crate) fn part(of: RemoteSegment, from: u64, length: u32) -> RemoteSegment {
     RemoteSegment {
         offset: of.offset + from,

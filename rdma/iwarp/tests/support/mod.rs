@@ -1,4 +1,4 @@
-//! A poll loop for devices under test. The transport has the same for programs, in a layer above this.
+//! A poll loop for devices under test. The transport crate, a layer above, has one for programs.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use mio::unix::SourceFd;
 use rdma::{Interest, Poller, Readiness};
 
-/// Registers with a `mio::Poll`.
+/// Registers descriptors with a `mio::Poll`.
 #[derive(Debug)]
 struct Registry(mio::Registry);
 
@@ -25,7 +25,7 @@ impl Readiness for Registry {
     }
 }
 
-/// The [`Poller`] that attaches a device to `poll`.
+/// Returns the [`Poller`] that attaches a device to `poll`.
 pub(crate) fn poller(poll: &mio::Poll, first_token: usize) -> Poller {
     Poller {
         readiness: Box::new(Registry(poll.registry().try_clone().unwrap())),
