@@ -35,7 +35,7 @@ pub enum Violation {
     #[error("position-zero read chunk of {0} bytes, not a multiple of four")]
     UnpaddedPayload(u64),
     /// A segment runs past the end of the 64-bit address space.
-    #[error("segment of {} bytes at offset {:#x} passes the address space", .0.length, .0.offset)]
+    #[error("segment of {} bytes at offset {:#x} exceeds the 64-bit address space", .0.length, .0.offset)]
     SegmentWraps(Segment),
     /// A read chunk begins before the previous item ends.
     #[error("read chunk at position {0} overlaps the one before it")]

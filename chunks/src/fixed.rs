@@ -9,9 +9,9 @@ pub const FIXED_LEN: usize = 16;
 
 /// Values of `rdma_proc` with the same meaning in both versions.
 pub mod proc {
-    /// The payload follows the header.
+    /// RDMA_MSG: the payload follows the header.
     pub const MSG: u32 = 0;
-    /// The payload is in a chunk.
+    /// RDMA_NOMSG: the payload is in a chunk.
     pub const NOMSG: u32 = 1;
     /// RDMA_ERROR. The same number in every version (section 4.2.4), so that a receiver never
     /// answers an error with an error, even across versions.
@@ -30,13 +30,13 @@ pub enum Role {
 /// The fields with which a header of any version begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
-    /// `rdma_xid`.
+    /// `rdma_xid`: XID of the RPC message.
     pub xid: u32,
-    /// `rdma_vers`.
+    /// `rdma_vers`: protocol version.
     pub version: u32,
-    /// `rdma_credit`.
+    /// `rdma_credit`: credits requested or granted.
     pub credits: u32,
-    /// `rdma_proc`.
+    /// `rdma_proc`: header type.
     pub procedure: u32,
 }
 

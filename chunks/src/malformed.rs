@@ -22,7 +22,7 @@ pub enum Malformed {
     #[error("{0} has no value {1}")]
     Enumeration(&'static str, u32),
     /// The round-up of an opaque to a multiple of four bytes is not zero (RFC 4506, section 4.10).
-    #[error("round-up that is not zero")]
+    #[error("nonzero XDR round-up")]
     RoundUp,
     /// The fields have the right types but contradict each other or a rule of their specification.
     #[error("{0}")]

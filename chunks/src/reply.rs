@@ -36,9 +36,9 @@ pub enum ReplyViolation {
     /// A segment is longer than the one offered.
     #[error("{returned} bytes returned in a segment of {offered}")]
     SegmentTooLong {
-        /// Bytes in the call.
+        /// Length in bytes of the segment in the call.
         offered: u32,
-        /// Bytes in the reply.
+        /// Length in bytes of the segment in the reply.
         returned: u32,
     },
     /// Data follows a segment that was not filled; chunks must be filled contiguously.

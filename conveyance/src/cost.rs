@@ -218,10 +218,10 @@ impl CostModel {
     /// A rate that stands for no time at all.
     pub const UNLIMITED: u64 = u64::MAX;
 
-    /// Returns the length in bytes from which placing an item by Sends is considered, where
-    /// `padding` is the length of the segment to fill. Copying that many bytes takes as long as
-    /// sending `padding` bytes, but the result is at most four fifths of `padding`. Whether a
-    /// longer item is placed depends on the cost of the whole message.
+    /// Returns the length in bytes from which placing an item by Sends is considered, if placement
+    /// adds `padding` bytes to a transmission. Copying an item of that length takes as long as
+    /// sending the padding, but the result is at most four fifths of `padding`. Whether a longer
+    /// item is placed depends on the cost of the whole message.
     #[must_use]
     pub fn worth_placing(&self, padding: u32) -> u32 {
         let worth = u128::from(padding) * u128::from(self.copy_rate) / u128::from(self.rate.max(1));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_by_read_chunk_is_a_turnaround_and_registrations() {
+    fn a_write_with_a_read_chunk_costs_a_turnaround_and_registrations() {
         let effort = write(8192, 1 << 30, true);
         assert_eq!(
             effort,
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn of_ways_that_cost_the_same_the_one_with_the_least_besides_is_taken() {
+    fn among_modes_of_equal_cost_the_one_with_fewest_registrations_is_chosen() {
         let us = Duration::from_micros;
         let way = |registrations, unplaced, cost| {
             let effort = Effort {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_placed_that_is_shorter_than_its_padding() {
+    fn items_shorter_than_their_padding_are_not_placed() {
         let model = CostModel::default();
         assert_eq!(model.worth_placing(1000), 800);
         let free = CostModel {
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn each_parameter_counts_for_what_it_says() {
+    fn each_parameter_affects_its_own_cost() {
         let zero = CostModel {
             link_delay: Duration::ZERO,
             rate: u64::MAX,

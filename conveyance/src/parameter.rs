@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_figure_has_a_place_and_a_name_of_its_own() {
+    fn every_parameter_has_its_own_field_and_name() {
         let mut model = CostModel::default();
         for (number, parameter) in (1..).zip(Parameter::ALL) {
             assert_eq!(Parameter::named(parameter.name()), Some(parameter));

@@ -371,7 +371,7 @@ impl Arbitrary for Case {
 }
 
 quickcheck! {
-    fn what_goes_plain_is_what_the_plan_would_say(
+    fn goes_plain_agrees_with_the_plan(
         len: u16, need: u16, items: Vec<u16>, send: u16, receive: u16, most: u16
     ) -> bool {
         let limits = Limits {

@@ -178,7 +178,7 @@ impl Config {
 
 /// The peer's announcements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PeerSaid {
+pub struct PeerAnnouncements {
     /// The operations that the peer supports.
     pub support: Support,
     /// The peer's receive buffers, if bulk data can be placed in them.
@@ -189,7 +189,7 @@ pub struct PeerSaid {
     pub sends: u32,
 }
 
-impl PeerSaid {
+impl PeerAnnouncements {
     /// Reads the announcements from the peer's characteristics.
     #[must_use]
     pub fn of(peer: &Peer) -> Self {
@@ -222,7 +222,7 @@ pub struct Usable {
 
 /// Combines this end's configuration with the peer's announcements.
 #[must_use]
-pub fn decide(own: &Config, peer: &PeerSaid) -> Usable {
+pub fn decide(own: &Config, peer: &PeerAnnouncements) -> Usable {
     let has = |bits| peer.support.contains(bits);
     let continued = |here: bool, limit: u32| match here && has(Support::XCONT) {
         true => limit.max(1),

@@ -60,7 +60,7 @@ pub struct Continuation {
     pub payload: u32,
 }
 
-/// A field of an operation.
+/// A field of an operation that can be encoded and decoded.
 trait Field: Sized {
     /// Returns the encoded length in bytes.
     fn len(&self) -> usize;

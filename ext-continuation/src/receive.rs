@@ -20,7 +20,7 @@ use crate::{
     XMTREQ, XMTRESP,
 };
 
-/// The reason why an operation cannot be used, by the way in which it is reported.
+/// An error in a received operation, classified by how it is reported.
 enum OperationError {
     /// An error of the base protocol, or a silent discard.
     Refused(Refusal),
@@ -122,7 +122,7 @@ impl Transmit {
             return Err(discard("ROPT_XMTRESP that is not a REPLY"));
         }
         let Some(sent) = self.outstanding.get(&op.xid) else {
-            return Err(discard("ROPT_XMTRESP to no call that went by ROPT_XMTREQ"));
+            return Err(discard("ROPT_XMTRESP without a call sent by ROPT_XMTREQ"));
         };
         returned(sent, &response.items).map_err(discard)?;
         let most = sent.reserved.saturating_add(1);
@@ -209,7 +209,7 @@ impl Transmit {
                     return Err(discard("header and RPC message do not agree"));
                 }
                 let sent = self.outstanding.get(&xid);
-                let sent = sent.ok_or_else(|| discard("reply to no call"))?;
+                let sent = sent.ok_or_else(|| discard("reply without an outstanding call"))?;
                 let writes = returned(sent, &response.items).map_err(discard)?;
                 out.conveyed(Conveyed::Reply(IncomingReply {
                     xid,
@@ -235,7 +235,9 @@ impl Transmit {
             count.is_some_and(|count| group.number < count - 1)
         });
         if bad.or(group).is_none() {
-            return Err(Refusal::Discard("ROPT_XMTERR for nothing that was sent"));
+            return Err(Refusal::Discard(
+                "ROPT_XMTERR about a message that was not sent",
+            ));
         }
         self.faults = self.faults.saturating_add(1);
         let reason = report.to_string();
@@ -333,7 +335,7 @@ fn check_request(request: &Request) -> Result<(), Malformed> {
 fn check_segment(segment: &Segment) -> Result<(), Malformed> {
     match segment.offset.checked_add(u64::from(segment.length)) {
         Some(_) => Ok(()),
-        None => Err(Malformed::Rule("segment that passes the address space")),
+        None => Err(Malformed::Rule("segment beyond the 64-bit address space")),
     }
 }
 

@@ -65,11 +65,11 @@ pub enum Fault {
 /// contradicts other fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange {
-    /// `optxi_value`.
+    /// `optxi_value`: the invalid value.
     pub value: u32,
-    /// `optxi_min`.
+    /// `optxi_min`: the smallest valid value.
     pub min: u32,
-    /// `optxi_max`.
+    /// `optxi_max`: the largest valid value.
     pub max: u32,
 }
 
@@ -80,7 +80,7 @@ pub struct Report {
     pub bad: TransmissionId,
     /// `optxe_lead`: an earlier transmission that may have led to the error.
     pub lead: Option<TransmissionId>,
-    /// `optxe_info`.
+    /// `optxe_info`: the error.
     pub fault: Fault,
 }
 

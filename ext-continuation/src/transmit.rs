@@ -15,8 +15,8 @@ use crate::call::{CallPlan, Sent};
 use crate::group::Group;
 use crate::reply::ReplyPlan;
 use crate::{
-    Config, Fault, PeerSaid, RequestReceiveLimit, ResponseSendLimit, Usable, XMTCONT, XMTERR,
-    XMTREQ, XMTRESP, decide,
+    Config, Fault, PeerAnnouncements, RequestReceiveLimit, ResponseSendLimit, Usable, XMTCONT,
+    XMTERR, XMTREQ, XMTRESP, decide,
 };
 
 /// Number of messages that the peer could not use after which this end sends no more of them,
@@ -35,7 +35,7 @@ pub struct Transmit {
     pub(crate) config: Config,
     /// This side's receive buffers, as announced to the peer.
     pub(crate) frame: Frame,
-    peer: PeerSaid,
+    peer: PeerAnnouncements,
     /// Whether the peer announced its receive buffer size explicitly.
     size_said: bool,
     /// Whether the peer has refused these operations.
@@ -58,7 +58,7 @@ impl Transmit {
         Self {
             frame: config.frame(),
             config,
-            peer: PeerSaid::default(),
+            peer: PeerAnnouncements::default(),
             size_said: false,
             refused: false,
             faults: 0,
@@ -77,7 +77,7 @@ impl Transmit {
 
     /// Returns the peer's announcements that matter here.
     #[must_use]
-    pub fn peer(&self) -> &PeerSaid {
+    pub fn peer(&self) -> &PeerAnnouncements {
         &self.peer
     }
 
@@ -166,7 +166,7 @@ impl Extension for Transmit {
         self.operation(op, out)
     }
 
-    fn overheard(&mut self, header: &Header, out: &mut Outbox<'_>) {
+    fn observed(&mut self, header: &Header, out: &mut Outbox<'_>) {
         let found = match &header.body {
             Body::Optional(optional) => Err(optional.opttype),
             body => Ok(body.procedure()),

@@ -470,7 +470,7 @@ fn rtr_s5_1_a_peer_that_does_not_know_the_operations_is_not_sent_them_again() {
 }
 
 #[test]
-fn after_some_misunderstandings_there_are_no_more() {
+fn after_some_rejected_messages_the_extension_is_not_used() {
     let (mut client, _) = pair_of("ddp+cont", "ddp+cont");
     let call = message(XID, Direction::Call, 156, &[8192]);
     let planning = Planning::new(&client, &call, ReplyNeed::new(136, []));
@@ -484,7 +484,7 @@ fn after_some_misunderstandings_there_are_no_more() {
 }
 
 #[test]
-fn a_plan_is_for_one_message_and_the_memory_that_it_asked_for() {
+fn a_plan_is_valid_only_for_its_message_and_its_registered_memory() {
     let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
     let call = message(XID, Direction::Call, 156, &[8192]);
     let other = message(XID, Direction::Call, 156, &[8193]);
@@ -519,7 +519,7 @@ fn a_plan_is_for_one_message_and_the_memory_that_it_asked_for() {
 /// RFC 8166, section 3.3.1: each message grants or requests credits anew. Every transmission of a
 /// group does so, and the last one applies.
 #[test]
-fn the_last_transmission_of_a_group_says_what_credits_there_are() {
+fn the_credits_of_a_groups_last_transmission_apply() {
     let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
     let wire = send(&mut client, XID, 150_000);
     for (number, bytes) in wire.iter().enumerate() {

@@ -28,7 +28,7 @@ pub struct Ability {
 
 /// An item is too long for the only memory that may be used for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("item {item} of {len} bytes does not fit {capacity}")]
+#[error("item {item} of {len} bytes does not fit its memory of {capacity} bytes")]
 pub struct DoesNotFit {
     /// Index of the item.
     pub item: usize,

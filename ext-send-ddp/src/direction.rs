@@ -98,7 +98,7 @@ impl Direction {
 pub struct DirectedItem {
     /// `xmdrsdi_minlen`: minimum length in bytes; a shorter item stays in the payload stream.
     pub min_len: u32,
-    /// `xmdrsdi_loc`.
+    /// `xmdrsdi_loc`: the direction for the item.
     pub to: Direction,
 }
 

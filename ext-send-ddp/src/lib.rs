@@ -38,18 +38,18 @@ pub use locate::{BadPlacement, Place, locate, twice};
 pub use placement::{Location, PlacedItem, Spot, get_items, items_len, put_items};
 pub use structure::{BufferSegment, BufferStructure, PAGE, SegmentFlags, SegmentGroup};
 
-/// `xmddp_type` (section 6.2).
+/// `xmddp_type`: the types of locations and directions (section 6.2).
 pub mod kind {
-    /// XMDTYPE_EXRW: explicit RDMA.
+    /// XMDTYPE_EXRW: in registered memory, by explicit RDMA.
     pub const EXRW: u32 = 1;
-    /// XMDTYPE_TBSN: target buffer segments.
+    /// XMDTYPE_TBSN: in target buffer segments, by Sends.
     pub const TBSN: u32 = 2;
-    /// XMDTYPE_CHOICE, which the enumeration calls XMDTYPE_CHOOSE.
+    /// XMDTYPE_CHOICE (called XMDTYPE_CHOOSE in the enumeration): either, as the responder prefers.
     pub const CHOICE: u32 = 3;
-    /// XMDTYPE_BYSIZE.
+    /// XMDTYPE_BYSIZE: either, depending on the item's length.
     pub const BYSIZE: u32 = 4;
-    /// XMDTYPE_TOOSHORT.
+    /// XMDTYPE_TOOSHORT: the item is shorter than the minimum in its direction.
     pub const TOOSHORT: u32 = 5;
-    /// XMDTYPE_NOITEM.
+    /// XMDTYPE_NOITEM: there is no item for the direction.
     pub const NOITEM: u32 = 6;
 }

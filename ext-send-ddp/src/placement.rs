@@ -39,7 +39,7 @@ pub struct PlacedItem {
     pub position: u32,
     /// `xmdmi_length`: length in bytes, without round-up.
     pub length: u32,
-    /// `xmdmi_where`.
+    /// `xmdmi_where`: the location of the item.
     pub location: Location,
 }
 

@@ -16,7 +16,7 @@ pub trait Characteristic: 'static {
     /// Type of the values.
     type Value: Clone + fmt::Debug + PartialEq;
 
-    /// `xcharid`.
+    /// `xcharid`: the number of the characteristic.
     const ID: u32;
 
     /// Name of the characteristic, for logs.

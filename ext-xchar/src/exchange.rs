@@ -37,13 +37,13 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotChanged {
     /// The peer has not announced its characteristics yet.
-    #[error("the peer has not said what it is like yet")]
+    #[error("the peer has not announced its characteristics yet")]
     NotSettled,
     /// The peer does not support the operation that the change needs.
     #[error("the peer does not support that operation")]
     NotSupported,
     /// Another change is in progress, or the value is out of bounds or already in effect.
-    #[error("another change is under way, or the size is not possible")]
+    #[error("another change is in progress, or the size is out of range")]
     NotPossible,
     /// The peer announced that this characteristic does not change.
     #[error("characteristic {0} does not change")]

@@ -39,7 +39,7 @@ impl Extension for Exchange {
         done
     }
 
-    fn overheard(&mut self, _: &Header, out: &mut Outbox<'_>) {
+    fn observed(&mut self, _: &Header, out: &mut Outbox<'_>) {
         self.message_received(out);
     }
 

@@ -96,7 +96,9 @@ impl Exchange {
         }
         let response = Response::decode(op.info);
         let Some(changed) = self.requests.answered(op.xid, response.as_ref().ok()) else {
-            return Err(Refusal::Discard("a ROPT_RESPXCH to no request"));
+            return Err(Refusal::Discard(
+                "ROPT_RESPXCH without an outstanding request",
+            ));
         };
         out.answered(op.xid);
         for property in changed {

@@ -166,7 +166,7 @@ fn xchar_s2_1_bit_n_is_in_word_n_div_32_and_missing_words_are_zero() {
 }
 
 #[test]
-fn a_count_takes_no_memory_before_it_is_checked() {
+fn a_count_is_checked_before_memory_is_allocated() {
     let too_many = Err(Malformed::TooMany("characteristics"));
     assert_eq!(Request::decode(&words(&[u32::MAX, 0])), too_many);
     assert_eq!(Request::decode(&words(&[65, 0])), too_many);

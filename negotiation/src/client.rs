@@ -5,7 +5,7 @@ use std::time::Duration;
 use rpcrdma_chunks::{FIXED_LEN, Fixed, Reader, proc};
 
 use crate::decide::known;
-use crate::{Choice, Decision, Lesson, PeerDid, Verdict, Version, decide_version};
+use crate::{Choice, Decision, Evidence, ServerReaction, Verdict, Version, decide_version};
 
 /// `rdma_err` of a version error, the same in both versions.
 const ERR_VERS: u32 = 1;
@@ -46,7 +46,7 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct ClientNegotiation {
     choice: Choice,
-    remembered: Option<Lesson>,
+    remembered: Option<Evidence>,
     patience: Duration,
     state: State,
 }
@@ -56,7 +56,7 @@ impl ClientNegotiation {
     /// earlier connection showed about the server, from [`Memory::lesson`](crate::Memory::lesson);
     /// `patience` is the time to wait for the server's answer.
     #[must_use]
-    pub fn new(choice: Choice, remembered: Option<Lesson>, patience: Duration) -> Self {
+    pub fn new(choice: Choice, remembered: Option<Evidence>, patience: Duration) -> Self {
         Self {
             choice,
             remembered,
@@ -116,7 +116,7 @@ impl ClientNegotiation {
         };
         match version_error(&fixed, &message[FIXED_LEN..]) {
             Some((low, high)) if fixed.xid == xid => {
-                Heard::DecidesOnly(self.decide(&PeerDid::RefusedVersion { low, high }))
+                Heard::DecidesOnly(self.decide(&ServerReaction::RefusedVersion { low, high }))
             }
             // A version error for a message that was never sent.
             Some(_) => Heard::Nothing,
@@ -133,17 +133,17 @@ impl ClientNegotiation {
     /// ended.
     pub fn expired(&mut self, now: Duration) -> Option<Decision> {
         let until = self.deadline()?;
-        (now >= until).then(|| self.decide(&PeerDid::KeptSilent))
+        (now >= until).then(|| self.decide(&ServerReaction::NoAnswer))
     }
 
     /// Reports that the connection was lost. Returns the decision if the server had not answered
     /// before.
     pub fn lost(&mut self) -> Option<Decision> {
         self.deadline()?;
-        Some(self.decide(&PeerDid::Dropped))
+        Some(self.decide(&ServerReaction::Dropped))
     }
 
-    fn decide(&mut self, did: &PeerDid) -> Decision {
+    fn decide(&mut self, did: &ServerReaction) -> Decision {
         let decision = decide_version(self.choice, did);
         self.state = State::Decided(decision);
         decision

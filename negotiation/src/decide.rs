@@ -7,7 +7,7 @@ use crate::{Choice, Version};
 
 /// The reaction of a server to a version 2 message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeerDid {
+pub enum ServerReaction {
     /// The server answered in this version.
     Answered(Version),
     /// The server answered that it supports only these versions: RDMA_ERROR with ERR_VERS, in
@@ -21,33 +21,33 @@ pub enum PeerDid {
     /// The connection was lost.
     Dropped,
     /// The server did not answer before the client's wait ended.
-    KeptSilent,
+    NoAnswer,
 }
 
 /// The evidence that a server supports version 1 only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lesson {
+pub enum Evidence {
     /// The server refused version 2.
     Refused,
     /// The server answered in version 1.
-    AnsweredInOne,
+    AnsweredVersion1,
     /// The server dropped the connection.
     Dropped,
     /// The server did not answer.
-    KeptSilent,
+    NoAnswer,
 }
 
 /// The reason why a version was chosen, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The user configured this version only.
-    AsAsked,
-    /// The server answered in it.
+    Configured,
+    /// The server answered in this version.
     Answered,
     /// The server does not support version 2.
-    Learnt(Lesson),
+    Learnt(Evidence),
     /// The server did not support version 2 on an earlier connection.
-    Remembered(Lesson),
+    Remembered(Evidence),
     /// The client began with this version. Only a server has this reason.
     ClientBegan,
     /// No common version: the server announced versions that this side may not use.
@@ -59,7 +59,7 @@ pub enum Reason {
     },
     /// No common version: the server showed that it supports version 1 only, which this side may
     /// not use.
-    OnlyOne(Lesson),
+    OnlyOne(Evidence),
 }
 
 /// The action that follows from a decision.
@@ -82,10 +82,10 @@ pub struct Decision {
     pub reason: Reason,
 }
 
-impl PeerDid {
+impl ServerReaction {
     /// Returns the evidence that the server supports version 1 only. `None` for a server that
     /// supports version 2, or neither version.
-    fn lesson(&self) -> Option<Lesson> {
+    fn lesson(&self) -> Option<Evidence> {
         let has_one = |low: u32, high: u32| (low..=high).contains(&Version::One.number());
         match *self {
             Self::Answered(Version::Two | Version::Other(_)) => None,
@@ -103,8 +103,8 @@ impl PeerDid {
 /// If the connection survived, it is kept. A server that did not answer is contacted in version 1
 /// over a new connection, because its answer might still arrive on the old one.
 #[must_use]
-pub fn decide_version(choice: Choice, did: &PeerDid) -> Decision {
-    if let PeerDid::Answered(Version::Two) = did {
+pub fn decide_version(choice: Choice, did: &ServerReaction) -> Decision {
+    if let ServerReaction::Answered(Version::Two) = did {
         return Decision {
             verdict: Verdict::Speak(Version::Two),
             reason: Reason::Answered,
@@ -114,11 +114,11 @@ pub fn decide_version(choice: Choice, did: &PeerDid) -> Decision {
         (Some(lesson), _) if !choice.allows(Version::One) => {
             (Verdict::GiveUp, Reason::OnlyOne(lesson))
         }
-        (Some(lesson @ (Lesson::Dropped | Lesson::KeptSilent)), _) => {
+        (Some(lesson @ (Evidence::Dropped | Evidence::NoAnswer)), _) => {
             (Verdict::Reconnect(Version::One), Reason::Learnt(lesson))
         }
         (Some(lesson), _) => (Verdict::Speak(Version::One), Reason::Learnt(lesson)),
-        (None, &PeerDid::RefusedVersion { low, high }) => {
+        (None, &ServerReaction::RefusedVersion { low, high }) => {
             (Verdict::GiveUp, Reason::NoneInCommon { low, high })
         }
         // Every other reaction is evidence for version 1.
@@ -143,20 +143,20 @@ pub(crate) fn known(choice: Choice, remembered: Option<Lesson>) -> Option<Decisi
     })
 }
 
-impl Lesson {
+impl Evidence {
     /// Returns whether the evidence is only that no answer came, which can have causes other than
     /// the server's version.
     #[must_use]
     pub fn is_loss(self) -> bool {
-        matches!(self, Self::Dropped | Self::KeptSilent)
+        matches!(self, Self::Dropped | Self::NoAnswer)
     }
 
     fn words(self) -> &'static str {
         match self {
             Self::Refused => "refused version 2 and speaks 1",
-            Self::AnsweredInOne => "answered version 2 in version 1",
+            Self::AnsweredVersion1 => "answered version 2 in version 1",
             Self::Dropped => "dropped the connection at a version 2 message",
-            Self::KeptSilent => "did not answer a version 2 message",
+            Self::NoAnswer => "did not answer a version 2 message",
         }
     }
 }
@@ -173,7 +173,7 @@ pub fn show_versions(low: u32, high: u32) -> String {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AsAsked => f.write_str("as asked for"),
+            Self::Configured => f.write_str("as asked for"),
             Self::Answered => f.write_str("the server answered in it"),
             Self::Learnt(lesson) | Self::OnlyOne(lesson) => {
                 write!(f, "the server {}", lesson.words())

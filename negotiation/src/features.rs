@@ -54,15 +54,15 @@ pub enum Why {
     /// The peer limits or does not support it.
     Peer,
     /// The peer did not mention it, so the default applies.
-    NotSaid,
+    NotAnnounced,
     /// The peer has not announced it yet.
     NotSaidYet,
     /// The peer does not exchange the characteristics that would announce it.
-    CannotSay,
+    NotExchanged,
     /// The upper layer must find out (RFC 8167, section 6).
     UpperLayer,
     /// It does not apply to this end.
-    NotHere,
+    NotApplicable,
 }
 
 /// A value with the reason for it.
@@ -112,7 +112,7 @@ pub fn decide_features(have: &Have, peer: PeerHas<'_>) -> Features {
     match peer {
         PeerHas::PrivateData(said) => version_1(have, said),
         PeerHas::NotSaidYet => version_2(have, None, Why::NotSaidYet),
-        PeerHas::NoCharacteristics => version_2(have, None, Why::CannotSay),
+        PeerHas::NoCharacteristics => version_2(have, None, Why::NotExchanged),
         PeerHas::Characteristics(peer) => version_2(have, Some(peer), Why::Both),
     }
 }
@@ -142,25 +142,25 @@ pub(crate) fn both(here: bool, peer: bool, peer_why: Why) -> Decided<bool> {
 fn version_1(have: &Have, said: Option<PrivateData>) -> Features {
     let why = match said {
         Some(_) => Why::Peer,
-        None => Why::NotSaid,
+        None => Why::NotAnnounced,
     };
     let here = have.private_data.unwrap_or_default();
     let peer = said.unwrap_or_default();
     let invalidation = both(here.remote_invalidation(), peer.remote_invalidation(), why);
     // Only the client makes calls and so registers memory.
     let (invalidated_here, invalidated_there) = match have.side {
-        Side::Client => (invalidation, decided(false, Why::NotHere)),
-        Side::Server => (decided(false, Why::NotHere), invalidation),
+        Side::Client => (invalidation, decided(false, Why::NotApplicable)),
+        Side::Server => (decided(false, Why::NotApplicable), invalidation),
     };
     Features {
         version: Version::One,
-        characteristics: decided(false, Why::CannotSay),
+        characteristics: decided(false, Why::NotExchanged),
         inline_send: smaller(here.send_size(), peer.receive_size(), why),
         inline_receive: smaller(here.receive_size(), peer.send_size(), why),
         invalidated_here,
         invalidated_there,
         backward: match have.side {
-            Side::Client => decided(Backward::None, Why::NotHere),
+            Side::Client => decided(Backward::None, Why::NotApplicable),
             Side::Server => decided(Backward::Inline, Why::UpperLayer),
         },
         round_trips: None,
@@ -184,7 +184,7 @@ fn version_2(have: &Have, peer: Option<&Peer>, why: Why) -> Features {
             invalidated_here: unknown,
             invalidated_there: unknown,
             backward: match have.side {
-                Side::Client => decided(Backward::None, Why::NotHere),
+                Side::Client => decided(Backward::None, Why::NotApplicable),
                 Side::Server => decided(Backward::Inline, why),
             },
             round_trips: None,
@@ -192,7 +192,7 @@ fn version_2(have: &Have, peer: Option<&Peer>, why: Why) -> Features {
     };
     let said = |said: bool| match said {
         true => Why::Peer,
-        false => Why::NotSaid,
+        false => Why::NotAnnounced,
     };
     let size = peer.said::<ReceiveBufferSize>();
     let invalidation = peer.said::<RequesterRemoteInvalidation>();
@@ -205,7 +205,7 @@ fn version_2(have: &Have, peer: Option<&Peer>, why: Why) -> Features {
         // A peer that does not announce its own receive size may not have understood this end's.
         inline_receive: match size {
             Some(_) => decided(have.receive_size, Why::Here),
-            None => decided(DEFAULT_INLINE, Why::NotSaid),
+            None => decided(DEFAULT_INLINE, Why::NotAnnounced),
         },
         // The peer does not announce whether it will invalidate.
         invalidated_here: decided(have.accept_invalidation, Why::Here),
@@ -215,7 +215,7 @@ fn version_2(have: &Have, peer: Option<&Peer>, why: Why) -> Features {
             said(invalidation.is_some()),
         ),
         backward: match have.side {
-            Side::Client => decided(Backward::None, Why::NotHere),
+            Side::Client => decided(Backward::None, Why::NotApplicable),
             Side::Server => decided(
                 peer.get::<BackwardRequestSupport>().limit(),
                 said(backward.is_some()),
@@ -231,11 +231,11 @@ impl fmt::Display for Why {
             Self::Both => "both ends have it",
             Self::Here => "this end's choice",
             Self::Peer => "the peer's choice",
-            Self::NotSaid => "the peer said nothing of it, which means this",
+            Self::NotAnnounced => "the peer said nothing of it, which means this",
             Self::NotSaidYet => "the peer has not said yet",
-            Self::CannotSay => "the peer cannot say",
+            Self::NotExchanged => "the peer cannot say",
             Self::UpperLayer => "for the upper layer to find out",
-            Self::NotHere => "not for this end",
+            Self::NotApplicable => "not for this end",
         })
     }
 }
@@ -259,7 +259,7 @@ impl fmt::Display for Features {
             ("remote invalidation, by this end", self.invalidated_there),
         ];
         for (name, Decided { value, why }) in bools {
-            if why != Why::NotHere {
+            if why != Why::NotApplicable {
                 write!(f, "\n{name}: {} ({why})", yes(value))?;
             }
         }
@@ -269,7 +269,7 @@ impl fmt::Display for Features {
             Backward::Inline => "without chunks",
             Backward::General => "yes",
         };
-        if why != Why::NotHere {
+        if why != Why::NotApplicable {
             write!(f, "\nbackward calls: {value} ({why})")?;
         }
         match self.round_trips {

@@ -8,9 +8,9 @@
 //! first message that arrives. A client keeps the evidence about servers without version 2 in a
 //! [`Memory`].
 //! ```
-//! use rpcrdma_negotiation::{Choice, Decision, PeerDid, Reason, Verdict, Version, decide_version};
+//! use rpcrdma_negotiation::{Choice, Decision, ServerReaction, Reason, Verdict, Version, decide_version};
 //!
-//! let linux = PeerDid::RefusedVersion { low: 1, high: 1 };
+//! let linux = ServerReaction::RefusedVersion { low: 1, high: 1 };
 //! let decision = decide_version(Choice::Auto, &linux);
 //! assert_eq!(decision.verdict, Verdict::Speak(Version::One));
 //! assert_eq!(
@@ -30,7 +30,9 @@ mod server;
 mod version;
 
 pub use client::{Asked, ClientNegotiation, Heard};
-pub use decide::{Decision, Lesson, PeerDid, Reason, Verdict, decide_version, show_versions};
+pub use decide::{
+    Decision, Evidence, Reason, ServerReaction, Verdict, decide_version, show_versions,
+};
 pub use features::{Decided, Features, Have, PeerHas, Why, decide_features};
 pub use memory::Memory;
 pub use round_trips::{RoundTrips, decide_round_trips};

@@ -1,6 +1,6 @@
 //! A client's record of servers that support version 1 only.
 
-use crate::{Decision, Lesson, Reason, Verdict};
+use crate::{Decision, Evidence, Reason, Verdict};
 
 /// Maximum number of servers to remember. A client has a handful; beyond this number the oldest is
 /// forgotten and will be asked again.
@@ -13,7 +13,7 @@ const MAX_REMEMBERED: usize = 256;
 /// ends after at least one reply, because the server may have been upgraded by then.
 #[derive(Clone, Debug)]
 pub struct Memory<K> {
-    lessons: Vec<(K, Lesson)>,
+    lessons: Vec<(K, Evidence)>,
 }
 
 impl<K> Default for Memory<K> {
@@ -27,7 +27,7 @@ impl<K> Default for Memory<K> {
 impl<K: PartialEq> Memory<K> {
     /// Returns the evidence about a server, if there is any.
     #[must_use]
-    pub fn lesson(&self, server: &K) -> Option<Lesson> {
+    pub fn lesson(&self, server: &K) -> Option<Evidence> {
         let mut lessons = self.lessons.iter();
         lessons.find_map(|(known, lesson)| (known == server).then_some(*lesson))
     }

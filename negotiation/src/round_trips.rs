@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use rpcrdma_ext_continuation::{Config, PeerSaid, RequestReceiveLimit, ResponseSendLimit, decide};
+use rpcrdma_ext_continuation::{
+    Config, PeerAnnouncements, RequestReceiveLimit, ResponseSendLimit, decide,
+};
 use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport};
 use rpcrdma_ext_xchar::{Characteristic, Peer};
 use rpcrdma_v2::Side;
@@ -37,13 +39,13 @@ pub fn decide_round_trips(side: Side, own: &Config, peer: PeerHas<'_>) -> Option
     match peer {
         PeerHas::PrivateData(_) => None,
         PeerHas::NotSaidYet => Some(nothing(Why::NotSaidYet)),
-        PeerHas::NoCharacteristics => Some(nothing(Why::CannotSay)),
+        PeerHas::NoCharacteristics => Some(nothing(Why::NotExchanged)),
         PeerHas::Characteristics(peer) => Some(from_both(side, own, peer)),
     }
 }
 
 fn from_both(side: Side, own: &Config, peer: &Peer) -> RoundTrips {
-    let usable = decide(own, &PeerSaid::of(peer));
+    let usable = decide(own, &PeerAnnouncements::of(peer));
     let (ddp, cont) = (own.features.ddp, own.features.cont);
     let up_to = |here: bool, limit: u32, why| match here {
         true => decided(limit, why),
@@ -84,7 +86,7 @@ fn from_both(side: Side, own: &Config, peer: &Peer) -> RoundTrips {
 fn said<C: Characteristic>(peer: &Peer) -> Why {
     match peer.said::<C>() {
         Some(_) => Why::Peer,
-        None => Why::NotSaid,
+        None => Why::NotAnnounced,
     }
 }
 

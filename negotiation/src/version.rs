@@ -6,9 +6,9 @@ use std::str::FromStr;
 /// A version of RPC-over-RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// RFC 8166.
+    /// Version 1 (RFC 8166).
     One,
-    /// version-two-01.
+    /// Version 2 (version-two-01).
     Two,
     /// Another version, which a program brings along. It is not negotiated: both ends have to be told to
     /// speak it.

@@ -61,7 +61,7 @@ fn agrees(have: &Have, end: &Extensions) -> bool {
     let features = decide_features(have, peer);
     let limits = end.limits();
     let backward = match have.side {
-        Side::Client => features.backward.why == Why::NotHere,
+        Side::Client => features.backward.why == Why::NotApplicable,
         Side::Server => features.backward.value == limits.backward,
     };
     features.version == Version::Two
@@ -120,7 +120,7 @@ fn a_peer_without_characteristics_has_the_defaults() {
     let features = decide_features(&have, PeerHas::NoCharacteristics);
     let four = Decided {
         value: 4096,
-        why: Why::CannotSay,
+        why: Why::NotExchanged,
     };
     assert_eq!(
         (features.inline_send, features.inline_receive),
@@ -130,7 +130,7 @@ fn a_peer_without_characteristics_has_the_defaults() {
 }
 
 #[test]
-fn who_does_not_want_characteristics_has_the_defaults_as_well() {
+fn an_end_without_characteristics_also_has_the_defaults() {
     let without = Have {
         characteristics: false,
         ..have(Side::Client)
@@ -170,10 +170,10 @@ fn rfc8797_private_data_decides_for_version_1() {
     assert_eq!(agreed.call_inline, client.inline_send.value);
     assert_eq!(agreed.reply_inline, client.inline_receive.value);
     let silent = decide_features(&have(Side::Client), PeerHas::PrivateData(None));
-    assert_eq!(silent.inline_send, limit(1024, Why::NotSaid));
+    assert_eq!(silent.inline_send, limit(1024, Why::NotAnnounced));
     let no = Decided {
         value: false,
-        why: Why::NotSaid,
+        why: Why::NotAnnounced,
     };
     assert_eq!(silent.invalidated_here, no);
     let small = Have {

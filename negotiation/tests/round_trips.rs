@@ -91,7 +91,7 @@ fn both_ends_have_everything() {
 }
 
 #[test]
-fn what_one_end_does_not_have_is_not_used_and_it_is_said_whose_choice_that_is() {
+fn a_feature_missing_at_one_end_is_not_used_and_the_reason_names_the_end() {
     assert_eq!(
         printed(
             Side::Client,
@@ -113,11 +113,11 @@ fn what_one_end_does_not_have_is_not_used_and_it_is_said_whose_choice_that_is() 
 }
 
 #[test]
-fn nothing_is_used_that_nothing_is_known_of() {
+fn unannounced_features_are_not_used() {
     let own = config("ddp+cont", 16);
     for (peer, why) in [
         (PeerHas::NotSaidYet, Why::NotSaidYet),
-        (PeerHas::NoCharacteristics, Why::CannotSay),
+        (PeerHas::NoCharacteristics, Why::NotExchanged),
     ] {
         let decided = decide_round_trips(Side::Client, &own, peer).expect("version 2");
         assert_eq!(

@@ -1,12 +1,12 @@
-//! Tests of the choice of the version.
+//! Tests of version negotiation.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use quickcheck::quickcheck;
 use rpcrdma_negotiation::{
-    Asked, Choice, ClientNegotiation, Decision, FirstHeard, Heard, Lesson, Memory, PeerDid, Reason,
-    ServerNegotiation, Verdict, Version, Versions, decide_version,
+    Asked, Choice, ClientNegotiation, Decision, Evidence, FirstHeard, Heard, Memory, Reason,
+    ServerNegotiation, ServerReaction, Verdict, Version, Versions, decide_version,
 };
 
 const XID: u32 = 0x1234_5678;
@@ -65,14 +65,14 @@ fn v2_s5_2_a_version_error_means_version_1_on_the_same_connection() {
     ] {
         let error = words(&[XID, version, 64, 4, 1, 1, 1]);
         let mut client = asking(Choice::Auto);
-        let decision = speak(Version::One, Reason::Learnt(Lesson::Refused));
+        let decision = speak(Version::One, Reason::Learnt(Evidence::Refused));
         assert_eq!(client.received(&error), Heard::DecidesOnly(decision));
         assert_eq!(client.version(), Some(Version::One));
         assert_eq!(client.received(&error), Heard::Known(Version::One));
         let mut client = asking(ONLY_TWO);
         let decision = Decision {
             verdict: Verdict::GiveUp,
-            reason: Reason::OnlyOne(Lesson::Refused),
+            reason: Reason::OnlyOne(Evidence::Refused),
         };
         assert_eq!(client.received(&error), Heard::DecidesOnly(decision));
         assert_eq!(client.version(), None);
@@ -110,14 +110,14 @@ fn an_answer_in_version_1_means_version_1() {
         &[XID, 1, 32, 4, 2],
     ] {
         let mut client = asking(Choice::Auto);
-        let decision = speak(Version::One, Reason::Learnt(Lesson::AnsweredInOne));
+        let decision = speak(Version::One, Reason::Learnt(Evidence::AnsweredVersion1));
         let heard = client.received(&words(answer));
         assert_eq!(heard, Heard::Decides(decision));
     }
 }
 
 #[test]
-fn what_is_no_answer_is_waited_for_on() {
+fn unrelated_messages_do_not_end_the_wait() {
     for message in [
         &[][..],
         &[XID, 2, 1],
@@ -141,12 +141,12 @@ fn v2_s5_2_a_lost_connection_or_silence_means_version_1_on_a_new_one() {
         reason: Reason::Learnt(lesson),
     };
     let mut client = asking(Choice::Auto);
-    assert_eq!(client.lost(), Some(reconnect(Lesson::Dropped)));
+    assert_eq!(client.lost(), Some(reconnect(Evidence::Dropped)));
     assert_eq!(client.version(), None);
     let mut client = asking(Choice::Auto);
     let almost = START + PATIENCE - Duration::from_nanos(1);
     assert_eq!(client.expired(almost), None);
-    let decision = reconnect(Lesson::KeptSilent);
+    let decision = reconnect(Evidence::NoAnswer);
     assert_eq!(client.expired(START + PATIENCE), Some(decision));
     assert_eq!(client.expired(START + PATIENCE), None);
     assert_eq!(client.lost(), None);
@@ -158,9 +158,9 @@ fn v2_s5_2_a_lost_connection_or_silence_means_version_1_on_a_new_one() {
 }
 
 #[test]
-fn version_1_is_not_asked_for() {
+fn a_client_of_version_1_does_not_ask() {
     let mut client = ClientNegotiation::new(Choice::Only(Version::One), None, PATIENCE);
-    let decision = speak(Version::One, Reason::AsAsked);
+    let decision = speak(Version::One, Reason::Configured);
     assert_eq!(client.connected(XID, START), Asked::Speak(decision));
     assert_eq!(client.version(), Some(Version::One));
     assert_eq!(client.deadline(), None);
@@ -169,16 +169,16 @@ fn version_1_is_not_asked_for() {
 #[test]
 fn v2_s5_2_what_was_learnt_is_remembered_until_a_connection_that_used_it_has_ended() {
     let mut memory = Memory::default();
-    let learnt = |memory: &mut Memory<&str>, did: &PeerDid| {
+    let learnt = |memory: &mut Memory<&str>, did: &ServerReaction| {
         let decision = decide_version(Choice::Auto, did);
         memory.decided("server", &decision);
         decision
     };
     for did in [
-        PeerDid::RefusedVersion { low: 1, high: 1 },
-        PeerDid::Answered(Version::One),
-        PeerDid::Dropped,
-        PeerDid::KeptSilent,
+        ServerReaction::RefusedVersion { low: 1, high: 1 },
+        ServerReaction::Answered(Version::One),
+        ServerReaction::Dropped,
+        ServerReaction::NoAnswer,
     ] {
         let decision = learnt(&mut memory, &did);
         // The connection was lost at once, and the evidence stays: there is no reconnect loop.
@@ -198,25 +198,25 @@ fn v2_s5_2_what_was_learnt_is_remembered_until_a_connection_that_used_it_has_end
         assert_eq!(memory.lesson(&"server"), None);
     }
     // A server that was replaced by a newer one.
-    learnt(&mut memory, &PeerDid::Dropped);
-    learnt(&mut memory, &PeerDid::Answered(Version::Two));
+    learnt(&mut memory, &ServerReaction::Dropped);
+    learnt(&mut memory, &ServerReaction::Answered(Version::Two));
     assert_eq!(memory.lesson(&"server"), None);
 }
 
 #[test]
 fn only_so_many_servers_are_remembered() {
     let mut memory = Memory::default();
-    let decision = decide_version(Choice::Auto, &PeerDid::Dropped);
+    let decision = decide_version(Choice::Auto, &ServerReaction::Dropped);
     for server in 0..300 {
         memory.decided(server, &decision);
     }
     assert_eq!(memory.lesson(&43), None);
-    assert_eq!(memory.lesson(&44), Some(Lesson::Dropped));
+    assert_eq!(memory.lesson(&44), Some(Evidence::Dropped));
 }
 
 #[test]
 fn v2_s5_2_the_memory_does_not_change_what_the_user_asked_for() {
-    let mut client = ClientNegotiation::new(ONLY_TWO, Some(Lesson::Dropped), PATIENCE);
+    let mut client = ClientNegotiation::new(ONLY_TWO, Some(Evidence::Dropped), PATIENCE);
     assert_eq!(client.connected(XID, START), Asked::Ask);
 }
 
@@ -287,7 +287,7 @@ fn rfc8167_s5_1_the_version_stays_what_it_is() {
 }
 
 #[test]
-fn errors_and_scraps_settle_nothing() {
+fn errors_and_short_messages_do_not_settle_the_version() {
     for message in [
         &[][..],
         &[XID, 2, 32],

@@ -1,16 +1,16 @@
-//! Memory that all connections of a process share, and the part of it that each may take.
+//! A memory budget that all connections of a process share.
 //!
-//! Every connection has an [`Account`]. Buffers of a pool that is charged to it
-//! ([`crate::Pool::charged_to`]) count from their allocation until the last user lets go of them,
-//! wherever they are then: in a call, at a worker, in a reply that waits for its peer.
+//! Every connection has an [`Account`]. A buffer of a pool that is charged to the account
+//! ([`crate::Pool::charged_to`]) counts from its allocation until its last user releases it,
+//! wherever it is: in a call, at a worker thread, or in a reply that waits for its peer.
 //!
-//! The first [`GUARANTEED`] bytes are every connection's own, whatever others do: that is enough for
-//! short calls. Everything beyond comes out of a common part, shared with dynamic thresholds: a connection
-//! may take more as long as it holds no more of the common part than is still free. A single connection
-//! thus ends up with half of what it may use, and two with a third each. A connection that holds nothing of
-//! the common part may take all that is free. A quarter of the common part is reserved for connections
-//! whose peers have shown that they make progress ([`Account::prove`]); others share the remaining three
-//! quarters.
+//! The first [`GUARANTEED`] bytes are reserved for each connection, whatever the others hold, which
+//! is enough for short calls. Everything beyond comes from a common part that is shared with
+//! dynamic thresholds: a connection may take more as long as it holds no more of the common part
+//! than is still free. A single connection thus ends up with half of the common part, and two with
+//! a third each. A connection that holds nothing of the common part may take all that is free. A
+//! quarter of the common part is reserved for connections whose peers have shown that they make
+//! progress ([`Account::prove`]); the others share the remaining three quarters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_connection_has_half_and_later_ones_find_something_left() {
+    fn a_single_connection_gets_half_and_leaves_room_for_later_ones() {
         let budget = Budget::new(128 * MIB, 1024);
         assert_eq!(budget.guaranteed(), GUARANTEED);
         let accounts: Vec<Account> = (0..20).map(|_| budget.account()).collect();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_cannot_take_what_is_guaranteed_to_others() {
+    fn many_connections_cannot_take_the_guaranteed_memory_of_others() {
         let budget = Budget::new(8 * MIB, 16);
         let crowd: Vec<Account> = (0..15).map(|_| budget.account()).collect();
         for account in &crowd {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     quickcheck! {
-        fn what_is_common_is_what_all_hold_beyond_their_own(steps: Vec<(u8, u32, bool)>) -> bool {
+        fn common_memory_is_the_sum_of_all_holdings_beyond_the_guarantee(steps: Vec<(u8, u32, bool)>) -> bool {
             let budget = Budget::new(64 * MIB, 4);
             let mut charges: Vec<(Account, Charge)> = (0..4)
                 .map(|_| {

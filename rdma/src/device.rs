@@ -1,4 +1,4 @@
-//! The device model.
+//! The device model: the trait [`Device`], its requests, completions, events and errors.
 
 use std::collections::VecDeque;
 use std::fmt;

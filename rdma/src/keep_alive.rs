@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_of_dying_take_equally_long() {
+    fn silent_and_stalled_peers_are_detected_after_the_same_time() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert_eq!(socket_keepalive(&socket), Ok(false));

@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_pool_is_as_a_new_one_in_the_same_memory() {
+    fn a_renewed_pool_is_like_a_new_one_but_reuses_the_memory() {
         let pool = Pool::new(1 << 20);
         let mut first = pool.alloc(5000).unwrap();
         first.fill(7);
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_goes_round_between_threads() {
+    fn memory_returns_to_the_pool_from_other_threads() {
         let pool = Pool::new(1 << 20);
         let (give, take) = std::sync::mpsc::channel::<Bytes>();
         let reader = std::thread::spawn(move || {
@@ -695,7 +695,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_for_reuse_than_it_is_told() {
+    fn the_pool_keeps_no_more_memory_than_its_limit() {
         let pool = Pool::keeping(usize::MAX, 3 << 16);
         let bufs: Vec<Buf> = (0..4).map(|_| pool.alloc(1 << 16).unwrap()).collect();
         let addresses: Vec<_> = bufs.iter().map(|buf| buf.as_ptr()).collect();

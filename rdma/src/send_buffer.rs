@@ -28,7 +28,7 @@ const BYTES: usize = 384 << 10;
 /// otherwise ignored.
 pub fn bound_send_buffer(socket: &impl AsFd) {
     if let Err(error) = bound(SockRef::from(socket)) {
-        tracing::debug!(%error, "no bound of a send buffer");
+        tracing::debug!(%error, "send buffer not bounded");
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_within_the_host_holds_little() {
+    fn the_send_buffer_is_bounded_within_one_host() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let size = || SockRef::from(&socket).send_buffer_size().unwrap();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_tell_whether_it_is_one_host() {
+    fn one_host_is_recognised_by_its_addresses() {
         let same = |local: &str, peer: &str| {
             let [local, peer] = [local, peer].map(|ip| ip.parse().unwrap());
             is_one_host(local, peer)

@@ -14,7 +14,7 @@ pub enum Frame<'a> {
     /// Bytes of the TCP stream under the connection, in stream order, from connection set-up on and
     /// with all framing. One `Frame` can hold several FPDUs or a part of one.
     Stream {
-        /// The addresses of both ends.
+        /// The TCP connection, with the addresses of both ends.
         carrier: Carrier,
         /// The bytes, in one or several pieces.
         pieces: &'a [&'a [u8]],

@@ -41,9 +41,9 @@ pub enum DecodeError {
     /// The length of a bulk item differs from the length word in the stream.
     #[error("bulk item of {got} bytes where the stream says {expected}")]
     BulkLength {
-        /// The length in the stream.
+        /// The length in bytes in the stream.
         expected: u64,
-        /// The item's own length.
+        /// The length in bytes of the item.
         got: u64,
     },
     /// A bulk item is at a position where the stream has no DDP-eligible opaque data.
@@ -53,7 +53,7 @@ pub enum DecodeError {
     #[error("DDP-eligible opaque of {0} bytes in the payload beside an unused chunk for it")]
     NotReduced(u32),
     /// No decoded value claimed a bulk item that has no position.
-    #[error("bulk item of {0} bytes that no value has room for")]
+    #[error("bulk item of {0} bytes that belongs to no decoded value")]
     UnclaimedBulk(u64),
     /// Bytes are left after the last value.
     #[error("{0} bytes left after the last value")]

@@ -1,7 +1,7 @@
 //! XDR (RFC 4506) and ONC RPC (RFC 5531), without I/O.
 //!
 //! The unit of work above every transport is a [`Message`]: an XDR stream whose bulk data items
-//! are held apart, each at its position in the stream. [`Encoder`] makes one, [`Decoder`] reads
+//! are kept apart, each at its position in the stream. [`Encoder`] makes one, [`Decoder`] reads
 //! one, and neither copies a bulk item.
 
 #![forbid(unsafe_code)]

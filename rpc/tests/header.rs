@@ -267,7 +267,7 @@ fn replies_have_these_bytes() {
 }
 
 #[test]
-fn another_rpc_version_is_answered_with_ours() {
+fn another_rpc_version_is_answered_with_rpc_mismatch() {
     let error = call_of(words(&[9, 0, 3])).unwrap_err();
     assert_eq!(error, CallDecodeError::RpcVersion { xid: 9, version: 3 });
     let body = ReplyBody::RpcMismatch { low: 2, high: 2 };
@@ -339,7 +339,7 @@ fn a_bad_verifier_is_answered_with_auth_error() {
 }
 
 #[test]
-fn a_bulk_item_within_the_header_is_garbage_and_no_question_of_who_calls() {
+fn a_bulk_item_inside_the_header_is_answered_with_garbage_args() {
     // RFC 8166, section 4.5.2: a chunk contradicts the payload stream. A NULL call without
     // arguments ends at 40, after an empty verifier.
     for position in [4, 24, 28, 36, 40] {
@@ -367,7 +367,7 @@ fn the_limits_of_auth_sys_are_within() {
 }
 
 #[test]
-fn auth_sys_leaves_out_what_it_has_no_room_for() {
+fn auth_sys_truncates_long_names_and_group_lists() {
     let mut call = getattr();
     call.cred = Credential::Sys(AuthSys {
         machine_name: Bytes::from(vec![b'x'; 300]),

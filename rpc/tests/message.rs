@@ -96,7 +96,7 @@ fn cut(payload: &[u8], at: &[usize]) -> Segments {
 }
 
 quickcheck! {
-    fn values_survive_whatever_way_the_payload_is_cut(values: Vec<Value>, at: Vec<usize>) -> bool {
+    fn values_decode_however_the_payload_is_divided(values: Vec<Value>, at: Vec<usize>) -> bool {
         let message = encode(&values, true);
         let cut = cut(&message.payload().concat(), &at);
         let message = Message::new(cut, message.items().iter().cloned());
@@ -233,7 +233,7 @@ fn opaque_data_in_one_segment_is_not_copied() {
 }
 
 #[test]
-fn opaque_data_that_ends_a_segment_is_not_copied_and_what_crosses_its_end_is() {
+fn opaque_data_is_copied_only_if_it_crosses_the_end_of_a_segment() {
     let message = Message::from_payload(Bytes::from_static(b"\0\0\0\x08abcdefgh"));
     let whole = message.payload()[0].clone();
     let opaque = Decoder::new(&message).opaque(8).unwrap();
@@ -244,7 +244,7 @@ fn opaque_data_that_ends_a_segment_is_not_copied_and_what_crosses_its_end_is() {
 }
 
 #[test]
-fn no_bytes_at_the_end_are_opaque_data_too() {
+fn an_empty_opaque_at_the_end_is_decoded() {
     for payload in [
         Segments::new(),
         Segments::from_iter([Bytes::new(), Bytes::new()]),
@@ -329,7 +329,7 @@ fn an_item_in_place_of_data_that_is_not_eligible_is_an_error() {
 }
 
 #[test]
-fn an_item_where_no_opaque_data_is_belongs_nowhere() {
+fn an_item_at_a_position_without_opaque_data_is_an_error() {
     let message = Message::new(words(&[1, 2, 0]), [item(Position::At(4), b"abcd")]);
     let mut from = Decoder::new(&message);
     assert_eq!((from.u32(), from.u32()), (Ok(1), Ok(2)));
@@ -339,7 +339,7 @@ fn an_item_where_no_opaque_data_is_belongs_nowhere() {
 }
 
 #[test]
-fn an_item_that_no_result_takes_is_an_error_and_an_unused_chunk_is_not() {
+fn an_unclaimed_item_is_an_error_but_an_unused_chunk_is_not() {
     let used = Message::new(words(&[1]), [item(Position::InOrder, b"abcd")]);
     let mut from = Decoder::new(&used);
     assert_eq!(from.u32(), Ok(1));
@@ -384,7 +384,7 @@ fn an_item_beside_the_unused_chunk_for_it_is_an_error() {
 
 /// RFC 8166 does not say whether an empty opaque consumes a chunk, so both are accepted.
 #[test]
-fn an_item_without_bytes_has_a_chunk_or_has_none() {
+fn an_empty_item_may_or_may_not_consume_a_chunk() {
     let (unused, used) = (
         item(Position::InOrder, b""),
         item(Position::InOrder, b"abcd"),
@@ -399,7 +399,7 @@ fn an_item_without_bytes_has_a_chunk_or_has_none() {
 }
 
 #[test]
-fn an_item_without_bytes_leaves_its_chunk_to_the_next() {
+fn an_empty_item_leaves_its_chunk_to_the_next() {
     let message = Message::new(words(&[0, 4]), [item(Position::InOrder, b"abcd")]);
     let mut from = Decoder::new(&message);
     assert_eq!(from.bulk(4).unwrap(), Bytes::new());
@@ -472,7 +472,7 @@ fn pieces_may_end_anywhere_and_bulk_data_stays_where_it_is() {
 }
 
 #[test]
-fn an_item_in_pieces_is_taken_and_sent_from_where_it_lies() {
+fn an_item_in_several_pieces_is_not_copied() {
     let pieces = [&b"one"[..], b"", b"two", b"th"].map(Bytes::from_static);
     let data: Bulk = pieces.iter().cloned().collect();
     assert_eq!((data.len(), data.pieces().len()), (8, 3));
@@ -511,7 +511,7 @@ fn an_item_in_pieces_is_taken_and_sent_from_where_it_lies() {
 }
 
 quickcheck! {
-    fn bulk_data_is_its_content(a: Vec<Vec<u8>>, b: Vec<Vec<u8>>, len: usize) -> bool {
+    fn bulk_items_are_compared_by_content(a: Vec<Vec<u8>>, b: Vec<Vec<u8>>, len: usize) -> bool {
         let bulk = |pieces: &[Vec<u8>]| -> Bulk { pieces.iter().cloned().map(Bytes::from).collect() };
         let (one, other) = (bulk(&a), bulk(&b));
         let (whole, other_whole) = (a.concat(), b.concat());

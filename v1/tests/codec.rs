@@ -172,7 +172,7 @@ fn optional_data_is_there_or_not() {
 }
 
 #[test]
-fn a_segment_count_takes_no_memory_before_it_is_checked() {
+fn a_segment_count_is_checked_before_memory_is_allocated() {
     let too_many = Malformed::TooMany("segments in a write chunk");
     for count in [u32::MAX, MAX_CHUNK_SEGMENTS as u32 + 1] {
         assert_eq!(malformed(&after_fixed(&[0, 1, count, 0])), too_many);

@@ -153,7 +153,7 @@ fn the_information_of_an_operation_is_not_copied_and_its_length_is_checked() {
 }
 
 #[test]
-fn a_segment_count_takes_no_memory_before_it_is_checked() {
+fn a_segment_count_is_checked_before_memory_is_allocated() {
     let too_many = Malformed::TooMany("segments in a write chunk");
     for count in [u32::MAX, MAX_CHUNK_SEGMENTS as u32 + 1] {
         assert_eq!(malformed(&message(0, &[0, 0, 1, count, 0])), too_many);

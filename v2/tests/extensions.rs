@@ -78,7 +78,7 @@ impl Extension for Scribe {
         Ok(())
     }
 
-    fn overheard(&mut self, header: &Header, _: &mut Outbox<'_>) {
+    fn observed(&mut self, header: &Header, _: &mut Outbox<'_>) {
         self.said.push(format!("heard {:#x}", header.xid));
     }
 
@@ -116,7 +116,7 @@ fn an_operation_has_one_owner() {
 }
 
 #[test]
-fn what_is_sent_at_the_start_is_in_order_and_has_xids_of_its_own() {
+fn operations_at_the_start_are_in_order_and_have_their_own_xids() {
     let mut set = two();
     let opening = optional(Direction::Call, 1, b"");
     set.connected(Some(&opening));
@@ -156,7 +156,7 @@ fn an_operation_goes_to_its_owner_and_the_others_overhear_it() {
 }
 
 #[test]
-fn messages_of_the_base_are_overheard_and_left_to_it() {
+fn messages_of_the_base_protocol_are_shown_to_all_extensions() {
     let mut set = two();
     for body in [
         Body::Msg(Direction::Call, Chunks::default()),
@@ -183,7 +183,7 @@ fn a_refusal_is_one_error_or_none() {
     assert_eq!(malformed, Routed::Refused(Answer::bad_header(XID)));
     let unsupported = refuse(Refusal::Unsupported);
     assert_eq!(unsupported, Routed::Refused(Answer::invalid_option(XID)));
-    let discard = Refusal::Discard("no such exchange");
+    let discard = Refusal::Discard("no such exchange of characteristics");
     assert_eq!(refuse(discard), Routed::Discarded(discard));
 }
 

@@ -50,7 +50,7 @@ pub(super) struct Response {
     pub(super) done: u32,
     /// Maximum payload of a segment, fixed when the response starts; as in [`Outgoing`].
     pub(super) most: u32,
-    pub(super) culprit: Culprit,
+    pub(super) faulty_segment: FaultySegment,
 }
 
 /// The message that is being divided into segments.
@@ -264,7 +264,7 @@ impl Endpoint {
 /// The request that an error is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailedRequest {
-    /// None in particular.
+    /// No request in particular.
     Nobody,
     /// The request at the head of the send queue.
     Head(WorkError),
@@ -278,7 +278,10 @@ impl FailedRequest {
     /// Returns the request that a Terminate of the peer is about. For a refused Read Request it
     /// carries the header of that.
     pub(super) fn of(terminate: &Terminate) -> Self {
-        let read = terminate.culprit.as_ref().and_then(|culprit| culprit.read);
+        let read = terminate
+            .faulty_segment
+            .as_ref()
+            .and_then(|faulty_segment| faulty_segment.read);
         match read {
             Some(read) if (terminate.code.layer, terminate.code.kind) == (0, 1) => {
                 Self::Read(read.sink_stag, WorkError::RemoteAccess)

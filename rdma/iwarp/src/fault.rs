@@ -2,7 +2,7 @@
 
 use super::ddp::{HeaderView, Placement};
 use super::rdmap::SEND_QUEUE;
-use super::terminate::{Code, Culprit, Terminate};
+use super::terminate::{Code, FaultySegment, Terminate};
 
 /// A protocol error of the peer that this side found. It is answered with a Terminate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(super) struct Fault {
     /// Error code of the Terminate.
     pub(super) code: Code,
     /// The segment that the error is about.
-    pub(super) culprit: Option<Culprit>,
+    pub(super) faulty_segment: Option<FaultySegment>,
 }
 
 impl Fault {
@@ -19,15 +19,16 @@ impl Fault {
     pub(super) const fn bare(code: Code) -> Self {
         Self {
             code,
-            culprit: None,
+            faulty_segment: None,
         }
     }
 
     /// Returns whether the error is a Send that was too long for its receive.
     #[must_use]
     pub(super) fn overran_receive(&self) -> bool {
-        let header = self.culprit.as_ref();
-        let header = header.and_then(|culprit| HeaderView::new(&culprit.ddp)?.to_header().ok());
+        let header = self.faulty_segment.as_ref();
+        let header = header
+            .and_then(|faulty_segment| HeaderView::new(&faulty_segment.ddp)?.to_header().ok());
         let queue = match header.map(|header| header.placement) {
             Some(Placement::Untagged { queue, .. }) => Some(queue),
             _ => None,
@@ -44,16 +45,16 @@ impl Fault {
             (1, _) => true,
             _ => false,
         };
-        let mut culprit = self.culprit.clone().filter(|_| carries_headers);
+        let mut faulty_segment = self.faulty_segment.clone().filter(|_| carries_headers);
         // Only remote protection errors carry the RDMAP header.
-        if let Some(culprit) = &mut culprit
+        if let Some(faulty_segment) = &mut faulty_segment
             && (self.code.layer, self.code.kind) != (0, 1)
         {
-            culprit.read = None;
+            faulty_segment.read = None;
         }
         Terminate {
             code: self.code,
-            culprit,
+            faulty_segment,
         }
     }
 }

@@ -237,7 +237,7 @@ impl Model {
 }
 
 quickcheck! {
-    fn any_work_arrives(steps: Vec<Step>, crc: bool, reads: u8, max: u16) -> bool {
+    fn all_requests_complete_as_expected(steps: Vec<Step>, crc: bool, reads: u8, max: u16) -> bool {
         let max_ulpdu = 128 + usize::from(max) % 1500;
         let mut model = Model::new(crc, 1 + usize::from(reads % 5), max_ulpdu);
         for step in steps {

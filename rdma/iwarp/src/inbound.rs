@@ -104,7 +104,7 @@ impl Endpoint {
             request,
             done: 0,
             most: 0,
-            culprit: self.receiver.culprit(),
+            faulty_segment: self.receiver.faulty_segment(),
         };
         // The source of a Read without payload is not checked (RFC 5040, section 5.2.1).
         if request.length > 0 {
@@ -139,7 +139,7 @@ impl Endpoint {
             if !self.memory.regions.is_valid(ulp_word) {
                 return Err(Fault {
                     code: Code::CANNOT_INVALIDATE,
-                    culprit: Some(self.receiver.culprit()),
+                    faulty_segment: Some(self.receiver.faulty_segment()),
                 });
             }
             self.memory.regions.invalidate(ulp_word);

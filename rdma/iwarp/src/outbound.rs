@@ -315,8 +315,8 @@ impl Response {
     /// far the Read got (RFC 5040, section 4.8).
     pub(super) fn fault(&self, refused: Refused) -> Fault {
         let done = u64::from(self.done);
-        let mut culprit = self.culprit.clone();
-        culprit.read = Some(ReadRequest {
+        let mut faulty_segment = self.faulty_segment.clone();
+        faulty_segment.read = Some(ReadRequest {
             sink_offset: self.request.sink_offset.wrapping_add(done),
             length: self.request.length - self.done,
             source_offset: self.request.source_offset.wrapping_add(done),
@@ -324,7 +324,7 @@ impl Response {
         });
         Fault {
             code: refused.for_read(),
-            culprit: Some(culprit),
+            faulty_segment: Some(faulty_segment),
         }
     }
 }

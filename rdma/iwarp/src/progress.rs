@@ -270,7 +270,7 @@ mod tests {
     /// An owner that polls without a pause has always just polled when the thread gets the lock.
     #[test]
     #[cfg_attr(miri, ignore = "opens pipes")]
-    fn with_nothing_to_watch_the_thread_parks_whatever_the_owner_does() {
+    fn the_thread_parks_without_live_connections_whatever_the_owner_does() {
         let shared = shared(0);
         shared.present(false);
         let parking = Arc::clone(&shared);
@@ -284,7 +284,7 @@ mod tests {
     /// The thread had decided to park; then the owner polled and went away.
     #[test]
     #[cfg_attr(miri, ignore = "opens pipes")]
-    fn the_thread_does_not_park_where_only_it_would_watch() {
+    fn the_thread_does_not_park_while_the_owner_is_absent() {
         let shared = shared(1);
         shared.present(true);
         shared.present(false);

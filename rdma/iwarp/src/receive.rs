@@ -41,7 +41,7 @@ use super::fault::Fault;
 use super::memory::{Memory, Target};
 use super::mpa;
 use super::rdmap::{Opcode, READ_REQUEST, ReadRequest};
-use super::terminate::{Code, Culprit, HeaderBytes, Terminate};
+use super::terminate::{Code, FaultySegment, HeaderBytes, Terminate};
 
 /// Size of the staging buffer: a short message fits as a whole, and the copy stays short.
 const BETWEEN_MESSAGES: usize = 2048;
@@ -560,14 +560,17 @@ impl Receiver {
 
     /// Makes an error about the current segment.
     fn fault(&self, code: Code) -> Fault {
-        let culprit = Some(self.culprit());
-        Fault { code, culprit }
+        let faulty_segment = Some(self.faulty_segment());
+        Fault {
+            code,
+            faulty_segment,
+        }
     }
 
     /// Returns the last segment whose header was parsed, for a Terminate about it.
-    pub(super) fn culprit(&self) -> Culprit {
+    pub(super) fn faulty_segment(&self) -> FaultySegment {
         let (length, ddp) = self.raw[..self.raw_len].split_at(mpa::LENGTH_FIELD.min(self.raw_len));
-        Culprit {
+        FaultySegment {
             segment_len: length.try_into().map_or(0, u16::from_be_bytes),
             ddp: SmallVec::from_slice(ddp),
             read: None,

@@ -9,9 +9,9 @@ use super::terminate::Code;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wants {
     pub(super) crc: bool,
-    /// IRD.
+    /// Number of RDMA Reads that the peer may have outstanding (IRD).
     pub(super) inbound_reads: u16,
-    /// ORD.
+    /// Number of RDMA Reads that this side wants to have outstanding (ORD).
     pub(super) outbound_reads: u16,
 }
 

@@ -35,7 +35,7 @@ pub(super) enum Slot {
     Conn(Box<Conn>),
 }
 
-/// The state.
+/// The state of a device that the owner's thread and the background thread share.
 pub(super) struct State {
     pub(super) options: Options,
     pub(super) limits: Limits,
@@ -484,7 +484,7 @@ fn unwatch(poller: &Poller, conn: &Conn) {
     if let Some(socket) = conn.socket()
         && let Err(error) = poller.unwatch(socket.as_fd())
     {
-        tracing::debug!(%error, "a connection was not watched");
+        tracing::debug!(%error, "a connection was not registered with the poll loop");
     }
 }
 

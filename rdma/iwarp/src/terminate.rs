@@ -48,65 +48,66 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Local catastrophic error, RDMAP.
+    /// RDMAP local catastrophic error.
     LOCAL_CATASTROPHIC = (0, 0, 0x00) "local catastrophic error",
-    /// Remote protection error: a Read's source handle.
+    /// Remote protection error: the source handle of a Read is invalid.
     READ_STAG = (0, 1, 0x00) "RDMAP: invalid STag",
-    /// Remote protection error: a Read's source range.
+    /// Remote protection error: the source range of a Read exceeds the region.
     READ_BOUNDS = (0, 1, 0x01) "RDMAP: base or bounds violation",
-    /// Remote protection error: not readable.
+    /// Remote protection error: the source of a Read is not readable.
     READ_RIGHTS = (0, 1, 0x02) "RDMAP: access rights violation",
-    /// Remote protection error: another stream's handle.
+    /// Remote protection error: the source handle of a Read belongs to another stream.
     READ_NOT_ASSOCIATED = (0, 1, 0x03) "RDMAP: STag not associated with the stream",
-    /// Remote protection error: the source range wraps.
+    /// Remote protection error: the source range of a Read wraps.
     READ_WRAP = (0, 1, 0x04) "RDMAP: tagged offset wraps",
-    /// Remote protection error: Send With Invalidate of a handle that is not there.
+    /// Remote protection error: a Send With Invalidate names an unknown handle.
     CANNOT_INVALIDATE = (0, 1, 0x09) "RDMAP: STag cannot be invalidated",
-    /// Remote operation error.
+    /// Remote operation error: unsupported RDMAP version.
     RDMAP_VERSION = (0, 2, 0x05) "RDMAP: invalid version",
-    /// Remote operation error.
+    /// Remote operation error: unexpected opcode.
     OPCODE = (0, 2, 0x06) "RDMAP: unexpected opcode",
-    /// Remote operation error, for what has no code of its own.
+    /// Remote operation error that has no code of its own and concerns the stream.
     STREAM_CATASTROPHIC = (0, 2, 0x07) "RDMAP: catastrophic error, localized to the stream",
-    /// Remote operation error, global.
+    /// Remote operation error that has no code of its own and concerns the whole device.
     GLOBAL_CATASTROPHIC = (0, 2, 0x08) "RDMAP: catastrophic error, global",
-    /// Local catastrophic error, DDP.
+    /// DDP local catastrophic error.
     DDP_CATASTROPHIC = (1, 0, 0x00) "DDP: local catastrophic error",
-    /// Tagged buffer error.
+    /// Tagged buffer error: invalid STag.
     TAGGED_STAG = (1, 1, 0x00) "DDP: invalid STag",
-    /// Tagged buffer error.
+    /// Tagged buffer error: the range exceeds the region.
     TAGGED_BOUNDS = (1, 1, 0x01) "DDP: base or bounds violation",
-    /// Tagged buffer error.
+    /// Tagged buffer error: the STag belongs to another stream.
     TAGGED_NOT_ASSOCIATED = (1, 1, 0x02) "DDP: STag not associated with the stream",
-    /// Tagged buffer error.
+    /// Tagged buffer error: the tagged offset wraps.
     TAGGED_WRAP = (1, 1, 0x03) "DDP: tagged offset wraps",
-    /// Tagged buffer error.
+    /// Tagged buffer error: unsupported DDP version.
     TAGGED_VERSION = (1, 1, 0x04) "DDP: invalid version (tagged)",
-    /// Untagged buffer error.
+    /// Untagged buffer error: invalid queue number.
     QUEUE = (1, 2, 0x01) "DDP: invalid queue number",
-    /// Untagged buffer error.
+    /// Untagged buffer error: no buffer is posted for the message.
     NO_BUFFER = (1, 2, 0x02) "DDP: invalid MSN, no buffer available",
-    /// Untagged buffer error.
+    /// Untagged buffer error: the MSN is out of range.
     MSN_RANGE = (1, 2, 0x03) "DDP: invalid MSN, out of range",
-    /// Untagged buffer error.
+    /// Untagged buffer error: invalid message offset.
     MESSAGE_OFFSET = (1, 2, 0x04) "DDP: invalid MO",
-    /// Untagged buffer error.
+    /// Untagged buffer error: the message is too long for the buffer.
     TOO_LONG = (1, 2, 0x05) "DDP: message too long for the buffer",
-    /// Untagged buffer error.
+    /// Untagged buffer error: unsupported DDP version.
     UNTAGGED_VERSION = (1, 2, 0x06) "DDP: invalid version (untagged)",
-    /// The TCP connection is lost.
+    /// MPA error: the TCP connection is lost.
     TCP_LOST = (2, 0, 0x01) "MPA: TCP connection lost",
-    /// CRC.
+    /// MPA error: wrong CRC.
     CRC = (2, 0, 0x02) "MPA: CRC error",
-    /// Markers and lengths disagree.
+    /// MPA error: markers and lengths disagree.
     MARKER = (2, 0, 0x03) "MPA: marker and ULPDU length disagree",
-    /// Set-up frame.
+    /// MPA error: invalid set-up frame.
     SETUP_FRAME = (2, 0, 0x04) "MPA: invalid request or reply frame",
-    /// Enhanced set-up.
+    /// MPA error in enhanced set-up: local catastrophic error.
     SETUP_CATASTROPHIC = (2, 0, 0x05) "MPA: local catastrophic error in set-up",
-    /// Enhanced set-up: the responder's ORD is over our IRD.
+    /// MPA error in enhanced set-up: the responder's ORD exceeds the initiator's IRD.
     INSUFFICIENT_IRD = (2, 0, 0x06) "MPA: insufficient IRD",
-    /// Enhanced set-up: no ready-to-receive message both can do.
+    /// MPA error in enhanced set-up: no kind of ready-to-receive message is supported by both
+    /// sides.
     NO_MATCHING_RTR = (2, 0, 0x07) "MPA: no matching ready-to-receive option",
 }
 
@@ -125,7 +126,7 @@ impl fmt::Display for Code {
 
 /// The segment that a Terminate is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Culprit {
+pub struct FaultySegment {
     /// `ULPDU_Length` of the segment.
     pub segment_len: u16,
     /// DDP header of the segment.
@@ -140,7 +141,7 @@ pub struct Terminate {
     /// The error.
     pub code: Code,
     /// The segment that caused it.
-    pub culprit: Option<Culprit>,
+    pub faulty_segment: Option<FaultySegment>,
 }
 
 impl Terminate {
@@ -155,11 +156,14 @@ impl Terminate {
             code: control[1],
         };
         let flags = u16::from_be_bytes([control[2], control[3]]);
-        let culprit = Self::parse_culprit(flags, rest);
-        Some(Self { code, culprit })
+        let faulty_segment = Self::parse_faulty_segment(flags, rest);
+        Some(Self {
+            code,
+            faulty_segment,
+        })
     }
 
-    fn parse_culprit(flags: u16, rest: &[u8]) -> Option<Culprit> {
+    fn parse_faulty_segment(flags: u16, rest: &[u8]) -> Option<FaultySegment> {
         // The segment length is present if the DDP header is (RFC 5040, section 4.8).
         if flags & DDP_INCLUDED == 0 {
             return None;
@@ -170,7 +174,7 @@ impl Terminate {
             .first_chunk()
             .filter(|_| flags & RDMAP_INCLUDED != 0)
             .map(rdmap::ReadRequest::parse);
-        Some(Culprit {
+        Some(FaultySegment {
             segment_len: u16::from_be_bytes(*length),
             ddp: SmallVec::from_slice(header),
             read,
@@ -184,17 +188,17 @@ impl Terminate {
         out.push(self.code.layer << 4 | self.code.kind & 0x0f);
         out.push(self.code.code);
         let mut flags = 0;
-        if let Some(culprit) = &self.culprit {
+        if let Some(faulty_segment) = &self.faulty_segment {
             flags = LENGTH_VALID | DDP_INCLUDED;
-            if culprit.read.is_some() {
+            if faulty_segment.read.is_some() {
                 flags |= RDMAP_INCLUDED;
             }
         }
         out.extend_from_slice(&flags.to_be_bytes());
-        if let Some(culprit) = &self.culprit {
-            out.extend_from_slice(&culprit.segment_len.to_be_bytes());
-            out.extend_from_slice(&culprit.ddp);
-            if let Some(read) = &culprit.read {
+        if let Some(faulty_segment) = &self.faulty_segment {
+            out.extend_from_slice(&faulty_segment.segment_len.to_be_bytes());
+            out.extend_from_slice(&faulty_segment.ddp);
+            if let Some(read) = &faulty_segment.read {
                 out.extend_from_slice(&read.to_bytes());
             }
         }

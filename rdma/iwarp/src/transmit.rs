@@ -36,7 +36,7 @@ pub(super) enum Finishes {
     },
     /// The response to a Read Request.
     Response,
-    /// None.
+    /// No request.
     Nothing,
 }
 

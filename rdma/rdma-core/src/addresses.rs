@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_survive_being_told_to_c() {
+    fn addresses_survive_conversion_to_c() {
         let addresses = ["10.8.0.1:20049", "[2001:db8::7]:65535", "0.0.0.0:0"];
         for address in addresses.map(|text| text.parse::<SocketAddr>().unwrap()) {
             assert_eq!(from_storage(&to_storage(address)), Some(address));

@@ -176,7 +176,7 @@ unsafe impl Send for Id {}
 pub(super) type Sizes = sys::ibv_qp_cap;
 
 impl Id {
-    /// Creates an identifier.
+    /// Creates an identifier whose events arrive at `channel`.
     pub(super) fn new(channel: &Arc<EventChannel>) -> io::Result<Self> {
         let (mut raw, create) = (ptr::null_mut(), channel.libraries.cm.rdma_create_id);
         // SAFETY: the channel is valid, and kept so by `channel`; there is room for the answer.

@@ -276,10 +276,11 @@ impl Conn {
             num_sge: receive.pieces.len() as i32,
         };
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is valid. The memory that the device may write from now on is
-        // the landings', which nobody else can reach, and which stay in `receives` until the
-        // completion of this request, or until the queue pair is destroyed (`take_down`). It is
-        // registered in the queue pair's domain, until its arena is released, which is after that.
+        // SAFETY: the queue pair is valid. The memory that the device may write from now on belongs
+        // to the receive's `LocalBuffer`s. Nobody else can access them, and they stay in `receives`
+        // until the completion of this request, or until the queue pair is destroyed (`take_down`).
+        // The memory is registered in the queue pair's domain until its arena is released, which is
+        // after that.
         let status = unsafe { post(qp, &mut request, &mut bad) };
         self.posted_receives += 1;
         errno(status)
@@ -354,8 +355,8 @@ impl Conn {
         // (`take_down`); it is registered in the queue pair's domain for longer than that. Windows
         // are bound to memory that `regions` holds until they are freed or invalid.
         errno(unsafe { post(qp, first, &mut bad) })?;
-        // SAFETY: the windows of the batch are `regions`', which frees none without need, and none
-        // between their being listed and this.
+        // SAFETY: `regions` owns the windows of the batch, and has freed none of them since they
+        // were added to the batch.
         unsafe { batch.rename_windows() };
         Ok(())
     }
@@ -477,10 +478,10 @@ impl Conn {
             Work::Bind | Work::Probe => return,
             Work::Send => Success::Send,
             Work::Write => Success::Write,
-            Work::Read(landing, mr) => {
+            Work::Read(local, mr) => {
                 if let Some(Err(error)) = mr.map(Mr::deregister) {
-                    // The peer may still write the sink: nobody else ever reads it.
-                    std::mem::forget(landing);
+                    // The peer may still write the sink, so nobody may ever read or reuse it.
+                    std::mem::forget(local);
                     note(
                         cause,
                         Disconnect::Lost(format!("sink not deregistered: {error}")),
@@ -489,7 +490,7 @@ impl Conn {
                     let failed = Failed { error, buf: None };
                     return self.complete(out, posted.id, Err(failed));
                 }
-                let sink = landing.finish(usize::MAX, &mut out.counters.copied_bytes);
+                let sink = local.finish(usize::MAX, &mut out.counters.copied_bytes);
                 out.counters.wire_bytes_received += sink.len() as u64;
                 Success::Read { sink }
             }
@@ -506,12 +507,12 @@ impl Conn {
     fn send_failed(&mut self, posted: Posted, error: WorkError, out: &mut EventSink<'_>) {
         let buf = match posted.work {
             Work::Bind | Work::Probe => return,
-            Work::Read(landing, mr) => match mr.map(Mr::deregister) {
+            Work::Read(local, mr) => match mr.map(Mr::deregister) {
                 Some(Err(_)) => {
-                    std::mem::forget(landing);
+                    std::mem::forget(local);
                     None
                 }
-                _ => Some(landing.give_back().into()),
+                _ => Some(local.give_back().into()),
             },
             _ => None,
         };
@@ -651,7 +652,7 @@ impl Conn {
         let disconnected = was_made && orderly && id.disconnect().is_ok();
         if !disconnected {
             if let Err(error) = id.fail_queue_pair() {
-                tracing::debug!(%error, "queue pair not put in error");
+                tracing::debug!(%error, "queue pair not moved to the error state");
             }
             if was_made {
                 let _ = id.disconnect();
@@ -706,7 +707,7 @@ impl Conn {
         if let Some(id) = &id
             && let Err(error) = id.fail_queue_pair()
         {
-            tracing::debug!(%error, "queue pair not put in error");
+            tracing::debug!(%error, "queue pair not moved to the error state");
         }
         self.regions.release(&self.arenas, &self.domain);
         if let Some(id) = &id {
@@ -725,11 +726,11 @@ impl Drop for Conn {
     fn drop(&mut self) {
         drop(self.take_down());
         while let Some(posted) = self.sends.give_up() {
-            if let Work::Read(landing, Some(mr)) = posted.work
+            if let Work::Read(local, Some(mr)) = posted.work
                 && mr.deregister().is_err()
             {
-                // The peer may still write the sink.
-                std::mem::forget(landing);
+                // The peer may still write the sink, so its memory is never reused.
+                std::mem::forget(local);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Open devices.
+//! Open devices and their asynchronous events.
 
 use std::ffi::{CStr, c_int};
 use std::io;

@@ -21,7 +21,7 @@ use rdma::{
     SendWr, Stag, Time, WrId,
 };
 
-/// Tokens of the three descriptors.
+/// Tokens of the descriptors for connection manager, completion and asynchronous events.
 const CM_TOKEN: usize = 0;
 const COMPLETION_TOKEN: usize = 1;
 const ASYNC_TOKEN: usize = 2;

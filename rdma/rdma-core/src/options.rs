@@ -115,7 +115,7 @@ pub enum OpenError {
     #[error("no verbs device{}", .0)]
     NoDevice(String),
     /// The device does not support a requested option.
-    #[error("device {device} cannot do {what}")]
+    #[error("device {device} does not support {what}")]
     Unsupported {
         /// Name of the device.
         device: String,

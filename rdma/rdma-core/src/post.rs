@@ -208,14 +208,14 @@ impl Verbs {
                 Kind::Iwarp => exposed_sink(conn, sink, sys::IBV_ACCESS_REMOTE_WRITE),
                 Kind::Siw => exposed_sink(conn, sink, 0),
                 _ => LocalBuffer::new(sink, &policy.arenas, &conn.domain, &policy.pool)
-                    .map(|(landing, sge)| (landing, sge, None)),
+                    .map(|(local, sge)| (local, sge, None)),
             };
-            let (landing, sge, mr) = built.map_err(|(why, sink)| (why, again(sink)))?;
+            let (local, sge, mr) = built.map_err(|(why, sink)| (why, again(sink)))?;
             if sge.length > 0 {
                 self.batch.piece(sge);
             }
             counters.rdma_reads += 1;
-            posted.work = Work::Read(landing, mr);
+            posted.work = Work::Read(local, mr);
             posted.signaled = true;
             return Ok((posted, request));
         }

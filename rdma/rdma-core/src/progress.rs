@@ -166,7 +166,7 @@ impl Verbs {
             .values_mut()
             .filter_map(|conn| conn.is_silent().then_some(conn.qp));
         for qp in silent.collect::<Vec<_>>() {
-            tracing::debug!(qp = qp.0, "asking a silent peer whether it is there");
+            tracing::debug!(qp = qp.0, "probing a silent peer");
             self.batch.clear();
             let request = Request {
                 opcode: sys::IBV_WR_RDMA_WRITE,
@@ -262,7 +262,7 @@ impl Verbs {
         if std::mem::replace(&mut self.gone, true) {
             return;
         }
-        tracing::error!(device = self.attributes.name, "the device is gone");
+        tracing::error!(device = self.attributes.name, "the device was removed");
         for (_, waiting) in self.requests.drain() {
             self.targets.remove(&waiting.id.key());
         }
@@ -308,7 +308,7 @@ impl Verbs {
                     End::Disconnected(Disconnect::Lost(reason))
                 }
                 Phase::Ending(_) => {
-                    tracing::warn!(qp, "the device does not give back what was posted");
+                    tracing::warn!(qp, "the device does not flush posted requests");
                     self.finish(QpId(qp));
                     continue;
                 }

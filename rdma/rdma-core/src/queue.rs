@@ -258,7 +258,7 @@ impl Receive {
     ) -> Result<Self, (NotBuilt, Scatter)> {
         let (first, rest) = buf.into_parts();
         let (first, sge) = match LocalBuffer::new(first, arenas, domain, pool) {
-            Ok(landing) => landing,
+            Ok(local) => local,
             Err((why, first)) => return Err((why, Scatter::new(first, rest))),
         };
         let mut receive = Self {
@@ -271,8 +271,8 @@ impl Receive {
         let mut later = rest.into_vec().into_iter();
         while let Some(piece) = later.next() {
             match LocalBuffer::new(piece, arenas, domain, pool) {
-                Ok((landing, sge)) => {
-                    receive.rest.push(landing);
+                Ok((local, sge)) => {
+                    receive.rest.push(local);
                     receive.pieces.extend((sge.length > 0).then_some(sge));
                 }
                 Err((why, piece)) => {
@@ -289,8 +289,8 @@ impl Receive {
 
     /// Returns the memory with the `len` bytes that the device wrote.
     pub(super) fn finish(self, mut len: usize, copied: &mut u64) -> Scatter {
-        let mut finish = |landing: LocalBuffer| {
-            let buf = landing.finish(len, copied);
+        let mut finish = |local: LocalBuffer| {
+            let buf = local.finish(len, copied);
             len -= buf.len();
             buf
         };
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_that_touch_become_one() {
+    fn adjacent_gather_elements_are_merged() {
         let mut batch = Batch::default();
         let piece = |addr, length, lkey| sys::ibv_sge { addr, length, lkey };
         batch.add(7, sys::IBV_WR_SEND);

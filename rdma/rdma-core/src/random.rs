@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_take_every_other_value() {
+    fn random_keys_take_every_value_but_the_old_one() {
         let mut keys = Keys::new();
         let mut seen = [false; 256];
         for _ in 0..20_000 {

@@ -492,7 +492,7 @@ fn key_of(
 ) -> Result<Option<Handle>, DeviceError> {
     let (start, len) = span(region, copy);
     let found = if policy.registration == Registration::PersistentUnsafe {
-        // SAFETY: it is `PersistentUnsafe`.
+        // SAFETY: the strategy is `PersistentUnsafe`, which allows this.
         let rkey = unsafe { policy.arenas.lease(domain, start, len) };
         rkey.map(|rkey| rkey.map(Handle::Leased))
     } else {
@@ -507,7 +507,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_first_request_binds_is_not_ended_before_that_is_done() {
+    fn a_window_is_not_freed_before_its_binding_is_done() {
         assert!(!Invalidation::After(0).is_due(0), "request 0 is not done");
         assert!(Invalidation::After(0).is_due(1));
         assert!(!Invalidation::After(7).is_due(7));

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_used_where_they_can_be_ended() {
+    fn windows_are_used_if_they_can_be_invalidated() {
         let mut can = complete().devices[0].capabilities.clone().unwrap();
         assert_eq!(can.best(), super::super::Registration::Windows);
         assert!(can.remote_invalidation(can.best()));

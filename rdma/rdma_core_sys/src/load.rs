@@ -128,8 +128,8 @@ pub struct Libraries {
 }
 
 fn open(name: &'static str) -> Result<Library, LoadError> {
-    // SAFETY: loading runs the library's initialisers, which for these two is what any program
-    // that links them does.
+    // SAFETY: loading runs the library's initialisers, which also run in every program that is
+    // linked with one of these two libraries.
     let opened = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) };
     opened.map_err(|error| LoadError::Library {
         library: name,
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_too_old_is_told_by_what_it_lacks() {
+    fn an_old_library_is_reported_with_the_missing_function() {
         // The C library always exists, and has none of these functions.
         let library = open("libc.so.6").expect("the C library");
         let missing = Verbs::load(&library).err();

@@ -33,7 +33,7 @@ pub enum Happening<'a> {
     NotRegistered(End),
     /// A handle was invalidated; the flag says whether the peer's Send did it.
     Invalidated(End, Stag, bool),
-    /// The owner took an event.
+    /// The owner's poll returned an event.
     Taken(End, &'a Event),
     /// A sleeping owner was woken by an interrupt.
     Interrupt(super::NodeId),

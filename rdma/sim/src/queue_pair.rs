@@ -16,9 +16,9 @@ pub(super) enum Stage {
     Prepared(Request),
     /// [`rdma::Device::accept`] was called.
     Accepted,
-    /// Connected.
+    /// The connection is established.
     Up,
-    /// Over.
+    /// The connection is over.
     Down,
 }
 

@@ -208,7 +208,7 @@ fn reads_wait_for_their_turn_and_queues_complete_in_order() {
 }
 
 #[test]
-fn an_access_is_held_against_handle_bounds_and_right() {
+fn an_access_is_checked_for_handle_bounds_and_rights() {
     let cases: [(&str, i64, i64, usize, bool); 6] = [
         ("one byte too long", 0, 0, 101, false),
         ("one byte early", 0, -1, 100, false),
@@ -262,7 +262,7 @@ fn an_access_is_held_against_handle_bounds_and_right() {
 }
 
 #[test]
-fn memory_comes_back_only_when_the_peer_cannot_reach_it() {
+fn memory_is_reclaimed_only_after_invalidation() {
     let mut pair = Pair::new(Costs::default(), Faults::default());
     pair.receive(0, 9, 100);
     let buf = pair.buf(0, 50);
@@ -317,7 +317,7 @@ fn slots_come_back_with_signaled_completions_only() {
 }
 
 #[test]
-fn a_lost_connection_flushes_everything_before_it_says_so() {
+fn a_lost_connection_flushes_all_requests_before_the_event() {
     let faults = Faults {
         lose: 1_000_000,
         ..Faults::default()
@@ -375,7 +375,7 @@ fn a_message_without_a_receive_ends_the_connection() {
 }
 
 #[test]
-fn an_end_in_order_lets_everything_out_first() {
+fn a_graceful_end_sends_posted_requests_first() {
     let mut pair = Pair::new(Costs::default(), Faults::default());
     pair.receive(1, 1, 10);
     pair.post(0, 1, send(b"last words"));
@@ -408,7 +408,7 @@ fn an_end_in_order_lets_everything_out_first() {
 }
 
 #[test]
-fn a_crash_takes_everything_and_the_peer_notices() {
+fn a_crash_loses_all_state_and_the_peer_notices() {
     let mut pair = Pair::new(Costs::default(), Faults::default());
     pair.receive(0, 1, 10);
     let early = pair.fabric.host(Host {

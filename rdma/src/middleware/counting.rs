@@ -88,7 +88,7 @@ mod tests {
     use crate::middleware::fake::connected;
 
     #[test]
-    fn what_the_device_took_is_counted_once_and_what_it_refused_is_not() {
+    fn accepted_requests_are_counted_once_and_refused_ones_are_not() {
         let (client, _server, qp) = connected(3);
         let script = client.script();
         let mut client = Counting::new(client);

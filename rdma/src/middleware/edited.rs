@@ -57,7 +57,7 @@ mod tests {
     use crate::middleware::{Posted, Tapped};
 
     #[test]
-    fn the_device_gets_what_the_editor_made_of_it() {
+    fn the_device_gets_the_edited_request() {
         let (client, _server, qp) = connected(1);
         let seen = Rc::new(RefCell::new(Vec::new()));
         let log = Rc::clone(&seen);

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_amounts_saturate() {
+    fn huge_amounts_saturate() {
         let mut link = Shaper::new(MS, Some(0));
         assert_eq!(link.release(Time::ZERO, u64::MAX).as_nanos(), u64::MAX);
         assert_eq!(link.release(Time::ZERO, 1).as_nanos(), u64::MAX);

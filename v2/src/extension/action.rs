@@ -37,7 +37,7 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Calls {
     /// All calls that were sent before now or planned but not sent yet, including cancelled ones.
-    /// They all count as unanswered.
+    /// If there are none, they count as answered at once.
     Earlier,
     /// The next call to be sent. By the time it is answered, everything that the peer sent about
     /// earlier messages has arrived.

@@ -105,9 +105,9 @@ pub struct ReplyCandidate {
 /// One message to the peer. The engine adds XID, credits and direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmission {
-    /// `rdma_opttype`.
+    /// `rdma_opttype`: number of the operation.
     pub opttype: u32,
-    /// `rdma_optinfo`.
+    /// `rdma_optinfo`: the fields of the operation as XDR.
     pub info: Bytes,
     /// Payload that follows the header.
     pub payload: Segments,

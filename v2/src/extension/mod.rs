@@ -115,15 +115,15 @@ pub struct Start<'a> {
 /// An optional operation that was received.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation<'a> {
-    /// `rdma_xid`.
+    /// `rdma_xid`: XID of the operation.
     pub xid: u32,
-    /// `rdma_optdir`.
+    /// `rdma_optdir`: direction of the operation.
     pub direction: Direction,
     /// `rdma_credit`: requested or granted, depending on the direction.
     pub credits: u32,
     /// `rdma_opttype`, one of those that the extension owns.
     pub opttype: u32,
-    /// `rdma_optinfo`.
+    /// `rdma_optinfo`: the fields of the operation as XDR.
     pub info: &'a Bytes,
     /// The whole message, header included, as slices of the receive segments in which it was
     /// placed. There is one slice unless this side posts receives of several segments.
@@ -228,7 +228,7 @@ pub trait Extension: Any + fmt::Debug + Send {
     fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal>;
 
     /// Called when any other message was received, before its owner handles it.
-    fn overheard(&mut self, header: &Header, out: &mut Outbox<'_>) {
+    fn observed(&mut self, header: &Header, out: &mut Outbox<'_>) {
         let _ = (header, out);
     }
 

@@ -101,7 +101,7 @@ impl Extensions {
         };
         for (at, extension) in self.list.iter_mut().enumerate() {
             if Some(at) != owner {
-                extension.overheard(header, &mut Outbox::new(&mut self.shared, at));
+                extension.observed(header, &mut Outbox::new(&mut self.shared, at));
             }
         }
         let routed = match (&header.body, owner) {

@@ -142,7 +142,7 @@ fn every_operation_in_small_segments() {
 /// Data for the second and later buffers of a receive is read from the socket directly into place,
 /// however it is divided into segments and whatever precedes it.
 #[test]
-fn what_is_behind_the_first_piece_is_never_copied() {
+fn data_behind_the_first_buffer_of_a_receive_is_never_copied() {
     const HEAD: usize = 1024;
     const TARGET: usize = 64 << 10;
     for (mss_limit, crc) in [(None, false), (Some(1460), true), (Some(536), false)] {
@@ -200,7 +200,7 @@ fn what_is_behind_the_first_piece_is_never_copied() {
 
 /// With the TCP addresses the system can be asked which user is at the other end.
 #[test]
-fn what_carries_a_connection_is_told_while_it_is_up() {
+fn the_carrier_of_an_established_connection_is_its_tcp_addresses() {
     let Pair {
         mut client,
         mut server,

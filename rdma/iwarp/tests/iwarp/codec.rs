@@ -4,7 +4,7 @@ use bytes::Bytes;
 use iwarp::ddp::{Header, HeaderView, Placement};
 use iwarp::mpa::{self, Enhanced, Frame, FrameView, Kind, Rtr};
 use iwarp::rdmap::{Opcode, ReadRequest};
-use iwarp::terminate::{Code, Culprit, Terminate};
+use iwarp::terminate::{Code, FaultySegment, Terminate};
 use quickcheck::{Arbitrary, Gen, quickcheck};
 use smallvec::SmallVec;
 
@@ -125,17 +125,17 @@ quickcheck! {
     fn terminates_round_trip(code: (u8, u8, u8), header: Option<(u16, AnyHeader, Option<u8>)>)
         -> bool
     {
-        let culprit = header.map(|(segment_len, header, read)| {
+        let faulty_segment = header.map(|(segment_len, header, read)| {
             let mut ddp = [0; 18];
             let len = header.0.emit(&mut ddp);
-            Culprit {
+            FaultySegment {
                 segment_len,
                 ddp: SmallVec::from_slice(&ddp[..len]),
                 read: read.map(|byte| ReadRequest::parse(&[byte; 28])),
             }
         });
         let code = Code { layer: code.0 & 15, kind: code.1 & 15, code: code.2 };
-        let terminate = Terminate { code, culprit };
+        let terminate = Terminate { code, faulty_segment };
         Terminate::parse(&terminate.to_bytes()) == Some(terminate)
     }
 
@@ -153,7 +153,7 @@ quickcheck! {
 
 /// Bytes captured between Linux's NFS client and server over siw.
 #[test]
-fn frames_of_linux() {
+fn set_up_frames_captured_from_linux_decode() {
     let mut request = b"MPA ID Req Frame".to_vec();
     request.extend([
         0x10, 2, 0, 12, 0, 128, 0, 0, 0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3,
@@ -182,7 +182,7 @@ fn frames_of_linux() {
 }
 
 #[test]
-fn figures_of_mpa() {
+fn mpa_padding_and_mulpdu_match_the_rfc() {
     // RFC 5044, section 4: ULPDU_Length, ULPDU and padding fill whole words.
     for ulpdu in 0..100 {
         let pad = mpa::padding(ulpdu);

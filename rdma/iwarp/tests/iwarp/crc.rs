@@ -82,7 +82,7 @@ impl Victim {
 
 /// A Write and the Send that announces it, in one piece and in two.
 #[test]
-fn a_write_with_a_wrong_crc_ends_the_connection_before_its_message_is_told_of() {
+fn a_write_with_a_wrong_crc_ends_the_connection_before_its_message_is_delivered() {
     const AT: u64 = 100;
     const LEN: usize = 40;
     let head = 2 + 14;
@@ -164,7 +164,7 @@ fn a_send_with_a_wrong_crc_is_not_delivered_whole_or_in_part() {
 }
 
 #[test]
-fn what_the_device_itself_is_told_with_a_wrong_crc_is_not_heard() {
+fn read_requests_and_terminates_with_a_wrong_crc_are_ignored() {
     // A Read Request is not answered.
     let mut victim = Victim::new();
     let ulpdu = read_request(1, 5, 1, victim.sink.stag.0, victim.sink.offset);

@@ -231,7 +231,7 @@ fn read_that_wraps_and_read_of_write_only_memory() {
 }
 
 #[test]
-fn a_read_of_nothing_is_not_checked() {
+fn a_read_without_payload_is_not_checked() {
     // RFC 5040, section 5.2.1.
     let mut victim = Victim::new(false);
     victim
@@ -411,7 +411,7 @@ fn segments_that_end_a_byte_before_at_and_behind_a_piece() {
 }
 
 #[test]
-fn a_byte_more_than_all_pieces_hold() {
+fn a_message_one_byte_longer_than_the_receive_is_refused() {
     let pieces = [64, 5000, 4096];
     let all: usize = pieces.iter().sum();
     for first in [1, 64, 5064, all] {
@@ -532,7 +532,7 @@ impl Victim {
 }
 
 #[test]
-fn invalidation_of_what_is_not_there() {
+fn invalidation_of_an_unknown_handle() {
     let victim = Victim::new(false);
     let stag = victim.sink.stag.0 ^ 1;
     let ulpdu = untagged(SEND_INVALIDATE, true, stag, (0, 1, 0), b"x");
@@ -565,7 +565,7 @@ fn a_wrong_crc_is_found_before_anything_else() {
 }
 
 #[test]
-fn the_crc_field_means_nothing_when_off() {
+fn the_crc_field_is_ignored_without_crcs() {
     let mut victim = Victim::new(false);
     let mut bytes = crate::raw::fpdu(&send(1, b"fine"), false);
     let len = bytes.len();
@@ -625,7 +625,7 @@ fn a_terminate_of_the_peer() {
 }
 
 #[test]
-fn responses_that_are_not_what_was_asked_for() {
+fn responses_that_do_not_match_the_read_request() {
     type Answer = fn(u32) -> Vec<u8>;
     let cases: [(Answer, u8); 5] = [
         (
@@ -667,7 +667,7 @@ fn responses_that_are_not_what_was_asked_for() {
 }
 
 #[test]
-fn what_the_peer_of_a_bad_request_sees() {
+fn a_refused_read_fails_at_both_ends() {
     // Two devices: a refused RDMA Read fails with the reason, and everything else is flushed.
     let mut pair = Pair::default();
     let Pair {

@@ -85,7 +85,7 @@ fn reads_and_writes_while_the_owner_is_away() {
 
 /// The background thread took over before the connection was accepted.
 #[test]
-fn reads_of_a_connection_that_the_owner_accepted_when_it_had_been_away() {
+fn the_thread_serves_reads_of_a_connection_accepted_after_it_took_over() {
     let mut pair = Pair::default();
     let server = &mut pair.server;
     let (_, address) = server.listen();
@@ -112,7 +112,7 @@ fn reads_of_a_connection_that_the_owner_accepted_when_it_had_been_away() {
 }
 
 #[test]
-fn an_owner_that_waits_is_woken_by_what_the_thread_found() {
+fn a_waiting_owner_is_woken_by_events_of_the_thread() {
     // The owner goes away, is replaced, returns and waits at once, again and again, with messages
     // that arrive at any of these moments. All must be delivered.
     let mut server = Node::new(Options::default());
@@ -203,7 +203,7 @@ fn a_fin_that_came_with_the_last_bytes() {
 }
 
 #[test]
-fn interrupts_are_waits_that_events_ended() {
+fn interrupts_are_counted_for_waits_that_events_ended() {
     let mut pair = Pair::default();
     let Pair {
         client,
@@ -348,7 +348,7 @@ fn busy_polling_needs_no_readiness() {
 /// During busy-polling, the next receive is prefetched before its message arrives, but not in the
 /// middle of a message.
 #[test]
-fn busy_polling_leaves_alone_what_has_come_of_a_message() {
+fn busy_polling_does_not_prefetch_in_the_middle_of_a_message() {
     let mut node = Node::new(Options::default());
     let (mut raw, qp) = Raw::set_up(&mut node, false);
     node.device.set_busy_poll(true);
@@ -443,7 +443,7 @@ fn an_owner_that_goes_away_after_a_long_wait_is_replaced() {
 }
 
 #[test]
-fn reads_beyond_the_agreed_number_wait_here() {
+fn reads_beyond_the_ord_wait() {
     let mut accept = accept_options();
     accept.inbound_reads = 2;
     let (client, server) = (Node::new(Options::default()), Node::new(Options::default()));

@@ -22,11 +22,11 @@ pub(crate) const TERMINATE: u8 = 7;
 /// The result of a read by a raw peer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Got {
-    /// A ULPDU.
+    /// The next ULPDU.
     Ulpdu(Vec<u8>),
-    /// FIN.
+    /// The connection was closed with a FIN.
     End,
-    /// RST.
+    /// The connection was reset.
     Reset,
 }
 

@@ -119,7 +119,7 @@ fn is_silent(caller: &mut Caller, time: Duration) -> bool {
 
 /// Linux's siw may have missed the first message, and looks again when another one arrives.
 #[test]
-fn initiator_reminds_a_silent_responder_three_times() {
+fn initiator_repeats_the_ready_to_receive_message_three_times() {
     for crc in [false, true] {
         let mut caller = Caller::new(Options::default());
         let flags = 0x10 | u8::from(crc) << 6;
@@ -145,7 +145,7 @@ fn initiator_reminds_a_silent_responder_three_times() {
 }
 
 #[test]
-fn initiator_reminds_nobody_who_has_spoken() {
+fn initiator_does_not_repeat_it_to_a_responder_that_has_sent() {
     let read = read_request(1, 9, 0, 0, 0);
     for said in [&crate::raw::send(1, b"hello"), &nothing(), &read] {
         let mut caller = Caller::new(Options::default());
@@ -164,7 +164,7 @@ fn initiator_reminds_nobody_who_has_spoken() {
 }
 
 #[test]
-fn initiator_with_a_hasty_responder() {
+fn initiator_accepts_an_fpdu_directly_behind_the_reply() {
     // The reply arrives in pieces, with a first FPDU directly behind it.
     let mut caller = Caller::new(Options::default());
     let mut bytes = frame(REPLY, 0x50, 2, &[0, 16, 0, 16, b'o', b'k']);
@@ -198,7 +198,7 @@ fn crc_if_either_side_asks() {
 }
 
 #[test]
-fn replies_that_lead_nowhere() {
+fn replies_that_do_not_establish_a_connection() {
     let protocol = |text: &str| ConnectError::Protocol(text.into());
     let cases: [(Vec<u8>, ConnectError); 6] = [
         (
@@ -285,7 +285,7 @@ fn a_peer_that_closes_or_is_silent() {
 }
 
 #[test]
-fn nobody_listens() {
+fn connecting_without_a_listener_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -451,7 +451,7 @@ fn responder_takes_every_ready_to_receive_message() {
 /// Messages that arrive in one read with the ready-to-receive message are reported after the
 /// connection, because the program does not know the connection before.
 #[test]
-fn a_connection_is_told_of_before_what_came_with_its_first_message() {
+fn establishment_is_reported_before_messages_of_the_same_read() {
     let rtr = fpdu(&tagged(WRITE, true, 0, 0, b""), false);
     let call = |msn, text| fpdu(&crate::raw::send(msn, text), false);
     let bad = fpdu(&crate::raw::send(7, b"out of order"), false);
@@ -501,7 +501,7 @@ fn a_connection_is_told_of_before_what_came_with_its_first_message() {
 }
 
 #[test]
-fn responder_never_hears_the_ready_to_receive_message() {
+fn responder_times_out_without_a_ready_to_receive_message() {
     let mut node = Node::new(Options {
         setup_timeout: Duration::from_millis(100),
         ..Options::default()
@@ -680,7 +680,7 @@ fn either_side_may_send_first() {
 }
 
 #[test]
-fn solicited_events_are_messages_like_others() {
+fn sends_with_solicited_event_are_received_like_others() {
     let (mut raw_node, mut raw, qp, _) = accepted(&[0, 4, 0, 4], 0x10, 2);
     assert!(matches!(raw_node.next(), Event::Established { .. }));
     let region = rdma::Region::RemoteWrite(raw_node.buf(&[0; 10]));

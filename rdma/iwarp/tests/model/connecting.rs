@@ -66,7 +66,7 @@ fn a_rejection_says_why() {
 }
 
 #[test]
-fn where_nobody_listens_a_connection_is_refused() {
+fn a_connection_without_a_listener_is_refused() {
     let mut world = World::new();
     let listener = world.listener;
     let address: SocketAddr = world.address;

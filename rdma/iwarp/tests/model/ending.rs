@@ -22,7 +22,7 @@ fn flushed(world: &mut World, side: usize, qp: QpId, receives: u64) -> Disconnec
 }
 
 #[test]
-fn an_orderly_end_gives_everything_back() {
+fn a_graceful_end_returns_all_memory() {
     let mut world = World::new();
     let [client, server] = world.connected(5, 4096);
     world.device(CLIENT).disconnect(client);
@@ -42,7 +42,7 @@ fn an_orderly_end_gives_everything_back() {
 }
 
 #[test]
-fn what_was_posted_goes_out_before_an_orderly_end() {
+fn posted_requests_are_sent_before_a_graceful_end() {
     let mut world = World::new();
     let [client, server] = world.connected(60, 4096);
     let message = world.filled(CLIENT, 4000, 3).freeze();
@@ -62,7 +62,7 @@ fn what_was_posted_goes_out_before_an_orderly_end() {
 }
 
 #[test]
-fn an_abort_in_the_middle_leaves_nothing() {
+fn an_abort_during_transfers_leaves_no_resources() {
     for from in [CLIENT, SERVER] {
         let mut world = World::new();
         let qps = world.connected(60, 4096);
@@ -103,7 +103,7 @@ fn an_abort_in_the_middle_leaves_nothing() {
 }
 
 #[test]
-fn a_destroyed_queue_pair_says_nothing_more() {
+fn a_destroyed_queue_pair_has_no_further_events() {
     let mut world = World::new();
     let [client, server] = world.connected(5, 4096);
     world.send(CLIENT, client, 1, &[Bytes::from_static(b"last words")]);
@@ -124,7 +124,7 @@ fn a_destroyed_queue_pair_says_nothing_more() {
 }
 
 #[test]
-fn a_device_that_goes_takes_its_connections_along() {
+fn dropping_a_device_ends_its_connections() {
     let mut world = World::new();
     let [client, server] = world.connected(5, 4096);
     let data = world.filled(CLIENT, 5000, 1).freeze();

@@ -38,7 +38,7 @@ fn messages_of_all_sizes_arrive_in_order() {
 }
 
 #[test]
-fn pieces_from_anywhere_make_one_message() {
+fn a_message_is_gathered_from_any_memory() {
     let mut world = World::new();
     let qps = world.connected(2, 64 << 10);
     let most = world.device(CLIENT).attributes().max_gather.min(6);
@@ -137,7 +137,7 @@ fn parts_of_a_region_can_be_reached_by_many_at_once() {
 }
 
 #[test]
-fn memory_of_no_pool_is_offered_and_received_into() {
+fn memory_outside_the_pool_can_be_offered_and_received_into() {
     let mut world = World::new();
     let qps = world.connected(2, 64);
     let foreign = Pool::new(1 << 20);
@@ -186,7 +186,7 @@ fn memory_of_no_pool_is_offered_and_received_into() {
 }
 
 #[test]
-fn sends_without_completion_give_their_memory_back() {
+fn unsignaled_sends_release_their_memory() {
     let mut world = World::new();
     let qps = world.connected(300, 4096);
     let before = world.device(CLIENT).pool().in_use();

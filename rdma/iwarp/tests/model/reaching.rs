@@ -119,7 +119,7 @@ fn nobody_reads_past_the_end() {
 }
 
 #[test]
-fn nobody_reads_before_the_beginning() {
+fn reads_before_the_beginning_are_refused() {
     refused(Access::Read, |world, qps| {
         let offered = source(world, qps[CLIENT]);
         let to = RemoteSegment {
@@ -131,7 +131,7 @@ fn nobody_reads_before_the_beginning() {
 }
 
 #[test]
-fn nobody_writes_past_the_end() {
+fn writes_past_the_end_are_refused() {
     refused(Access::Write, |world, qps| {
         let offered = sink(world, qps[CLIENT]);
         let to = part(offered, 4990, 11);
@@ -149,7 +149,7 @@ fn nobody_writes_what_is_for_reading() {
 }
 
 #[test]
-fn nobody_reads_what_is_for_writing() {
+fn reads_of_memory_for_writing_are_refused() {
     // The kernel's siw checks bounds and protection domain of a peer's read, but not the right.
     if World::new()
         .device(CLIENT)
@@ -167,7 +167,7 @@ fn nobody_reads_what_is_for_writing() {
 }
 
 #[test]
-fn a_handle_that_was_never_given_reaches_nothing() {
+fn an_unknown_handle_is_refused() {
     refused(Access::Read, |world, qps| {
         let offered = source(world, qps[CLIENT]);
         let stag = Stag(offered.stag.0 ^ 0x5a);
@@ -177,7 +177,7 @@ fn a_handle_that_was_never_given_reaches_nothing() {
 }
 
 #[test]
-fn a_stale_handle_reaches_nothing() {
+fn a_stale_handle_is_refused() {
     for access in [Access::Read, Access::Write] {
         refused(access, |world, qps| {
             let stale = access.offered(world, qps[CLIENT]);
@@ -197,7 +197,7 @@ fn a_stale_handle_reaches_nothing() {
 }
 
 #[test]
-fn a_handle_of_another_connection_reaches_nothing() {
+fn a_handle_of_another_connection_is_refused() {
     for access in [Access::Read, Access::Write] {
         let mut world = World::new();
         let (own, other) = (world.connected(4, 64), world.connected(4, 64));
@@ -236,7 +236,7 @@ fn memory_is_not_reclaimed_while_the_peer_may_reach_it() {
 }
 
 #[test]
-fn memory_that_was_never_told_of_can_be_taken_back() {
+fn memory_that_was_never_announced_can_be_reclaimed() {
     let mut world = World::new();
     let qps = world.connected(4, 64);
     for _ in 0..3 {
@@ -255,7 +255,7 @@ fn memory_that_was_never_told_of_can_be_taken_back() {
 }
 
 #[test]
-fn a_peer_gives_memory_back_with_its_send() {
+fn send_with_invalidate_returns_memory() {
     let mut world = World::new();
     if !world.device(CLIENT).attributes().remote_invalidation {
         return;

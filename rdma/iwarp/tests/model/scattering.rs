@@ -116,7 +116,7 @@ fn many_long_messages_in_many_pieces_stay_apart() {
 }
 
 #[test]
-fn a_message_that_all_pieces_cannot_hold_ends_the_connection() {
+fn a_message_longer_than_all_buffers_of_a_receive_ends_the_connection() {
     let mut world = World::new();
     let qps = world.connected(0, 64);
     let lengths = lengths(&mut world);
@@ -137,7 +137,7 @@ fn a_message_that_all_pieces_cannot_hold_ends_the_connection() {
 }
 
 #[test]
-fn more_pieces_than_the_device_takes_are_given_back() {
+fn a_receive_with_too_many_buffers_is_returned() {
     let mut world = World::new();
     let qps = world.connected(1, 64);
     let most = world.device(SERVER).attributes().max_scatter;

@@ -60,7 +60,7 @@ fn busy_polling_needs_no_interrupt() {
 }
 
 #[test]
-fn a_side_that_was_away_finds_what_came() {
+fn a_side_that_did_not_poll_finds_its_events() {
     let mut world = World::new();
     let qps = world.connected(8, 64);
     for _ in 0..5 {

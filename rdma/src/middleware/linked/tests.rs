@@ -222,7 +222,7 @@ fn being_rejected_takes_one_round_trip() {
 }
 
 #[test]
-fn a_request_on_its_way_to_a_closed_listener_is_rejected() {
+fn a_request_in_flight_to_a_closed_listener_is_rejected() {
     let mut world = unconnected(D, None);
     world.ends[0]
         .connect(anywhere(), &connect_options())
@@ -280,7 +280,7 @@ fn a_send_does_not_overtake_a_write() {
 }
 
 #[test]
-fn invalidation_waits_for_nothing() {
+fn invalidation_is_not_delayed() {
     let mut world = connected(D, None);
     let start = world.now;
     world.post(0, 1, send(1)).unwrap();
@@ -307,7 +307,7 @@ fn completions_do_not_overtake_a_read() {
 }
 
 #[test]
-fn what_is_on_its_way_counts_against_the_send_queue() {
+fn requests_in_flight_count_against_the_send_queue() {
     let mut world = connected(D, None);
     for id in 0..MAX_SEND_WR as u64 {
         world.post(0, id, world.read(1)).unwrap();
@@ -344,7 +344,7 @@ fn a_full_device_is_tried_again_when_it_has_made_progress() {
 }
 
 #[test]
-fn an_orderly_end_goes_after_what_was_posted() {
+fn a_graceful_end_follows_the_posted_requests() {
     let mut world = connected(D, None);
     let start = world.now;
     world.post(0, 1, send(1)).unwrap();
@@ -366,7 +366,7 @@ fn an_orderly_end_goes_after_what_was_posted() {
 }
 
 #[test]
-fn an_abortive_end_flushes_what_is_on_its_way() {
+fn an_abort_flushes_requests_in_flight() {
     let mut world = connected(D, None);
     world.post(0, 1, world.read(4096)).unwrap();
     let silent = world.ends[0].post_send(world.qps[0], WrId(2), send(1), false);
@@ -390,7 +390,7 @@ fn an_abortive_end_flushes_what_is_on_its_way() {
 }
 
 #[test]
-fn an_answer_on_its_way_comes_before_the_end() {
+fn an_answer_in_flight_arrives_before_the_end() {
     let mut world = connected(D, None);
     world.post(0, 1, world.read(8)).unwrap();
     let half = world.now + D;
