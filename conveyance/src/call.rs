@@ -7,18 +7,19 @@ use crate::{ChunkCounts, Item, Limits, ReplyNeed, Shape};
 /// The place of a call's payload stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallPayload {
-    /// In the Send, after the transport header (RDMA_MSG).
+    /// The payload is in the Send, after the transport header (RDMA_MSG).
     Inline,
-    /// In a position-zero read chunk (RDMA_NOMSG): a Long Call (RFC 8166, section 3.5.3).
+    /// The payload is in a position-zero read chunk (RDMA_NOMSG): a Long Call (RFC 8166, section
+    /// 3.5.3).
     PositionZero,
 }
 
 /// The place of a bulk item of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallItem {
-    /// Inside the payload stream.
+    /// The item stays inside the payload stream.
     InPayload,
-    /// In a read chunk of its own, which the responder fetches.
+    /// The item is in a read chunk of its own, which the responder fetches.
     ReadChunk,
 }
 

@@ -27,18 +27,18 @@ pub struct Offers {
 /// The place of a reply's payload stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyPayload {
-    /// In the Send, after the transport header (RDMA_MSG).
+    /// The payload is in the Send, after the transport header (RDMA_MSG).
     Inline,
-    /// In the reply chunk (RDMA_NOMSG): a Long Reply (RFC 8166, section 3.5.3).
+    /// The payload is in the reply chunk (RDMA_NOMSG): a Long Reply (RFC 8166, section 3.5.3).
     ReplyChunk,
 }
 
 /// The place of a bulk item of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyItem {
-    /// Inside the payload stream.
+    /// The item stays inside the payload stream.
     InPayload,
-    /// In the write chunk with this index, counted from 0 in list order.
+    /// The item is in the write chunk with this index, counted from 0 in list order.
     WriteChunk(usize),
 }
 

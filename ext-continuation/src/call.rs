@@ -19,11 +19,11 @@ use crate::{Continuation, Request, Transmit, Usable, XMTREQ};
 /// The place of an item of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemMode {
-    /// Inside the payload stream.
+    /// The item stays inside the payload stream.
     InStream,
-    /// In target buffer segments, carried by the transmissions.
+    /// The item is placed in target buffer segments, carried by the transmissions.
     Placed,
-    /// In registered memory, fetched by RDMA Read.
+    /// The item is in registered memory and fetched by RDMA Read.
     Read,
 }
 

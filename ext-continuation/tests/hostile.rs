@@ -18,7 +18,7 @@ use rpcrdma_v2::{Answer, Chunks, Direction, Segment, WriteChunk};
 const XID: u32 = 0x1122_3344;
 const MOST: u32 = u32::MAX;
 
-/// The expected outcome of a message.
+/// The expected reaction to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answered {
     /// RDMA2_ERR_BAD_HEADER.

@@ -7,9 +7,9 @@ use std::os::fd::BorrowedFd;
 /// The readiness for which a file descriptor is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// There are data to read or connections to accept.
+    /// Data can be read, or connections can be accepted.
     Readable,
-    /// There are data to read or connections to accept, or there is room to write.
+    /// Data can be read, connections can be accepted, or data can be written.
     ReadableAndWritable,
 }
 

@@ -68,7 +68,7 @@ pub enum Want {
         /// Whether the fragment is the last one of its record.
         last: bool,
     },
-    /// No input: a record is complete and must be taken with [`RecordReader::take`].
+    /// No input, because a record is complete and must be taken with [`RecordReader::take`].
     Take,
 }
 

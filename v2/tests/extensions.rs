@@ -19,14 +19,14 @@ const B: u32 = 200;
 
 /// An extension that records every call of its methods.
 #[derive(Debug)]
-struct Scribe {
+struct Recorder {
     name: &'static str,
     opttypes: Vec<u32>,
     said: Vec<String>,
     refusal: Option<Refusal>,
 }
 
-impl Scribe {
+impl Recorder {
     fn boxed(name: &'static str, opttypes: &[u32]) -> Box<dyn Extension> {
         Box::new(Self::new(name, opttypes))
     }
@@ -42,7 +42,7 @@ impl Scribe {
     }
 }
 
-impl Extension for Scribe {
+impl Extension for Recorder {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -97,19 +97,22 @@ impl Extension for Scribe {
 }
 
 fn two() -> Extensions {
-    let list = vec![Scribe::boxed("a", &[A, A + 1]), Scribe::boxed("b", &[B])];
+    let list = vec![
+        Recorder::boxed("a", &[A, A + 1]),
+        Recorder::boxed("b", &[B]),
+    ];
     Extensions::new(Side::Client, 50, list).expect("no operation is owned twice")
 }
 
 /// Returns what the two extensions have recorded since the last call.
 fn said(set: &mut Extensions) -> Vec<String> {
-    set.with(|a: &mut Scribe, _| std::mem::take(&mut a.said))
+    set.with(|a: &mut Recorder, _| std::mem::take(&mut a.said))
         .unwrap_or_default()
 }
 
 #[test]
 fn an_operation_has_one_owner() {
-    let list = vec![Scribe::boxed("a", &[A, B]), Scribe::boxed("b", &[B])];
+    let list = vec![Recorder::boxed("a", &[A, B]), Recorder::boxed("b", &[B])];
     let taken = Extensions::new(Side::Client, 0, list).unwrap_err();
     let expected = (B, "a", "b");
     assert_eq!((taken.opttype, taken.first, taken.second), expected);
@@ -173,7 +176,7 @@ fn messages_of_the_base_protocol_are_shown_to_all_extensions() {
 fn a_refusal_is_one_error_or_none() {
     let mut set = two();
     let mut refuse = |refusal: Refusal| {
-        set.with(|a: &mut Scribe, _| a.refusal = Some(refusal));
+        set.with(|a: &mut Recorder, _| a.refusal = Some(refusal));
         let header = optional(Direction::Call, A, b"");
         let routed = set.received(&header, &[], 28);
         assert!(set.next_action().is_none());
@@ -209,7 +212,7 @@ fn only_so_many_operations_are_remembered() {
     let mut set = two();
     set.connected(None);
     for _ in 0..16 {
-        set.with(|_: &mut Scribe, out| out.call(A, Bytes::new()));
+        set.with(|_: &mut Recorder, out| out.call(A, Bytes::new()));
     }
     let error = |xid| Header {
         xid,
@@ -223,7 +226,7 @@ fn only_so_many_operations_are_remembered() {
 fn a_call_is_planned_sent_and_received_in_an_operation() {
     let cutters = || {
         vec![
-            Scribe::boxed("a", &[A]),
+            Recorder::boxed("a", &[A]),
             Box::new(Cutter::default()) as Box<dyn Extension>,
         ]
     };

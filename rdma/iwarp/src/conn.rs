@@ -46,9 +46,9 @@ pub(super) enum Phase {
     Established,
     /// Closed by the program; the posted requests are sent first.
     Disconnecting,
-    /// Over; the last bytes are being sent, and those of the peer are dropped.
+    /// The connection is over; the last bytes are being sent, and those of the peer are dropped.
     Draining,
-    /// Over, without a socket.
+    /// The connection is over and has no socket any more.
     Closed,
 }
 

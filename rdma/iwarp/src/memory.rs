@@ -40,7 +40,7 @@ pub(super) enum Target {
     Region { stag: u32, offset: u64 },
     /// The device itself: a Read Request or a Terminate.
     Control,
-    /// None: there is no payload, or it only counts for the CRC.
+    /// No destination: there is no payload, or it only counts for the CRC.
     Nowhere,
 }
 

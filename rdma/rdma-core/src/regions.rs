@@ -106,7 +106,7 @@ pub(super) struct Policy {
 pub(super) struct Regions {
     by_stag: HashMap<u32, Entry>,
     /// Windows that are not bound.
-    spare: Vec<Mw>,
+    unbound: Vec<Mw>,
     /// Windows to be bound, in order.
     binds: Vec<Bind>,
 }
@@ -149,7 +149,7 @@ impl Regions {
     pub(super) fn new() -> Self {
         Self {
             by_stag: HashMap::new(),
-            spare: Vec::new(),
+            unbound: Vec::new(),
             binds: Vec::new(),
         }
     }
@@ -308,7 +308,7 @@ impl Regions {
         (addr, len): (u64, usize),
         access: c_uint,
     ) -> Result<(u32, Mw), DeviceError> {
-        let mw = match self.spare.pop() {
+        let mw = match self.unbound.pop() {
             Some(mw) => mw,
             None => Mw::new(&domain.pd).map_err(|error| refused("no memory window", error))?,
         };
@@ -389,7 +389,7 @@ impl Regions {
                     // The window was never bound.
                     Some(at) => {
                         self.binds.remove(at);
-                        self.spare.push(mw);
+                        self.unbound.push(mw);
                     }
                     None if entry.valid => {
                         if let Err(error) = mw.free() {
@@ -398,7 +398,7 @@ impl Regions {
                             return Err(error);
                         }
                     }
-                    None => self.spare.push(mw),
+                    None => self.unbound.push(mw),
                 }
                 mr.map_or(Ok(()), Mr::deregister)?;
             }
@@ -461,7 +461,7 @@ impl Regions {
                 std::mem::forget(self.by_stag.remove(&stag));
             }
         }
-        for mw in self.spare.drain(..) {
+        for mw in self.unbound.drain(..) {
             if let Err(error) = mw.free() {
                 tracing::warn!(%error, "memory window not freed");
             }
@@ -473,7 +473,7 @@ impl Regions {
         let all = self.by_stag.values();
         all.filter(|entry| !matches!(entry.hold, Grant::Nothing))
             .count()
-            + self.spare.len()
+            + self.unbound.len()
     }
 }
 

@@ -132,7 +132,7 @@ impl Eq for Scheduled {}
 pub(super) enum Stream {
     Send,
     Receive,
-    /// Neither: an event that no other event of the connection may overtake, and that overtakes
+    /// Both queues: an event that no other event of the connection may overtake, and that overtakes
     /// none.
     Both,
 }

@@ -9,7 +9,7 @@ use crate::{Counters, Device, DeviceError, PostError, QpId, Region, RemoteSegmen
 #[derive(Debug)]
 pub struct Counting<D> {
     device: D,
-    /// Only the fields that are counted here are used.
+    /// The counts made here; the fields that this middleware does not count are unused.
     asked: Counters,
 }
 

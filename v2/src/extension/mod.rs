@@ -224,7 +224,7 @@ pub trait Extension: Any + fmt::Debug + Send {
     /// Called when one of the extension's operations was received.
     ///
     /// # Errors
-    /// [`Refusal`] if the operation is not executed. Its variant decides what the sender is told.
+    /// [`Refusal`] if the operation is not executed. Its variant decides which error is sent.
     fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal>;
 
     /// Called when any other message was received, before its owner handles it.
