@@ -7,8 +7,8 @@ use crate::limits::{MAX_CHUNK_SEGMENTS, MAX_READ_SEGMENTS, MAX_WRITE_CHUNKS};
 use crate::{Chunks, Malformed, ReadSegment, Segment, WriteChunk};
 
 const SEGMENT_LEN: usize = 16;
-/// Length in bytes of a read list entry: the word that says that an entry follows, the position, and a
-/// segment.
+/// Length in bytes of a read list entry: the word that says that an entry follows, the position,
+/// and a segment.
 const READ_ENTRY_LEN: usize = 8 + SEGMENT_LEN;
 
 impl Chunks {

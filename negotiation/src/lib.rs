@@ -8,7 +8,9 @@
 //! first message that arrives. A client keeps the evidence about servers without version 2 in a
 //! [`Memory`].
 //! ```
-//! use rpcrdma_negotiation::{Choice, Decision, ServerReaction, Reason, Verdict, Version, decide_version};
+//! use rpcrdma_negotiation::{
+//!     Choice, Decision, Reason, ServerReaction, Verdict, Version, decide_version,
+//! };
 //!
 //! let linux = ServerReaction::RefusedVersion { low: 1, high: 1 };
 //! let decision = decide_version(Choice::Auto, &linux);

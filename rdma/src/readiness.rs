@@ -15,9 +15,9 @@ pub enum Interest {
 
 /// A poll loop that watches file descriptors, such as one around `epoll` or `mio`.
 ///
-/// Registration is edge-triggered: the loop reports readiness once, when it begins, and not again before an
-/// operation on the descriptor would have blocked. A descriptor that is ready when it is registered is
-/// reported as well.
+/// Registration is edge-triggered: the loop reports readiness once, when it begins, and not again
+/// before an operation on the descriptor would have blocked. A descriptor that is ready when it is
+/// registered is also reported.
 pub trait Readiness: fmt::Debug + Send {
     /// Watches `fd` until it is deregistered or closed. Its events carry `token`.
     ///
