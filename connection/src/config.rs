@@ -5,7 +5,7 @@ use std::time::Duration;
 use conveyance::{CostModel, Limits};
 use rdma::Pool;
 use rpcrdma_ext_continuation::Features as RoundTripFeatures;
-use rpcrdma_negotiation::{Choice, Lesson, Version, Versions};
+use rpcrdma_negotiation::{Choice, Evidence, Version, Versions};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::Extension;
@@ -169,7 +169,7 @@ pub enum Role {
         /// The versions that it may speak.
         versions: Choice,
         /// What an earlier connection taught of the server.
-        lesson: Option<Lesson>,
+        lesson: Option<Evidence>,
         /// How long to wait for the answer to the first version 2 message, before the server is taken
         /// for one that speaks version 1 only.
         patience: Duration,

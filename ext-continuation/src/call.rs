@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::emit::Arranged;
 use crate::operation::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN, request_header};
-use crate::replies::{Directing, ReplyWay, plural};
+use crate::replies::{Directing, ReplyMode, plural};
 use crate::{Continuation, Request, Transmit, Usable, XMTREQ};
 
 /// The place of an item of a call.

@@ -122,7 +122,7 @@ impl ClientNegotiation {
             Some(_) => Heard::Nothing,
             None => match Version::from_number(fixed.version) {
                 version @ (Version::One | Version::Two) => {
-                    Heard::Decides(self.decide(&PeerDid::Answered(version)))
+                    Heard::Decides(self.decide(&ServerReaction::Answered(version)))
                 }
                 Version::Other(_) => Heard::Nothing,
             },

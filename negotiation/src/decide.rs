@@ -89,10 +89,10 @@ impl ServerReaction {
         let has_one = |low: u32, high: u32| (low..=high).contains(&Version::One.number());
         match *self {
             Self::Answered(Version::Two | Version::Other(_)) => None,
-            Self::Answered(Version::One) => Some(Lesson::AnsweredInOne),
-            Self::RefusedVersion { low, high } => has_one(low, high).then_some(Lesson::Refused),
-            Self::Dropped => Some(Lesson::Dropped),
-            Self::KeptSilent => Some(Lesson::KeptSilent),
+            Self::Answered(Version::One) => Some(Evidence::AnsweredVersion1),
+            Self::RefusedVersion { low, high } => has_one(low, high).then_some(Evidence::Refused),
+            Self::Dropped => Some(Evidence::Dropped),
+            Self::NoAnswer => Some(Evidence::NoAnswer),
         }
     }
 }
@@ -129,10 +129,10 @@ pub fn decide_version(choice: Choice, did: &ServerReaction) -> Decision {
 
 /// Returns the decision that can be made before a server is asked, or `None` if it must be asked.
 #[must_use]
-pub(crate) fn known(choice: Choice, remembered: Option<Lesson>) -> Option<Decision> {
+pub(crate) fn known(choice: Choice, remembered: Option<Evidence>) -> Option<Decision> {
     let (version, reason) = match (choice, remembered) {
         (Choice::Only(version @ (Version::One | Version::Other(_))), _) => {
-            (version, Reason::AsAsked)
+            (version, Reason::Configured)
         }
         (Choice::Auto, Some(lesson)) => (Version::One, Reason::Remembered(lesson)),
         (Choice::Only(Version::Two), _) | (Choice::Auto, None) => return None,

@@ -15,7 +15,7 @@ use super::rdmap::ReadRequest;
 use super::receive::Receiver;
 use super::regions::NotReclaimed;
 use super::setup::Agreement;
-use super::terminate::{Culprit, Terminate};
+use super::terminate::{FaultySegment, Terminate};
 use super::transmit::{Finishes, Outgoing, Transmitter};
 use rdma::{
     Completion, Counters, Event, Failed, PostError, QpId, Region, RemoteSegment, Scatter, SendWr,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::conn::{Conn, Cx, Over, Phase};
-use super::endpoint::Blame;
+use super::conn::{Conn, Cx, Phase, StreamEnd};
+use super::endpoint::FailedRequest;
 use super::fault::Fault;
 use super::mpa::{FRAME_HEADER, Frame, FrameView, Kind, MAX_PRIVATE_DATA};
 use super::setup::{self, Agreement, Failure, Unacceptable, Wants};

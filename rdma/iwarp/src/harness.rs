@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::endpoint::{Blame, Endpoint, Limits, Out, Stop};
+use super::endpoint::{Endpoint, FailedRequest, Limits, Out, Stop};
 use super::fault::{Ending, Fault};
 use super::regions::NotReclaimed;
 use super::setup::Agreement;
