@@ -79,8 +79,8 @@ pub enum Event {
         /// False if there was no memory for all of them; then none was posted.
         posted: bool,
     },
-    /// Answers [`Action::ReplaceReceives`]: every posted receive has the new structure.
-    ReceivesReplaced,
+    /// Answers [`Action::ReplaceReceives`]: every posted receive has this structure.
+    ReceivesReplaced(ReceiveStructure),
     /// Answers [`Action::Read`]: the data is in place.
     ReadDone {
         /// Which RDMA Read.

@@ -547,7 +547,7 @@ fn handle_work(open: &mut Open, event: Event) {
         (Event::ReadDone { id, sink }, _, Some(responder)) => {
             responder.read_done(shared, id, sink);
         }
-        (Event::ReceivesReplaced, ..) => open.receives_replaced(),
+        (Event::ReceivesReplaced(receives), ..) => open.receives_replaced(&receives),
         // Answers to actions of a half that there is not.
         _ => {}
     }

@@ -29,8 +29,6 @@ pub(crate) struct Open {
     pub(crate) responder: Option<Responder>,
     /// What the peer said in private data.
     pub(crate) peer: Option<PrivateData>,
-    /// The structure that every receive has, or will have after it has been posted again.
-    receives: ReceiveStructure,
     /// Since when a message has been incomplete that comes in several transmissions.
     pub(crate) incomplete_since: Option<Time>,
 }
@@ -127,7 +125,6 @@ impl Open {
             }
         };
         Ok(Self {
-            receives: config.receives.clone(),
             shared: Shared::new(config, dialect, terms.limits, extended),
             requester,
             responder,
@@ -298,8 +295,8 @@ impl Open {
                 self.shared.send(message, Segments::new(), None);
             }
             ExtensionAction::ReplaceReceives { size } => {
-                self.receives = round_trips::resized(&self.shared.config.receives, size);
-                let action = Action::ReplaceReceives(self.receives.clone());
+                let receives = round_trips::resized(&self.shared.config.receives, size);
+                let action = Action::ReplaceReceives(receives);
                 self.shared.actions.push_back(action);
             }
             ExtensionAction::AwaitReplies(calls) => {
@@ -384,10 +381,10 @@ impl Open {
         }
     }
 
-    /// Records that every receive has the structure that was asked for.
-    pub(crate) fn receives_replaced(&mut self) {
+    /// Records that every receive has this structure.
+    pub(crate) fn receives_replaced(&mut self, receives: &ReceiveStructure) {
         if let Some(extended) = &mut self.shared.extended {
-            extended.extensions.receives_replaced(self.receives.len());
+            extended.extensions.receives_replaced(receives.len());
         }
     }
 

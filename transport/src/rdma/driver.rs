@@ -316,8 +316,9 @@ impl<E: CallEvent> Driver<E> {
             link.queue.watch(account.over() > 0);
         }
         while link.closing.is_none() {
-            if link.queue.receives_replaced() {
-                link.connection.handle(self.now, Event::ReceivesReplaced);
+            if let Some(receives) = link.queue.receives_replaced() {
+                let event = Event::ReceivesReplaced(receives);
+                link.connection.handle(self.now, event);
             }
             let Some(action) = link.connection.poll_action(link.queue.room()) else {
                 break;

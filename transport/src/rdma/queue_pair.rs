@@ -470,9 +470,11 @@ impl<T> QueuePair<T> {
         self.replacing = true;
     }
 
-    /// Returns true once after [`QueuePair::set_receives`], when every receive has the new structure.
-    pub(crate) fn receives_replaced(&mut self) -> bool {
-        self.mixed.is_empty() && std::mem::take(&mut self.replacing)
+    /// Returns the structure of all receives, once after [`QueuePair::set_receives`] when none has
+    /// another.
+    pub(crate) fn receives_replaced(&mut self) -> Option<ReceiveStructure> {
+        let replaced = self.mixed.is_empty() && std::mem::take(&mut self.replacing);
+        replaced.then(|| self.structure.clone())
     }
 
     /// Returns whether consumed receives have not been posted again yet.
