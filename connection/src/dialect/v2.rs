@@ -82,10 +82,10 @@ impl Dialect for VersionTwo {
     ) -> Incoming {
         let decoded = pieces::decode_header(&message, Header::decode);
         let header = decoded.as_ref().ok().map(|(header, _)| header);
-        let operations = operations.map(|operations| {
+        let mut operations = operations;
+        if let Some(operations) = &mut operations {
             operations.begin(header);
-            operations
-        });
+        }
         let (header, at) = match decoded {
             Ok(decoded) => decoded,
             Err(error) => {

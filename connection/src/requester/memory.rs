@@ -121,7 +121,7 @@ impl Requester {
         self.watch.answered(key);
         let call = &self.calls[key];
         if matches!(call.stage, Stage::Registering(_) | Stage::Ready(_)) {
-            self.preparing -= call.sends();
+            self.credits.give_back(call.sends());
         }
         if self.calls[key].registrations.is_empty() {
             return self.finish(shared, key, outcome);

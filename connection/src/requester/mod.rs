@@ -5,6 +5,7 @@
 //! Invalidate is ended locally, and only then the call is finished (RFC 8166, section 4.4.1): nobody
 //! looks at memory that the responder can still reach, and nothing stays registered after its call.
 
+mod credits;
 mod memory;
 mod outcome;
 mod outstanding;
@@ -12,7 +13,6 @@ mod prepared;
 mod registration;
 mod send;
 mod start;
-mod unconfirmed;
 mod watch;
 
 use std::collections::VecDeque;
@@ -20,12 +20,11 @@ use std::collections::VecDeque;
 use conveyance::ReplyNeed;
 use onc_rpc::Message;
 use rdma::PoolExhausted;
-use rpcrdma_chunks::RequesterCredits;
 use rpcrdma_v2::extension::{CallToPlan, Calls};
 use slab::Slab;
 
+use self::credits::CallCredits;
 use self::outstanding::{Outcome, Outstanding, PendingCall, Stage};
-use self::unconfirmed::UnconfirmedSends;
 use self::watch::AnswerWatch;
 use crate::action::{ReceivesFor, ReceivesId};
 use crate::id_map::IdMap;
@@ -101,7 +100,7 @@ enum ReplyReceives {
 /// The requester of a connection.
 #[derive(Debug)]
 pub(crate) struct Requester {
-    credits: RequesterCredits,
+    credits: CallCredits,
     receives: ReplyReceives,
     /// Calls that have a registration or a credit, by key.
     calls: Slab<Outstanding>,
@@ -113,8 +112,6 @@ pub(crate) struct Requester {
     pending: VecDeque<PendingCall>,
     /// Calls that are registered and not sent yet.
     ready: VecDeque<usize>,
-    /// Credits set aside for calls that are planned and not sent yet.
-    preparing: u32,
     /// Messages that replies to the calls that were sent may come in.
     expected: u32,
     /// Why the first pending call waits for memory.
@@ -126,7 +123,6 @@ pub(crate) struct Requester {
     /// Further receives that are posted for replies in several messages.
     further_receives: u32,
     watch: AnswerWatch,
-    unconfirmed: UnconfirmedSends,
     /// The versions that the responder said it speaks when it refused a call's, lowest and highest.
     pub(crate) version_refused: Option<(u32, u32)>,
     /// Whether the responder may invalidate a handle of a call with its reply (RFC 8797, section 4.1;
@@ -141,21 +137,19 @@ impl Requester {
     /// their replies.
     pub(crate) fn new(credits: u32) -> Self {
         Self {
-            credits: RequesterCredits::new(credits),
+            credits: CallCredits::new(credits),
             receives: ReplyReceives::Posted,
             calls: Slab::new(),
             by_xid: IdMap::default(),
             cancelled: Vec::new(),
             pending: VecDeque::new(),
             ready: VecDeque::new(),
-            preparing: 0,
             expected: 0,
             no_memory: None,
             chunks: true,
             extensible: false,
             further_receives: 0,
             watch: AnswerWatch::default(),
-            unconfirmed: UnconfirmedSends::default(),
             version_refused: None,
             may_be_invalidated: false,
             counters: RequesterCounters::default(),
@@ -320,18 +314,13 @@ impl Requester {
             shape,
             need,
             limits: &shared.limits,
-            credits: self.unclaimed(),
+            credits: self.credits.unclaimed(),
             reservable: self.reservable(shared),
         };
         let extended = shared.extended.as_mut().filter(|_| self.extensible);
         let extensions = extended.map(|extended| &mut extended.extensions);
         let costs = &shared.config.options.costs;
         consider_call(&call, self.may_be_invalidated, extensions, costs)
-    }
-
-    /// Returns the credits that are free and not set aside for a planned call.
-    fn unclaimed(&self) -> u32 {
-        self.credits.available().saturating_sub(self.preparing)
     }
 
     /// Returns how many further receives can be posted for one more reply.

@@ -29,9 +29,8 @@ impl Requester {
         let Some(key) = answered else {
             return self.take(shared, ReplyHeader::plain(header, payload), invalidated);
         };
-        self.credits
-            .arrived(self.unconfirmed.answered(self.calls[key].number));
-        self.credits.replied(header.credits);
+        let number = self.calls[key].number;
+        self.credits.replied(number, 1, Some(header.credits));
         self.expected = self.expected.saturating_sub(1);
         self.watch.answered(key);
         self.calls.remove(key);
@@ -169,18 +168,12 @@ impl Requester {
     /// answer, if that is to be acted upon.
     fn replied(&mut self, shared: &mut Shared, key: usize, granted: Option<u32>, outcome: Outcome) {
         let call = &self.calls[key];
-        // Everything that was sent before a call has arrived when the call is answered.
-        self.credits.arrived(self.unconfirmed.answered(call.number));
+        let (number, sends) = (call.number, call.sends());
         match outcome {
-            // A reply answers a whole call.
             Outcome::Reply { .. } | Outcome::CarriedReply(..) => {
-                self.credits.replied_group(call.sends(), granted);
+                self.credits.replied(number, sends, granted);
             }
-            // An error may answer the first of its Sends.
-            _ => {
-                let held = self.credits.refused_group(call.sends(), granted);
-                self.unconfirmed.refused(held);
-            }
+            _ => self.credits.refused(number, sends, granted),
         }
         self.expected = self.expected.saturating_sub(call.reply_messages());
         if self.calls[key].cancelled {

@@ -4,6 +4,7 @@ use onc_rpc::Message;
 use rpcrdma_v2::extension::{NotConveyed, Transmissions};
 use rpcrdma_v2::{Body, Direction, Header, Optional};
 
+use super::credits::MaySend;
 use super::outstanding::{Outcome, Stage};
 use super::start::Started;
 use super::{ReplyReceives, Requester};
@@ -22,7 +23,7 @@ impl Requester {
             return;
         }
         loop {
-            while self.credits.available() > 0
+            while self.credits.any_free()
                 && room > shared.actions.len()
                 && let Some(&key) = self.ready.front()
             {
@@ -33,7 +34,7 @@ impl Requester {
                     return;
                 }
             }
-            if self.waits_for_memory() || self.unclaimed() == 0 {
+            if self.waits_for_memory() || self.credits.unclaimed() == 0 {
                 return;
             }
             let Some(call) = self.pending.pop_front() else {
@@ -50,18 +51,16 @@ impl Requester {
     pub(super) fn take_credits(&mut self, key: usize) {
         let call = &self.calls[key];
         let (sends, replies) = (call.sends(), call.reply_messages());
-        let taken = self.credits.take_group(sends);
-        debug_assert!(taken, "a call is sent only with all its credits");
+        self.calls[key].number = self.credits.sent(sends);
         self.expected += replies;
         let most = &mut self.counters.most_in_flight;
         *most = self.credits.in_flight().max(*most);
         self.watch.sent(key);
-        self.calls[key].number = self.unconfirmed.sent();
     }
 
     /// Sends a call that the base protocol transfers.
     pub(super) fn send(&mut self, shared: &mut Shared, key: usize) {
-        self.preparing -= 1;
+        self.credits.give_back(1);
         self.take_credits(key);
         let requested = self.credits.requested();
         if let Some(gather) = self.calls[key].send(shared, requested) {
@@ -76,18 +75,15 @@ impl Requester {
     /// Sends the first ready call, which an extension carries, or leaves it the first until it has its
     /// credits. Returns false if it cannot be sent in this way any more: it is planned again.
     fn send_carried(&mut self, shared: &mut Shared, key: usize) -> bool {
-        let sends = self.calls[key].sends();
-        // Credits that are held come back with the answer to a call that is still to be sent, which may
-        // be this one.
-        if sends > self.credits.limit() - self.credits.held() {
-            // The grant was lowered.
-            if let Some(source) = self.calls[key].source() {
-                self.unready(shared, key, Outcome::Again(Box::new(source)));
+        match self.credits.may_send(self.calls[key].sends()) {
+            MaySend::Now => {}
+            MaySend::Later => return true,
+            MaySend::Never => {
+                if let Some(source) = self.calls[key].source() {
+                    self.unready(shared, key, Outcome::Again(Box::new(source)));
+                }
+                return false;
             }
-            return false;
-        }
-        if sends > self.credits.available() {
-            return true;
         }
         self.ready.pop_front();
         match self.lay_out(shared, key) {
@@ -131,7 +127,7 @@ impl Requester {
             self.plan_again(shared, key);
             return false;
         }
-        self.preparing -= planned;
+        self.credits.give_back(planned);
         if let Some(carrier) = &mut call.carrier {
             carrier.sends = count;
         }

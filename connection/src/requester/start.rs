@@ -76,7 +76,7 @@ impl Requester {
             shape,
             need: &call.need,
             limits: &shared.limits,
-            credits: self.unclaimed(),
+            credits: self.credits.unclaimed(),
             reservable: self.reservable(shared),
         };
         let extended = shared.extended.as_mut();
@@ -173,7 +173,7 @@ impl Requester {
     /// Registers what a call needs, and asks for further receives for its reply.
     fn register(&mut self, shared: &mut Shared, xid: u32, prepared: Prepared, room: usize) {
         let (call, regions) = Outstanding::new(xid, prepared);
-        self.preparing += call.sends();
+        self.credits.set_aside(call.sends());
         let receives = call.reply_messages() - 1;
         let carried = call.carrier.is_some();
         let key = self.calls.insert(call);

@@ -1,0 +1,180 @@
+//! The credits of a requester (RFC 8166, section 3.3.1), where versions 1 and 2 count calls.
+//!
+//! A call takes a credit for each of its Sends, and gets all back with its reply. A responder may refuse
+//! a call that takes several Sends by its answer to one of them. The others may still be on their way
+//! then, and each consumes a receive when it arrives, so their credits stay taken until a later call is
+//! answered: a connection keeps the order of Sends, so they have arrived by then.
+//!
+//! A version that counts otherwise, messages instead of calls, say, changes this file and
+//! [`rpcrdma_chunks::ResponderCredits`]; the rest of the requester asks only what may be sent.
+
+use rpcrdma_chunks::RequesterCredits;
+
+/// Whether a planned call can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MaySend {
+    /// It can be sent now.
+    Now,
+    /// Not before credits are free.
+    Later,
+    /// Never, as the grant was lowered: it takes more Sends than there can be credits for.
+    Never,
+}
+
+/// The credits of a requester.
+#[derive(Debug)]
+pub(super) struct CallCredits {
+    credits: RequesterCredits,
+    /// Credits set aside for calls that are planned and not sent yet.
+    set_aside: u32,
+    unconfirmed: UnconfirmedSends,
+}
+
+impl CallCredits {
+    /// Returns the credits of a requester that asks for `requested` of them.
+    pub(super) fn new(requested: u32) -> Self {
+        Self {
+            credits: RequesterCredits::new(requested),
+            set_aside: 0,
+            unconfirmed: UnconfirmedSends::default(),
+        }
+    }
+
+    /// Returns the credits that messages ask for.
+    pub(super) fn requested(&self) -> u32 {
+        self.credits.requested()
+    }
+
+    /// Returns the number of calls outstanding: sent and not replied to.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.credits.in_flight()
+    }
+
+    /// Returns the credits that are free and not set aside.
+    pub(super) fn unclaimed(&self) -> u32 {
+        self.credits.available().saturating_sub(self.set_aside)
+    }
+
+    /// Returns whether any credit is free.
+    pub(super) fn any_free(&self) -> bool {
+        self.credits.available() > 0
+    }
+
+    /// Sets credits aside for a call that is planned.
+    pub(super) fn set_aside(&mut self, sends: u32) {
+        self.set_aside += sends;
+    }
+
+    /// Gives back the credits of a planned call that is sent now, or that will not be sent.
+    pub(super) fn give_back(&mut self, sends: u32) {
+        self.set_aside -= sends;
+    }
+
+    /// Returns whether a call of so many Sends can be sent.
+    pub(super) fn may_send(&self, sends: u32) -> MaySend {
+        // Credits that are held come back with the answer to a call that is still to be sent, which may
+        // be this one.
+        if sends > self.credits.limit() - self.credits.held() {
+            MaySend::Never
+        } else if sends > self.credits.available() {
+            MaySend::Later
+        } else {
+            MaySend::Now
+        }
+    }
+
+    /// Takes the credits of a call that is sent now. Returns its number in the order of calls.
+    pub(super) fn sent(&mut self, sends: u32) -> u64 {
+        let taken = self.credits.take_group(sends);
+        debug_assert!(taken, "a call is sent only with all its credits");
+        self.unconfirmed.sent()
+    }
+
+    /// Acts upon the reply to the call with this number: all its credits are free. `granted` is the
+    /// grant of the reply.
+    pub(super) fn replied(&mut self, number: u64, sends: u32, granted: Option<u32>) {
+        self.answered(number);
+        self.credits.replied_group(sends, granted);
+    }
+
+    /// Acts upon an error for the call with this number, which may answer the first of its Sends.
+    /// `granted` is the grant of the error, if that counts.
+    pub(super) fn refused(&mut self, number: u64, sends: u32, granted: Option<u32>) {
+        self.answered(number);
+        let held = self.credits.refused_group(sends, granted);
+        self.unconfirmed.refused(held);
+    }
+
+    /// Frees the credits of Sends that have arrived, as the call with this number is answered.
+    fn answered(&mut self, number: u64) {
+        self.credits.arrived(self.unconfirmed.answered(number));
+    }
+
+    /// Acts upon the grant of a message that answers no call.
+    pub(super) fn granted(&mut self, granted: u32) {
+        self.credits.granted(granted);
+    }
+}
+
+/// Sends of refused calls that may not have arrived yet. Calls are named by the order in which they were
+/// sent, from 1.
+#[derive(Debug, Default)]
+struct UnconfirmedSends {
+    /// Number of calls sent so far.
+    sent: u64,
+    /// Unconfirmed Sends after which no call has been sent.
+    latest: u32,
+    /// Calls that were sent next after unconfirmed Sends, each with the number of those Sends.
+    before: Vec<(u64, u32)>,
+}
+
+impl UnconfirmedSends {
+    /// Records that a call was refused, of whose Sends so many may not have arrived.
+    fn refused(&mut self, sends: u32) {
+        self.latest += sends;
+    }
+
+    /// Records that a call is sent. Returns its number.
+    fn sent(&mut self) -> u64 {
+        self.sent += 1;
+        if self.latest > 0 {
+            let count = std::mem::take(&mut self.latest);
+            self.before.push((self.sent, count));
+        }
+        self.sent
+    }
+
+    /// Records that the call with this number is answered, by a reply or an error. Returns how many
+    /// unconfirmed Sends are known by that to have arrived.
+    fn answered(&mut self, number: u64) -> u32 {
+        // Sends before an earlier call were also sent before this one, whether or not the earlier call
+        // has been answered.
+        let known = self.before.partition_point(|&(sent, _)| sent <= number);
+        self.before.drain(..known).map(|(_, count)| count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_to_a_later_call_says_that_all_before_it_have_arrived() {
+        let mut unconfirmed = UnconfirmedSends::default();
+        let first = unconfirmed.sent();
+        unconfirmed.refused(7);
+        assert_eq!(unconfirmed.answered(first), 0, "it was sent before");
+        let (second, third) = (unconfirmed.sent(), unconfirmed.sent());
+        unconfirmed.refused(4);
+        let fourth = unconfirmed.sent();
+        assert_eq!(unconfirmed.answered(third), 7, "it came after the seven");
+        assert_eq!(unconfirmed.answered(second), 0, "known already");
+        assert_eq!(unconfirmed.answered(fourth), 4);
+        unconfirmed.refused(2);
+        unconfirmed.refused(3);
+        let unanswered = unconfirmed.sent();
+        let last = unconfirmed.sent();
+        assert_eq!(unconfirmed.answered(last), 5);
+        assert_eq!(unconfirmed.answered(unanswered), 0);
+    }
+}
