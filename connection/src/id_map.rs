@@ -1,4 +1,4 @@
-//! Maps keyed by numbers of this side's own making.
+//! Maps keyed by numbers that this side assigns.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// them, so they need no hashing against a hostile choice. Its order is the same in every run.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// See [`IdMap`].
+/// The hasher of [`IdMap`].
 #[derive(Default)]
 pub struct IdHasher(u64);
 

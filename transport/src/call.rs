@@ -1,4 +1,4 @@
-//! What a client's user hands in and gets back.
+//! Types that a client's user passes in and receives: calls, replies and errors.
 
 use std::time::Duration;
 
@@ -16,14 +16,15 @@ pub struct Call {
     pub vers: u32,
     /// Procedure number.
     pub proc: u32,
-    /// The arguments, DDP-eligible items held apart.
+    /// The arguments. DDP-eligible items are held apart from the XDR stream.
     pub args: Message,
-    /// The room that the reply needs.
+    /// The size bounds of the reply.
     pub reply: ReplyRoom,
 }
 
 impl Call {
-    /// The call as a message with `xid` from whoever `cred` says, and the room that its reply needs.
+    /// Encodes the call as an RPC message with the given XID and credential. Returns it with the
+    /// size bounds of its reply.
     #[must_use]
     pub fn into_message(self, xid: u32, cred: Credential) -> (Message, ReplyRoom) {
         let header = CallHeader {
@@ -49,7 +50,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// From a reply message and the place in it where the results start.
+    /// Creates a reply from its message and the position in it at which the results start.
     #[must_use]
     pub fn new(message: Message, results: Cursor, round_trip: Duration) -> Self {
         Self {
@@ -59,71 +60,73 @@ impl Reply {
         }
     }
 
-    /// A decoder at the start of the results.
+    /// Returns a decoder that is positioned at the start of the results.
     #[must_use]
     pub fn results(&self) -> Decoder<'_> {
         Decoder::at(&self.message, self.results)
     }
 
-    /// Time from handing in the call to having the reply.
+    /// Returns the time from submission of the call to arrival of the reply.
     #[must_use]
     pub fn round_trip(&self) -> Duration {
         self.round_trip
     }
 }
 
-/// Why a call got no successful reply. Each call ends exactly once, with a [`Reply`] or with this.
+/// The reason why a call got no successful reply. Each call ends exactly once, with a [`Reply`] or
+/// with this error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// No reply in the time that the options allow, retransmissions included.
+    /// No reply came in the time that the options allow, retransmissions included.
     #[error("no reply from {server} in {after:?}")]
     TimedOut {
-        /// The server.
+        /// The server's name or address.
         server: String,
-        /// How long was waited.
+        /// The time that the client waited.
         after: Duration,
     },
-    /// The connection could not be made, or not made again.
+    /// The connection could not be established or re-established.
     #[error("cannot connect to {server}: {reason}")]
     Connect {
-        /// The server.
+        /// The server's name or address.
         server: String,
-        /// Why, for the user.
+        /// The reason, in words for the user.
         reason: String,
     },
-    /// The server takes connections, but has not answered one call since this client was made.
+    /// The server accepts connections, but has not answered a single call since this client was
+    /// created.
     #[error(
         "{server} takes connections but answers no calls ({reason}): \
          the port may be another protocol's or transport's, or the server has no room for a client"
     )]
     Unanswered {
-        /// The server.
+        /// The server's name or address.
         server: String,
-        /// How the connections ended, for the user.
+        /// How the connections ended, in words for the user.
         reason: String,
     },
-    /// The server's RPC layer answered, but not with results (RFC 5531, section 9).
+    /// The server's RPC layer answered with an error instead of results (RFC 5531, section 9).
     #[error("the server refused the call: {0}")]
     Refused(Denial),
-    /// The reply fitted neither inline nor in the chunks that were offered, or the peer could not
-    /// use the chunks (RDMA_ERROR with ERR_CHUNK).
+    /// The reply fitted neither inline nor in the chunks that the call offered, or the peer could
+    /// not use the chunks (RDMA_ERROR with ERR_CHUNK).
     #[error("the server could not convey the reply (ERR_CHUNK): {0}")]
     Chunk(String),
-    /// The peer sent something that the protocol does not allow.
+    /// The peer violated the protocol.
     #[error("protocol error: {0}")]
     Protocol(String),
-    /// The call cannot be conveyed: longer than the transport, or its memory, allows.
+    /// The call is too long for the transport or for its memory limit.
     #[error("the call cannot be sent: {0}")]
     TooLarge(String),
-    /// A call from server to client: the client takes none.
+    /// A call from the server to a client that does not accept calls.
     #[error("the client takes no calls: {0}")]
     NoCallbacks(String),
-    /// A call from server to client: the connection ended before its reply came. Only the client can
-    /// make another.
+    /// The connection ended before the reply to a call from the server to the client came. Only the
+    /// client can establish another connection.
     #[error("the client is gone: {reason}")]
     Disconnected {
-        /// Why, for the log.
+        /// The reason, for the log.
         reason: String,
     },
     /// The client was closed.

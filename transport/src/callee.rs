@@ -1,4 +1,4 @@
-//! A handle to call a connected client (RFC 8167).
+//! A handle for calling a connected client (reverse direction, RFC 8167).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,22 +10,22 @@ use std::time::Duration;
 use crate::poll_loop::Wake;
 use crate::{Call, CallError, ConnId, Reply};
 
-/// A connection: of which port, and which.
+/// A connection: the index of its port, and its id on that port.
 pub(crate) type Place = (usize, ConnId);
 
-/// How a callback ended.
+/// The result of a callback.
 pub(crate) type Ending = Result<Reply, CallError>;
 
-/// A client that is connected and can be called, over the connection that it made. Cloning gives
-/// another handle to the same one. Usable on any thread.
+/// A connected client that can be called over the connection that it established. Clones refer to
+/// the same client. The handle can be used on any thread.
 ///
-/// A service gets it with a client's call ([`crate::Request::client`]) when the server makes
-/// callbacks ([`crate::ServerOptions::callbacks`]). It must not be used before the client's upper
-/// layer has said that it takes calls (RFC 8167, section 6): how is the program's affair. As long as a
-/// handle lives, the server does not close the connection for idleness.
+/// A service gets the handle with a client's call ([`crate::Request::client`]) if the server makes
+/// callbacks ([`crate::ServerOptions::callbacks`]). The service must not use it before the client's
+/// upper layer has announced that it accepts calls (RFC 8167, section 6); the RPC program defines
+/// how. While a handle lives, the server does not close the connection for idleness.
 ///
-/// A call ends once, with a reply or an error, and with an error when the connection ends: the client
-/// makes connections, so only it can be called again when it has made another (section 5.4).
+/// A call ends exactly once, with a reply or an error. It ends with an error when the connection
+/// ends, because only the client can establish another one (section 5.4).
 #[derive(Clone)]
 pub struct Callee {
     inner: Arc<Inner>,
@@ -50,9 +50,9 @@ impl Callee {
         }
     }
 
-    /// Calls the client. `done` gets the end, once: on the server's thread, which it must not block,
-    /// or on this one if the connection has ended already. It may make further calls. `limit` is how
-    /// long the reply may take.
+    /// Calls the client. `done` receives the result exactly once: on the server's thread, which it
+    /// must not block, or on the calling thread if the connection has already ended. `done` may
+    /// make further calls. `limit` is the time-out for the reply.
     pub fn call(
         &self,
         call: Call,
@@ -73,8 +73,8 @@ impl Callee {
         self.inner.mailbox.put(submitted);
     }
 
-    /// Calls the client and waits for the end. For a worker thread, or any other but the server's
-    /// own: that one would wait for itself.
+    /// Calls the client and waits for the result. Must not be called on the server's own thread,
+    /// which would wait for itself; worker threads may call it.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -95,24 +95,24 @@ impl Callee {
         }
     }
 
-    /// The client's address.
+    /// Returns the client's address.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.inner.peer
     }
 
-    /// Whether the connection is there, as far as is known.
+    /// Returns whether the connection is up, as far as this end knows.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         !self.inner.gone.load(Ordering::Acquire)
     }
 
-    /// The connection has ended.
+    /// Records that the connection has ended.
     pub(crate) fn disconnected(&self) {
         self.inner.gone.store(true, Ordering::Release);
     }
 
-    /// Whether somebody besides the server has a handle.
+    /// Returns whether a handle exists besides the server's own.
     pub(crate) fn is_held(&self) -> bool {
         Arc::strong_count(&self.inner) > 1
     }
@@ -135,7 +135,7 @@ impl PartialEq for Callee {
 
 impl Eq for Callee {}
 
-/// Whom to tell of an end. Who is dropped untold is told that the server is closed.
+/// A completion callback. Dropping it without calling it reports [`CallError::Closed`].
 pub(crate) struct Done(Option<Box<dyn FnOnce(Ending) + Send>>);
 
 impl Done {
@@ -154,7 +154,7 @@ impl Drop for Done {
     }
 }
 
-/// A callback on its way to the server's thread.
+/// A callback that has been submitted and not yet seen by the server's thread.
 pub(crate) struct Submitted {
     pub(crate) place: Place,
     pub(crate) call: Call,
@@ -162,9 +162,9 @@ pub(crate) struct Submitted {
     pub(crate) done: Done,
 }
 
-/// Callbacks on their way to the server's thread.
+/// The queue of submitted callbacks, from any thread to the server's thread.
 pub(crate) struct Mailbox {
-    /// Nothing when the server is gone.
+    /// `None` once the server is gone.
     waiting: Mutex<Option<VecDeque<Submitted>>>,
     wake: Arc<Wake>,
 }
@@ -185,27 +185,27 @@ impl Mailbox {
             }
             None => Some(submitted),
         };
-        // Foreign code is told when nothing is locked any more.
+        // `done` is foreign code, so it runs only after the lock is released.
         match refused {
             Some(submitted) => submitted.done.end(Err(CallError::Closed)),
             None => self.wake.wake(),
         }
     }
 
-    /// All that is there, in order.
+    /// Takes all submitted callbacks, in order.
     pub(crate) fn take(&self) -> VecDeque<Submitted> {
         let mut waiting = lock(&self.waiting);
         waiting.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The server is gone.
+    /// Marks the server as gone and ends the callbacks that are still queued.
     pub(crate) fn close(&self) {
         let rest = lock(&self.waiting).take();
         drop(rest);
     }
 }
 
-/// Nothing that can panic runs under these locks, so poison would mean nothing.
+/// Locks `mutex` and ignores poisoning: no code that can panic runs under these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A client: calls as futures.
+//! The RPC client, whose calls are futures.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use rdma::{Poller, Time};
 use slab::Slab;
 
 use crate::poll_loop::{SourceId, earlier};
-use crate::session::Session;
+use crate::session::ClientState;
 use crate::{
     Call, CallError, ClientEvent, ClientOptions, ClientPort, ClientStats, Reply, Runtime, Service,
     Source,
@@ -24,10 +24,10 @@ mod callbacks;
 
 use callbacks::{Callback, Callbacks};
 
-/// Calls procedures of one server. Cloning gives another handle to the same client; its
-/// connections are closed with the last one.
+/// An RPC client for one server. Clones refer to the same client; its connections are closed when
+/// the last clone is dropped.
 ///
-/// A client belongs to a [`Runtime`], whose `block_on` does all its work.
+/// A client belongs to a [`Runtime`], whose `block_on` drives it.
 #[derive(Clone)]
 pub struct Client {
     shared: Rc<Shared>,
@@ -38,26 +38,27 @@ struct Shared {
     source: RefCell<Option<SourceId>>,
     remote: SocketAddr,
     core: RefCell<Core>,
-    /// The service for the server's calls, if any are taken.
+    /// The service that answers the server's calls, if this client accepts calls.
     callbacks: RefCell<Option<Callbacks>>,
 }
 
 struct Core {
     port: Rc<RefCell<dyn ClientPort>>,
-    session: Option<Session>,
+    state: Option<ClientState>,
     calls: Slab<Slot>,
-    /// Who waits for the connection.
+    /// Wakes the future that waits for the first connection.
     connecting: Option<Waker>,
-    /// Whom to wake after the step: a waker is foreign code, and nothing may be borrowed then.
+    /// Wakers to call after the step. A waker is foreign code, so nothing may be borrowed when it
+    /// runs.
     to_wake: Vec<Waker>,
-    /// Calls of the server's that arrived; a service is foreign code as well.
+    /// Calls from the server that have arrived. The service that answers them is foreign code too.
     called: VecDeque<Callback>,
-    /// There is a service for them.
+    /// Whether a service for calls from the server exists.
     serves: bool,
     callbacks_taken: u64,
 }
 
-/// A call that its caller has not seen the end of.
+/// A call whose result its caller has not taken yet.
 #[derive(Default)]
 struct Slot {
     xid: u32,
@@ -66,8 +67,8 @@ struct Slot {
 }
 
 impl Client {
-    /// Connects to `remote` over `port`, which must not be another client's. The caller may keep a
-    /// handle to it, for its counters.
+    /// Connects to `remote` over `port`, which must not belong to another client. The caller may
+    /// keep a handle to the port to read its counters.
     ///
     /// # Errors
     /// [`CallError::Connect`] when the first attempt fails: it is not repeated.
@@ -80,17 +81,17 @@ impl Client {
         Self::connect_with(runtime, remote, port, options, None).await
     }
 
-    /// The same, for a client that the server calls over its connections (RFC 8167): `service`
-    /// answers. The port must take such calls ([`crate::rdma::CallbackOptions`],
-    /// [`crate::TcpOptions::callbacks`]), and the client's upper layer say to the server's that it
-    /// does (section 6).
+    /// Connects a client that also accepts calls from its server over its connections (RFC 8167),
+    /// which `service` answers. The port must accept such calls ([`crate::rdma::CallbackOptions`],
+    /// [`crate::TcpOptions::callbacks`]), and the client's upper layer must announce to the
+    /// server's that it does (section 6).
     ///
-    /// The service is run by the runtime, on its thread; also its [`crate::Outcome::Later`]. It may
-    /// make calls with the client, but not wait for them. Lost connections are made again at once,
-    /// with or without a call that needs them (section 5.4).
+    /// The runtime runs the service on its own thread, including its [`crate::Outcome::Later`]
+    /// jobs. The service may start calls with the client, but must not wait for them. Lost
+    /// connections are re-established at once, even if no call needs them (section 5.4).
     ///
     /// # Errors
-    /// Likewise.
+    /// [`CallError::Connect`] if the first attempt fails. It is not repeated.
     pub async fn connect_with_callbacks(
         runtime: &Runtime,
         remote: SocketAddr,
@@ -126,7 +127,7 @@ impl Client {
             remote,
             core: RefCell::new(Core {
                 port: Rc::clone(&port),
-                session: None,
+                state: None,
                 calls: Slab::new(),
                 connecting: None,
                 to_wake: Vec::new(),
@@ -141,7 +142,7 @@ impl Client {
             to_wake: Vec::new(),
         }));
         *shared.source.borrow_mut() = Some(runtime.attach(source).map_err(system)?);
-        let mut session = Session::new(
+        let mut state = ClientState::new(
             remote,
             options,
             first_xid,
@@ -149,10 +150,10 @@ impl Client {
             runtime.now(),
         );
         if let Some(service) = service {
-            session.keep_connections();
+            state.keep_connections();
             *shared.callbacks.borrow_mut() = Some(Callbacks::new(service));
         }
-        shared.core.borrow_mut().session = Some(session);
+        shared.core.borrow_mut().state = Some(state);
         let client = Self { shared };
         std::future::poll_fn(|context| client.poll_connected(context)).await?;
         Ok(client)
@@ -160,7 +161,7 @@ impl Client {
 
     fn poll_connected(&self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         let mut core = self.shared.core.borrow_mut();
-        match core.session.as_ref().and_then(Session::founded) {
+        match core.state.as_ref().and_then(ClientState::first_connect) {
             Some(result) => Poll::Ready(result.clone()),
             None => {
                 core.connecting = Some(context.waker().clone());
@@ -169,8 +170,8 @@ impl Client {
         }
     }
 
-    /// Starts a call, at once. It ends exactly once: with a reply, with an error, or by dropping
-    /// the future, after which nobody waits for the reply.
+    /// Starts a call at once. The call ends exactly once: with a reply, with an error, or when the
+    /// future is dropped, which cancels the call.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -178,15 +179,12 @@ impl Client {
         let now = self.shared.runtime.now();
         let mut core = self.shared.core.borrow_mut();
         let Core {
-            port,
-            session,
-            calls,
-            ..
+            port, state, calls, ..
         } = &mut *core;
         let key = calls.insert(Slot::default());
-        match session {
-            Some(session) => {
-                let xid = session.start(call, key, &mut *port.borrow_mut(), now);
+        match state {
+            Some(state) => {
+                let xid = state.start(call, key, &mut *port.borrow_mut(), now);
                 calls[key].xid = xid;
             }
             None => calls[key].result = Some(Err(CallError::Closed)),
@@ -198,23 +196,23 @@ impl Client {
         }
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     #[must_use]
     pub fn remote(&self) -> SocketAddr {
         self.shared.remote
     }
 
-    /// The runtime that drives it.
+    /// Returns the runtime that drives the client.
     #[must_use]
     pub fn runtime(&self) -> &Runtime {
         &self.shared.runtime
     }
 
-    /// Counts so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         let core = self.shared.core.borrow();
-        let stats = core.session.as_ref().map(Session::stats);
+        let stats = core.state.as_ref().map(ClientState::stats);
         ClientStats {
             callbacks: core.callbacks_taken,
             ..stats.unwrap_or_default()
@@ -234,8 +232,8 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let now = self.runtime.now();
         let core = self.core.get_mut();
-        if let Some(session) = &mut core.session {
-            session.close(&mut *core.port.borrow_mut(), now);
+        if let Some(state) = &mut core.state {
+            state.close(&mut *core.port.borrow_mut(), now);
         }
         if let Some(source) = self.source.get_mut().take() {
             self.runtime.detach(source);
@@ -245,7 +243,7 @@ impl Drop for Shared {
 
 impl Core {
     fn step(&mut self, now: Time) -> bool {
-        let Some(session) = &mut self.session else {
+        let Some(state) = &mut self.state else {
             return false;
         };
         let mut port = self.port.borrow_mut();
@@ -265,30 +263,30 @@ impl Core {
                         message,
                     });
                 }
-                // Without a service, the session ends calls of the server's at once.
-                event => session.handle(event, &mut *port, now),
+                // Without a service, the client state drops calls from the server at once.
+                event => state.handle(event, &mut *port, now),
             }
         }
-        session.poll(&mut *port, now);
+        state.poll(&mut *port, now);
         drop(port);
-        while let Some((key, result)) = session.next_ended() {
+        while let Some((key, result)) = state.next_ended() {
             progress = true;
             if let Some(slot) = self.calls.get_mut(key) {
                 slot.result = Some(result);
                 self.to_wake.extend(slot.waker.take());
             }
         }
-        if session.founded().is_some() {
+        if state.first_connect().is_some() {
             self.to_wake.extend(self.connecting.take());
         }
         progress
     }
 }
 
-/// The client's part in the runtime's loop. Does not keep the client alive.
+/// The part of the client that takes part in the runtime's loop. It does not keep the client alive.
 struct Driver {
     shared: Weak<Shared>,
-    /// Kept for its memory; empty between steps.
+    /// Reused to save allocations; empty between steps.
     to_wake: Vec<Waker>,
 }
 
@@ -329,7 +327,7 @@ impl Source for Driver {
         let shared = self.shared.upgrade()?;
         let core = shared.core.borrow();
         let port = core.port.borrow().next_deadline();
-        earlier(port, core.session.as_ref()?.next_deadline())
+        earlier(port, core.state.as_ref()?.next_deadline())
     }
 
     fn set_busy_poll(&mut self, on: bool) {
@@ -343,7 +341,7 @@ impl Source for Driver {
 #[must_use = "dropping a call cancels it"]
 pub struct CallFuture {
     shared: Rc<Shared>,
-    /// None once the end was seen.
+    /// `None` once the result was taken.
     key: Option<usize>,
 }
 
@@ -378,9 +376,9 @@ impl Drop for CallFuture {
         let mut core = self.shared.core.borrow_mut();
         let slot = core.calls.remove(key);
         if slot.result.is_none() {
-            let Core { port, session, .. } = &mut *core;
-            if let Some(session) = session {
-                session.cancel(slot.xid, &mut *port.borrow_mut());
+            let Core { port, state, .. } = &mut *core;
+            if let Some(state) = state {
+                state.cancel(slot.xid, &mut *port.borrow_mut());
             }
         }
         drop(core);

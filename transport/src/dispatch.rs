@@ -1,4 +1,4 @@
-//! What to do with a message that arrived at a server (RFC 5531, section 9).
+//! Decides what a server does with a message that arrived (RFC 5531, section 9).
 
 use bytes::BytesMut;
 use onc_rpc::{
@@ -8,33 +8,33 @@ use onc_rpc::{
 
 use crate::{Denial, Programs, ServiceReply};
 
-/// What to do with a message.
-pub(crate) enum Verdict {
-    /// A call for the service.
+/// What a server does with a message.
+pub(crate) enum Disposition {
+    /// Execute the call: pass it to the service.
     Execute {
-        /// Its header.
+        /// The call's header.
         header: CallHeader,
-        /// Where its arguments start.
+        /// The position of the arguments.
         args: Cursor,
-        /// The same, as an offset in the stream.
+        /// The offset of the arguments in the XDR stream, in bytes.
         args_at: u64,
     },
-    /// Answer this; the service has no part in it.
+    /// Answer with this header. The service does not see the call.
     Answer(ReplyHeader),
-    /// Not a call: nobody to answer, and a peer that is not to be trusted with a connection.
+    /// Close the connection, for this reason: the message is not a call, so no reply is possible.
     Disconnect(String),
 }
 
-/// Judges a message.
-pub(crate) fn judge(message: &Message, programs: &[Programs]) -> Verdict {
+/// Decodes the header of a message and decides what to do with it.
+pub(crate) fn dispatch(message: &Message, programs: &[Programs]) -> Disposition {
     let mut decoder = Decoder::new(message);
     let header = match CallHeader::decode(&mut decoder) {
         Ok(header) => header,
         Err(error) => return not_decoded(&error),
     };
     match refusal(&header, programs) {
-        Some(denial) => Verdict::Answer(denial_header(header.xid, denial)),
-        None => Verdict::Execute {
+        Some(denial) => Disposition::Answer(denial_header(header.xid, denial)),
+        None => Disposition::Execute {
             header,
             args: decoder.cursor(),
             args_at: decoder.position(),
@@ -43,18 +43,18 @@ pub(crate) fn judge(message: &Message, programs: &[Programs]) -> Verdict {
 }
 
 #[cold]
-fn not_decoded(error: &CallDecodeError) -> Verdict {
+fn not_decoded(error: &CallDecodeError) -> Disposition {
     match error.reply() {
-        Some(reply) => Verdict::Answer(reply),
-        None => Verdict::Disconnect(error.to_string()),
+        Some(reply) => Disposition::Answer(reply),
+        None => Disposition::Disconnect(error.to_string()),
     }
 }
 
 fn refusal(header: &CallHeader, programs: &[Programs]) -> Option<Denial> {
     match header.cred {
         Credential::None | Credential::Sys(_) => {}
-        // No short hand is given out here, so it must be one of before a restart: the client is
-        // to start over with a full credential.
+        // This server issues no shorthand credentials (AUTH_SHORT), so it must stem from before a
+        // restart. The client has to start over with a full credential.
         Credential::Other { flavor, .. } if flavor == AUTH_SHORT => {
             return Some(Denial::Auth(AuthStat::REJECTED_CRED));
         }
@@ -83,7 +83,7 @@ fn denial_header(xid: u32, denial: Denial) -> ReplyHeader {
     ReplyHeader { xid, body }
 }
 
-/// The message that answers a call; its header is made in `room`.
+/// Builds the message that answers a call. `room` provides the memory for the header.
 pub(crate) fn answer(xid: u32, reply: ServiceReply, room: &mut BytesMut) -> Message {
     match reply {
         Ok(mut results) => {
@@ -131,24 +131,24 @@ mod tests {
         }
     }
 
-    fn judged(prog: u32, vers: u32, cred: Credential) -> Verdict {
+    fn dispatched(prog: u32, vers: u32, cred: Credential) -> Disposition {
         let bytes = header(prog, vers, cred).encode();
-        judge(&Message::from_payload(bytes), &PROGRAMS)
+        dispatch(&Message::from_payload(bytes), &PROGRAMS)
     }
 
-    fn answered(verdict: Verdict) -> ReplyBody {
-        match verdict {
-            Verdict::Answer(header) => {
+    fn answered(disposition: Disposition) -> ReplyBody {
+        match disposition {
+            Disposition::Answer(header) => {
                 assert_eq!(header.xid, 0xabcd);
                 header.body
             }
-            Verdict::Execute { .. } => panic!("it would be executed"),
-            Verdict::Disconnect(reason) => panic!("it would disconnect: {reason}"),
+            Disposition::Execute { .. } => panic!("it would be executed"),
+            Disposition::Disconnect(reason) => panic!("it would disconnect: {reason}"),
         }
     }
 
-    fn status(verdict: Verdict) -> AcceptStatus {
-        match answered(verdict) {
+    fn status(disposition: Disposition) -> AcceptStatus {
+        match answered(disposition) {
             ReplyBody::Accepted { status, .. } => status,
             other => panic!("{other:?}"),
         }
@@ -161,7 +161,7 @@ mod tests {
             let args_start = bytes.len() as u64;
             bytes.extend([0, 0, 0, 42]);
             let message = Message::from_payload(Bytes::from(bytes));
-            let Verdict::Execute { args, args_at, .. } = judge(&message, &PROGRAMS) else {
+            let Disposition::Execute { args, args_at, .. } = dispatch(&message, &PROGRAMS) else {
                 panic!("{prog} {vers}");
             };
             assert_eq!(args_at, args_start);
@@ -173,14 +173,14 @@ mod tests {
     fn other_programs_and_versions_are_refused_with_what_there_is() {
         let none = Credential::None;
         assert_eq!(
-            status(judged(100, 5, none.clone())),
+            status(dispatched(100, 5, none.clone())),
             AcceptStatus::ProgMismatch { low: 3, high: 7 }
         );
         assert_eq!(
-            status(judged(200, 0, none.clone())),
+            status(dispatched(200, 0, none.clone())),
             AcceptStatus::ProgMismatch { low: 1, high: 1 }
         );
-        assert_eq!(status(judged(300, 1, none)), AcceptStatus::ProgUnavail);
+        assert_eq!(status(dispatched(300, 1, none)), AcceptStatus::ProgUnavail);
     }
 
     #[test]
@@ -190,21 +190,21 @@ mod tests {
             body: Bytes::from_static(b"body"),
         };
         let rejected = ReplyBody::AuthError(AuthStat::REJECTED_CRED);
-        assert_eq!(answered(judged(100, 3, other(AUTH_SHORT))), rejected);
+        assert_eq!(answered(dispatched(100, 3, other(AUTH_SHORT))), rejected);
         let bad = ReplyBody::AuthError(AuthStat::BAD_CRED);
-        assert_eq!(answered(judged(100, 3, other(6))), bad);
+        assert_eq!(answered(dispatched(100, 3, other(6))), bad);
         let mut broken = Encoder::new();
         broken.u32(0xabcd).u32(0).u32(RPC_VERSION);
         broken.u32(100).u32(3).u32(0).u32(1).opaque(b"not AUTH_SYS");
-        let verdict = judge(&broken.finish(), &PROGRAMS);
-        assert_eq!(answered(verdict), bad);
+        let disposition = dispatch(&broken.finish(), &PROGRAMS);
+        assert_eq!(answered(disposition), bad);
     }
 
     #[test]
     fn another_rpc_version_is_a_mismatch() {
         let mut old = Encoder::new();
         old.u32(0xabcd).u32(0).u32(3);
-        let body = answered(judge(&old.finish(), &PROGRAMS));
+        let body = answered(dispatch(&old.finish(), &PROGRAMS));
         assert_eq!(body, ReplyBody::RpcMismatch { low: 2, high: 2 });
     }
 
@@ -214,15 +214,18 @@ mod tests {
         reply.u32(0xabcd).u32(1).u32(0);
         let not_calls = [reply.finish(), Message::from_payload(Bytes::new())];
         for message in not_calls {
-            assert!(matches!(judge(&message, &PROGRAMS), Verdict::Disconnect(_)));
+            assert!(matches!(
+                dispatch(&message, &PROGRAMS),
+                Disposition::Disconnect(_)
+            ));
         }
     }
 
     quickcheck! {
-        fn any_bytes_are_judged(bytes: Vec<u8>) -> bool {
-            let executed = judge(&Message::from_payload(Bytes::from(bytes.clone())), &PROGRAMS);
-            // Arbitrary bytes that were a call of a known program would be a miracle.
-            !matches!(executed, Verdict::Execute { .. }) || bytes.len() >= 40
+        fn any_bytes_are_dispatched(bytes: Vec<u8>) -> bool {
+            let executed = dispatch(&Message::from_payload(Bytes::from(bytes.clone())), &PROGRAMS);
+            // Random bytes would hardly be a call to a known program.
+            !matches!(executed, Disposition::Execute { .. }) || bytes.len() >= 40
         }
     }
 }

@@ -1,7 +1,7 @@
-//! ONC RPC over RDMA, and over TCP beside it: one client and one server interface for both.
+//! ONC RPC over RDMA and over TCP, with one client interface and one server interface for both.
 //!
-//! Upper layers hand in and take out RPC messages whose bulk items are held apart
-//! ([`onc_rpc::Message`]); which bytes travel which way is decided below this interface.
+//! Upper layers exchange RPC messages whose bulk data items are held apart ([`onc_rpc::Message`]).
+//! Code below this interface decides which bytes are sent inline and which as chunks.
 
 #![forbid(unsafe_code)]
 

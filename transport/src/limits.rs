@@ -1,4 +1,4 @@
-//! Limits of a server on memory and descriptors, and how they are divided.
+//! A server's limits on memory and file descriptors, and how they are divided.
 
 use std::fs;
 use std::io;
@@ -9,40 +9,42 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::ServerOptions;
 
-/// The least that a server can work with: enough for one call of the greatest length.
+/// The minimum memory of a server in bytes: enough for one call of maximum length.
 pub const LEAST_MEMORY: usize = 16 << 20;
-/// The least and the most that are taken without being asked for.
+/// The minimum and maximum memory limits in bytes that are chosen by default.
 const DEFAULT_LEAST: u64 = 64 << 20;
 const DEFAULT_MOST: u64 = 4 << 30;
-/// Divisor: by default the limit is the machine's memory divided by this.
+/// By default, the limit is the machine's memory divided by this number.
 const MACHINE_PART: u64 = 4;
-/// Divisors of the limit: the share of the reply cache, and of free memory that is kept for reuse.
+/// The limit divided by these numbers gives the memory of the reply cache, and the free memory that
+/// is kept for reuse.
 const REPLY_CACHE_PART: usize = 8;
 const KEPT_PART: usize = 16;
 
-/// Connections at most, whatever there is.
+/// The maximum number of connections, however much memory there is.
 const MOST_CONNECTIONS: usize = 4096;
-/// Descriptors that neither connections nor files have: listeners, poll loops, logs, directories that are
-/// exported.
+/// File descriptors reserved for everything but connections and files: listeners, poll loops, logs,
+/// exported directories.
 const OTHER_DESCRIPTORS: u64 = 64;
-/// Files may have one part in so many of the descriptors.
+/// The number of file descriptors divided by this number may be used for files.
 const FILES_PART: u64 = 2;
 
-/// How a server's limits are parted.
+/// The limits of a server.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections of all ports together.
+    /// The maximum number of connections of all ports together.
     pub connections: usize,
-    /// For calls and replies of all of them.
+    /// The memory budget for calls and replies of all connections.
     pub budget: Budget,
-    /// For replies that are kept for retransmissions, bytes.
+    /// The memory for cached replies, bytes.
     pub reply_cache: usize,
-    /// Free memory that is kept for reuse, bytes.
+    /// The free memory that is kept for reuse, bytes.
     pub kept: usize,
 }
 
 impl Limits {
-    /// With `memory` bytes, at least [`LEAST_MEMORY`], and so many descriptors.
+    /// Divides `memory` bytes, raised to [`LEAST_MEMORY`] if less, and the given number of file
+    /// descriptors.
     #[must_use]
     pub fn new(memory: usize, descriptors: u64) -> Self {
         let reply_cache = ServerOptions::default()
@@ -50,7 +52,7 @@ impl Limits {
             .min(memory / REPLY_CACHE_PART);
         let kept = memory / KEPT_PART;
         let rest = memory - reply_cache - kept;
-        // So that every connection can have what is guaranteed to it.
+        // Every connection must be able to use its guaranteed memory.
         let fit = rest / 2 / GUARANTEED;
         let connections = connections(descriptors).min(fit).max(1);
         Self {
@@ -62,8 +64,8 @@ impl Limits {
     }
 }
 
-/// Connections that a process with so many descriptors should take: what files
-/// ([`file_descriptors`]) and everything else leave.
+/// Returns how many connections a process with this number of file descriptors should accept: the
+/// descriptors that remain after [`file_descriptors`] and other uses.
 #[must_use]
 pub fn connections(descriptors: u64) -> usize {
     let left = descriptors
@@ -73,16 +75,18 @@ pub fn connections(descriptors: u64) -> usize {
     left.clamp(1, MOST_CONNECTIONS)
 }
 
-/// Descriptors that files of all exports together may have open in a process with so many.
+/// Returns how many file descriptors all exports together may hold open for files, in a process
+/// with `descriptors` of them.
 #[must_use]
 pub fn file_descriptors(descriptors: u64) -> u64 {
     descriptors / FILES_PART
 }
 
-/// Raises the limit on descriptors to what the process may have, and says how many these are.
+/// Raises the soft limit on file descriptors to the hard limit. Returns the limit that then
+/// applies, and the result of raising it.
 ///
 /// # Errors
-/// What the operating system refused: the limit stays as it is then, and is worth a warning.
+/// The error of setrlimit(2). The limit is unchanged then, which deserves a warning.
 pub fn raise_descriptors() -> (u64, io::Result<()>) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let now = current.unwrap_or(u64::MAX);
@@ -99,8 +103,8 @@ pub fn raise_descriptors() -> (u64, io::Result<()>) {
     }
 }
 
-/// What a server takes when nobody says how much: a quarter of the memory of the machine, or of its
-/// control group if that has less; 64 MiB at least, 4 GiB at most.
+/// Returns a server's default memory limit: a quarter of the memory of the machine, or of its
+/// control group if that is less, and between 64 MiB and 4 GiB.
 #[must_use]
 pub fn default_memory() -> usize {
     let machine = fs::read_to_string("/proc/meminfo").ok();
@@ -116,7 +120,7 @@ fn share(machine: Option<u64>, group: Option<u64>) -> usize {
     usize::try_from(share).unwrap_or(DEFAULT_LEAST as usize)
 }
 
-/// `MemTotal` of /proc/meminfo, bytes.
+/// Returns `MemTotal` of /proc/meminfo in bytes.
 fn mem_total(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
@@ -125,7 +129,7 @@ fn mem_total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1 << 10)
 }
 
-/// The lowest limit on memory of the control groups that the process is in, of either version.
+/// Returns the lowest memory limit of the control groups (version 1 or 2) that the process is in.
 fn group_limit(groups: &str, root: &Path) -> Option<u64> {
     let limits = groups.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -142,7 +146,7 @@ fn group_limit(groups: &str, root: &Path) -> Option<u64> {
     limits.min()
 }
 
-/// The lowest limit on the way from a group to the top.
+/// Returns the lowest limit of a control group and its ancestors.
 fn lowest(top: &Path, path: &str, file: &str) -> Option<u64> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let group = |count: usize| {
@@ -151,7 +155,7 @@ fn lowest(top: &Path, path: &str, file: &str) -> Option<u64> {
             .fold(top.to_owned(), |at: PathBuf, part| at.join(part))
     };
     let limit = |count: usize| {
-        // `max`, or nothing at the top of version 2: no limit.
+        // Version 2 has `max` for no limit, and no file in the top group.
         let text = fs::read_to_string(group(count).join(file)).ok()?;
         text.trim().parse::<u64>().ok()
     };
@@ -187,7 +191,7 @@ mod tests {
             assert_eq!(budget.limit() + reply_cache + kept, memory);
             assert!(budget.guaranteed() == GUARANTEED, "{limits:?}");
             assert!(connections * GUARANTEED <= budget.limit() / 2);
-            // A call of the greatest length, a file's 4 MiB and what comes with it.
+            // The longest call: 4 MiB of a file, and its headers.
             assert!(budget.largest() >= (4 << 20) + (64 << 10), "{limits:?}");
         }
         assert_eq!(Limits::new(256 << 20, 1 << 20).connections, 1664);
@@ -198,7 +202,7 @@ mod tests {
         let mib = 1 << 20;
         assert_eq!(share(Some(2048 * mib), None), 512 << 20);
         assert_eq!(share(Some(2048 * mib), Some(1024 * mib)), 256 << 20);
-        // What version 1 says when there is no limit.
+        // The value that control groups of version 1 show when there is no limit.
         assert_eq!(share(Some(2048 * mib), Some(i64::MAX as u64)), 512 << 20);
         assert_eq!(share(Some(100 * mib), None), 64 << 20);
         assert_eq!(share(Some(1 << 40), None), 4 << 30);

@@ -1,61 +1,61 @@
-//! How a client calls.
+//! Options and counters of a client.
 
 use std::time::Duration;
 
 use onc_rpc::Credential;
 
-/// Most connections of one client. A server has to hold memory for each.
+/// The maximum number of connections of one client. A server has to hold memory for each.
 pub const MAX_NCONNECT: usize = 16;
 
-/// Bytes that messages' headers are made in: some tens of them share one allocation, which lasts as
-/// long as any of them.
+/// The size in bytes of the allocations that message headers are built in. Some tens of headers
+/// share one allocation, which lives as long as any of them.
 pub(crate) const HEADER_ROOM: usize = 2048;
 
-/// What becomes of a call whose reply does not come, in the words of the NFS mount options.
+/// What happens to a call that gets no reply, in the terms of the NFS mount options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// It is sent again until it is answered, or the server has been out of reach for
+    /// Retransmit until a reply comes, or until the server has been unreachable for
     /// [`ClientOptions::give_up_after`].
     Hard,
-    /// It ends with [`crate::CallError::TimedOut`] when the reply to the last of this many
-    /// retransmissions is overdue, and earlier when the server is out of reach for
+    /// Fail with [`crate::CallError::TimedOut`] when the last of this many retransmissions has
+    /// timed out, or earlier when the server has been unreachable for
     /// [`ClientOptions::give_up_after`].
     Soft {
-        /// Retransmissions, at most (`retrans`).
+        /// The maximum number of retransmissions (`retrans`).
         retransmissions: u32,
     },
 }
 
-/// Options of a [`crate::Client`].
+/// The options of a [`crate::Client`].
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Who calls.
+    /// The credential of all calls.
     pub credential: Credential,
-    /// Connections to spread calls over, 1 to [`MAX_NCONNECT`]; others are cut to that.
+    /// The number of connections that calls are spread over (`nconnect`), clamped to 1 to
+    /// [`MAX_NCONNECT`].
     pub nconnect: usize,
-    /// How long one try of a call waits for the reply (`timeo`). Both transports are reliable, so
-    /// an overdue reply means that the connection or the server is in trouble (RFC 5531, section
-    /// 4): the connection is made anew, and every call on it sent again with the same XID. A call
-    /// is never sent twice over one connection: over RDMA the credit of the first transmission is
-    /// given back by its reply only (RFC 8166, section 3.3.1).
+    /// The time-out of one transmission of a call (`timeo`). Both transports are reliable, so a
+    /// late reply means that the connection or the server is in trouble (RFC 5531, section 4): the
+    /// client re-establishes the connection and retransmits every call on it with the same XID. A
+    /// call is never sent twice over one connection, because over RDMA only the reply returns the
+    /// credit of the first transmission (RFC 8166, section 3.3.1).
     pub timeout: Duration,
-    /// What to do then.
+    /// What to do after a time-out.
     pub retry: Retry,
-    /// How long a connection that had been working may stay lost, counted from the loss or, when
-    /// nothing was pending then, from the next call. All its calls end after that. A connection
-    /// works when replies come.
+    /// How long a connection that had worked may stay lost before all its calls fail. The time
+    /// counts from the loss or, if no call was pending then, from the next call. A connection works
+    /// when replies come.
     pub give_up_after: Duration,
-    /// How long the first reply of all may take, counted from sending the first call. A server
-    /// that takes connections and then says nothing, or closes them, is likely none at all: the
-    /// port is another protocol's. One that has ever answered is waited for as long as the other
-    /// limits say.
+    /// The time-out of the very first reply, counted from the first call. A server that accepts
+    /// connections and then stays silent, or closes them, probably speaks another protocol. This
+    /// limit does not apply to a server that has ever replied.
     pub first_reply_within: Duration,
-    /// How long making a connection may take.
+    /// The time-out of establishing a connection.
     pub connect_timeout: Duration,
-    /// Pause before the second attempt to connect again. (The first is made at once.) Each
-    /// further pause is twice as long.
+    /// The pause before the second attempt to re-establish a connection. (The first is made at
+    /// once.) Each further pause is twice as long.
     pub backoff_min: Duration,
-    /// The longest pause.
+    /// The maximum pause.
     pub backoff_max: Duration,
 }
 
@@ -75,25 +75,25 @@ impl Default for ClientOptions {
     }
 }
 
-/// Counts of a client since it was made.
+/// Counters of a client since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientStats {
-    /// Calls handed in.
+    /// Calls submitted.
     pub calls: u64,
-    /// Calls that ended with a reply, a refusal included.
+    /// Calls that got a reply, including RPC-level errors.
     pub replies: u64,
-    /// Calls sent again.
+    /// Calls retransmitted.
     pub retransmissions: u64,
-    /// Connections made again after a loss.
+    /// Connections re-established after a loss.
     pub reconnects: u64,
     /// Connections given up because a reply was overdue.
     pub overdue: u64,
-    /// Calls of the server's that were taken.
+    /// Calls accepted from the server.
     pub callbacks: u64,
-    /// Replies that nobody waited for: to cancelled calls, or repeated.
+    /// Replies without a waiting call: replies to cancelled calls, or duplicates.
     pub stray_replies: u64,
-    /// Bytes of RPC messages sent, transport framing not counted.
+    /// Bytes of RPC messages sent, without transport framing.
     pub bytes_sent: u64,
-    /// Bytes of RPC messages received, likewise.
+    /// Bytes of RPC messages received, without transport framing.
     pub bytes_received: u64,
 }

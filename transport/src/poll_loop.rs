@@ -1,4 +1,4 @@
-//! Waiting: what a client's `Runtime` and a server's loop have in common.
+//! The poll loop that a client's `Runtime` and a server share.
 
 use std::cell::RefCell;
 use std::io;
@@ -14,30 +14,32 @@ use crate::Source;
 use crate::readiness::MioReadiness;
 use crate::timer::Timer;
 
-/// The loop's own tokens are below this; source `n` has those from `n << 32` on, `n` from 1.
+/// The number of the first source. The loop's own tokens are below `1 << 32`; source `n` has the
+/// tokens from `n << 32` on.
 const FIRST_SOURCE: usize = 1;
 const TIMER: Token = Token(0);
 const WAKER: Token = Token(1);
-/// Readiness events taken from the operating system at a time.
+/// The maximum number of readiness events fetched from the operating system at a time.
 const EVENTS: usize = 256;
-/// Turns in a row without a look at the operating system's readiness events. A source that always
-/// has something to do must not starve the others.
+/// The maximum number of turns in a row without fetching readiness events. A source that always has
+/// work must not starve the others.
 const TURNS_WITHOUT_LOOK: u32 = 64;
 
-/// Wakes a loop, from any thread. Costs a system call only while the loop sleeps.
+/// Wakes a poll loop from any thread. This costs a system call only while the loop sleeps.
 #[derive(Debug)]
 pub struct Wake {
     woken: AtomicBool,
     sleeping: AtomicBool,
-    /// Nothing for a loop that never sleeps ([`PollLoop::simulated`]).
+    /// `None` for a loop that never sleeps ([`PollLoop::simulated`]).
     waker: Option<mio::Waker>,
 }
 
 impl Wake {
     /// Wakes the loop now, or keeps it from falling asleep.
     pub fn wake(&self) {
-        // Both flags are sequentially consistent: either this sees that the loop is about to
-        // sleep, or the loop sees, after saying so, that it was woken. No wake-up is lost.
+        // Both flags are sequentially consistent: either this thread sees that the loop is about to
+        // sleep, or the loop sees, after it has announced that, that it was woken. No wake-up is
+        // lost.
         self.woken.store(true, Ordering::SeqCst);
         if self.sleeping.swap(false, Ordering::SeqCst)
             && let Some(waker) = &self.waker
@@ -47,12 +49,13 @@ impl Wake {
         }
     }
 
-    /// Whether it was woken since the last time [`Wake::take`] was asked.
+    /// Returns whether [`Wake::wake`] was called since the last [`Wake::take`].
     pub(crate) fn is_woken(&self) -> bool {
         self.woken.load(Ordering::SeqCst)
     }
 
-    /// Whether it was woken since the last time this was asked.
+    /// Returns whether [`Wake::wake`] was called since the last call of this function, and resets
+    /// the flag.
     pub(crate) fn take(&self) -> bool {
         self.woken.load(Ordering::SeqCst) && self.woken.swap(false, Ordering::SeqCst)
     }
@@ -68,7 +71,7 @@ impl std::task::Wake for Wake {
     }
 }
 
-/// A source's name in its [`PollLoop`]. Not reused while the loop lives.
+/// The id of a source in its [`PollLoop`]. It is not reused while the loop lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceId(usize);
 
@@ -77,28 +80,28 @@ struct Entry {
     source: Rc<RefCell<dyn Source>>,
 }
 
-/// What a loop sleeps in.
+/// The operating system's part of a loop.
 struct System {
     poll: Poll,
     events: Events,
     timer: Timer,
 }
 
-/// What a loop's owner may do when every source is armed ([`PollLoop::arm`]).
+/// The result of arming every source ([`PollLoop::arm`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
-    /// There is something to do already: take another turn.
+    /// There is work already: take another turn instead of sleeping.
     Awake,
-    /// Nothing to do until a source becomes ready, the loop is woken, or this time, if any, comes.
+    /// There is no work until a source becomes ready, the loop is woken, or the given time comes.
     Until(Option<Time>),
 }
 
-/// Steps sources, and sleeps in `mio` when none has anything to do.
+/// Polls sources, and sleeps in `mio` when none of them has work.
 ///
-/// One turn of a loop: [`PollLoop::turn`]; when that made no progress and the loop's owner has
-/// nothing to do either, [`PollLoop::wait`].
+/// A loop calls [`PollLoop::turn`] and, when that made no progress and the loop's owner has no work
+/// either, [`PollLoop::wait`].
 pub struct PollLoop {
-    /// Nothing when a simulation decides when the next turn is.
+    /// `None` when a simulation decides when the next turn is.
     system: Option<System>,
     clock: Clock,
     wake: Arc<Wake>,
@@ -109,10 +112,10 @@ pub struct PollLoop {
 }
 
 impl PollLoop {
-    /// A loop without sources.
+    /// Creates a loop without sources.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub fn new() -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), WAKER)?;
@@ -126,9 +129,9 @@ impl PollLoop {
         Ok(Self::with(Some(system), Some(waker), Clock::monotonic()))
     }
 
-    /// A loop that touches no operating system: whoever owns `clock` decides when its turns are,
-    /// and uses [`PollLoop::arm`] where [`PollLoop::wait`] would sleep. Its sources become ready by
-    /// themselves and are not attached to anything.
+    /// Creates a loop that makes no system calls. The owner of `clock` decides when its turns are,
+    /// and calls [`PollLoop::arm`] where [`PollLoop::wait`] would sleep. Its sources become ready
+    /// by themselves and are not attached to a poller.
     #[must_use]
     pub fn simulated(clock: Clock) -> Self {
         Self::with(None, None, clock)
@@ -150,22 +153,22 @@ impl PollLoop {
         }
     }
 
-    /// The clock that sources are to be given the time of.
+    /// Returns the clock whose time the sources are given.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// What wakes it from other threads.
+    /// Returns the handle that wakes the loop from other threads.
     #[must_use]
     pub fn wake(&self) -> &Arc<Wake> {
         &self.wake
     }
 
-    /// Takes a source in.
+    /// Adds a source.
     ///
     /// # Errors
-    /// What [`Source::attach`] says.
+    /// The error of [`Source::attach`].
     pub fn add(&mut self, source: Rc<RefCell<dyn Source>>) -> io::Result<SourceId> {
         let id = SourceId(self.next_id);
         if let Some(system) = &self.system {
@@ -178,12 +181,12 @@ impl PollLoop {
         Ok(id)
     }
 
-    /// Lets go of a source.
+    /// Removes a source.
     pub fn remove(&mut self, id: SourceId) {
         self.entries.retain(|entry| entry.id != id);
     }
 
-    /// Whether to look for arrivals all the time instead of sleeping.
+    /// Turns busy polling on or off: with it, the loop polls all the time instead of sleeping.
     pub fn set_busy_poll(&mut self, on: bool) {
         self.busy_poll = on;
         for entry in &self.entries {
@@ -204,20 +207,19 @@ impl PollLoop {
         progress
     }
 
-    /// Sleeps until a source has something to do, `deadline` or a source's own deadline is
-    /// reached, or the loop is woken. Returns at once when that is the case already, and always
-    /// when busy-polling.
+    /// Sleeps until a source has work, `deadline` or the deadline of a source is reached, or the
+    /// loop is woken. Returns at once if one of these holds already, and always with busy polling.
     pub fn wait(&mut self, deadline: Option<Time>) {
         if let Armed::Until(deadline) = self.arm(deadline) {
             self.sleep(deadline);
         }
     }
 
-    /// Has every source wake the loop at its next event, and says how long there is nothing to do
+    /// Arms every source, so that its next event wakes the loop. Returns how long there is no work
     /// otherwise: at most until `deadline`.
     pub fn arm(&mut self, deadline: Option<Time>) -> Armed {
         if self.busy_poll {
-            // The processor's other thread, if it has one, is not to pay for this one's spinning.
+            // The hint frees execution resources for the other hardware thread of the core.
             std::hint::spin_loop();
             return Armed::Awake;
         }
@@ -235,14 +237,14 @@ impl PollLoop {
         }
     }
 
-    /// As [`PollLoop::wait`], but sleeps on although sources have something to tell: for an owner
-    /// that cannot take anything more until it is woken.
+    /// Sleeps like [`PollLoop::wait`], but even if sources have events to report. For an owner that
+    /// cannot accept more work until it is woken.
     pub fn wait_for_wake(&mut self) {
         let deadline = self.next_deadline();
         self.sleep(deadline);
     }
 
-    /// The earliest deadline of a source.
+    /// Returns the earliest deadline of all sources.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let sources = self.entries.iter().map(|entry| entry.source.borrow());
         sources.filter_map(|source| source.next_deadline()).min()
@@ -263,7 +265,7 @@ impl PollLoop {
         self.wake.sleeping.store(false, Ordering::SeqCst);
     }
 
-    /// Takes readiness events from the operating system and hands them to their sources.
+    /// Fetches readiness events from the operating system and passes them to their sources.
     fn look(&mut self, timeout: Option<Duration>) {
         self.turns = 0;
         let Some(System { poll, events, .. }) = &mut self.system else {
@@ -271,8 +273,8 @@ impl PollLoop {
         };
         if let Err(error) = poll.poll(events, timeout) {
             if error.kind() != io::ErrorKind::Interrupted {
-                // Not a thing that happens to a valid epoll descriptor. Going on slowly is better
-                // than ending calls that may still be answered.
+                // This does not happen with a valid epoll descriptor. Continuing slowly is better
+                // than failing calls that may still be answered.
                 tracing::error!(%error, "waiting for events failed");
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -281,7 +283,7 @@ impl PollLoop {
         for event in &*events {
             let Token(token) = event.token();
             let id = SourceId(token >> 32);
-            // Entries are in ascending order of id: new ones go to the end.
+            // Entries are in ascending order of id, because new ones are appended.
             if let Ok(at) = self.entries.binary_search_by_key(&id.0, |entry| entry.id.0) {
                 let local = token & 0xffff_ffff;
                 let closed = event.is_read_closed() || event.is_error();
@@ -300,7 +302,7 @@ impl std::fmt::Debug for PollLoop {
     }
 }
 
-/// The earlier of two deadlines, either of which may be absent.
+/// Returns the earlier of two optional deadlines.
 pub(crate) fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

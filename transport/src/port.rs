@@ -1,6 +1,6 @@
-//! The seam between what is the same for every transport (calls, retransmission, dispatch, the
-//! reply cache) and each transport (TCP, RDMA): a *port* holds connections and moves whole RPC
-//! messages over them.
+//! The interface between the code that is common to all transports (calls, retransmission,
+//! dispatch, reply cache) and each transport (TCP, RDMA). A *port* holds connections and transfers
+//! whole RPC messages over them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,182 +10,184 @@ use rdma::{Poller, Time};
 
 use crate::ReplyRoom;
 
-/// Something that takes part in a `Runtime`'s or server's poll loop.
+/// A participant in the poll loop of a `Runtime` or a server.
 pub trait Source {
-    /// Joins the poll loop. Once, before anything is waited for.
+    /// Joins the poll loop. Called once, before the loop first waits.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     fn attach(&mut self, poller: Poller) -> io::Result<()>;
 
-    /// A readiness event whose token is `first_token + local`; `closed` as for
-    /// [`rdma::Device::ready`].
+    /// Reports a readiness event with the token `first_token + local`. `closed` has the same
+    /// meaning as for [`rdma::Device::ready`].
     fn ready(&mut self, local: usize, closed: bool);
 
-    /// Makes progress. Returns whether anything happened that its user may want to look at.
+    /// Makes progress. Returns whether anything happened that the source's user may have to handle.
     fn poll(&mut self, now: Time) -> bool;
 
-    /// Asks to be woken through the poll loop. False: there is something to poll already.
+    /// Asks to be woken through the poll loop. Returns false if there is already something to poll.
     fn arm(&mut self) -> bool;
 
-    /// When to poll next even if nothing becomes ready.
+    /// Returns when to call [`Source::poll`] even if no readiness event comes.
     fn next_deadline(&self) -> Option<Time>;
 
-    /// Whether `poll` should look for arrivals without waiting to be told of them.
+    /// Tells whether the loop busy-polls: `poll` then has to look for arrivals without a readiness
+    /// event.
     fn set_busy_poll(&mut self, on: bool);
 }
 
-/// A connection of one port. Not reused while the port lives.
+/// The id of a connection of one port. It is not reused while the port lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 
-/// Why a connection could not be made, or ended.
+/// The reason why a connection could not be established, or ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Down {
-    /// For the user.
+    /// The reason, in words for the user.
     pub reason: String,
-    /// False when trying again cannot help (the peer speaks another protocol).
+    /// False when another attempt cannot help, such as when the peer speaks another protocol.
     pub retry: bool,
     /// Whether the connection had been established.
     pub was_up: bool,
 }
 
-/// What happens on a client's port.
+/// An event on a client's port.
 #[derive(Debug)]
 pub enum ClientEvent {
-    /// The connection is made.
+    /// The connection is established.
     Up(ConnId),
     /// A whole RPC reply arrived. Its first word, the XID, is `xid`.
     Reply {
-        /// Where.
+        /// The connection that it arrived on.
         conn: ConnId,
-        /// Of which call.
+        /// The XID of the call that it answers.
         xid: u32,
-        /// The reply, from its XID on.
+        /// The reply, starting with its XID.
         message: Message,
     },
-    /// This call failed for good; the connection may live on.
+    /// The call has failed for good. The connection may live on.
     Failed {
-        /// Where.
+        /// The call's connection.
         conn: ConnId,
-        /// Which call.
+        /// The call's XID.
         xid: u32,
-        /// Why.
+        /// The reason.
         error: crate::CallError,
     },
-    /// The server calls (RFC 8167). Only where the port was told that calls are taken.
+    /// The server calls (RFC 8167). Reported only by a port that was configured to accept calls.
     Call {
-        /// Where.
+        /// The connection that the call arrived on.
         conn: ConnId,
-        /// Its mark, for [`ClientPort::reply`].
+        /// The id of the call, for [`ClientPort::reply`].
         token: u64,
-        /// The call, from its XID on.
+        /// The call, starting with its XID.
         message: Message,
     },
-    /// The connection is gone, and with it every call on it that has not ended: the port has let
-    /// go of their memory. Calling `open` again is up to the port's user.
+    /// The connection has ended, and with it every outstanding call on it. The port has released
+    /// the memory of those calls. It does not reconnect; its user may call `open` again.
     Down {
-        /// Which.
+        /// The connection.
         conn: ConnId,
-        /// Why.
+        /// The reason.
         down: Down,
     },
 }
 
-/// Connections to servers over one transport.
+/// The connections of a client to servers over one transport.
 pub trait ClientPort: Source {
-    /// Starts a connection; ends in [`ClientEvent::Up`] or [`ClientEvent::Down`].
+    /// Starts to connect. The attempt ends with [`ClientEvent::Up`] or [`ClientEvent::Down`].
     fn open(&mut self, remote: SocketAddr, now: Time) -> ConnId;
 
-    /// Sends a call, now or when credits, queue space and the connection allow. `message` starts
-    /// with `xid`, which no other call of this connection that has not ended has.
+    /// Sends a call, now or as soon as credits, queue space and the connection allow. `message`
+    /// starts with `xid`, which no other outstanding call of this connection has.
     fn submit(&mut self, conn: ConnId, xid: u32, message: Message, room: &ReplyRoom, now: Time);
 
-    /// Nobody waits for this call any more. Its memory is let go of as soon as the peer cannot
-    /// reach it; a late reply is dropped.
+    /// Cancels a call. Its memory is released as soon as the peer cannot access it any more. A late
+    /// reply is dropped.
     fn cancel(&mut self, conn: ConnId, xid: u32);
 
-    /// Sends the reply to a call of the server's, or drops the call when there is none to send.
-    /// Every call is ended by this or by [`ClientEvent::Down`].
+    /// Sends the reply to a call from the server, or drops the call if `message` is `None`. Every
+    /// call ends with this function or with [`ClientEvent::Down`].
     fn reply(&mut self, conn: ConnId, token: u64, message: Option<Message>, now: Time);
 
-    /// Memory for results that this transport can send without a copy.
+    /// Returns the memory pool for results that this transport can send without a copy.
     fn pool(&self) -> &rdma::Pool;
 
-    /// Ends a connection in order. No event follows.
+    /// Closes a connection gracefully. No event follows.
     fn close(&mut self, conn: ConnId);
 
-    /// The next event.
+    /// Returns the next event.
     fn next_event(&mut self) -> Option<ClientEvent>;
 }
 
-/// What happens on a server's port.
+/// An event on a server's port.
 #[derive(Debug)]
 pub enum ServerEvent {
     /// A client connected.
     Up {
-        /// Its connection.
+        /// The new connection.
         conn: ConnId,
-        /// Its address.
+        /// The client's address.
         peer: SocketAddr,
     },
-    /// A whole RPC call arrived, bulk items included.
+    /// A whole RPC call arrived, bulk data included.
     Call {
-        /// Where.
+        /// The connection that it arrived on.
         conn: ConnId,
-        /// Its mark, for [`ServerPort::reply`]. (Not the XID: a peer can send that twice.)
+        /// The id of the call, for [`ServerPort::reply`]. (The XID would not do: a peer can send
+        /// the same one twice.)
         token: u64,
-        /// The call, from its XID on.
+        /// The call, starting with its XID.
         message: Message,
     },
     /// A client replied to a call made with [`ServerPort::call`].
     Reply {
-        /// Where.
+        /// The connection that it arrived on.
         conn: ConnId,
-        /// Of which call.
+        /// The XID of the call that it answers.
         xid: u32,
-        /// The reply, from its XID on.
+        /// The reply, starting with its XID.
         message: Message,
     },
-    /// A call made with [`ServerPort::call`] failed; the connection may live on.
+    /// A call made with [`ServerPort::call`] failed. The connection may live on.
     Failed {
-        /// Where.
+        /// The call's connection.
         conn: ConnId,
-        /// Which call.
+        /// The call's XID.
         xid: u32,
-        /// Why.
+        /// The reason.
         error: crate::CallError,
     },
-    /// The client is gone; replies to its calls are dropped from here on, and calls to it that have
-    /// not ended, end with this.
+    /// The client is gone. Replies to its calls are dropped from here on, and outstanding calls to
+    /// it end with this event.
     Down {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
-        /// Why, for the log.
+        /// The reason, for the log.
         reason: String,
     },
-    /// The port hears of nobody any more, for good. Its connections have ended.
+    /// The port can accept no connections any more, for good. Its connections have ended.
     Lost {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 /// A server's listeners and connections over one transport.
 pub trait ServerPort: Source {
-    /// Sends the reply to a call, or drops the call when there is none to send (a call that
-    /// cannot be answered). Every call is ended by this or by [`ServerEvent::Down`].
+    /// Sends the reply to a call, or drops the call if `message` is `None` (a call that cannot be
+    /// answered). Every call ends with this function or with [`ServerEvent::Down`].
     fn reply(&mut self, conn: ConnId, token: u64, message: Option<Message>, now: Time);
 
-    /// Calls a client over the connection that it made (RFC 8167), now or when credits, queue space
-    /// and the connection allow. `message` starts with `xid`, which no other call to this client
-    /// that has not ended has, and which is not 0. The call ends with [`ServerEvent::Reply`],
-    /// [`ServerEvent::Failed`], [`ServerEvent::Down`], [`ServerPort::close`] or
-    /// [`ServerPort::cancel_call`].
+    /// Calls a client over the connection that it established (RFC 8167), now or as soon as
+    /// credits, queue space and the connection allow. `message` starts with `xid`, which is not 0
+    /// and which no other outstanding call to this client has. The call ends with
+    /// [`ServerEvent::Reply`], [`ServerEvent::Failed`], [`ServerEvent::Down`],
+    /// [`ServerPort::close`] or [`ServerPort::cancel_call`].
     ///
     /// # Errors
-    /// Why it is not made: it has ended with that.
+    /// The reason why the call is not made. The call has then ended.
     fn call(
         &mut self,
         conn: ConnId,
@@ -195,21 +197,23 @@ pub trait ServerPort: Source {
         now: Time,
     ) -> Result<(), crate::CallError>;
 
-    /// Nobody waits for this call to a client any more. A late reply is dropped.
+    /// Cancels a call to a client. A late reply is dropped.
     fn cancel_call(&mut self, conn: ConnId, xid: u32);
 
-    /// Ends a connection.
+    /// Closes a connection.
     fn close(&mut self, conn: ConnId);
 
-    /// Memory for results that this transport can send without a copy. It counts for the connection.
+    /// Returns the memory pool for results that this transport can send without a copy. Its buffers
+    /// are charged to the connection's account.
     fn pool(&self, conn: ConnId) -> rdma::Pool;
 
-    /// The lower-layer connection beneath a connection now; [`rdma::Carrier::Ended`] if there is none.
+    /// Returns the lower-layer connection that carries `conn` now, or [`rdma::Carrier::Ended`] if
+    /// there is none.
     fn carrier(&self, conn: ConnId) -> rdma::Carrier;
 
-    /// Whether its connections are RDMA connections.
+    /// Returns whether the port's connections are RDMA connections.
     fn is_rdma(&self) -> bool;
 
-    /// The next event.
+    /// Returns the next event.
     fn next_event(&mut self) -> Option<ServerEvent>;
 }

@@ -1,4 +1,4 @@
-//! The poll loop of `mio`, as devices and ports see it.
+//! Adapts the poll loop of `mio` to the interface that devices and ports use.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,10 +13,10 @@ use rdma::{Interest, Poller, Readiness};
 pub struct MioReadiness(Registry);
 
 impl MioReadiness {
-    /// Hands out `registry` to one device or port, whose tokens start at `first_token`.
+    /// Creates the poller of one device or port, whose tokens start at `first_token`.
     ///
     /// # Errors
-    /// What the operating system refused when the registry was cloned.
+    /// The error of cloning the registry.
     pub fn poller(registry: &Registry, first_token: usize) -> io::Result<Poller> {
         let readiness = Box::new(Self(registry.try_clone()?));
         Ok(Poller {
@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// The tokens of what is ready now.
+    /// Returns the tokens that are ready now.
     fn ready(poll: &mut Poll) -> Vec<usize> {
         let mut events = Events::with_capacity(8);
         poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
@@ -80,7 +80,7 @@ mod tests {
         poller.unwatch(near.as_fd()).unwrap();
         far.write_all(b"y").unwrap();
         assert!(ready(&mut poll).is_empty(), "not watched any more");
-        // What is ready already is told of as well.
+        // A descriptor that is already ready is reported as well.
         let both = Interest::ReadableAndWritable;
         poller.watch(near.as_fd(), 8, both).unwrap();
         assert_eq!(ready(&mut poll), [108]);

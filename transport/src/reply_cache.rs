@@ -1,41 +1,43 @@
-//! The duplicate-request cache: executes what must not be executed twice once.
+//! The duplicate request cache: executes each non-idempotent call only once.
 //!
-//! It holds RPC messages and nothing of a transport, so a call that arrived over one connection is
-//! answered over another, of another transport even. Retransmissions come over new connections,
-//! from another port often: the client is known by its address and by whom it calls for.
+//! The cache holds RPC messages and no transport state, so a call that arrived over one connection
+//! can be answered over another, even of another transport. Retransmissions come over new
+//! connections, often from another port, so a client is identified by its address and its
+//! credential.
 //!
-//! # How much is enough
+//! # Size
 //!
-//! A reply is wanted again if its connection broke before it arrived, so of each connection the
-//! last replies, as many as there were calls outstanding, must be there when the client is back.
-//! With the default limits of a server that is 1,024 connections and 64 credits each: 65,536.
-//! Meanwhile other clients go on calling, and push out what is older. [`DEFAULT_ENTRIES`] is twice
-//! that number, which leaves a client at least two seconds to come back while others change things
-//! 30,000 times a second. (Linux's server keeps as many on a machine with 16 GiB, and fewer on a
-//! smaller one: 16 times the square root of its pages, in KiB.) [`DEFAULT_BYTES`] is what so many
-//! replies to NFS calls cost, of about 250 bytes each; replies that are longer are fewer.
+//! A client needs a reply again if its connection broke before the reply arrived. So for each
+//! connection the cache must still hold as many of the latest replies as there were outstanding
+//! calls, when the client reconnects. With the default limits of a server that is 1,024 connections
+//! with 64 credits each: 65,536 replies. Meanwhile other clients go on calling, and evict older
+//! entries. [`DEFAULT_ENTRIES`] is twice that number, so a client has at least two seconds to
+//! reconnect while others make 30,000 non-idempotent calls per second. (Linux's server keeps as
+//! many on a machine with 16 GiB, and fewer on a smaller one: 16 times the square root of its
+//! pages, in KiB.) [`DEFAULT_BYTES`] is the memory that as many replies to NFS calls take, at about
+//! 250 bytes each; fewer replies fit if they are longer.
 //!
-//! # What cannot be told apart
+//! # Calls that cannot be told apart
 //!
-//! The key does not contain the client's port, because a client that reconnects over RDMA cannot keep its
-//! port (`nfs-ulb-v2`, section 3.3.2). So a call that agrees with an earlier one in all fields of
-//! [`CallKey`], and arrives within [`MAX_AGE`], is answered as a retransmission, even if another process
-//! sent it that happens to start with the same XID. Therefore clients have to start with a random XID, as
-//! this crate's clients do. knfsd behaves alike over RDMA, where svcrdma sets the port to 0; over TCP its
-//! key contains the port. `docs/reply-cache.md` compares the two.
+//! The key does not contain the client's port, because a client that reconnects over RDMA cannot
+//! keep its port (`nfs-ulb-v2`, section 3.3.2). So a call that agrees with an earlier one in all
+//! fields of [`CallKey`], and arrives within [`MAX_AGE`], is answered as a retransmission, even if
+//! another process sent it that happens to start with the same XID. Therefore clients have to start
+//! with a random XID, as this crate's clients do. knfsd behaves alike over RDMA, where svcrdma sets
+//! the port to 0; over TCP its key contains the port. `docs/reply-cache.md` compares the two.
 //!
 //! # Restarts
 //!
-//! The cache is memory, and lost with the process, as knfsd's is with the module. A call that was executed
-//! before and is sent again after a restart is executed again. An idempotent call gives the same result. For
-//! others the error reflects the first execution: MKDIR fails with EXIST, REMOVE with NOENT. Clients expect
-//! that (this project's client checks whether the existing object is the one it wanted). A cache on disk
-//! would cost a synchronous write for each change.
+//! The cache is memory, and lost with the process, as knfsd's is with the module. A call that was
+//! executed before and is sent again after a restart is executed again. An idempotent call gives
+//! the same result. For others the error reflects the first execution: MKDIR fails with EXIST,
+//! REMOVE with NOENT. Clients expect that (this project's client checks whether the existing object
+//! is the one it wanted). A cache on disk would cost a synchronous write for each change.
 //!
 //! # Age
 //!
-//! What has not been asked for in [`MAX_AGE`] is forgotten: its client has given up long ago, and
-//! whoever sends that XID again does not mean that call.
+//! An entry that has not been used for [`MAX_AGE`] is dropped: its client has given up long ago,
+//! and a later call with the same XID is another call.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -46,27 +48,28 @@ use rdma::Time;
 
 use crate::PeerOrigin;
 
-/// Replies kept by default; see the module.
+/// The default maximum number of cached replies; see the module documentation.
 pub(crate) const DEFAULT_ENTRIES: usize = 128 << 10;
-/// Memory for them by default, bytes.
+/// The default memory limit of the cache, bytes.
 pub(crate) const DEFAULT_BYTES: usize = 96 << 20;
-/// How long a reply is kept at most, without being asked for. Longer than a client tries to reach
-/// its server again ([`crate::ClientOptions::give_up_after`]) and then waits for a reply.
+/// The maximum time that an unused entry is kept. It is longer than a client tries to reach its
+/// server again ([`crate::ClientOptions::give_up_after`]) and then waits for a reply.
 const MAX_AGE: Duration = Duration::from_secs(5 * 60);
 
-/// How much of the arguments goes into the checksum, bytes: tells different calls with the same
-/// XID apart (a client that started anew) without reading a whole WRITE.
+/// The number of argument bytes that the checksum covers. It distinguishes different calls with the
+/// same XID (from a client that restarted) without reading a whole WRITE.
 const CHECKED: usize = 256;
-/// What an entry costs beside its reply, bytes: its places in two tables, with their slack.
+/// The memory that an entry takes besides its reply, bytes: its slots in two tables, with their
+/// slack.
 const OVERHEAD: usize = 512;
 
-/// What makes two transmissions the same call.
+/// The fields that identify a call. Two transmissions with the same key are the same call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CallKey {
     peer: IpAddr,
     /// The user who owns the client's socket, if the client is on this host (`None`: another host;
-    /// `Some(None)`: unknown user). Without it, a local user who claims another user's identity could get,
-    /// or put in place, the cached reply to that user's call.
+    /// `Some(None)`: unknown user). Without it, a local user who claims another user's identity
+    /// could get, or put in place, the cached reply to that user's call.
     user: Option<Option<u32>>,
     xid: u32,
     prog: u32,
@@ -77,11 +80,11 @@ pub(crate) struct CallKey {
 }
 
 impl CallKey {
-    /// Of a call message whose arguments start at offset `args`.
+    /// Computes the key of a call message whose arguments start at offset `args`.
     #[inline(never)]
     pub(crate) fn new(peer: IpAddr, header: &CallHeader, message: &Message, args: u64) -> Self {
-        // In stream order with all bulk spliced in, so that the same call has the same key
-        // whichever way its bytes were conveyed.
+        // The checksum runs over the XDR stream with all bulk data in place, so the same call has
+        // the same key whether its data came inline or in chunks.
         let (mut skip, mut left) = (args as usize, CHECKED);
         let mut checksum = identity(&header.cred);
         for part in message.gather(|_| true) {
@@ -106,7 +109,8 @@ impl CallKey {
         }
     }
 
-    /// As a call from there. Over which transport it came from another host does not count.
+    /// Adds the origin of the call to the key. Among other hosts, the transport makes no
+    /// difference.
     pub(crate) fn with_origin(mut self, origin: PeerOrigin) -> Self {
         self.user = match origin {
             PeerOrigin::ThisHost { user } => Some(user),
@@ -116,8 +120,9 @@ impl CallKey {
     }
 }
 
-/// A checksum of who calls: users of one machine are clients of their own, who may come to choose
-/// the same XID. Without the stamp, which some clients set anew with each transmission.
+/// Returns a checksum of the caller's identity: users of one machine choose XIDs independently and
+/// may choose the same. The stamp is left out, because some clients set a new one with each
+/// transmission.
 fn identity(cred: &Credential) -> u32 {
     let checksum = crc32c::crc32c(&cred.flavor().to_be_bytes());
     let Credential::Sys(sys) = cred else {
@@ -132,34 +137,35 @@ fn identity(cred: &Credential) -> u32 {
     )
 }
 
-/// What the cache knows of a call.
+/// The cache's answer to a lookup.
 #[derive(Debug)]
 pub(crate) enum Known {
-    /// Nothing: it is new, and in progress from now on.
+    /// The call is new. It is marked as in progress.
     New,
-    /// It is being executed, as this job.
+    /// The call is being executed by this job.
     InProgress(usize),
-    /// It was executed; the reply, from its XID on.
+    /// The call was executed. This is the reply, starting with its XID.
     Done(Message),
 }
 
 enum State {
-    /// The job that executes it.
+    /// The call is being executed by this job.
     Running(usize),
     Done {
         reply: Message,
         cost: usize,
-        /// Its place in the order of use, and when that was.
+        /// The entry's key in the order of use, and the time of its last use.
         used: u64,
         at: Time,
     },
 }
 
-/// See the module. Bounded in entries and in bytes; what was not used for longest goes first. Calls
-/// in progress are bounded by the server's other limits, and stay.
+/// The duplicate request cache; see the module documentation. The number of finished entries and
+/// their bytes are limited: the least recently used is evicted. Calls in progress are never
+/// evicted, because other limits of the server bound their number.
 pub(crate) struct ReplyCache {
     entries: HashMap<CallKey, State>,
-    /// Finished entries, the least recently used first.
+    /// Finished entries, least recently used first.
     order: BTreeMap<u64, CallKey>,
     clock: u64,
     bytes: usize,
@@ -179,7 +185,7 @@ impl ReplyCache {
         }
     }
 
-    /// What is known of a call. A new one is in progress as `job` from now on.
+    /// Looks up a call. A new one is marked as in progress as `job`.
     pub(crate) fn look_up(&mut self, key: CallKey, job: usize, now: Time) -> Known {
         self.forget_old(now);
         match self.entries.get_mut(&key) {
@@ -200,11 +206,11 @@ impl ReplyCache {
         }
     }
 
-    /// A call that was in progress, and is finished once, has its reply.
+    /// Stores the reply of a call that was in progress.
     pub(crate) fn finish(&mut self, key: CallKey, reply: Message, now: Time) {
         let cost = OVERHEAD + usize::try_from(reply.stream_len()).unwrap_or(usize::MAX / 2);
         if cost > self.max_bytes {
-            // Keeping it would cost every other entry, and then itself.
+            // Storing it would evict every other entry, and finally itself.
             self.entries.remove(&key);
             return;
         }
@@ -227,7 +233,7 @@ impl ReplyCache {
         }
     }
 
-    /// Drops what is too old. Each call takes as many with it as have become so since the last.
+    /// Drops entries that are too old. Each lookup drops those that have expired since the last.
     fn forget_old(&mut self, now: Time) {
         while let Some((used, key)) = self.order.first_key_value()
             && let Some(State::Done { at, .. }) = self.entries.get(key)
@@ -413,7 +419,7 @@ mod tests {
             cache.look_up(running, 0, NOW),
             Known::InProgress(77)
         ));
-        // A reply that is over the limit by itself is not kept, and costs nobody his place.
+        // A reply that exceeds the limit by itself is not stored and evicts nothing.
         cache.finish(running, reply(5000), NOW);
         assert_eq!((cache.order.len(), cache.entries.len()), (2, 2));
         assert!(matches!(cache.look_up(running, 0, NOW), Known::New));
@@ -445,7 +451,7 @@ mod tests {
         assert_eq!(cache.entries.len(), 2, "what runs stays");
     }
 
-    /// What the module says of the default limits.
+    /// Tests the claim of the module documentation about the default limits.
     #[test]
     fn the_default_limits_hold_the_replies_of_every_call_that_can_be_outstanding() {
         let options = crate::ServerOptions::default();
@@ -462,7 +468,7 @@ mod tests {
             cache.finish(key, reply(250), NOW);
         }
         assert_eq!(cache.order.len(), 2 * outstanding);
-        // The overhead that is counted is no less than what an entry takes in the tables.
+        // The overhead that is counted is at least what an entry takes in the tables.
         let entry = size_of::<(CallKey, State)>() + size_of::<(u64, CallKey)>();
         assert!(OVERHEAD >= entry, "{entry}");
     }

@@ -1,4 +1,4 @@
-//! Drives futures, connections and devices from the calling thread.
+//! The runtime that drives futures, connections and devices on the calling thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use rdma::{Clock, Time};
 use crate::Source;
 use crate::poll_loop::{Armed, PollLoop, SourceId, Wake};
 
-/// A single-threaded runtime: [`Runtime::block_on`] drives one future, and every source that takes
-/// part, on the calling thread. Cloning gives another handle to the same one.
+/// A single-threaded runtime. [`Runtime::block_on`] drives one future and every attached source on
+/// the calling thread. Clones refer to the same runtime.
 ///
-/// There are no tasks to spawn: many calls in flight are many futures in one
-/// `futures_util::stream::FuturesUnordered`, or joined.
+/// There are no tasks to spawn: for many calls in flight, collect their futures in one
+/// `futures_util::stream::FuturesUnordered`, or join them.
 #[derive(Clone)]
 pub struct Runtime {
     inner: Rc<Inner>,
@@ -31,15 +31,16 @@ struct Inner {
     wake: Arc<Wake>,
     waker: Waker,
     clock: Clock,
-    /// What first XIDs are drawn from in a simulation; nothing: the operating system.
+    /// The generator state for first XIDs in a simulation. `None`: the operating system's random
+    /// numbers are used.
     seed: Option<Cell<u64>>,
     timers: Timers,
-    /// Sources to let go of once nothing steps them.
+    /// Sources to remove as soon as the loop is not borrowed.
     leaving: RefCell<Vec<SourceId>>,
 }
 
 impl Inner {
-    /// Lets go of sources that were detached while they were stepped.
+    /// Removes sources that were detached while they were being polled.
     #[cold]
     fn leave(&self) {
         for id in self.leaving.take() {
@@ -49,16 +50,16 @@ impl Inner {
 }
 
 impl Runtime {
-    /// A runtime without sources.
+    /// Creates a runtime without sources.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub fn new() -> io::Result<Self> {
         Ok(Self::with(PollLoop::new()?, None))
     }
 
-    /// A runtime in a simulation: it never sleeps, takes the time from `clock` and what has to be
-    /// random from `seed`. Whoever sets the clock calls [`Runtime::step`].
+    /// Creates a runtime for a simulation. It never sleeps, takes the time from `clock`, and
+    /// derives random numbers from `seed`. The code that sets the clock calls [`Runtime::step`].
     #[must_use]
     pub fn simulated(clock: Clock, seed: u64) -> Self {
         Self::with(PollLoop::simulated(clock), Some(Cell::new(seed)))
@@ -79,16 +80,16 @@ impl Runtime {
         }
     }
 
-    /// The time now, on the clock that sources are given.
+    /// Returns the current time of the clock that sources are given.
     #[must_use]
     pub fn now(&self) -> Time {
         self.inner.clock.now()
     }
 
-    /// A number that a peer does not expect, for a client's first XID.
+    /// Returns a random number that a peer cannot expect, for a client's first XID.
     pub(crate) fn random(&self) -> io::Result<u32> {
         if let Some(seed) = &self.inner.seed {
-            // The high half of a step of Knuth's MMIX generator.
+            // The high half of one step of Knuth's MMIX generator.
             let next = seed.get().wrapping_mul(6_364_136_223_846_793_005);
             seed.set(next.wrapping_add(1_442_695_040_888_963_407));
             return Ok((seed.get() >> 32) as u32);
@@ -98,21 +99,22 @@ impl Runtime {
         Ok(u32::from_ne_bytes(random))
     }
 
-    /// Whether [`Runtime::block_on`] looks for arrivals all the time instead of sleeping: lower
-    /// latency, one core fully used. For the sources of now and of later.
+    /// Turns busy polling on or off: with it, [`Runtime::block_on`] polls all the time instead of
+    /// sleeping, which lowers latency and fully uses one core. The setting applies to all present
+    /// and future sources.
     pub fn set_busy_poll(&self, on: bool) {
         self.inner.poll_loop.borrow_mut().set_busy_poll(on);
     }
 
-    /// Takes a source in. [`crate::Client`] does this by itself.
+    /// Adds a source. [`crate::Client`] does this by itself.
     ///
     /// # Errors
-    /// What [`Source::attach`] says.
+    /// The error of [`Source::attach`].
     pub fn attach(&self, source: Rc<RefCell<dyn Source>>) -> io::Result<SourceId> {
         self.inner.poll_loop.borrow_mut().add(source)
     }
 
-    /// Lets go of a source, now or, while it is being stepped, right after.
+    /// Removes a source: at once or, while it is being polled, right afterwards.
     pub fn detach(&self, id: SourceId) {
         match self.inner.poll_loop.try_borrow_mut() {
             Ok(mut poll_loop) => poll_loop.remove(id),
@@ -120,10 +122,10 @@ impl Runtime {
         }
     }
 
-    /// Runs a future to its end. Wakers given to it work from any thread.
+    /// Runs a future to completion. Its wakers work from any thread.
     ///
-    /// Not to be called from within a source. It can be called from within a future that another
-    /// `block_on` of the same runtime drives; that future is polled no further meanwhile.
+    /// Must not be called from within a source. It may be called from within a future that another
+    /// `block_on` of the same runtime drives; that future is not polled meanwhile.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let inner = &*self.inner;
         let mut future = pin!(future);
@@ -131,22 +133,23 @@ impl Runtime {
         loop {
             match self.turn(future.as_mut()) {
                 Turn::Done(output) => {
-                    // An outer `block_on` shares the flag, and may have been woken meanwhile.
+                    // An outer `block_on` shares the flag, and its future may have been woken
+                    // meanwhile.
                     inner.wake.wake();
                     return output;
                 }
                 Turn::Progress => {}
-                // Returns at once when the waker was used since.
+                // Returns at once if the future was woken since it was polled.
                 Turn::Idle => inner.poll_loop.borrow_mut().wait(inner.timers.next()),
             }
         }
     }
 
-    /// What [`Runtime::block_on`] does between two sleeps, for a simulation: polls the future if it
-    /// was woken, and steps every source, until there is nothing left to do now. The first call for
-    /// a future must come after [`Runtime::wake`].
+    /// Does the work of [`Runtime::block_on`] between two sleeps, for a simulation: polls the
+    /// future if it was woken, and polls every source, until no work is left. Before the first call
+    /// for a future, call [`Runtime::wake`].
     ///
-    /// Stops after `turns` turns in any case, so that the caller can look at what happened.
+    /// Stops after `turns` turns at the latest, so that the caller can check invariants.
     pub fn step<F: Future + ?Sized>(
         &self,
         mut future: Pin<&mut F>,
@@ -168,7 +171,7 @@ impl Runtime {
         Stepped::Busy
     }
 
-    /// Has the future polled in the next turn.
+    /// Makes the next turn poll the future.
     pub fn wake(&self) {
         self.inner.wake.wake();
     }
@@ -192,12 +195,12 @@ impl Runtime {
         }
     }
 
-    /// Completes after `duration`.
+    /// Returns a future that completes after `duration`.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         self.sleep_until(self.now() + duration)
     }
 
-    /// Completes at `deadline`.
+    /// Returns a future that completes at `deadline`.
     pub fn sleep_until(&self, deadline: Time) -> Sleep {
         Sleep {
             inner: Rc::clone(&self.inner),
@@ -209,7 +212,7 @@ impl Runtime {
     /// Runs `future` for at most `limit`, then drops it.
     ///
     /// # Errors
-    /// [`Elapsed`] when it did not end in time.
+    /// [`Elapsed`] if the future did not complete in time.
     pub async fn timeout<F: Future>(
         &self,
         limit: Duration,
@@ -228,36 +231,36 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// What one turn of [`Runtime::block_on`] did.
+/// The result of one turn of [`Runtime::block_on`].
 enum Turn<T> {
-    /// The future ended.
+    /// The future completed.
     Done(T),
     /// A source made progress.
     Progress,
-    /// No source had anything to do; but the future may have been woken.
+    /// No source had work, but the future may have been woken.
     Idle,
 }
 
-/// What [`Runtime::step`] did.
+/// The result of [`Runtime::step`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stepped<T> {
-    /// The future ended.
+    /// The future completed.
     Done(T),
-    /// There is more to do now.
+    /// There is more work to do now.
     Busy,
-    /// There is nothing to do until a source has an event or, if one is given, this time comes.
+    /// There is no work until a source has an event or, if a time is given, that time comes.
     Idle(Option<Time>),
 }
 
-/// A future did not end in time.
+/// The error of a future that did not complete in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not done after {limit:?}")]
 pub struct Elapsed {
-    /// The time it had.
+    /// The time limit.
     pub limit: Duration,
 }
 
-/// What sleeping futures wait for. The number keeps two with the same deadline apart.
+/// The timers of sleeping futures. The number distinguishes timers with the same deadline.
 #[derive(Default)]
 struct Timers {
     waiting: RefCell<BTreeMap<(Time, u64), Waker>>,
@@ -269,7 +272,8 @@ impl Timers {
         Some(self.waiting.borrow().first_key_value()?.0.0)
     }
 
-    /// Wakes everything that is due. Not while the map is borrowed: a waker is foreign code.
+    /// Wakes every timer that is due. The map is not borrowed meanwhile, because a waker is foreign
+    /// code.
     #[inline]
     fn fire(&self, now: Time) {
         if self.next().is_some_and(|deadline| deadline <= now) {
@@ -288,7 +292,7 @@ impl Timers {
     }
 }
 
-/// See [`Runtime::sleep`].
+/// The future of [`Runtime::sleep`].
 #[must_use = "a sleep does nothing unless awaited"]
 pub struct Sleep {
     inner: Rc<Inner>,
@@ -357,11 +361,12 @@ mod tests {
             })
             .collect();
         late.sort();
-        // A whole millisecond is what epoll_wait would make of it; other processes may delay some.
+        // Rounding to epoll_wait's granularity would take a whole millisecond. Other processes may
+        // delay some of the timers.
         assert!(late[0] < Duration::from_micros(900), "{late:?}");
     }
 
-    /// The same futures, and no time passes but the simulation's.
+    /// Repeats the test in simulated time: only the simulated clock advances.
     #[test]
     fn a_simulated_clock_decides_when_a_sleep_ends() {
         let clock = Clock::simulated();
@@ -401,7 +406,7 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// The least channel there is: a slot, and the waker of whoever waits for it.
+    /// Creates a minimal one-shot channel: a slot, and the waker of its receiver.
     fn futures_channel() -> (impl FnOnce(u32) + Send, impl Future<Output = u32>) {
         let slot = Arc::new(std::sync::Mutex::new((None, None::<Waker>)));
         let other = Arc::clone(&slot);

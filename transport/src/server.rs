@@ -1,4 +1,4 @@
-//! A server: one poll loop, its ports, its service, and workers.
+//! The RPC server: one poll loop with its ports, its service, and worker threads.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -32,28 +32,28 @@ mod idle;
 use callbacks::Callbacks;
 use idle::{DEFAULT_IDLE, Peer};
 
-/// Options of a [`Server`].
+/// The options of a [`Server`].
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Worker threads, for what a service leaves to [`Outcome::Later`].
+    /// The number of worker threads, which execute [`Outcome::Later`] jobs.
     pub workers: usize,
-    /// Calls that wait for a worker or run on one, at most. With as many, no further calls are
-    /// taken from the ports, which then hold their clients back.
+    /// The maximum number of jobs, waiting or running. When it is reached, the server takes no
+    /// further calls from its ports, which then hold their clients back.
     pub max_jobs: usize,
-    /// Replies kept for retransmissions, at most. By default twice as many as there can be calls
-    /// outstanding with the default connections and credits; when fewer are kept, a client that
-    /// comes back late may have a call executed twice.
+    /// The maximum number of cached replies. The default is twice the number of calls that can be
+    /// outstanding with the default connections and credits. With fewer, a retransmission after a
+    /// long reconnect may be executed a second time.
     pub reply_cache_entries: usize,
-    /// Memory for them, bytes, at most.
+    /// The memory limit of the reply cache, bytes.
     pub reply_cache_bytes: usize,
-    /// Connections of all ports together, at most. Further ones are closed at once.
+    /// The maximum number of connections of all ports together. Further ones are closed at once.
     pub max_connections: usize,
-    /// How long a connection may go without a call before it is closed, calls that are being
-    /// worked on not counted. Its client connects again with its next call.
+    /// How long a connection without calls in progress may go without a new call before it is
+    /// closed. Its client reconnects with its next call.
     pub idle_timeout: Duration,
-    /// Whether to look for arrivals all the time instead of sleeping.
+    /// Whether the loop polls all the time instead of sleeping.
     pub busy_poll: bool,
-    /// Whether services may call clients ([`Request::client`]). The ports must be able to as well
+    /// Whether services may call clients ([`Request::client`]). The ports must allow that too
     /// ([`crate::rdma::CallbackOptions`], [`crate::TcpOptions::callbacks`]).
     pub callbacks: bool,
 }
@@ -73,12 +73,12 @@ impl Default for ServerOptions {
     }
 }
 
-/// Counts of a server since it was made.
+/// Counters of a server since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
     /// Calls that arrived, of all kinds.
     pub calls: u64,
-    /// Calls answered without the service's part: unknown program, bad credential and the like.
+    /// Calls answered without the service: unknown program, bad credential and so on.
     pub refused: u64,
     /// Retransmissions answered from the reply cache.
     pub replayed: u64,
@@ -86,25 +86,25 @@ pub struct ServerStats {
     pub joined: u64,
     /// Calls handed to workers.
     pub jobs: u64,
-    /// Connections closed because what came over them were no calls.
+    /// Connections closed because a message on them was not a call.
     pub garbage: u64,
-    /// Connections closed because nothing came over them.
+    /// Connections closed for idleness.
     pub idle: u64,
-    /// Calls to clients that were begun.
+    /// Calls to clients that were started.
     pub callbacks: u64,
-    /// Of them, those that clients answered with results.
+    /// Calls to clients that were answered with results.
     pub callback_replies: u64,
 }
 
-/// One of a server's ports hears of nobody any more, as when its device was removed.
+/// A port of a server failed for good, for example because its device was removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a port was lost: {reason}")]
+#[error("a port failed: {reason}")]
 pub struct PortLost {
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// Where an answer goes.
+/// The transmission that a reply answers: connection and call id.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
     port: usize,
@@ -112,7 +112,7 @@ struct Origin {
     token: u64,
 }
 
-/// A call that a worker has.
+/// A call that a worker executes.
 struct Running {
     origin: Origin,
     xid: u32,
@@ -124,7 +124,7 @@ struct Port {
     peers: IdMap<ConnId, Peer>,
 }
 
-/// Answers calls that arrive at its ports from its service.
+/// An RPC server: executes the calls that arrive on its ports with its service.
 pub struct Server {
     service: Box<dyn Service>,
     options: ServerOptions,
@@ -135,34 +135,34 @@ pub struct Server {
     running: Slab<Running>,
     cache: ReplyCache,
     stats: ServerStats,
-    /// A port that was lost, until that was told.
+    /// A failed port that [`Server::run`] has not reported yet.
     lost: Option<PortLost>,
-    /// Room for the headers of further replies: one allocation for many.
+    /// Memory for the headers of further replies: one allocation serves many.
     headers: BytesMut,
-    /// When to look for idle connections.
+    /// The time of the next search for idle connections.
     idle_at: Option<Time>,
-    /// Calls to clients, if any are made.
+    /// Outstanding calls to clients, if callbacks are enabled.
     callbacks: Option<Callbacks>,
-    /// Calls that were taken from their ports while there were too many jobs, because replies to
-    /// callbacks, for which jobs may wait, come behind them.
+    /// Calls that were taken from their ports although the job limit was reached. Jobs may wait for
+    /// replies to callbacks, which arrive behind these calls.
     held: VecDeque<(Origin, Message)>,
-    /// Kept for its memory; empty between steps.
+    /// Reused to save allocations; empty between steps.
     done: VecDeque<(usize, ServiceReply)>,
 }
 
 impl Server {
-    /// A server without ports. Starts its workers.
+    /// Creates a server without ports and starts its worker threads.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub fn new(service: Box<dyn Service>, options: ServerOptions) -> io::Result<Self> {
         let poll_loop = PollLoop::new()?;
         let workers = Workers::new(options.workers, Arc::clone(poll_loop.wake()))?;
         Ok(Self::with(service, options, poll_loop, workers))
     }
 
-    /// A server in a simulation: it has no threads and never sleeps. Whoever sets `clock` calls
-    /// [`Server::step`], [`Server::arm`] and [`Server::run_job`].
+    /// Creates a server for a simulation: it has no threads and never sleeps. The code that sets
+    /// `clock` calls [`Server::step`], [`Server::arm`] and [`Server::run_job`].
     #[must_use]
     pub fn simulated(service: Box<dyn Service>, options: ServerOptions, clock: Clock) -> Self {
         let poll_loop = PollLoop::simulated(clock);
@@ -198,10 +198,10 @@ impl Server {
         }
     }
 
-    /// Takes a port in. The caller may keep a handle to it, for its counters.
+    /// Adds a port. The caller may keep a handle to the port to read its counters.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub fn add_port(&mut self, port: Rc<RefCell<dyn ServerPort>>) -> io::Result<()> {
         self.poll_loop.add(Rc::clone(&port) as Rc<RefCell<_>>)?;
         let peers = IdMap::default();
@@ -209,17 +209,17 @@ impl Server {
         Ok(())
     }
 
-    /// Counts so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         self.stats
     }
 
-    /// Serves until stopped. Calls that are in progress then are not answered; their clients
-    /// retransmit to whatever serves next.
+    /// Serves until `stop` is used. Calls in progress at that time are not answered; their clients
+    /// retransmit them to the next server.
     ///
     /// # Errors
-    /// [`PortLost`]: going on without it, while nobody knows, would be no service.
+    /// [`PortLost`] if a port fails for good. The server does not go on silently without it.
     pub fn run(&mut self, stop: &Stop) -> Result<(), PortLost> {
         stop.register(&self.wake);
         while !stop.is_stopped() {
@@ -239,13 +239,14 @@ impl Server {
         Ok(())
     }
 
-    /// Does what can be done without waiting. Returns whether there was anything.
+    /// Does all work that needs no waiting. Returns whether there was any.
     pub fn step(&mut self) -> bool {
         let now = self.poll_loop.clock().now();
         self.poll_loop.turn(now);
         let mut progress = false;
         if self.wake.take() {
-            // Even if no job ended: it may have been a Stop, which must be looked at before sleeping.
+            // Progress even if no job ended: the wake-up may come from a Stop, which must be
+            // checked before sleeping.
             progress = true;
             self.finish_jobs(now);
             self.start_callbacks(now);
@@ -273,17 +274,17 @@ impl Server {
         progress
     }
 
-    /// What there is to wait for when [`Server::step`] had nothing to do.
+    /// Arms the ports after [`Server::step`] had no work to do. Returns how long to wait.
     pub fn arm(&mut self) -> Armed {
         match self.takes_nothing() && !self.wake.is_woken() {
-            // Whatever the ports have to tell waits until a job is done.
+            // Events of the ports wait until a job has ended.
             true => Armed::Until(self.poll_loop.next_deadline()),
             false => self.poll_loop.arm(self.next_deadline()),
         }
     }
 
-    /// Runs the oldest job that waits for a worker, on this thread: for a server without threads.
-    /// Its reply goes out in the next step. False when no job waits.
+    /// Runs the oldest waiting job on the calling thread, for a server without worker threads. Its
+    /// reply is sent in the next step. Returns false if no job waits.
     pub fn run_job(&mut self) -> bool {
         self.workers.run_one()
     }
@@ -292,8 +293,9 @@ impl Server {
         self.running.len() >= self.options.max_jobs.max(1)
     }
 
-    /// Whether what the ports have to tell must wait. While callbacks are outstanding, jobs may wait
-    /// for them, and what clients say is listened to: their calls are held.
+    /// Returns whether the server must leave the ports' events alone because it has too many jobs.
+    /// While callbacks are outstanding, jobs may wait for their replies, so events are still taken
+    /// and new calls are held.
     fn takes_nothing(&self) -> bool {
         self.is_full()
             && self
@@ -363,7 +365,7 @@ impl Server {
         self.expect_idle(now);
     }
 
-    /// A connection has ended, or is about to.
+    /// Removes a connection that has ended or is about to.
     #[cold]
     fn forget(&mut self, place: Place, reason: &str) -> Option<Peer> {
         let (port, conn) = place;
@@ -375,7 +377,7 @@ impl Server {
         Some(peer)
     }
 
-    /// Ends a connection.
+    /// Closes a connection.
     fn close(&mut self, place: Place, reason: &str) {
         let (port, conn) = place;
         self.forget(place, reason);
@@ -389,8 +391,8 @@ impl Server {
         peer.last_call = now;
         let (peer, from, callee) = (peer.address, peer.origin, peer.callee.clone());
         self.stats.calls += 1;
-        match judge(&message, self.service.programs()) {
-            Verdict::Execute {
+        match dispatch(&message, self.service.programs()) {
+            Disposition::Execute {
                 header,
                 args,
                 args_at,
@@ -419,27 +421,28 @@ impl Server {
         }
     }
 
-    /// A call that is not executed.
+    /// Answers or drops a call that is not executed.
     #[cold]
-    fn refuse(&mut self, origin: Origin, peer: SocketAddr, verdict: Verdict, now: Time) {
-        match verdict {
-            Verdict::Execute { .. } => {}
-            Verdict::Answer(header) => {
+    fn refuse(&mut self, origin: Origin, peer: SocketAddr, disposition: Disposition, now: Time) {
+        match disposition {
+            Disposition::Execute { .. } => {}
+            Disposition::Answer(header) => {
                 tracing::debug!(%peer, xid = header.xid, answer = ?header.body, "call refused");
                 self.stats.refused += 1;
                 self.reply(origin, Some(Message::from_payload(header.encode())), now);
             }
-            Verdict::Disconnect(reason) => {
-                rdma::limited!(warn, %peer, reason, "garbage: closing the connection");
+            Disposition::Disconnect(reason) => {
+                rdma::limited!(warn, %peer, reason, "not an RPC call: closing the connection");
                 self.stats.garbage += 1;
-                self.close((origin.port, origin.conn), "what came over it was no call");
+                self.close((origin.port, origin.conn), "a message on it was not a call");
             }
         }
     }
 
-    /// Whether a call must be executed. A retransmission is answered from memory or, while the
-    /// call is in progress, takes the earlier transmission's place: it came over a newer
-    /// connection, and the earlier one may be dead.
+    /// Returns whether a call must be executed. A retransmission is answered from the reply cache.
+    /// If the call is still in progress, its reply will go to the retransmission instead of the
+    /// first transmission: the retransmission came over a newer connection, and the earlier one may
+    /// be dead.
     #[inline(never)]
     fn is_new(&mut self, key: CallKey, origin: Origin, now: Time) -> bool {
         match self.cache.look_up(key, self.running.vacant_key(), now) {
@@ -460,7 +463,7 @@ impl Server {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one per part of a judged call")]
+    #[expect(clippy::too_many_arguments, reason = "one per part of a decoded call")]
     fn execute(
         &mut self,
         origin: Origin,
@@ -517,7 +520,8 @@ impl Server {
         reply: ServiceReply,
         now: Time,
     ) {
-        // A reply that is kept must not keep the room that others' headers are in.
+        // A cached reply must not keep alive the memory that it would share with the headers of
+        // other replies.
         let mut own = BytesMut::new();
         let room = if key.is_some() {
             &mut own
@@ -567,8 +571,8 @@ mod tests {
         }
     }
 
-    /// A stop that comes during a step wakes the loop, and the step takes the wake-up. Falling
-    /// asleep after that, without a look at the stop, would be for ever.
+    /// Regression test: a stop during a step wakes the loop, and the step consumes the wake-up. The
+    /// loop must check the stop before it sleeps, or it sleeps for ever.
     #[test]
     fn a_stop_during_a_step_is_looked_at_before_sleeping() {
         let mut server = Server::new(Box::new(Nothing), ServerOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! What a server's user provides.
+//! The interface that the user of a server implements.
 
 use std::net::SocketAddr;
 
@@ -7,18 +7,18 @@ use rdma::Pool;
 
 use crate::{Callee, PeerOrigin};
 
-/// A program and the versions of it that a service implements.
+/// A program and the range of its versions that a service implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Programs {
     /// Program number.
     pub prog: u32,
-    /// Lowest version.
+    /// The lowest version.
     pub low: u32,
-    /// Highest version.
+    /// The highest version.
     pub high: u32,
 }
 
-/// An RPC-level answer that is not success (RFC 5531, section 9).
+/// An RPC-level error reply (RFC 5531, section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Denial {
@@ -31,30 +31,30 @@ pub enum Denial {
     /// MSG_DENIED, RPC_MISMATCH.
     #[error("RPC version mismatch: the server speaks {low} to {high}")]
     RpcMismatch {
-        /// Lowest version.
+        /// The lowest supported RPC version.
         low: u32,
-        /// Highest version.
+        /// The highest supported RPC version.
         high: u32,
     },
 }
 
-/// A service's answer: the results, DDP-eligible items held apart, or a refusal.
+/// A service's reply: the results with DDP-eligible items held apart, or an RPC-level error.
 pub type ServiceReply = Result<Message, Denial>;
 
-/// What a service does with a request.
+/// The result of passing a request to a service.
 pub enum Outcome {
-    /// The answer is here.
+    /// The reply is ready.
     Done(ServiceReply),
-    /// The answer takes time (a disk): run this on a worker thread.
+    /// The reply takes time (for example a disk access): run this job on a worker thread.
     Later(Box<dyn FnOnce() -> ServiceReply + Send>),
 }
 
-/// A call that arrived. Its program and version are ones that the service has.
+/// A call that arrived. The service implements its program and version.
 #[derive(Debug)]
 pub struct Request {
     /// The client's address.
     pub peer: SocketAddr,
-    /// Where it is, and who owns its end of the connection if it is here.
+    /// The origin of the call: host and, if the client is on this host, its user.
     pub origin: PeerOrigin,
     /// Program number.
     pub prog: u32,
@@ -62,9 +62,9 @@ pub struct Request {
     pub vers: u32,
     /// Procedure number.
     pub proc: u32,
-    /// Who asks.
+    /// The caller's credential.
     pub cred: Credential,
-    /// Where to take memory for DDP-eligible results from, so that the device can send from it
+    /// The pool for the memory of DDP-eligible results. The device can send from this memory
     /// without a copy. Usable on any thread.
     pub pool: Pool,
     message: Message,
@@ -73,7 +73,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// From a call message and the place in it where the arguments start.
+    /// Creates a request from a call message and the position of its arguments.
     #[must_use]
     #[expect(clippy::too_many_arguments, reason = "one per field of an RPC call")]
     pub fn new(
@@ -100,28 +100,28 @@ impl Request {
         }
     }
 
-    /// As a call from there. Without this it is one from within the process.
+    /// Sets the origin of the call. Without this, the call counts as coming from this process.
     #[must_use]
     pub fn from_origin(mut self, origin: PeerOrigin) -> Self {
         self.origin = origin;
         self
     }
 
-    /// With a handle to its client.
+    /// Sets the handle to the client.
     #[must_use]
     pub fn from_client(mut self, client: Option<Callee>) -> Self {
         self.client = client;
         self
     }
 
-    /// A handle to call the client over the connection that the call came over, if the server makes
-    /// callbacks ([`crate::ServerOptions::callbacks`]).
+    /// Returns the handle for calling the client over the connection that the call came over, if
+    /// the server makes callbacks ([`crate::ServerOptions::callbacks`]).
     #[must_use]
     pub fn client(&self) -> Option<&Callee> {
         self.client.as_ref()
     }
 
-    /// A decoder at the start of the arguments.
+    /// Returns a decoder that is positioned at the start of the arguments.
     #[must_use]
     pub fn args(&self) -> Decoder<'_> {
         Decoder::at(&self.message, self.args)
@@ -130,14 +130,15 @@ impl Request {
 
 /// One or more RPC programs.
 pub trait Service {
-    /// The programs it implements.
+    /// Returns the programs that the service implements.
     fn programs(&self) -> &[Programs];
 
-    /// Handles one call. On the server's own thread: what may block belongs into
+    /// Handles one call on the server's own thread. Work that may block belongs in
     /// [`Outcome::Later`].
     fn call(&mut self, request: Request) -> Outcome;
 
-    /// Whether executing the procedure twice can differ from executing it once. The server then
-    /// remembers the reply and answers a retransmission from memory.
+    /// Returns whether executing the procedure twice can differ from executing it once (whether it
+    /// is not idempotent). The server then caches the reply and answers a retransmission from the
+    /// cache.
     fn remember_reply(&self, prog: u32, vers: u32, proc: u32) -> bool;
 }

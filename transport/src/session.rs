@@ -1,7 +1,8 @@
-//! A client's calls and connections, without I/O and without a clock.
+//! A client's calls and connections, without I/O and without a clock of its own.
 //!
-//! The session decides what is sent where and when, and how each call ends. It is told the time
-//! and what happened, acts through a [`ClientPort`], and leaves ended calls in a queue.
+//! [`ClientState`] decides which call is sent on which connection and when, and how each call ends.
+//! Its driver passes in the time and events. The client state acts through a [`ClientPort`] and
+//! puts ended calls into a queue.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -29,62 +30,63 @@ mod lanes;
 mod tests;
 mod trust;
 
-use lane::{Lane, State};
+use lane::{Connection, ConnectionState};
 use lanes::no_answer;
-use trust::Trust;
+use trust::ServerProbe;
 
-/// Offset of the credential in a call's header, after XID, type, RPC version, program, version and
-/// procedure (RFC 5531, section 9).
+/// The offset of the credential in a call header: it follows XID, message type, RPC version,
+/// program, version and procedure (RFC 5531, section 9).
 const CREDENTIAL_AT: usize = 24;
-/// The queue of tries is cleared of ended calls when it has this many entries beyond twice the
-/// pending calls.
+/// Ended calls are removed from the queue of tries when it has this many entries more than twice
+/// the number of pending calls.
 const SLACK: usize = 64;
 
 /// A call that has not ended.
 struct Pending {
-    /// The caller's mark.
+    /// The caller's id of the call.
     user: usize,
-    lane: usize,
+    /// The index in [`ClientState::connections`] of the connection that the call is assigned to.
+    index: usize,
     message: Message,
     room: ReplyRoom,
     started: Time,
-    /// The connection that it was last sent on, and when.
+    /// The connection that the call was last sent on, and the time.
     sent: Option<(ConnId, Time)>,
-    /// When the present try is over. Its entry in `tries` has the same time.
+    /// The deadline of the present try. The call's entry in `tries` has the same time.
     due: Time,
-    /// Tries that are over.
+    /// The number of tries that timed out.
     overdue: u32,
 }
 
-/// A call's end: the caller's mark, and how.
+/// An ended call: the caller's id, and the result.
 pub(crate) type Ended = (usize, Result<Reply, CallError>);
 
-/// See the module.
-pub(crate) struct Session {
+/// The state of an RPC client: its calls and connections; see the module documentation.
+pub(crate) struct ClientState {
     remote: SocketAddr,
     options: ClientOptions,
-    /// A call's header from the credential on: the same in every call.
+    /// The encoded credential and verifier, which are the same in every call header.
     credentials: Bytes,
-    /// Room for the headers of further calls: one allocation for many.
+    /// Memory for the headers of further calls: one allocation serves many.
     headers: BytesMut,
-    lanes: Vec<Lane>,
+    connections: Vec<Connection>,
     pending: IdMap<u32, Pending>,
-    /// When each call's present try is over, in that order, for all tries take equally long.
-    /// Entries of calls that ended stay until they come to the front, or are too many.
+    /// The deadlines of the present tries, in ascending order, as all tries take equally long.
+    /// Entries of ended calls stay until they reach the front or become too many.
     tries: VecDeque<(Time, u32)>,
     next_xid: u32,
-    next_lane: usize,
-    /// How the first attempt to connect ended.
-    founded: Option<Result<(), CallError>>,
-    /// Whether there is an RPC server at all.
-    trust: Trust,
+    next_connection: usize,
+    /// The result of the first attempt to connect, once there is one.
+    first_connect: Option<Result<(), CallError>>,
+    /// Detects that the peer is no RPC server for this transport.
+    probe: ServerProbe,
     ended: VecDeque<Ended>,
     stats: ClientStats,
 }
 
-impl Session {
-    /// A session that starts its first connection at once. `first_xid` should be random, so that
-    /// a server does not take this client's calls for an earlier one's.
+impl ClientState {
+    /// Creates the state and starts its first connection at once. `first_xid` should be random, so
+    /// that a server does not mistake this client's calls for an earlier one's.
     pub(crate) fn new(
         remote: SocketAddr,
         options: ClientOptions,
@@ -100,50 +102,52 @@ impl Session {
             cred: options.credential.clone(),
             verf: Verifier::default(),
         };
-        let lanes = options.nconnect.clamp(1, MAX_NCONNECT);
-        let mut session = Self {
+        let count = options.nconnect.clamp(1, MAX_NCONNECT);
+        let mut state = Self {
             remote,
             credentials: header.encode().slice(CREDENTIAL_AT..),
             headers: BytesMut::with_capacity(HEADER_ROOM),
-            lanes: (0..lanes).map(|_| Lane::new(now)).collect(),
+            connections: (0..count).map(|_| Connection::new(now)).collect(),
             options,
             pending: IdMap::default(),
             tries: VecDeque::new(),
             next_xid: first_xid,
-            next_lane: 0,
-            founded: None,
-            trust: Trust::default(),
+            next_connection: 0,
+            first_connect: None,
+            probe: ServerProbe::default(),
             ended: VecDeque::new(),
             stats: ClientStats::default(),
         };
-        session.open(0, port, now);
-        session
+        state.open(0, port, now);
+        state
     }
 
-    /// Connections are kept, and made again when they are lost, although nothing is to be sent: the
-    /// server may call (RFC 8167, section 5.4).
+    /// Keeps connections up and re-establishes them when they are lost, even if there is nothing to
+    /// send, because the server may call (RFC 8167, section 5.4).
     pub(crate) fn keep_connections(&mut self) {
-        for lane in &mut self.lanes {
-            lane.keep = true;
+        for connection in &mut self.connections {
+            connection.keep = true;
         }
     }
 
-    /// How the first attempt to connect ended, once it has. After a failure the session is over.
-    pub(crate) fn founded(&self) -> Option<&Result<(), CallError>> {
-        self.founded.as_ref()
+    /// Returns the result of the first attempt to connect, once there is one. After a failure the
+    /// client is of no further use.
+    pub(crate) fn first_connect(&self) -> Option<&Result<(), CallError>> {
+        self.first_connect.as_ref()
     }
 
-    /// Counts so far.
+    /// Returns the counters.
     pub(crate) fn stats(&self) -> ClientStats {
         self.stats
     }
 
-    /// The next call that ended.
+    /// Returns the next ended call.
     pub(crate) fn next_ended(&mut self) -> Option<Ended> {
         self.ended.pop_front()
     }
 
-    /// Takes a call; its end comes out of [`Session::next_ended`] with `user`. Returns its XID.
+    /// Starts a call. Its result comes out of [`ClientState::next_ended`] with `user`. Returns the
+    /// call's XID.
     pub(crate) fn start(
         &mut self,
         call: Call,
@@ -155,14 +159,14 @@ impl Session {
         let header = self.header([xid, CALL, RPC_VERSION, call.prog, call.vers, call.proc]);
         let mut message = call.args;
         message.prepend(header);
-        let lane = self.choose_lane(port, now);
-        self.lanes[lane].assign(now);
+        let index = self.choose_connection(port, now);
+        self.connections[index].assign(now);
         let due = now + self.options.timeout;
         self.tries.push_back((due, xid));
         self.stats.calls += 1;
         let mut pending = Pending {
             user,
-            lane,
+            index,
             message,
             room: call.reply,
             started: now,
@@ -170,40 +174,41 @@ impl Session {
             due,
             overdue: 0,
         };
-        match self.lanes[lane].up() {
+        match self.connections[index].up() {
             Some(conn) => self.transmit(xid, &mut pending, conn, port, now),
-            None => self.open_if_due(lane, port, now),
+            None => self.open_if_due(index, port, now),
         }
         self.pending.insert(xid, pending);
         xid
     }
 
-    /// The caller no longer waits. No end comes out.
+    /// Cancels a call: the caller no longer waits, and no result comes out.
     pub(crate) fn cancel(&mut self, xid: u32, port: &mut dyn ClientPort) {
         if let Some(pending) = self.remove(xid) {
             self.withdraw(xid, &pending, port);
         }
     }
 
-    /// Takes in what happened on the port.
+    /// Handles an event of the port.
     pub(crate) fn handle(&mut self, event: ClientEvent, port: &mut dyn ClientPort, now: Time) {
         match event {
             ClientEvent::Up(conn) => self.up(conn, port, now),
             ClientEvent::Reply { conn, xid, message } => self.reply(conn, xid, message, now),
             ClientEvent::Failed { xid, error, .. } => self.end(xid, Err(error)),
-            // The client's affair: it has no part in what this side calls.
+            // The client handles calls from the server; the client state only tracks the calls of
+            // this side. Without a service, the call is dropped.
             ClientEvent::Call { conn, token, .. } => port.reply(conn, token, None, now),
             ClientEvent::Down { conn, down } => {
-                if let Some(lane) = self.lane_of(conn) {
-                    self.broken(lane, down, port, now);
+                if let Some(index) = self.index_of(conn) {
+                    self.broken(index, down, port, now);
                 }
             }
         }
     }
 
-    /// Does what is due.
+    /// Does what is due: ends tries that have timed out and establishes connections.
     pub(crate) fn poll(&mut self, port: &mut dyn ClientPort, now: Time) {
-        // First what may end connections, then what makes them.
+        // Time-outs that may end connections come before reconnecting.
         while let Some(&(due, xid)) = self.tries.front() {
             if due > now {
                 break;
@@ -214,33 +219,34 @@ impl Session {
             }
         }
         if self
-            .trust
+            .probe
             .deadline(&self.options)
             .is_some_and(|at| at <= now)
         {
             let reason = format!("silent for {:?}", self.options.first_reply_within);
             self.unanswered(&reason, port, now);
         }
-        self.poll_lanes(port, now);
+        self.poll_connections(port, now);
     }
 
-    /// When [`Session::poll`] is due.
+    /// Returns when [`ClientState::poll`] is due.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        let lanes = self.lanes.iter();
-        let lanes = lanes.filter_map(|lane| lane.next_deadline(&self.options));
+        let connections = self.connections.iter();
+        let connections =
+            connections.filter_map(|connection| connection.next_deadline(&self.options));
         let tries = self.tries.front().map(|(due, _)| *due);
         earlier(
-            earlier(lanes.min(), tries),
-            self.trust.deadline(&self.options),
+            earlier(connections.min(), tries),
+            self.probe.deadline(&self.options),
         )
     }
 
-    /// Ends everything.
+    /// Closes all connections and ends all calls.
     pub(crate) fn close(&mut self, port: &mut dyn ClientPort, now: Time) {
-        for lane in &mut self.lanes {
-            if let Some(conn) = lane.conn() {
+        for connection in &mut self.connections {
+            if let Some(conn) = connection.conn() {
                 port.close(conn);
-                lane.state = State::Down { retry_at: now };
+                connection.state = ConnectionState::Down { retry_at: now };
             }
         }
         for xid in self.xids_of(None) {
@@ -265,13 +271,13 @@ impl Session {
         self.headers.split().freeze()
     }
 
-    /// XIDs of a lane's calls, or of all, the oldest first.
-    fn xids_of(&self, lane: Option<usize>) -> Vec<u32> {
+    /// Returns the XIDs of the calls of one connection, or of all, oldest first.
+    fn xids_of(&self, index: Option<usize>) -> Vec<u32> {
         let mut found: Vec<_> = self
             .pending
             .iter()
-            .filter(|(_, pending)| lane.is_none_or(|lane| pending.lane == lane))
-            // Calls of the same moment are told apart by their XIDs, which may have wrapped.
+            .filter(|(_, pending)| index.is_none_or(|index| pending.index == index))
+            // Calls that were started at the same time are ordered by XID, which may have wrapped.
             .map(|(xid, pending)| {
                 let age = self.next_xid.wrapping_sub(*xid);
                 (pending.started, std::cmp::Reverse(age), *xid)
@@ -300,22 +306,24 @@ impl Session {
             self.stats.retransmissions += 1;
         }
         self.stats.bytes_sent += pending.message.stream_len();
-        self.trust.asked(now);
+        self.probe.sent(now);
         port.submit(conn, xid, pending.message.clone(), &pending.room, now);
     }
 
     fn reply(&mut self, conn: ConnId, xid: u32, message: Message, now: Time) {
         let awaited = match self.pending.entry(xid) {
-            Entry::Occupied(awaited) if self.lanes[awaited.get().lane].up() == Some(conn) => {
+            Entry::Occupied(awaited)
+                if self.connections[awaited.get().index].up() == Some(conn) =>
+            {
                 awaited
             }
             _ => return self.stray(xid),
         };
         let pending = awaited.remove();
-        self.trust.answered();
-        if self.lanes[pending.lane].answered() {
-            // The server is back: no reason for other lanes to wait.
-            for other in &mut self.lanes {
+        self.probe.answered();
+        if self.connections[pending.index].answered() {
+            // The server is back, so the other connections need not wait either.
+            for other in &mut self.connections {
                 other.hurry(now);
             }
         }
@@ -332,7 +340,7 @@ impl Session {
         tracing::debug!(xid, "dropped a reply that nobody waits for");
     }
 
-    /// A try is over without a reply.
+    /// Handles the time-out of a try.
     #[cold]
     fn overdue(&mut self, xid: u32, port: &mut dyn ClientPort, now: Time) {
         let Some(pending) = self.pending.get_mut(&xid) else {
@@ -340,7 +348,7 @@ impl Session {
         };
         pending.overdue += 1;
         let after = now - pending.started;
-        let (lane, sent) = (pending.lane, pending.sent);
+        let (index, sent) = (pending.index, pending.sent);
         if let Retry::Soft { retransmissions } = self.options.retry
             && pending.overdue > retransmissions
         {
@@ -350,26 +358,27 @@ impl Session {
                 let error = CallError::TimedOut { server, after };
                 self.ended.push_back((pending.user, Err(error)));
             }
-            // Its connection goes all the same. Over RDMA the call still has its credit, which only
-            // its reply gives back; on a connection that is dead, every later call would wait too.
+            // The connection is closed nevertheless. Over RDMA the call still holds its credit,
+            // which only its reply returns; on a dead connection, every later call would wait too.
         } else {
             pending.due = now + self.options.timeout;
             self.tries.push_back((pending.due, xid));
         }
-        // Unless the call waited for its connection for most of the try: then it has the next one.
+        // A call that waited for its connection during most of the try keeps the connection and
+        // gets another try.
         if let Some((conn, at)) = sent
-            && self.lanes[lane].up() == Some(conn)
+            && self.connections[index].up() == Some(conn)
             && now - at >= self.options.timeout / 2
         {
             tracing::warn!(server = %self.remote, xid, ?after, "no reply: connecting anew");
             self.stats.overdue += 1;
             port.close(conn);
             let reason = format!("no reply in {:?}", self.options.timeout);
-            self.broken(lane, no_answer(reason, true), port, now);
+            self.broken(index, no_answer(reason, true), port, now);
         }
     }
 
-    /// Ends a call. Nothing happens when it has ended already.
+    /// Ends a call. Does nothing if the call has already ended.
     fn end(&mut self, xid: u32, result: Result<Reply, CallError>) {
         if let Some(pending) = self.remove(xid) {
             self.ended.push_back((pending.user, result));
@@ -382,13 +391,13 @@ impl Session {
         Some(pending)
     }
 
-    /// Keeps the books of a call that is no longer pending.
+    /// Updates the bookkeeping for a call that is no longer pending.
     fn removed(&mut self, xid: u32, pending: &Pending) {
-        self.lanes[pending.lane].release();
+        self.connections[pending.index].release();
         if self.pending.is_empty() {
-            self.trust.nothing_asked();
+            self.probe.none_pending();
         }
-        // Keep the front current, so that no wake-up is asked for on behalf of an ended call.
+        // The front is kept current, so that no wake-up is requested on behalf of an ended call.
         while let Some(&(due, first)) = self.tries.front()
             && (first == xid || !self.is_current(due, first))
         {
@@ -410,17 +419,17 @@ impl Session {
         self.pending.get(&xid).is_some_and(|call| call.due == due)
     }
 
-    /// Tells the port that a call is no longer waited for.
+    /// Cancels a call at the port.
     fn withdraw(&self, xid: u32, pending: &Pending, port: &mut dyn ClientPort) {
         if let Some((conn, _)) = pending.sent
-            && self.lanes[pending.lane].up() == Some(conn)
+            && self.connections[pending.index].up() == Some(conn)
         {
             port.cancel(conn, xid);
         }
     }
 }
 
-/// Results, or why there are none.
+/// Decodes a reply: the results, or the error.
 pub(crate) fn open_reply(message: Message, round_trip: Duration) -> Result<Reply, CallError> {
     let mut decoder = Decoder::new(&message);
     let header = ReplyHeader::decode(&mut decoder)
@@ -435,7 +444,7 @@ pub(crate) fn open_reply(message: Message, round_trip: Duration) -> Result<Reply
     }
 }
 
-/// Why there are no results.
+/// Returns the RPC-level error of a reply that has no results.
 #[cold]
 fn denial(body: ReplyBody) -> Denial {
     match body {

@@ -1,11 +1,12 @@
-//! Ending a server from elsewhere.
+//! Stops servers from other threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::poll_loop::Wake;
 
-/// Ends the servers that run with it. Works from any thread; cloning gives another handle.
+/// A handle that stops the servers that run with it. It works from any thread; clones refer to the
+/// same handle.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     inner: Arc<Inner>,
@@ -18,13 +19,13 @@ struct Inner {
 }
 
 impl Stop {
-    /// A handle that was not used yet.
+    /// Creates a handle that has not been used.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends every server that runs with this, now or later.
+    /// Stops every server that runs with this handle, now or later.
     pub fn stop(&self) {
         self.inner.set.store(true, Ordering::SeqCst);
         let loops = self.inner.loops.lock();
@@ -35,14 +36,14 @@ impl Stop {
         }
     }
 
-    /// Whether it was used.
+    /// Returns whether [`Stop::stop`] was called.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.inner.set.load(Ordering::SeqCst)
     }
 
-    /// Has a loop woken. Its owner looks at [`Stop::is_stopped`] after this, so that no stop
-    /// falls in between.
+    /// Registers a loop to be woken. Its owner checks [`Stop::is_stopped`] after this call, so that
+    /// no stop is missed in between.
     pub(crate) fn register(&self, wake: &Arc<Wake>) {
         let loops = self.inner.loops.lock();
         let mut loops = loops.unwrap_or_else(PoisonError::into_inner);

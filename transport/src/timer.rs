@@ -1,8 +1,8 @@
-//! Waking up on time.
+//! A timer for exact wake-ups.
 //!
-//! The time-out of `epoll_wait` has a granularity of a millisecond, which is ten times a network's
-//! delay, and costs a third of a microsecond at each wake-up. A timerfd is exact, and costs nothing
-//! while it stays set.
+//! The time-out of `epoll_wait` has a granularity of a millisecond, which is ten times the delay of
+//! a network, and costs a third of a microsecond at each wake-up. A timerfd is exact, and costs
+//! nothing while its setting does not change.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,35 +16,34 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// Ends a wait in `mio` at a deadline.
+/// A timerfd that ends a wait in `mio` at a deadline.
 #[derive(Debug)]
 pub(crate) struct Timer {
     fd: OwnedFd,
-    /// What the timerfd was last set to.
+    /// The time that the timerfd was last set to.
     set: Option<Time>,
 }
 
 impl Timer {
-    /// A timer that reports to `token`.
+    /// Creates a timer that reports its expiry with `token`.
     pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        // Registered edge-triggered, as everything in `mio`: each expiry is one event, and the
-        // timerfd need not be read.
+        // The timerfd is edge-triggered, like everything in `mio`: each expiry is one event, and it
+        // need not be read.
         registry.register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)?;
         Ok(Self { fd, set: None })
     }
 
-    /// Makes ready for a wait that must end at `deadline`, and says what time-out to give to
-    /// `mio`.
+    /// Prepares a wait that must end at `deadline`. Returns the time-out to pass to `mio`.
     pub(crate) fn timeout(&mut self, deadline: Time, now: Time) -> Option<Duration> {
         let left = deadline.since(now);
         if left.is_zero() {
             return Some(Duration::ZERO);
         }
-        // Set to an earlier time that is still to come, it ends the wait early; the next wait sets
-        // it then. So the deadline of each of many calls, a minute away and always moving on,
-        // costs one setting a minute.
+        // If the timerfd is set to an earlier time in the future, it ends this wait early, and the
+        // next wait sets it again. So the deadlines of many calls, each a minute away and always
+        // advancing, cost one setting per minute.
         if self.set.is_some_and(|set| set > now && set <= deadline) {
             return None;
         }

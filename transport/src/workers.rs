@@ -1,4 +1,4 @@
-//! Threads for what may block.
+//! Worker threads for jobs that may block.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -12,10 +12,10 @@ use onc_rpc::AcceptStatus;
 use crate::poll_loop::Wake;
 use crate::{Denial, ServiceReply};
 
-/// Work that a service left to a worker.
+/// A job that a service left to a worker.
 pub(crate) type Job = Box<dyn FnOnce() -> ServiceReply + Send>;
 
-/// Runs jobs on threads; wakes its owner's loop when one is done.
+/// Runs jobs on threads, and wakes its owner's loop when one is done.
 pub(crate) struct Workers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -31,13 +31,13 @@ struct Shared {
 struct State {
     queue: VecDeque<(usize, Job)>,
     done: VecDeque<(usize, ServiceReply)>,
-    /// Threads that wait for work.
+    /// The number of threads that wait for work.
     idle: usize,
     closed: bool,
 }
 
 impl Workers {
-    /// No threads: the owner runs the jobs itself ([`Workers::run_one`]).
+    /// Creates workers without threads: the owner runs the jobs itself ([`Workers::run_one`]).
     pub(crate) fn without_threads(wake: Arc<Wake>) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
@@ -62,8 +62,8 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Hands in a job; its owner bounds how many. Its reply comes out of [`Workers::take_done`]
-    /// with `id`.
+    /// Submits a job. The caller bounds the number of jobs. The reply comes out of
+    /// [`Workers::take_done`] with `id`.
     pub(crate) fn submit(&self, id: usize, job: Job) {
         let mut state = self.shared.state();
         state.queue.push_back((id, job));
@@ -74,7 +74,7 @@ impl Workers {
         }
     }
 
-    /// Runs the oldest job that waits, on this thread. False when there is none.
+    /// Runs the oldest waiting job on the calling thread. Returns false if none waits.
     pub(crate) fn run_one(&self) -> bool {
         let job = self.shared.state().queue.pop_front();
         let Some((id, job)) = job else {
@@ -86,14 +86,14 @@ impl Workers {
         true
     }
 
-    /// Moves the replies that are there to the end of `done`.
+    /// Appends the finished replies to `done`.
     pub(crate) fn take_done(&self, done: &mut VecDeque<(usize, ServiceReply)>) {
         done.append(&mut self.shared.state().done);
     }
 }
 
 impl Drop for Workers {
-    /// Jobs that no thread has started are dropped; started ones end first.
+    /// Drops the jobs that no thread has started, and waits for the started ones.
     fn drop(&mut self) {
         let unstarted = {
             let mut state = self.shared.state();
@@ -111,12 +111,12 @@ impl Drop for Workers {
 }
 
 thread_local! {
-    /// Whether this thread is a worker.
+    /// Whether the current thread is a worker.
     static WORKER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is a worker of a server, which runs jobs and nothing else: what a job
-/// leaves behind in its thread is seen by later jobs alone.
+/// Returns whether the calling thread is a worker of a server. A worker runs nothing but jobs, so
+/// thread state that a job leaves behind is seen by later jobs only.
 #[must_use]
 pub fn is_worker() -> bool {
     WORKER.get()
@@ -124,7 +124,7 @@ pub fn is_worker() -> bool {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that can panic runs under the lock, so poison would mean nothing.
+        // Ignores poisoning: no code that can panic runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! A client's service for the server's calls (RFC 8167).
+//! The client's service for calls from the server (RFC 8167).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -8,20 +8,20 @@ use onc_rpc::{CallHeader, Cursor, Message};
 use rdma::{Pool, Time};
 
 use super::Shared;
-use crate::dispatch::{Verdict, answer, judge};
+use crate::dispatch::{Disposition, answer, dispatch};
 use crate::workers::catch;
 use crate::{ConnId, Outcome, Request, Service};
 
-/// A call of the server's that waits for its turn.
+/// A call from the server that waits to be executed.
 pub(super) struct Callback {
     pub(super) conn: ConnId,
     pub(super) token: u64,
     pub(super) message: Message,
 }
 
-/// A client's service, and what is asked of it. No replies are remembered: a server does not send a
-/// call twice over one connection, and there is nothing in a callback's header by which a call over
-/// another could be known for the same.
+/// A client's service and the calls queued for it. There is no reply cache: a server does not
+/// retransmit a call over the same connection, and the header of a callback carries nothing that
+/// would identify a retransmission over another connection.
 pub(super) struct Callbacks {
     service: Box<dyn Service>,
     waiting: VecDeque<Callback>,
@@ -35,28 +35,28 @@ impl Callbacks {
         }
     }
 
-    /// The answer to one call; nothing if it was no call.
+    /// Executes one call and returns its reply, or `None` if the message is no call.
     fn serve(&mut self, message: Message, pool: Pool, server: SocketAddr) -> Option<Message> {
         let mut room = BytesMut::new();
-        match judge(&message, self.service.programs()) {
-            Verdict::Execute { header, args, .. } => {
+        match dispatch(&message, self.service.programs()) {
+            Disposition::Execute { header, args, .. } => {
                 let xid = header.xid;
                 let request = request(server, header, pool, message, args);
                 let service = &mut self.service;
                 let reply = catch(|| Ok(service.call(request)));
                 let reply = match reply.unwrap_or_else(|denial| Outcome::Done(Err(denial))) {
                     Outcome::Done(reply) => reply,
-                    // A client has no workers.
+                    // A client has no worker threads.
                     Outcome::Later(job) => catch(job),
                 };
                 Some(answer(xid, reply, &mut room))
             }
-            Verdict::Answer(header) => {
+            Disposition::Answer(header) => {
                 tracing::debug!(xid = header.xid, answer = ?header.body, "callback refused");
                 Some(Message::from_payload(header.encode()))
             }
-            Verdict::Disconnect(reason) => {
-                rdma::limited!(warn, reason, "no answer to what is no call");
+            Disposition::Disconnect(reason) => {
+                rdma::limited!(warn, reason, "dropped a message that is not a call");
                 None
             }
         }
@@ -81,10 +81,10 @@ fn request(
 }
 
 impl Shared {
-    /// Answers the calls that wait. Nothing is borrowed meanwhile but the service: it may use the
-    /// client. Returns whether there were any.
+    /// Answers the queued calls. Only the service is borrowed meanwhile, so it may use the client.
+    /// Returns whether there were any calls.
     pub(super) fn serve_callbacks(&self, now: Time) -> bool {
-        // A service that drives the runtime itself is in here already.
+        // A service that drives the runtime itself is already borrowed here.
         let Ok(mut callbacks) = self.callbacks.try_borrow_mut() else {
             return false;
         };
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::{Client, ClientEvent, ClientOptions, ClientPort, ReplyRoom, Runtime, Source};
 
-    /// A port that the server calls over as soon as it is connected.
+    /// A test port on which the server calls as soon as it is connected.
     struct Called {
         events: VecDeque<ClientEvent>,
         ended: Vec<u64>,
@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// Found by fuzzing: they were kept for a service that there is not.
+    /// Regression test, found by fuzzing: the calls were queued for a service that did not exist.
     #[test]
     fn a_client_without_a_service_ends_the_calls_of_its_server() {
         let runtime = Runtime::simulated(Clock::simulated(), 1);

@@ -1,13 +1,13 @@
-//! Where a call comes from, as far as the system tells.
+//! Determines the origin of a call, as far as the system knows it.
 //!
-//! AUTH_SYS is what a client says of itself. Of a peer on this host the kernel knows better: which
-//! user owns the socket at the other end. It is asked once for each connection, before its first call
-//! is executed.
+//! An AUTH_SYS credential is only the client's own claim. For a peer on this host the kernel knows
+//! which user owns the socket at the other end. The server asks the kernel once for each
+//! connection, before it executes the first call.
 //!
-//! What counts is the owner of an established socket alone. A socket that was closed after its call
-//! was sent has no owner any more (kernels before 6.16 show user 0 for it), and its addresses may be
-//! used again by somebody else; such a peer is an unknown user of this host. It is never another
-//! host: that would let a user of this host choose to be one.
+//! Only the owner of an established socket counts. A socket that was closed after its call was sent
+//! has no owner any more (kernels before 6.16 show user 0 for it), and somebody else may reuse its
+//! addresses; such a peer is an unknown user of this host. It never counts as another host, because
+//! a user of this host could otherwise pass for one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,27 +19,30 @@ mod netlink;
 mod own_address;
 mod sock_diag;
 
-/// Where a call comes from.
+/// The origin of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PeerOrigin {
-    /// Over TCP, from another host or from another network namespace of this one.
+    /// The call came over TCP from another host or from another network namespace of this host.
     OverTcp,
-    /// Over RDMA from another host, or by a device whose connections are not in the system's table of
-    /// sockets; also callers within the process (simulations, tests).
+    /// The call came over RDMA from another host, or through a device whose connections are not in
+    /// the system's table of sockets. Callers in the same process (simulations, tests) count as
+    /// well.
     #[default]
     OverRdma,
-    /// From a process in this host's network namespace, over TCP or over RDMA in software. A connection
-    /// that ended before its origin was looked up is also reported here, with an unknown user.
+    /// The call came from a process in this host's network namespace, over TCP or over software
+    /// RDMA. A connection that ended before its origin was looked up is also reported here, with an
+    /// unknown user.
     ThisHost {
-        /// The user who owns the other end of the connection; none if the system does not tell.
+        /// The user who owns the other end of the connection, or `None` if the system does not
+        /// tell.
         user: Option<u32>,
     },
 }
 
 impl PeerOrigin {
-    /// Determines the origin of a connection. `carrier` returns what carries the connection at present. It
-    /// is called again after the lookup of the socket's owner, because the addresses of a connection that
-    /// ended meanwhile may belong to another one.
+    /// Determines the origin of a connection. `carrier` returns the lower-layer connection that
+    /// carries it at present. `carrier` is called again after the lookup of the socket's owner,
+    /// because the addresses of a connection that ended meanwhile may belong to another one.
     pub(crate) fn find(is_rdma: bool, carrier: impl Fn() -> Carrier) -> Self {
         let before = carrier();
         let Carrier::Tcp { local, peer } = before else {
@@ -68,20 +71,20 @@ impl PeerOrigin {
                 None
             }
         };
-        // A peer that was reset meanwhile leaves its addresses to others. While this end is up, nobody
-        // else has them.
+        // If the peer's socket was reset meanwhile, another socket may have its addresses. While
+        // this end of the connection is up, no other socket has them.
         Self::ThisHost {
             user: user.filter(|_| carrier() == before),
         }
     }
 }
 
-/// An answer of the kernel's that is not as documented.
+/// Returns the error for a netlink answer that is not as documented.
 fn malformed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "malformed netlink message")
 }
 
-/// The IPv4 address of an IPv4-mapped IPv6 address; any other address as it is.
+/// Converts an IPv4-mapped IPv6 address to IPv4. Returns any other address unchanged.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
@@ -92,7 +95,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The interface that an address is of, where its kind says so.
+/// Returns the scope id (interface) of an IPv6 address, and 0 for IPv4.
 fn scope(address: SocketAddr) -> u32 {
     match address {
         SocketAddr::V6(v6) => v6.scope_id(),
@@ -100,7 +103,7 @@ fn scope(address: SocketAddr) -> u32 {
     }
 }
 
-/// An answer that says that something is not there.
+/// Returns whether the error says that the object does not exist.
 fn is_absent(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NOENT.raw_os_error())
 }
@@ -112,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// A connected pair: the client's end, and the server's.
+    /// Returns a connected pair of sockets: the client's end and the server's end.
     fn pair(listen: &str, to: &str) -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind(listen).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -140,7 +143,7 @@ mod tests {
     fn a_peer_on_this_host_is_the_user_who_owns_its_socket() {
         let ways = [
             ("127.0.0.1:0", "127.0.0.1"),
-            // An IPv4 client of a socket that listens for both.
+            // An IPv4 client of a socket that accepts IPv4 and IPv6.
             ("[::]:0", "127.0.0.1"),
             ("[::1]:0", "::1"),
             ("127.0.0.1:0", "::ffff:127.0.0.1"),
@@ -177,8 +180,8 @@ mod tests {
         assert_eq!(found(&server), NOBODY);
     }
 
-    /// The addresses of a connection that was reset are free for another user's, whose calls these
-    /// are not.
+    /// The addresses of a connection that was reset may be reused by another user. The calls of the
+    /// reset connection are not that user's.
     #[test]
     fn a_connection_that_ends_while_its_owner_is_looked_up_has_an_unknown_user() {
         let (_client, server) = pair("127.0.0.1:0", "127.0.0.1");
@@ -192,7 +195,8 @@ mod tests {
         assert_eq!(looks.get(), 2);
     }
 
-    /// Another network namespace may use an address of ours; so may nobody at all.
+    /// A local address without a socket may belong to a peer in another network namespace, or to
+    /// none.
     #[test]
     fn a_local_address_without_a_socket_is_an_unknown_user_and_never_another_host() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -210,7 +214,7 @@ mod tests {
                 assert_eq!(origin, NOBODY, "{peer}");
             }
         }
-        // A listener on the peer's address, which the kernel finds in the connection's place.
+        // Without an exact match, the kernel returns the listener on the peer's address.
         let own = || Carrier::Tcp {
             local: "127.0.0.1:1".parse().unwrap(),
             peer: local,
@@ -221,7 +225,7 @@ mod tests {
 
     #[test]
     fn other_hosts_are_told_apart_by_what_they_connect_over() {
-        // Documentation addresses (RFC 5737, RFC 3849): nobody has them.
+        // Documentation addresses (RFC 5737, RFC 3849), which no host has.
         for peer in [
             "192.0.2.1:700",
             "[2001:db8::1]:700",

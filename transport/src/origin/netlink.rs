@@ -1,6 +1,7 @@
-//! One question to the kernel over netlink, and its answer (netlink(7)).
+//! One request to the kernel over netlink, and its answer (netlink(7)).
 //!
-//! The kernel answers before the question's system call returns, so nothing here waits.
+//! The kernel answers before the system call that sends the request returns, so nothing here
+//! blocks.
 
 use std::io;
 
@@ -19,16 +20,16 @@ const HEADER: usize = 16;
 const REQUEST: u16 = 1;
 /// `NLMSG_ERROR`, a type of message.
 const ERROR: u16 = 2;
-/// The socket is used once, so every question has the same number.
+/// The sequence number of every request: each socket is used for one request only.
 const SEQUENCE: u32 = 1;
-/// Longer than any answer to the questions here, bytes.
+/// The size of the answer buffer in bytes. No answer to the requests here is longer.
 const MAX_ANSWER: usize = 8192;
 
-/// Asks the kernel's side of `protocol` (none: NETLINK_ROUTE, which is number 0). Returns the type of
-/// the answer and its bytes behind the header.
+/// Sends a request to the kernel's side of `protocol` (`None` stands for NETLINK_ROUTE, number 0).
+/// Returns the type of the answer and its bytes behind the header.
 ///
 /// # Errors
-/// The kernel's answer, or that there is no such socket.
+/// The error that the kernel answered with, an error of the socket, or a malformed answer.
 pub(super) fn ask(
     protocol: Option<Protocol>,
     kind: u16,
@@ -40,7 +41,7 @@ pub(super) fn ask(
         SocketFlags::CLOEXEC,
         protocol,
     )?;
-    // With the kernel alone, so that no process can put an answer in its place.
+    // The socket is connected to the kernel (port 0), so no process can inject an answer.
     connect(&socket, &SocketAddrNetlink::new(0, 0))?;
     send(&socket, &question(kind, body), SendFlags::empty())?;
     let mut answer = vec![0; MAX_ANSWER];
@@ -62,7 +63,7 @@ fn question(kind: u16, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The type of the first message of an answer, and what is behind its header.
+/// Returns the type of the first message of an answer, and the bytes behind its header.
 fn parse(answer: &[u8]) -> io::Result<(u16, &[u8])> {
     let len = u32_at(answer, 0)? as usize;
     let kind = u16_at(answer, 4)?;
@@ -81,17 +82,17 @@ fn parse(answer: &[u8]) -> io::Result<(u16, &[u8])> {
     Ok((kind, payload))
 }
 
-/// Two bytes in the host's order.
+/// Reads two bytes in host byte order.
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> io::Result<u16> {
     array_at(bytes, at).map(u16::from_ne_bytes)
 }
 
-/// Four bytes in the host's order.
+/// Reads four bytes in host byte order.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> io::Result<u32> {
     array_at(bytes, at).map(u32::from_ne_bytes)
 }
 
-/// So many bytes from there.
+/// Returns the `N` bytes that start at offset `at`.
 pub(super) fn array_at<const N: usize>(bytes: &[u8], at: usize) -> io::Result<[u8; N]> {
     let rest = bytes.get(at..).ok_or_else(malformed)?;
     rest.first_chunk().copied().ok_or_else(malformed)
@@ -115,7 +116,7 @@ mod tests {
         body.extend([0; 16]);
         let error = parse(&question(ERROR, &body)).unwrap_err();
         assert!(super::super::is_absent(&error));
-        // An acknowledgement, for which nobody asked.
+        // An acknowledgement, which was not requested.
         assert!(parse(&question(ERROR, &[0; 4])).is_err());
         assert!(parse(&question(ERROR, &i32::MIN.to_ne_bytes())).is_err());
         assert!(parse(&question(ERROR, &[])).is_err());

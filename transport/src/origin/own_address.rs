@@ -1,4 +1,4 @@
-//! Whether an address is one of this host's own, in this network namespace.
+//! Tells whether an address belongs to this host, in this network namespace.
 
 use std::fs;
 use std::io;
@@ -7,21 +7,22 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use super::netlink::ask;
 use super::{canonical, malformed, scope};
 
-/// `RTM_GETROUTE` and `RTM_NEWROUTE`, types of question and answer (rtnetlink(7)).
+/// `RTM_GETROUTE` and `RTM_NEWROUTE`, the message types of request and answer (rtnetlink(7)).
 const GET_ROUTE: u16 = 26;
 const NEW_ROUTE: u16 = 24;
-/// `RTA_DST` and `RTA_OIF`, attributes.
+/// `RTA_DST` and `RTA_OIF`, route attributes.
 const DESTINATION: u16 = 1;
 const INTERFACE: u16 = 4;
 /// `RTN_LOCAL`, the type of a route to this host itself.
 const LOCAL: u8 = 2;
-/// Where `struct rtmsg` has its type.
+/// The offset of the type in `struct rtmsg`.
 const TYPE: usize = 7;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// Whether the address belongs to this host. If that cannot be determined, the answer is yes: the socket's
-/// owner is then looked up, so a local user cannot pass for a remote host by making the query fail.
+/// Returns whether the address belongs to this host. If that cannot be determined, the answer is
+/// yes: the socket's owner is then looked up, so a local user cannot pass for a remote host by
+/// making the query fail.
 pub(super) fn is_own(address: SocketAddr) -> bool {
     let address = canonical(address);
     if address.ip().is_loopback() {
@@ -30,10 +31,11 @@ pub(super) fn is_own(address: SocketAddr) -> bool {
     let mut any_port = address;
     any_port.set_port(0);
     match UdpSocket::bind(any_port) {
-        // A host can be told to let its programs use other hosts' addresses.
+        // With `ip_nonlocal_bind`, programs can bind to addresses of other hosts.
         Ok(_) if binds_any(address) => routes_here(address).unwrap_or(true),
         Ok(_) => true,
-        // A whole prefix can be routed to this host, whose programs may then use each address of it.
+        // A whole prefix can be routed to this host, whose programs may then use every address in
+        // it.
         Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
             routes_here(address).unwrap_or(true)
         }
@@ -41,7 +43,8 @@ pub(super) fn is_own(address: SocketAddr) -> bool {
     }
 }
 
-/// Whether every address can be bound to (`ip_nonlocal_bind`), so that it tells nothing.
+/// Returns whether `ip_nonlocal_bind` is set. A successful bind then proves nothing, as every
+/// address can be bound.
 fn binds_any(address: SocketAddr) -> bool {
     let version = match address {
         SocketAddr::V4(_) => "ipv4",
@@ -51,7 +54,7 @@ fn binds_any(address: SocketAddr) -> bool {
         .is_ok_and(|value| value.trim() != "0")
 }
 
-/// Whether what is sent to an address stays on this host.
+/// Returns whether packets to the address stay on this host.
 fn routes_here(address: SocketAddr) -> io::Result<bool> {
     match ask(None, GET_ROUTE, &request(address)) {
         Ok((NEW_ROUTE, message)) => message
@@ -59,13 +62,13 @@ fn routes_here(address: SocketAddr) -> io::Result<bool> {
             .map(|kind| *kind == LOCAL)
             .ok_or_else(malformed),
         Ok(_) => Err(malformed()),
-        // No way there: it is not here.
+        // Without a route, the address is not local.
         Err(error) if error.kind() == io::ErrorKind::NetworkUnreachable => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// `struct rtmsg` with its attributes.
+/// Encodes `struct rtmsg` with its attributes.
 fn request(address: SocketAddr) -> Vec<u8> {
     let (family, bytes) = match address.ip() {
         IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
@@ -105,13 +108,14 @@ mod tests {
         }
     }
 
-    /// What decides where `ip_nonlocal_bind` is set.
+    /// The route lookup decides on hosts where `ip_nonlocal_bind` is set.
     #[test]
     fn the_kernel_says_which_way_leads_here() {
         let here = |address: &str| routes_here(address.parse().unwrap());
         assert!(here("127.0.0.1:1").unwrap());
         assert!(here("[::1]:1").unwrap());
-        // A host without any network says that there is no way, others that it leads elsewhere.
+        // A host without a network has no route to it; other hosts have a route that leads
+        // elsewhere.
         assert!(!here("192.0.2.1:1").unwrap());
     }
 }

@@ -8,18 +8,19 @@ use rustix::net::{AddressFamily, netlink};
 use super::netlink::{array_at, ask, u32_at};
 use super::{canonical, is_absent, malformed, scope};
 
-/// `SOCK_DIAG_BY_FAMILY`, the type of question and answer.
+/// `SOCK_DIAG_BY_FAMILY`, the message type of request and answer.
 const BY_FAMILY: u16 = 20;
 const IPPROTO_TCP: u8 = 6;
-/// `TCP_ESTABLISHED`, the only state in which a socket's owner speaks for the connection: in any other
-/// it was closed, whole or in half, or is no connection.
+/// `TCP_ESTABLISHED`, the only state in which the owner of a socket is the owner of the connection.
+/// In every other state the socket was closed in at least one direction, or has no connection.
 const ESTABLISHED: u8 = 1;
 /// Mask of all TCP states. The answer contains the state, and [`Socket::owner`] accepts only
 /// [`ESTABLISHED`].
 const ALL_STATES: u32 = u32::MAX;
-/// `INET_DIAG_NOCOOKIE`, twice: any socket with these addresses.
+/// `INET_DIAG_NOCOOKIE`, twice: matches any socket with these addresses.
 const NO_COOKIE: [u8; 8] = [0xff; 8];
-/// Where `struct inet_diag_msg` has its fields: `id` (`struct inet_diag_sockid`) is behind four bytes.
+/// Offsets of fields in `struct inet_diag_msg`. Its `id` (`struct inet_diag_sockid`) follows the
+/// first four bytes.
 const SOURCE_PORT: usize = 4;
 const DESTINATION_PORT: usize = 6;
 const SOURCE: usize = 8;
@@ -27,11 +28,11 @@ const DESTINATION: usize = 24;
 const UID: usize = 64;
 const INODE: usize = 68;
 
-/// The user who owns the established socket that has the address `own` and is connected to `other`;
-/// none if there is no such socket.
+/// Returns the user who owns the established socket with the address `own` that is connected to
+/// `other`, or `None` if there is no such socket.
 ///
 /// # Errors
-/// The kernel does not answer.
+/// The error of the netlink request.
 pub(super) fn owner(own: SocketAddr, other: SocketAddr) -> io::Result<Option<u32>> {
     let (own, other) = (canonical(own), canonical(other));
     match ask(Some(netlink::SOCK_DIAG), BY_FAMILY, &request(own, other)) {
@@ -42,7 +43,7 @@ pub(super) fn owner(own: SocketAddr, other: SocketAddr) -> io::Result<Option<u32
     }
 }
 
-/// `struct inet_diag_req_v2` for exactly these addresses.
+/// Encodes `struct inet_diag_req_v2` for exactly these addresses.
 fn request(own: SocketAddr, other: SocketAddr) -> Vec<u8> {
     let family = match own {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -72,12 +73,12 @@ struct Socket {
     own: (IpAddr, u16),
     other: (IpAddr, u16),
     uid: u32,
-    /// Zero when no descriptor holds it any more.
+    /// The inode number; 0 when no file descriptor refers to the socket any more.
     inode: u32,
 }
 
 impl Socket {
-    /// From `struct inet_diag_msg`.
+    /// Decodes `struct inet_diag_msg`.
     fn parse(message: &[u8]) -> io::Result<Self> {
         let [family, state] = array_at(message, 0)?;
         let address = |at| {

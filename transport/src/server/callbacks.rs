@@ -1,4 +1,4 @@
-//! Calls from this server to its clients (RFC 8167).
+//! Calls from this server to its clients (reverse direction, RFC 8167).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ struct Pending {
     due: Time,
 }
 
-/// The callbacks of one connection.
+/// The outstanding callbacks of one connection.
 #[derive(Default)]
 struct Table {
-    /// The XID of the last. Forward calls have XIDs of their own (section 2.4.1).
+    /// The XID of the latest callback. XIDs of the two directions are independent (section 2.4.1).
     last_xid: u32,
     pending: IdMap<u32, Pending>,
 }
 
 impl Table {
-    /// A fresh XID (section 5.1).
+    /// Returns an XID that no outstanding callback has (section 5.1).
     fn next_xid(&mut self) -> u32 {
         loop {
             self.last_xid = self.last_xid.wrapping_add(1);
@@ -40,11 +40,11 @@ impl Table {
     }
 }
 
-/// The callbacks of a server.
+/// The outstanding callbacks of a server.
 pub(super) struct Callbacks {
     mailbox: Arc<Mailbox>,
     tables: HashMap<Place, Table>,
-    /// When each is overdue. The number keeps those of the same moment apart.
+    /// The time-outs of callbacks. The number distinguishes callbacks with the same deadline.
     due: BTreeMap<(Time, u64), (Place, u32)>,
     serial: u64,
     pending: usize,
@@ -61,12 +61,12 @@ impl Callbacks {
         }
     }
 
-    /// Callbacks that have not ended.
+    /// Returns the number of outstanding callbacks.
     pub(super) fn pending(&self) -> usize {
         self.pending
     }
 
-    /// When one is overdue.
+    /// Returns the earliest time-out.
     pub(super) fn next_deadline(&self) -> Option<Time> {
         self.due.first_key_value().map(|((at, _), _)| *at)
     }
@@ -74,7 +74,7 @@ impl Callbacks {
     fn take(&mut self, place: Place, xid: u32) -> Option<Pending> {
         let pending = self.tables.get_mut(&place)?.pending.remove(&xid)?;
         self.pending -= 1;
-        // Others that are due at the same moment have other numbers.
+        // Other callbacks with the same deadline have other numbers.
         let mut same = self.due.range((pending.due, 0)..=(pending.due, u64::MAX));
         let key = same
             .find(|(_, call)| **call == (place, xid))
@@ -93,13 +93,13 @@ impl Drop for Callbacks {
 }
 
 impl Server {
-    /// The handle to a client that has just connected.
+    /// Creates the handle to a client that has just connected.
     pub(super) fn callee(&self, place: Place, peer: std::net::SocketAddr) -> Option<Callee> {
         let callbacks = self.callbacks.as_ref()?;
         Some(Callee::new(&callbacks.mailbox, place, peer))
     }
 
-    /// Makes the calls that were handed in since the last time.
+    /// Sends the calls that were submitted since the last time.
     #[inline(never)]
     pub(super) fn start_callbacks(&mut self, now: Time) {
         let Some(callbacks) = &self.callbacks else {
@@ -127,7 +127,8 @@ impl Server {
         }
         let table = callbacks.tables.entry(place).or_default();
         let xid = table.next_xid();
-        // Who a server is, its client knows by the connection that it made itself.
+        // The client knows the server by the connection that it established, so callbacks carry no
+        // credential.
         let (message, room) = call.into_message(xid, Credential::None);
         self.stats.callbacks += 1;
         let sent = port.port.borrow_mut().call(conn, xid, message, &room, now);
@@ -148,7 +149,7 @@ impl Server {
         }
     }
 
-    /// A client replied, or its transport says that it will not.
+    /// Ends a callback: the client replied, or the transport reports that no reply will come.
     #[inline(never)]
     pub(super) fn callback_ended(
         &mut self,
@@ -177,7 +178,7 @@ impl Server {
         done.end(ending);
     }
 
-    /// Ends callbacks whose replies are overdue.
+    /// Ends callbacks that have timed out.
     #[inline(never)]
     pub(super) fn end_overdue(&mut self, now: Time) {
         while let Some(callbacks) = &mut self.callbacks
@@ -200,7 +201,7 @@ impl Server {
         }
     }
 
-    /// A connection has ended, and with it all calls to its client.
+    /// Ends all callbacks of a connection that has ended.
     pub(super) fn end_callbacks(&mut self, place: Place, reason: &str) {
         let Some(callbacks) = &mut self.callbacks else {
             return;

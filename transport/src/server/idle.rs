@@ -1,10 +1,10 @@
-//! Closing connections that nobody uses.
+//! Closes idle connections.
 //!
-//! A client that vanished without a word (its machine lost power, its network a cable) leaves a
-//! connection that looks like any other, and holds a slot, and over RDMA receive buffers, that
-//! other clients could have. TCP's keep-alive finds most such; this finds the rest, among them
-//! clients that are there and do nothing, or never finish what they began to send. A client whose
-//! connection was closed connects again with its next call.
+//! A client that vanished silently (its machine lost power, its network a cable) leaves a
+//! connection that looks like any other. The connection takes one of the server's slots and, over
+//! RDMA, receive buffers that other clients could use. TCP keep-alive finds most such connections.
+//! This module finds the rest, including clients that are alive but idle or never finish a message.
+//! A client whose connection was closed reconnects with its next call.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -15,36 +15,37 @@ use rdma::Time;
 use super::Server;
 use crate::{Callee, ConnId, PeerOrigin};
 
-/// How long a connection may go without a call by default: what Linux's NFS server allows.
+/// The default idle time-out: the same as in Linux's NFS server.
 pub(super) const DEFAULT_IDLE: Duration = Duration::from_secs(6 * 60);
 
-/// A client's end of a connection.
+/// The server's state of a connected client.
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
-    /// Where it is, and which user of this host it belongs to if it is here.
+    /// The client's origin: host and, if it is on this host, its user.
     pub(super) origin: PeerOrigin,
-    /// When its last call arrived, or was seen in progress, or without any when it connected.
+    /// The time of the last call, or of the last check that found a call in progress. Initially the
+    /// time of the connection.
     pub(super) last_call: Time,
-    /// The handle by which it can be called, if this server makes callbacks.
+    /// The handle for callbacks, if this server makes them.
     pub(super) callee: Option<Callee>,
 }
 
 impl Peer {
-    /// Whether somebody may want to call it.
+    /// Returns whether somebody holds a callback handle.
     fn may_be_called(&self) -> bool {
         self.callee.as_ref().is_some_and(Callee::is_held)
     }
 }
 
 impl Server {
-    /// Has [`Server::close_idle`] called in time for a new connection.
+    /// Makes sure that [`Server::close_idle`] is called in time for a new connection.
     pub(super) fn expect_idle(&mut self, now: Time) {
-        // Those that were here before are due no later.
+        // Earlier connections are due no later.
         self.idle_at.get_or_insert(now + self.options.idle_timeout);
     }
 
-    /// Closes connections that have been idle for too long, and finds out when to look again. They
-    /// are looked through once in a while, so that a call costs no more than a note of the time.
+    /// Closes connections that have been idle for too long and schedules the next search. Searching
+    /// only now and then keeps the cost of a call down to storing its time.
     #[cold]
     pub(super) fn close_idle(&mut self, now: Time) {
         let limit = self.options.idle_timeout;
@@ -73,7 +74,7 @@ impl Server {
             if let Some(address) = found.map(|peer| peer.address) {
                 tracing::info!(peer = %address, idle = ?limit, "idle: closing the connection");
                 self.stats.idle += 1;
-                self.close((at, conn), "it was idle");
+                self.close((at, conn), "idle for too long");
             }
         }
     }

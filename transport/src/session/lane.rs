@@ -1,4 +1,4 @@
-//! One of a client's connections, over all the times it is lost and made again.
+//! One of a client's connections, across losses and reconnects.
 
 use std::time::Duration;
 
@@ -6,50 +6,50 @@ use rdma::Time;
 
 use crate::{ClientOptions, ConnId};
 
-/// Where a lane stands.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// No connection. The next attempt is made when a call needs it, but not before `retry_at`.
+pub(crate) enum ConnectionState {
+    /// Not connected. The next attempt is made when a call needs it, but not before `retry_at`.
     Down {
-        /// End of the back-off.
+        /// The end of the back-off pause.
         retry_at: Time,
     },
-    /// An attempt is under way.
+    /// An attempt to connect is under way.
     Connecting {
-        /// Its connection.
+        /// The port's id of the attempt.
         conn: ConnId,
-        /// When it is given up.
+        /// The time at which the attempt is given up.
         until: Time,
     },
     /// Connected.
     Up {
-        /// The connection.
+        /// The port's id of the connection.
         conn: ConnId,
     },
 }
 
-/// One of a client's connections.
+/// One of a client's connections (`nconnect`).
 #[derive(Debug)]
-pub(crate) struct Lane {
-    pub(crate) state: State,
-    /// Calls that belong to it.
+pub(crate) struct Connection {
+    pub(crate) state: ConnectionState,
+    /// The number of pending calls assigned to this connection.
     pub(crate) waiting: usize,
-    /// Whether there ever was a connection: the next is a reconnection.
+    /// Whether the connection was ever up: the next attempt is a reconnect.
     pub(crate) was_up: bool,
-    /// Whether there is to be a connection although no call needs it.
+    /// Whether to stay connected although no call needs the connection.
     pub(crate) keep: bool,
-    /// Why the last connection or attempt ended, for the user.
+    /// Why the last connection or attempt ended, in words for the user.
     pub(crate) reason: String,
-    /// Pause before the next attempt if this one fails.
+    /// The pause before the next attempt if the present one fails.
     backoff: Duration,
-    /// Since when calls have been waiting without one reply.
+    /// Since when calls have been waiting without any reply.
     outage: Option<Time>,
 }
 
-impl Lane {
+impl Connection {
     pub(crate) fn new(now: Time) -> Self {
         Self {
-            state: State::Down { retry_at: now },
+            state: ConnectionState::Down { retry_at: now },
             waiting: 0,
             was_up: false,
             keep: false,
@@ -59,23 +59,23 @@ impl Lane {
         }
     }
 
-    /// Its connection or attempt, if there is one.
+    /// Returns the port's id of the connection or attempt, if there is one.
     pub(crate) fn conn(&self) -> Option<ConnId> {
         match self.state {
-            State::Down { .. } => None,
-            State::Connecting { conn, .. } | State::Up { conn } => Some(conn),
+            ConnectionState::Down { .. } => None,
+            ConnectionState::Connecting { conn, .. } | ConnectionState::Up { conn } => Some(conn),
         }
     }
 
-    /// Its connection, if it is made.
+    /// Returns the port's id of the connection if it is up.
     pub(crate) fn up(&self) -> Option<ConnId> {
         match self.state {
-            State::Up { conn } => Some(conn),
+            ConnectionState::Up { conn } => Some(conn),
             _ => None,
         }
     }
 
-    /// A call was given to it.
+    /// Records that a call was assigned to this connection.
     pub(crate) fn assign(&mut self, now: Time) {
         self.waiting += 1;
         if self.up().is_none() && self.outage.is_none() {
@@ -83,8 +83,8 @@ impl Lane {
         }
     }
 
-    /// One of its calls ended. With the last one there is nothing to be out of service for; the
-    /// back-off stays.
+    /// Records that one of the connection's calls ended. If it was the last, the outage ends,
+    /// because no call waits; the back-off stays.
     pub(crate) fn release(&mut self) {
         self.waiting -= 1;
         if self.waiting == 0 {
@@ -92,18 +92,18 @@ impl Lane {
         }
     }
 
-    /// The server answered: the connection works. Being accepted is not enough, because a call
-    /// that makes the server drop the connection would otherwise be tried for ever, at full speed.
-    /// Returns whether it had been in trouble.
+    /// Records a reply, which proves that the connection works. An accepted connection alone proves
+    /// nothing: a call that makes the server drop the connection would otherwise be retried for
+    /// ever at full speed. Returns whether there had been an outage.
     pub(crate) fn answered(&mut self) -> bool {
         self.outage = None;
         !std::mem::take(&mut self.backoff).is_zero()
     }
 
-    /// The connection or attempt is over.
+    /// Records that the connection or attempt has ended.
     pub(crate) fn lost(&mut self, reason: String, options: &ClientOptions, now: Time) {
         self.reason = reason;
-        self.state = State::Down {
+        self.state = ConnectionState::Down {
             retry_at: now + self.backoff,
         };
         let next = self.backoff.saturating_mul(2);
@@ -113,40 +113,40 @@ impl Lane {
         }
     }
 
-    /// Whether calls wait for a connection.
+    /// Returns whether calls have been waiting for a connection.
     pub(crate) fn in_outage(&self) -> bool {
         self.outage.is_some()
     }
 
-    /// Ends a pause early: the same server just answered on another connection.
+    /// Ends a back-off pause early, because the same server just answered on another connection.
     pub(crate) fn hurry(&mut self, now: Time) {
-        if let State::Down { retry_at } = &mut self.state {
+        if let ConnectionState::Down { retry_at } = &mut self.state {
             *retry_at = now.min(*retry_at);
         }
     }
 
-    /// Whether there should be a connection: calls wait for it, or it is kept.
+    /// Returns whether there should be a connection: calls wait for it, or it is to be kept up.
     pub(crate) fn is_wanted(&self) -> bool {
         self.waiting > 0 || (self.keep && self.was_up)
     }
 
-    /// Whether an attempt may be made now.
+    /// Returns whether an attempt to connect may start now.
     pub(crate) fn may_open(&self, now: Time) -> bool {
-        matches!(self.state, State::Down { retry_at } if retry_at <= now)
+        matches!(self.state, ConnectionState::Down { retry_at } if retry_at <= now)
     }
 
-    /// Whether its calls have waited without a connection for as long as they may.
+    /// Returns whether its calls have waited without a connection for the maximum time.
     pub(crate) fn gives_up(&self, options: &ClientOptions, now: Time) -> bool {
         self.up().is_none() && self.give_up_at(options).is_some_and(|at| at <= now)
     }
 
-    /// When something is to be done.
+    /// Returns when this connection next needs attention.
     pub(crate) fn next_deadline(&self, options: &ClientOptions) -> Option<Time> {
         let act = match self.state {
-            State::Up { .. } => return None,
-            State::Connecting { until, .. } => until,
-            State::Down { .. } if !self.is_wanted() => return None,
-            State::Down { retry_at } => retry_at,
+            ConnectionState::Up { .. } => return None,
+            ConnectionState::Connecting { until, .. } => until,
+            ConnectionState::Down { .. } if !self.is_wanted() => return None,
+            ConnectionState::Down { retry_at } => retry_at,
         };
         Some(self.give_up_at(options).map_or(act, |at| at.min(act)))
     }

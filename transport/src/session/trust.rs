@@ -1,8 +1,9 @@
-//! Whether the other end is an RPC server at all.
+//! Detects that the peer is no RPC server for this transport.
 //!
-//! A connection says little: any TCP service accepts one, a server for RDMA as well as one for TCP,
-//! and ends it, or says nothing, when it does not understand what it is sent. Only a reply shows
-//! that calls go to the right place; until the first, patience is short.
+//! An established connection proves little: any TCP service accepts one, and closes it or stays
+//! silent when it does not understand the data. The same happens between a server for RDMA and one
+//! for TCP. Only a reply proves that calls reach an RPC server, so until the first reply the client
+//! gives up early.
 
 use std::time::Duration;
 
@@ -10,31 +11,31 @@ use rdma::Time;
 
 use crate::ClientOptions;
 
-/// Connections in a row that may end with calls on them unanswered, before the first reply of all.
-/// With the pauses between attempts by default, the last ends after three seconds: a server that
-/// is being started, or replaced, is given a chance.
+/// The maximum number of consecutive connections that may end with calls unanswered, before the
+/// first reply. With the default pauses between attempts, the last ends after three seconds, so a
+/// server that is just being started or replaced gets a chance.
 pub(super) const MAX_UNANSWERED: u32 = 8;
 
-/// See the module.
+/// The state of the detection; see the module documentation.
 #[derive(Debug, Default)]
-pub(super) struct Trust {
-    /// There was a reply.
+pub(super) struct ServerProbe {
+    /// Whether there was a reply.
     answered: bool,
-    /// Since when there are calls that were sent and not answered.
-    asked: Option<Time>,
-    /// Connections that ended since then.
+    /// Since when calls have been sent and not answered.
+    unanswered_since: Option<Time>,
+    /// The number of connections that ended since then.
     ended: u32,
 }
 
-impl Trust {
-    /// A call was sent.
-    pub(super) fn asked(&mut self, now: Time) {
+impl ServerProbe {
+    /// Records that a call was sent.
+    pub(super) fn sent(&mut self, now: Time) {
         if !self.answered {
-            self.asked.get_or_insert(now);
+            self.unanswered_since.get_or_insert(now);
         }
     }
 
-    /// The peer is an RPC server.
+    /// Records a reply: the peer is an RPC server.
     pub(super) fn answered(&mut self) {
         *self = Self {
             answered: true,
@@ -42,28 +43,28 @@ impl Trust {
         };
     }
 
-    /// Nobody waits for an answer any more.
-    pub(super) fn nothing_asked(&mut self) {
-        self.asked = None;
+    /// Records that no call waits for a reply any more.
+    pub(super) fn none_pending(&mut self) {
+        self.unanswered_since = None;
     }
 
-    /// A connection or attempt ended. Returns whether enough have.
-    pub(super) fn ended(&mut self, was_up: bool) -> bool {
+    /// Records the end of a connection or attempt. Returns whether the limit is reached.
+    pub(super) fn connection_ended(&mut self, was_up: bool) -> bool {
         if self.answered {
             return false;
         }
         if !was_up {
-            // Nothing listens there: a server that is down, which is another matter.
-            (self.asked, self.ended) = (None, 0);
-        } else if self.asked.is_some() {
+            // The peer refused to connect: the server is down, which is a different case.
+            (self.unanswered_since, self.ended) = (None, 0);
+        } else if self.unanswered_since.is_some() {
             self.ended = self.ended.saturating_add(1);
         }
-        self.asked.is_some() && self.ended >= MAX_UNANSWERED
+        self.unanswered_since.is_some() && self.ended >= MAX_UNANSWERED
     }
 
-    /// When the first reply is overdue.
+    /// Returns when the first reply is overdue.
     pub(super) fn deadline(&self, options: &ClientOptions) -> Option<Time> {
         let limit: Duration = options.first_reply_within;
-        Some(self.asked? + limit)
+        Some(self.unanswered_since? + limit)
     }
 }

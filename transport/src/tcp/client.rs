@@ -1,4 +1,4 @@
-//! TCP connections to servers.
+//! A client's TCP connections.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,26 +14,27 @@ use super::stream::Ended;
 use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
 use crate::{CallError, ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
 
-/// A port for calls over TCP.
+/// A client port for RPC over TCP.
 pub struct TcpClient {
     set: StreamSet<Connection>,
     events: VecDeque<ClientEvent>,
-    /// Attempts that failed before they had a socket, and so a name.
+    /// The number of attempts that failed before they had a socket, used for their ids.
     stillborn: u64,
-    /// Kept for its memory; empty between polls.
+    /// Reused to save allocations; empty between polls.
     visits: Vec<usize>,
 }
 
-/// What the port knows of a connection.
+/// The port's state of a connection.
 struct Connection {
     connected: bool,
 }
 
-/// Names of attempts without a socket have this bit, so that they are no other connection's.
+/// The bit that is set in the ids of attempts without a socket, so that they differ from all other
+/// ids.
 const STILLBORN: u64 = 1 << 63;
 
 impl TcpClient {
-    /// A port without connections.
+    /// Creates a port without connections.
     #[must_use]
     pub fn new(options: TcpOptions) -> Self {
         Self {
@@ -44,7 +45,7 @@ impl TcpClient {
         }
     }
 
-    /// Counts so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> TcpCounters {
         self.set.counters
@@ -100,7 +101,7 @@ impl TcpClient {
             }
             true
         };
-        // A server that goes on calling and does not take the answers is not read from.
+        // If the server goes on calling and does not take the replies, stop reading from it.
         let may_receive = |_: &Connection, queued: usize| !callbacks || queued < MAX_QUEUED;
         match self.set.transfer(index, now, deliver, may_receive) {
             Ok(()) if no_xid => {
@@ -110,7 +111,7 @@ impl TcpClient {
             Ok(()) => {}
             Err(ended) => {
                 self.set.remove(index);
-                // A record that is too long will be as long the next time.
+                // A record that is too long would be as long after a reconnect.
                 let retry = matches!(ended, Ended::Eof | Ended::Io(_));
                 self.down(conn, ended.to_string(), retry, true);
             }
@@ -127,7 +128,7 @@ impl TcpClient {
     }
 }
 
-/// Whether a connecting socket is connected by now.
+/// Returns whether a connecting socket is connected by now.
 fn connected(socket: &TcpStream) -> io::Result<bool> {
     if let Some(error) = socket.take_error()? {
         return Err(error);
@@ -216,7 +217,7 @@ impl ClientPort for TcpClient {
         let Some((index, _)) = self.set.find(conn) else {
             return;
         };
-        // Reading may have been held back until now.
+        // Reading may have been stopped until now because too many replies were queued.
         self.set.mark(index);
         if let Some(message) = message
             && let Err(error) = self.set.reply(index, &message, now)

@@ -1,5 +1,5 @@
-//! ONC RPC over TCP with record marking (RFC 5531, section 11): the baseline that RDMA is compared
-//! with.
+//! ONC RPC over TCP with record marking (RFC 5531, section 11): the baseline for comparisons with
+//! RDMA.
 
 mod client;
 mod progress;
@@ -17,48 +17,49 @@ use mio::net::TcpStream;
 use rdma::middleware::Shaper;
 use rdma::{Budget, Pool};
 
-/// Longest record taken by default: the longest NFS READ or WRITE in use (1 MiB), and room for a
-/// header.
+/// The default maximum length of a received record, bytes: the largest NFS READ or WRITE in use (1
+/// MiB), and room for headers.
 pub const DEFAULT_MAX_RECORD: u32 = (1 << 20) + (1 << 16);
-/// What a port's pool hands out at a time by default, bytes.
+/// The default limit of a port's memory pool, bytes.
 const DEFAULT_POOL: usize = 1 << 30;
-/// How long a record may stand still by default: TCP has sent what was lost many times by then.
+/// The default record time-out. TCP has retransmitted lost data many times within this time.
 const DEFAULT_RECORD_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a peer may leave replies alone by default: long enough for TCP to send several times what was
-/// lost.
+/// The default reply time-out. TCP has retransmitted lost data several times within this time.
 const DEFAULT_REPLY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Calls of one connection that a server works on at a time by default.
+/// The default maximum number of calls of one connection that a server works on at a time.
 const DEFAULT_MAX_CALLS: usize = 256;
-/// Connections that a server takes at a time by default.
+/// The default maximum number of connections of a server.
 const DEFAULT_MAX_CONNECTIONS: usize = 1024;
 
-/// Options of a [`TcpClient`] or [`TcpServer`].
+/// The options of a [`TcpClient`] or [`TcpServer`].
 #[derive(Clone, Debug)]
 pub struct TcpOptions {
-    /// Where long records are received into. A quarter of it may be promised to peers that have
-    /// announced a record and not sent it; beyond that, they get memory as they send, which costs
-    /// copies.
+    /// The pool for receiving long records. At most a quarter of it is allocated in advance for
+    /// peers that have announced a record and not sent it. Beyond that, peers get memory as they
+    /// send, which costs copies.
     pub pool: Pool,
-    /// Server: what the calls and replies of all connections may take. Ports may share one.
+    /// Server: the memory budget for the calls and replies of all connections. Ports may share one.
     pub budget: Budget,
-    /// Longest record taken, bytes. A peer that sends a longer one loses its connection.
+    /// The maximum length of a received record, bytes. A connection that exceeds it is closed.
     pub max_record: u32,
-    /// An added link that records go out through, for measurements. All connections of the port
+    /// A simulated link that outgoing records pass, for measurements. All connections of the port
     /// share it.
     pub link: Option<Shaper>,
-    /// Whether there are calls from server to client (RFC 5531 leaves open who calls): a client that
-    /// takes none drops them, a server that makes none drops a peer that sends replies.
+    /// Whether calls from server to client are allowed (RFC 5531 does not say which end may call).
+    /// Without this, a client drops such calls, and a server closes a connection that sends
+    /// replies.
     pub callbacks: bool,
-    /// Server: how long a record that has begun may go without progress (16 KiB, or its end), before
-    /// the connection is closed. (A client has its calls' time-outs.) While memory is short, the timeout is
-    /// two seconds for connections that hold more than their guaranteed memory.
+    /// Server: how long an incomplete record may go without progress (16 KiB, or its end) before
+    /// the connection is closed. (A client has the time-outs of its calls.) While memory is short,
+    /// the time-out is two seconds for connections that hold more than their guaranteed memory.
     pub record_timeout: Duration,
-    /// Server: the same of replies that wait for their peer to take them.
+    /// Server: how long queued replies may go without the peer reading any, before the connection
+    /// is closed. The rules are the same as for `record_timeout`.
     pub reply_timeout: Duration,
-    /// Server: calls of one connection that are worked on at a time. The connection is not read
-    /// from when there are as many.
+    /// Server: the maximum number of calls of one connection that are worked on at a time. At the
+    /// limit, the connection is not read from.
     pub max_calls: usize,
-    /// Server: connections at a time. Further ones are closed at once.
+    /// Server: the maximum number of connections. Further ones are closed at once.
     pub max_connections: usize,
 }
 
@@ -78,35 +79,35 @@ impl Default for TcpOptions {
     }
 }
 
-/// Counts of a port since it was made. All only grow.
+/// Counters of a port since its creation. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpCounters {
-    /// Records handed in for sending.
+    /// Records submitted for sending.
     pub sends: u64,
     /// Records received.
     pub receives: u64,
-    /// System calls that sent.
+    /// System calls that sent data.
     pub send_calls: u64,
-    /// System calls that received, those that found nothing included.
+    /// System calls that received data or found none.
     pub receive_calls: u64,
     /// Bytes handed to TCP, record marks included.
     pub wire_bytes_sent: u64,
-    /// Bytes taken from TCP, likewise.
+    /// Bytes received from TCP, record marks included.
     pub wire_bytes_received: u64,
-    /// Bytes copied in user space: short records, the beginnings of long ones, and what came of
-    /// those that got their memory bit by bit ([`TcpOptions::pool`]).
+    /// Bytes copied in user space: short records, the beginnings of long ones, and records whose
+    /// memory was allocated in parts ([`TcpOptions::pool`]).
     pub copied_bytes: u64,
-    /// Times a wait for something to happen was ended by something happening.
+    /// Wake-ups: waits that ended because of a readiness event.
     pub interrupts: u64,
 }
 
-/// A connection whose peer does not take what it is sent, is not read from when this many bytes of
-/// replies are waiting.
+/// When this many bytes of replies are queued for a peer that does not read them, the connection is
+/// not read from either.
 const MAX_QUEUED: usize = 8 << 20;
 
-/// Prepares a connected socket.
+/// Sets the options of a connected socket.
 fn prepare(socket: &TcpStream) -> io::Result<()> {
-    // Records are handed over whole: there is nothing to wait for.
+    // Records are handed over whole, so Nagle's algorithm would only delay them.
     socket.set_nodelay(true)?;
     rdma::bound_send_buffer(socket);
     Ok(rdma::keep_alive(socket)?)

@@ -1,12 +1,14 @@
-//! How long something has waited for a peer.
+//! Measures how long a connection has waited for its peer.
 
 use rdma::Time;
 
-/// Bytes that a peer has to move to restart its timeout. They add up until the timeout expires. A peer
-/// that moves fewer in that time is treated like one that moves none.
+/// The number of bytes that a peer has to transfer to restart its time-out. They add up until the
+/// time-out expires. A peer that transfers fewer in that time is treated like one that transfers
+/// none.
 const ENOUGH: u64 = 16 << 10;
 
-/// Something that waits for a peer: the rest of a record, or replies to be taken.
+/// The progress of something that depends on the peer: receiving the rest of a record, or sending
+/// replies.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     since: Option<Time>,
@@ -14,7 +16,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Whether something `waits` now that so many bytes have `moved`.
+    /// Updates the state: whether something `waits` for the peer now, and how many bytes have
+    /// `moved` since the last call.
     pub(super) fn note(&mut self, waits: bool, moved: u64, now: Time) {
         if !waits {
             *self = Self::default();
@@ -27,7 +30,7 @@ impl Progress {
         }
     }
 
-    /// Since when something has waited, and the peer has done too little.
+    /// Returns since when the peer has made too little progress, or `None` if nothing waits.
     pub(super) fn since(&self) -> Option<Time> {
         self.since
     }

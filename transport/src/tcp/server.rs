@@ -1,4 +1,4 @@
-//! TCP connections from clients.
+//! A server's TCP connections.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,36 +16,37 @@ use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
 use crate::poll_loop::earlier;
 use crate::{CallError, ConnId, ReplyRoom, ServerEvent, ServerPort, Source};
 
-/// The listener's token; connections have those after it.
+/// The listener's token. Connections have the tokens after it.
 const LISTENER: usize = 0;
-/// Connections accepted in a row.
+/// The maximum number of connections accepted in a row.
 const BURST: usize = 64;
-/// How soon to accept again after the system ran out of descriptors or memory.
+/// The pause before accepting again after the system ran out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A port that listens on one TCP address.
+/// A server port that listens on one TCP address.
 pub struct TcpServer {
     set: StreamSet<Connection>,
     listener: TcpListener,
     local: SocketAddr,
     events: VecDeque<ServerEvent>,
-    /// There may be connections to accept.
+    /// Whether there may be connections to accept.
     acceptable: bool,
     accept_at: Option<Time>,
-    /// Kept for its memory; empty between polls.
+    /// Reused to save allocations; empty between polls.
     visits: Vec<usize>,
 }
 
-/// What the port knows of a connection.
+/// The port's state of a connection.
 struct Connection {
     peer: SocketAddr,
-    /// Calls given out and not answered, and what is set aside for their replies.
+    /// The number of calls that were delivered and not answered, and the memory that is reserved
+    /// for their replies.
     outstanding: usize,
     calls: Charge,
-    /// Memory account of the connection.
+    /// The memory account of the connection.
     account: Account,
     next_token: u64,
-    /// The client was called: replies may come.
+    /// Whether the client was called, so that replies may come.
     called: bool,
 }
 
@@ -61,8 +62,8 @@ impl Connection {
         }
     }
 
-    /// Whether another call is taken, while so many bytes wait for the peer to take them. One at a time
-    /// always is.
+    /// Returns whether another call may be taken while `queued` bytes wait to be sent to the peer.
+    /// One call at a time may always be taken.
     fn takes_another(&self, max_calls: usize, queued: usize) -> bool {
         (self.outstanding == 0 && queued == 0)
             || (self.outstanding < max_calls
@@ -75,7 +76,7 @@ impl TcpServer {
     /// Listens on `address`.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub fn bind(address: SocketAddr, options: TcpOptions) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         Ok(Self {
@@ -89,13 +90,13 @@ impl TcpServer {
         })
     }
 
-    /// The address it listens on (its port, when 0 was asked for).
+    /// Returns the local address, with the actual port if `bind` was given port 0.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// Counts so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> TcpCounters {
         self.set.counters
@@ -109,7 +110,7 @@ impl TcpServer {
                     self.acceptable = false;
                     return;
                 }
-                // The peer left before it was accepted.
+                // The peer closed the connection before it was accepted.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -248,7 +249,8 @@ impl ServerPort for TcpServer {
         } = &mut member.extra;
         *outstanding = outstanding.saturating_sub(1);
         calls.sub(PER_CALL);
-        // Reading may have been held back until now.
+        // Reading may have been stopped until now because too many calls or replies were
+        // outstanding.
         self.set.mark(index);
         if let Some(message) = message
             && let Err(error) = self.set.reply(index, &message, now)

@@ -1,4 +1,4 @@
-//! The connections of one port, and which of them to look at.
+//! The connections of one port, and the list of those that need attention.
 
 use std::fmt;
 use std::io;
@@ -17,23 +17,23 @@ use super::{TcpCounters, TcpOptions};
 use crate::ConnId;
 use crate::poll_loop::earlier;
 
-/// How soon to ask an exhausted pool again.
+/// The pause before asking an exhausted pool again.
 const STARVED: Duration = Duration::from_millis(1);
 
-/// How often to look for members that wait for their peers, at least.
+/// The maximum interval between searches for connections that wait for their peers.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a peer may do nothing while it holds memory that others want.
+/// How long a peer may make no progress while it holds memory that others need.
 const IN_THE_WAY: Duration = Duration::from_secs(2);
 
-/// The part of the pool that may be promised to peers that have announced long records, and wait
-/// for them: one of so many. What is more comes out of it as they send.
+/// The pool's size divided by this number may be allocated in advance for peers that have announced
+/// long records. Further memory is allocated as they send.
 const PROMISED_PART: usize = 4;
 
-/// A connection.
+/// A connection of the set.
 pub(super) struct Member<X> {
     pub(super) id: ConnId,
     pub(super) stream: Stream,
-    /// What its port knows of it.
+    /// The port's state of the connection.
     pub(super) extra: X,
     hot: bool,
 }
@@ -41,9 +41,9 @@ pub(super) struct Member<X> {
 /// The reason why a peer counts as stalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stalled {
-    /// The rest of a record that it has begun.
+    /// The peer has not sent the rest of a record for this time.
     Record(Duration),
-    /// Taking what it is sent.
+    /// The peer has not read data that waits for it for this time.
     Reply(Duration),
 }
 
@@ -56,27 +56,27 @@ impl fmt::Display for Stalled {
     }
 }
 
-/// What sockets are watched for.
+/// The readiness events that sockets are watched for.
 const INTEREST: Interest = Interest::ReadableAndWritable;
 
-/// See the module.
+/// The connections of one port; see the module documentation.
 pub(super) struct StreamSet<X> {
     pub(super) options: TcpOptions,
     pub(super) counters: TcpCounters,
-    /// The poll loop, with the tokens of the members.
+    /// The poll loop, with the tokens of the connections.
     poller: Option<Poller>,
     members: Slab<Member<X>>,
     serial: u32,
-    /// Members to visit at the next poll.
+    /// Connections to visit at the next poll.
     hot: Vec<usize>,
     busy: bool,
     armed: bool,
     starved_at: Option<Time>,
-    /// Memory of all members that is promised and not filled, bytes.
+    /// Memory of all connections that is allocated in advance and not filled, bytes.
     promised: usize,
-    /// When to look for records that do not go on.
+    /// The time of the next search for stalled records.
     stalled_at: Option<Time>,
-    /// When the last visit was.
+    /// The time of the last visit.
     visited: Time,
 }
 
@@ -98,7 +98,7 @@ impl<X> StreamSet<X> {
         }
     }
 
-    /// Joins a poll loop; the members' tokens start `offset` after the port's first.
+    /// Joins a poll loop. The connections' tokens start `offset` after the port's first.
     pub(super) fn attach(&mut self, poller: Poller, offset: usize) {
         self.poller = Some(Poller {
             first_token: poller.first_token + offset,
@@ -110,8 +110,8 @@ impl<X> StreamSet<X> {
         self.members.len()
     }
 
-    /// While it is busy-polled, sockets are not watched: whoever sends to a watched socket of the
-    /// same host pays for the notice.
+    /// Turns busy polling on or off. With busy polling, sockets are not watched: a sender on the
+    /// same host would pay for each notification of a watched socket.
     pub(super) fn set_busy_poll(&mut self, on: bool) {
         let changed = std::mem::replace(&mut self.busy, on) != on;
         let Self { members, hot, .. } = self;
@@ -124,19 +124,18 @@ impl<X> StreamSet<X> {
                 };
                 if let Err(error) = done {
                     rdma::limited!(error, %error, "cannot change how a connection is watched, closing it");
-                    // Whoever visits it next, which is soon, finds its end.
+                    // The next visit, which comes soon, sees that the connection has ended.
                     if let Err(error) = member.stream.socket.shutdown(Shutdown::Both) {
                         tracing::debug!(%error, "a socket was not shut down");
                     }
                 }
             }
-            // What became ready while it was not looked for is found by looking once.
+            // Visiting once finds what became ready while the socket was not watched.
             mark(index, member, hot);
         }
     }
 
-    /// Takes a socket in, connected or connecting.
-    /// Long records are received into memory of `pool`.
+    /// Adds a socket, connected or connecting. Long records are received into memory of `pool`.
     pub(super) fn insert(&mut self, socket: TcpStream, extra: X, pool: Pool) -> io::Result<ConnId> {
         let poller = self
             .poller
@@ -162,20 +161,20 @@ impl<X> StreamSet<X> {
         self.members.get_mut(index)
     }
 
-    /// A connection by its name; nothing if it has ended.
+    /// Returns a connection by its id, or `None` if it has ended.
     pub(super) fn find(&mut self, conn: ConnId) -> Option<(usize, &mut Member<X>)> {
         let index = conn.0 as u32 as usize;
         let member = self.members.get_mut(index)?;
         (member.id == conn).then_some((index, member))
     }
 
-    /// The same, to look at.
+    /// Returns a shared reference to a connection by its id, or `None` if it has ended.
     pub(super) fn peek(&self, conn: ConnId) -> Option<&Member<X>> {
         let member = self.members.get(conn.0 as u32 as usize)?;
         (member.id == conn).then_some(member)
     }
 
-    /// Ends a connection.
+    /// Closes a connection.
     pub(super) fn remove(&mut self, index: usize) -> Option<Member<X>> {
         let member = self.members.try_remove(index)?;
         self.promised -= member.stream.promised();
@@ -187,14 +186,14 @@ impl<X> StreamSet<X> {
         Some(member)
     }
 
-    /// Has the next poll visit a member.
+    /// Makes the next poll visit a connection.
     pub(super) fn mark(&mut self, index: usize) {
         if let Some(member) = self.members.get_mut(index) {
             mark(index, member, &mut self.hot);
         }
     }
 
-    /// A wake-up that was asked for, and what it was about.
+    /// Handles a readiness event: counts it if the set was armed, and marks the connection.
     pub(super) fn ready(&mut self, index: usize, closed: bool) {
         self.interrupted();
         if let Some(member) = self.members.get_mut(index) {
@@ -220,14 +219,14 @@ impl<X> StreamSet<X> {
             streams.filter_map(Stream::next_release)
         };
         let release = match self.options.link {
-            // What was due at the last visit waits for room in the socket, not for the time.
+            // Records whose release time has passed wait for room in the socket, not for a time.
             Some(_) => releases().filter(|release| *release > self.visited).min(),
             None => None,
         };
         earlier(release, self.starved_at)
     }
 
-    /// Starts a round of visits: puts the members to visit into `visits`.
+    /// Starts a round of visits: puts the connections to visit into `visits`.
     pub(super) fn start(&mut self, now: Time, visits: &mut Vec<usize>) {
         self.armed = false;
         self.visited = now;
@@ -252,7 +251,7 @@ impl<X> StreamSet<X> {
         }
     }
 
-    /// Queues a call on a connection that has not ended.
+    /// Queues a call on a connection. Does nothing if it has ended.
     pub(super) fn send(
         &mut self,
         index: usize,
@@ -263,7 +262,7 @@ impl<X> StreamSet<X> {
         self.queue(index, Some(xid), message, now)
     }
 
-    /// Queues a reply on a connection that has not ended: it is not taken back.
+    /// Queues a reply on a connection. Does nothing if it has ended. A reply cannot be taken back.
     pub(super) fn reply(
         &mut self,
         index: usize,
@@ -293,8 +292,8 @@ impl<X> StreamSet<X> {
         Ok(())
     }
 
-    /// Visits a connected member: sends and receives what can be. Records go to `deliver`, until
-    /// that says no more; the member is then not read from until it is marked.
+    /// Visits a connection: sends and receives as much as possible. Records go to `deliver`, until
+    /// it returns false; the connection is then not read from until it is marked.
     pub(super) fn transfer(
         &mut self,
         index: usize,
@@ -345,12 +344,13 @@ impl<X> StreamSet<X> {
         Ok(())
     }
 
-    /// When [`StreamSet::stalled`] is due, if its user calls it.
+    /// Returns when to call [`StreamSet::stalled`].
     pub(super) fn stalled_at(&self) -> Option<Time> {
         self.stalled_at
     }
 
-    /// Members whose peers have for too long not gone on with a record, or not taken what they are sent.
+    /// Returns the connections whose peers have made too little progress for too long, in sending a
+    /// record or in reading replies.
     pub(super) fn stalled(&mut self, now: Time) -> Vec<(usize, Stalled)> {
         let mut stalled = Vec::new();
         if self.stalled_at.take_if(|at| *at <= now).is_none() {
@@ -382,7 +382,7 @@ impl<X> StreamSet<X> {
     }
 }
 
-/// How often to look for members that wait for their peers.
+/// Returns the interval between searches for connections that wait for their peers.
 fn look_every(options: &TcpOptions) -> Duration {
     let shortest = options.record_timeout.min(options.reply_timeout);
     LOOK.min(shortest / 4)

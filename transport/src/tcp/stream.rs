@@ -1,4 +1,4 @@
-//! One TCP connection: records in, records out.
+//! One TCP connection: receives and sends records.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -13,23 +13,25 @@ use smallvec::SmallVec;
 use super::TcpCounters;
 use super::progress::Progress;
 
-/// Bytes received at a time while it is not known what comes: several short records, or the
-/// beginning of a long one. That beginning is copied, so this is not larger than pays.
+/// The size of the staging area in bytes, used when it is not known what arrives: several short
+/// records, or the beginning of a long one. That beginning is copied, which limits the useful size.
 const STAGING: usize = 8 << 10;
-/// Pieces given to one system call.
+/// The maximum number of pieces in one system call.
 const MAX_IOV: usize = 64;
-/// Sends of up to so many bytes are copied into one piece: dearer than the copy is a system call
-/// that takes several.
+/// Sends of up to this many bytes are copied into one piece. A system call with several pieces
+/// costs more than the copy.
 const SMALL_SEND: usize = 512;
-/// The first buffer for a long fragment when there is no credit for all of it. Whoever has filled that
-/// gets the whole: parts that grew bit by bit could fill all memory among them, and none ever end.
+/// The size in bytes of the first buffer for a long fragment when the credit does not suffice for
+/// all of it. A connection that has filled it gets a buffer for the whole: buffers that grew step
+/// by step could together use up all memory without any becoming complete.
 const FIRST_GRANT: usize = 32 << 10;
-/// Receives in a row before other connections get their turn, and bytes: what a long record asks
-/// for, such as the next call, should be on its way while the next record is received.
+/// The maximum number of receives in a row, and of bytes, before other connections get their turn:
+/// the response to a long record, such as the next call, should be on its way while the next record
+/// is received.
 const BURST: usize = 32;
 const BURST_BYTES: u64 = 256 << 10;
 
-/// Why a stream ended.
+/// The reason why a stream ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ended {
     /// The peer closed it, between records or within one.
@@ -45,69 +47,71 @@ pub(super) enum Ended {
 
 /// A long fragment that is being received.
 struct Body {
-    /// Where to: all of it, or as much as the peer is trusted with for now.
+    /// The buffer: for the whole fragment, or for the part that the peer may have for now.
     buf: Buf,
-    /// How much of it is there.
+    /// The number of bytes received into it.
     filled: usize,
-    /// The fragment's length.
+    /// The fragment's length, bytes.
     len: usize,
 }
 
-/// What memory a peer gets for a long fragment before its bytes are there.
+/// The memory that may be allocated for a peer's long fragment before its bytes arrive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Credit {
-    /// Bytes that are given on the word of a record mark. Without so many left, memory is given as
-    /// it is filled: so a few bytes of many connections cannot take up the pool.
+    /// The number of bytes that may be allocated on the announcement of a record mark alone. A
+    /// longer fragment gets memory as it is filled, so that a few bytes on each of many connections
+    /// cannot use up the pool.
     pub(super) unfilled: usize,
-    /// What the pool must have left, bytes, when a part of a fragment is given.
+    /// The number of bytes that must be left in the pool when a part of a fragment is allocated.
     pub(super) reserve: usize,
 }
 
 /// A record to send.
 struct Outbound {
-    /// Bytes that are counted for it beside memory of a pool.
+    /// The number of bytes charged for it besides memory of a pool.
     charged: usize,
     mark: [u8; record::HEADER_LEN],
     parts: Segments,
-    /// Bytes, mark included.
+    /// The length in bytes, record mark included.
     len: usize,
-    /// Of a call, which can be taken back.
+    /// The XID of a call, which can be taken back; `None` for a reply.
     xid: Option<u32>,
-    /// When it may go out.
+    /// The earliest time to send it.
     release: Time,
 }
 
-/// See the module.
+/// One TCP connection; see the module documentation.
 pub(super) struct Stream {
     pub(super) socket: TcpStream,
-    /// Where long records are received into.
+    /// The pool for receiving long records.
     pool: Pool,
-    /// Charge for memory that is not from the pool.
+    /// The charge for memory that is not from the pool.
     charge: Charge,
-    /// There may be something to receive: readiness is edge-triggered.
+    /// Whether there may be data to receive: readiness is edge-triggered.
     readable: bool,
     writable: bool,
-    /// The end of the stream is there, behind what bytes there are.
+    /// Whether the end of the stream was reported. Data may still come before it.
     closed: bool,
     reader: RecordReader,
     staging: Box<[u8]>,
-    /// What of `staging` was received and not used.
+    /// The part of `staging` that was received and not yet consumed.
     staged: std::ops::Range<usize>,
     body: Option<Body>,
-    /// The rest of a record that is incomplete.
+    /// The progress of an incomplete record.
     receiving: Progress,
-    /// Records that wait for the peer to take them.
+    /// The progress of records that wait for the peer to read them.
     sending: Progress,
-    /// The pool had no buffer for a fragment.
+    /// Whether the pool had no buffer for a fragment.
     starved: bool,
     out: VecDeque<Outbound>,
-    /// Bytes in `out`, and how many of the first record are sent.
+    /// The number of bytes in `out`, and how many bytes of its first record have been sent.
     out_bytes: usize,
     sent: usize,
 }
 
 impl Stream {
-    /// Receives into memory of `pool`, and counts for its account what it holds elsewhere.
+    /// Creates a stream that receives into memory of `pool`, and charges other memory to the pool's
+    /// account.
     pub(super) fn new(socket: TcpStream, max_record: u32, pool: Pool) -> Self {
         let mut charge = Charge::new(pool.account().cloned());
         charge.add(STAGING + size_of::<Self>());
@@ -131,32 +135,32 @@ impl Stream {
         }
     }
 
-    /// Something became possible; `closed` when the end of the stream is there.
+    /// Handles a readiness event. `closed` reports the end of the stream.
     pub(super) fn set_ready(&mut self, closed: bool) {
         (self.readable, self.writable) = (true, true);
         self.closed |= closed;
     }
 
-    /// Whether there may be something to do for [`Stream::receive`].
+    /// Returns whether there may be work for [`Stream::receive`].
     pub(super) fn readable(&self) -> bool {
         self.readable || !self.staged.is_empty()
     }
 
-    /// Whether the pool must be asked again.
+    /// Returns whether the pool must be asked for a buffer again.
     pub(super) fn starved(&self) -> bool {
         self.starved
     }
 
-    /// Memory that the peer has been given and has not filled, bytes.
+    /// Returns the memory that was allocated for the peer's data and is not filled, bytes.
     pub(super) fn promised(&self) -> usize {
         let body = self.body.as_ref();
         body.map_or(0, |body| body.buf.len() - body.filled)
     }
 
-    /// Updates how long an incomplete record has waited for its peer. `came` is the number of bytes just
-    /// received. With `held` the server itself has stopped reading, so the peer is not to blame. A record
-    /// that waits for buffer memory counts as well if its connection holds more than its guaranteed
-    /// memory: otherwise such connections could block each other for ever.
+    /// Updates how long an incomplete record has waited for its peer. `came` is the number of bytes
+    /// just received. With `held` the server itself has stopped reading, so the peer is not to
+    /// blame. A record that waits for buffer memory counts as well if its connection holds more
+    /// than its guaranteed memory: otherwise such connections could block each other for ever.
     pub(super) fn note_wait(&mut self, came: u64, held: bool, now: Time) {
         let over = || {
             self.pool
@@ -167,29 +171,30 @@ impl Stream {
         self.receiving.note(waits, came, now);
     }
 
-    /// The rest of a record that is incomplete.
+    /// Returns the progress of an incomplete record.
     pub(super) fn receiving(&self) -> &Progress {
         &self.receiving
     }
 
-    /// Records that wait for the peer to take them.
+    /// Returns the progress of records that wait for the peer to read them.
     pub(super) fn sending(&self) -> &Progress {
         &self.sending
     }
 
-    /// Whether it holds memory that others want.
+    /// Returns whether the connection holds memory that others need.
     pub(super) fn is_in_the_way(&self) -> bool {
         let account = self.pool.account();
         account.is_some_and(Account::is_in_the_way)
     }
 
-    /// Bytes that it may take, if it gave back `own` of those that it has.
+    /// Returns the number of bytes that the connection could allocate if it freed `own` bytes
+    /// first.
     fn room_without(&self, own: usize) -> usize {
         let account = self.pool.account();
         account.map_or(usize::MAX, |account| account.room_without(own))
     }
 
-    /// The peer took, or sent, a long record to its end.
+    /// Records at the account that the peer completed the transfer of a long record.
     fn prove(&self, len: usize) {
         if len > FIRST_GRANT
             && let Some(account) = self.pool.account()
@@ -198,18 +203,18 @@ impl Stream {
         }
     }
 
-    /// Bytes waiting to be sent.
+    /// Returns the number of bytes waiting to be sent.
     pub(super) fn out_bytes(&self) -> usize {
         self.out_bytes
     }
 
-    /// When the next record may go out, if there is one.
+    /// Returns the earliest time to send the next record, if there is one.
     pub(super) fn next_release(&self) -> Option<Time> {
         Some(self.out.front()?.release)
     }
 
-    /// Receives. Gives every record that is complete to `deliver`, until that says no more.
-    /// `look` receives although nothing was reported.
+    /// Receives data and passes every complete record to `deliver`, until it returns false. With
+    /// `look`, tries to receive even if no readiness event came.
     pub(super) fn receive(
         &mut self,
         look: bool,
@@ -241,7 +246,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Uses up what was received. Returns whether to receive more.
+    /// Consumes the staged bytes. Returns whether to receive more.
     fn use_staged(
         &mut self,
         credit: Credit,
@@ -266,7 +271,8 @@ impl Stream {
                 }
                 Want::Body { len, last } if staged.len() >= len => {
                     let mut body = Bytes::copy_from_slice(&staged[..len]);
-                    // A record that is one short fragment is part of what is set aside for its call.
+                    // The memory of a record that is one short fragment is part of what is reserved
+                    // for its call.
                     if !(last && self.reader.fragments() == 1)
                         && let Some(account) = self.pool.account()
                     {
@@ -294,9 +300,9 @@ impl Stream {
         }
     }
 
-    /// A buffer for a fragment of `len` bytes, of which `filled` are there: for all of it, if there
-    /// is credit for the rest, or if the first part was filled. It replaces one of `own` bytes. None when
-    /// it has to wait.
+    /// Allocates a buffer for a fragment of `len` bytes, of which `filled` have arrived: for the
+    /// whole fragment if there is credit for the rest or if the first part was filled. It replaces
+    /// a buffer of `own` bytes. Returns `None` if the fragment has to wait for memory.
     fn body_buf(
         &mut self,
         len: usize,
@@ -316,16 +322,16 @@ impl Stream {
             true => len,
             false => len.min(FIRST_GRANT),
         };
-        // Parts that none can complete must not use up the pool among them.
+        // Partial buffers that no peer can complete must not use up the pool together.
         let spare = || grant == len || (limit - pool.in_use()) / 2 >= grant.max(credit.reserve);
         let buf = (whole || (fits(grant) && spare())).then(|| pool.alloc(grant));
         self.starved = !matches!(buf, Some(Ok(_)));
         Ok(buf.and_then(Result::ok))
     }
 
-    /// Gives a long fragment more room if it has filled what it had. Returns whether to receive
-    /// more. The copy is paid for in exceptional times only: while many peers have announced much
-    /// and sent little.
+    /// Replaces a full partial buffer of a long fragment with a larger one. Returns whether to
+    /// receive more. The copy is needed only in exceptional times: while many peers have announced
+    /// much and sent little.
     fn grow(&mut self, credit: Credit, counters: &mut TcpCounters) -> Result<bool, Ended> {
         let full = |body: &mut Body| body.filled == body.buf.len();
         let Some(Body { buf, filled, len }) = self.body.take_if(full) else {
@@ -346,8 +352,8 @@ impl Stream {
         Ok(more)
     }
 
-    /// Receives once: the rest of a long fragment straight into its buffer, and what follows it,
-    /// with the same system call, into the staging area, which is empty.
+    /// Receives with one system call: the rest of a long fragment directly into its buffer, and the
+    /// data after it into the staging area, which is empty.
     fn fill(&mut self, counters: &mut TcpCounters) -> Result<(), Ended> {
         counters.receive_calls += 1;
         let (n, wanted) = match &mut self.body {
@@ -355,7 +361,7 @@ impl Stream {
             Some(Body { buf, filled, len }) => {
                 let whole = buf.len() == *len;
                 let rest = &mut buf[*filled..];
-                // What follows a part of a fragment is its next part, which belongs into a buffer.
+                // The data after a part of a fragment is the next part, which belongs in a buffer.
                 let staging = match whole {
                     true => &mut self.staging[..],
                     false => &mut [],
@@ -369,8 +375,8 @@ impl Stream {
             return Err(Ended::Eof);
         }
         counters.wire_bytes_received += n as u64;
-        // A short read took all there was, and what comes later is reported anew; but the end of
-        // the stream was reported together with what came before it.
+        // A short read has emptied the socket, and later data is reported anew. But the end of the
+        // stream was reported together with the data before it.
         self.readable = n == wanted || self.closed;
         let mut staged = n;
         if let Some(body) = &mut self.body {
@@ -386,7 +392,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Queues a record, to go out at `release` or later.
+    /// Queues a record to be sent at `release` or later.
     pub(super) fn queue(
         &mut self,
         xid: Option<u32>,
@@ -398,7 +404,7 @@ impl Stream {
         let mark = record::header(len as u64)?;
         let len = len + mark.len();
         self.out_bytes += len;
-        // Items are in memory that is counted where it comes from.
+        // Bulk items are in pool memory, which is charged to the pool's account.
         let payload = usize::try_from(message.payload_len()).unwrap_or(usize::MAX);
         let charged = payload.saturating_add(size_of::<Outbound>());
         self.charge.add(charged);
@@ -413,7 +419,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes a call back, if none of it was sent.
+    /// Takes a call back if none of it was sent.
     pub(super) fn unqueue(&mut self, xid: u32) {
         let first = usize::from(self.sent > 0);
         let found = (first..self.out.len()).find(|at| self.out[*at].xid == Some(xid));
@@ -423,7 +429,7 @@ impl Stream {
         }
     }
 
-    /// Sends what may go out. `look` tries although the socket was full.
+    /// Sends what is due. With `look`, tries even if the socket was full.
     pub(super) fn flush(
         &mut self,
         look: bool,
@@ -450,7 +456,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends with one system call. Returns how much went out, and how much was to.
+    /// Sends with one system call. Returns the number of bytes sent, and the number that was passed
+    /// to the system call.
     fn send_once(&self, now: Time, counters: &mut TcpCounters) -> io::Result<(usize, usize)> {
         let (pieces, wanted) = self.pieces(now);
         counters.send_calls += 1;
@@ -469,7 +476,7 @@ impl Stream {
         Ok((n, wanted))
     }
 
-    /// The next bytes to send, and how many.
+    /// Returns the next pieces to send, and their length in bytes.
     fn pieces(&self, now: Time) -> (SmallVec<[IoSlice<'_>; MAX_IOV]>, usize) {
         let mut pieces = SmallVec::new();
         let (mut skip, mut wanted) = (self.sent, 0);
