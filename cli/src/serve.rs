@@ -1,4 +1,4 @@
-//! `serve`: exports over RDMA and TCP, until a signal.
+//! The `serve` command: exports over RDMA and TCP, until a signal.
 
 use std::cell::RefCell;
 use std::env;
@@ -26,7 +26,7 @@ use crate::args::ServeArgs;
 use crate::interrupt;
 use crate::output;
 
-/// Path of the export in memory.
+/// The path of the memory file system's export.
 const MEMORY_PATH: &str = "/memory";
 
 /// Serves until SIGINT or SIGTERM.
@@ -60,8 +60,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let describe = |export: &Export| format!("export {} {}", export.path, export.options);
     let exported: Vec<String> = exports.iter().map(describe).collect();
     let trusted = args.trusted.iter().copied();
-    let trust = trusted.fold(Trust::of_this_process(), Trust::and);
-    let service = NfsServer::trusting(exports, key, trust)
+    let policy = trusted.fold(
+        IdentityPolicy::of_this_process(),
+        IdentityPolicy::with_trusted_user,
+    );
+    let service = NfsServer::with_policy(exports, key, policy)
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let service: Box<dyn Service> = match args.callbacks {
         true => Box::new(Probe::new(service)),
@@ -76,7 +79,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         .device(&DeviceChoice {
             name: args.device.clone(),
             registration: args.registration,
-            // Any address leaves the choice of a verbs device open.
+            // An unspecified address leaves the choice of a verbs device open.
             address: addresses.first().copied().filter(|ip| !ip.is_unspecified()),
             resources: Resources {
                 memory: limits.budget.limit().saturating_add(receives),
@@ -138,8 +141,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Limits of the server. Raises the limit on descriptors: files and connections are to have as many as
-/// the process may.
+/// Returns the limits of the server. Raises the soft limit on file descriptors to the hard limit.
 fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
     let (descriptors, raised) = limits::raise_descriptors();
     if let Err(error) = raised {
@@ -155,7 +157,7 @@ fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
     Ok(limits)
 }
 
-/// Checks that the memory for receives is enough for one connection.
+/// Checks that the memory for receive buffers suffices for one connection.
 fn enough_for_one(options: &RdmaServerOptions) -> Result<(), Failure> {
     let (given, least) = (options.max_receive_memory, options.least_receive_memory());
     let problem = match given {
@@ -169,7 +171,7 @@ fn enough_for_one(options: &RdmaServerOptions) -> Result<(), Failure> {
     )))
 }
 
-/// The addresses that `--listen` means.
+/// Returns the addresses of the `--listen` option.
 fn addresses(listen: &str) -> Result<Vec<IpAddr>, Failure> {
     if let Ok(ip) = listen.parse() {
         return Ok(vec![ip]);
@@ -182,7 +184,8 @@ fn addresses(listen: &str) -> Result<Vec<IpAddr>, Failure> {
     Ok(addresses)
 }
 
-/// What the operating system said, without what the device tried: that is known here.
+/// Returns the operating system's error without the device's description of the action, which the
+/// caller adds.
 fn listen_error(error: DeviceError) -> io::Error {
     match error {
         DeviceError::System { source, .. } => source,
@@ -190,7 +193,7 @@ fn listen_error(error: DeviceError) -> io::Error {
     }
 }
 
-/// Says what to do about the usual reasons.
+/// Adds advice for the common errors.
 fn cannot_listen(address: SocketAddr, proto: Proto, error: io::Error) -> Failure {
     let (name, option, other) = match proto {
         Proto::Rdma => ("RDMA", "--port", "--tcp-port"),
@@ -211,10 +214,10 @@ fn cannot_listen(address: SocketAddr, proto: Proto, error: io::Error) -> Failure
     ))
 }
 
-/// The exports that are asked for.
+/// Opens the requested exports.
 fn exports(args: &ServeArgs, key: &HandleKey) -> Result<Vec<Export>, Failure> {
-    // The limit was raised before, so this only returns it. All exports share the descriptors for files
-    // equally. An open object can take two descriptors.
+    // The limit was raised before, so this only returns it. All exports share the descriptors for
+    // files equally. An open object can take two descriptors.
     let (descriptors, _) = limits::raise_descriptors();
     let objects = limits::file_descriptors(descriptors) / 2 / args.exports.len().max(1) as u64;
     let most_open = usize::try_from(objects).ok();
@@ -227,7 +230,7 @@ fn exports(args: &ServeArgs, key: &HandleKey) -> Result<Vec<Export>, Failure> {
             .open(key, most_open)
             .context(format_args!("cannot export {directory}"))?;
         exports.push(Export {
-            // As it appears in URLs, whether it is a directory or a name.
+            // The path as in URLs, for a directory as well as for a name.
             path: format!("/{}", export.path.trim_start_matches('/')),
             ..export
         });
@@ -242,7 +245,7 @@ fn exports(args: &ServeArgs, key: &HandleKey) -> Result<Vec<Export>, Failure> {
     Ok(exports)
 }
 
-/// An empty file system in memory.
+/// Creates an empty memory file system.
 fn memory(limit: u64, options: ExportOptions) -> Result<Export, Failure> {
     let fs = MemoryFs::new(limit).context("cannot make a file system in memory")?;
     Ok(Export {
@@ -275,7 +278,8 @@ fn key(args: &ServeArgs) -> Result<HandleKey, Failure> {
     HandleKey::load_or_create(file).context("use --handle-key FILE")
 }
 
-/// Where state of programs belongs (XDG Base Directory Specification).
+/// Returns the default key file in the directory for program state (XDG Base Directory
+/// Specification).
 fn default_key_file() -> Option<PathBuf> {
     let absolute = |name: &str| {
         let path = PathBuf::from(env::var_os(name)?);
@@ -286,7 +290,7 @@ fn default_key_file() -> Option<PathBuf> {
     Some(state.join("rpcrdma").join("handle-key"))
 }
 
-/// Writes a line to standard output. A server does not end because nobody reads that.
+/// Writes a line to standard output. The server continues if the reader has gone.
 fn say(text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
     match output::line(text) {
         Err(Failure::OutputClosed) => Ok(()),
@@ -294,7 +298,7 @@ fn say(text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Ends what runs with it when SIGINT or SIGTERM arrives; a second one ends the process at once.
+/// Returns a handle that SIGINT or SIGTERM stops. A second signal ends the process at once.
 fn stop_on_signal() -> Result<Stop, Failure> {
     let stop = Stop::new();
     let on_signal = stop.clone();

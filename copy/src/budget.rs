@@ -1,4 +1,4 @@
-//! How much may be under way at once.
+//! Limits the resources of operations in flight.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -6,8 +6,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-/// An amount that futures of one thread take parts of and give back. Who comes first is served
-/// first, so that a large part is not kept waiting by small ones.
+/// A resource limit that futures of one thread share. Requests are served in order, so that small
+/// ones do not starve a large one.
 #[derive(Debug)]
 pub(super) struct Budget {
     total: usize,
@@ -26,7 +26,7 @@ impl Budget {
         }
     }
 
-    /// Takes `amount`, or all there is if that is less, as soon as it is free.
+    /// Takes `amount`, or the whole budget if that is less, as soon as it is free.
     pub(super) fn take(&self, amount: usize) -> Take<'_> {
         Take {
             budget: self,
@@ -49,13 +49,13 @@ impl Budget {
     }
 }
 
-/// See [`Budget::take`].
+/// The future of [`Budget::take`].
 #[derive(Debug)]
 #[must_use = "nothing is taken unless awaited"]
 pub(super) struct Take<'b> {
     budget: &'b Budget,
     amount: usize,
-    /// Its place in the queue.
+    /// The place in the queue.
     ticket: Option<u64>,
 }
 
@@ -88,7 +88,7 @@ impl<'b> Future for Take<'b> {
             budget.leave(ticket);
         }
         budget.free.set(budget.free.get() - self.amount);
-        // What is left may do for the next one.
+        // The rest may suffice for the next request.
         budget.wake_first();
         Poll::Ready(Part {
             budget,
@@ -106,7 +106,7 @@ impl Drop for Take<'_> {
     }
 }
 
-/// A part of a budget; goes back when dropped.
+/// A part of a budget. It is returned on drop.
 #[derive(Debug)]
 pub(super) struct Part<'b> {
     budget: &'b Budget,
@@ -136,7 +136,7 @@ mod tests {
             assert!(poll!(&mut large).is_pending());
             assert!(poll!(&mut small).is_pending());
             drop(all);
-            // The small part would fit at any time, but is second.
+            // The small part is available at once, but its request is second.
             assert!(poll!(&mut small).is_pending());
             let Poll::Ready(first) = poll!(&mut large) else {
                 panic!("there is room for it");

@@ -1,4 +1,4 @@
-//! From a server to this machine: entries, directories, links.
+//! Copies from a server to this machine: entries, directories, links.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ use super::local::{Keep, LocalDir, MODE_BITS, SET_ID, timespec};
 use super::work::{At, Dir, run_all};
 use super::{CopyError, CopyOptions, Owner, Report, Totals};
 
-/// Copies the file or directory `remote`, a path from the export's root on, to `local`, whose
-/// parent exists. A symbolic link at the end of the path is copied, not followed. `progress` is
-/// called after each step.
+/// Copies the file or directory `remote`, a path from the export's root, to `local`, whose parent
+/// exists. A symbolic link at the end of the path is copied, not followed. `progress` is called
+/// after each step.
 ///
-/// See the [module's text](super) for what happens to what is there. Names that the server gives
-/// cannot lead out of `local`: those with a slash are refused, and nothing is opened through a
-/// symbolic link below it.
+/// The [module documentation](super) says what happens to existing objects. Names from the server
+/// cannot lead out of `local`: those with a slash are refused, and no symbolic link below `local`
+/// is followed.
 pub async fn get<C: RpcClient>(
     mount: &Mount<C>,
     remote: &[u8],
@@ -56,19 +56,20 @@ pub(super) struct Get<'a, C> {
     pub(super) mount: &'a Mount<C>,
     pub(super) options: &'a CopyOptions,
     pub(super) budget: Budget,
-    /// Where an object's first name went: a path that is good from the current directory.
+    /// The local paths, relative to the current directory, at which objects with several names were
+    /// first created.
     links: Links<(u64, u64), PathBuf, Item>,
     pub(super) ledger: &'a Ledger<'a>,
 }
 
 type GetDir = Dir<Sides>;
 
-/// A directory's two sides.
+/// The local and remote side of a directory.
 #[derive(Debug)]
 pub(super) struct Sides {
     pub(super) local: LocalDir,
     remote: FileHandle,
-    /// The attributes on the server; none for the one that holds the root of the copy.
+    /// The attributes on the server. `None` for the directory that contains the root of the copy.
     attributes: Option<Attributes>,
 }
 
@@ -76,11 +77,11 @@ pub(super) struct Sides {
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) dir: Rc<GetDir>,
-    /// Its name on the server.
+    /// The name on the server.
     name: Box<[u8]>,
-    /// Its name here, if that is another: of the root of the copy.
+    /// The local name, if it differs. Only the root of the copy has one.
     local: Option<Box<[u8]>>,
-    /// The object, as far as the listing gave it.
+    /// The object, if the listing supplied it.
     object: Option<Object>,
 }
 
@@ -89,7 +90,7 @@ impl Item {
         self.local.as_deref().unwrap_or(&self.name)
     }
 
-    /// Whether it is what the user named, and not found below that.
+    /// Returns whether this is the object that the user named, and not one below it.
     pub(super) fn is_root(&self) -> bool {
         self.local.is_some()
     }
@@ -98,7 +99,7 @@ impl Item {
         self.dir.at(&self.name)
     }
 
-    /// An error of the operating system at its local name.
+    /// Returns a function that makes an operating system error into an error at the local path.
     pub(super) fn failed(&self, doing: &'static str) -> impl Fn(Errno) -> CopyError {
         move |error| self.dir.info.local.error(doing, self.local(), error)
     }
@@ -110,11 +111,11 @@ enum Task<'m, C> {
     Finish(Rc<GetDir>),
 }
 
-/// What became of an entry.
+/// The outcome of copying an entry.
 enum Outcome<'m, C> {
     Done,
     Directory(Task<'m, C>),
-    /// Done, and so these can go on.
+    /// Copied. The given entries waited for it and can continue.
     Release(Vec<Item>),
     Wait,
 }
@@ -126,7 +127,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let name = path.pop().unwrap_or_default();
         let info = Sides {
             local: LocalDir::current(),
-            // Only looked at for entries without an object, and this one has it.
+            // The handle is only used for entries without an object, and this one has an object.
             remote: object.handle,
             attributes: None,
         };
@@ -138,7 +139,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         }))
     }
 
-    /// Runs one task; what goes wrong is noted, and ends that task only.
+    /// Runs one task. An error is recorded and ends only that task.
     async fn run(&self, task: Task<'m, C>) -> Vec<Task<'m, C>> {
         match task {
             Task::Copy(item) => {
@@ -168,7 +169,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         }
     }
 
-    /// One less to do in a directory.
+    /// Counts an entry of a directory as done. Returns the task that follows.
     fn ended(&self, dir: Rc<GetDir>) -> Vec<Task<'m, C>> {
         match dir.end() {
             true => vec![Task::Finish(dir)],
@@ -192,7 +193,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
             let object = entry.handle.zip(entry.attributes);
             Task::Copy(Item {
                 dir: Rc::clone(&dir),
-                // A copy: the name is a slice of the whole reply.
+                // The name is copied, because it is a slice of the whole reply.
                 name: entry.name.0[..].into(),
                 local: None,
                 object: object.map(|(handle, attributes)| Object { handle, attributes }),
@@ -251,7 +252,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         }
     }
 
-    /// Copies what is no directory.
+    /// Copies an object that is not a directory.
     async fn object(&self, item: &Item, object: &Object) -> Result<(), CopyError> {
         if object.attributes.file_type == FileType::Regular {
             return self.file(item, object).await;
@@ -266,7 +267,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         Ok(())
     }
 
-    /// Makes a symbolic link, pipe, socket or device.
+    /// Creates a symbolic link, pipe, socket or device.
     async fn special(&self, item: &Item, object: &Object) -> Result<(), CopyError> {
         let attributes = &object.attributes;
         let (local, name) = (&item.dir.info.local, item.local());
@@ -284,20 +285,21 @@ impl<'m, C: RpcClient> Get<'m, C> {
         self.make(item, || local.make_node(name, kind, device))
     }
 
-    /// Has the name of the copy's root written to the disk. The names below it are when their folder is
-    /// done.
+    /// Syncs the directory that contains the copy's root, so that its name is on stable storage.
+    /// Names below the root are synced when their directory is done.
     pub(super) fn sync_name(&self, item: &Item) {
         if item.is_root()
             && let Err(error) = item.dir.info.local.sync_folder_of(item.local())
         {
-            // A folder that one may write to, and not read, cannot be synced.
+            // A directory that is writable but not readable cannot be synced.
             let path = item.dir.info.local.path(item.local());
             let path = escape(path.as_os_str().as_bytes());
             tracing::warn!(%path, %error, "cannot sync the folder of this name");
         }
     }
 
-    /// Makes something; in place of what has the name, unless that is a directory.
+    /// Creates an object with `make`. An existing object with the name is replaced unless it is a
+    /// directory.
     fn make(&self, item: &Item, make: impl Fn() -> Result<(), Errno>) -> Result<(), CopyError> {
         match make() {
             Err(Errno::EXIST) => {
@@ -308,7 +310,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         }
     }
 
-    /// Removes what has the local name, unless that is a directory.
+    /// Removes the object with the local name, unless it is a directory.
     fn make_way(&self, item: &Item) -> Result<(), CopyError> {
         let (local, name) = (&item.dir.info.local, item.local());
         match local.stat(name) {
@@ -325,7 +327,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         }
     }
 
-    /// Gives a file that was copied a further name.
+    /// Creates a hard link to a file that was already copied.
     fn link(&self, item: &Item, place: &Path) -> Result<(), CopyError> {
         let from = LocalDir::current();
         let (to, name) = (&item.dir.info.local, item.local());
@@ -350,7 +352,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(item.failed("making directory")(error)),
         }
-        // The root of the copy is the user's to name: it may be a symbolic link to a directory.
+        // The user named the root of the copy, so it may be a symbolic link to a directory.
         let here = match item.local {
             Some(_) => above.open_dir(&[name, b"/."].concat()),
             None => above.open_dir(name),
@@ -388,7 +390,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         }
     }
 
-    /// What an object gets here of its attributes there.
+    /// Returns the attributes to set on the local object.
     pub(super) fn keep(&self, attributes: &Attributes) -> Keep {
         let is_link = attributes.file_type == FileType::Symlink;
         let required = self.options.owner == Owner::Yes;

@@ -1,4 +1,4 @@
-//! From a server to this machine: what is in a file.
+//! Copies the content of files from a server to this machine.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -18,33 +18,34 @@ use super::get::{Get, Item, in_the_way};
 use super::local::{file_error, finish_file, set_len, sync, write_at};
 use super::{CopyError, Sparse};
 
-/// READs of one file in flight; the budget bounds their bytes.
+/// The maximum number of READs of one file in flight. The budget limits their bytes.
 const READS: usize = 16;
-/// Zeroes become holes in units of this, bytes, at multiples of it: what file systems store.
+/// The unit and alignment of holes in bytes: the block size of common file systems.
 const BLOCK: usize = 4096;
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
 
-/// Longest name that every file system here takes, bytes.
+/// The longest file name that every local file system supports, bytes.
 const NAME_MAX: usize = 255;
-/// How often another temporary name is tried.
+/// The maximum number of attempts with different temporary names.
 const NAME_ATTEMPTS: u32 = 100;
 
-/// A file under way, under a temporary name; removed when dropped, unless it was put in its place.
+/// A file that is being copied under a temporary name. Dropping it removes the file, unless it was
+/// renamed to its final name.
 struct Partial<'i> {
     fd: OwnedFd,
     item: &'i Item,
-    /// None when it is in its place.
+    /// The temporary name. `None` after the rename.
     temporary: Option<Vec<u8>>,
 }
 
 impl Partial<'_> {
-    /// Gives it its name, in place of what had that.
+    /// Renames the file to its final name and replaces an existing one.
     fn put_in_place(mut self) -> Result<(), CopyError> {
         let item = self.item;
         if let Some(temporary) = &self.temporary {
             let renamed = item.dir.info.local.rename(temporary, item.local());
             renamed.map_err(|error| match error {
-                // Somebody made it meanwhile.
+                // Another process created it meanwhile.
                 Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST => in_the_way(item, true),
                 error => item.failed("naming")(error),
             })?;
@@ -66,8 +67,9 @@ impl Drop for Partial<'_> {
     }
 }
 
-/// A name beside `name` for the file until it is complete: hidden, and like it, so that whoever
-/// finds one after a power cut sees what it was. None when `name` ends in a slash.
+/// Returns a temporary name for the file until it is complete. The name is hidden and resembles
+/// `name`, so that a user who finds the file after a power cut can tell what it was. Returns `None`
+/// if `name` ends with a slash.
 fn temporary_name(name: &[u8], random: u32) -> Option<Vec<u8>> {
     let base = name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     let (directory, base) = name.split_at(base);
@@ -80,14 +82,14 @@ fn temporary_name(name: &[u8], random: u32) -> Option<Vec<u8>> {
     Some([directory, b".", base, suffix.as_bytes()].concat())
 }
 
-/// What is read into a file under way.
+/// The state of a file that is being read from the server.
 struct Target<'i> {
     partial: Partial<'i>,
     item: &'i Item,
     object: &'i Object,
     /// Whether zeroes become holes.
     sparse: bool,
-    /// Whether it is no longer as it was when it was listed.
+    /// Whether the file has changed on the server since it was listed.
     changed: Cell<bool>,
 }
 
@@ -109,13 +111,14 @@ impl<C: RpcClient> Get<'_, C> {
         self.read_pieces(&target).await?;
         let path = || item.dir.info.local.path(item.local());
         if target.sparse || target.changed.get() {
-            // Holes at the end are nothing that was written.
+            // Sets the length, because a hole at the end is not written.
             set_len(&target.partial.fd, attributes.size)
                 .map_err(|error| file_error("writing", path(), error))?;
         }
         let kept = finish_file(&target.partial.fd, &self.keep(attributes))
             .map_err(|error| file_error("setting attributes of", path(), error))?;
-        // Before it has its name: after a power cut, a name may not stand for a file without content.
+        // The file is synced before it gets its name: after a power cut, no name may refer to a
+        // file without content.
         sync(&target.partial.fd).map_err(|error| file_error("writing", path(), error))?;
         let changed = target.changed.get();
         target.partial.put_in_place()?;
@@ -129,13 +132,13 @@ impl<C: RpcClient> Get<'_, C> {
         Ok(())
     }
 
-    /// An empty file under a temporary name, its owner's alone until it is done. That it can have
-    /// its own name then is seen before anything is read.
+    /// Creates an empty file under a temporary name, accessible only by its owner until it is
+    /// complete. Fails before anything is read if the file cannot get its final name.
     fn open<'i>(&self, item: &'i Item) -> Result<Partial<'i>, CopyError> {
         let (local, name) = (&item.dir.info.local, item.local());
         match local.stat(name).map(|stat| stat.kind) {
             Ok(Kind::Directory) => return Err(in_the_way(item, true)),
-            // `get … /dev/null` must not take that away from everybody.
+            // `get … /dev/null` must not replace the device for all users.
             Ok(Kind::CharacterDevice | Kind::BlockDevice) if item.is_root() => {
                 let path = local.path(name);
                 let path = path.as_os_str().as_bytes().into();
@@ -174,7 +177,7 @@ impl<C: RpcClient> Get<'_, C> {
         let mut reading = FuturesUnordered::new();
         loop {
             while reading.len() < READS
-                // Past the end of a file that became shorter there is nothing to read.
+                // Beyond the end of a file that became shorter, there is nothing to read.
                 && !target.changed.get()
                 && let Some(piece) = pieces.next()
             {
@@ -212,7 +215,7 @@ impl<C: RpcClient> Get<'_, C> {
 }
 
 impl Target<'_> {
-    /// Compares the file's attributes with those that it was listed with.
+    /// Compares the file's attributes with those from the listing, and records a change.
     fn look(&self, now: Option<&Attributes>) {
         let then = &self.object.attributes;
         if now.is_some_and(|now| (now.size, now.mtime) != (then.size, then.mtime)) {
@@ -220,7 +223,7 @@ impl Target<'_> {
         }
     }
 
-    /// Writes from where the pieces lie.
+    /// Writes the pieces without copying them.
     fn write(&self, data: &[Bytes], offset: u64) -> Result<(), CopyError> {
         let fd = &self.partial.fd;
         let written = match self.sparse {
@@ -242,14 +245,14 @@ impl Target<'_> {
     }
 }
 
-/// Writes `data`, by ranges of it and their offsets in the file, without the blocks in it that are all
-/// zeroes, in as few writes as that takes.
+/// Writes `data` without its blocks that contain only zeroes, in as few writes as possible. `write`
+/// gets a range of `data` and its offset in the file.
 fn write_sparse<E>(
     data: &[u8],
     offset: u64,
     mut write: impl FnMut(Range<usize>, u64) -> Result<(), E>,
 ) -> Result<(), E> {
-    // Where what is not yet written starts, if that is not zeroes.
+    // The start of the data that is not yet written and not zero.
     let mut start = None;
     let mut at = 0;
     while at < data.len() {

@@ -1,12 +1,13 @@
-//! Ending a copy from outside.
+//! Interrupting a copy.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-/// Ends the copies and removals that it was given to, in order: what is half done is taken back
-/// here, and told of on the server. Works from any thread; cloning gives another handle.
+/// A handle that ends the copies and removals that it was given to, gracefully: unfinished local
+/// files are removed, and unfinished files on the server are reported. It works from any thread;
+/// clones refer to the same handle.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     inner: Arc<Inner>,
@@ -19,13 +20,13 @@ struct Inner {
 }
 
 impl Interrupt {
-    /// One that was not used yet.
+    /// Creates a handle that has not been used.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends what runs with it, now or later.
+    /// Ends the operations that run with this handle, now or later.
     pub fn interrupt(&self) {
         self.inner.set.store(true, Ordering::SeqCst);
         let waiting = self.inner.waiting.lock();
@@ -35,13 +36,13 @@ impl Interrupt {
         }
     }
 
-    /// Whether it was used.
+    /// Returns whether [`Interrupt::interrupt`] was called.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.inner.set.load(Ordering::SeqCst)
     }
 
-    /// Completes when it is used.
+    /// Completes when [`Interrupt::interrupt`] is called.
     pub async fn wait(&self) {
         poll_fn(|context| {
             if self.is_set() {
@@ -52,7 +53,7 @@ impl Interrupt {
             if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
                 waiting.push(context.waker().clone());
             }
-            // It may have been used before the waker was there to be woken.
+            // The interrupt may have come before the waker was registered.
             match self.is_set() {
                 true => Poll::Ready(()),
                 false => Poll::Pending,

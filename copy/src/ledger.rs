@@ -1,4 +1,4 @@
-//! What a copy has done, and what went wrong.
+//! Totals and errors of a copy.
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
@@ -8,7 +8,7 @@ use nfs_binding::client::DisplayPath;
 
 use super::{CopyError, Interrupt, MAX_PROBLEMS, Report, Totals};
 
-/// Kept while a copy runs; all its tasks write to it.
+/// The record of a copy in progress. All its tasks write to it.
 pub(super) struct Ledger<'p> {
     totals: Cell<Totals>,
     problems: RefCell<Vec<CopyError>>,
@@ -30,17 +30,17 @@ impl<'p> Ledger<'p> {
         }
     }
 
-    /// Counts, and tells the user's callback.
+    /// Updates the totals and calls the user's callback.
     pub(super) fn count(&self, change: impl FnOnce(&mut Totals)) {
         let mut totals = self.totals.get();
         change(&mut totals);
         self.totals.set(totals);
-        // A callback that copies in turn has a ledger of its own, so this is never borrowed twice.
+        // A callback that starts another copy has another ledger, so this borrow cannot conflict.
         (self.progress.borrow_mut())(&totals);
     }
 
-    /// Counts a name that is done and is no directory's. All copies and removals count names, so
-    /// that what they say of one tree agrees.
+    /// Counts a finished name that is not a directory. Copies and removals both count names, so
+    /// their totals for one tree agree.
     pub(super) fn entry(&self, is_file: bool) {
         self.count(|totals| match is_file {
             true => totals.files += 1,
@@ -48,11 +48,11 @@ impl<'p> Ledger<'p> {
         });
     }
 
-    /// Notes what went wrong.
+    /// Records an error.
     pub(super) fn problem(&self, error: CopyError) {
         tracing::debug!(%error, "copy");
         if error.is_fatal() && self.stopped.replace(true) {
-            // Every call that was in flight ends like this: once is enough.
+            // Every call in flight fails with the same error: recording it once suffices.
             return;
         }
         let mut problems = self.problems.borrow_mut();
@@ -63,15 +63,15 @@ impl<'p> Ledger<'p> {
         self.count(|totals| totals.problems += 1);
     }
 
-    /// Does `work` to its end, or until it is interrupted. Dropping it then cancels its calls, and
-    /// what guards half-done files acts.
+    /// Runs `work` until it completes or is interrupted. An interrupt drops it, which cancels its
+    /// calls and cleans up unfinished files.
     pub(super) async fn run(&self, interrupt: &Interrupt, work: impl Future<Output = ()>) {
         if let Either::Right(((), _)) = select(pin!(work), pin!(interrupt.wait())).await {
             self.interrupted.set(true);
         }
     }
 
-    /// Notes a file on the server that is not what it was to be.
+    /// Records an incomplete file on the server.
     pub(super) fn unfinished(&self, path: DisplayPath) {
         let mut unfinished = self.unfinished.borrow_mut();
         if unfinished.len() < MAX_PROBLEMS {
@@ -79,12 +79,12 @@ impl<'p> Ledger<'p> {
         }
     }
 
-    /// Whether there is no point in going on.
+    /// Returns whether the copy was given up.
     pub(super) fn stopped(&self) -> bool {
         self.stopped.get()
     }
 
-    /// The end of it: takes the lists out.
+    /// Ends the record and takes the lists out of it.
     pub(super) fn report(&self) -> Report {
         Report {
             totals: self.totals.get(),

@@ -5,36 +5,38 @@
 //! what was done and of what went wrong. [`CopyOptions`] say what is kept and how much is under way
 //! at once.
 //!
-//! Many calls are in flight at once, all from one thread: a stack of tasks (an entry to copy, a
-//! directory to list on, a directory to finish), of which the first few are futures under way.
-//! What is in flight is bounded by files and by bytes; what waits is bounded by the entries of the
-//! directories under way, since the stack goes into depth first and lists directories piecemeal.
+//! Many calls are in flight at once, all from one thread. Work is a stack of tasks (an entry to
+//! copy, a directory to continue listing, a directory to finish), and the topmost few are futures
+//! in progress. Limits on files and bytes bound what is in flight. The entries of the directories
+//! in progress bound the stack, because it proceeds depth first and lists directories piecemeal.
 //!
-//! What is kept is what `cp -a` keeps: modes, modification and access times to the nanosecond,
-//! symbolic and hard links, holes, pipes, sockets and devices, and owners where the caller may set
-//! them. An object that gets another owner or group than its source has loses its set-id bits: a
-//! program that ran as somebody else must not run as whoever copied it. What happens where something has the name already is what `cp -a` does:
+//! A copy keeps the same attributes as `cp -a`: modes, modification and access times to the
+//! nanosecond, symbolic and hard links, holes, pipes, sockets, devices, and owners if the caller
+//! may set them. An object that gets another owner or group than its source loses its set-id bits:
+//! a program that ran as one user must not run as the user who copied it. Existing objects are
+//! treated as by `cp -a`:
 //!
 //! * a directory onto a directory: their contents are merged;
-//! * a file onto a file on the server: it is emptied and written in place, under its own name from
-//!   the start. A copy that ends early says which files it left shorter; copying again completes
-//!   them. A file onto a file here: it is written beside it, under a temporary name, and takes its
-//!   place when it is complete, as rsync does, and is on the disk. So whatever ends a `get`, be it a
-//!   power cut, no name ever stands for half a file. A folder is synced when all in it is done, so that
-//!   a `get` that has ended well lasts;
-//! * anything else onto something that is no directory: it takes the old one's place. So a file is
+//! * a file onto a file on the server: the existing file is truncated and written in place, under
+//!   its own name from the start. A copy that ends early reports the incomplete files; repeating
+//!   the copy completes them.
+//! * a file onto a local file: the new file is written beside it under a temporary name, synced,
+//!   and renamed when it is complete, as rsync does. So whatever interrupts a `get`, even a power
+//!   cut, no name ever refers to an incomplete file. A directory is synced when everything in it is
+//!   done, so the result of a successful `get` is on stable storage;
+//! * anything else onto an object that is not a directory: the old object is replaced. So a file is
 //!   never written *through* a symbolic link, on either side;
-//! * a directory onto something else, or the reverse: an error. So is a file in the place of a
-//!   device that the user named as the target.
+//! * a directory onto another kind of object, or the reverse: an error. A file onto a device that
+//!   the user named as the target is an error, too.
 //!
-//! What fails is noted with its path, and the other files go on, except when the server cannot be
-//! reached any more. Directories get their modes and times when all in them is done.
+//! A failure is recorded with its path, and the copy continues with other files, except when the
+//! server is unreachable. Directories get their modes and times when everything in them is done.
 //!
-//! `get` calls fsync for each file. On ext4 and a busy machine, 5000 files of a few bytes take two to three
-//! times as long as without.
+//! `get` calls fsync for each file. On ext4 and a busy machine, 5000 files of a few bytes take two
+//! to three times as long as without.
 //!
-//! Local files are read and written by calls that block: mostly they go to the page cache, and
-//! the kernel is told to read large files ahead.
+//! Local files are read and written with blocking calls: these mostly go to the page cache, and the
+//! kernel is advised to read ahead in large files.
 
 #![forbid(unsafe_code)]
 
@@ -69,26 +71,27 @@ pub use remove::remove;
 use nfs_binding::client::{DisplayPath, NfsError};
 use nfs_binding::escape::escape;
 
-/// How much is under way at once, and what is kept.
+/// Options of a copy or removal: concurrency, and which attributes are kept.
 #[derive(Clone, Debug)]
 pub struct CopyOptions {
-    /// Whether directories are copied (or removed), with all that is in them.
+    /// Whether directories are copied (or removed) with everything in them.
     pub recursive: bool,
-    /// Files, links and directories under way at once, at least 1.
+    /// The maximum number of files, links and directories in progress at once, at least 1.
     pub files_in_flight: usize,
-    /// Bytes of file data under way at once. A quarter of the pool's limit at most, so that the
-    /// transport finds memory for itself.
+    /// The maximum number of bytes of file data in flight. It is at most a quarter of the pool's
+    /// limit, so that the transport gets memory too.
     pub bytes_in_flight: usize,
     /// Whether owners are kept.
     pub owner: Owner,
-    /// Whether set-id bits are copied, where the owner is kept or is the same. If not, no copy has
-    /// any (as on a file system that is mounted `nosuid`, they would have no effect).
+    /// Whether set-id bits are copied if the owner and group are those of the source. If not, no
+    /// copy gets any (as if the file system were mounted `nosuid`).
     pub set_id: bool,
-    /// Whether devices are copied. If not, they are left out, which [`Totals::devices_left_out`] counts.
+    /// Whether devices are copied. If not, they are skipped, which [`Totals::devices_left_out`]
+    /// counts.
     pub devices: bool,
-    /// Whether holes are made where files hold zeroes.
+    /// Whether zeroes in files become holes.
     pub sparse: Sparse,
-    /// What can end it early.
+    /// The handle that can interrupt the operation.
     pub interrupt: Interrupt,
 }
 
@@ -110,20 +113,19 @@ impl Default for CopyOptions {
 /// Whether owner and group are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// No: everything belongs to whom it is made by.
+    /// No: all objects belong to the user who creates them.
     No,
-    /// Tried if this process is root's. Where that is not permitted, they are not kept, which
-    /// [`Totals::owners_lost`] counts.
+    /// Yes if this process runs as root. Owners that may not be set are counted in
+    /// [`Totals::owners_lost`].
     IfRoot,
-    /// Yes; where that is not permitted it is an error.
+    /// Yes. It is an error if an owner may not be set.
     Yes,
 }
 
-/// Whether files get holes when they are fetched. (When they are sent, they get those that the
-/// local file has.)
+/// Whether fetched files get holes. (Sent files get the holes of the local file.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sparse {
-    /// Zeroes become holes if the file takes less room on the server than its length.
+    /// Zeroes become holes if the file takes less space on the server than its length.
     Auto,
     /// Zeroes become holes.
     Always,
@@ -131,128 +133,128 @@ pub enum Sparse {
     Never,
 }
 
-/// What has been done so far.
+/// Totals of a copy or removal so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Regular files done; of one that has several names, each.
+    /// Regular files done; a file with several names counts once for each name.
     pub files: u64,
     /// Directories done.
     pub directories: u64,
     /// Symbolic links and special files done.
     pub others: u64,
-    /// Bytes of file data moved; holes are not.
+    /// Bytes of file data transferred; holes do not count.
     pub bytes: u64,
-    /// Bytes of file data sent again because the server had restarted before it had them on
-    /// stable storage.
+    /// Bytes of file data written again because the server restarted before they were on stable
+    /// storage.
     pub bytes_again: u64,
-    /// Objects whose owner could not be kept.
+    /// Objects whose owner could not be set.
     pub owners_lost: u64,
-    /// Devices that were not copied, as [`CopyOptions::devices`] forbids them.
+    /// Devices that were not copied because of [`CopyOptions::devices`].
     pub devices_left_out: u64,
-    /// What went wrong.
+    /// Errors.
     pub problems: u64,
 }
 
-/// How a copy or removal ended.
+/// The result of a copy or removal.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What has been done.
+    /// The totals.
     pub totals: Totals,
-    /// What went wrong, in the order in which it did; the first [`MAX_PROBLEMS`].
+    /// The first [`MAX_PROBLEMS`] errors, in order of occurrence.
     pub problems: Vec<CopyError>,
-    /// Files on the server that were being written when something went wrong, and are shorter than
-    /// they were to be; the first [`MAX_PROBLEMS`].
+    /// The first [`MAX_PROBLEMS`] files on the server whose copy failed midway and that are
+    /// incomplete.
     pub unfinished: Vec<DisplayPath>,
-    /// Whether the rest was given up, since the server could not be reached any more.
+    /// Whether the operation was given up because the server was unreachable.
     pub stopped: bool,
-    /// Whether [`CopyOptions::interrupt`] ended it.
+    /// Whether [`CopyOptions::interrupt`] ended the operation.
     pub interrupted: bool,
 }
 
-/// Problems that are kept; all are counted.
+/// The maximum number of errors that are stored. All are counted.
 pub const MAX_PROBLEMS: usize = 1000;
 
 impl Report {
-    /// Whether everything went well.
+    /// Returns whether there was no error and the operation ran to its end.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.totals.problems == 0 && !self.stopped && !self.interrupted
     }
 }
 
-/// Why something could not be copied or removed.
+/// The reason why an object could not be copied or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
-    /// On the server.
+    /// An error on the server.
     #[error(transparent)]
     Remote(#[from] NfsError),
-    /// On this machine.
+    /// An error on this machine.
     #[error("{doing} {}: {source}", escape(path.as_os_str().as_bytes()))]
     Local {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// At which path.
+        /// The path.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It is a directory, and the copy is not recursive.
+    /// The object is a directory, and the copy is not recursive.
     #[error("{path} is a directory, and -r was not given")]
     NotRecursive {
         /// The directory.
         path: DisplayPath,
     },
-    /// A directory is where something else is to go, or the reverse.
+    /// A directory would replace another kind of object, or the reverse.
     #[error("{path} exists, and {}", if *.is_directory {
         "is a directory: it is not replaced"
     } else {
         "is no directory: none can be made in its place"
     })]
     InTheWay {
-        /// What exists.
+        /// The existing object.
         path: DisplayPath,
-        /// Whether that is a directory.
+        /// Whether the existing object is a directory.
         is_directory: bool,
     },
-    /// A device was named as the target of a copy.
+    /// The user named a device as the target of a copy.
     #[error("{path} is a device: it is not replaced by a file")]
     Device {
         /// The device.
         path: DisplayPath,
     },
-    /// The source was written to while it was copied: the copy may be a mixture.
+    /// The source changed while it was copied: the copy may mix old and new content.
     #[error("{path} changed while it was copied")]
     Changed {
         /// The source.
         path: DisplayPath,
     },
-    /// A time that NFS version 3 cannot say (before 1970 or after 2106): the nearest was set.
+    /// A time is outside the range of NFS version 3 (1970 to 2106): the nearest time was set.
     #[error("a time of {path} is out of NFS version 3's range, 1970 to 2106")]
     TimeRange {
-        /// Whose.
+        /// The object.
         path: DisplayPath,
     },
-    /// The server lost what was written, again and again.
+    /// The server repeatedly restarted and lost uncommitted data.
     #[error("the server restarted {times} times while {path} was written; given up")]
     Restarts {
         /// The file.
         path: DisplayPath,
-        /// How often.
+        /// The number of restarts.
         times: u32,
     },
-    /// No memory for file data: the pool is too small for what is in flight.
+    /// No memory for file data: the pool is too small for the data in flight.
     #[error("no memory to copy {path}: {source}")]
     Memory {
         /// The file.
         path: DisplayPath,
-        /// What was asked for.
+        /// The error of the pool.
         source: rdma::PoolExhausted,
     },
 }
 
 impl CopyError {
-    /// Whether all that follows will fail as well.
+    /// Returns whether all further operations will fail as well.
     fn is_fatal(&self) -> bool {
         matches!(self, Self::Remote(error) if error.is_fatal())
     }

@@ -1,11 +1,11 @@
-//! Objects with several names: the first name is copied, the others become links to it.
+//! Objects with several names: the first name is copied, the others become hard links.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// What has become of objects with several names. `K` tells objects apart, `P` is where an
-/// object's first name was copied to, `T` the task for a further name.
+/// The state of objects with several names. `K` identifies an object, `P` is the place that its
+/// first name was copied to, `T` is the task for a further name.
 #[derive(Debug)]
 pub(super) struct Links<K, P, T> {
     known: RefCell<HashMap<K, Known<P, T>>>,
@@ -13,27 +13,28 @@ pub(super) struct Links<K, P, T> {
 
 #[derive(Debug)]
 struct Known<P, T> {
-    /// Names that may still become links, by the object's link count: at none it is forgotten.
+    /// The number of names that may still come, by the object's link count. At 0 the object is
+    /// forgotten.
     left: u64,
     state: State<P, T>,
 }
 
 #[derive(Debug)]
 enum State<P, T> {
-    /// The first name is being copied; these wait for it.
+    /// The first name is being copied. These tasks wait for it.
     UnderWay(Vec<T>),
-    /// It was copied to there.
+    /// The first name was copied to this place.
     At(P),
 }
 
 /// What to do with a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Turn<P, T> {
-    /// Copy the object, and say so with [`Links::done`] or [`Links::failed`].
+    /// Copy the object, and report the result with [`Links::done`] or [`Links::failed`].
     Copy(T),
-    /// Link to this.
+    /// Link to this place.
     Link(T, P),
-    /// Nothing now: the task will come back from [`Links::done`] or [`Links::failed`].
+    /// Wait: [`Links::done`] or [`Links::failed`] will return the task.
     Wait,
 }
 
@@ -46,7 +47,7 @@ impl<K, P, T> Default for Links<K, P, T> {
 }
 
 impl<K: Hash + Eq + Copy, P: Clone, T> Links<K, P, T> {
-    /// A name of an object that has `nlink` names was found.
+    /// Records a name of an object with `nlink` names.
     pub(super) fn found(&self, key: K, nlink: u64, task: T) -> Turn<P, T> {
         let mut known = self.known.borrow_mut();
         let Some(object) = known.get_mut(&key) else {
@@ -71,7 +72,7 @@ impl<K: Hash + Eq + Copy, P: Clone, T> Links<K, P, T> {
         }
     }
 
-    /// The first name was copied. Gives back who waited.
+    /// Records that the first name was copied. Returns the tasks that waited for it.
     pub(super) fn done(&self, key: K, place: P) -> Vec<T> {
         let mut known = self.known.borrow_mut();
         let Some(object) = known.get_mut(&key) else {
@@ -83,7 +84,8 @@ impl<K: Hash + Eq + Copy, P: Clone, T> Links<K, P, T> {
         }
     }
 
-    /// The first name could not be copied. Gives back who waited: the first of them tries anew.
+    /// Records that the first name could not be copied. Returns the tasks that waited for it; the
+    /// first of them copies the object again.
     pub(super) fn failed(&self, key: K) -> Vec<T> {
         match self
             .known

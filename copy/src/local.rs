@@ -1,5 +1,5 @@
-//! This machine's files: always by directory and name, never following a symbolic link that
-//! someone may have put there meanwhile, and never waiting for a pipe's other end.
+//! Access to local files: always by directory and name, without following a symbolic link that
+//! another process may have put there meanwhile, and without waiting for the other end of a pipe.
 
 use std::ffi::OsStr;
 use std::io::{self, IoSlice};
@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use super::CopyError;
 
-/// Flags of every open.
+/// The flags of every open.
 const OPEN: OFlags = OFlags::CLOEXEC
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK);
@@ -29,16 +29,16 @@ pub(super) const MODE_BITS: u32 = 0o7777;
 /// Set-user-id and set-group-id.
 pub(super) const SET_ID: u32 = 0o6000;
 
-/// A directory of this machine, or (at the top of a copy) the current one.
+/// A local directory or, at the top of a copy, the current directory.
 #[derive(Debug)]
 pub(super) struct LocalDir {
     fd: Option<OwnedFd>,
-    /// Its path, for messages.
+    /// The path, for messages.
     path: PathBuf,
 }
 
 impl LocalDir {
-    /// The directory that relative paths start from.
+    /// Returns the current directory, which relative paths start from.
     pub(super) fn current() -> Self {
         Self {
             fd: None,
@@ -50,12 +50,12 @@ impl LocalDir {
         self.fd.as_ref().map_or(CWD, AsFd::as_fd)
     }
 
-    /// Path of an entry, for messages.
+    /// Returns the path of an entry, for messages.
     pub(super) fn path(&self, name: &[u8]) -> PathBuf {
         self.path.join(OsStr::from_bytes(name))
     }
 
-    /// An error at an entry.
+    /// Creates the error for a failure at an entry.
     pub(super) fn error(&self, doing: &'static str, name: &[u8], source: Errno) -> CopyError {
         CopyError::Local {
             doing,
@@ -77,7 +77,7 @@ impl LocalDir {
         })
     }
 
-    /// Its entries, `.` and `..` included.
+    /// Reads the directory, including `.` and `..`.
     pub(super) fn entries(&self) -> Result<Dir, Errno> {
         Dir::read_from(self.fd())
     }
@@ -86,13 +86,13 @@ impl LocalDir {
         openat(self.fd(), name, OPEN | OFlags::RDONLY, Mode::empty())
     }
 
-    /// Opens a file that is not there yet.
+    /// Creates and opens a new file.
     pub(super) fn create_file(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
         let flags = OPEN | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         openat(self.fd(), name, flags, Mode::RUSR | Mode::WUSR)
     }
 
-    /// Gives what is named `from` the name `to`, in place of what had that.
+    /// Renames `from` to `to` and replaces an existing object.
     pub(super) fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
         renameat(self.fd(), from, self.fd(), to)
     }
@@ -109,7 +109,7 @@ impl LocalDir {
         mknodat(self.fd(), name, kind, Mode::RUSR | Mode::WUSR, device)
     }
 
-    /// A further name for what `path`, from this directory on, names.
+    /// Creates a hard link `name` in `to` to the object at `path`, relative to this directory.
     pub(super) fn make_link(&self, path: &[u8], to: &Self, name: &[u8]) -> Result<(), Errno> {
         linkat(self.fd(), path, to.fd(), name, AtFlags::empty())
     }
@@ -122,7 +122,7 @@ impl LocalDir {
         unlinkat(self.fd(), name, AtFlags::empty())
     }
 
-    /// Has the folder that holds `name` written to the disk, and with it which names are in it.
+    /// Syncs the directory that contains `name`, and with it the names in it.
     pub(super) fn sync_folder_of(&self, name: &[u8]) -> Result<(), Errno> {
         let end = name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
         let folder = if end == 0 {
@@ -130,32 +130,34 @@ impl LocalDir {
         } else {
             &name[..end]
         };
-        // A name that the user gave may lead through symbolic links, as it did when it was used.
+        // A name from the user may lead through symbolic links here as well, because it did when it
+        // was used.
         let flags = OFlags::CLOEXEC | OFlags::RDONLY | OFlags::DIRECTORY;
         let folder = openat(self.fd(), folder, flags, Mode::empty())?;
         sync(&folder)
     }
 
-    /// Has this folder written to the disk.
+    /// Syncs this directory.
     pub(super) fn sync(&self) -> Result<(), Errno> {
         self.fd.as_ref().map_or(Ok(()), sync)
     }
 
-    /// Sets what `keep` says on something that cannot be opened: a link, a pipe, a device.
-    /// Whether its owner could be kept.
+    /// Sets the attributes in `keep` on an object that cannot be opened: a link, a pipe, a device.
+    /// Returns whether the owner could be set.
     pub(super) fn finish_entry(&self, name: &[u8], keep: &Keep) -> Result<bool, Errno> {
         let fd = self.fd();
         let owned = keep
             .owner(|uid, gid| rustix::fs::chownat(fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW))?;
         if let Some(mode) = keep.mode_for(|| self.stat(name))? {
-            // There is no such call that does not follow links; `mode` is none for them.
+            // chmodat always follows links. For symbolic links, `mode` is `None`.
             rustix::fs::chmodat(fd, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
         }
         utimensat(fd, name, &keep.times, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(owned)
     }
 
-    /// Sets what `keep` says on the directory itself. Whether its owner could be kept.
+    /// Sets the attributes in `keep` on the directory itself. Returns whether the owner could be
+    /// set.
     pub(super) fn finish(&self, keep: &Keep) -> Result<bool, Errno> {
         match &self.fd {
             Some(fd) => finish_file(fd, keep),
@@ -164,15 +166,16 @@ impl LocalDir {
     }
 }
 
-/// What an object gets when it is done.
+/// The attributes that an object gets when it is complete.
 #[derive(Clone, Debug)]
 pub(super) struct Keep {
-    /// Permission bits; none for a symbolic link. Set-id bits go where the owner is another.
+    /// The permission bits; `None` for a symbolic link. Set-id bits are dropped if the object's
+    /// owner or group differs from the source's.
     pub(super) mode: Option<u32>,
-    /// Owner and group of the source.
+    /// The owner and group of the source.
     pub(super) source: (u32, u32),
-    /// Whether to set owner and group. `None`: do not. `Some(true)`: failure is an error. `Some(false)`:
-    /// failure is ignored if the caller lacks the permission.
+    /// Whether to set owner and group. `None`: do not. `Some(true)`: failure is an error.
+    /// `Some(false)`: failure is ignored if the caller lacks the permission.
     pub(super) owner: Option<bool>,
     pub(super) times: Timestamps,
 }
@@ -193,8 +196,8 @@ impl Keep {
         }
     }
 
-    /// The mode to set, of an object that has got its owner. As with `cp -a`, set-id bits are not
-    /// given to an object that is not the source's owner's and group's.
+    /// Returns the mode to set after the owner was set. As with `cp -a`, an object gets set-id bits
+    /// only if it has the source's owner and group.
     fn mode_for(&self, stat: impl FnOnce() -> Result<Meta, Errno>) -> Result<Option<u32>, Errno> {
         match self.mode {
             Some(mode) if mode & SET_ID != 0 => {
@@ -207,8 +210,7 @@ impl Keep {
     }
 }
 
-/// Has a file or folder written to the disk. File systems that cannot do that with folders say that the
-/// call is invalid.
+/// Syncs a file or directory. `EINVAL` from a file system that cannot sync directories is ignored.
 pub(super) fn sync(fd: &OwnedFd) -> Result<(), Errno> {
     match fsync(fd) {
         Err(Errno::INVAL) => Ok(()),
@@ -216,8 +218,8 @@ pub(super) fn sync(fd: &OwnedFd) -> Result<(), Errno> {
     }
 }
 
-/// Sets what `keep` says: the owner first, since a change of owner clears set-id bits. Whether
-/// the owner could be kept.
+/// Sets the attributes in `keep`, the owner first, because changing the owner clears set-id bits.
+/// Returns whether the owner could be set.
 pub(super) fn finish_file(fd: &OwnedFd, keep: &Keep) -> Result<bool, Errno> {
     let owned = keep.owner(|uid, gid| fchown(fd, uid, gid))?;
     if let Some(mode) = keep.mode_for(|| stat_file(fd))? {
@@ -227,7 +229,7 @@ pub(super) fn finish_file(fd: &OwnedFd, keep: &Keep) -> Result<bool, Errno> {
     Ok(owned)
 }
 
-/// A time as the operating system has it.
+/// Converts an NFS time to a `timespec`.
 pub(super) fn timespec(time: NfsTime) -> Timespec {
     Timespec {
         tv_sec: time.seconds.into(),
@@ -235,8 +237,8 @@ pub(super) fn timespec(time: NfsTime) -> Timespec {
     }
 }
 
-/// A time as NFS version 3 has it: seconds are unsigned and have 32 bits. The nearest there is,
-/// and whether that is the time itself.
+/// Converts a time to an NFS version 3 time, whose seconds are unsigned and have 32 bits. Returns
+/// the nearest time, and whether it is exact.
 pub(super) fn nfs_time((seconds, nanos): (i64, u32)) -> (NfsTime, bool) {
     match u32::try_from(seconds) {
         Ok(seconds) => (NfsTime { seconds, nanos }, true),
@@ -248,7 +250,7 @@ pub(super) fn nfs_time((seconds, nanos): (i64, u32)) -> (NfsTime, bool) {
     }
 }
 
-/// What is known of a local object.
+/// The metadata of a local object.
 #[derive(Clone, Debug)]
 pub(super) struct Meta {
     pub(super) kind: FileType,
@@ -257,9 +259,9 @@ pub(super) struct Meta {
     pub(super) gid: u32,
     pub(super) size: u64,
     pub(super) nlink: u64,
-    /// File system and number: tells objects apart.
+    /// The device and inode number, which identify the object.
     pub(super) key: (u64, u64),
-    /// Which device it is, if it is one.
+    /// The device number, if the object is a device.
     pub(super) rdev: u64,
     pub(super) atime: (i64, u32),
     pub(super) mtime: (i64, u32),
@@ -285,7 +287,8 @@ impl Meta {
         }
     }
 
-    /// Whether the file was not written to in between.
+    /// Returns whether size and modification time are equal, so that the file was not written to in
+    /// between.
     pub(super) fn is_same_version(&self, other: &Self) -> bool {
         (self.size, self.mtime) == (other.size, other.mtime)
     }
@@ -299,30 +302,30 @@ pub(super) fn set_len(fd: &OwnedFd, len: u64) -> Result<(), Errno> {
     ftruncate(fd, len)
 }
 
-/// Tells the kernel that the file will be read from start to end, so that it reads ahead.
+/// Advises the kernel to read ahead, because the file will be read from start to end.
 pub(super) fn read_ahead(fd: &OwnedFd) {
-    // Advice: where it is not taken, reading just is slower.
+    // This is advice only: if it fails, reading is just slower.
     let _ = fadvise(fd, 0, None, Advice::Sequential);
 }
 
-/// The next part of `file` from `offset` on that is not a hole, up to `size`. Where the file
-/// system cannot say, all is data.
+/// Returns the next part of `file` from `offset` up to `size` that is not a hole. If the file
+/// system does not support holes, everything is data.
 pub(super) fn next_data(fd: &OwnedFd, offset: u64, size: u64) -> Option<Range<u64>> {
     if offset >= size {
         return None;
     }
     let start = match seek(fd, SeekFrom::Data(offset)) {
         Ok(start) => start,
-        // No data from there on.
+        // There is no data beyond the offset.
         Err(Errno::NXIO) => return None,
         Err(_) => return Some(offset..size),
     };
     let end = seek(fd, SeekFrom::Hole(start)).unwrap_or(size);
-    // Both may be past `size` if the file grows, and may be wrong if it changes meanwhile.
+    // Both may be beyond `size` if the file grows, and may be wrong if it changes meanwhile.
     (start < size).then(|| start..end.clamp(start + 1, size))
 }
 
-/// Reads until `buf` is full or the file ends. Gives how much.
+/// Reads until `buf` is full or the file ends. Returns the number of bytes read.
 pub(super) fn read_at(fd: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let mut done = 0;
     while done < buf.len() {
@@ -336,10 +339,10 @@ pub(super) fn read_at(fd: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<usize
     Ok(done)
 }
 
-/// Pieces that the system writes at once, at most (`IOV_MAX`).
+/// The maximum number of pieces in one writev (`IOV_MAX`).
 const MAX_PIECES: usize = 1024;
 
-/// Writes all of `data`, from where its pieces lie.
+/// Writes all of `data` without copying it.
 pub(super) fn write_at(fd: &OwnedFd, data: &[Bytes], mut offset: u64) -> Result<(), Errno> {
     let pieces = data.iter().map(|piece| IoSlice::new(piece));
     let mut pieces: SmallVec<[IoSlice<'_>; 18]> = pieces.collect();
@@ -358,7 +361,7 @@ pub(super) fn write_at(fd: &OwnedFd, data: &[Bytes], mut offset: u64) -> Result<
     Ok(())
 }
 
-/// An error of a call on an open file.
+/// Creates the error for a failed call on an open file.
 pub(super) fn file_error(doing: &'static str, path: PathBuf, source: Errno) -> CopyError {
     let source = io::Error::from(source);
     CopyError::Local {

@@ -1,4 +1,4 @@
-//! From this machine to a server: entries, directories, links.
+//! Copies from this machine to a server: entries, directories, links.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -16,15 +16,14 @@ use super::local::{LocalDir, Meta, SET_ID, nfs_time};
 use super::work::{Dir, run_all};
 use super::{CopyError, CopyOptions, Owner, Report, Totals};
 
-/// Entries that are taken from a local directory at a time.
+/// The number of entries read from a local directory at a time.
 const BATCH: usize = 512;
 
-/// Copies the file or directory `local` to `remote`, a path from the export's root on, whose
-/// parent exists. (Whether a copy onto a directory goes into it is for
-/// [`Mount::destination`] to say.) File data is read into memory from `pool`, from which the
-/// transport sends it. `progress` is called after each step.
+/// Copies the file or directory `local` to `remote`, a path from the export's root whose parent
+/// exists. (Use [`Mount::destination`] to copy into an existing directory.) File data is read into
+/// memory from `pool`, from which the transport sends it. `progress` is called after each step.
 ///
-/// See the [module's text](super) for what happens to what is there.
+/// The [module documentation](super) says what happens to existing objects.
 pub async fn put<C: RpcClient>(
     mount: &Mount<C>,
     pool: &Pool,
@@ -66,12 +65,13 @@ pub(super) struct Put<'a, C> {
 
 pub(super) type PutDir = Dir<Sides>;
 
-/// A directory's two sides.
+/// The local and remote side of a directory.
 #[derive(Debug)]
 pub(super) struct Sides {
     pub(super) local: LocalDir,
     pub(super) remote: FileHandle,
-    /// The local directory's attributes; none for the one that holds the root of the copy.
+    /// The local directory's attributes. `None` for the directory that contains the root of the
+    /// copy.
     meta: Option<Meta>,
 }
 
@@ -79,9 +79,9 @@ pub(super) struct Sides {
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) dir: Rc<PutDir>,
-    /// Its name in the local directory.
+    /// The name in the local directory.
     pub(super) local: Box<[u8]>,
-    /// Its name on the server, if that is another: of the root of the copy.
+    /// The name on the server, if it differs. Only the root of the copy has one.
     remote: Option<Box<[u8]>>,
 }
 
@@ -97,11 +97,11 @@ enum Task {
     Finish(Rc<PutDir>),
 }
 
-/// What became of an entry.
+/// The outcome of copying an entry.
 enum Outcome {
     Done,
     Directory(Task),
-    /// Done, and so these can go on.
+    /// Copied. The given entries waited for it and can continue.
     Release(Vec<Item>),
     Wait,
 }
@@ -145,7 +145,7 @@ impl<C: RpcClient> Put<'_, C> {
         }))
     }
 
-    /// Runs one task; what goes wrong is noted, and ends that task only.
+    /// Runs one task. An error is recorded and ends only that task.
     async fn run(&self, task: Task) -> Vec<Task> {
         match task {
             Task::Copy(item) => {
@@ -178,7 +178,7 @@ impl<C: RpcClient> Put<'_, C> {
         }
     }
 
-    /// One less to do in a directory.
+    /// Counts an entry of a directory as done. Returns the task that follows.
     fn ended(&self, dir: Rc<PutDir>) -> Vec<Task> {
         match dir.end() {
             true => vec![Task::Finish(dir)],
@@ -256,7 +256,7 @@ impl<C: RpcClient> Put<'_, C> {
         }
     }
 
-    /// Copies what is no directory.
+    /// Copies an object that is not a directory.
     async fn object(&self, item: &Item, meta: &Meta) -> Result<FileHandle, CopyError> {
         if meta.kind == Kind::RegularFile {
             return self.file(item).await;
@@ -272,17 +272,17 @@ impl<C: RpcClient> Put<'_, C> {
         let (parent, name) = (item.dir.info.remote, item.name());
         let at = item.dir.at(name);
         if !self.options.recursive {
-            // So it is the root of the copy.
+            // Only the root of the copy can get here.
             let path = (&*item.local).into();
             return Err(CopyError::NotRecursive { path });
         }
-        // So that its owner, and nobody else, can fill it; it gets its own mode at the end.
+        // With this mode only the owner can fill the directory. It gets its own mode at the end.
         let attributes = SetAttributes {
             mode: Some(0o700),
             ..SetAttributes::default()
         };
         let remote = match self.mount.mkdir(parent, name, attributes, &at).await {
-            // It was there before, or this call's first reply was lost.
+            // It existed before, or this call's first reply was lost.
             Err(error) if error.status() == Some(Status::EXIST) => {
                 let there = self.mount.lookup(parent, name, &at).await?;
                 if there.attributes.file_type != FileType::Directory {
@@ -332,7 +332,7 @@ impl<C: RpcClient> Put<'_, C> {
         }
     }
 
-    /// Gives an object the mode, the times and the owner that the local one has.
+    /// Sets the mode, times and owner of the local object on the remote one.
     pub(super) async fn finish(
         &self,
         object: FileHandle,
@@ -343,7 +343,7 @@ impl<C: RpcClient> Put<'_, C> {
         let (mtime, m) = nfs_time(meta.mtime);
         let is_link = meta.kind == Kind::Symlink;
         let mut attributes = SetAttributes {
-            // A symbolic link's mode means nothing, and servers differ in what they say to it.
+            // The mode of a symbolic link has no meaning, and servers differ in how they treat it.
             mode: (!is_link).then_some(meta.mode & !SET_ID),
             atime: SetTime::To(atime),
             mtime: SetTime::To(mtime),
@@ -365,9 +365,9 @@ impl<C: RpcClient> Put<'_, C> {
             }
             outcome => outcome?,
         }
-        // Set-id bits need a SETATTR of their own: a server may clear them when the owner changes, even if
-        // the same SETATTR sets the mode (knfsd does). They are set only if the object now has the owner
-        // and group of the source.
+        // Set-id bits need a SETATTR of their own: a server may clear them when the owner changes,
+        // even if the same SETATTR sets the mode (knfsd does). They are set only if the object now
+        // has the owner and group of the source.
         let set_id = !is_link && self.options.set_id && meta.mode & SET_ID != 0;
         if set_id && self.has_owner(object, (meta.uid, meta.gid), at).await? {
             let attributes = SetAttributes {
@@ -395,7 +395,7 @@ impl<C: RpcClient> Put<'_, C> {
 }
 
 impl Owner {
-    /// Whether to try.
+    /// Returns whether to try to set owners.
     pub(super) fn wanted(self) -> bool {
         match self {
             Self::No => false,

@@ -1,4 +1,4 @@
-//! From this machine to a server: what is in a file.
+//! Copies the content of files from this machine to a server.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -16,26 +16,26 @@ use super::ledger::Ledger;
 use super::local::{Meta, file_error, next_data, read_ahead, read_at, stat_file};
 use super::put::{Item, Put};
 
-/// Data that is written before it is committed, bytes. If the server restarts in between, at most
-/// that much is sent again.
+/// The maximum number of bytes written before a COMMIT. If the server restarts in between, at most
+/// that much is written again.
 const WINDOW: u64 = 256 << 20;
-/// WRITEs of one file in flight; the budget bounds their bytes.
+/// The maximum number of WRITEs of one file in flight. The budget limits their bytes.
 const WRITES: usize = 16;
-/// How often a window is written, when the server restarts each time.
+/// The maximum number of attempts to write a window if the server restarts each time.
 const ATTEMPTS: u32 = 10;
 
-/// A file under way.
+/// A local file that is being copied.
 struct Source<'i> {
     fd: OwnedFd,
     size: u64,
     item: &'i Item,
     remote: FileHandle,
-    /// Whether there was less in the file than its length said.
+    /// Whether the file had less data than its length.
     short: Cell<bool>,
 }
 
-/// Notes its file as unfinished when dropped, unless it is told that it is done. So that is noted
-/// whatever ends the copy.
+/// Records the file as unfinished when dropped, unless it was marked as done. So an unfinished file
+/// is recorded however the copy ends.
 struct Unfinished<'i, 'l> {
     ledger: &'l Ledger<'l>,
     item: &'i Item,
@@ -70,7 +70,8 @@ impl<C: RpcClient> Put<'_, C> {
             next = next_data(&source.fd, end, source.size);
         }
         if end < source.size {
-            // It ends in a hole. On its own, so that no server sets the times first.
+            // The file ends in a hole. The size is set separately, so that no server sets the times
+            // first.
             let attributes = SetAttributes {
                 size: Some(source.size),
                 ..SetAttributes::default()
@@ -95,7 +96,7 @@ impl<C: RpcClient> Put<'_, C> {
         let fd = local.open_file(&item.local).map_err(failed)?;
         let meta = stat_file(&fd).map_err(failed)?;
         if meta.kind != Kind::RegularFile {
-            // It was one when the directory was read.
+            // It was a regular file when the directory was read.
             let path = item.dir.at(item.name()).display();
             return Err(CopyError::Changed { path });
         }
@@ -115,8 +116,8 @@ impl<C: RpcClient> Put<'_, C> {
         Ok((source, meta))
     }
 
-    /// An empty file of that name, for its owner alone until it is done. One that is there is
-    /// emptied; anything else but a directory is replaced.
+    /// Creates an empty file, accessible only by its owner until it is complete. An existing file
+    /// is truncated; any other object except a directory is replaced.
     async fn make_file(&self, item: &Item) -> Result<Object, CopyError> {
         let (dir, name) = (item.dir.info.remote, item.name());
         let at = item.dir.at(name);
@@ -125,11 +126,12 @@ impl<C: RpcClient> Put<'_, C> {
             size: Some(0),
             ..SetAttributes::default()
         };
-        // Servers differ in what they say to a name that something else has: some take it.
+        // Servers differ in the result of CREATE for a name of another object: some succeed.
         let there = match self.mount.create(dir, name, attributes(), &at).await {
             Ok(file) if file.attributes.file_type == FileType::Regular => {
                 if file.attributes.size > 0 {
-                    // UNCHECKED leaves it to the server which attributes an existing file gets.
+                    // With UNCHECKED, the server chooses which attributes of an existing file it
+                    // sets.
                     self.mount.setattr(file.handle, attributes(), &at).await?;
                 }
                 return Ok(file);
@@ -148,7 +150,7 @@ impl<C: RpcClient> Put<'_, C> {
         Ok(self.mount.create(dir, name, attributes(), &at).await?)
     }
 
-    /// The parts of the file that hold data, from `first` on, at most [`WINDOW`] bytes of them.
+    /// Returns the parts of the file from `first` on that contain data, at most [`WINDOW`] bytes.
     fn window(&self, source: &Source<'_>, first: Range<u64>) -> Vec<Range<u64>> {
         let mut parts = Vec::new();
         let mut room = WINDOW;
@@ -165,8 +167,8 @@ impl<C: RpcClient> Put<'_, C> {
         parts
     }
 
-    /// Writes the parts and has them committed; again, if the server restarted before they were
-    /// (RFC 1813, section 4.8: its write verifier is another).
+    /// Writes the parts and commits them. If the server restarted before the COMMIT (RFC 1813,
+    /// section 4.8: its write verifier changed), writes them again.
     async fn write_window(
         &self,
         source: &Source<'_>,
@@ -174,7 +176,7 @@ impl<C: RpcClient> Put<'_, C> {
     ) -> Result<(), CopyError> {
         let at = source.item.dir.at(source.item.name());
         let wsize = u64::from(self.mount.limits().wsize);
-        // A single WRITE with its own commit saves the call.
+        // A single WRITE with FILE_SYNC saves the COMMIT.
         let stable = match parts {
             [part] if part.end - part.start <= wsize => Stable::FileSync,
             _ => Stable::Unstable,
@@ -223,7 +225,7 @@ impl<C: RpcClient> Put<'_, C> {
         }
     }
 
-    /// Reads one piece of the local file, and writes it in as many WRITEs as the server takes.
+    /// Reads one piece of the local file and writes it in as many WRITEs as the server needs.
     async fn write_piece(
         &self,
         source: &Source<'_>,
@@ -269,14 +271,15 @@ impl<C: RpcClient> Put<'_, C> {
     }
 }
 
-/// What some WRITEs left the server to do.
+/// What remains to be done after some WRITEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
-    /// Nothing: it is all on stable storage.
+    /// Nothing: all data is on stable storage.
     Stable,
-    /// A COMMIT, whose verifier must be this.
+    /// A COMMIT, which must return this verifier.
     Under(Verifier),
-    /// It restarted meanwhile: no COMMIT can be right.
+    /// Writing again: the server restarted between the WRITEs, so no verifier can match all of
+    /// them.
     UnderSeveral,
 }
 
@@ -290,7 +293,7 @@ impl Written {
     }
 }
 
-/// Whether a CREATE may have failed because something that is no file has the name.
+/// Returns whether a CREATE may have failed because an object that is not a file has the name.
 fn replaceable(error: &NfsError) -> bool {
     matches!(
         error.status(),

@@ -1,8 +1,8 @@
-//! From this machine to a server: links, pipes, sockets and devices.
+//! Copies links, pipes, sockets and devices from this machine to a server.
 //!
-//! SYMLINK, MKNOD and LINK answer "exists" when something else has the name, but also when the
-//! call had been carried out before and its reply was lost with a connection or a server. So what
-//! exists is looked at: if it is what was wanted, it is taken.
+//! SYMLINK, MKNOD and LINK return NFS3ERR_EXIST if another object has the name, but also if the
+//! call was executed before and its reply was lost. So the client examines the existing object and
+//! accepts it if it is the wanted one.
 
 use nfs_binding::client::{NfsError, Object, Place, RpcClient};
 use nfs_binding::proto::{
@@ -14,14 +14,14 @@ use super::CopyError;
 use super::local::{Meta, SET_ID};
 use super::put::{Item, Put};
 
-/// What is to be made.
+/// The object to create.
 enum Wanted {
     Link(LinkText),
     Node(MknodWhat),
 }
 
 impl<C: RpcClient> Put<'_, C> {
-    /// Makes a symbolic link, pipe, socket or device.
+    /// Creates a symbolic link, pipe, socket or device.
     pub(super) async fn special(&self, item: &Item, meta: &Meta) -> Result<FileHandle, CopyError> {
         let at = item.dir.at(item.name());
         let wanted = self.wanted(item, meta)?;
@@ -94,7 +94,7 @@ impl<C: RpcClient> Put<'_, C> {
         })
     }
 
-    /// Gives an object that was copied a further name.
+    /// Creates a hard link to an object that was already copied.
     pub(super) async fn link(
         &self,
         item: &Item,
@@ -119,7 +119,7 @@ impl<C: RpcClient> Put<'_, C> {
         Ok(())
     }
 
-    /// Removes what has the name of something that is to be made, unless that is a directory.
+    /// Removes an existing object to make way for a new one, unless it is a directory.
     pub(super) async fn make_way(&self, there: &Object, item: &Item) -> Result<(), CopyError> {
         let at = item.dir.at(item.name());
         if there.attributes.file_type == FileType::Directory {

@@ -1,4 +1,4 @@
-//! Removing what is on a server.
+//! Removal of trees on a server.
 
 use std::rc::Rc;
 
@@ -9,11 +9,11 @@ use super::ledger::Ledger;
 use super::work::{Dir, run_all};
 use super::{CopyError, CopyOptions, Report, Totals};
 
-/// Removes the file or, with [`CopyOptions::recursive`], the directory `remote` with all that is
-/// in it. A symbolic link is removed itself. `progress` is called after each step.
+/// Removes the file `remote` or, with [`CopyOptions::recursive`], the directory `remote` with
+/// everything in it. A symbolic link is removed itself. `progress` is called after each step.
 ///
-/// What is gone when its turn comes is no error: it was there when it was listed, so someone else
-/// removed it, or this did, and the first reply was lost.
+/// An object that is already gone is no error: it existed when it was listed, so another client
+/// removed it, or this one did and the first reply was lost.
 pub async fn remove<C: RpcClient>(
     mount: &Mount<C>,
     remote: &[u8],
@@ -45,13 +45,13 @@ struct Remove<'a, C> {
     ledger: &'a Ledger<'a>,
 }
 
-/// What is known of a directory is its handle.
+/// A directory in progress, with its handle.
 type RemoveDir = Dir<FileHandle>;
 
 struct Item {
     dir: Rc<RemoveDir>,
     name: Box<[u8]>,
-    /// What it is, if the listing said so.
+    /// The handle and type, if the listing supplied them.
     object: Option<(FileHandle, FileType)>,
 }
 
@@ -63,7 +63,7 @@ enum Task {
 impl<C: RpcClient> Remove<'_, C> {
     async fn start(&self, remote: &[u8]) -> Result<Task, CopyError> {
         let (parent, name) = self.mount.resolve_parent(remote).await?;
-        // Here it is an error if there is nothing of that name.
+        // For the root of the removal, a missing name is an error.
         let object = self.mount.lookup(parent.handle, &name, remote).await?;
         let mut path: Vec<&[u8]> = nfs_binding::client::components(remote).collect();
         path.pop();
@@ -104,7 +104,7 @@ impl<C: RpcClient> Remove<'_, C> {
         }
     }
 
-    /// Removes an entry; or, if it is a directory, gives what has to be done first.
+    /// Removes an entry. For a directory, returns the tasks to run first.
     async fn entry(&self, item: &Item) -> Result<Option<Vec<Task>>, CopyError> {
         let (dir, name) = (item.dir.info, &item.name);
         let at = item.dir.at(name);
@@ -125,7 +125,8 @@ impl<C: RpcClient> Remove<'_, C> {
             return Err(CopyError::NotRecursive { path });
         }
         let below = Dir::new(Some(Rc::clone(&item.dir)), name.to_vec(), handle);
-        // The whole of it first: a server need not keep cookies good while entries are removed.
+        // The directory is listed completely first, because a server's cookies may become invalid
+        // while entries are removed.
         let mut listing = self.mount.list(handle);
         let mut tasks = Vec::new();
         while let Some(entries) = listing.next(&at).await? {
@@ -145,7 +146,7 @@ impl<C: RpcClient> Remove<'_, C> {
     }
 }
 
-/// What is gone already is as good as removed.
+/// Ignores the error of an object that is already gone.
 fn gone(outcome: Result<(), NfsError>) -> Result<(), NfsError> {
     match outcome {
         Err(error) if error.status() == Some(Status::NOENT) => Ok(()),

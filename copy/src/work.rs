@@ -1,4 +1,4 @@
-//! The stack of tasks, and the paths of what they work on.
+//! The stack of tasks, and the paths of the objects that they work on.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,10 +9,10 @@ use nfs_binding::client::{DisplayPath, Place};
 
 use super::ledger::Ledger;
 
-/// Runs `first` and whatever follows from it, at most `limit` at a time, those that follow first:
-/// so the stack holds the entries of the directories under way, not of the whole tree.
+/// Runs `first` and the tasks that follow from it, at most `limit` at a time. New tasks run first,
+/// so the stack holds the entries of the directories in progress and not of the whole tree.
 ///
-/// What `run` gives back is pushed in order: its last is run first.
+/// The tasks that `run` returns are pushed in order: the last runs first.
 pub(super) async fn run_all<T, F>(first: T, limit: usize, ledger: &Ledger<'_>, run: impl Fn(T) -> F)
 where
     F: Future<Output = Vec<T>>,
@@ -30,26 +30,26 @@ where
             None => return,
         }
         if ledger.stopped() {
-            // Dropping what is under way cancels its calls.
+            // Dropping the futures in progress cancels their calls.
             return;
         }
     }
 }
 
-/// A directory under way: what its entries need, and how many of them are left.
+/// A directory in progress: the data that its entries need, and how many of them are not done.
 #[derive(Debug)]
 pub(super) struct Dir<T> {
     parent: Option<Rc<Dir<T>>>,
-    /// Name on the server; the root's is its path.
+    /// The name on the server; for the root, its path.
     name: Vec<u8>,
-    /// Entries not done, and one for the listing itself.
+    /// The number of entries not done, plus one for the listing itself.
     pending: Cell<usize>,
-    /// What the kind of copy needs to know of it.
+    /// Data that depends on the kind of copy.
     pub(super) info: T,
 }
 
 impl<T> Dir<T> {
-    /// A directory whose listing is yet to come.
+    /// Creates the state of a directory that is not yet listed.
     pub(super) fn new(parent: Option<Rc<Self>>, name: Vec<u8>, info: T) -> Rc<Self> {
         Rc::new(Self {
             parent,
@@ -67,19 +67,19 @@ impl<T> Dir<T> {
         &self.name
     }
 
-    /// An entry was found.
+    /// Counts an entry that was found.
     pub(super) fn begin(&self) {
         self.pending.set(self.pending.get() + 1);
     }
 
-    /// An entry, or the listing, is done. True: it was the last.
+    /// Counts an entry or the listing as done. Returns true if it was the last.
     #[must_use]
     pub(super) fn end(&self) -> bool {
         self.pending.set(self.pending.get() - 1);
         self.pending.get() == 0
     }
 
-    /// Path of one of its entries, from the root of the copy on.
+    /// Returns the path of one of its entries, from the root of the copy.
     pub(super) fn at<'d>(&'d self, name: &'d [u8]) -> At<'d, T> {
         At { dir: self, name }
     }
@@ -103,7 +103,7 @@ impl<T> Place for Dir<T> {
     }
 }
 
-/// An entry's path, made up when it is needed.
+/// The path of an entry. It is built only when needed.
 pub(super) struct At<'d, T> {
     dir: &'d Dir<T>,
     name: &'d [u8],

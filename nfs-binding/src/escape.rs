@@ -1,21 +1,21 @@
-//! Text from elsewhere, as it may be shown on a terminal.
+//! Escaping of untrusted text for a terminal.
 //!
-//! Names, link targets and paths come from a server or from whoever made a file, and may hold anything
-//! but a zero byte and (in names) a slash. What would move the cursor, change a terminal's state, begin a
-//! line that looks like another message, or reverse the order in which characters are read, is shown as
-//! Rust's escapes; so are bytes that are not UTF-8. All that the command writes for people goes through
-//! [`escape`]; what a program reads (`cat`, files of JSON) does not.
+//! Names, link targets and paths come from a server or from the creator of a file. They may contain
+//! anything but a zero byte and (in names) a slash. Characters that would move the cursor, change a
+//! terminal's state, begin a line that looks like another message, or reverse the reading order are
+//! shown as Rust escapes, and so are bytes that are not UTF-8. Everything that the command prints
+//! for people goes through [`escape`]; output for programs (`cat`, JSON files) does not.
 
 use std::fmt::{self, Write};
 
-/// Shows bytes so that a terminal does nothing but print them.
+/// Escapes bytes so that a terminal does nothing but print them.
 #[must_use]
 pub fn escape(bytes: &[u8]) -> Escaped<'_> {
     Escaped { bytes, layout: "" }
 }
 
-/// Shows a text of several lines or columns: as [`escape`], but line feeds and tabs are kept. Names in
-/// such a text must have been escaped before.
+/// Escapes a text of several lines or columns like [`escape`], but keeps line feeds and tabs. Names
+/// in such a text must already be escaped.
 #[must_use]
 pub fn escape_lines(text: &str) -> Escaped<'_> {
     Escaped {
@@ -28,17 +28,17 @@ pub fn escape_lines(text: &str) -> Escaped<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a> {
     bytes: &'a [u8],
-    /// Control characters that are kept.
+    /// The control characters that are kept.
     layout: &'static str,
 }
 
-/// Whether a character does something else than to appear at its place.
+/// Returns whether a terminal would not simply print the character.
 fn acts(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
-            // Unicode's Bidi_Control: marks, embeddings, overrides and isolates, which can make a name
-            // appear as another.
+            // Unicode's Bidi_Control: marks, embeddings, overrides and isolates, which can make one
+            // name look like another.
             '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
             // Line and paragraph separators.
             | '\u{2028}' | '\u{2029}'
@@ -67,7 +67,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// A writer into which text goes escaped, as [`escape`] does it.
+/// A writer that escapes text like [`escape`].
 #[derive(Debug)]
 pub struct Escaping<W>(pub W);
 
@@ -100,7 +100,7 @@ mod tests {
             ),
         ] {
             assert_eq!(escape(name).to_string(), shown);
-            // What was shown once stays as it is.
+            // Escaping an escaped text changes nothing.
             assert_eq!(escape(shown.as_bytes()).to_string(), shown);
             let mut out = String::new();
             write!(Escaping(&mut out), "{}", String::from_utf8_lossy(name)).unwrap();

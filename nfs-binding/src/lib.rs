@@ -1,8 +1,8 @@
 //! NFS version 3 and MOUNT version 3 over any RPC transport: wire types, upper-layer binding,
 //! server, client.
 //!
-//! Nothing here knows how bytes travel: calls and replies are messages with their bulk items held
-//! apart (`onc_rpc::Message`), and the transport decides.
+//! This crate does not depend on how bytes are transferred: calls and replies are messages whose
+//! bulk data items are held apart (`onc_rpc::Message`), and the transport decides how to send them.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,14 @@
-//! The upper-layer binding of RFC 8267: which data items may travel apart, and how much room a
-//! reply needs.
+//! The upper-layer binding of RFC 8267: the DDP-eligible data items, and the maximum size of
+//! replies.
 //!
-//! DDP-eligible in NFS version 3 (section 4): the file data of WRITE's arguments and READ's
-//! results, the path of SYMLINK's arguments and READLINK's results, and nothing else. They are
+//! DDP-eligible in NFS version 3 (section 4) are only the file data of WRITE's arguments and READ's
+//! results, and the path of SYMLINK's arguments and READLINK's results. They are
 //! [`Data`](crate::proto::Data) and [`LinkText`](crate::proto::LinkText), which encode themselves
 //! as bulk items. MOUNT has none.
 //!
-//! Reply size estimates (sections 3 and 4.1) follow from the longest encoding of the results'
-//! types and, where a call says how much it wants, from the call. No procedure of NFS version 3
-//! needs a retry with more room.
+//! Reply size estimates (sections 3 and 4.1) are computed from the longest encoding of the results'
+//! types and, where a call limits its reply, from the call. No procedure of NFS version 3 needs a
+//! retry with a larger reply buffer.
 
 use rpc_transport::ReplyRoom;
 
@@ -17,24 +17,24 @@ use crate::proto::{
     Verifier, Xdr, mnt, nfs,
 };
 
-/// Room for the results of MOUNT's EXPORT and DUMP, which the protocol does not bound, bytes.
-/// RFC 8267 (section 5.1) has MOUNT travel over TCP, where replies need no estimate; this is what
-/// is set aside when it travels over RDMA even so. A list that does not fit is an ERR_CHUNK.
+/// The reply size for MOUNT's EXPORT and DUMP, which the protocol does not bound, bytes. RFC 8267
+/// (section 5.1) sends MOUNT over TCP, where replies need no estimate; this value is used if it is
+/// sent over RDMA nevertheless. A list that does not fit fails with ERR_CHUNK.
 pub const MOUNT_LIST_ROOM: u32 = 64 << 10;
 
-/// What a READDIR reply may hold beyond the count that the call asked for: RFC 1813 counts the
-/// whole `READDIR3resok` but not the status before it; Linux servers count the entries alone, not
-/// the attributes and the verifier before them.
+/// The bytes of a READDIR reply beyond the count of the call. RFC 1813 applies the count to the
+/// whole `READDIR3resok` but not to the status before it. Linux servers apply it to the entries
+/// alone, not to the attributes and the verifier before them.
 const READDIR_FIXED: u32 =
     Status::MAX_LEN + <Option<Attributes> as Xdr>::MAX_LEN + Verifier::MAX_LEN;
 
 /// A procedure whose reply size is known before the call is made.
 pub trait Binding: Procedure {
-    /// The room that the reply to a call with these arguments needs.
+    /// Returns the maximum size of the reply to a call with these arguments.
     fn reply_room(args: &Self::Args) -> ReplyRoom;
 }
 
-/// Room for results without DDP-eligible items.
+/// Returns the size of results without DDP-eligible items.
 fn payload(payload: u32) -> ReplyRoom {
     ReplyRoom {
         payload,
@@ -42,7 +42,7 @@ fn payload(payload: u32) -> ReplyRoom {
     }
 }
 
-/// Room for results with one DDP-eligible item of at most `item` bytes.
+/// Returns the size of results with one DDP-eligible item of at most `item` bytes.
 fn with_item(payload: u32, item: u32) -> ReplyRoom {
     ReplyRoom {
         payload,

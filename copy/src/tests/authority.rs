@@ -1,4 +1,4 @@
-//! Copies that must not give anybody's authority to somebody else.
+//! Tests that copies do not give one user's authority to another.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
@@ -51,7 +51,7 @@ fn set_id_bits_go_where_the_owner_is_not_kept() {
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o3777)).unwrap();
 
     complete(&rig.put("tree", "copy"));
-    // What is fetched is somebody else's again.
+    // The fetched file belongs to another user again.
     rig.options.owner = Owner::Yes;
     complete(&rig.put("tree", "theirs"));
     rig.options.owner = Owner::No;
@@ -60,7 +60,7 @@ fn set_id_bits_go_where_the_owner_is_not_kept() {
         for (name, _, _, bits) in others {
             assert_eq!(mode(tree.join(name)), bits & 0o777, "{}", tree.display());
         }
-        // The sticky bit protects, and stays.
+        // The sticky bit only protects, so it is kept.
         assert_eq!(mode(tree.join("folder")), 0o1777);
     }
     for (name, _, _, bits) in others {

@@ -1,10 +1,10 @@
-//! Copies onto what is there.
+//! Tests of copies onto existing objects.
 
 use std::fs;
 
 use super::*;
 
-/// A tree, and another whose names mean something else.
+/// Creates a tree, and another that has other kinds of objects under the same names.
 fn make_trees(new: &Path, old: &Path) {
     for root in [new, old] {
         fs::create_dir_all(root.join("merged")).unwrap();
@@ -106,14 +106,14 @@ fn directories_and_others_do_not_replace_each_other() {
         assert_eq!(fs::read(entry).unwrap(), b"file");
     }
 
-    // A link below the root of the copy is not gone through: somebody may have put it there to
-    // lead the copy elsewhere.
+    // A link below the root of the copy is not followed: another user may have put it there to
+    // divert the copy.
     fs::create_dir(rig.local("back")).unwrap();
     symlink(rig.local("elsewhere"), rig.local("back/c")).unwrap();
     assert!(texts(&rig.get("tree", "back"))[0].ends_with(no_directory));
     assert_eq!(fs::read_dir(rig.local("elsewhere")).unwrap().count(), 0);
 
-    // The root of the copy is what the user named, link or not.
+    // The user named the root of the copy, so it is followed even if it is a link.
     complete(&rig.get("tree/c", "c"));
     assert!(rig.local("elsewhere/trap").exists());
 }

@@ -1,4 +1,4 @@
-//! Servers that lose replies, restart, fill up and go away.
+//! Tests with servers that lose replies, restart, fill up and go away.
 
 use std::cell::Cell;
 use std::fs;
@@ -9,7 +9,7 @@ use super::*;
 use crate::CopyError;
 use crate::in_process::Fault;
 
-/// The procedures that a server must not be asked twice without care.
+/// The procedures whose repetition needs care.
 const CHANGES: [u32; 9] = [
     nfs::Setattr::NUMBER,
     nfs::Write::NUMBER,
@@ -77,7 +77,7 @@ fn what_a_restart_loses_is_written_again() {
     }
 }
 
-/// What the test above rests on: without care, the data would be gone.
+/// Proves the assumption of the test above: without a second WRITE, the data would be lost.
 #[test]
 fn a_restart_does_lose_what_was_not_committed() {
     use nfs_binding::client::Place;
@@ -185,7 +185,8 @@ fn what_cannot_be_read_is_said_and_the_others_go_on() {
     fs::create_dir(rig.exported("tree")).unwrap();
     fs::write(rig.exported("tree/good"), "good").unwrap();
     fs::write(rig.exported("tree/bad"), "bad bad").unwrap();
-    // Which of the two is read first is the directory's choice: refuse by what is asked for.
+    // The order of reading depends on the directory, so the fault depends on the content of the
+    // call.
     rig.server.plan(|proc, count| match proc {
         nfs::Read::NUMBER if count == 0 => Fault::Status(Status::IO),
         _ => Fault::None,
@@ -269,7 +270,7 @@ fn a_pool_that_is_too_small_is_an_error() {
     );
 }
 
-/// Names in a directory, sorted.
+/// Returns the names in a directory, sorted.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<String> = entries
@@ -279,7 +280,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Interrupts at the `count`th call of `procedure`.
+/// Interrupts the copy at the `count`th call of `procedure`.
 fn interrupt_at(rig: &Rig, procedure: u32, count: u64) {
     let interrupt = rig.options.interrupt.clone();
     rig.server.plan(move |proc, made| {

@@ -1,4 +1,4 @@
-//! Trees of odd files go to a server and come back; servers fail on the way.
+//! Tests that copy unusual trees to a server and back, also while servers fail.
 
 mod authority;
 mod collisions;
@@ -23,14 +23,14 @@ use tree::{
     Scratch, is_root, make_odd_tree, make_writable, pattern, same_trees, set_mtime, snapshot,
 };
 
-/// A server in this process, an export of it in use, and a local directory to work in.
+/// A server in this process, a mounted export of it, and a local working directory.
 struct Rig {
     runtime: Runtime,
     server: InProcess,
     mount: Mount<InProcess>,
     /// The local directory.
     work: Scratch,
-    /// What is exported, if it is a directory.
+    /// The exported directory, unless the export is in memory.
     exported: Option<Scratch>,
     options: CopyOptions,
 }
@@ -98,12 +98,12 @@ impl Rig {
         }
     }
 
-    /// A path in the local directory.
+    /// Returns a path in the local directory.
     fn local(&self, name: &str) -> PathBuf {
         self.work.path().join(name)
     }
 
-    /// A path in the exported directory.
+    /// Returns a path in the exported directory.
     fn exported(&self, name: &str) -> PathBuf {
         self.exported.as_ref().unwrap().path().join(name)
     }
@@ -130,7 +130,8 @@ impl Rig {
         self.runtime.block_on(get)
     }
 
-    /// Lets an ordinary user empty what an odd tree has been copied to, as `chmod -R u+w` does.
+    /// Makes a copied tree writable, as `chmod -R u+w` does, so that an ordinary user can remove
+    /// it.
     fn let_be_removed(&self, name: &str) {
         if !is_root("removing files from a directory that nobody may write to") {
             make_writable(&self.exported(name));
@@ -144,7 +145,7 @@ impl Rig {
     }
 }
 
-/// Fails with what went wrong.
+/// Fails the test if the copy had errors, and shows them.
 #[track_caller]
 fn complete(report: &Report) {
     assert!(report.is_complete(), "{:#?}", texts(report));

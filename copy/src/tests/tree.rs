@@ -1,5 +1,5 @@
-//! A tree of odd files, and whether two trees are the same. Also used by the tests that run a
-//! server of its own.
+//! Creates a tree of unusual files and compares trees. Also used by the tests that run a server of
+//! their own.
 #![allow(unreachable_pub, missing_docs, reason = "used in two crates")]
 
 use std::collections::BTreeMap;
@@ -13,20 +13,20 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, mknodat, utimensat};
 use tempfile::TempDir;
 
-/// Whether the tests run as root, which may read and write whatever the mode. Where they do not, a line
-/// on stderr says what is left out.
+/// Returns whether the tests run as root, who may read and write regardless of the mode. If not, a
+/// line on stderr says what is skipped.
 pub fn is_root(otherwise: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        // Not by `eprintln!`, which is kept back while a test succeeds.
+        // `eprintln!` is captured while a test succeeds.
         let line = format!("left out, for it needs root: {otherwise}\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
     root
 }
 
-/// A temporary directory. It is removed at the end even if an ordinary user has made a tree with
-/// directories in it that nobody may write to.
+/// A temporary directory. It is removed at the end even if an ordinary user has created unwritable
+/// directories in it.
 #[derive(Debug)]
 pub struct Scratch(TempDir);
 
@@ -46,8 +46,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Lets the owner write to every file and directory of a tree, as an ordinary user has to before it
-/// can be emptied or overwritten.
+/// Makes every file and directory of a tree writable by its owner, so that an ordinary user can
+/// empty or overwrite it.
 pub fn make_writable(path: &Path) {
     let Ok(meta) = fs::symlink_metadata(path) else {
         return;
@@ -66,14 +66,14 @@ pub fn make_writable(path: &Path) {
     }
 }
 
-/// What a copy keeps of an object.
+/// The attributes of an object that a copy keeps.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kept {
     mode: u32,
     owner: (u32, u32),
     mtime: (i64, i64),
     content: Content,
-    /// The first of its names, if it has several.
+    /// The first of the object's names, if it has several.
     same_as: Option<PathBuf>,
 }
 
@@ -99,13 +99,13 @@ fn sum(data: &[u8]) -> u32 {
         .fold(0, |sum: u32, &byte| sum.rotate_left(5) ^ u32::from(byte))
 }
 
-/// Everything that a copy keeps of a tree.
+/// Returns everything that a copy keeps of a tree.
 pub fn snapshot(root: &Path) -> BTreeMap<PathBuf, Kept> {
     let mut tree = BTreeMap::new();
     let mut seen = BTreeMap::new();
     let mut todo = vec![PathBuf::new()];
     let mut found = Vec::new();
-    // Joined with nothing, a path would end in a slash.
+    // Joining an empty path would add a slash at the end.
     let full = |path: &Path| match path.as_os_str().is_empty() {
         true => root.to_path_buf(),
         false => root.join(path),
@@ -135,7 +135,7 @@ pub fn snapshot(root: &Path) -> BTreeMap<PathBuf, Kept> {
             .or_insert_with(|| path.clone());
         let same_as = (*first != path).then(|| first.clone());
         let kept = Kept {
-            // A symbolic link's mode means nothing.
+            // The mode of a symbolic link has no meaning.
             mode: if file_type.is_symlink() {
                 0
             } else {
@@ -173,12 +173,12 @@ pub fn set_mtime(path: &Path, seconds: i64, nanos: i64) {
 }
 
 pub fn pattern(len: usize) -> Vec<u8> {
-    // Its period is prime: a piece in the wrong place shows.
+    // The period is prime, so a piece in the wrong place is detected.
     (0..len).map(|at| (at % 251) as u8 + 1).collect()
 }
 
-/// A tree of odd files. One of them can be read by root alone; where an ordinary user makes the tree,
-/// its owner may read it too.
+/// Creates a tree of unusual files. Only root can read one of them; if an ordinary user creates the
+/// tree, its owner may read it too.
 pub fn make_odd_tree(root: &Path) {
     fs::create_dir(root).unwrap();
     for len in [0, 1, 4095, 4096, 4097, 100_000, 300_001] {

@@ -1,4 +1,4 @@
-//! Trees that arrive as they were.
+//! Tests that trees arrive unchanged.
 
 use std::fs;
 use std::io::Write;
@@ -90,7 +90,7 @@ fn holes_stay_holes() {
     make_odd_tree(&rig.local("tree"));
     let sent = rig.put("tree/sparse", "sparse");
     complete(&sent);
-    // 60 001 bytes of data at 4 KiB, which is what local file systems keep.
+    // 60 001 bytes of data, in blocks of 4 KiB, which local file systems allocate.
     assert!(
         sent.totals.bytes < 80_000,
         "{} bytes sent",
@@ -184,7 +184,7 @@ fn a_tree_is_removed_and_what_links_lead_to_is_not() {
     assert_eq!(fs::read(rig.exported("kept")).unwrap(), b"kept");
 }
 
-/// The counterpart of what root may do in the tests above.
+/// Tests what an ordinary user is refused, where the tests above have root succeed.
 #[test]
 fn what_an_ordinary_user_may_not_write_to_is_told() {
     if rustix::process::geteuid().is_root() {
@@ -222,7 +222,7 @@ fn directories_need_recursion() {
         assert!(texts(report)[0].contains(text), "{:?}", texts(report));
         assert_eq!(report.totals.problems, 1);
     }
-    // It is the source that is a directory, and not what would be made.
+    // The source is a directory, and not the object that would be created.
     let source = rig.local("directory");
     for report in &reports[..2] {
         assert!(texts(report)[0].starts_with(source.to_str().unwrap()));

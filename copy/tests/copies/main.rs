@@ -1,5 +1,5 @@
-//! Tree copies between processes' worth of client and server: over TCP and over RDMA, several
-//! connections, several clients, and a server that is replaced in the middle.
+//! Tests of tree copies over TCP and RDMA, with several connections, several clients, and a server
+//! that is replaced during the copy.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod retransmissions;
@@ -22,7 +22,7 @@ fn complete(report: &Report) {
     assert!(report.is_complete(), "{texts:#?}");
 }
 
-/// Odd files, many small ones, and some that take many WRITEs.
+/// Creates a tree of unusual files, many small ones, and some that take many WRITEs.
 fn make_tree(root: &Path) {
     make_odd_tree(root);
     let many = root.join("many");
@@ -48,7 +48,7 @@ fn trees_go_and_come_back_over_each_transport() {
         let work = Scratch::new();
         let (tree, back) = (work.path().join("tree"), work.path().join("back"));
         make_tree(&tree);
-        let session = Session::new(&served, options);
+        let session = Mounted::new(&served, options);
         let name = format!("copy-{at}");
         complete(&session.put(&tree, &name, &mut |_| {}));
         same_trees(&tree, &served.path().join(&name));
@@ -68,7 +68,7 @@ fn two_clients_at_once_do_not_disturb_each_other() {
                 let work = Scratch::new();
                 let tree = work.path().join("tree");
                 make_tree(&tree);
-                let session = Session::new(served, options);
+                let session = Mounted::new(served, options);
                 complete(&session.put(&tree, name, &mut |_| {}));
                 same_trees(&tree, &served.path().join(name));
                 complete(&session.get(name, &work.path().join("back")));
@@ -83,8 +83,8 @@ fn two_clients_at_once_do_not_disturb_each_other() {
     });
 }
 
-/// Copies while the server is stopped and another one is started in its place, each time another
-/// part of the data has been moved.
+/// Copies while the server is stopped and another one is started in its place, each time after a
+/// different part of the data.
 fn survives_restarts(options: &str) {
     let mut served = Served::start();
     let work = Scratch::new();
@@ -97,7 +97,7 @@ fn survives_restarts(options: &str) {
     let copier = thread::spawn({
         let (tree, back, options) = (tree.clone(), work.path().join("back"), options.to_owned());
         move || {
-            let session = Session::at(addresses, &options);
+            let session = Mounted::at(addresses, &options);
             let mut report = |totals: &Totals| moved.send(totals.bytes).unwrap();
             complete(&session.put(&tree, "copy", &mut report));
             complete(&session.get("copy", &back));

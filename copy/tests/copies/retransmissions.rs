@@ -1,4 +1,5 @@
-//! Calls that are sent twice, byte by byte: what the reply cache answers, and what a restart changes.
+//! Tests of retransmitted calls, sent byte by byte: the answers of the reply cache, and the effect
+//! of a restart.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -43,7 +44,7 @@ impl Script {
         self.0.write_all(&[&mark[..], &call].concat()).unwrap();
         let mut mark = [0; 4];
         self.0.read_exact(&mut mark).unwrap();
-        // The last fragment, and the only one.
+        // The last fragment, which is also the first.
         let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
         self.0.read_exact(&mut reply).unwrap();
         let reply = Message::from_payload(Bytes::from(reply));
@@ -92,14 +93,14 @@ fn a_call_that_comes_again_over_another_connection_is_not_executed_again() {
     let root = script.root();
     assert_eq!(script.mkdir(1, root, "new"), Status::OK);
     drop(script);
-    // From another port, as RDMA clients cannot choose theirs.
+    // The call comes from another port, because RDMA clients cannot choose theirs.
     let mut script = Script::start(&served);
     assert_eq!(script.mkdir(1, root, "new"), Status::OK);
     assert_eq!(script.mkdir(2, root, "new"), Status::EXIST);
 }
 
-/// What cannot be told from a retransmission is answered as one (docs/reply-cache.md): the reason why clients
-/// have to begin with random XIDs.
+/// A call that looks like a retransmission is answered as one (docs/reply-cache.md). This is why
+/// clients have to start with random XIDs.
 #[test]
 fn a_script_that_begins_with_the_same_xid_again_gets_the_old_reply() {
     let served = Served::start();
@@ -114,7 +115,8 @@ fn a_script_that_begins_with_the_same_xid_again_gets_the_old_reply() {
     }
 }
 
-/// The cache is lost with the server: as with knfsd, the second answer tells of what the call did itself.
+/// The cache is lost with the server. As with knfsd, the second reply then shows the effect of the
+/// first execution.
 #[test]
 fn after_a_restart_what_comes_again_is_executed_again() {
     let mut served = Served::start();

@@ -25,10 +25,10 @@ use rpcrdma_setup::mount_options::{MountOptions, Proto};
 use crate::tree::Scratch;
 use onc_rpc::{AuthSys, Credential};
 
-/// Memory of each end, bytes.
+/// The memory of each end, bytes.
 const POOL: usize = 512 << 20;
 
-/// Where a server answers.
+/// The addresses of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     tcp: SocketAddr,
@@ -60,8 +60,8 @@ impl Served {
         }
     }
 
-    /// Ends the server, and starts another one, which knows nothing of the first but the key that
-    /// its file handles are made with, at the same addresses.
+    /// Stops the server and starts another one at the same addresses, which shares with the first
+    /// only the key of file handles.
     pub(crate) fn restart(&mut self) {
         self.stop.stop();
         self.thread.take().unwrap().join().unwrap();
@@ -93,7 +93,7 @@ impl Drop for Served {
     }
 }
 
-/// Serves `path` as `/data`; gives the addresses once it does.
+/// Serves `path` as `/data`. Returns the addresses as soon as the server is ready.
 fn serve(path: &Path, at: Addresses) -> (Addresses, Stop, JoinHandle<()>) {
     let (stop, path) = (Stop::new(), path.to_path_buf());
     let (ready, addresses) = mpsc::channel();
@@ -132,14 +132,14 @@ fn serve(path: &Path, at: Addresses) -> (Addresses, Stop, JoinHandle<()>) {
     (addresses.recv().unwrap(), stop, thread)
 }
 
-/// A client with the export in use.
-pub(crate) struct Session {
+/// A client that has mounted the export.
+pub(crate) struct Mounted {
     runtime: Runtime,
     mount: Mount<Client>,
     pool: Pool,
 }
 
-impl Session {
+impl Mounted {
     pub(crate) fn new(served: &Served, options: &str) -> Self {
         Self::at(served.addresses, options)
     }

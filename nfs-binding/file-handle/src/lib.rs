@@ -1,10 +1,9 @@
-//! Safe interfaces to system calls that no kept crate offers: `name_to_handle_at(2)` and
-//! `open_by_handle_at(2)`, by which the kernel names a file for as long as it exists;
-//! `faccessat2(2)` of an open descriptor, which asks the kernel whether the calling thread may use
-//! a file; and `setfsuid(2)` and `setfsgid(2)`, which say as whom it uses files.
+//! Safe interfaces to Linux system calls that no other dependency offers: `name_to_handle_at(2)`
+//! and `open_by_handle_at(2)` for persistent file handles; `faccessat2(2)` on an open descriptor,
+//! which asks the kernel whether the calling thread may access a file; `setfsuid(2)` and
+//! `setfsgid(2)`, which set the identity that the thread uses for file access.
 //!
-//! The foreign functions are the C library's own; this crate is the whole of the project's unsafe
-//! code for them.
+//! The foreign functions are the C library's. All unsafe code that they need is in this crate.
 //!
 //! ```
 //! use linux_file_handle::{FileHandle, Form};
@@ -29,21 +28,22 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use rustix::fs::{Access, OFlags};
 use rustix::io::Errno;
 
-/// Result of a system call.
+/// The result of a system call.
 pub type Result<T> = std::result::Result<T, Errno>;
 
-/// Which handle of a file is wanted.
+/// The kind of handle to request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// One that the file system can open again. File systems that cannot be exported have none
+    /// A handle that `open_by_handle_at(2)` accepts. File systems that cannot be exported have none
     /// (`EOPNOTSUPP`).
     Decodable,
-    /// One that only tells files apart (`AT_HANDLE_FID`, Linux 6.5). File systems without an
-    /// encoding of their own get the inode number and the inode's generation, which may be 0.
+    /// A handle that only identifies a file and cannot be opened (`AT_HANDLE_FID`, Linux 6.5). File
+    /// systems without an encoding of their own use the inode number and the inode's generation,
+    /// which may be 0.
     Identifying,
 }
 
-/// The kernel's name of a file within its file system: a type and up to 128 opaque bytes.
+/// A kernel file handle, valid within its file system: a type and up to 128 opaque bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileHandle {
     kind: i32,
@@ -59,14 +59,14 @@ struct Raw {
     bytes: [u8; FileHandle::MAX_LEN],
 }
 
-// The bytes begin where the flexible array of the C structure does.
+// The bytes begin at the offset of the C structure's flexible array.
 const _: () = assert!(mem::offset_of!(Raw, bytes) == size_of::<libc::file_handle>());
 
 impl FileHandle {
-    /// Most bytes that a handle has (`MAX_HANDLE_SZ`).
+    /// The maximum length of a handle in bytes (`MAX_HANDLE_SZ`).
     pub const MAX_LEN: usize = libc::MAX_HANDLE_SZ as usize;
 
-    /// A handle from its parts, or nothing if there are too many bytes.
+    /// Creates a handle from its parts. Returns `None` if there are too many bytes.
     #[must_use]
     pub fn new(kind: i32, from: &[u8]) -> Option<Self> {
         let mut bytes = [0; Self::MAX_LEN];
@@ -78,12 +78,12 @@ impl FileHandle {
         })
     }
 
-    /// The handle of the file that `fd` is open on; a descriptor that only names it (`O_PATH`)
-    /// will do. Needs no privilege.
+    /// Returns the handle of the file that `fd` refers to. An `O_PATH` descriptor suffices, and no
+    /// privilege is needed.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where the file system has no such handles, `EINVAL` for
-    /// [`Form::Identifying`] before Linux 6.5, and whatever else the kernel says.
+    /// `EOPNOTSUPP` if the file system has no such handles, `EINVAL` for [`Form::Identifying`]
+    /// before Linux 6.5, and any other error of the system call.
     pub fn of(fd: impl AsFd, form: Form) -> Result<Self> {
         let mut raw = Raw {
             head: libc::file_handle {
@@ -98,9 +98,9 @@ impl FileHandle {
             Form::Decodable => libc::AT_EMPTY_PATH,
             Form::Identifying => libc::AT_EMPTY_PATH | libc::AT_HANDLE_FID,
         };
-        // SAFETY: the descriptor is open for the length of the call, the path is a string that
-        // ends with NUL, and `raw` and `mount` are ours alone. `handle_bytes` says how many bytes
-        // follow the head, and the kernel writes no more than that.
+        // SAFETY: the descriptor is open for the length of the call, the path is a string that ends
+        // with NUL, and `raw` and `mount` are not shared. `handle_bytes` says how many bytes follow
+        // the head, and the kernel writes no more than that.
         let done = unsafe {
             libc::name_to_handle_at(
                 fd.as_fd().as_raw_fd(),
@@ -116,12 +116,12 @@ impl FileHandle {
         Self::new(raw.head.handle_type, bytes).ok_or(Errno::OVERFLOW)
     }
 
-    /// Opens the file. `mount` is any open file or directory of its file system, opened for
-    /// reading: `O_PATH` does not do on older kernels. Needs `CAP_DAC_READ_SEARCH`.
+    /// Opens the file. `mount` is any file or directory of its file system that is open for
+    /// reading; older kernels do not accept `O_PATH`. Needs `CAP_DAC_READ_SEARCH`.
     ///
     /// # Errors
-    /// `ESTALE` when the file is gone, `EPERM` without the privilege, and whatever else the kernel
-    /// says.
+    /// `ESTALE` if the file no longer exists, `EPERM` without the privilege, and any other error of
+    /// the system call.
     pub fn open(&self, mount: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
         let mut raw = Raw {
             head: libc::file_handle {
@@ -132,23 +132,23 @@ impl FileHandle {
             bytes: self.bytes,
         };
         let flags = (flags | OFlags::CLOEXEC).bits() as c_int;
-        // SAFETY: the descriptor is open for the length of the call; `raw` is ours alone and has
-        // as many bytes after its head as that says.
+        // SAFETY: the descriptor is open for the length of the call; `raw` is not shared and has as
+        // many bytes after its head as the head says.
         let fd = unsafe {
             libc::open_by_handle_at(mount.as_fd().as_raw_fd(), (&raw mut raw).cast(), flags)
         };
         check(c_long::from(fd))?;
-        // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+        // SAFETY: the kernel has just opened the descriptor, and nothing else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// The type that the file system gave the handle.
+    /// Returns the type that the file system gave the handle.
     #[must_use]
     pub fn kind(&self) -> i32 {
         self.kind
     }
 
-    /// The handle's bytes.
+    /// Returns the handle's bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
@@ -165,16 +165,16 @@ impl fmt::Debug for FileHandle {
     }
 }
 
-/// Asks the kernel whether the calling thread, by its effective identity, may use the file that
-/// `fd` names in all the ways that `wanted` says. Access control lists, immutable files, read-only
-/// mounts and security modules are looked at, as with `open(2)`.
+/// Asks the kernel whether the calling thread, with its effective identity, may access the file
+/// that `fd` refers to in all the ways in `wanted`. The check covers access control lists,
+/// immutable files, read-only mounts and security modules, like `open(2)`.
 ///
 /// # Errors
 /// `EACCES`, `EPERM` or `EROFS` if it may not.
 pub fn may_access(fd: impl AsFd, wanted: Access) -> Result<()> {
     let flags = libc::AT_EACCESS | libc::AT_EMPTY_PATH;
     // SAFETY: the descriptor is open for the length of the call, and the path is a string that ends
-    // with NUL; the kernel writes nothing. The arguments are of the types that faccessat2(2) has.
+    // with NUL; the kernel writes nothing. The argument types are those of faccessat2(2).
     let done = unsafe {
         libc::syscall(
             libc::SYS_faccessat2,
@@ -187,18 +187,19 @@ pub fn may_access(fd: impl AsFd, wanted: Access) -> Result<()> {
     check(done)
 }
 
-/// Sets the user and group as which the calling thread uses files. Other threads, and the thread's
-/// effective user, stay as they are. Needs `CAP_SETUID` and `CAP_SETGID`. Capabilities that have to
-/// do with files are lost on the way from user 0 to another one, and raised on the way back.
+/// Sets the user and group that the calling thread uses for file access. Other threads and the
+/// thread's effective user id are not affected. Needs `CAP_SETUID` and `CAP_SETGID`. A change from
+/// user 0 to another one drops the file capabilities from the effective set, and a change back
+/// raises them again.
 ///
 /// # Errors
-/// `EPERM` if the kernel did not take one of them; what was changed before stays changed.
+/// `EPERM` if the kernel did not accept one of the ids. A change made before that remains.
 pub fn set_file_ids(uid: u32, gid: u32) -> Result<()> {
     set_file_id(libc::SYS_setfsgid, gid)?;
     set_file_id(libc::SYS_setfsuid, uid)
 }
 
-/// The user and group as which the calling thread uses files.
+/// Returns the user and group that the calling thread uses for file access.
 #[must_use]
 pub fn file_ids() -> (u32, u32) {
     (
@@ -209,21 +210,21 @@ pub fn file_ids() -> (u32, u32) {
 
 fn set_file_id(call: c_long, id: u32) -> Result<()> {
     file_id(call, id);
-    // The call has no error: it says what there was before.
+    // The call has no error result: it returns the previous id.
     match file_id(call, u32::MAX) == id {
         true => Ok(()),
         false => Err(Errno::PERM),
     }
 }
 
-/// Sets an identity, and says what it was. All ones is nobody's, and changes nothing.
+/// Sets an id and returns the previous one. All ones is no valid id, so it changes nothing.
 fn file_id(call: c_long, id: u32) -> u32 {
     // SAFETY: setfsuid(2) and setfsgid(2) take one number, and touch no memory.
     let before = unsafe { libc::syscall(call, id) };
     before as u32
 }
 
-/// The error of a call that returned a negative number.
+/// Returns the error of a call that returned a negative number.
 fn check(result: c_long) -> Result<()> {
     if result >= 0 {
         return Ok(());
@@ -285,7 +286,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::remove_file(file.path()).unwrap();
         assert_eq!(may_access(file.as_file(), Access::READ_OK), Ok(()));
-        // Nobody may execute what has no execute permission at all, not even the superuser.
+        // Without any execute permission, even the superuser may not execute the file.
         assert_eq!(
             may_access(file.as_file(), Access::EXEC_OK),
             Err(Errno::ACCESS)

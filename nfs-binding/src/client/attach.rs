@@ -1,4 +1,4 @@
-//! Taking an export into use.
+//! Mounting and unmounting an export.
 
 use std::cell::Cell;
 
@@ -10,22 +10,22 @@ use super::path::{components, strip_prefix};
 use super::rpc::RpcClient;
 use crate::proto::{Flavors, FsinfoOk, MAX_DATA, MountArgs, MountOk, MountPath, Status};
 
-/// Least and most bytes of one READDIR or READDIRPLUS. The most is what a client has to set aside
-/// for every listing under way.
+/// The minimum and maximum bytes of one READDIR or READDIRPLUS reply. A client has to reserve the
+/// maximum for every listing in progress.
 const LIST: (u32, u32) = (4 << 10, 64 << 10);
 
 impl<C: RpcClient> Mount<C> {
-    /// Takes the export into use that holds `path`, an absolute path on the server. Gives the
-    /// mount, and the part of the path that is below the export's root. `mountd` is where MOUNT
-    /// answers; it may be the same as `nfs`.
+    /// Mounts the export that contains `path`, an absolute path on the server. Returns the mount
+    /// and the part of the path below the export's root. `mountd` is the RPC client for MOUNT,
+    /// which may be the same as `nfs`.
     ///
-    /// Which part of the path is the export only the server knows. So: the longest path in its
-    /// list of exports (EXPORT) that `path` starts with; failing that, since a server may keep its
-    /// list to itself, whichever of `path`, its parent, and so on to `/` the server lets be
-    /// mounted. (Mounting `path` itself would not do where it is a file, or yet to be made.)
+    /// Only the server knows which part of the path is the export. So this function takes the
+    /// longest path in the server's list of exports (EXPORT) that is a prefix of `path`. A server
+    /// may hide its list; then the function tries to mount `path`, its parent, and so on up to `/`.
+    /// (Mounting `path` itself would fail if it is a file, or does not exist yet.)
     ///
     /// # Errors
-    /// [`NfsError::NotExported`], [`NfsError::Security`], or what MNT and FSINFO said.
+    /// [`NfsError::NotExported`], [`NfsError::Security`], or the error of MNT or FSINFO.
     pub async fn attach<M: RpcClient>(
         nfs: C,
         mountd: M,
@@ -55,11 +55,11 @@ impl<C: RpcClient> Mount<C> {
         Ok((mount, rest))
     }
 
-    /// Tells the server that the export is no longer in use (UMNT). A courtesy: it keeps the
-    /// server's list of mounts right, and nothing else depends on it.
+    /// Tells the server that the export is no longer in use (UMNT). This only keeps the server's
+    /// list of mounts correct.
     ///
     /// # Errors
-    /// The call got no reply.
+    /// The error of the call if it got no reply.
     pub async fn detach<M: RpcClient>(self, mountd: M) -> Result<(), NfsError> {
         let path = MountPath::from(self.export.as_slice());
         let outcome = Mount3::new(mountd).unmount(&MountArgs { path }).await;
@@ -106,7 +106,7 @@ async fn find_export<M: RpcClient>(
     let listed = match checked::<_, ()>(mountd.export(&()).await.map(Ok), Op::Mount, path) {
         Ok(list) => list.exports,
         Err(error) if error.is_fatal() => return Err(error),
-        // It has no list, or none that fits a reply.
+        // The server has no list, or none that fits a reply.
         Err(_) => Vec::new(),
     };
     let holding = listed
@@ -136,7 +136,8 @@ async fn find_export<M: RpcClient>(
     })
 }
 
-/// What servers say of a path that is no export: Linux says that permission is denied.
+/// Returns whether MNT failed with a status that servers return for a path that is no export. Linux
+/// returns "permission denied".
 fn try_shorter(status: Status) -> bool {
     matches!(
         status,

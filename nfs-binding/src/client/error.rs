@@ -1,4 +1,4 @@
-//! What can go wrong, with the path it went wrong at.
+//! Errors of the NFS client, with the path that they occurred at.
 
 use std::fmt;
 
@@ -7,41 +7,41 @@ use rpc_transport::CallError;
 use crate::escape::escape;
 use crate::proto::{Failed, NfsResult, Status};
 
-/// Why something on a mounted export failed.
+/// The reason why an operation on a mounted export failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NfsError {
-    /// The server answered that it cannot.
+    /// The server answered with an error status.
     #[error("{}: {} {path}", status, op.verb())]
     Status {
-        /// What was tried.
+        /// The operation.
         op: Op,
-        /// At which path.
+        /// The path.
         path: DisplayPath,
-        /// What the server said.
+        /// The status.
         status: Status,
     },
-    /// The call got no answer.
+    /// The call got no reply.
     #[error("{source}: {} {path}", op.verb())]
     Call {
-        /// What was tried.
+        /// The operation.
         op: Op,
-        /// At which path.
+        /// The path.
         path: DisplayPath,
-        /// Why.
+        /// The error of the call.
         source: CallError,
     },
-    /// The server answered something that makes no sense.
+    /// The server sent a reply that violates the protocol.
     #[error("the server's answer makes no sense, {what}: {} {path}", op.verb())]
     Nonsense {
-        /// What was tried.
+        /// The operation.
         op: Op,
-        /// At which path.
+        /// The path.
         path: DisplayPath,
-        /// What is wrong with the answer.
+        /// What is wrong with the reply.
         what: &'static str,
     },
-    /// A directory has more entries than can be kept, or than any has.
+    /// A directory has more entries than the client can hold, or than any real directory has.
     #[error(
         "more than {entries} entries, which is more than this program takes (the server may be at \
          fault; another program may list it piecemeal): listing {path}"
@@ -49,53 +49,53 @@ pub enum NfsError {
     TooManyEntries {
         /// The directory.
         path: DisplayPath,
-        /// Entries so far.
+        /// The number of entries received so far.
         entries: u64,
     },
-    /// No export holds the path.
+    /// No export contains the path.
     #[error("the server does not export {path} ({})", exports_text(.exports))]
     NotExported {
-        /// The path asked for.
+        /// The requested path.
         path: DisplayPath,
-        /// What it does export, as far as it says.
+        /// The paths that the server exports, as far as it lists them.
         exports: Vec<DisplayPath>,
     },
-    /// The export cannot be used with AUTH_SYS or AUTH_NONE credentials.
+    /// The export accepts neither AUTH_SYS nor AUTH_NONE credentials.
     #[error("export {path} wants authentication flavors {flavors:?}; only sys and none are had")]
     Security {
         /// The export.
         path: DisplayPath,
-        /// What it wants.
+        /// The authentication flavors that it accepts.
         flavors: Vec<u32>,
     },
-    /// Too many symbolic links on the way.
+    /// The path leads through too many symbolic links.
     #[error("too many symbolic links: {path}")]
     LinkLoop {
         /// The path that was followed.
         path: DisplayPath,
     },
-    /// A symbolic link on the way leads to somewhere the export does not hold.
+    /// A symbolic link leads out of the export.
     #[error("symbolic link {path} leads out of the export, to {target}")]
     LinkOutside {
         /// The link.
         path: DisplayPath,
-        /// What it says.
+        /// The link's target.
         target: DisplayPath,
     },
-    /// What is to be made or removed has no name in a directory.
+    /// The path of an object to create or remove does not end with a name.
     #[error("{why}, which is neither made nor removed: {path}")]
     NoName {
         /// The path.
         path: DisplayPath,
-        /// What it is.
+        /// The reason.
         why: &'static str,
     },
-    /// The mount options say `ro`.
+    /// The mount is read-only (mount option `ro`).
     #[error("mounted read-only (-o ro): {} {path}", op.verb())]
     ReadOnly {
-        /// What was tried.
+        /// The operation.
         op: Op,
-        /// At which path.
+        /// The path.
         path: DisplayPath,
     },
 }
@@ -109,7 +109,7 @@ fn exports_text(exports: &[DisplayPath]) -> String {
 }
 
 impl NfsError {
-    /// The server's status, if it answered with one.
+    /// Returns the server's status, if it answered with one.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         match self {
@@ -118,7 +118,7 @@ impl NfsError {
         }
     }
 
-    /// Whether the server cannot be reached any more, so that further calls will fail as well.
+    /// Returns whether the server is unreachable, so that further calls will fail as well.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         matches!(
@@ -134,12 +134,12 @@ impl NfsError {
     }
 }
 
-/// A path as it is shown: bytes, with [`escape`]d what is no plain text.
+/// A path for display. Its bytes are [`escape`]d when they are printed.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct DisplayPath(Box<[u8]>);
 
 impl DisplayPath {
-    /// Its bytes.
+    /// Returns the unescaped bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -157,7 +157,7 @@ impl fmt::Display for DisplayPath {
         if self.0.is_empty() {
             return write!(f, "/");
         }
-        // A name may hold terminal control sequences: they are shown, not obeyed.
+        // A name may contain terminal control sequences: they must be shown, not interpreted.
         escape(&self.0).fmt(f)
     }
 }
@@ -168,7 +168,7 @@ impl fmt::Debug for DisplayPath {
     }
 }
 
-/// What was tried, for messages.
+/// An operation, for error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
@@ -203,7 +203,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The word before the path.
+    /// Returns the verb that precedes the path in a message.
     #[must_use]
     pub fn verb(self) -> &'static str {
         match self {
@@ -225,9 +225,9 @@ impl Op {
     }
 }
 
-/// Somewhere on the server that an error can name. Only looked at when there is an error.
+/// A location on the server that an error can name. The path is built only if there is an error.
 pub trait Place {
-    /// The path.
+    /// Returns the path.
     fn display(&self) -> DisplayPath;
 }
 
@@ -243,7 +243,7 @@ impl Place for Vec<u8> {
     }
 }
 
-/// Gives both layers of a raw call's error their context.
+/// Adds the operation and the path to an error of the call or of the server.
 pub(crate) fn checked<T, F>(
     outcome: Result<NfsResult<T, F>, CallError>,
     op: Op,

@@ -1,8 +1,9 @@
-//! Reading a directory.
+//! Reading directories.
 //!
-//! Where a listing goes on is the server's to say, by a cookie, and so is where it ends. A broken or hostile
-//! server can send its client round in a circle, or on for ever: a circle is noticed ([`Circle`]), and
-//! entries are limited ([`MAX_ENTRIES`], and what a whole listing takes: [`MAX_KEPT`]).
+//! The server decides with cookies where a listing continues and when it ends. A broken or hostile
+//! server can send its client round in circles or on for ever. The client detects circles
+//! ([`Circle`]), limits the number of entries ([`MAX_ENTRIES`]) and the memory of a listing that is
+//! read as a whole ([`MAX_KEPT`]).
 
 use bytes::Bytes;
 
@@ -11,43 +12,44 @@ use super::mount::Mount;
 use super::rpc::RpcClient;
 use crate::proto::{EntryPlus, FileHandle, Name, ReaddirArgs, ReaddirplusArgs, Status, Verifier};
 
-/// Most entries of one directory. File systems in use have directories of some ten millions at most.
+/// The maximum number of entries of one directory. Real file systems have directories of some ten
+/// million entries at most.
 pub const MAX_ENTRIES: u64 = 100_000_000;
-/// Most memory that a directory takes that is read as a whole, bytes: some four million entries.
+/// The maximum memory of a directory that is read as a whole, bytes: some four million entries.
 pub const MAX_KEPT: usize = 1 << 30;
 
-/// A directory as it is read, one reply at a time.
+/// A directory listing in progress, read one reply at a time.
 #[derive(Debug)]
 pub struct Listing<'m, C> {
     mount: &'m Mount<C>,
     dir: FileHandle,
     cookie: u64,
     verifier: Verifier,
-    /// Whether this listing goes by READDIRPLUS. It stays as it began: cookies need not mean the
-    /// same to both procedures.
+    /// Whether this listing uses READDIRPLUS. A listing does not switch between the procedures,
+    /// because their cookies may differ in meaning.
     plus: bool,
     ended: bool,
     circle: Circle,
-    /// Entries so far.
+    /// The number of entries received so far.
     entries: u64,
-    /// Memory of the entries that are kept, bytes.
+    /// The memory of the entries that are kept, bytes.
     kept: usize,
 }
 
-/// Notices that cookies repeat, with memory for one of them: Brent's algorithm. A server that answers the
-/// same to the same cookie is found out at the latest when the listing has gone round three times.
+/// Detects repeating cookies with memory for a single one (Brent's algorithm). A server that
+/// returns the same entries for the same cookie is detected after three rounds at the latest.
 #[derive(Debug, Default)]
 struct Circle {
-    /// The cookie that all that come are compared with.
+    /// The cookie that later ones are compared with.
     mark: Option<u64>,
-    /// Cookies since the mark was set.
+    /// The number of cookies since the mark was set.
     steps: u64,
-    /// After how many it is set anew; doubles each time.
+    /// The number of cookies after which the mark is set again. It doubles each time.
     until: u64,
 }
 
 impl Circle {
-    /// Whether this cookie has come before, as far as that is known.
+    /// Returns whether this cookie equals the mark, and so closes a circle.
     fn closes(&mut self, cookie: u64) -> bool {
         if self.mark == Some(cookie) {
             return true;
@@ -63,8 +65,8 @@ impl Circle {
 }
 
 impl<C: RpcClient> Mount<C> {
-    /// Starts to read a directory: READDIRPLUS, or READDIR where the options or the server do not
-    /// have that.
+    /// Starts to read a directory with READDIRPLUS, or with READDIR if the options exclude
+    /// READDIRPLUS or the server does not support it.
     pub fn list(&self, dir: FileHandle) -> Listing<'_, C> {
         Listing {
             mount: self,
@@ -82,7 +84,8 @@ impl<C: RpcClient> Mount<C> {
     /// Reads a whole directory.
     ///
     /// # Errors
-    /// See [`Listing::next`]; and [`NfsError::TooManyEntries`] for one that takes more than [`MAX_KEPT`].
+    /// The errors of [`Listing::next`], and [`NfsError::TooManyEntries`] for a directory that takes
+    /// more than [`MAX_KEPT`].
     pub async fn list_all(
         &self,
         dir: FileHandle,
@@ -93,7 +96,8 @@ impl<C: RpcClient> Mount<C> {
         while let Some(entries) = listing.next(at).await? {
             listing.keep(&entries, at)?;
             all.extend(entries.into_iter().map(|entry| EntryPlus {
-                // A copy: the name is a slice of a reply, which would be kept as a whole.
+                // The name is copied, because it is a slice of a reply, which would be kept as a
+                // whole.
                 name: Name(Bytes::copy_from_slice(&entry.name.0)),
                 ..entry
             }));
@@ -103,15 +107,16 @@ impl<C: RpcClient> Mount<C> {
 }
 
 impl<C: RpcClient> Listing<'_, C> {
-    /// The next entries, without `.` and `..`; `None` after the last. Handles and attributes may
-    /// be missing: a server need not give them, and READDIR does not.
+    /// Reads the next entries, without `.` and `..`; `None` after the last. Handles and attributes
+    /// may be missing: a server need not supply them, and READDIR never does.
     ///
-    /// An entry's name is a slice of the reply: who keeps names for long copies them.
+    /// An entry's name is a slice of the reply. A caller that keeps names for long should copy
+    /// them.
     ///
     /// # Errors
-    /// See [`NfsError`]. A name that cannot be one (empty, or with a `/` or a zero byte) is an
-    /// error: whoever used it could be led out of a directory. So are cookies that go round in a
-    /// circle, and more than [`MAX_ENTRIES`].
+    /// See [`NfsError`]. An invalid name (empty, or with a `/` or a zero byte) is an error, because
+    /// a caller that used it could be led out of the directory. Cookies that go round in a circle
+    /// and more than [`MAX_ENTRIES`] entries are errors as well.
     pub async fn next(
         &mut self,
         at: &(impl Place + ?Sized),
@@ -120,7 +125,8 @@ impl<C: RpcClient> Listing<'_, C> {
             let (mut entries, eof) = self.batch(at).await?;
             let problem = match entries.last() {
                 Some(last) if last.cookie == self.cookie => "as a cookie comes twice in a row",
-                // Where the listing goes on; of an end the cookie is of no interest.
+                // The cookie is where the listing continues. The last one, at the end, does not
+                // matter.
                 Some(last) if !eof && self.circle.closes(last.cookie) => {
                     "as its cookies go round in a circle"
                 }
@@ -149,7 +155,7 @@ impl<C: RpcClient> Listing<'_, C> {
         Ok(None)
     }
 
-    /// Counts entries that the caller keeps until the listing has ended.
+    /// Counts entries that the caller keeps until the end of the listing.
     ///
     /// # Errors
     /// [`NfsError::TooManyEntries`] if all that are kept take more than [`MAX_KEPT`].
@@ -223,7 +229,7 @@ impl<C: RpcClient> Listing<'_, C> {
     }
 }
 
-/// Whether bytes can be one component of a path.
+/// Returns whether the bytes can be one component of a path.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && !name.contains(&b'/') && !name.contains(&0)
 }
@@ -232,7 +238,8 @@ fn is_name(name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Cookies until a circle is noticed in those of a server that begins with `before` others.
+    /// Returns the number of cookies until a circle of `around` cookies after `before` others is
+    /// detected.
     fn noticed_after(before: u64, around: u64) -> u64 {
         let mut circle = Circle::default();
         let cookies = (0..before).chain((0..around).cycle().map(|n| before + n));

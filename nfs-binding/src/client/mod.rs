@@ -1,8 +1,9 @@
 //! An NFS version 3 client over any RPC transport.
 //!
-//! [`Nfs3`] and [`Mount3`] are the raw procedures. [`Mount`] is an export in use: names, paths,
-//! directory listings, reading and writing in the sizes that the server takes, and errors that say
-//! what was tried at which path. It holds no cache: every method is at least one call.
+//! [`Nfs3`] and [`Mount3`] are the raw procedures. [`Mount`] is a mounted export: it resolves names
+//! and paths, lists directories, reads and writes in the sizes that the server supports, and
+//! reports errors with the operation and the path. It has no cache: every method makes at least one
+//! call.
 
 mod attach;
 mod error;

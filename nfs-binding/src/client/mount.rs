@@ -1,4 +1,4 @@
-//! An export in use: procedures on one object.
+//! Procedures on objects of a mounted export.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -16,72 +16,72 @@ use crate::proto::{
     WriteArgs, WriteOk,
 };
 
-/// Pause before a call is made again that the server answered with NFS3ERR_JUKEBOX. Each further
+/// The pause before a call is repeated that the server answered with NFS3ERR_JUKEBOX. Each further
 /// pause is twice as long.
 const JUKEBOX_FIRST: Duration = Duration::from_millis(50);
-/// How often it is made again: 25 seconds in all, after which the user is told.
+/// The maximum number of repetitions: after 25 seconds in total, the call fails.
 const JUKEBOX_TRIES: u32 = 9;
 
 /// An object on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Its handle.
+    /// The file handle.
     pub handle: FileHandle,
-    /// Its attributes when it was looked at.
+    /// The attributes at the time of the last lookup.
     pub attributes: Attributes,
 }
 
-/// Lengths that client and server agree on, bytes.
+/// The sizes that client and server agree on, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest READ.
+    /// The maximum READ.
     pub rsize: u32,
-    /// Longest WRITE.
+    /// The maximum WRITE.
     pub wsize: u32,
-    /// Longest READDIR or READDIRPLUS.
+    /// The maximum READDIR or READDIRPLUS reply.
     pub list: u32,
-    /// Longest file.
+    /// The maximum file size.
     pub max_file_size: u64,
 }
 
-/// An export in use. See [`Mount::attach`].
+/// A mounted export; see [`Mount::attach`].
 #[derive(Debug)]
 pub struct Mount<C> {
     pub(super) nfs: Nfs3<C>,
     pub(super) root: FileHandle,
     pub(super) export: Vec<u8>,
     pub(super) limits: Limits,
-    /// Whether READDIRPLUS is used: the options said so, and the server has not refused it.
+    /// Whether READDIRPLUS is used: the options allow it, and the server has not rejected it.
     pub(super) readdirplus: Cell<bool>,
     pub(super) read_only: bool,
 }
 
 impl<C: RpcClient> Mount<C> {
-    /// The raw procedures.
+    /// Returns the client for raw procedures.
     pub fn nfs(&self) -> &Nfs3<C> {
         &self.nfs
     }
 
-    /// The export's root.
+    /// Returns the handle of the export's root.
     #[must_use]
     pub fn root(&self) -> FileHandle {
         self.root
     }
 
-    /// The export's path, as the server knows it.
+    /// Returns the export's path on the server.
     #[must_use]
     pub fn export(&self) -> &[u8] {
         &self.export
     }
 
-    /// The lengths in use.
+    /// Returns the sizes in use.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Makes a call until the server no longer asks to try again later (RFC 1813, section 2.6,
-    /// NFS3ERR_JUKEBOX).
+    /// Repeats a call while the server answers with NFS3ERR_JUKEBOX, "try again later" (RFC 1813,
+    /// section 2.6).
     pub(super) async fn patiently<T, F, R>(
         &self,
         op: Op,
@@ -105,7 +105,7 @@ impl<C: RpcClient> Mount<C> {
         checked(make().await, op, at)
     }
 
-    /// Refuses a change that the options do not allow.
+    /// Fails if the mount is read-only.
     pub(super) fn writable(&self, op: Op, at: &(impl Place + ?Sized)) -> Result<(), NfsError> {
         if self.read_only {
             let path = at.display();
@@ -114,10 +114,10 @@ impl<C: RpcClient> Mount<C> {
         Ok(())
     }
 
-    /// Attributes of an object.
+    /// Returns the attributes of an object (GETATTR).
     ///
     /// # Errors
-    /// See [`NfsError`]; so for every method here.
+    /// See [`NfsError`].
     pub async fn getattr(
         &self,
         object: FileHandle,
@@ -128,7 +128,7 @@ impl<C: RpcClient> Mount<C> {
             .await
     }
 
-    /// Sets attributes of an object.
+    /// Sets attributes of an object (SETATTR).
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -148,7 +148,7 @@ impl<C: RpcClient> Mount<C> {
         self.patiently(Op::SetAttributes, at, call).await.map(drop)
     }
 
-    /// Which of the permissions the caller has.
+    /// Returns which of the permissions the caller has (ACCESS).
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -165,7 +165,7 @@ impl<C: RpcClient> Mount<C> {
         Ok(ok.access & access)
     }
 
-    /// What a symbolic link says.
+    /// Returns the target of a symbolic link (READLINK).
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -181,8 +181,8 @@ impl<C: RpcClient> Mount<C> {
         Ok(ok.text.0)
     }
 
-    /// Reads once, at most `count` bytes. Fewer come back at the end of the file, and when the
-    /// server likes; at least one comes back unless the file ends.
+    /// Sends one READ of at most `count` bytes. The server may return fewer, but returns at least
+    /// one byte before the end of the file.
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -201,7 +201,8 @@ impl<C: RpcClient> Mount<C> {
         let ok = self
             .patiently(Op::Read, at, || self.nfs.read(&args))
             .await?;
-        // Data that was placed directly is as long as the chunk; `count` must agree with it.
+        // Data that was placed in a write chunk is as long as the chunk; `count` must agree with
+        // it.
         let problem = if ok.data.0.len() as u64 != u64::from(ok.count) {
             "as count and data differ in length"
         } else if ok.count > count {
@@ -214,7 +215,7 @@ impl<C: RpcClient> Mount<C> {
         Err(self.nonsense(Op::Read, at, problem))
     }
 
-    /// Writes once. The server may take fewer bytes than it was given, but at least one.
+    /// Sends one WRITE. The server may write fewer bytes than it was given, but at least one.
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -250,9 +251,9 @@ impl<C: RpcClient> Mount<C> {
         Err(self.nonsense(Op::Write, at, problem))
     }
 
-    /// Brings all that was written to a file to stable storage. Data that was written under
-    /// another verifier than the one returned may be lost, and has to be written again (RFC 1813,
-    /// section 3.3.7).
+    /// Commits written data to stable storage (COMMIT). If the returned verifier differs from that
+    /// of a WRITE, the data of the WRITE may be lost and has to be written again (RFC 1813, section
+    /// 3.3.7).
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -273,7 +274,7 @@ impl<C: RpcClient> Mount<C> {
         Ok(ok.verifier)
     }
 
-    /// Space and files of the file system that holds `object`.
+    /// Returns the space and file counts of the file system that contains `object` (FSSTAT).
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -287,7 +288,7 @@ impl<C: RpcClient> Mount<C> {
             .await
     }
 
-    /// Abilities of the file system that holds `object`.
+    /// Returns the capabilities of the file system that contains `object` (FSINFO).
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -301,7 +302,7 @@ impl<C: RpcClient> Mount<C> {
             .await
     }
 
-    /// POSIX limits of `object`.
+    /// Returns the POSIX limits of `object` (PATHCONF).
     ///
     /// # Errors
     /// See [`NfsError`].

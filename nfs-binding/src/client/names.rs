@@ -1,4 +1,4 @@
-//! An export in use: procedures on names in directories.
+//! Procedures on names in directories of a mounted export.
 
 use rpc_transport::CallError;
 
@@ -17,13 +17,13 @@ fn dir_op(dir: FileHandle, name: &[u8]) -> DirOp {
     }
 }
 
-/// Every method takes the directory's handle and a name in it; `at` is the path of the two, for
+/// Every method takes the directory's handle and a name in it. `at` is the path of the entry, for
 /// errors.
 impl<C: RpcClient> Mount<C> {
-    /// What a name names.
+    /// Looks up a name (LOOKUP).
     ///
     /// # Errors
-    /// See [`NfsError`]; so for every method here.
+    /// See [`NfsError`].
     pub async fn lookup(
         &self,
         dir: FileHandle,
@@ -39,8 +39,8 @@ impl<C: RpcClient> Mount<C> {
         self.object(ok.object, ok.attributes, at).await
     }
 
-    /// Makes a file, or takes the one that is there, with `attributes` as far as the server sets
-    /// them. Can be sent twice without harm.
+    /// Creates a file, or opens an existing one (CREATE UNCHECKED). `attributes` are set as far as
+    /// the server sets them. A retransmission does no harm.
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -59,7 +59,7 @@ impl<C: RpcClient> Mount<C> {
         self.make(Op::Create, (dir, name), at, call).await
     }
 
-    /// Makes a directory.
+    /// Creates a directory (MKDIR).
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -78,7 +78,7 @@ impl<C: RpcClient> Mount<C> {
         self.make(Op::MakeDirectory, (dir, name), at, call).await
     }
 
-    /// Makes a symbolic link that says `text`.
+    /// Creates a symbolic link with the target `text` (SYMLINK).
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -98,7 +98,7 @@ impl<C: RpcClient> Mount<C> {
         self.make(Op::MakeLink, (dir, name), at, call).await
     }
 
-    /// Makes a named pipe, a socket or a device.
+    /// Creates a named pipe, a socket or a device (MKNOD).
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -117,7 +117,7 @@ impl<C: RpcClient> Mount<C> {
         self.make(Op::Create, (dir, name), at, call).await
     }
 
-    /// Gives an object a further name.
+    /// Creates a hard link to an object (LINK).
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -135,7 +135,7 @@ impl<C: RpcClient> Mount<C> {
         self.change(Op::Create, at, || self.nfs.link(&args)).await
     }
 
-    /// Removes a name that is no directory's.
+    /// Removes a name that is not a directory (REMOVE).
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -151,7 +151,7 @@ impl<C: RpcClient> Mount<C> {
         self.change(Op::Remove, at, || self.nfs.remove(&args)).await
     }
 
-    /// Removes an empty directory.
+    /// Removes an empty directory (RMDIR).
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -167,7 +167,7 @@ impl<C: RpcClient> Mount<C> {
         self.change(Op::Remove, at, || self.nfs.rmdir(&args)).await
     }
 
-    /// Gives an object another name, in place of what had that name.
+    /// Renames an object and replaces an existing target (RENAME).
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -184,8 +184,8 @@ impl<C: RpcClient> Mount<C> {
         self.change(Op::Rename, at, || self.nfs.rename(&args)).await
     }
 
-    /// Makes an entry with `call`. RFC 1813 lets a server leave out the new object's handle and
-    /// attributes.
+    /// Creates an entry with `call`. If the reply lacks the new object's handle or attributes,
+    /// which RFC 1813 allows, further calls fetch them.
     async fn make<E, F>(
         &self,
         op: Op,
@@ -204,7 +204,7 @@ impl<C: RpcClient> Mount<C> {
         }
     }
 
-    /// Changes directories with `call`, whose result says nothing more.
+    /// Modifies directories with `call`, whose result carries no further information.
     async fn change<T, E, F>(
         &self,
         op: Op,

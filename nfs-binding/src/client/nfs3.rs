@@ -1,4 +1,4 @@
-//! The raw layer: one method per procedure, arguments and results as RFC 1813 has them.
+//! The raw client: one method per procedure, with the arguments and results of RFC 1813.
 
 use rpc_transport::CallError;
 
@@ -12,13 +12,15 @@ use crate::proto::{
     SymlinkArgs, WriteArgs, WriteResult, mnt, nfs,
 };
 
-/// Calls NFS version 3. The outer error is the transport's, the inner one the server's.
+/// A client of NFS version 3. The outer error of a method is the transport's, the inner one the
+/// server's.
 #[derive(Clone, Debug)]
 pub struct Nfs3<C> {
     rpc: C,
 }
 
-/// Calls MOUNT version 3.
+/// A client of MOUNT version 3. The outer error of a method is the transport's, the inner one the
+/// server's.
 #[derive(Clone, Debug)]
 pub struct Mount3<C> {
     rpc: C,
@@ -29,12 +31,12 @@ macro_rules! procedures {
         $(#[$meta:meta])* $method:ident = $procedure:ident($args:ty) -> $results:ty;
     )*) => {
         impl<C: RpcClient> $program<C> {
-            /// Over this transport.
+            /// Creates a client over an RPC transport.
             pub fn new(rpc: C) -> Self {
                 Self { rpc }
             }
 
-            /// The transport.
+            /// Returns the RPC transport.
             pub fn rpc(&self) -> &C {
                 &self.rpc
             }
@@ -43,7 +45,7 @@ macro_rules! procedures {
                 $(#[$meta])*
                 ///
                 /// # Errors
-                /// The call got no reply, or one that cannot be decoded.
+                /// [`CallError`] if the call got no reply, or one that cannot be decoded.
                 pub async fn $method(&self, args: &$args) -> Result<$results, CallError> {
                     call::<$module::$procedure>(&self.rpc, args).await
                 }
@@ -54,7 +56,7 @@ macro_rules! procedures {
 
 procedures! {
     Nfs3, nfs;
-    /// NULL: nothing, for a round trip (RFC 1813, section 3.3.0).
+    /// NULL: does nothing; measures a round trip (RFC 1813, section 3.3.0).
     null = Null(()) -> ();
     /// GETATTR (section 3.3.1).
     getattr = Getattr(HandleArgs) -> GetattrResult;
@@ -102,16 +104,16 @@ procedures! {
 
 procedures! {
     Mount3, mnt;
-    /// NULL: nothing (RFC 1813, section 5.2.0).
+    /// NULL: does nothing (RFC 1813, section 5.2.0).
     null = Null(()) -> ();
-    /// MNT: a directory's file handle (section 5.2.1).
+    /// MNT: returns the file handle of a directory (section 5.2.1).
     mount = Mount(MountArgs) -> MountResult;
-    /// DUMP: who has mounted what (section 5.2.2).
+    /// DUMP: lists the mounts of all clients (section 5.2.2).
     dump = Dump(()) -> MountList;
-    /// UMNT: a directory is no longer in use (section 5.2.3).
+    /// UMNT: reports that a directory is no longer in use (section 5.2.3).
     unmount = Unmount(MountArgs) -> ();
-    /// UMNTALL: none is (section 5.2.4).
+    /// UMNTALL: reports that no directory is in use any more (section 5.2.4).
     unmount_all = UnmountAll(()) -> ();
-    /// EXPORT: the exported directories (section 5.2.5).
+    /// EXPORT: lists the exported directories (section 5.2.5).
     export = Export(()) -> ExportList;
 }

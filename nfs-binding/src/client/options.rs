@@ -2,7 +2,7 @@
 
 /// Least `rsize` and `wsize`, bytes, as nfs(5) has it.
 pub const MIN_IO: u32 = 1024;
-/// `rsize` and `wsize` when nothing is said, bytes, as Linux has it.
+/// The default `rsize` and `wsize`, bytes, as in Linux.
 pub const DEFAULT_IO: u32 = 1 << 20;
 
 /// How an export is used, whichever way its server was reached.

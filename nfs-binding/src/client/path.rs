@@ -1,30 +1,30 @@
-//! From a path to an object.
+//! Path resolution.
 
 use super::error::{NfsError, Op};
 use super::mount::{Mount, Object};
 use super::rpc::RpcClient;
 use crate::proto::{FileType, SetAttributes, Status};
 
-/// Symbolic links followed on the way to one object, as Linux has it.
+/// The maximum number of symbolic links followed in one resolution, as in Linux.
 pub const MAX_LINKS: u32 = 40;
 
-/// What to do with a symbolic link at the end of a path.
+/// The treatment of a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
-    /// It is meant itself.
+    /// Resolve to the link itself.
     No,
-    /// What it leads to is meant.
+    /// Resolve to the link's target.
     Yes,
 }
 
-/// The components of a path: what is between slashes, without nothing and `.`.
+/// Returns the components of a path: the parts between slashes, except empty ones and `.`.
 pub fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     path.split(|&byte| byte == b'/')
         .filter(|component| !component.is_empty() && *component != b".")
 }
 
-/// Where a walk is: the names from the root, with what each names. `..` goes back along it, so it
-/// needs no call and cannot leave the export.
+/// The state of a path resolution: the names from the root, with their objects. `..` goes back
+/// along this list, so it needs no call and cannot leave the export.
 struct Walk {
     root: Object,
     below: Vec<(Vec<u8>, Object)>,
@@ -45,10 +45,10 @@ impl Walk {
     }
 }
 
-/// Paths are relative to the export's root, with or without a slash before them.
+/// Paths are relative to the export's root, with or without a leading slash.
 impl<C: RpcClient> Mount<C> {
-    /// What a path names. Symbolic links on the way are followed: absolute ones from the server's
-    /// root, so they must lead into the same export.
+    /// Resolves a path to an object. Symbolic links on the way are followed. Absolute ones start at
+    /// the server's root, so they must lead into the same export.
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -88,7 +88,7 @@ impl<C: RpcClient> Mount<C> {
         Ok(walk.here().clone())
     }
 
-    /// The part of an absolute path on the server that is below the export.
+    /// Returns the part of an absolute path on the server that is below the export.
     fn below_export(&self, target: &[u8], link: &[u8]) -> Result<Vec<u8>, NfsError> {
         strip_prefix(target, &self.export).ok_or_else(|| NfsError::LinkOutside {
             path: link.into(),
@@ -96,11 +96,11 @@ impl<C: RpcClient> Mount<C> {
         })
     }
 
-    /// The directory that holds a path's last component, and that component. The component itself
-    /// need not exist.
+    /// Returns the directory that contains a path's last component, and that component. The
+    /// component itself need not exist.
     ///
     /// # Errors
-    /// See [`NfsError`]; [`NfsError::NoName`] for a path that has no last component.
+    /// See [`NfsError`]; [`NfsError::NoName`] for a path without a last component.
     pub async fn resolve_parent(&self, path: &[u8]) -> Result<(Object, Vec<u8>), NfsError> {
         let mut parts: Vec<&[u8]> = components(path).collect();
         let no_name = |why| {
@@ -116,8 +116,8 @@ impl<C: RpcClient> Mount<C> {
         Ok((parent, name))
     }
 
-    /// Where a copy to `path` goes, as cp(1) has it: into `path` under `name` when that is a
-    /// directory, else to `path` itself.
+    /// Returns the target path of a copy to `path`, with the rule of cp(1): `path/name` if `path`
+    /// is a directory, else `path` itself.
     ///
     /// # Errors
     /// See [`NfsError`].
@@ -133,15 +133,14 @@ impl<C: RpcClient> Mount<C> {
         }
     }
 
-    /// Makes a directory and those above it that are missing, with `mode`. One that is there is
-    /// taken as it is.
+    /// Creates a directory with `mode`, and its missing parents. An existing one is left as it is.
     ///
     /// # Errors
     /// See [`NfsError`].
     pub async fn mkdir_all(&self, path: &[u8], mode: u32) -> Result<Object, NfsError> {
         let parts: Vec<&[u8]> = components(path).collect();
-        // From the far end: only what is missing is made, so directories that may not be written
-        // to are no obstacle.
+        // The search starts at the far end and creates only missing directories, so existing
+        // parents need not be writable.
         let mut missing = 0;
         let mut here = loop {
             let there = parts[..parts.len() - missing].join(&b'/');
@@ -163,7 +162,7 @@ impl<C: RpcClient> Mount<C> {
                 .mkdir(here.handle, parts[end - 1], attributes, &at)
                 .await
             {
-                // Somebody else made it, or this call did, and its first reply was lost.
+                // Another process created it, or this call did and its first reply was lost.
                 Err(error) if error.status() == Some(Status::EXIST) => {
                     self.resolve(&at, Follow::Yes).await?
                 }
@@ -181,7 +180,7 @@ impl<C: RpcClient> Mount<C> {
     }
 }
 
-/// What of `path` is below `prefix`, component by component.
+/// Returns the part of `path` below `prefix`, compared component by component.
 pub(super) fn strip_prefix(path: &[u8], prefix: &[u8]) -> Option<Vec<u8>> {
     let mut rest = components(path);
     for component in components(prefix) {

@@ -1,4 +1,4 @@
-//! What the NFS client needs of an RPC transport.
+//! The interface that the NFS client needs from an RPC transport.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,12 +9,13 @@ use rpc_transport::{Call, CallError, Client, Reply};
 use crate::proto::Xdr;
 use crate::ulb::Binding;
 
-/// Somebody who makes remote procedure calls: a transport's client, or a test.
+/// An RPC client: a transport's, or a test's.
 pub trait RpcClient {
-    /// Makes a call. Many may be under way at once.
+    /// Makes a call. Many calls may be outstanding at once.
     fn call(&self, call: Call) -> impl Future<Output = Result<Reply, CallError>>;
 
-    /// Completes after `duration`: for servers that ask to be asked again later.
+    /// Returns a future that completes after `duration`, for servers that ask the client to try
+    /// again later.
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()>;
 }
 
@@ -41,7 +42,7 @@ impl<C: RpcClient> RpcClient for &C {
 /// Calls procedure `P`.
 ///
 /// # Errors
-/// What the transport says, and [`CallError::Protocol`] when the results cannot be decoded.
+/// The transport's error, or [`CallError::Protocol`] if the results cannot be decoded.
 pub async fn call<P: Binding>(
     rpc: &impl RpcClient,
     args: &P::Args,

@@ -1,45 +1,46 @@
-//! `nfs://SERVER[:PORT]/PATH`.
+//! NFS URLs: `nfs://SERVER[:PORT]/PATH`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a text is no NFS URL.
+/// The reason why a text is not an NFS URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// It does not start with `nfs://`.
+    /// The text does not start with `nfs://`.
     #[error("{0:?} is no URL: nfs://SERVER[:PORT]/EXPORT/PATH is wanted")]
     Scheme(String),
-    /// There is no server in it.
+    /// The text contains no server.
     #[error("{0:?} names no server: nfs://SERVER[:PORT]/EXPORT/PATH is wanted")]
     NoServer(String),
-    /// An IPv6 address without its closing bracket, or something behind it.
+    /// An IPv6 address lacks its closing bracket, or something other than a port follows the
+    /// bracket.
     #[error("{0:?}: an IPv6 address is written [ADDRESS] or [ADDRESS]:PORT")]
     Bracket(String),
-    /// The port is no number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("{0:?} is not a port")]
     Port(String),
-    /// A `%` that two hexadecimal digits do not follow.
+    /// A `%` is not followed by two hexadecimal digits.
     #[error("{0:?}: % in a path is written %25, and is followed by two hexadecimal digits")]
     Escape(String),
-    /// A path that names a byte no name can hold.
+    /// The path contains a zero byte, which no name can contain.
     #[error("{0:?}: %00 cannot be in a path")]
     Zero(String),
 }
 
-/// An object on a server (RFC 2224, section 2, with paths from the server's root as MOUNT has
-/// them). Which part of the path is the export is for the server to say.
+/// An object on a server (RFC 2224, section 2, but with paths from the server's root, as in MOUNT).
+/// The server decides which part of the path is the export.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NfsUrl {
-    /// Host name or address, an IPv6 address without its brackets.
+    /// The host name or address; an IPv6 address is without its brackets.
     pub server: String,
-    /// Port, if there is one.
+    /// The port, if the URL has one.
     pub port: Option<u16>,
-    /// Path, `%` escapes decoded; starts with `/`.
+    /// The path with `%` escapes decoded; it starts with `/`.
     pub path: Vec<u8>,
 }
 
 impl NfsUrl {
-    /// The last component of the path; empty for the root.
+    /// Returns the last component of the path, or an empty slice for the root.
     #[must_use]
     pub fn file_name(&self) -> &[u8] {
         let mut components = self.path.split(|&b| b == b'/').filter(|c| !c.is_empty());

@@ -1,89 +1,90 @@
-//! Why a file system operation failed.
+//! Errors of file system operations.
 
 use rustix::io::Errno;
 
 use crate::proto::Status;
 
-/// Result of a file system operation.
+/// The result of a file system operation.
 pub type FsResult<T> = Result<T, FsError>;
 
-/// Why an operation failed. Each maps onto one `nfsstat3` (RFC 1813, section 2.6).
+/// The reason why an operation failed. Each maps to one `nfsstat3` (RFC 1813, section 2.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FsError {
-    /// Only the owner, or the superuser, may do it.
+    /// Only the owner or the superuser may do this (NFS3ERR_PERM).
     #[error("not the owner")]
     Perm,
-    /// The name does not exist.
+    /// The name does not exist (NFS3ERR_NOENT).
     #[error("no such file or directory")]
     NotFound,
-    /// The host failed.
+    /// The host returned another error (NFS3ERR_IO).
     #[error("the host failed: {0}")]
     Host(Errno),
-    /// No such device.
+    /// The device does not exist (NFS3ERR_NXIO).
     #[error("no such device")]
     NoDevice,
-    /// The permission bits do not allow it.
+    /// Permission denied (NFS3ERR_ACCES).
     #[error("permission denied")]
     Access,
-    /// The name exists.
+    /// The name exists (NFS3ERR_EXIST).
     #[error("file exists")]
     Exists,
-    /// The two objects are in different file systems.
+    /// The two objects are in different file systems (NFS3ERR_XDEV).
     #[error("not in the same file system")]
     CrossDevice,
-    /// Not a directory.
+    /// The object is not a directory (NFS3ERR_NOTDIR).
     #[error("not a directory")]
     NotDirectory,
-    /// A directory.
+    /// The object is a directory (NFS3ERR_ISDIR).
     #[error("is a directory")]
     IsDirectory,
-    /// Not a valid argument, or not for this type of object.
+    /// The argument is invalid, or invalid for this type of object (NFS3ERR_INVAL).
     #[error("invalid argument")]
     Invalid,
-    /// Beyond the longest file.
+    /// The file would exceed the maximum size (NFS3ERR_FBIG).
     #[error("file too large")]
     FileTooLarge,
-    /// Full.
+    /// The file system is full (NFS3ERR_NOSPC).
     #[error("no space left")]
     NoSpace,
-    /// Mounted read-only.
+    /// The file system is read-only (NFS3ERR_ROFS).
     #[error("read-only file system")]
     ReadOnly,
-    /// Too many hard links.
+    /// The file has too many hard links (NFS3ERR_MLINK).
     #[error("too many links")]
     TooManyLinks,
-    /// The name is too long.
+    /// The name is too long (NFS3ERR_NAMETOOLONG).
     #[error("name too long")]
     NameTooLong,
-    /// The directory has entries.
+    /// The directory has entries (NFS3ERR_NOTEMPTY).
     #[error("directory not empty")]
     NotEmpty,
-    /// The caller's quota is used up.
+    /// The caller's quota is exceeded (NFS3ERR_DQUOT).
     #[error("quota exceeded")]
     Quota,
-    /// The object is gone.
+    /// The object no longer exists (NFS3ERR_STALE).
     #[error("stale file handle")]
     Stale,
-    /// Not a handle that this file system gave.
+    /// The file system did not issue this handle (NFS3ERR_BADHANDLE).
     #[error("bad file handle")]
     BadHandle,
-    /// SETATTR's guard does not hold.
+    /// The ctime differs from SETATTR's guard (NFS3ERR_NOT_SYNC).
     #[error("the object was changed meanwhile")]
     NotSync,
-    /// Not a cookie of this directory.
+    /// The directory did not issue this cookie (NFS3ERR_BAD_COOKIE).
     #[error("bad directory cookie")]
     BadCookie,
-    /// Not something this file system does.
+    /// The file system does not support the operation (NFS3ERR_NOTSUPP).
     #[error("not supported")]
     NotSupported,
-    /// Out of memory or descriptors for now; or what is to be changed is still being sent.
+    /// Memory or descriptors are exhausted for now, or the data to be changed is still being sent
+    /// (NFS3ERR_JUKEBOX).
     #[error("try again later")]
     Later,
 }
 
 impl FsError {
-    /// Its number on the wire.
+    /// Returns the status on the wire.
     #[must_use]
     pub fn status(self) -> Status {
         match self {

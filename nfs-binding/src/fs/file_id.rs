@@ -1,9 +1,9 @@
-//! How a file system names its objects: the part of a file handle that is its own.
+//! The file system's part of a file handle.
 
 use std::fmt;
 
-/// Bytes that a file system chose to name an object by, for as long as the object exists. The
-/// server wraps it in a file handle.
+/// The bytes by which a file system identifies an object as long as the object exists. The server
+/// embeds them in a file handle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
     len: u8,
@@ -12,10 +12,11 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// Most bytes it has: what the server's own part leaves of the 64 bytes of a file handle.
+    /// The maximum length in bytes: what the server's own part leaves of the 64 bytes of a file
+    /// handle.
     pub const MAX_LEN: usize = 48;
 
-    /// From its bytes; `None` when there are too many.
+    /// Creates an id from its bytes. Returns `None` if there are too many.
     #[must_use]
     pub fn new(from: &[u8]) -> Option<Self> {
         let mut bytes = [0; Self::MAX_LEN];
@@ -26,7 +27,7 @@ impl FileId {
         })
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]

@@ -1,9 +1,9 @@
-//! Locks that go on after a panic of another thread: what they guard is left consistent by every
-//! operation, since operations check before they change.
+//! Locks that ignore poisoning: a panic leaves the guarded data consistent, because operations
+//! check before they modify.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Proof that a mutex without content is held.
+/// The guard of a mutex without content.
 pub(super) type Guard<'a> = MutexGuard<'a, ()>;
 
 /// Locks a mutex.

@@ -1,4 +1,4 @@
-//! A bounded map that forgets what was not used for longest.
+//! A bounded map that evicts the least recently used entry.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,13 +8,13 @@ use slab::Slab;
 struct Entry<K, V> {
     key: K,
     value: V,
-    /// Towards the most recently used.
+    /// The neighbour towards the most recently used entry.
     newer: Option<usize>,
-    /// Towards the least recently used.
+    /// The neighbour towards the least recently used entry.
     older: Option<usize>,
 }
 
-/// A map of at most `limit` entries, in order of use.
+/// A map of at most `limit` entries, ordered by use.
 pub(super) struct Lru<K, V> {
     limit: usize,
     index: HashMap<K, usize>,
@@ -24,7 +24,7 @@ pub(super) struct Lru<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Lru<K, V> {
-    /// An empty map; `limit` is at least 1.
+    /// Creates an empty map. `limit` is raised to at least 1.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),
@@ -57,7 +57,7 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         }
     }
 
-    /// The value of `key`, which becomes the most recently used.
+    /// Returns the value of `key`, which becomes the most recently used.
     pub(super) fn get(&mut self, key: &K) -> Option<&mut V> {
         let at = *self.index.get(key)?;
         if self.newest != Some(at) {
@@ -67,8 +67,8 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         Some(&mut self.entries[at].value)
     }
 
-    /// Sets the value of `key`, and gives back what that pushed out: its former value, or that of
-    /// the entry least recently used.
+    /// Sets the value of `key`. Returns the value that was displaced: the key's former value, or
+    /// that of the evicted least recently used entry.
     pub(super) fn insert(&mut self, key: K, value: V) -> Option<V> {
         if let Some(present) = self.get(&key) {
             return Some(std::mem::replace(present, value));
@@ -91,18 +91,18 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         out
     }
 
-    /// The entry that was not used for longest.
+    /// Returns the least recently used entry.
     pub(super) fn oldest(&self) -> Option<(&K, &V)> {
         let entry = &self.entries[self.oldest?];
         Some((&entry.key, &entry.value))
     }
 
-    /// Whether nothing is in it.
+    /// Returns whether the map is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Takes out `key`.
+    /// Removes `key`.
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         let at = self.index.remove(key)?;
         self.unlink(at);

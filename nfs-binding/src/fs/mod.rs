@@ -1,4 +1,5 @@
-//! File systems that the server exports: one trait, shaped for NFS version 3, and two of them.
+//! The trait for file systems that the server exports, shaped for NFS version 3, and its two
+//! implementations.
 
 use onc_rpc::Bulk;
 
@@ -26,20 +27,20 @@ pub use file_id::FileId;
 pub use memory::MemoryFs;
 pub use name::MAX_NAME_LEN;
 
-/// What an operation that changes something did: its result, and the attributes of the changed
-/// object before and after (weak cache consistency, RFC 1813, section 2.6).
+/// The result of an operation that changes an object, with the object's attributes before and after
+/// (weak cache consistency, RFC 1813, section 2.6).
 ///
-/// The attributes are there after a failure too, as far as they could be had.
+/// The attributes are included after a failure too, as far as they could be read.
 #[derive(Debug)]
 pub struct Change<T> {
-    /// The file that was changed, or the directory whose entries were.
+    /// The attributes of the file or directory that was changed.
     pub wcc: WccData,
     /// The result.
     pub result: FsResult<T>,
 }
 
 impl<T> Change<T> {
-    /// A change that failed before the object could be looked at.
+    /// Creates the result of a change that failed before the object's attributes could be read.
     #[must_use]
     pub fn refused(error: FsError) -> Self {
         Self {
@@ -49,72 +50,72 @@ impl<T> Change<T> {
     }
 }
 
-/// What RENAME did.
+/// The result of RENAME.
 #[derive(Debug)]
 pub struct Renamed {
-    /// The directory that the name was in.
+    /// The attributes of the source directory.
     pub from: WccData,
-    /// The directory that it was moved to.
+    /// The attributes of the target directory.
     pub to: WccData,
     /// The result.
     pub result: FsResult<()>,
 }
 
-/// An object, and what is known of it.
+/// An object and its attributes.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Its name for later operations.
+    /// The identity of the object for later operations.
     pub id: FileId,
-    /// Its attributes now. `fsid` is 0 for the file system of the root, and another number for each
-    /// file system that is mounted below and part of this one.
+    /// The current attributes. `fsid` is 0 for the file system of the root, and a different number
+    /// for each file system that is mounted below and part of the export.
     pub attributes: Attributes,
-    /// For an empty directory in place of another file system that is not part of this one: the
-    /// root of that ([`FileSystem::mounted_root`]), which may be exported by itself.
+    /// For a placeholder directory: the root of the other file system that it stands for
+    /// ([`FileSystem::mounted_root`]), which may be exported by itself.
     pub mounted: Option<FileId>,
 }
 
-/// What LOOKUP found.
+/// The result of LOOKUP.
 #[derive(Debug)]
 pub struct Found {
     /// The object.
     pub object: Object,
-    /// The attributes of the directory it was looked up in.
+    /// The attributes of the directory that it was looked up in.
     pub directory: Attributes,
 }
 
-/// What READ read.
+/// The result of READ.
 #[derive(Debug)]
 pub struct Read {
-    /// Bytes, from the start of the buffer.
+    /// The number of bytes, from the start of the buffer.
     pub count: u32,
     /// Whether the read reached the end of the file.
     pub eof: bool,
-    /// The file's attributes afterwards.
+    /// The file's attributes after the read.
     pub attributes: Attributes,
 }
 
-/// What WRITE wrote.
+/// The result of WRITE.
 #[derive(Debug)]
 pub struct Written {
-    /// Bytes.
+    /// The number of bytes.
     pub count: u32,
-    /// What is promised about them: at least what was asked for.
+    /// The guarantee for them: at least the requested one.
     pub committed: Stable,
 }
 
-/// How CREATE treats a name that exists (RFC 1813, section 3.3.8).
+/// How CREATE treats an existing name (RFC 1813, section 3.3.8).
 #[derive(Clone, Debug)]
 pub enum HowToCreate {
-    /// Takes the existing file, and sets nothing of it but its size.
+    /// Opens the existing file and sets only its size.
     Unchecked(SetAttributes),
     /// Fails.
     Guarded(SetAttributes),
-    /// Takes the existing file when it was created with the same verifier: the client repeats
-    /// itself.
+    /// Opens the existing file if it was created with the same verifier: the call is a
+    /// retransmission.
     Exclusive(Verifier),
 }
 
-/// What MKNOD makes.
+/// The kind of object that MKNOD creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
     /// Character device.
@@ -127,108 +128,111 @@ pub enum Special {
     Fifo,
 }
 
-/// An entry of a directory.
+/// A directory entry.
 #[derive(Debug)]
 pub struct DirEntry<'a> {
-    /// The object's number (`fileid3`).
+    /// The object's inode number (`fileid3`).
     pub fileid: u64,
-    /// Its name there.
+    /// The name.
     pub name: &'a [u8],
-    /// Where to go on after it.
+    /// The cookie for continuing after this entry.
     pub cookie: u64,
-    /// The object; only when asked for, and when it could be had.
+    /// The object, if it was requested and could be opened.
     pub object: Option<Object>,
 }
 
-/// What is said of a directory besides its entries.
+/// The result of a listing besides the entries.
 #[derive(Debug)]
 pub struct Listing {
-    /// To be sent back with a cookie of this listing.
+    /// The cookie verifier, to be sent back with a cookie of this listing.
     pub verifier: Verifier,
-    /// Whether the last entry was given.
+    /// Whether the listing reached the end.
     pub eof: bool,
     /// The directory's attributes.
     pub attributes: Attributes,
 }
 
-/// FSSTAT: room, bytes and files.
+/// The result of FSSTAT: space in bytes and numbers of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// Size of the file system, bytes.
+    /// The size of the file system, bytes.
     pub total_bytes: u64,
     /// Free bytes.
     pub free_bytes: u64,
     /// Free bytes that the caller can use.
     pub available_bytes: u64,
-    /// Most files it can have.
+    /// The maximum number of files.
     pub total_files: u64,
-    /// Files that can still be created.
+    /// The number of files that can still be created.
     pub free_files: u64,
-    /// Files that the caller can still create.
+    /// The number of files that the caller can still create.
     pub available_files: u64,
 }
 
-/// FSINFO, as far as it is the file system's to say.
+/// The part of FSINFO that depends on the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// Longest file, bytes.
+    /// The maximum file size, bytes.
     pub max_file_size: u64,
-    /// Resolution of times.
+    /// The resolution of times.
     pub time_delta: NfsTime,
-    /// Links, settable times.
+    /// The supported features: links, settable times.
     pub properties: Properties,
 }
 
-/// PATHCONF.
+/// The result of PATHCONF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameRules {
-    /// Most hard links to a file.
+    /// The maximum number of hard links to a file.
     pub link_max: u32,
-    /// Longest name, bytes.
+    /// The maximum length of a name, bytes.
     pub name_max: u32,
-    /// Whether a longer name is refused rather than cut.
+    /// Whether a longer name is rejected rather than truncated.
     pub no_trunc: bool,
-    /// Whether only the superuser can give files away.
+    /// Whether only the superuser can change the owner of a file.
     pub chown_restricted: bool,
-    /// Whether names that differ in case only are the same.
+    /// Whether names that differ only in case are the same.
     pub case_insensitive: bool,
     /// Whether names keep their case.
     pub case_preserving: bool,
 }
 
-/// A file system, as NFS version 3 sees one (RFC 1813, section 3.3).
+/// A file system as seen by NFS version 3 (RFC 1813, section 3.3).
 ///
-/// Operations are called from several threads at once. Each is complete when it returns: what RFC
-/// 1813 wants on stable storage before the reply is there. The caller's identity has been squashed
-/// already; the file system enforces permissions for it. Exporting read-only is the server's part.
+/// Operations are called from several threads at once. When an operation returns, all data that RFC
+/// 1813 requires on stable storage before the reply is there. The caller's identity has already
+/// been squashed; the file system enforces permissions for it. The server enforces read-only
+/// exports.
 ///
-/// All fail with [`FsError::Stale`] for an object that is gone, and with [`FsError::BadHandle`]
-/// for a [`FileId`] that this file system never gave.
+/// Every operation fails with [`FsError::Stale`] for an object that no longer exists, and with
+/// [`FsError::BadHandle`] for a [`FileId`] that this file system did not issue.
 pub trait FileSystem: Send + Sync {
-    /// Whether operations can wait for a disk, and so belong on a worker thread.
+    /// Returns whether operations can wait for a disk, and therefore must run on a worker thread.
     fn blocks(&self) -> bool;
 
-    /// The directory at the top.
+    /// Returns the root directory.
     fn root(&self) -> FileId;
 
-    /// The identity of the root as that of something mounted, if this is a directory of the host.
+    /// Returns the root's identity as the root of a mount, if this is a directory of the host.
     fn mounted_root(&self) -> Option<FileId> {
         None
     }
 
-    /// Keeps directories out of this file system that are the roots of other exports
-    /// ([`FileSystem::mounted_root`]), whose options may be others.
-    fn keep_apart(&self, roots: &[FileId]) {
+    /// Excludes directories that are the roots of other exports ([`FileSystem::mounted_root`]),
+    /// whose options may differ.
+    fn set_other_exports(&self, roots: &[FileId]) {
         let _ = roots;
     }
 
-    /// Changes whenever unstable writes may have been lost (RFC 1813, section 3.3.7).
+    /// Returns the write verifier, which changes whenever unstable writes may have been lost (RFC
+    /// 1813, section 3.3.7).
     fn write_verifier(&self) -> Verifier;
 
-    /// Attributes of an object.
+    /// Returns the attributes of an object.
     fn getattr(&self, file: &FileId) -> FsResult<Attributes>;
 
-    /// Sets attributes, if the object's ctime is still `guard`; [`FsError::NotSync`] otherwise.
+    /// Sets attributes if the object's ctime equals `guard`, and fails with [`FsError::NotSync`]
+    /// otherwise.
     fn setattr(
         &self,
         who: &Caller,
@@ -237,23 +241,23 @@ pub trait FileSystem: Send + Sync {
         guard: Option<NfsTime>,
     ) -> Change<()>;
 
-    /// The object of a name, "." and ".." included. The root's ".." is the root itself, as with
-    /// knfsd: nothing above it is shown, and whoever walks up arrives there.
+    /// Looks up a name, including `.` and `..`. The parent of the root is the root itself, as with
+    /// knfsd: nothing above it is shown.
     fn lookup(&self, who: &Caller, dir: &FileId, name: &[u8]) -> FsResult<Found>;
 
-    /// Which of `wanted` the caller may do.
+    /// Returns which of `wanted` the caller may do.
     fn access(&self, who: &Caller, file: &FileId, wanted: Access)
     -> FsResult<(Access, Attributes)>;
 
-    /// The content of a symbolic link.
+    /// Returns the target of a symbolic link.
     fn readlink(&self, who: &Caller, link: &FileId) -> FsResult<(Vec<u8>, Attributes)>;
 
     /// Reads up to `buf.len()` bytes at `offset`.
     fn read(&self, who: &Caller, file: &FileId, offset: u64, buf: &mut [u8]) -> FsResult<Read>;
 
-    /// The same without copying: up to `count` bytes at `offset`, in the memory in which the file
-    /// system has them. They do not change while somebody holds them. `None` from one that has no
-    /// such memory: its bytes are to be read into a buffer.
+    /// Reads up to `count` bytes at `offset` without copying: the result shares the file system's
+    /// memory, and does not change while it lives. Returns `None` if the file system has no such
+    /// memory; the data must then be read into a buffer.
     fn read_shared(
         &self,
         who: &Caller,
@@ -265,7 +269,7 @@ pub trait FileSystem: Send + Sync {
         Ok(None)
     }
 
-    /// Writes `data` at `offset`, from where its pieces lie.
+    /// Writes `data` at `offset` without copying it first.
     fn write(
         &self,
         who: &Caller,
@@ -275,14 +279,14 @@ pub trait FileSystem: Send + Sync {
         stable: Stable,
     ) -> Change<Written>;
 
-    /// Makes a regular file.
+    /// Creates a regular file.
     fn create(&self, who: &Caller, dir: &FileId, name: &[u8], how: &HowToCreate) -> Change<Object>;
 
-    /// Makes a directory.
+    /// Creates a directory.
     fn mkdir(&self, who: &Caller, dir: &FileId, name: &[u8], set: &SetAttributes)
     -> Change<Object>;
 
-    /// Makes a symbolic link whose content is `target`.
+    /// Creates a symbolic link with the given target.
     fn symlink(
         &self,
         who: &Caller,
@@ -292,7 +296,7 @@ pub trait FileSystem: Send + Sync {
         set: &SetAttributes,
     ) -> Change<Object>;
 
-    /// Makes a device, socket or pipe.
+    /// Creates a device, socket or pipe.
     fn mknod(
         &self,
         who: &Caller,
@@ -302,13 +306,13 @@ pub trait FileSystem: Send + Sync {
         set: &SetAttributes,
     ) -> Change<Object>;
 
-    /// Takes away a name of anything but a directory.
+    /// Removes a name of an object that is not a directory.
     fn remove(&self, who: &Caller, dir: &FileId, name: &[u8]) -> Change<()>;
 
-    /// Takes away an empty directory.
+    /// Removes an empty directory.
     fn rmdir(&self, who: &Caller, dir: &FileId, name: &[u8]) -> Change<()>;
 
-    /// Moves a name, over what has the new name if that is of the same kind (and empty).
+    /// Renames an object. An existing target is replaced if it is of the same kind (and empty).
     fn rename(
         &self,
         who: &Caller,
@@ -318,12 +322,12 @@ pub trait FileSystem: Send + Sync {
         to: &[u8],
     ) -> Renamed;
 
-    /// Gives `file` another name. The result is its attributes.
+    /// Creates a hard link to `file`. Returns its attributes.
     fn link(&self, who: &Caller, file: &FileId, dir: &FileId, name: &[u8]) -> Change<Attributes>;
 
-    /// Hands the entries after `cookie` (0: from the start) to `take`, until that returns false
-    /// (it did not take the entry) or there are no more. With `objects`, each with its attributes
-    /// and id.
+    /// Passes the entries after `cookie` (0: from the start) to `take`, until it returns false (it
+    /// did not take the entry) or the directory ends. With `objects`, each entry includes the
+    /// object with attributes and identity.
     fn readdir(
         &self,
         who: &Caller,
@@ -334,20 +338,20 @@ pub trait FileSystem: Send + Sync {
         take: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> FsResult<Listing>;
 
-    /// Room in the file system.
+    /// Returns the free space of the file system.
     fn space(&self, who: &Caller, file: &FileId) -> FsResult<Space>;
 
-    /// What it can do.
+    /// Returns the capabilities of the file system.
     fn abilities(&self, file: &FileId) -> FsResult<Abilities>;
 
-    /// Its rules for names.
+    /// Returns the rules for names.
     fn name_rules(&self, file: &FileId) -> FsResult<NameRules>;
 
-    /// Brings what was written to stable storage. `count` 0: to the end of the file.
+    /// Syncs written data to stable storage. `count` 0 means to the end of the file.
     fn commit(&self, who: &Caller, file: &FileId, offset: u64, count: u32) -> Change<()>;
 }
 
-/// What weak cache consistency compares.
+/// Returns the attributes that weak cache consistency compares.
 fn wcc(attributes: &Attributes) -> WccAttributes {
     WccAttributes {
         size: attributes.size,

@@ -1,14 +1,14 @@
-//! Names in a directory (`filename3`).
+//! Checks of directory entry names (`filename3`).
 
 use super::{FsError, FsResult};
 
-/// Longest name, bytes (NAME_MAX).
+/// The maximum length of a name, bytes (NAME_MAX).
 pub const MAX_NAME_LEN: usize = 255;
 
 /// Checks that `name` is one component of a path.
 ///
-/// An empty name, and one with a slash or a NUL, which no file can have, is refused with
-/// NFS3ERR_ACCES, as Linux does: NFS3ERR_INVAL is not among what RFC 1813 lets LOOKUP answer.
+/// A name that is empty or contains a slash or a NUL is rejected with NFS3ERR_ACCES, as Linux does:
+/// RFC 1813 does not list NFS3ERR_INVAL as an error of LOOKUP.
 pub(super) fn check(name: &[u8]) -> FsResult<()> {
     if name.is_empty() || name.iter().any(|&byte| byte == b'/' || byte == 0) {
         return Err(FsError::Access);
@@ -19,7 +19,7 @@ pub(super) fn check(name: &[u8]) -> FsResult<()> {
     Ok(())
 }
 
-/// Checks a name to be made: "." and ".." exist everywhere.
+/// Checks a name to be created: `.` and `..` always exist.
 pub(super) fn check_new(name: &[u8]) -> FsResult<()> {
     check(name)?;
     if is_dots(name) {
@@ -28,7 +28,7 @@ pub(super) fn check_new(name: &[u8]) -> FsResult<()> {
     Ok(())
 }
 
-/// Checks a name to be taken away: "." and ".." cannot be.
+/// Checks a name to be removed: `.` and `..` cannot be removed.
 pub(super) fn check_old(name: &[u8]) -> FsResult<()> {
     check(name)?;
     if is_dots(name) {

@@ -1,36 +1,37 @@
-//! Who may do what: the permission bits of an object, applied to a caller.
+//! Permission checks with an object's permission bits and a caller.
 //!
-//! For the file system in memory, which has nobody else to ask, this is all there is. For a
-//! directory of the host the kernel decides; what is taken from here are the rules on owners and
-//! groups, so that a SETATTR or CREATE that the kernel would refuse half-way is refused at once.
+//! For the memory file system, these are all checks. For a directory of the host the kernel
+//! decides; it uses only the rules on owners and groups from here, so that a SETATTR or CREATE that
+//! the kernel would refuse half-way is refused at once.
 
 use super::{Caller, FsError, FsResult};
 use crate::proto::{Access, Attributes, FileType, NfsTime, SetAttributes, SetTime};
 
-/// Set-user-id bit.
+/// The set-user-id bit.
 pub(super) const SET_UID: u32 = 0o4000;
-/// Set-group-id bit.
+/// The set-group-id bit.
 pub(super) const SET_GID: u32 = 0o2000;
-/// Sticky bit.
+/// The sticky bit.
 const STICKY: u32 = 0o1000;
-/// All bits that a mode has on the wire.
+/// All mode bits that exist on the wire.
 pub(super) const MODE_BITS: u32 = 0o7777;
 const GROUP_EXECUTE: u32 = 0o010;
 const ANY_EXECUTE: u32 = 0o111;
-/// Nanoseconds in a second: a time's nanoseconds are below it.
+/// The number of nanoseconds in a second: the nanoseconds of a time must be less.
 const SECOND: u32 = 1_000_000_000;
 
 /// Read permission.
 pub(super) const READ: u32 = 4;
 /// Write permission.
 pub(super) const WRITE: u32 = 2;
-/// Execute permission; of a directory, permission to look names up.
+/// Execute permission; for a directory, permission to look up names.
 pub(super) const EXECUTE: u32 = 1;
 
-/// Which of the three permissions the caller has.
+/// Returns which of the three permissions the caller has.
 pub(super) fn granted(attributes: &Attributes, who: &Caller) -> u32 {
     if who.is_root() {
-        // As the kernel's CAP_DAC_OVERRIDE: a file nobody may execute, root may not either.
+        // As with the kernel's CAP_DAC_OVERRIDE, root may not execute a file without any execute
+        // bit.
         let directory = attributes.file_type == FileType::Directory;
         return if directory || attributes.mode & ANY_EXECUTE != 0 {
             READ | WRITE | EXECUTE
@@ -48,7 +49,7 @@ pub(super) fn granted(attributes: &Attributes, who: &Caller) -> u32 {
     class & (READ | WRITE | EXECUTE)
 }
 
-/// That the caller has all of `wanted`.
+/// Checks that the caller has all of `wanted`.
 pub(super) fn require(attributes: &Attributes, who: &Caller, wanted: u32) -> FsResult<()> {
     if granted(attributes, who) & wanted == wanted {
         Ok(())
@@ -57,11 +58,11 @@ pub(super) fn require(attributes: &Attributes, who: &Caller, wanted: u32) -> FsR
     }
 }
 
-/// That the caller may read or write the content of a file.
+/// Checks that the caller may read or write the content of a file.
 ///
-/// The owner always may: it may have opened the file before it took the permission away from
-/// itself, and the server does not see opens (RFC 1813, section 4.4). Whoever may execute a file
-/// may read it, for the same reason.
+/// The owner always may: it may have opened the file before it removed the permission, and the
+/// server does not see opens (RFC 1813, section 4.4). For the same reason, a caller that may
+/// execute a file may read it.
 pub(super) fn require_io(attributes: &Attributes, who: &Caller, wanted: u32) -> FsResult<()> {
     if who.uid == attributes.uid {
         return Ok(());
@@ -72,19 +73,19 @@ pub(super) fn require_io(attributes: &Attributes, who: &Caller, wanted: u32) -> 
     require(attributes, who, wanted)
 }
 
-/// That the object is a directory, and the caller may look names up in it.
+/// Checks that the object is a directory and the caller may look up names in it.
 pub(super) fn require_search(dir: &Attributes, who: &Caller) -> FsResult<()> {
     require_directory(dir)?;
     require(dir, who, EXECUTE)
 }
 
-/// That the object is a directory, and the caller may change its entries.
+/// Checks that the object is a directory and the caller may change its entries.
 pub(super) fn require_change(dir: &Attributes, who: &Caller) -> FsResult<()> {
     require_directory(dir)?;
     require(dir, who, WRITE | EXECUTE)
 }
 
-/// That the object is a directory.
+/// Checks that the object is a directory.
 pub(super) fn require_directory(object: &Attributes) -> FsResult<()> {
     if object.file_type == FileType::Directory {
         Ok(())
@@ -93,8 +94,8 @@ pub(super) fn require_directory(object: &Attributes) -> FsResult<()> {
     }
 }
 
-/// That the caller may take `victim` out of `dir`, whose entries it may change: in a sticky
-/// directory only the owner of either may.
+/// Checks that the caller may remove `victim` from `dir`, whose entries it may change: in a sticky
+/// directory, only the owner of either may.
 pub(super) fn require_delete(dir: &Attributes, victim: &Attributes, who: &Caller) -> FsResult<()> {
     let owner = who.is_root() || who.uid == dir.uid || who.uid == victim.uid;
     if dir.mode & STICKY != 0 && !owner {
@@ -103,7 +104,7 @@ pub(super) fn require_delete(dir: &Attributes, victim: &Attributes, who: &Caller
     Ok(())
 }
 
-/// The answer to ACCESS (RFC 1813, section 3.3.4).
+/// Returns the result of ACCESS (RFC 1813, section 3.3.4).
 pub(super) fn access(attributes: &Attributes, who: &Caller, wanted: Access) -> Access {
     let granted = granted(attributes, who);
     let mut out = Access::empty();
@@ -125,7 +126,8 @@ pub(super) fn access(attributes: &Attributes, who: &Caller, wanted: Access) -> A
     out & wanted
 }
 
-/// The group of what `who` makes in `dir`: that of a set-group-id directory is inherited.
+/// Returns the group of a new object of `who` in `dir`. The group of a set-group-id directory is
+/// inherited.
 pub(super) fn group_of_new(dir: &Attributes, who: &Caller) -> u32 {
     if dir.mode & SET_GID != 0 {
         dir.gid
@@ -134,10 +136,10 @@ pub(super) fn group_of_new(dir: &Attributes, who: &Caller) -> u32 {
     }
 }
 
-/// What becomes of the mode of a file when somebody else than root writes to it or its owner is
-/// changed: the set-id bits go.
+/// Returns the mode without set-id bits. They are cleared when a user other than root writes to a
+/// file, or when its owner changes.
 pub(super) fn without_set_id(mode: u32) -> u32 {
-    // Without group-execute, the bit once meant mandatory locking, and is not a privilege.
+    // Without group-execute, the bit once meant mandatory locking, and grants no privilege.
     let group = if mode & GROUP_EXECUTE != 0 {
         SET_GID
     } else {
@@ -146,7 +148,7 @@ pub(super) fn without_set_id(mode: u32) -> u32 {
     mode & !(SET_UID | group)
 }
 
-/// Checks that times have less than a second of nanoseconds.
+/// Checks that the nanoseconds of times are less than a second.
 pub(super) fn check_times(set: &SetAttributes) -> FsResult<()> {
     for time in [set.atime, set.mtime] {
         if let SetTime::To(NfsTime { nanos, .. }) = time
@@ -158,11 +160,11 @@ pub(super) fn check_times(set: &SetAttributes) -> FsResult<()> {
     Ok(())
 }
 
-/// Checks that the caller may change owner, group, mode and times of an existing object as requested, as
-/// far as that depends on ownership (compare `setattr_prepare` of Linux).
+/// Checks that the caller may change owner, group, mode and times of an existing object as
+/// requested, as far as that depends on ownership (compare `setattr_prepare` of Linux).
 ///
-/// Setting the owner to the present owner counts as a change, because it clears set-id bits: only the
-/// owner and root may do it.
+/// Setting the owner to the present owner counts as a change, because it clears set-id bits: only
+/// the owner and root may do it.
 pub(super) fn check_ownership(now: &Attributes, set: &SetAttributes, who: &Caller) -> FsResult<()> {
     let root = who.is_root();
     let owner = root || who.uid == now.uid;
@@ -180,8 +182,8 @@ pub(super) fn check_ownership(now: &Attributes, set: &SetAttributes, who: &Calle
     Ok(())
 }
 
-/// Checks a SETATTR of an existing object, and returns what is to be set: with set-id bits taken
-/// away where they have to be.
+/// Checks a SETATTR of an existing object. Returns the attributes to set, with set-id bits cleared
+/// where required.
 pub(super) fn plan_setattr(
     now: &Attributes,
     set: &SetAttributes,
@@ -218,8 +220,8 @@ pub(super) fn plan_setattr(
     Ok(plan)
 }
 
-/// Checks the attributes of something about to be made by `who` in `dir`, and completes them:
-/// mode, owner and group are there in the result.
+/// Checks the attributes of a new object of `who` in `dir`. In the result, mode, owner and group
+/// are all set.
 pub(super) fn plan_new(
     dir: &Attributes,
     set: &SetAttributes,

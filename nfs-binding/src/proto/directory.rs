@@ -11,163 +11,164 @@ use super::xdr::xdr_struct;
 use super::{NfsResult, Xdr};
 
 xdr_struct! {
-    /// Arguments of every procedure that takes just a name: LOOKUP, REMOVE, RMDIR.
+    /// The arguments of LOOKUP, REMOVE and RMDIR, which take only a name.
     pub struct DirOpArgs {
-        /// Directory and name.
+        /// The directory and the name.
         pub what: DirOp,
     }
-    /// Successful LOOKUP (RFC 1813, section 3.3.3).
+    /// The result of a successful LOOKUP (RFC 1813, section 3.3.3).
     pub struct LookupOk {
-        /// What the name names.
+        /// The handle of the object.
         pub object: FileHandle,
-        /// Its attributes.
+        /// The object's attributes.
         pub attributes: Option<Attributes>,
         /// The directory's attributes.
         pub dir_attributes: Option<Attributes>,
     }
-    /// Arguments of CREATE (section 3.3.8).
+    /// The arguments of CREATE (section 3.3.8).
     pub struct CreateArgs {
-        /// Where.
+        /// The directory and the name.
         pub place: DirOp,
-        /// How.
+        /// The treatment of an existing name.
         pub how: CreateHow,
     }
-    /// Success of CREATE, MKDIR, SYMLINK and MKNOD.
+    /// The result of a successful CREATE, MKDIR, SYMLINK or MKNOD.
     pub struct CreateOk {
-        /// The new object.
+        /// The handle of the new object.
         pub object: Option<FileHandle>,
-        /// Its attributes.
+        /// The new object's attributes.
         pub attributes: Option<Attributes>,
         /// The directory's attributes.
         pub dir_wcc: WccData,
     }
-    /// Arguments of MKDIR (section 3.3.9).
+    /// The arguments of MKDIR (section 3.3.9).
     pub struct MkdirArgs {
-        /// Where.
+        /// The directory and the name.
         pub place: DirOp,
-        /// Its attributes.
+        /// The attributes of the new directory.
         pub attributes: SetAttributes,
     }
-    /// Arguments of SYMLINK (section 3.3.10).
+    /// The arguments of SYMLINK (section 3.3.10).
     pub struct SymlinkArgs {
-        /// Where.
+        /// The directory and the name.
         pub place: DirOp,
-        /// Its attributes.
+        /// The attributes of the new link.
         pub attributes: SetAttributes,
-        /// What the link says.
+        /// The link's target.
         pub text: LinkText,
     }
-    /// Arguments of MKNOD (section 3.3.11).
+    /// The arguments of MKNOD (section 3.3.11).
     pub struct MknodArgs {
-        /// Where.
+        /// The directory and the name.
         pub place: DirOp,
-        /// What.
+        /// The type and attributes of the new object.
         pub what: MknodWhat,
     }
-    /// Arguments of RENAME (section 3.3.14).
+    /// The arguments of RENAME (section 3.3.14).
     pub struct RenameArgs {
         /// The old name.
         pub from: DirOp,
         /// The new name.
         pub to: DirOp,
     }
-    /// Attributes of both directories after a RENAME, successful or not.
+    /// The attributes of both directories after a RENAME, successful or not.
     #[derive(Default)]
     pub struct RenameWcc {
-        /// The old name's directory.
+        /// The directory of the old name.
         pub from_dir: WccData,
-        /// The new name's directory.
+        /// The directory of the new name.
         pub to_dir: WccData,
     }
-    /// Arguments of LINK (section 3.3.15).
+    /// The arguments of LINK (section 3.3.15).
     pub struct LinkArgs {
         /// The object.
         pub object: FileHandle,
-        /// Its further name.
+        /// The additional name.
         pub link: DirOp,
     }
-    /// Attributes after a LINK, successful or not.
+    /// The attributes after a LINK, successful or not.
     #[derive(Default)]
     pub struct LinkWcc {
         /// The object's attributes.
         pub attributes: Option<Attributes>,
-        /// The new name's directory.
+        /// The directory of the new name.
         pub dir_wcc: WccData,
     }
-    /// Arguments of READDIR (section 3.3.16).
+    /// The arguments of READDIR (section 3.3.16).
     #[derive(Copy)]
     pub struct ReaddirArgs {
         /// The directory.
         pub dir: FileHandle,
-        /// Where to go on: 0, or an entry's cookie.
+        /// The cookie to continue from: 0 for the start, or that of an entry.
         pub cookie: u64,
-        /// Zeroes with cookie 0, else what the last READDIR gave.
+        /// The cookie verifier: zeroes with cookie 0, else that of the previous READDIR.
         pub verifier: Verifier,
-        /// The most bytes of `READDIR3resok` wanted.
+        /// The maximum length of `READDIR3resok`, bytes.
         pub count: u32,
     }
     /// A directory entry (`entry3`).
     pub struct Entry {
-        /// The object's number in its file system.
+        /// The object's inode number in its file system.
         pub fileid: u64,
         /// Its name.
         pub name: Name,
-        /// Where the next entry starts.
+        /// The cookie of the position after this entry.
         pub cookie: u64,
     }
-    /// Successful READDIR.
+    /// The result of a successful READDIR.
     pub struct ReaddirOk {
         /// The directory's attributes.
         pub dir_attributes: Option<Attributes>,
-        /// To be given back with a cookie.
+        /// The cookie verifier, to be sent back with a cookie.
         pub verifier: Verifier,
         /// The entries.
         pub entries: Vec<Entry>,
-        /// Whether these were the last.
+        /// Whether the directory ends here.
         pub eof: bool,
     }
-    /// Arguments of READDIRPLUS (section 3.3.17).
+    /// The arguments of READDIRPLUS (section 3.3.17).
     #[derive(Copy)]
     pub struct ReaddirplusArgs {
         /// The directory.
         pub dir: FileHandle,
-        /// Where to go on: 0, or an entry's cookie.
+        /// The cookie to continue from: 0 for the start, or that of an entry.
         pub cookie: u64,
-        /// Zeroes with cookie 0, else what the last READDIRPLUS gave.
+        /// The cookie verifier: zeroes with cookie 0, else that of the previous READDIRPLUS.
         pub verifier: Verifier,
-        /// The most bytes of directory information (file ids, names, cookies) wanted.
+        /// The maximum length of directory information (file ids, names, cookies), bytes.
         pub dir_count: u32,
-        /// The most bytes of `READDIRPLUS3resok` wanted.
+        /// The maximum length of `READDIRPLUS3resok`, bytes.
         pub max_count: u32,
     }
     /// A directory entry with its object (`entryplus3`).
     pub struct EntryPlus {
-        /// The object's number in its file system.
+        /// The object's inode number in its file system.
         pub fileid: u64,
         /// Its name.
         pub name: Name,
-        /// Where the next entry starts.
+        /// The cookie of the position after this entry.
         pub cookie: u64,
         /// The object's attributes.
         pub attributes: Option<Attributes>,
-        /// The object.
+        /// The object's handle.
         pub handle: Option<FileHandle>,
     }
-    /// Successful READDIRPLUS.
+    /// The result of a successful READDIRPLUS.
     pub struct ReaddirplusOk {
         /// The directory's attributes.
         pub dir_attributes: Option<Attributes>,
-        /// To be given back with a cookie.
+        /// The cookie verifier, to be sent back with a cookie.
         pub verifier: Verifier,
         /// The entries.
         pub entries: Vec<EntryPlus>,
-        /// Whether these were the last.
+        /// Whether the directory ends here.
         pub eof: bool,
     }
 }
 
 impl Entry {
-    /// Bytes that an entry with a name of `name` bytes takes in a reply, its link included.
+    /// Returns the encoded length in bytes of an entry with a name of `name` bytes, list link
+    /// included.
     #[must_use]
     pub const fn wire_len(name: usize) -> u64 {
         4 + 8 + (4 + padded(name as u64)) + 8
@@ -175,7 +176,7 @@ impl Entry {
 }
 
 impl EntryPlus {
-    /// Bytes that an entry takes in a reply, its link included.
+    /// Returns the encoded length of the entry in bytes, list link included.
     #[must_use]
     pub fn wire_len(&self) -> u64 {
         let attributes = match self.attributes {
@@ -190,14 +191,14 @@ impl EntryPlus {
     }
 }
 
-/// How CREATE treats a name that exists (`createhow3`).
+/// How CREATE treats an existing name (`createhow3`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CreateHow {
-    /// Takes the file that is there.
+    /// Opens the existing file.
     Unchecked(SetAttributes),
     /// Fails.
     Guarded(SetAttributes),
-    /// Fails unless the file was made with this verifier: the call can be sent again.
+    /// Fails unless the file was created with this verifier, so that the call can be retransmitted.
     Exclusive(Verifier),
 }
 
@@ -225,7 +226,7 @@ impl Xdr for CreateHow {
     }
 }
 
-/// What MKNOD makes (`mknoddata3`).
+/// The type of object that MKNOD creates (`mknoddata3`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MknodWhat {
     /// A character device.
@@ -236,7 +237,7 @@ pub enum MknodWhat {
     Socket(SetAttributes),
     /// A named pipe.
     Fifo(SetAttributes),
-    /// A type that MKNOD does not make: to be answered with NFS3ERR_BADTYPE.
+    /// A type that MKNOD cannot create: answered with NFS3ERR_BADTYPE.
     Other(FileType),
 }
 

@@ -8,102 +8,102 @@ use super::types::{
 use super::xdr::xdr_struct;
 
 xdr_struct! {
-    /// Arguments of every procedure that takes just a file handle: GETATTR, READLINK, FSSTAT,
-    /// FSINFO, PATHCONF.
+    /// The arguments of GETATTR, READLINK, FSSTAT, FSINFO and PATHCONF, which take only a file
+    /// handle.
     pub struct HandleArgs {
         /// The object.
         pub object: FileHandle,
     }
-    /// Arguments of SETATTR (RFC 1813, section 3.3.2).
+    /// The arguments of SETATTR (RFC 1813, section 3.3.2).
     pub struct SetattrArgs {
         /// The object.
         pub object: FileHandle,
-        /// What to set.
+        /// The attributes to set.
         pub attributes: SetAttributes,
-        /// Set only if the object's ctime is this.
+        /// If present, attributes are set only if the object's ctime equals this.
         pub guard: Option<NfsTime>,
     }
-    /// Arguments of ACCESS (section 3.3.4).
+    /// The arguments of ACCESS (section 3.3.4).
     pub struct AccessArgs {
         /// The object.
         pub object: FileHandle,
-        /// The permissions asked about.
+        /// The permissions to check.
         pub access: Access,
     }
-    /// Successful ACCESS.
+    /// The result of a successful ACCESS.
     pub struct AccessOk {
         /// The object's attributes.
         pub attributes: Option<Attributes>,
-        /// Which of the permissions the caller has.
+        /// The permissions that the caller has.
         pub access: Access,
     }
-    /// Successful READLINK (section 3.3.5).
+    /// The result of a successful READLINK (section 3.3.5).
     pub struct ReadlinkOk {
         /// The link's attributes.
         pub attributes: Option<Attributes>,
-        /// What the link says.
+        /// The link's target.
         pub text: LinkText,
     }
-    /// Arguments of READ (section 3.3.6).
+    /// The arguments of READ (section 3.3.6).
     #[derive(Copy)]
     pub struct ReadArgs {
         /// The file.
         pub file: FileHandle,
-        /// First byte.
+        /// The offset of the first byte.
         pub offset: u64,
-        /// How many bytes.
+        /// The number of bytes.
         pub count: u32,
     }
-    /// Successful READ.
+    /// The result of a successful READ.
     pub struct ReadOk {
         /// The file's attributes.
         pub attributes: Option<Attributes>,
-        /// Bytes read: the length of `data`.
+        /// The number of bytes read: the length of `data`.
         pub count: u32,
-        /// Whether the file ends here.
+        /// Whether the read reached the end of the file.
         pub eof: bool,
         /// The bytes.
         pub data: Data,
     }
-    /// Arguments of WRITE (section 3.3.7).
+    /// The arguments of WRITE (section 3.3.7).
     pub struct WriteArgs {
         /// The file.
         pub file: FileHandle,
-        /// First byte.
+        /// The offset of the first byte.
         pub offset: u64,
-        /// How many bytes: the length of `data`.
+        /// The number of bytes: the length of `data`.
         pub count: u32,
-        /// What must be on stable storage before the answer.
+        /// What must be on stable storage before the reply.
         pub stable: Stable,
         /// The bytes.
         pub data: Data,
     }
-    /// Successful WRITE.
+    /// The result of a successful WRITE.
     pub struct WriteOk {
         /// The file's attributes.
         pub wcc: WccData,
-        /// Bytes written; may be fewer than were sent.
+        /// The number of bytes written; may be less than requested.
         pub count: u32,
-        /// What is on stable storage; at least what was asked for.
+        /// What is on stable storage; at least what was requested.
         pub committed: Stable,
-        /// Changes when the server may have lost what is not on stable storage.
+        /// The write verifier, which changes when the server may have lost uncommitted data.
         pub verifier: Verifier,
     }
-    /// Arguments of COMMIT (section 3.3.21).
+    /// The arguments of COMMIT (section 3.3.21).
     #[derive(Copy)]
     pub struct CommitArgs {
         /// The file.
         pub file: FileHandle,
-        /// First byte.
+        /// The offset of the first byte.
         pub offset: u64,
-        /// How many bytes; 0 for all that follow.
+        /// The number of bytes; 0 for all that follow.
         pub count: u32,
     }
-    /// Successful COMMIT.
+    /// The result of a successful COMMIT.
     pub struct CommitOk {
         /// The file's attributes.
         pub wcc: WccData,
-        /// The same as WRITE's if nothing was lost in between.
+        /// The write verifier. It equals WRITE's if no data was lost in between.
         pub verifier: Verifier,
     }
 }

@@ -5,64 +5,64 @@ use super::types::{Attributes, NfsTime, Properties};
 use super::xdr::xdr_struct;
 
 xdr_struct! {
-    /// Successful FSSTAT (RFC 1813, section 3.3.18).
+    /// The result of a successful FSSTAT (RFC 1813, section 3.3.18).
     pub struct FsstatOk {
         /// The root's attributes.
         pub attributes: Option<Attributes>,
-        /// Size, bytes.
+        /// The size of the file system, bytes.
         pub total_bytes: u64,
-        /// Free, bytes.
+        /// The free space, bytes.
         pub free_bytes: u64,
-        /// Free to the caller, bytes.
+        /// The free space available to the caller, bytes.
         pub available_bytes: u64,
-        /// Files it can hold.
+        /// The maximum number of files.
         pub total_files: u64,
-        /// Files it can hold further.
+        /// The number of files that can still be created.
         pub free_files: u64,
-        /// Files it can hold further for the caller.
+        /// The number of files that the caller can still create.
         pub available_files: u64,
-        /// Seconds for which these figures will stay as they are.
+        /// The time in seconds for which these values will not change.
         pub invariant_seconds: u32,
     }
-    /// Successful FSINFO (section 3.3.19).
+    /// The result of a successful FSINFO (section 3.3.19).
     #[derive(Default)]
     pub struct FsinfoOk {
         /// The root's attributes.
         pub attributes: Option<Attributes>,
-        /// Longest READ, bytes.
+        /// The maximum READ, bytes.
         pub read_max: u32,
-        /// Preferred READ, bytes.
+        /// The preferred READ, bytes.
         pub read_preferred: u32,
         /// READ lengths should be a multiple of this.
         pub read_multiple: u32,
-        /// Longest WRITE, bytes.
+        /// The maximum WRITE, bytes.
         pub write_max: u32,
-        /// Preferred WRITE, bytes.
+        /// The preferred WRITE, bytes.
         pub write_preferred: u32,
         /// WRITE lengths should be a multiple of this.
         pub write_multiple: u32,
-        /// Preferred READDIR, bytes.
+        /// The preferred READDIR, bytes.
         pub readdir_preferred: u32,
-        /// Longest file, bytes.
+        /// The maximum file size, bytes.
         pub max_file_size: u64,
-        /// How exactly the server keeps times.
+        /// The resolution of the server's times.
         pub time_delta: NfsTime,
-        /// What the file system can do.
+        /// The supported features.
         pub properties: Properties,
     }
-    /// Successful PATHCONF (section 3.3.20).
+    /// The result of a successful PATHCONF (section 3.3.20).
     pub struct PathconfOk {
         /// The object's attributes.
         pub attributes: Option<Attributes>,
-        /// Most hard links to an object.
+        /// The maximum number of hard links to an object.
         pub link_max: u32,
-        /// Longest name, bytes.
+        /// The maximum length of a name, bytes.
         pub name_max: u32,
-        /// Whether longer names are an error rather than cut.
+        /// Whether longer names are rejected rather than truncated.
         pub no_trunc: bool,
-        /// Whether only a privileged user can give a file away.
+        /// Whether only a privileged user can change the owner of a file.
         pub chown_restricted: bool,
-        /// Whether names that differ in case only are the same.
+        /// Whether names that differ only in case are the same.
         pub case_insensitive: bool,
         /// Whether names keep their case.
         pub case_preserving: bool,
@@ -70,7 +70,7 @@ xdr_struct! {
 }
 
 impl Default for Properties {
-    /// None.
+    /// Returns the empty set.
     fn default() -> Self {
         Self::empty()
     }

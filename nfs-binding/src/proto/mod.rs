@@ -1,11 +1,11 @@
-//! NFS version 3 and MOUNT version 3 (RFC 1813): arguments and results of all their procedures,
-//! encoded and decoded in both directions, so that server and client share them.
+//! The arguments and results of all procedures of NFS version 3 and MOUNT version 3 (RFC 1813),
+//! with encoding and decoding for both server and client.
 //!
-//! The types are our own, not those of crate `nfs3_types`: those read a variable-length field by
-//! allocating whatever length the wire says, hold file data in a `Vec` (a copy each way), and most
-//! can neither be compared nor cloned. Here every length has a limit that is checked first, bulk
-//! data stays the [`bytes::Bytes`] it came as, and each type knows its longest encoding. The tests
-//! decode what these types encode with `nfs3_types`, and the other way round.
+//! The types of crate `nfs3_types` are not used, because they allocate whatever length the wire
+//! announces for a variable-length field, hold file data in a `Vec` (a copy each way), and mostly
+//! can neither be compared nor cloned. Here every length is checked against a limit first, bulk
+//! data stays in the [`bytes::Bytes`] in which it arrived, and each type knows the length of its
+//! longest encoding. The tests decode with `nfs3_types` what these types encode, and the reverse.
 
 mod directory;
 mod file;

@@ -1,4 +1,4 @@
-//! MOUNT version 3 (RFC 1813, section 5): from an export's path to its file handle.
+//! MOUNT version 3 (RFC 1813, section 5), which returns the file handle for an export's path.
 
 use std::fmt;
 
@@ -8,17 +8,18 @@ use super::types::FileHandle;
 use super::xdr::{debug_bytes, xdr_opaque, xdr_struct};
 use super::{NfsResult, Xdr};
 
-/// Longest path, bytes (MNTPATHLEN).
+/// The maximum length of a path, bytes (MNTPATHLEN).
 pub const MAX_MOUNT_PATH: u32 = 1024;
-/// Longest host or group name, bytes (MNTNAMLEN).
+/// The maximum length of a host or group name, bytes (MNTNAMLEN).
 pub const MAX_MOUNT_NAME: u32 = 255;
-/// Most authentication flavors that are decoded. RFC 1813 gives no limit; there are 13 flavors.
+/// The maximum number of authentication flavors that are decoded. RFC 1813 gives no limit; 13
+/// flavors exist.
 pub const MAX_FLAVORS: u32 = 32;
 
 xdr_opaque! {
-    /// Path of a directory on the server (`dirpath`).
+    /// The path of a directory on the server (`dirpath`).
     pub struct MountPath(opaque, MAX_MOUNT_PATH, 4 + MAX_MOUNT_PATH);
-    /// A host's or a group's name (`name`).
+    /// The name of a host or a group (`name`).
     pub struct MountName(opaque, MAX_MOUNT_NAME, 4 + MAX_MOUNT_NAME.next_multiple_of(4));
 }
 
@@ -49,7 +50,7 @@ impl Xdr for Flavors {
     const MAX_LEN: u32 = 4 + 4 * MAX_FLAVORS;
 
     fn encode(&self, out: &mut Encoder) {
-        // A list that the other side would refuse is a programming error; it is cut, not sent.
+        // The receiver would reject a longer list, so it is truncated.
         let flavors = &self.0[..self.0.len().min(MAX_FLAVORS as usize)];
         out.u32(flavors.len() as u32);
         for flavor in flavors {
@@ -73,39 +74,39 @@ impl Xdr for Flavors {
 }
 
 xdr_struct! {
-    /// Arguments of MNT and UMNT (sections 5.2.1 and 5.2.3).
+    /// The arguments of MNT and UMNT (sections 5.2.1 and 5.2.3).
     pub struct MountArgs {
         /// The directory.
         pub path: MountPath,
     }
-    /// Successful MNT (`mountres3_ok`).
+    /// The result of a successful MNT (`mountres3_ok`).
     pub struct MountOk {
-        /// The directory.
+        /// The directory's file handle.
         pub handle: FileHandle,
-        /// How its users may authenticate.
+        /// The accepted authentication flavors.
         pub flavors: Flavors,
     }
-    /// A client and what it has mounted (`mountbody`).
+    /// A client and a directory that it has mounted (`mountbody`).
     pub struct MountEntry {
         /// The client.
         pub host: MountName,
         /// The directory.
         pub path: MountPath,
     }
-    /// Results of DUMP (section 5.2.2).
+    /// The result of DUMP (section 5.2.2).
     #[derive(Default)]
     pub struct MountList {
-        /// Who has mounted what.
+        /// All mounts.
         pub mounts: Vec<MountEntry>,
     }
     /// An exported directory (`exportnode`).
     pub struct Export {
         /// The directory.
         pub path: MountPath,
-        /// Who may mount it; nobody named: anybody.
+        /// The clients that may mount it; all clients if empty.
         pub groups: Vec<MountName>,
     }
-    /// Results of EXPORT (section 5.2.5).
+    /// The result of EXPORT (section 5.2.5).
     #[derive(Default)]
     pub struct ExportList {
         /// The exported directories.

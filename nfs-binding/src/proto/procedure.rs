@@ -1,4 +1,4 @@
-//! The procedures: each a type that names its number, its arguments and its results.
+//! The procedures: one type for each, with its number, arguments and results.
 
 use super::{
     AccessArgs, AccessResult, CommitArgs, CommitResult, CreateArgs, CreateResult, DirOpArgs,
@@ -9,28 +9,28 @@ use super::{
     SymlinkArgs, WriteArgs, WriteResult, Xdr,
 };
 
-/// The NFS program's number.
+/// The program number of NFS.
 pub const NFS_PROGRAM: u32 = 100_003;
-/// The NFS version here.
+/// The version of NFS.
 pub const NFS_VERSION: u32 = 3;
-/// The MOUNT program's number.
+/// The program number of MOUNT.
 pub const MOUNT_PROGRAM: u32 = 100_005;
-/// The MOUNT version that goes with NFS version 3.
+/// The version of MOUNT that belongs to NFS version 3.
 pub const MOUNT_VERSION: u32 = 3;
 
 /// A remote procedure.
 pub trait Procedure {
-    /// Program number.
+    /// The program number.
     const PROGRAM: u32;
-    /// Program version.
+    /// The program version.
     const VERSION: u32;
-    /// Procedure number.
+    /// The procedure number.
     const NUMBER: u32;
-    /// Name, as RFC 1813 writes it, without its prefix.
+    /// The name in RFC 1813, without its prefix.
     const NAME: &'static str;
-    /// What it takes.
+    /// The arguments.
     type Args: Xdr;
-    /// What it gives.
+    /// The results.
     type Results: Xdr;
 }
 
@@ -53,7 +53,7 @@ macro_rules! procedures {
             }
         )*
 
-        /// Names of the program's procedures, by number.
+        /// The names of the program's procedures, by number.
         pub const $names: &[&str] = &[$($rfc),*];
     };
 }
@@ -64,49 +64,49 @@ pub mod nfs {
 
     procedures! {
         NFS_PROGRAM, NFS_VERSION, NAMES;
-        /// Do nothing.
+        /// Does nothing.
         0 Null "NULL" (()) -> ();
-        /// Get attributes.
+        /// Returns attributes.
         1 Getattr "GETATTR" (HandleArgs) -> GetattrResult;
-        /// Set attributes.
+        /// Sets attributes.
         2 Setattr "SETATTR" (SetattrArgs) -> SetattrResult;
-        /// Look up a name.
+        /// Looks up a name.
         3 Lookup "LOOKUP" (DirOpArgs) -> LookupResult;
-        /// Check access.
+        /// Checks access permission.
         4 Access "ACCESS" (AccessArgs) -> AccessResult;
-        /// Read a symbolic link.
+        /// Reads a symbolic link.
         5 Readlink "READLINK" (HandleArgs) -> ReadlinkResult;
-        /// Read from a file.
+        /// Reads from a file.
         6 Read "READ" (ReadArgs) -> ReadResult;
-        /// Write to a file.
+        /// Writes to a file.
         7 Write "WRITE" (WriteArgs) -> WriteResult;
-        /// Make a file.
+        /// Creates a file.
         8 Create "CREATE" (CreateArgs) -> CreateResult;
-        /// Make a directory.
+        /// Creates a directory.
         9 Mkdir "MKDIR" (MkdirArgs) -> CreateResult;
-        /// Make a symbolic link.
+        /// Creates a symbolic link.
         10 Symlink "SYMLINK" (SymlinkArgs) -> CreateResult;
-        /// Make a special file.
+        /// Creates a special file.
         11 Mknod "MKNOD" (MknodArgs) -> CreateResult;
-        /// Remove a file.
+        /// Removes a file.
         12 Remove "REMOVE" (DirOpArgs) -> RemoveResult;
-        /// Remove a directory.
+        /// Removes a directory.
         13 Rmdir "RMDIR" (DirOpArgs) -> RemoveResult;
-        /// Rename.
+        /// Renames an object.
         14 Rename "RENAME" (RenameArgs) -> RenameResult;
-        /// Make a hard link.
+        /// Creates a hard link.
         15 Link "LINK" (LinkArgs) -> LinkResult;
-        /// Read a directory.
+        /// Reads a directory.
         16 Readdir "READDIR" (ReaddirArgs) -> ReaddirResult;
-        /// Read a directory with its objects.
+        /// Reads a directory with its objects' handles and attributes.
         17 Readdirplus "READDIRPLUS" (ReaddirplusArgs) -> ReaddirplusResult;
-        /// Get figures that change.
+        /// Returns the dynamic information of a file system.
         18 Fsstat "FSSTAT" (HandleArgs) -> FsstatResult;
-        /// Get figures that do not change.
+        /// Returns the static information of a file system.
         19 Fsinfo "FSINFO" (HandleArgs) -> FsinfoResult;
-        /// Get POSIX limits.
+        /// Returns POSIX limits.
         20 Pathconf "PATHCONF" (HandleArgs) -> PathconfResult;
-        /// Bring written data to stable storage.
+        /// Commits written data to stable storage.
         21 Commit "COMMIT" (CommitArgs) -> CommitResult;
     }
 }
@@ -117,17 +117,17 @@ pub mod mnt {
 
     procedures! {
         MOUNT_PROGRAM, MOUNT_VERSION, NAMES;
-        /// Do nothing.
+        /// Does nothing.
         0 Null "NULL" (()) -> ();
-        /// Get a directory's file handle.
+        /// Returns a directory's file handle.
         1 Mount "MNT" (MountArgs) -> MountResult;
-        /// List who has mounted what.
+        /// Lists the mounts of all clients.
         2 Dump "DUMP" (()) -> MountList;
-        /// Say that a directory is no longer in use.
+        /// Reports that a directory is no longer in use.
         3 Unmount "UMNT" (MountArgs) -> ();
-        /// Say that none is.
+        /// Reports that no directory is in use any more.
         4 UnmountAll "UMNTALL" (()) -> ();
-        /// List the exported directories.
+        /// Lists the exported directories.
         5 Export "EXPORT" (()) -> ExportList;
     }
 }

@@ -1,4 +1,4 @@
-//! How an NFS operation ended (RFC 1813, section 2.6), and the shape of every result.
+//! The status of NFS operations (RFC 1813, section 2.6), and the common form of results.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use onc_rpc::{DecodeError, Decoder, Encoder};
 
 use super::Xdr;
 
-/// `nfsstat3`, and `mountstat3`, whose values are a part of it. A value that is not known here is
-/// kept: it still is an error, with a number.
+/// An `nfsstat3` or `mountstat3`, whose values are a subset. An unknown value is kept: it is an
+/// error with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Status(pub u32);
 
@@ -16,7 +16,7 @@ macro_rules! statuses {
         impl Status {
             $($(#[$meta])* pub const $name: Self = Self($value);)*
 
-            /// Its name in RFC 1813.
+            /// Returns the name in RFC 1813.
             #[must_use]
             pub fn name(self) -> Option<&'static str> {
                 match self {
@@ -25,7 +25,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// What it means, for a user.
+            /// Returns a description for users.
             #[must_use]
             pub fn text(self) -> &'static str {
                 match self {
@@ -35,70 +35,70 @@ macro_rules! statuses {
             }
         }
 
-        /// Every status that has a name.
+        /// All statuses that have a name.
         #[cfg(test)]
         pub(super) const KNOWN: &[Status] = &[$(Status::$name),*];
     };
 }
 
 statuses! {
-    /// The operation was done.
+    /// The operation succeeded.
     OK = 0, "NFS3_OK", "success";
     /// The caller is neither privileged nor the owner.
     PERM = 1, "NFS3ERR_PERM", "operation not permitted";
-    /// No such name.
+    /// The name does not exist.
     NOENT = 2, "NFS3ERR_NOENT", "no such file or directory";
-    /// The device failed.
+    /// The device returned an error.
     IO = 5, "NFS3ERR_IO", "I/O error on the server";
-    /// No such device.
+    /// The device or address does not exist.
     NXIO = 6, "NFS3ERR_NXIO", "no such device or address";
     /// The caller lacks the permission.
     ACCES = 13, "NFS3ERR_ACCES", "permission denied";
     /// The name exists.
     EXIST = 17, "NFS3ERR_EXIST", "file exists";
-    /// A hard link between file systems.
+    /// A hard link would cross file systems.
     XDEV = 18, "NFS3ERR_XDEV", "link between different file systems";
-    /// No such device.
+    /// The device does not exist.
     NODEV = 19, "NFS3ERR_NODEV", "no such device";
-    /// Not a directory.
+    /// The object is not a directory.
     NOTDIR = 20, "NFS3ERR_NOTDIR", "not a directory";
-    /// A directory, where none is allowed.
+    /// The object is a directory.
     ISDIR = 21, "NFS3ERR_ISDIR", "is a directory";
-    /// An argument that is not valid or not supported.
+    /// The argument is invalid or not supported.
     INVAL = 22, "NFS3ERR_INVAL", "invalid argument";
-    /// The file would be longer than the server allows.
+    /// The file would exceed the server's maximum size.
     FBIG = 27, "NFS3ERR_FBIG", "file too large for the server";
     /// The file system is full.
     NOSPC = 28, "NFS3ERR_NOSPC", "no space left on the server";
     /// The export is read-only.
     ROFS = 30, "NFS3ERR_ROFS", "read-only file system";
-    /// Too many hard links.
+    /// The object has too many hard links.
     MLINK = 31, "NFS3ERR_MLINK", "too many hard links";
-    /// A name that is too long.
+    /// The name is too long.
     NAMETOOLONG = 63, "NFS3ERR_NAMETOOLONG", "file name too long";
-    /// The directory holds something.
+    /// The directory is not empty.
     NOTEMPTY = 66, "NFS3ERR_NOTEMPTY", "directory not empty";
-    /// The owner's quota is used up.
+    /// The owner's quota is exceeded.
     DQUOT = 69, "NFS3ERR_DQUOT", "disk quota exceeded";
-    /// The object is gone, or its export is.
+    /// The object no longer exists or is no longer exported.
     STALE = 70, "NFS3ERR_STALE", "stale file handle";
     /// The path leads to another server.
     REMOTE = 71, "NFS3ERR_REMOTE", "too many levels of remote in path";
-    /// Not a file handle of this server.
+    /// The file handle is not one of this server's.
     BADHANDLE = 10001, "NFS3ERR_BADHANDLE", "not a file handle of this server";
-    /// The guard of a SETATTR does not hold.
+    /// The ctime differs from the guard of SETATTR.
     NOT_SYNC = 10002, "NFS3ERR_NOT_SYNC", "the object has changed meanwhile";
-    /// A directory cookie that no longer is valid.
+    /// The directory cookie is no longer valid.
     BAD_COOKIE = 10003, "NFS3ERR_BAD_COOKIE", "the directory has changed while it was read";
-    /// The server does not do this.
+    /// The server does not support the operation.
     NOTSUPP = 10004, "NFS3ERR_NOTSUPP", "operation not supported";
-    /// The result does not fit the count asked for.
+    /// The result does not fit the requested count.
     TOOSMALL = 10005, "NFS3ERR_TOOSMALL", "buffer or request too small";
-    /// Something that no other status names.
+    /// The server failed for a reason that no other status describes.
     SERVERFAULT = 10006, "NFS3ERR_SERVERFAULT", "fault in the server";
-    /// A type of object that the server does not have.
+    /// The server does not support this type of object.
     BADTYPE = 10007, "NFS3ERR_BADTYPE", "type of file not supported";
-    /// Try again later.
+    /// The client should try again later.
     JUKEBOX = 10008, "NFS3ERR_JUKEBOX", "the server asks to try again later";
 }
 
@@ -123,12 +123,12 @@ impl Xdr for Status {
     }
 }
 
-/// A result that is not NFS3_OK.
+/// The failure result of a procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed<F> {
-    /// Why. Never [`Status::OK`].
+    /// The status, never [`Status::OK`].
     pub status: Status,
-    /// The attributes that the server sends even so.
+    /// The attributes that the server sends in a failure.
     pub attributes: F,
 }
 

@@ -1,4 +1,4 @@
-//! Basic types of NFS version 3 (RFC 1813, section 2.5 and 2.6).
+//! Basic types of NFS version 3 (RFC 1813, sections 2.5 and 2.6).
 
 use std::fmt;
 
@@ -7,21 +7,23 @@ use onc_rpc::{Bulk, DecodeError, Decoder, Encoder};
 use super::Xdr;
 use super::xdr::{debug_bytes, xdr_enum, xdr_opaque, xdr_struct};
 
-/// Longest file handle, bytes (NFS3_FHSIZE).
+/// The maximum length of a file handle, bytes (NFS3_FHSIZE).
 pub const MAX_FILE_HANDLE: u32 = 64;
-/// Longest file name that is decoded, bytes. RFC 1813 gives none; servers have 255. More than that
-/// is taken here so that a server can answer NFS3ERR_NAMETOOLONG rather than GARBAGE_ARGS.
+/// The maximum length of a file name that is decoded, bytes. RFC 1813 gives none; servers support
+/// 255. Longer names are decoded so that a server can answer NFS3ERR_NAMETOOLONG rather than
+/// GARBAGE_ARGS.
 pub const MAX_NAME: u32 = 4096;
-/// Longest content of a symbolic link, bytes. RFC 1813 gives none; it is what systems have.
+/// The maximum length of a symbolic link's target, bytes. RFC 1813 gives none; this is the limit of
+/// common systems.
 pub const MAX_PATH: u32 = 4096;
-/// Most file data that one READ or WRITE carries, bytes.
+/// The maximum file data of one READ or WRITE, bytes.
 pub const MAX_DATA: u32 = 4 << 20;
 
-/// What a READ, WRITE, COMMIT, READDIR or exclusive CREATE verifier is: eight bytes that only
-/// their maker understands.
+/// The verifier of READ, WRITE, COMMIT, READDIR or exclusive CREATE: eight bytes that only their
+/// creator interprets.
 pub type Verifier = [u8; 8];
 
-/// Names an object on a server, for as long as the object exists (`nfs_fh3`).
+/// A file handle, which identifies an object on a server as long as the object exists (`nfs_fh3`).
 #[derive(Clone, Copy)]
 pub struct FileHandle {
     len: u8,
@@ -29,7 +31,7 @@ pub struct FileHandle {
 }
 
 impl FileHandle {
-    /// From its bytes; `None` when there are over 64.
+    /// Creates a handle from its bytes. Returns `None` if there are more than 64.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut handle = Self {
@@ -40,7 +42,7 @@ impl FileHandle {
         Some(handle)
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
@@ -90,13 +92,13 @@ impl Xdr for FileHandle {
 xdr_opaque! {
     /// One component of a path: bytes, in no particular character set (`filename3`).
     pub struct Name(opaque, MAX_NAME, 4 + MAX_NAME);
-    /// The content of a symbolic link (`nfspath3`). DDP-eligible wherever NFS has it: the argument
-    /// of SYMLINK and the result of READLINK (RFC 8267, section 4).
+    /// The target of a symbolic link (`nfspath3`). DDP-eligible both as an argument of SYMLINK and
+    /// as the result of READLINK (RFC 8267, section 4).
     pub struct LinkText(bulk, MAX_PATH, 4);
 }
 
-/// The content of a part of a file, in the pieces in which it was received. DDP-eligible: the argument
-/// of WRITE and the result of READ (RFC 8267, section 4).
+/// File data, in the pieces in which it was received. DDP-eligible as the argument of WRITE and as
+/// the result of READ (RFC 8267, section 4).
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Data(pub Bulk);
 
@@ -145,7 +147,7 @@ impl fmt::Debug for Data {
 }
 
 xdr_enum! {
-    /// Type of an object (`ftype3`).
+    /// The type of an object (`ftype3`).
     pub enum FileType("file type") {
         /// Regular file.
         Regular = 1,
@@ -162,11 +164,11 @@ xdr_enum! {
         /// Named pipe.
         Fifo = 7,
     }
-    /// What a WRITE promises (`stable_how`).
+    /// The guarantee of a WRITE (`stable_how`).
     pub enum Stable("stable_how") {
-        /// Nothing before COMMIT.
+        /// No guarantee before COMMIT.
         Unstable = 0,
-        /// Data, and what is needed to find it, is on stable storage.
+        /// The data, and the metadata needed to find it, is on stable storage.
         DataSync = 1,
         /// Data and all attributes are on stable storage.
         FileSync = 2,
@@ -174,22 +176,22 @@ xdr_enum! {
 }
 
 impl Default for FileType {
-    /// Regular file.
+    /// Returns [`FileType::Regular`].
     fn default() -> Self {
         Self::Regular
     }
 }
 
 xdr_struct! {
-    /// A moment, since 1970-01-01 (`nfstime3`).
+    /// A time since 1970-01-01 (`nfstime3`).
     #[derive(Copy, Default, Hash, PartialOrd, Ord)]
     pub struct NfsTime {
         /// Seconds.
         pub seconds: u32,
-        /// Nanoseconds after them.
+        /// Nanoseconds within the second.
         pub nanos: u32,
     }
-    /// A device's number (`specdata3`).
+    /// A device number (`specdata3`).
     #[derive(Copy, Default)]
     pub struct DeviceNumber {
         /// Major number.
@@ -197,37 +199,37 @@ xdr_struct! {
         /// Minor number.
         pub minor: u32,
     }
-    /// Attributes of an object (`fattr3`).
+    /// The attributes of an object (`fattr3`).
     #[derive(Default)]
     pub struct Attributes {
-        /// What it is.
+        /// The type.
         pub file_type: FileType,
         /// Permission bits, set-id bits and the sticky bit.
         pub mode: u32,
-        /// Names it has.
+        /// The number of hard links.
         pub nlink: u32,
         /// Owner.
         pub uid: u32,
         /// Group.
         pub gid: u32,
-        /// Length, bytes.
+        /// The size in bytes.
         pub size: u64,
-        /// Disk space that it takes, bytes.
+        /// The disk space that it takes, bytes.
         pub used: u64,
-        /// Which device, for block and character devices.
+        /// The device number of a block or character device.
         pub rdev: DeviceNumber,
-        /// File system that it is in.
+        /// The file system.
         pub fsid: u64,
-        /// Its number there ("inode").
+        /// The inode number.
         pub fileid: u64,
-        /// Last access.
+        /// The time of the last access.
         pub atime: NfsTime,
-        /// Last change of its content.
+        /// The time of the last change of its content.
         pub mtime: NfsTime,
-        /// Last change of its attributes.
+        /// The time of the last change of its attributes.
         pub ctime: NfsTime,
     }
-    /// Attributes to set (`sattr3`).
+    /// The attributes to set (`sattr3`).
     #[derive(Default)]
     pub struct SetAttributes {
         /// Permission bits.
@@ -236,29 +238,29 @@ xdr_struct! {
         pub uid: Option<u32>,
         /// Group.
         pub gid: Option<u32>,
-        /// Length, bytes.
+        /// The size in bytes.
         pub size: Option<u64>,
-        /// Last access.
+        /// The time of the last access.
         pub atime: SetTime,
-        /// Last change of its content.
+        /// The time of the last change of its content.
         pub mtime: SetTime,
     }
     /// The attributes that weak cache consistency compares (`wcc_attr`).
     #[derive(Default)]
     pub struct WccAttributes {
-        /// Length, bytes.
+        /// The size in bytes.
         pub size: u64,
-        /// Last change of its content.
+        /// The time of the last change of its content.
         pub mtime: NfsTime,
-        /// Last change of its attributes.
+        /// The time of the last change of its attributes.
         pub ctime: NfsTime,
     }
-    /// Attributes before and after an operation (`wcc_data`).
+    /// The attributes before and after an operation (`wcc_data`).
     #[derive(Default)]
     pub struct WccData {
-        /// Before.
+        /// The attributes before.
         pub before: Option<WccAttributes>,
-        /// After.
+        /// The attributes after.
         pub after: Option<Attributes>,
     }
     /// A name in a directory (`diropargs3`).
@@ -273,12 +275,12 @@ xdr_struct! {
 /// How a time is set (`set_atime`, `set_mtime`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetTime {
-    /// Not at all.
+    /// Does not set the time.
     #[default]
     Keep,
-    /// To the server's clock.
+    /// Sets the time of the server's clock.
     ServerTime,
-    /// To this.
+    /// Sets this time.
     To(NfsTime),
 }
 
@@ -311,7 +313,7 @@ impl Xdr for SetTime {
 }
 
 bitflags::bitflags! {
-    /// Permissions that ACCESS asks about (RFC 1813, section 3.3.4).
+    /// The permissions of ACCESS (RFC 1813, section 3.3.4).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Access: u32 {
         /// Read a file or a directory.
@@ -328,12 +330,12 @@ bitflags::bitflags! {
         const EXECUTE = 0x20;
     }
 
-    /// What a file system can do (RFC 1813, section 3.3.19).
+    /// The features of a file system (RFC 1813, section 3.3.19).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Properties: u32 {
-        /// Hard links.
+        /// The file system supports hard links.
         const LINK = 0x01;
-        /// Symbolic links.
+        /// The file system supports symbolic links.
         const SYMLINK = 0x02;
         /// PATHCONF is the same for all its objects.
         const HOMOGENEOUS = 0x08;
@@ -342,7 +344,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Bits without a name are kept: they are the peer's to define.
+/// Bits without a name are kept, because the peer may define them.
 macro_rules! xdr_flags {
     ($($name:ident),*) => {$(
         impl Xdr for $name {

@@ -1,24 +1,26 @@
-//! How a value of the protocol becomes XDR and back, and the macros that derive it.
+//! The trait for XDR encoding and decoding, and the macros that implement it.
 
 use bytes::Bytes;
 use onc_rpc::{DecodeError, Decoder, Encoder};
 
-/// A value of the protocol, encoded as RFC 4506 says.
+/// A protocol value with its encoding in XDR (RFC 4506).
 ///
-/// Unlike a general serialisation trait it knows the longest encoding of its type: the reply size
-/// estimates that the upper-layer binding owes its transport (RFC 8267, section 3) are sums of it.
+/// Unlike a general serialisation trait, this one knows the longest encoding of its type. The reply
+/// size estimates that the upper-layer binding must supply to the transport (RFC 8267, section 3)
+/// are sums of these.
 pub trait Xdr: Sized {
-    /// Bytes of the longest encoding, without the content of bulk items, which travel apart.
-    /// Results whose length the protocol does not bound say how long the fixed part is.
+    /// The length of the longest encoding in bytes, without the content of bulk items, which are
+    /// held apart. For results that the protocol does not bound, this is the length of the fixed
+    /// part.
     const MAX_LEN: u32;
 
-    /// Appends the value.
+    /// Encodes the value.
     fn encode(&self, out: &mut Encoder);
 
-    /// Takes the value.
+    /// Decodes a value.
     ///
     /// # Errors
-    /// The stream ends early, or holds something that is not of this type.
+    /// [`DecodeError`] if the stream ends early or contains no valid value of this type.
     fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError>;
 }
 
@@ -77,12 +79,12 @@ impl Xdr for [u8; 8] {
     }
 
     fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        // The encoding of an unsigned hyper integer is the same eight bytes.
+        // The encoding of an unsigned hyper integer has the same eight bytes.
         Ok(input.u64()?.to_be_bytes())
     }
 }
 
-/// Optional data (RFC 4506, section 4.19), and every union of RFC 1813 that switches on a boolean.
+/// Optional data (RFC 4506, section 4.19), and every union of RFC 1813 with a boolean discriminant.
 impl<T: Xdr> Xdr for Option<T> {
     const MAX_LEN: u32 = 4 + T::MAX_LEN;
 
@@ -102,9 +104,9 @@ impl<T: Xdr> Xdr for Option<T> {
     }
 }
 
-/// A list whose entries are linked by optional data, as directory entries and exports are. The
-/// protocol does not bound it, so [`Xdr::MAX_LEN`] is that of an empty one; decoding takes no more
-/// entries than the message has room for.
+/// A linked list of optional data, such as directory entries or exports. The protocol does not
+/// bound it, so [`Xdr::MAX_LEN`] is that of an empty list. The decoder accepts no more entries than
+/// fit in the message.
 impl<T: Xdr> Xdr for Vec<T> {
     const MAX_LEN: u32 = 4;
 
@@ -125,7 +127,7 @@ impl<T: Xdr> Xdr for Vec<T> {
     }
 }
 
-/// Bytes of `value` when encoded, bulk items' content not counted.
+/// Returns the length of the encoded `value` in bytes, without the content of bulk items.
 #[must_use]
 pub fn encoded_len<T: Xdr>(value: &T) -> u64 {
     let mut out = Encoder::new();
@@ -133,7 +135,7 @@ pub fn encoded_len<T: Xdr>(value: &T) -> u64 {
     out.finish().payload_len()
 }
 
-/// A structure whose fields are encoded one after the other.
+/// Defines a structure whose fields are encoded one after the other.
 macro_rules! xdr_struct {
     ($($(#[$meta:meta])* pub struct $name:ident {
         $($(#[$field_meta:meta])* pub $field:ident: $ty:ty,)*
@@ -165,7 +167,7 @@ macro_rules! xdr_struct {
     )*};
 }
 
-/// An enumeration: any other value on the wire is an error.
+/// Defines an enumeration. Any other value on the wire is an error.
 macro_rules! xdr_enum {
     ($($(#[$meta:meta])* pub enum $name:ident($what:literal) {
         $($(#[$variant_meta:meta])* $variant:ident = $value:literal,)*
@@ -201,7 +203,8 @@ macro_rules! xdr_enum {
     )*};
 }
 
-/// Variable-length opaque data with its limit; `bulk` for what RFC 8267 calls DDP-eligible.
+/// Defines variable-length opaque data with its maximum length. `bulk` marks DDP-eligible data (RFC
+/// 8267).
 macro_rules! xdr_opaque {
     ($($(#[$meta:meta])* pub struct $name:ident($kind:ident, $max:expr, $max_len:expr);)*) => {$(
         $(#[$meta])*
@@ -251,7 +254,7 @@ macro_rules! xdr_opaque {
 
 pub(super) use {xdr_enum, xdr_opaque, xdr_struct};
 
-/// Opaque data that stays in the payload.
+/// Encodes and decodes opaque data that stays in the payload.
 pub(super) mod opaque {
     pub(crate) fn put(out: &mut onc_rpc::Encoder, data: &bytes::Bytes) {
         out.opaque(data);
@@ -265,7 +268,7 @@ pub(super) mod opaque {
     }
 }
 
-/// Opaque data that is held apart, and short enough to be had in one piece.
+/// Encodes and decodes opaque data that is held apart, and is short enough to be contiguous.
 pub(super) mod bulk {
     pub(crate) fn put(out: &mut onc_rpc::Encoder, data: &bytes::Bytes) {
         out.bulk(data.clone());
@@ -279,7 +282,7 @@ pub(super) mod bulk {
     }
 }
 
-/// Prints bytes that are mostly text.
+/// Formats bytes that are mostly text.
 pub(super) fn debug_bytes(
     what: &str,
     bytes: &Bytes,

@@ -1,24 +1,25 @@
 //! LOOKUP, READDIR and READDIRPLUS.
 
 use super::MAX_LISTING;
-use super::session::Session;
+use super::session::CallContext;
 use crate::proto::{
     Attributes, DirOpArgs, Entry, EntryPlus, LookupOk, LookupResult, Name, ReaddirArgs, ReaddirOk,
     ReaddirResult, ReaddirplusArgs, ReaddirplusOk, ReaddirplusResult, Status, Xdr,
 };
 
-/// Bytes of `READDIR3resok` and `READDIRPLUS3resok` around the entries: the directory's attributes,
-/// the verifier, the end of the list, and whether it was the last.
+/// The bytes of `READDIR3resok` and `READDIRPLUS3resok` besides the entries: the directory's
+/// attributes, the verifier, the end of the list, and the eof flag.
 const AROUND: u64 = 4 + Attributes::MAX_LEN as u64 + 8 + 4 + 4;
 
-/// Room for entries in a reply.
+/// The space for entries in a reply.
 struct Room {
     left: u64,
     taken: bool,
 }
 
 impl Room {
-    /// In results of at most `count` bytes, of which the connection has `room` for so many.
+    /// Computes the space in results of at most `count` bytes, on a connection that has `room`
+    /// bytes of memory left.
     fn new(count: u32, room: usize) -> Result<Self, Status> {
         let room = u64::try_from(room).unwrap_or(u64::MAX);
         u64::from(count.min(MAX_LISTING))
@@ -28,7 +29,7 @@ impl Room {
             .ok_or(Status::TOOSMALL)
     }
 
-    /// Whether an entry of `len` bytes fits; then it is taken.
+    /// Returns whether an entry of `len` bytes fits, and if so reserves its space.
     fn take(&mut self, len: u64) -> bool {
         match self.left.checked_sub(len) {
             Some(left) => {
@@ -40,7 +41,8 @@ impl Room {
         }
     }
 
-    /// An answer without entries, and without the end, would not get the client anywhere.
+    /// Fails if the reply has neither entries nor the end of the directory, because the client
+    /// could not continue.
     fn check(&self, eof: bool) -> Result<(), Status> {
         if self.taken || eof {
             Ok(())
@@ -50,8 +52,8 @@ impl Room {
     }
 }
 
-impl Session<'_> {
-    /// LOOKUP (RFC 1813, section 3.3.3).
+impl CallContext<'_> {
+    /// Executes LOOKUP (RFC 1813, section 3.3.3).
     pub(super) fn lookup(&self, args: DirOpArgs) -> LookupResult {
         self.reading(&args.what.dir, |target| {
             let name = args.what.name.as_ref();
@@ -65,7 +67,7 @@ impl Session<'_> {
         })
     }
 
-    /// READDIR (section 3.3.16): results are at most `count` bytes.
+    /// Executes READDIR (section 3.3.16). The results have at most `count` bytes.
     pub(super) fn readdir(&self, args: ReaddirArgs) -> ReaddirResult {
         self.reading(&args.dir, |target| {
             let mut room = Room::new(args.count, self.pool.room())?;
@@ -98,9 +100,9 @@ impl Session<'_> {
         })
     }
 
-    /// READDIRPLUS (section 3.3.17): results are at most `max_count` bytes, of which at most
-    /// `dir_count` are what READDIR would give of the entries. The first entry is given even if it
-    /// is longer than `dir_count`, which some clients leave small.
+    /// Executes READDIRPLUS (section 3.3.17). The results have at most `max_count` bytes, and the
+    /// part of the entries that READDIR would return has at most `dir_count`. The first entry is
+    /// returned even if it exceeds `dir_count`, which some clients set too low.
     pub(super) fn readdirplus(&self, args: ReaddirplusArgs) -> ReaddirplusResult {
         self.reading(&args.dir, |target| {
             let mut room = Room::new(args.max_count, self.pool.room())?;

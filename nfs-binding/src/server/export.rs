@@ -1,4 +1,4 @@
-//! An export: what is served, to whom, and as whom.
+//! An export: a directory or other file system, its clients, and the identity mapping.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,64 +10,65 @@ use super::{HandleKey, Network};
 use crate::fs::directory::DirectoryOptions;
 use crate::fs::{Caller, FileSystem};
 
-/// User and group "nobody", as exports(5) has it.
+/// The user and group "nobody", as in exports(5).
 const NOBODY: u32 = 65534;
 
-/// Whose identity is not believed.
+/// The users whose identity is replaced by the anonymous user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Squash {
-    /// Nobody's: the client's superuser is the superuser here (`no_root_squash`).
+    /// No user: the client's superuser is the superuser here (`no_root_squash`).
     None,
-    /// The superuser's (`root_squash`).
+    /// The superuser (`root_squash`).
     Root,
-    /// Everybody's (`all_squash`).
+    /// All users (`all_squash`).
     All,
 }
 
-/// How an export is served. Names of options are those of exports(5).
+/// The options of an export. Option names are those of exports(5).
 ///
-/// The defaults depend on whether the server runs as root ([`ExportOptions::for_server`]). Other than
-/// with exports(5), an export is writable unless it says otherwise, and open to every client. AUTH_SYS
-/// lets a client claim any identity, so `root_squash` alone keeps nobody out.
+/// The defaults depend on whether the server runs as root ([`ExportOptions::for_server`]). Unlike
+/// with exports(5), an export is writable by default, and open to every client. AUTH_SYS lets a
+/// client claim any identity, so `root_squash` alone protects nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportOptions {
-    /// Nothing is changed through it (`ro`).
+    /// Whether modifications are refused (`ro`).
     pub read_only: bool,
-    /// Whose identity is not believed.
+    /// The users that are squashed.
     pub squash: Squash,
-    /// The user that those are taken for (`anonuid=`), and everybody who uses AUTH_NONE.
+    /// The user that squashed users, and all users of AUTH_NONE, are mapped to (`anonuid=`).
     pub anonymous_uid: u32,
-    /// The group that those are taken for (`anongid=`).
+    /// The group that they are mapped to (`anongid=`).
     pub anonymous_gid: u32,
-    /// Whether other hosts can use it over TCP from ports below 1024 only (`secure`), which on most
-    /// systems take privilege to use. RDMA connections are not asked for that.
+    /// Whether other hosts may use TCP only from ports below 1024 (`secure`), which need privilege
+    /// on most systems. This does not apply to RDMA connections.
     pub secure: bool,
-    /// The clients it is for (`client=`, repeatable); empty: all.
+    /// The clients that may use the export (`client=`, repeatable). Empty: all.
     pub clients: Vec<Network>,
-    /// Whether what has to be stable is, before the reply (`sync`).
+    /// Whether data that must be stable is synced before the reply (`sync`).
     pub sync: bool,
-    /// Whether file systems that are mounted below are part of the export (`crossmnt`).
+    /// Whether file systems mounted below are part of the export (`crossmnt`).
     pub crossmnt: bool,
-    /// Whether this export is seen where its directory is mounted below another one (`nohide`).
+    /// Whether clients see this export where its directory is mounted below another export
+    /// (`nohide`).
     pub nohide: bool,
     /// The number of the file system in file handles (`fsid=`), instead of the host's.
     pub fsid: Option<u64>,
-    /// Whether a file system is exported whose removed files cannot be told from later ones
-    /// (`inode_reuse`).
+    /// Whether to export a file system in which a later file cannot be distinguished from a removed
+    /// one (`inode_reuse`).
     pub inode_reuse: bool,
 }
 
 impl Default for ExportOptions {
-    /// The defaults of a server that runs as this process's user.
+    /// Returns the defaults for a server that runs as this process's user.
     fn default() -> Self {
         Self::for_server(rustix::process::geteuid().is_root())
     }
 }
 
 impl ExportOptions {
-    /// Defaults for a server that does or does not run as root. As root an export has `root_squash`
-    /// and `secure`, as in exports(5); any other server can do no more than its own user, whoever
-    /// calls.
+    /// Returns the defaults for a server that runs as root or not. For root they include
+    /// `root_squash` and `secure`, as in exports(5). Any other server has only the rights of its
+    /// own user, so they are not needed.
     #[must_use]
     pub fn for_server(is_root: bool) -> Self {
         Self {
@@ -88,7 +89,8 @@ impl ExportOptions {
         }
     }
 
-    /// How a directory is served that is exported so. `key` hashes what does not fit into a handle.
+    /// Returns the options of the exported directory. `key` hashes identities that do not fit into
+    /// a handle.
     #[must_use]
     pub fn directory(&self, key: &HandleKey) -> DirectoryOptions {
         DirectoryOptions {
@@ -103,24 +105,26 @@ impl ExportOptions {
         }
     }
 
-    /// Whether a client may use the export.
+    /// Returns whether a client may use the export.
     #[must_use]
     pub fn allows(&self, client: IpAddr) -> bool {
         self.clients.is_empty() || self.clients.iter().any(|network| network.contains(client))
     }
 
-    /// For whom a call is done. AUTH_NONE, and what is not implemented, is anonymous.
+    /// Returns the identity under which a call is executed. AUTH_NONE and unsupported flavors
+    /// become anonymous.
     #[must_use]
     pub fn caller(&self, credential: &Credential) -> Caller {
         self.caller_squashed(credential, self.squash)
     }
 
-    /// The caller of a call, squashed by `squash` instead of the export's option.
+    /// Returns the identity under which a call is executed, squashed by `squash` instead of the
+    /// export's option.
     pub(super) fn caller_squashed(&self, credential: &Credential, squash: Squash) -> Caller {
         let Credential::Sys(claimed) = credential else {
             return self.anonymous();
         };
-        // All ones stand for nobody on every host.
+        // All ones is no valid user or group on any host.
         if claimed.uid == u32::MAX || claimed.gid == u32::MAX {
             return self.anonymous();
         }
@@ -132,7 +136,7 @@ impl ExportOptions {
         self.squashed(caller, squash)
     }
 
-    /// The caller that others are squashed to.
+    /// Returns the identity that squashed callers get.
     pub(super) fn anonymous(&self) -> Caller {
         Caller::new(self.anonymous_uid, self.anonymous_gid)
     }
@@ -143,7 +147,7 @@ impl ExportOptions {
             Squash::All => self.anonymous(),
             Squash::None => caller,
             Squash::Root => {
-                // Group 0 is squashed apart from user 0, as Linux does.
+                // Group 0 is squashed independently of user 0, as in Linux.
                 let (uid, gid) = (self.anonymous_uid, self.anonymous_gid);
                 let group = |claimed| if claimed == 0 { gid } else { claimed };
                 caller.uid = if caller.uid == 0 { uid } else { caller.uid };
@@ -188,15 +192,15 @@ impl fmt::Display for ExportOptions {
     }
 }
 
-/// A file system under a path.
+/// A file system, its path and its options.
 #[derive(Clone)]
 pub struct Export {
-    /// What clients mount: a path ("/srv/data") or just a name ("data"). Leading, trailing and
-    /// repeated slashes do not count when a client asks for it.
+    /// The path that clients mount, such as "/srv/data", or a simple name such as "data". Leading,
+    /// trailing and repeated slashes in a client's request are ignored.
     pub path: String,
-    /// What is served.
+    /// The file system.
     pub backend: Arc<dyn FileSystem>,
-    /// How.
+    /// The options.
     pub options: ExportOptions,
 }
 

@@ -1,9 +1,9 @@
-//! Procedures on one object, and on its file system.
+//! Procedures on one object or its file system.
 
 use bytes::Bytes;
 use onc_rpc::Bulk;
 
-use super::session::Session;
+use super::session::CallContext;
 use super::{MAX_TRANSFER, PREFERRED_LISTING};
 use crate::fs::{FsError, Read};
 use crate::proto::{
@@ -13,14 +13,14 @@ use crate::proto::{
     SetattrArgs, SetattrResult, Status, WriteArgs, WriteOk, WriteResult,
 };
 
-/// READs longer than this look first how much there is, so as not to hold more memory for the
-/// reply than it takes.
+/// For READs longer than this, the server first checks how much data there is, to avoid allocating
+/// more memory for the reply than needed.
 const LONG_READ: u32 = 32 << 10;
-/// READ and WRITE lengths should be a multiple of this: a page.
+/// The recommended multiple of READ and WRITE lengths: a page.
 const MULTIPLE: u32 = 4096;
 
-impl Session<'_> {
-    /// GETATTR (RFC 1813, section 3.3.1).
+impl CallContext<'_> {
+    /// Executes GETATTR (RFC 1813, section 3.3.1).
     pub(super) fn getattr(&self, args: HandleArgs) -> GetattrResult {
         let target = self.target(&args.object)?;
         match target.fs().getattr(&target.id) {
@@ -29,7 +29,7 @@ impl Session<'_> {
         }
     }
 
-    /// SETATTR (section 3.3.2).
+    /// Executes SETATTR (section 3.3.2).
     pub(super) fn setattr(&self, args: SetattrArgs) -> SetattrResult {
         let target = self.changing(&args.object)?;
         let change = target
@@ -45,7 +45,7 @@ impl Session<'_> {
         }
     }
 
-    /// ACCESS (section 3.3.4).
+    /// Executes ACCESS (section 3.3.4).
     pub(super) fn access(&self, args: AccessArgs) -> AccessResult {
         self.reading(&args.object, |target| {
             let (mut access, attributes) =
@@ -60,7 +60,7 @@ impl Session<'_> {
         })
     }
 
-    /// READLINK (section 3.3.5).
+    /// Executes READLINK (section 3.3.5).
     pub(super) fn readlink(&self, args: HandleArgs) -> ReadlinkResult {
         self.reading(&args.object, |target| {
             let (text, attributes) = target.fs().readlink(&target.who, &target.id)?;
@@ -71,7 +71,7 @@ impl Session<'_> {
         })
     }
 
-    /// READ (section 3.3.6).
+    /// Executes READ (section 3.3.6).
     pub(super) fn read(&self, args: ReadArgs) -> ReadResult {
         self.reading(&args.file, |target| {
             let mut count = args.count.min(MAX_TRANSFER);
@@ -81,7 +81,7 @@ impl Session<'_> {
                 eof: read.eof,
                 data: data.into(),
             };
-            // A device that must know the memory it sends from would copy others'.
+            // A device that needs registered memory would copy data that lies in other memory.
             if !self.pool.is_registered()
                 && let Some((read, data)) =
                     target
@@ -93,10 +93,12 @@ impl Session<'_> {
             if count > LONG_READ {
                 let size = target.fs().getattr(&target.id)?.size;
                 let left = size.saturating_sub(args.offset);
-                // One byte at least: the file may be growing, and the end has to be seen.
+                // At least one byte is read, because the file may be growing, and the end must be
+                // detected.
                 count = count.min(u32::try_from(left).unwrap_or(count).max(1));
             }
-            // A connection that holds what others want gets less at a time, and asks again.
+            // A connection that uses much of the shared memory gets less data per READ, and asks
+            // again.
             let room = self.pool.room_for(count as usize);
             count = count.min(u32::try_from(room).unwrap_or(count));
             let mut buf = self.pool.alloc(count as usize).map_err(|error| {
@@ -111,13 +113,14 @@ impl Session<'_> {
         })
     }
 
-    /// WRITE (section 3.3.7). That count and length of the data agree was seen when the arguments
-    /// were decoded.
+    /// Executes WRITE (section 3.3.7). The caller has already checked that `count` equals the
+    /// length of the data.
     pub(super) fn write(&self, args: WriteArgs) -> WriteResult {
         let target = self.changing(&args.file)?;
         let mut data = args.data.0;
         data.truncate(MAX_TRANSFER as usize);
-        // Before the data: what is lost meanwhile shows in the verifier of a later reply.
+        // The verifier is read before the data is written: a later loss of data changes the
+        // verifier of a later reply.
         let verifier = target.fs().write_verifier();
         let change = target
             .fs()
@@ -137,7 +140,7 @@ impl Session<'_> {
         }
     }
 
-    /// COMMIT (section 3.3.21).
+    /// Executes COMMIT (section 3.3.21).
     pub(super) fn commit(&self, args: CommitArgs) -> CommitResult {
         let target = self.changing(&args.file)?;
         let change = target
@@ -145,7 +148,7 @@ impl Session<'_> {
             .commit(&target.who, &target.id, args.offset, args.count);
         let wcc = target.own_wcc(change.wcc);
         match change.result {
-            // After the data: what was lost shows.
+            // The verifier is read after the sync, so that it reflects any loss.
             Ok(()) => Ok(CommitOk {
                 wcc,
                 verifier: target.fs().write_verifier(),
@@ -157,7 +160,7 @@ impl Session<'_> {
         }
     }
 
-    /// FSSTAT (section 3.3.18).
+    /// Executes FSSTAT (section 3.3.18).
     pub(super) fn fsstat(&self, args: HandleArgs) -> FsstatResult {
         self.reading(&args.object, |target| {
             let space = target.fs().space(&target.who, &target.id)?;
@@ -174,7 +177,7 @@ impl Session<'_> {
         })
     }
 
-    /// FSINFO (section 3.3.19).
+    /// Executes FSINFO (section 3.3.19).
     pub(super) fn fsinfo(&self, args: HandleArgs) -> FsinfoResult {
         self.reading(&args.object, |target| {
             let abilities = target.fs().abilities(&target.id)?;
@@ -194,7 +197,7 @@ impl Session<'_> {
         })
     }
 
-    /// PATHCONF (section 3.3.20).
+    /// Executes PATHCONF (section 3.3.20).
     pub(super) fn pathconf(&self, args: HandleArgs) -> PathconfResult {
         self.reading(&args.object, |target| {
             let rules = target.fs().name_rules(&target.id)?;

@@ -1,4 +1,4 @@
-//! File handles: which export, which object, and proof that this server made it.
+//! File handles: the export, the object, and a MAC that proves that this server issued the handle.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -13,50 +13,50 @@ use crate::fs::FileId;
 use crate::fs::directory::IdentityKey;
 use crate::proto::{FileHandle, Status};
 
-/// First byte of every handle: the layout below.
+/// The first byte of every handle: the version of the layout.
 const LAYOUT: u8 = 1;
-/// Where the export's number is, after the layout and three zero bytes.
+/// The offset of the export's number, after the version and three zero bytes.
 const EXPORT: usize = 4;
-/// Where the proof is.
-const PROOF: usize = 8;
-/// Where the file system's own id is.
+/// The offset of the MAC.
+const MAC: usize = 8;
+/// The offset of the file system's own id.
 const ID: usize = 16;
 
 const _: () = assert!(ID + FileId::MAX_LEN == crate::proto::MAX_FILE_HANDLE as usize);
 
-/// Permissions that others than the owner have.
+/// The permission bits of group and others.
 const OTHERS: u32 = 0o077;
-/// Attempts to load or create the key. An attempt fails if another server creates the file meanwhile, and
-/// the next one if somebody removes it again.
+/// The maximum number of attempts to load or create the key. An attempt fails if another server
+/// creates the file meanwhile, and the next one if another process removes it again.
 const ATTEMPTS: u32 = 10;
 
-/// A secret that file handles are authenticated with, so that nobody can make one: not of an object
-/// outside the export, nor of one it could not look up.
+/// The secret key that authenticates file handles, so that nobody can forge one: neither of an
+/// object outside the export, nor of an object that they could not look up.
 #[derive(Clone)]
 pub struct HandleKey([u8; 16]);
 
-/// A key could neither be had nor made.
+/// The reason why the key could be neither loaded nor created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandleKeyError {
-    /// No randomness.
+    /// The system has no random numbers.
     #[error("no random numbers: {0}")]
     Random(getrandom::Error),
-    /// The key's file cannot be used.
+    /// The key file cannot be used.
     #[error("cannot use {}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// The file is empty, as after a power cut.
+    /// The key file is empty, as after a power cut.
     #[error(
         "{} is empty, and should hold a key of 16 bytes: put it back from a backup, or remove the file and \
          a new key is made, with which the handles that clients have are stale", .0.display()
     )]
     Empty(PathBuf),
-    /// Others than its owner can use the file.
+    /// Users other than its owner can access the key file.
     #[error(
         "{path} has mode {mode:04o}, and others than its owner can have the key, with which they can make \
          the handle of any file: remove it, and a new key is made; or, if nobody has read it, chmod 600 \
@@ -65,10 +65,10 @@ pub enum HandleKeyError {
     NotSecret {
         /// The file.
         path: PathBuf,
-        /// Its permission bits.
+        /// The permission bits.
         mode: u32,
     },
-    /// The file is somebody else's.
+    /// The key file belongs to another user.
     #[error(
         "{} belongs to uid {uid}, and the server runs as uid {us}: it has to be the server's own or root's",
         path.display()
@@ -76,46 +76,48 @@ pub enum HandleKeyError {
     Owner {
         /// The file.
         path: PathBuf,
-        /// Whose it is.
+        /// The owner.
         uid: u32,
-        /// Who the server is.
+        /// The user of the server.
         us: u32,
     },
-    /// The file is not a key.
+    /// The file does not contain a key.
     #[error("{} is not a key of 16 bytes", .0.display())]
     NotAKey(PathBuf),
 }
 
 impl HandleKey {
-    /// A new key. Handles made with it are of no use after a restart.
+    /// Creates a random key. Handles made with it become invalid at a restart.
     ///
     /// # Errors
-    /// When the system has no random numbers.
+    /// [`HandleKeyError::Random`] if the system has no random numbers.
     pub fn random() -> Result<Self, HandleKeyError> {
         let mut key = [0; 16];
         getrandom::fill(&mut key).map_err(HandleKeyError::Random)?;
         Ok(Self(key))
     }
 
-    /// The key for what does not fit into a handle and is hashed: another one than that of proofs.
+    /// Derives the key for identities that do not fit into a handle and are hashed. It differs from
+    /// the key of the MAC.
     pub(super) fn identity_key(&self) -> IdentityKey {
         let [low, high] = [1_u8, 2].map(|half| SipHasher24::new_with_key(&self.0).hash(&[half]));
         let both = (u128::from(high) << u64::BITS) | u128::from(low);
         IdentityKey::from_bytes(both.to_be_bytes())
     }
 
-    /// A key from its bytes.
+    /// Creates a key from its bytes.
     #[must_use]
     pub fn from_bytes(key: [u8; 16]) -> Self {
         Self(key)
     }
 
-    /// The key in a file; makes it, readable by its owner alone, if there is none. With it, handles
-    /// outlive the server. Of servers that make it at once, one does, and all have its key.
+    /// Loads the key from a file. If there is none, creates the file, readable only by its owner.
+    /// With a stored key, handles survive a restart of the server. If several servers create the
+    /// file at the same time, one succeeds and all use its key.
     ///
     /// # Errors
-    /// The file cannot be read or written, is something else, or is not its owner's alone: whoever knows
-    /// the key can make the handle of any file.
+    /// [`HandleKeyError`] if the file cannot be read or written, does not contain a key, or is
+    /// accessible by other users: whoever knows the key can forge the handle of any file.
     pub fn load_or_create(path: impl AsRef<Path>) -> Result<Self, HandleKeyError> {
         let path = path.as_ref();
         let failed = |source: Errno| HandleKeyError::File {
@@ -131,7 +133,7 @@ impl HandleKey {
             let key = Self::random()?;
             match key.store(path) {
                 Ok(()) => return Ok(key),
-                // Another server was faster: its key it is.
+                // Another server was faster: use its key.
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(failed(error)),
             }
@@ -145,7 +147,7 @@ impl HandleKey {
             path: owned(),
             source,
         };
-        // Not to wait for a pipe's other end.
+        // The open must not block on a pipe.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::open(path, flags, Mode::empty());
         let file = std::fs::File::from(file.map_err(|error| failed(error.into()))?);
@@ -167,7 +169,7 @@ impl HandleKey {
             return Err(HandleKeyError::NotSecret { path, mode });
         }
         let mut key = Vec::new();
-        // One more than a key has, to tell that from what is longer.
+        // Reads one byte more than a key has, to detect longer files.
         file.take(17).read_to_end(&mut key).map_err(failed)?;
         if key.is_empty() {
             return Err(HandleKeyError::Empty(owned()));
@@ -197,7 +199,7 @@ impl HandleKey {
         let file = rustix::fs::openat(&folder, &temporary, flags, mode)?;
         let named = self.write_to(file).and_then(|()| {
             match renameat_with(&folder, &temporary, &folder, name, RenameFlags::NOREPLACE) {
-                // Not all file systems can do that.
+                // Not all file systems support this flag.
                 Err(Errno::INVAL | Errno::NOSYS) => {
                     rustix::fs::linkat(&folder, &temporary, &folder, name, AtFlags::empty())?;
                     rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty())
@@ -211,7 +213,8 @@ impl HandleKey {
                 outcome => outcome,
             },
             Err(error) => {
-                // Removing the temporary file is best effort: the error that matters is the earlier one.
+                // Removing the temporary file is best effort: the error that matters is the earlier
+                // one.
                 let _ = rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty());
                 Err(error)
             }
@@ -231,19 +234,19 @@ impl std::fmt::Debug for HandleKey {
     }
 }
 
-/// The number of an export in handles: a hash of its path, so that it does not depend on what else
-/// is exported.
+/// Returns the number of an export in handles: a hash of its path, which does not depend on the
+/// other exports.
 pub(super) fn export_number(path: &[u8]) -> u32 {
     SipHasher24::new().hash(path) as u32
 }
 
-/// Why a handle stands for nothing here.
+/// The reason why a handle is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandleError {
-    /// It has not the form of a handle of this program's (NFS3ERR_BADHANDLE).
+    /// The handle does not have the form of this program's handles (NFS3ERR_BADHANDLE).
     Malformed,
-    /// It has the form, and was not made with this key: by a server with another one, most likely. Its
-    /// holder has to look the file up again, as with knfsd (NFS3ERR_STALE).
+    /// The handle has the right form but was not made with this key, but probably by a server with
+    /// another one. The client has to look up the file again, as with knfsd (NFS3ERR_STALE).
     OtherKey,
 }
 
@@ -256,61 +259,62 @@ impl From<HandleError> for Status {
     }
 }
 
-/// Makes and checks handles.
+/// Creates and checks handles.
 #[derive(Debug)]
 pub(super) struct HandleCodec {
     key: HandleKey,
 }
 
 impl HandleCodec {
-    /// With this key.
+    /// Creates a codec with this key.
     pub(super) fn new(key: &HandleKey) -> Self {
         Self { key: key.clone() }
     }
 
-    /// The proof for what is in `handle` besides it.
-    fn proof(&self, handle: &[u8]) -> [u8; 8] {
+    /// Computes the MAC over the rest of `handle`.
+    fn mac(&self, handle: &[u8]) -> [u8; 8] {
         let mut data = [0; 64 - 8];
-        let len = handle.len() - (ID - PROOF);
-        data[..PROOF].copy_from_slice(&handle[..PROOF]);
-        data[PROOF..len].copy_from_slice(&handle[ID..]);
+        let len = handle.len() - (ID - MAC);
+        data[..MAC].copy_from_slice(&handle[..MAC]);
+        data[MAC..len].copy_from_slice(&handle[ID..]);
         SipHasher24::new_with_key(&self.key.0)
             .hash(&data[..len])
             .to_be_bytes()
     }
 
-    /// The handle of an object.
+    /// Creates the handle of an object.
     pub(super) fn seal(&self, export: u32, id: &FileId) -> FileHandle {
         let mut bytes = [0; 64];
         let id = id.as_bytes();
         bytes[0] = LAYOUT;
-        bytes[EXPORT..PROOF].copy_from_slice(&export.to_be_bytes());
+        bytes[EXPORT..MAC].copy_from_slice(&export.to_be_bytes());
         bytes[ID..ID + id.len()].copy_from_slice(id);
         let handle = &mut bytes[..ID + id.len()];
-        let proof = self.proof(handle);
-        handle[PROOF..ID].copy_from_slice(&proof);
+        let mac = self.mac(handle);
+        handle[MAC..ID].copy_from_slice(&mac);
         FileHandle::new(handle).expect("at most 64 bytes")
     }
 
-    /// Export and object of a handle.
+    /// Returns the export and object of a handle.
     ///
     /// # Errors
-    /// It was not made with this key.
+    /// [`HandleError`] if the handle was not made with this key.
     pub(super) fn open(&self, handle: &FileHandle) -> Result<(u32, FileId), HandleError> {
         let bytes = handle.as_bytes();
         if bytes.len() < ID || bytes[..EXPORT] != [LAYOUT, 0, 0, 0] {
             return Err(HandleError::Malformed);
         }
-        // In constant time: how many bytes are right is not to be told by how long it takes.
+        // The comparison takes constant time, so that its duration does not reveal how many bytes
+        // are right.
         let differs = self
-            .proof(bytes)
+            .mac(bytes)
             .iter()
-            .zip(&bytes[PROOF..ID])
+            .zip(&bytes[MAC..ID])
             .fold(0, |differs, (one, other)| differs | (one ^ other));
         if differs != 0 {
             return Err(HandleError::OtherKey);
         }
-        let export = bytes[EXPORT..PROOF].try_into().map(u32::from_be_bytes);
+        let export = bytes[EXPORT..MAC].try_into().map(u32::from_be_bytes);
         let export = export.map_err(|_| HandleError::Malformed)?;
         let id = FileId::new(&bytes[ID..]).ok_or(HandleError::Malformed)?;
         Ok((export, id))

@@ -1,6 +1,6 @@
-//! Procedures that make and take away names.
+//! Procedures that create and remove names.
 
-use super::session::{Session, Target};
+use super::session::{CallContext, Target};
 use crate::fs::{Change, HowToCreate, Object, Special};
 use crate::proto::{
     CreateArgs, CreateHow, CreateOk, CreateResult, DirOp, DirOpArgs, Failed, FileHandle, LinkArgs,
@@ -37,8 +37,8 @@ fn removed(target: &Target<'_>, change: Change<()>) -> RemoveResult {
     }
 }
 
-impl<'a> Session<'a> {
-    /// CREATE (RFC 1813, section 3.3.8).
+impl<'a> CallContext<'a> {
+    /// Executes CREATE (RFC 1813, section 3.3.8).
     pub(super) fn create(&self, args: CreateArgs) -> CreateResult {
         let target = self.changing(&args.place.dir)?;
         let how = match args.how {
@@ -51,7 +51,7 @@ impl<'a> Session<'a> {
         created(&target, change)
     }
 
-    /// MKDIR (section 3.3.9).
+    /// Executes MKDIR (section 3.3.9).
     pub(super) fn mkdir(&self, args: MkdirArgs) -> CreateResult {
         let target = self.changing(&args.place.dir)?;
         let (name, set) = (args.place.name.as_ref(), &args.attributes);
@@ -59,7 +59,7 @@ impl<'a> Session<'a> {
         created(&target, change)
     }
 
-    /// SYMLINK (section 3.3.10).
+    /// Executes SYMLINK (section 3.3.10).
     pub(super) fn symlink(&self, args: SymlinkArgs) -> CreateResult {
         let target = self.changing(&args.place.dir)?;
         let (name, text) = (args.place.name.as_ref(), args.text.as_ref());
@@ -70,7 +70,7 @@ impl<'a> Session<'a> {
         created(&target, change)
     }
 
-    /// MKNOD (section 3.3.11).
+    /// Executes MKNOD (section 3.3.11).
     pub(super) fn mknod(&self, args: MknodArgs) -> CreateResult {
         let target = self.changing(&args.place.dir)?;
         let (what, set) = match args.what {
@@ -93,7 +93,7 @@ impl<'a> Session<'a> {
         created(&target, change)
     }
 
-    /// REMOVE (section 3.3.12).
+    /// Executes REMOVE (section 3.3.12).
     pub(super) fn remove(&self, args: DirOpArgs) -> RemoveResult {
         let target = self.changing(&args.what.dir)?;
         let name = args.what.name.as_ref();
@@ -101,7 +101,7 @@ impl<'a> Session<'a> {
         removed(&target, change)
     }
 
-    /// RMDIR (section 3.3.13).
+    /// Executes RMDIR (section 3.3.13).
     pub(super) fn rmdir(&self, args: DirOpArgs) -> RemoveResult {
         let target = self.changing(&args.what.dir)?;
         let name = args.what.name.as_ref();
@@ -109,8 +109,8 @@ impl<'a> Session<'a> {
         removed(&target, change)
     }
 
-    /// Two objects of one export that may be changed. The failure is a status, and the attributes
-    /// of both as far as they can be had.
+    /// Resolves two handles of one writable export. The error contains the status and the
+    /// attributes of both objects, as far as they can be read.
     fn pair(
         &self,
         one: &FileHandle,
@@ -137,7 +137,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// RENAME (section 3.3.14).
+    /// Executes RENAME (section 3.3.14).
     pub(super) fn rename(&self, args: RenameArgs) -> RenameResult {
         let DirOp {
             dir: from_dir,
@@ -174,7 +174,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// LINK (section 3.3.15).
+    /// Executes LINK (section 3.3.15).
     pub(super) fn link(&self, args: LinkArgs) -> LinkResult {
         let (object, dir) = self.pair(&args.object, &args.link.dir).map_err(|failed| {
             let [object, dir_wcc] = failed.attributes;

@@ -1,14 +1,13 @@
 //! The NFS and MOUNT server: all procedures of both programs, over any file system and any
 //! transport.
 //!
-//! A file system that does not block is asked on the server's own thread; one that does, on a
-//! worker ([`Outcome::Later`]), whatever the procedure. NULL, and MOUNT's lists, are always
-//! answered at once.
+//! Calls to a file system that does not block run on the server's own thread. All calls to one that
+//! does run on a worker ([`Outcome::Later`]). NULL and MOUNT's lists are always answered at once.
 //!
-//! READ sends from the memory that a file lies in, if the file system has it in memory and the device
-//! can send from any; otherwise it takes memory from the transport's pool, which the file system reads
-//! into and the transport sends from. WRITE hands the file system the slice of the call that holds the data. So the
-//! server itself copies no file data.
+//! READ sends directly from the memory of a file if the file system holds it in memory and the
+//! device can send from any memory. Otherwise the file system reads into memory from the
+//! transport's pool, and the transport sends from that. WRITE passes the file system the slice of
+//! the call that contains the data. So the server itself copies no file data.
 #![expect(
     clippy::result_large_err,
     reason = "NFS sends attributes with failures, and they are on their way to be encoded"
@@ -28,7 +27,7 @@ use crate::proto::{
 };
 use handle::HandleCodec;
 use mount::Mounts;
-use session::Session;
+use session::CallContext;
 use trust::Peer;
 
 mod directory;
@@ -49,45 +48,46 @@ pub use export::{Export, ExportOptions, Squash};
 pub use handle::{HandleKey, HandleKeyError};
 pub use network::{BadNetwork, Network};
 pub use spec::{ExportSpec, SpecError};
-pub use trust::Trust;
+pub use trust::IdentityPolicy;
 
-/// Longest READ and WRITE, bytes. A longer READ is answered with less; of a longer WRITE, so much
-/// is written.
+/// The maximum READ and WRITE, bytes. A longer READ returns less; a longer WRITE writes only this
+/// much.
 pub const MAX_TRANSFER: u32 = 1 << 20;
-/// Longest READDIR and READDIRPLUS results, bytes.
+/// The maximum length of READDIR and READDIRPLUS results, bytes.
 pub const MAX_LISTING: u32 = 1 << 20;
-/// READDIR results that clients are told to ask for, bytes.
+/// The length of READDIR results that the server recommends to clients, bytes.
 pub const PREFERRED_LISTING: u32 = 64 << 10;
 
-/// Why exports cannot be served together.
+/// The reason why exports cannot be served together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportsError {
-    /// Two exports answer to one path.
+    /// Two exports have the same path.
     #[error("{0:?} is exported twice")]
     Twice(String),
-    /// Two paths have the same short number in file handles. (One pair in four thousand million.)
+    /// Two paths have the same number in file handles, which is a hash. (The probability is 1 in
+    /// 2^32.)
     #[error("{0:?} and {1:?} cannot be exported together: rename one")]
     Collision(String, String),
-    /// An export has no name.
+    /// An export has an empty path.
     #[error("an export has an empty path")]
     Empty,
-    /// A path is longer than MOUNT can say (MNTPATHLEN).
+    /// A path is too long for MOUNT (MNTPATHLEN).
     #[error("the path of export {0:?} is too long")]
     TooLong(String),
 }
 
-/// An export, and its number in file handles.
+/// An export with its number in file handles.
 #[derive(Debug)]
 struct Exported {
     export: Export,
-    /// Also the `fsid` of all its objects: stable as long as the export's path is the same.
+    /// The number, which is also the `fsid` of its objects. It depends only on the export's path.
     number: u32,
 }
 
 impl Exported {
-    /// Attributes as clients see them: each export is a file system of its own, and so is what is
-    /// mounted in it.
+    /// Sets the `fsid` that clients see: each export is a file system of its own, and so is each
+    /// one mounted in it.
     fn own(&self, attributes: Attributes) -> Attributes {
         let below = match attributes.fsid {
             0 => 0,
@@ -100,15 +100,15 @@ impl Exported {
     }
 }
 
-/// What the server's own thread and its workers share.
+/// State that the server's own thread and its workers share.
 #[derive(Debug)]
 struct Shared {
     exports: Vec<Exported>,
-    /// Places in `exports`.
+    /// Maps export numbers to indexes in `exports`.
     by_number: HashMap<u32, usize>,
     handles: HandleCodec,
     mounts: Mutex<Mounts>,
-    trust: Trust,
+    policy: IdentityPolicy,
 }
 
 /// NFS version 3 and MOUNT version 3 (RFC 1813) over a set of exports.
@@ -118,23 +118,23 @@ pub struct NfsServer {
 }
 
 impl NfsServer {
-    /// Serves `exports`. File handles are authenticated with `key`: those made with another one
-    /// are refused.
+    /// Creates a server of `exports`. File handles are authenticated with `key`: those made with
+    /// another key are rejected.
     ///
     /// # Errors
-    /// The exports cannot be told apart.
+    /// [`ExportsError`] if the exports cannot be distinguished.
     pub fn new(exports: Vec<Export>, key: HandleKey) -> Result<Self, ExportsError> {
-        Self::trusting(exports, key, Trust::of_this_process())
+        Self::with_policy(exports, key, IdentityPolicy::of_this_process())
     }
 
-    /// The same, with other users of this host believed.
+    /// Creates a server with the given policy on the identities that local users may claim.
     ///
     /// # Errors
-    /// As [`NfsServer::new`].
-    pub fn trusting(
+    /// [`ExportsError`] if the exports cannot be distinguished.
+    pub fn with_policy(
         exports: Vec<Export>,
         key: HandleKey,
-        trust: Trust,
+        policy: IdentityPolicy,
     ) -> Result<Self, ExportsError> {
         let mut served: Vec<Exported> = Vec::new();
         let mut by_number = HashMap::new();
@@ -159,26 +159,27 @@ impl NfsServer {
             tracing::info!(path, options = %export.options, "exporting");
             served.push(Exported { export, number });
         }
-        // Each by its own options alone, whatever it is mounted in.
+        // Each export is served with its own options alone, wherever it is mounted.
         let backends = || served.iter().map(|exported| &exported.export.backend);
         let roots: Vec<_> = backends().filter_map(|fs| fs.mounted_root()).collect();
-        backends().for_each(|fs| fs.keep_apart(&roots));
+        backends().for_each(|fs| fs.set_other_exports(&roots));
         Ok(Self {
             shared: Arc::new(Shared {
                 exports: served,
                 by_number,
                 handles: HandleCodec::new(&key),
                 mounts: Mutex::default(),
-                trust,
+                policy,
             }),
         })
     }
 }
 
-/// Decodes the arguments of a procedure, and encodes its results.
+/// Decodes the arguments of a procedure, executes it, and encodes its results.
 ///
-/// Arguments that cannot be decoded are the RPC layer's to complain of (GARBAGE_ARGS). Bytes after
-/// them are passed over, as by other servers; a bulk item where the arguments have none is not.
+/// If the arguments cannot be decoded, the RPC layer answers GARBAGE_ARGS. Bytes after them are
+/// ignored, as by other servers. A bulk item at a position where the arguments have none is an
+/// error.
 fn answer<P: Procedure>(
     request: &Request,
     run: impl FnOnce(P::Args) -> Result<P::Results, Denial>,
@@ -201,7 +202,7 @@ fn answer<P: Procedure>(
     }
 }
 
-/// The peer that sent a call.
+/// Returns the peer that sent a call.
 fn peer(request: &Request) -> Peer {
     Peer {
         address: request.peer,
@@ -210,14 +211,14 @@ fn peer(request: &Request) -> Peer {
 }
 
 impl Shared {
-    /// The export of a handle, if the handle is one of ours.
+    /// Returns the export of a handle, if this server issued the handle.
     fn export_of(&self, handle: &FileHandle) -> Option<&Exported> {
         let (number, _) = self.handles.open(handle).ok()?;
         self.exports.get(*self.by_number.get(&number)?)
     }
 
-    /// Whether a call of the NFS program can wait for a disk. All arguments start with a handle,
-    /// and two handles of one call are of one export, or it fails at once.
+    /// Returns whether a call of the NFS program can wait for a disk. All arguments start with a
+    /// handle. If a call has two handles, both must be of one export, or the call fails at once.
     fn blocks(&self, request: &Request) -> bool {
         FileHandle::decode(&mut request.args())
             .ok()
@@ -233,20 +234,20 @@ impl Shared {
     }
 
     fn nfs(&self, request: &Request) -> ServiceReply {
-        let session = Session::new(self, request);
+        let context = CallContext::new(self, request);
         macro_rules! dispatch {
             ($($procedure:ident => $run:ident,)*) => {
                 match request.proc {
                     nfs::Null::NUMBER => Ok(Message::default()),
-                    // Other servers take this for undecodable, too.
+                    // Other servers also treat this as undecodable.
                     nfs::Write::NUMBER => answer::<nfs::Write>(request, |args| {
                         if args.data.0.len() != args.count as usize {
                             return Err(Denial::Accepted(AcceptStatus::GarbageArgs));
                         }
-                        Ok(session.traced(nfs::Write::NAME, || session.write(args)))
+                        Ok(context.traced(nfs::Write::NAME, || context.write(args)))
                     }),
                     $(nfs::$procedure::NUMBER => answer::<nfs::$procedure>(request, |args| {
-                        Ok(session.traced(nfs::$procedure::NAME, || session.$run(args)))
+                        Ok(context.traced(nfs::$procedure::NAME, || context.$run(args)))
                     }),)*
                     _ => Err(Denial::Accepted(AcceptStatus::ProcUnavail)),
                 }
@@ -314,7 +315,7 @@ impl Service for NfsServer {
     }
 
     fn call(&mut self, request: Request) -> Outcome {
-        // RFC 5531, section 8.2: a flavor that is not implemented is an authentication error.
+        // RFC 5531, section 8.2: an unsupported flavor is an authentication error.
         if let Credential::Other { flavor, .. } = request.cred {
             tracing::debug!(peer = %request.peer, flavor, "unknown authentication flavor");
             return Outcome::Done(Err(Denial::Auth(AuthStat::BAD_CRED)));
@@ -342,7 +343,7 @@ impl Service for NfsServer {
     }
 
     fn remember_reply(&self, prog: u32, _: u32, proc: u32) -> bool {
-        // WRITE is one of them: done again late, it would undo a later one.
+        // WRITE is not idempotent: a late repetition would undo a later WRITE.
         prog == NFS_PROGRAM
             && matches!(
                 proc,

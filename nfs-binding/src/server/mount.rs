@@ -12,10 +12,11 @@ use crate::proto::{
     MountResult, Status,
 };
 
-/// Mounts that are remembered for DUMP. Clients do not have to unmount, so the oldest is forgotten.
+/// The maximum number of mounts that are remembered for DUMP. Clients do not have to unmount, so
+/// the oldest entry is dropped.
 const MAX_MOUNTS: usize = 1024;
 
-/// Who said that it mounted what: for information only (RFC 1813, section 5.1.1).
+/// The mounts that clients reported; for information only (RFC 1813, section 5.1.1).
 #[derive(Debug, Default)]
 pub(super) struct Mounts {
     entries: VecDeque<(IpAddr, MountPath)>,
@@ -27,7 +28,8 @@ impl Mounts {
         if self.entries.len() == MAX_MOUNTS {
             self.entries.pop_front();
         }
-        // A copy: the path is a slice of the call, which would keep all of it in memory.
+        // The path is copied, because it is a slice of the call, which would otherwise be kept in
+        // memory.
         self.entries
             .push_back((client, MountPath::from(path.as_ref())));
     }
@@ -38,7 +40,7 @@ impl Mounts {
     }
 }
 
-/// The components of a path, "." and repeated slashes left out, joined by single slashes.
+/// Returns the components of a path, without "." and empty ones, joined by single slashes.
 pub(super) fn normalise(path: &[u8]) -> Vec<u8> {
     let components = path
         .split(|&byte| byte == b'/')
@@ -51,7 +53,7 @@ impl Shared {
         self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The export that a path is in, the innermost one, and what of the path is below it.
+    /// Returns the innermost export that contains a path, and the part of the path below it.
     fn find_export<'p>(&self, path: &'p [u8]) -> Option<(&Exported, &'p [u8])> {
         let below = |exported: &Exported| -> Option<&'p [u8]> {
             let name = normalise(exported.export.path.as_bytes());
@@ -70,8 +72,8 @@ impl Shared {
         found.min_by_key(|(_, rest)| rest.len())
     }
 
-    /// The object at a path below the root of an export. As the superuser: who mounts is a client,
-    /// not one of its users.
+    /// Returns the object at a path below the root of an export. The lookup runs as the superuser,
+    /// because a client mounts on behalf of all its users.
     fn walk(exported: &Exported, path: &[u8]) -> Result<FileId, Status> {
         let fs = &exported.export.backend;
         let mut at = fs.root();
@@ -90,18 +92,18 @@ impl Shared {
         }
     }
 
-    /// MNT (section 5.2.1). A directory below an export can be mounted, too.
+    /// Executes MNT (section 5.2.1). A directory below an export can be mounted, too.
     pub(super) fn mnt(&self, sender: Peer, path: &MountPath) -> MountResult {
         let peer = sender.address;
         let name = normalise(path.as_ref());
         let found = self.find_export(&name).ok_or(Status::NOENT);
         let allowed = found.and_then(|(exported, rest)| {
             let options = &exported.export.options;
-            let admitted = self.trust.admit(sender, options);
+            let admitted = self.policy.admit(sender, options);
             if options.allows(peer.ip()) && admitted.is_ok() {
                 Ok((exported, rest))
             } else {
-                // Whatever the reason is, as Linux's mountd.
+                // The status is the same for every reason, as with Linux's mountd.
                 Err(Status::ACCES)
             }
         });
@@ -118,7 +120,7 @@ impl Shared {
             }
             Err(status) => {
                 tracing::info!(%peer, ?path, %status, "not mounted");
-                // Not all of NFS's statuses are MOUNT's (RFC 1813, section 5.1.5).
+                // Not all NFS statuses exist in MOUNT (RFC 1813, section 5.1.5).
                 let status = match status {
                     Status::PERM
                     | Status::NOENT
@@ -136,7 +138,7 @@ impl Shared {
         }
     }
 
-    /// DUMP (section 5.2.2).
+    /// Executes DUMP (section 5.2.2).
     pub(super) fn dump(&self) -> MountList {
         let mounts = self.mounts();
         let entries = mounts.entries.iter().map(|(client, path)| MountEntry {
@@ -148,18 +150,18 @@ impl Shared {
         }
     }
 
-    /// UMNT (section 5.2.3).
+    /// Executes UMNT (section 5.2.3).
     pub(super) fn umnt(&self, peer: SocketAddr, path: &MountPath) {
         self.mounts().remove(peer.ip().to_canonical(), path);
     }
 
-    /// UMNTALL (section 5.2.4).
+    /// Executes UMNTALL (section 5.2.4).
     pub(super) fn umntall(&self, peer: SocketAddr) {
         let client = peer.ip().to_canonical();
         self.mounts().entries.retain(|entry| entry.0 != client);
     }
 
-    /// EXPORT (section 5.2.5).
+    /// Executes EXPORT (section 5.2.5).
     pub(super) fn export_list(&self) -> ExportList {
         let exports = self.exports.iter().map(|exported| {
             let clients = exported.export.options.clients.iter();

@@ -1,24 +1,24 @@
-//! Which clients an export is for.
+//! The sets of clients that may use an export.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// A set of addresses: one, a network, or all.
+/// A set of addresses: one address, a network, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// Every address (`*`).
     Any,
-    /// Those that start with the first `prefix` bits of `address`.
+    /// The addresses that start with the first `prefix` bits of `address`.
     Prefix {
         /// An address in the network.
         address: IpAddr,
-        /// Bits that count.
+        /// The length of the prefix in bits.
         prefix: u8,
     },
 }
 
-/// Not an address, network, or `*`.
+/// The error for a text that is not an address, a network, or `*`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is neither an address (192.0.2.1), nor a network (192.0.2.0/24, 2001:db8::/32), nor *; \
@@ -26,7 +26,7 @@ pub enum Network {
 )]
 pub struct BadNetwork(String);
 
-/// An address as 128 bits from the top, and how many of them it has.
+/// Returns an address as 128 left-aligned bits, and its length in bits.
 fn bits(address: IpAddr) -> (u128, u8) {
     match address {
         IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 32),
@@ -35,7 +35,7 @@ fn bits(address: IpAddr) -> (u128, u8) {
 }
 
 impl Network {
-    /// Whether it has this address. An IPv4 address that came over an IPv6 socket is an IPv4
+    /// Returns whether the set contains the address. An IPv4-mapped IPv6 address counts as an IPv4
     /// address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -70,7 +70,7 @@ impl FromStr for Network {
         let (_, len) = bits(address);
         let prefix = match prefix {
             None => len,
-            // exports(5) also has netmasks: 192.0.2.0/255.255.255.0.
+            // exports(5) also allows netmasks: 192.0.2.0/255.255.255.0.
             Some(mask) if mask.contains('.') && len == 32 => {
                 let mask: std::net::Ipv4Addr = mask.parse().map_err(|_| bad())?;
                 let ones = mask.to_bits().leading_ones();

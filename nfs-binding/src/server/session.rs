@@ -1,4 +1,4 @@
-//! One call: who asks, from where, and what the handles in it stand for.
+//! The context of one call: its peer and caller, and the objects that its handles refer to.
 
 use std::time::Instant;
 
@@ -11,15 +11,15 @@ use super::{Exported, Shared};
 use crate::fs::{Caller, FileId, FileSystem, FsError, Object};
 use crate::proto::{Attributes, Failed, FileHandle, NfsResult, Status, WccData};
 
-/// A call that is being answered.
-pub(super) struct Session<'a> {
+/// The context of a call that is being executed.
+pub(super) struct CallContext<'a> {
     shared: &'a Shared,
     peer: Peer,
     credential: &'a Credential,
     pub(super) pool: &'a Pool,
 }
 
-/// What a handle stands for, and for whom.
+/// The object that a handle refers to, and the caller.
 pub(super) struct Target<'a> {
     shared: &'a Shared,
     peer: Peer,
@@ -28,8 +28,8 @@ pub(super) struct Target<'a> {
     pub(super) who: Caller,
 }
 
-impl<'a> Session<'a> {
-    /// For a call.
+impl<'a> CallContext<'a> {
+    /// Creates the context of a call.
     pub(super) fn new(shared: &'a Shared, request: &'a Request) -> Self {
         Self {
             shared,
@@ -39,13 +39,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Notes what a procedure did.
+    /// Runs a procedure and logs its result.
     pub(super) fn traced<T, F>(
         &self,
         procedure: &'static str,
         run: impl FnOnce() -> NfsResult<T, F>,
     ) -> NfsResult<T, F> {
-        // Nobody is to wait for the clock unless it is looked at.
+        // The clock is read only if the time is logged.
         let started = tracing::enabled!(tracing::Level::DEBUG).then(Instant::now);
         let result = run();
         if let Some(started) = started {
@@ -58,7 +58,7 @@ impl<'a> Session<'a> {
         result
     }
 
-    /// What a handle stands for.
+    /// Resolves a handle.
     pub(super) fn target(&self, handle: &FileHandle) -> Result<Target<'a>, Status> {
         let (number, id) = self.shared.handles.open(handle)?;
         let place = self.shared.by_number.get(&number).ok_or(Status::STALE)?;
@@ -75,13 +75,13 @@ impl<'a> Session<'a> {
             id,
             who: self
                 .shared
-                .trust
+                .policy
                 .caller(self.peer, self.credential, options)?,
         })
     }
 
-    /// The same, for an operation that reads: runs it, and completes its failure with the object's
-    /// attributes.
+    /// Resolves a handle and runs a reading operation on it. Adds the object's attributes to a
+    /// failure.
     pub(super) fn reading<T>(
         &self,
         handle: &FileHandle,
@@ -94,7 +94,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// The same, for an operation that changes the object: refuses it on a read-only export.
+    /// Resolves a handle for an operation that modifies the object. Fails on a read-only export.
     pub(super) fn changing(&self, handle: &FileHandle) -> Result<Target<'a>, Failed<WccData>> {
         let target = self.target(handle)?;
         if target.exported.export.options.read_only {
@@ -111,23 +111,23 @@ impl<'a> Session<'a> {
 }
 
 impl Target<'_> {
-    /// The file system.
+    /// Returns the file system.
     pub(super) fn fs(&self) -> &dyn FileSystem {
         &*self.exported.export.backend
     }
 
-    /// The object's attributes, if it has any.
+    /// Returns the object's attributes, if they can be read.
     pub(super) fn attributes(&self) -> Option<Attributes> {
         let attributes = self.fs().getattr(&self.id).ok()?;
         Some(self.own(attributes))
     }
 
-    /// Attributes as clients see them.
+    /// Converts attributes to those that clients see.
     pub(super) fn own(&self, attributes: Attributes) -> Attributes {
         self.exported.own(attributes)
     }
 
-    /// The same, before and after a change.
+    /// Converts the attributes before and after a change to those that clients see.
     pub(super) fn own_wcc(&self, wcc: WccData) -> WccData {
         WccData {
             before: wcc.before,
@@ -135,12 +135,12 @@ impl Target<'_> {
         }
     }
 
-    /// The handle of an object.
+    /// Returns the handle of an object.
     pub(super) fn handle(&self, id: &FileId) -> FileHandle {
         self.shared.handles.seal(self.exported.number, id)
     }
 
-    /// Handle and attributes of an object.
+    /// Returns the handle and attributes of an object.
     pub(super) fn present(&self, object: Object) -> (FileHandle, Attributes) {
         object
             .mounted
@@ -148,15 +148,15 @@ impl Target<'_> {
             .unwrap_or_else(|| (self.handle(&object.id), self.own(object.attributes)))
     }
 
-    /// The root of the export whose directory is mounted where an empty directory would stand, if
-    /// that is to be seen there (`nohide`, or `crossmnt` of this export) and is for this client.
+    /// Returns the root of the export that is mounted at a placeholder directory, if it is to be
+    /// visible there (`nohide`, or `crossmnt` of this export) and this client may use it.
     fn unhidden(&self, mounted: &FileId) -> Option<(FileHandle, Attributes)> {
         let found = self.shared.exports.iter().find(|exported| {
             let export = &exported.export;
             (export.options.nohide || self.exported.export.options.crossmnt)
                 && export.backend.mounted_root().as_ref() == Some(mounted)
                 && export.options.allows(self.peer.address.ip())
-                && self.shared.trust.admit(self.peer, &export.options).is_ok()
+                && self.shared.policy.admit(self.peer, &export.options).is_ok()
         })?;
         let root = found.export.backend.root();
         let attributes = found.export.backend.getattr(&root).ok()?;
@@ -164,7 +164,7 @@ impl Target<'_> {
         Some((handle, found.own(attributes)))
     }
 
-    /// Whether another handle is of the same export.
+    /// Returns whether another handle refers to the same export.
     pub(super) fn same_export(&self, other: &Target<'_>) -> bool {
         self.exported.number == other.exported.number
     }

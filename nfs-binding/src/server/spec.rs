@@ -1,4 +1,4 @@
-//! Exports as they are written on a command line.
+//! Parsing of exports on a command line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::{BadNetwork, Export, ExportOptions, HandleKey, Squash};
 use crate::fs::DirectoryFs;
 use crate::fs::directory::DirectoryOptions;
 
-/// Names of options, with the `=` of those that have a value.
+/// The names of options; `=` marks those with a value.
 const OPTIONS: [&str; 21] = [
     "ro",
     "rw",
@@ -30,66 +30,66 @@ const OPTIONS: [&str; 21] = [
     "fsid=",
     "inode_reuse",
     "no_inode_reuse",
-    // This says what this server does anyway.
+    // This server always behaves like this.
     "no_subtree_check",
 ];
 
-/// A directory to be exported: `DIR[:OPTION,...]` or `NAME=DIR[:OPTION,...]`.
+/// A directory to export: `DIR[:OPTION,...]` or `NAME=DIR[:OPTION,...]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportSpec {
-    /// What clients mount: NAME, or DIR as an absolute path.
+    /// The path that clients mount: NAME, or DIR as an absolute path.
     pub path: String,
     /// DIR.
     pub directory: PathBuf,
-    /// How.
+    /// The options.
     pub options: ExportOptions,
 }
 
-/// What is wrong with an export's description.
+/// The reason why a description of an export is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// Nothing before the options.
+    /// Nothing precedes the options.
     #[error("{0:?} names no directory; write DIR[:OPTION,...] or NAME=DIR[:OPTION,...]")]
     NoDirectory(String),
-    /// Nothing before the `=`.
+    /// Nothing precedes the `=`.
     #[error("{0:?} has an empty name before the \"=\"")]
     NoName(String),
-    /// No such option.
+    /// The option is unknown.
     #[error(
         "unknown export option {0:?}; there are ro, rw, root_squash, no_root_squash, all_squash, \
          secure, insecure, sync, async, anonuid=UID, anongid=GID, client=ADDRESS[/PREFIX], crossmnt, \
          nohide, fsid=NUMBER|UUID, inode_reuse"
     )]
     UnknownOption(String),
-    /// Not a number of a user or group.
+    /// The value is not the number of a user or group.
     #[error("export option {option}: {value:?} is not a number from 0 to 4294967294")]
     BadNumber {
         /// The option.
         option: &'static str,
-        /// Its value.
+        /// The value.
         value: String,
     },
-    /// Not a number of a file system.
+    /// The value of `fsid` is invalid.
     #[error(
         "export option fsid: {0:?} is neither a number (fsid=7), nor root, nor a UUID \
          (fsid=01234567-89ab-cdef-0123-456789abcdef)"
     )]
     BadFsid(String),
-    /// Not a client.
+    /// The value of `client` is invalid.
     #[error("export option client: {0}")]
     BadClient(#[from] BadNetwork),
-    /// DIR is relative, and the working directory cannot be had.
+    /// DIR is relative, and the working directory cannot be determined.
     #[error("{0:?} cannot be made an absolute path")]
     NoWorkingDirectory(String),
 }
 
 impl ExportSpec {
-    /// Opens the directory, for [`super::NfsServer::new`] with the same key, to keep so many objects
-    /// in it open at most.
+    /// Opens the directory for [`super::NfsServer::new`] with the same key. At most `most_open`
+    /// objects in it are kept open.
     ///
     /// # Errors
-    /// As [`DirectoryFs::open`].
+    /// The errors of [`DirectoryFs::open`].
     pub fn open(self, key: &HandleKey, most_open: Option<usize>) -> io::Result<Export> {
         let options = DirectoryOptions {
             most_open,
@@ -102,12 +102,12 @@ impl ExportSpec {
         })
     }
 
-    /// Parses a description. DIR may have colons and equals signs: options begin where all that
-    /// follows is options, or else after the last colon unless a slash follows; a name has neither
-    /// slash nor colon.
+    /// Parses a description. DIR may contain colons and equals signs: options begin after the first
+    /// colon that is followed by valid options only, or else after the last colon, unless a slash
+    /// follows. A name contains neither slash nor colon.
     ///
     /// # Errors
-    /// What is wrong with it. Whether DIR exists is not looked at.
+    /// [`SpecError`] if the description is invalid. Whether DIR exists is not checked.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let (place, options) = split(text);
         let (name, directory) = match place.split_once('=') {
@@ -133,7 +133,7 @@ impl ExportSpec {
     }
 }
 
-/// A place and its options.
+/// Splits a description into the directory and its options.
 fn split(text: &str) -> (&str, &str) {
     let is_option = |item: &str| {
         OPTIONS.iter().any(|option| match option.strip_suffix('=') {
@@ -153,7 +153,7 @@ fn split(text: &str) -> (&str, &str) {
 }
 
 fn number(option: &'static str, value: &str) -> Result<u32, SpecError> {
-    // All ones stand for "no user" in the host's interfaces.
+    // All ones means "no user" to the host.
     value
         .parse()
         .ok()
@@ -164,7 +164,8 @@ fn number(option: &'static str, value: &str) -> Result<u32, SpecError> {
         })
 }
 
-/// A number of a file system as exports(5) has it. Of a UUID, both halves are folded into it.
+/// Parses a file system number as in exports(5). The two halves of a UUID are combined by exclusive
+/// or.
 fn fsid(value: &str) -> Option<u64> {
     if value == "root" {
         return Some(0);
@@ -182,20 +183,20 @@ fn fsid(value: &str) -> Option<u64> {
 }
 
 impl ExportOptions {
-    /// Parses a list of options, separated by commas. What it does not say is as in
+    /// Parses a list of options, separated by commas. Missing options are as in
     /// [`ExportOptions::default`].
     ///
     /// # Errors
-    /// As [`ExportOptions::with`].
+    /// The errors of [`ExportOptions::with`].
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         Self::default().with(text)
     }
 
-    /// The same options but for those in a list, which commas separate. Of contradictory ones the last
-    /// counts.
+    /// Applies a list of options, separated by commas, to these options. If options contradict, the
+    /// last one wins.
     ///
     /// # Errors
-    /// An option is unknown, or has a bad value.
+    /// [`SpecError`] if an option is unknown or has an invalid value.
     pub fn with(self, text: &str) -> Result<Self, SpecError> {
         let before = self.squash;
         let mut options = self;

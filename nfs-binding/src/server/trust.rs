@@ -1,10 +1,10 @@
-//! Identity of callers: which peers may claim which users and groups.
+//! The policy on identities: which peers may claim which users and groups.
 //!
-//! A client says with AUTH_SYS who calls, and nothing proves it. From another host, that is what
-//! exports(5) is about: which hosts may use an export, from which ports, and whom they may speak for.
-//! Of a peer on this host the kernel says which user it is ([`PeerOrigin::ThisHost`]). Root may speak
-//! for everybody, as the kernel's client does for its users, and so may users who were named; others
-//! speak for themselves. A peer of unknown user is nobody.
+//! With AUTH_SYS a client claims an identity, and nothing proves it. For other hosts, exports(5) is
+//! the policy: which hosts may use an export, from which ports, and whose identities they may
+//! claim. For a peer on this host the kernel knows the user ([`PeerOrigin::ThisHost`]). Root may
+//! act for all users, like the kernel's client, and so may users who were trusted_users. All other users
+//! may only act for themselves. A peer with an unknown user is mapped to the anonymous user.
 
 use std::net::SocketAddr;
 
@@ -17,16 +17,17 @@ use super::{ExportOptions, Squash};
 use crate::fs::Caller;
 use crate::proto::Status;
 
-/// The lowest port that every program may use (`IPPORT_RESERVED`).
+/// The lowest unprivileged port (`IPPORT_RESERVED`).
 const FIRST_UNRESERVED: u16 = 1024;
 
-/// Policy that decides as which user a call is executed.
+/// The policy that decides as which user a call is executed.
 #[derive(Debug)]
-pub struct Trust {
-    /// The server's own effective user. As root it acts for its callers, otherwise as itself.
+pub struct IdentityPolicy {
+    /// The server's own effective user. As root it impersonates its callers; otherwise it acts as
+    /// itself.
     own: u32,
-    /// Further users who may speak for others.
-    named: Vec<u32>,
+    /// Other users who may act for all users.
+    trusted_users: Vec<u32>,
     users: Users,
 }
 
@@ -37,42 +38,42 @@ pub(super) struct Peer {
     pub(super) origin: PeerOrigin,
 }
 
-impl Trust {
-    /// The policy of a server that runs as this process's user.
+impl IdentityPolicy {
+    /// Returns the policy of a server that runs as this process's user.
     #[must_use]
     pub fn of_this_process() -> Self {
         Self::of_user(rustix::process::geteuid().as_raw())
     }
 
-    /// The policy of a server that runs as user `own`.
+    /// Returns the policy of a server that runs as user `own`.
     #[must_use]
     pub fn of_user(own: u32) -> Self {
         Self {
             own,
-            named: Vec::new(),
+            trusted_users: Vec::new(),
             users: Users::default(),
         }
     }
 
-    /// The same, with a user who may speak for others as well: one whom a gateway runs as.
+    /// Adds a user who may act for all users, such as the user of a gateway.
     #[must_use]
-    pub fn and(mut self, uid: u32) -> Self {
-        self.named.push(uid);
+    pub fn with_trusted_user(mut self, uid: u32) -> Self {
+        self.trusted_users.push(uid);
         self
     }
 
     fn speaks_for_others(&self, uid: u32) -> bool {
-        uid == 0 || uid == self.own || self.named.contains(&uid)
+        uid == 0 || uid == self.own || self.trusted_users.contains(&uid)
     }
 
-    /// Whether a peer may use an export, whoever calls.
+    /// Checks whether a peer may use an export at all.
     ///
     /// # Errors
-    /// What NFS answers. (MOUNT has ACCES for all of it.)
+    /// The status for NFS. (MOUNT returns MNT3ERR_ACCES in all cases.)
     pub(super) fn admit(&self, peer: Peer, options: &ExportOptions) -> Result<(), Status> {
         let Peer { address, origin } = peer;
         match origin {
-            // As knfsd, which has no such check for RDMA: clients cannot choose ports there.
+            // RDMA clients are exempt, as with knfsd, because they cannot choose their ports.
             PeerOrigin::OverTcp if options.secure && address.port() >= FIRST_UNRESERVED => {
                 rdma::limited!(warn, peer = %address,
                         "refused: the export is for ports below {FIRST_UNRESERVED}, which take \
@@ -93,10 +94,10 @@ impl Trust {
         }
     }
 
-    /// For whom a call is done.
+    /// Returns the identity under which a call is executed.
     ///
     /// # Errors
-    /// As [`Trust::admit`].
+    /// The errors of [`IdentityPolicy::admit`].
     pub(super) fn caller(
         &self,
         peer: Peer,
@@ -108,7 +109,8 @@ impl Trust {
             return Ok(options.caller(credential));
         };
         Ok(match user {
-            // `root_squash` does not apply to root of this host, who has full access to the files anyway.
+            // `root_squash` does not apply to the local root, who has full access to the files
+            // anyway.
             Some(0) if options.squash == Squash::Root => {
                 options.caller_squashed(credential, Squash::None)
             }
@@ -123,7 +125,7 @@ impl Trust {
         })
     }
 
-    /// The caller when a user of this host calls who may speak for nobody else.
+    /// Returns the identity for a local user who may only act for itself.
     fn user(
         &self,
         uid: u32,
@@ -149,7 +151,8 @@ impl Trust {
             rdma::limited!(warn, %peer, uid, claimed = claimed.gid, instead = gid,
                     "a user of this host claims a group that /etc/passwd and /etc/group do not give it");
         }
-        // All of them, as for a program of the user's: a group can also be what takes access away.
+        // The call gets all groups of the user, like a local program: membership in a group can
+        // also deny access.
         let caller = Caller {
             uid,
             gid,

@@ -1,8 +1,8 @@
 //! The groups of this host's users.
 //!
-//! They are read from /etc/passwd and /etc/group, whatever else the host's name service has: to ask
-//! that takes the C library, whose interface is unsafe and whose answer can take as long as a directory
-//! server far away does. Of a user who is in neither file, no group is known, and none is believed.
+//! They are read from /etc/passwd and /etc/group only. Asking the host's name service would need
+//! the C library, whose interface is unsafe and can block as long as a remote directory server
+//! does. A user who is in neither file has no known groups, and claimed groups are not accepted.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,33 +12,34 @@ use std::time::Duration;
 
 use rdma::Time;
 
-/// How long what was read of a user counts. A user who leaves a group keeps what it gives for no
-/// longer.
+/// How long cached groups of a user are valid. A user who leaves a group keeps its rights for no
+/// longer than this.
 const MAX_AGE: Duration = Duration::from_secs(10);
-/// Users who are remembered, at most.
+/// The maximum number of cached users.
 const MAX_KNOWN: usize = 1024;
 
 /// The groups of a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Groups {
-    /// The user's group in /etc/passwd.
+    /// The user's primary group in /etc/passwd.
     pub(super) primary: Option<u32>,
-    /// Groups in /etc/group that list the user as a member.
+    /// The groups in /etc/group that list the user as a member.
     further: Vec<u32>,
 }
 
 impl Groups {
-    /// Whether the user is a member of a group.
+    /// Returns whether the user is a member of a group.
     pub(super) fn contains(&self, gid: u32) -> bool {
         self.primary == Some(gid) || self.further.contains(&gid)
     }
 
-    /// All groups of the user.
+    /// Returns all groups of the user.
     pub(super) fn all(&self) -> impl Iterator<Item = u32> {
         self.primary.into_iter().chain(self.further.iter().copied())
     }
 
-    /// From the two files. Of several names with one user number, the first counts, as with id(1).
+    /// Finds the groups in the contents of the two files. If several names share a user number, the
+    /// first counts, as with id(1).
     fn find(uid: u32, passwd: &[u8], group: &[u8]) -> Self {
         let entry = fields(passwd).find(|fields| number(fields.get(2)) == Some(uid));
         let Some(entry) = entry else {
@@ -61,7 +62,7 @@ impl Groups {
     }
 }
 
-/// The fields of each line of such a file: passwd(5), group(5).
+/// Returns the fields of each line of a file in the format of passwd(5) or group(5).
 fn fields(file: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
     file.split(|byte| *byte == b'\n')
         .map(|line| line.split(|byte| *byte == b':').collect::<Vec<_>>())
@@ -87,7 +88,7 @@ pub(super) struct Users {
 }
 
 impl Users {
-    /// The users and groups in two files.
+    /// Creates a cache of the users and groups in two files.
     pub(super) fn new(passwd: impl Into<PathBuf>, group: impl Into<PathBuf>) -> Self {
         Self {
             passwd: passwd.into(),
@@ -100,7 +101,7 @@ impl Users {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The groups of a user, as they are at `now` or were shortly before.
+    /// Returns the groups of a user at `now` or shortly before.
     pub(super) fn groups(&self, uid: u32, now: Time) -> Arc<Groups> {
         if let Some((read, groups)) = self.known().users.get(&uid)
             && now.since(*read) < MAX_AGE

@@ -1,9 +1,9 @@
-//! Identities of files on file systems that have their own idea of them: overlays, btrfs with its
-//! snapshots, xfs, and what is mounted below an export.
+//! Tests of file identities on file systems with peculiarities: overlays, btrfs with its snapshots,
+//! xfs, and mounts below an export.
 //!
-//! They are made in files and mounted in a mount namespace of the test's own, which takes root and
-//! the tools that make them. Where something is missing, a test says so on standard error, past
-//! the test harness, which keeps what passing tests print to itself.
+//! The file systems are created in files and mounted in a mount namespace of the test's own, which
+//! needs root and the tools that create them. If something is missing, a test reports that directly
+//! on standard error, because the test harness hides the output of passing tests.
 #![expect(
     clippy::unwrap_used,
     reason = "these are tests: what is unwrapped is asserted to be there"
@@ -21,14 +21,14 @@ use nfs_binding::fs::{Caller, DirectoryFs, FileId, FileSystem, FsError, FsResult
 use nfs_binding::proto::{Attributes, Stable};
 use onc_rpc::Bulk;
 
-/// Set for the process that runs in the mount namespace: an empty directory for it.
+/// The environment variable of the process in the mount namespace: an empty directory for it.
 const INSIDE: &str = "FILE_SYSTEMS_TEST_DIRECTORY";
 
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Runs `command`; its error output says why it failed.
+/// Runs `command`. On failure, returns its error output.
 fn run(command: &str) -> Result<(), String> {
     let output = Command::new("sh").args(["-ec", command]).output();
     let output = output.map_err(|error| format!("{command}: {error}"))?;
@@ -48,7 +48,7 @@ fn must(command: &str) {
 }
 
 /// Runs the test `name` by starting this program again in a mount namespace of its own, and `test`
-/// in there, with an empty directory, if `setup` can be done in it.
+/// in there with an empty directory, if `setup` succeeds in it.
 fn mounted(name: &str, setup: &str, test: impl FnOnce(&Path)) {
     if let Some(directory) = std::env::var_os(INSIDE) {
         let directory = PathBuf::from(directory);
@@ -128,7 +128,8 @@ fn write(fs: &DirectoryFs, file: &FileId, data: &[u8]) {
     written.result.unwrap();
 }
 
-/// Attributes, once the file system has found the object or that it is gone.
+/// Returns the attributes as soon as the file system has found the object, or has found that it is
+/// gone.
 fn settled(fs: &DirectoryFs, id: &FileId) -> FsResult<Attributes> {
     let begun = Instant::now();
     loop {
@@ -142,8 +143,9 @@ fn settled(fs: &DirectoryFs, id: &FileId) -> FsResult<Attributes> {
 const OVERLAY: &str = "mkdir lower upper work export; echo lower > lower/f; mkdir lower/d; \
      mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work export";
 
-/// An inode number of a removed file goes to the next file at once: there, and before the kernel
-/// was asked, 50 of 50 handles of removed files came to mean the next one.
+/// Regression test: on an overlay, the next file gets the inode number of a removed one at once.
+/// Before the kernel's handles were used, 50 of 50 handles of removed files came to refer to the
+/// next one.
 #[test]
 fn overlay_a_removed_file_is_not_the_next_one() {
     mounted(
@@ -188,10 +190,10 @@ fn overlay_a_file_is_the_same_before_and_after_it_is_copied_up() {
             (look_up(&again, "f").id, look_up(&again, "d").id),
             (file, dir)
         );
-        // Its files are not found by the kernel, but by an index.
+        // The kernel cannot open its files by handle, so an index finds them.
         let fresh = open(&export, options());
         assert_eq!(settled(&fresh, &file).unwrap().size, 6);
-        // The file system is another one when it is mounted again, unless it keeps its number.
+        // After another mount the file system counts as another one, unless it keeps its number.
         must(&format!(
             "cd '{}'; umount --lazy export; mount -t overlay overlay \
              -o lowerdir=lower,upperdir=upper,workdir=work export",
@@ -210,8 +212,8 @@ const BTRFS: &str = "truncate -s 200M image; mkfs.btrfs -q image; mkdir export; 
      mount -o loop image export; cd export; btrfs -q subvolume create live; \
      echo live > live/f; mkdir live/d; btrfs -q subvolume snapshot live snap";
 
-/// Inode numbers and birth times of a snapshot are those of the live tree: a write to one file went
-/// to another.
+/// Regression test: a snapshot has the inode numbers and birth times of the live tree, so a write
+/// to one file went to the other.
 #[test]
 fn btrfs_a_snapshot_is_not_the_live_tree() {
     mounted(
@@ -234,7 +236,7 @@ fn btrfs_a_snapshot_is_not_the_live_tree() {
             assert_eq!(fs.remove(&Caller::root(), &dir, b"f").result, Ok(()));
             assert_eq!(fs.getattr(&snap.id), Err(FsError::Stale));
             assert!(fs.getattr(&live.id).is_ok() && export.join("live/f").exists());
-            // Over a restart, each is found in its own subvolume.
+            // After a restart, each is found in its own subvolume.
             let inner = look_up(&fs, "snap/d").id;
             let again = open(&export, crossing());
             assert_eq!(settled(&again, &live.id).unwrap().size, 5);
@@ -276,7 +278,8 @@ const COPY: &str = "truncate -s 32M image; mke2fs -q -F -t ext4 image; mkdir exp
      cp image other; mount -o loop image export; mount -o loop other export/copy; \
      echo other > export/copy/f";
 
-/// A copy of a file system has its number, and files with the same inode numbers and generations.
+/// A copy of a file system has the same number, and files with the same inode numbers and
+/// generations.
 #[test]
 fn a_copy_of_the_exports_file_system_below_it_is_not_crossed_into() {
     let name = "a_copy_of_the_exports_file_system_below_it_is_not_crossed_into";
@@ -288,7 +291,7 @@ fn a_copy_of_the_exports_file_system_below_it_is_not_crossed_into() {
         assert!(copy.mounted.is_some() && names(&fs, &copy.id).is_empty());
         write(&fs, &live.id, b"LIVE");
         assert_eq!(fs::read(export.join("copy/f")).unwrap(), b"other\n");
-        // By itself, with a number of its own, it is another one.
+        // Exported by itself with a number of its own, it is a different file system.
         let numbered = DirectoryOptions {
             fsid: Some(7),
             ..options()
@@ -301,7 +304,8 @@ fn a_copy_of_the_exports_file_system_below_it_is_not_crossed_into() {
 const READ_ONLY: &str = "mkdir export export/data export/view; echo data > export/data/f; \
      mount --bind export/data export/view; mount -o remount,bind,ro export/view";
 
-/// The same directory, mounted once more with fewer rights, is not served with those of the other.
+/// If the same directory is mounted a second time with fewer rights, it must not be served with the
+/// rights of the first mount.
 #[test]
 fn a_bind_mount_below_an_export_is_not_crossed_into() {
     let name = "a_bind_mount_below_an_export_is_not_crossed_into";
@@ -342,7 +346,7 @@ fn mounts_below_are_crossed_into_with_crossmnt_and_found_after_a_restart() {
             .unwrap()
             .object;
         assert_eq!(up.id, look_up(&fs, "below/a b").id);
-        // A hard link or a move from one to the other is what the host says of it.
+        // A hard link or a rename from one to the other has the result that the host returns.
         let below = look_up(&fs, "below/a b").id;
         let linked = fs
             .link(&Caller::root(), &objects[1].id, &below, b"g")

@@ -25,15 +25,15 @@ use onc_rpc::{AuthSys, BulkItem, Credential, Cursor, Decoder, Encoder, Message, 
 use rdma::Pool;
 use rpc_transport::{Call, CallError, Outcome, Reply, Request, Service, ServiceReply};
 
-/// What becomes of a call.
+/// The fault to inject into a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing special.
     None,
-    /// The call is executed, its reply is lost with the server's memory of it, and the call is
+    /// The call is executed, the reply and the server's reply cache are lost, and the call is
     /// executed again.
     ReplyLost,
-    /// The server restarts before it executes the call: what was not committed is lost.
+    /// The server restarts before it executes the call: uncommitted data is lost.
     Restart,
     /// The server answers with this status.
     Status(Status),
@@ -41,8 +41,8 @@ pub(crate) enum Fault {
     NoReply,
 }
 
-/// Decides, from a procedure's number and how often it was called before, what becomes of a call
-/// of the NFS program.
+/// Chooses the fault for a call of the NFS program, from the procedure's number and the number of
+/// its earlier calls.
 type Plan = Box<dyn FnMut(u32, u64) -> Fault>;
 
 /// A server in this process, and a client of it: clones are of the same server.
@@ -56,13 +56,13 @@ pub(crate) struct State {
     credential: Credential,
     plan: RefCell<Plan>,
     calls: RefCell<BTreeMap<(u32, u32), u64>>,
-    /// Writes that were not committed: file, offset, length.
+    /// Uncommitted WRITEs: file, offset, length.
     unstable: RefCell<Vec<(FileHandle, u64, usize)>>,
-    /// Restarts so far: changes the write verifier.
+    /// The number of restarts, which changes the write verifier.
     restarts: Cell<u64>,
-    /// Of the pseudo-random order in which calls end.
+    /// The state of the generator that orders the ends of calls.
     random: Cell<u64>,
-    /// Calls under way now, and the most there were.
+    /// The present and the maximum number of outstanding calls.
     under_way: Cell<(usize, usize)>,
 }
 
@@ -94,13 +94,13 @@ impl InProcess {
         *self.plan.borrow_mut() = Box::new(plan);
     }
 
-    /// How often a procedure was called.
+    /// Returns how often a procedure was called.
     pub(crate) fn calls<P: Procedure>(&self) -> u64 {
         let calls = self.calls.borrow();
         calls.get(&(P::PROGRAM, P::NUMBER)).copied().unwrap_or(0)
     }
 
-    /// The most calls that were under way at once.
+    /// Returns the maximum number of calls that were outstanding at once.
     pub(crate) fn most_under_way(&self) -> usize {
         self.under_way.get().1
     }
@@ -115,7 +115,8 @@ impl InProcess {
         x
     }
 
-    /// What it has in common with a transport: many calls are under way, and end in any order.
+    /// Yields a random number of times. As with a real transport, many calls are outstanding and
+    /// end in any order.
     async fn pause(&self) {
         for _ in 0..self.random() % 4 {
             Yield(false).await;
@@ -144,7 +145,7 @@ impl InProcess {
         }
     }
 
-    /// Keeps track of what is not on stable storage, and gives each restart a verifier of its own.
+    /// Records which data is not on stable storage, and gives each restart its own write verifier.
     fn note_writes(&self, proc: u32, args: &Message, reply: Message) -> ServiceReply {
         let flip = self.restarts.get().to_be_bytes();
         let turn = |verifier: &mut [u8; 8]| {
@@ -178,7 +179,7 @@ impl InProcess {
         }
     }
 
-    /// Overwrites with zeroes what was not committed: a server that lost power might do worse.
+    /// Overwrites uncommitted data with zeroes. A server that lost power could do worse.
     fn restart(&self) {
         self.restarts.set(self.restarts.get() + 1);
         for (file, offset, len) in self.unstable.take() {
@@ -240,7 +241,8 @@ impl InProcess {
         Ok(reply(self.conveyed(results)))
     }
 
-    /// Results as they may arrive: inline, or placed by RDMA Writes, which carry no position.
+    /// Returns the results in one of the forms in which they can arrive: inline, or placed by RDMA
+    /// Writes, which carry no position.
     fn conveyed(&self, results: Message) -> Message {
         if self.random().is_multiple_of(2) {
             return Message::from_payload(results.gather(|_| true).concat().into());
@@ -282,7 +284,7 @@ impl RpcClient for InProcess {
     }
 }
 
-/// How many attributes, none of them there, a failure of a procedure carries.
+/// Returns the number of optional attributes, all absent, in the failure result of a procedure.
 fn absent_attributes(proc: u32) -> u32 {
     match proc {
         nfs::Getattr::NUMBER => 0,
@@ -315,7 +317,7 @@ fn decode<T: Xdr>(message: &Message) -> T {
     T::decode(&mut Decoder::new(message)).expect("the results of the server in this process")
 }
 
-/// Is not ready the first time.
+/// A future that is pending the first time it is polled.
 struct Yield(bool);
 
 impl Future for Yield {

@@ -1,9 +1,9 @@
-//! Bulk data is never copied in user space: from the client's memory to its device, from the receive
-//! segment at the server to `pwrite`, from `pread` to the Send, and from the receive at the client to
-//! whoever asked. Over the iwarp device, with files of a directory, in one run.
+//! Tests that bulk data is never copied in user space: from the client's memory to its device, from
+//! the receive buffer at the server to `pwrite`, from `pread` to the Send, and from the client's
+//! receive buffer to the caller. All in one run, over the iwarp device, with files of a directory.
 //!
-//! Two things are counted: what the layers say that they copy, and bytes that are handed on in other
-//! memory than they came in.
+//! Two things are counted: the copies that the layers report, and bytes that a layer passes on in
+//! other memory than it received them in.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod watched;
@@ -32,8 +32,7 @@ use tempfile::TempDir;
 use watched::{Files, Places, WatchedDevice, WatchedFs, Wire};
 
 const POOL: usize = 256 << 20;
-/// Headers, and what surrounds bulk data in a call or reply: of each message at most so many bytes may be
-/// copied.
+/// The maximum number of bytes of headers and surrounding data that may be copied per message.
 const AROUND: u64 = 1100;
 
 fn device(wire: &Wire) -> Box<WatchedDevice<Iwarp>> {
@@ -43,7 +42,7 @@ fn device(wire: &Wire) -> Box<WatchedDevice<Iwarp>> {
     })
 }
 
-/// A server with a directory, on a thread of its own; gives its counts when it is stopped.
+/// A server with a directory, on a thread of its own. It returns its counters when it is stopped.
 struct Served {
     directory: TempDir,
     address: SocketAddr,
@@ -96,7 +95,7 @@ fn serve(features: RoundTripFeatures) -> Served {
     }
 }
 
-struct Session {
+struct NfsClient {
     runtime: Runtime,
     port: Rc<RefCell<RdmaClient>>,
     wire: Wire,
@@ -104,7 +103,7 @@ struct Session {
     file: FileHandle,
 }
 
-fn connect(served: &Served, features: RoundTripFeatures) -> Session {
+fn connect(served: &Served, features: RoundTripFeatures) -> NfsClient {
     let (runtime, wire) = (Runtime::new().unwrap(), Wire::default());
     let mut options = RdmaClientOptions {
         version: Choice::Only(Version::Two),
@@ -134,7 +133,7 @@ fn connect(served: &Served, features: RoundTripFeatures) -> Session {
         let creating = mount.create(mount.root(), b"file", attributes, &b"file"[..]);
         (client, creating.await.unwrap().handle)
     });
-    Session {
+    NfsClient {
         runtime,
         port,
         wire,
@@ -143,7 +142,7 @@ fn connect(served: &Served, features: RoundTripFeatures) -> Session {
     }
 }
 
-impl Session {
+impl NfsClient {
     fn write(&self, data: &Bytes) {
         let args = WriteArgs {
             file: self.file,
@@ -156,7 +155,7 @@ impl Session {
         assert_eq!(written.unwrap().count as usize, data.len());
     }
 
-    /// The places that the data is in, and the data.
+    /// Returns the memory that the data is in, and the data.
     fn read(&self, len: usize) -> (Places, Vec<u8>) {
         let args = ReadArgs {
             file: self.file,
@@ -175,28 +174,29 @@ fn data(len: usize) -> Bytes {
     (0..len).map(|n| (n ^ n >> 8 ^ n >> 16) as u8).collect()
 }
 
-/// Bytes that each step handed on in other memory than it got them in, after so many have passed it.
-fn moved(served: &Served, session: &Session, data: &Bytes) -> [(&'static str, usize); 4] {
+/// Returns the number of bytes that each step passed on in other memory than it received them in,
+/// after a round trip of `data`.
+fn moved(served: &Served, client: &NfsClient, data: &Bytes) -> [(&'static str, usize); 4] {
     for places in [
         &served.wire.received,
         &served.wire.sent,
         &served.files.written,
         &served.files.read,
-        &session.wire.received,
-        &session.wire.sent,
+        &client.wire.received,
+        &client.wire.sent,
     ] {
         places.clear();
     }
-    session.write(data);
+    client.write(data);
     let path = served.directory.path().join("file");
     assert_eq!(std::fs::read(path).unwrap()[..data.len()], data[..]);
     let own = Places::default();
     own.note(data);
-    // Once whole, wherever the Sends cut it.
-    let unsent = own.len() - overlap(&session.wire.sent, &own);
+    // The buffer is contiguous, wherever the Sends split it.
+    let unsent = own.len() - overlap(&client.wire.sent, &own);
     let written = served.files.written.outside(&served.wire.received);
     assert_eq!(served.files.written.len(), data.len());
-    let (got, bytes) = session.read(data.len());
+    let (got, bytes) = client.read(data.len());
     assert_eq!(bytes, data[..]);
     assert_eq!(served.files.read.len(), data.len());
     let unread = data.len() - overlap(&served.wire.sent, &served.files.read);
@@ -207,12 +207,12 @@ fn moved(served: &Served, session: &Session, data: &Bytes) -> [(&'static str, us
         ("pread to the server's Sends", unread),
         (
             "client's receives to the caller",
-            got.outside(&session.wire.received),
+            got.outside(&client.wire.received),
         ),
     ]
 }
 
-/// Bytes of `some` that are in `others`.
+/// Returns the number of bytes of `some` that are also in `others`.
 fn overlap(some: &Places, others: &Places) -> usize {
     some.len() - some.outside(others)
 }
@@ -225,19 +225,19 @@ fn rtr_bulk_data_is_where_it_was_received_and_read_from_end_to_end() {
     ] {
         let features: RoundTripFeatures = features.parse().unwrap();
         let served = serve(features);
-        let session = connect(&served, features);
+        let client = connect(&served, features);
         for &size in sizes {
             let data = data(size);
-            // Once for what only a first call does.
-            session.write(&data);
+            // The first call does additional work.
+            client.write(&data);
             for _ in 0..3 {
-                for (step, bytes) in moved(&served, &session, &data) {
+                for (step, bytes) in moved(&served, &client, &data) {
                     assert_eq!(bytes, 0, "{features}, {size} bytes, {step}");
                 }
             }
         }
-        let ours = session.port.borrow().counters();
-        drop(session);
+        let ours = client.port.borrow().counters();
+        drop(client);
         served.stop.stop();
         let theirs = served.thread.join().unwrap();
         let explicit = theirs.rdma_reads + theirs.rdma_writes + ours.registrations;

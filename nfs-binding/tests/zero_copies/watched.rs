@@ -1,5 +1,5 @@
-//! A device and a file system that note in which memory bulk data is as it passes them, and are otherwise
-//! the ones inside.
+//! A device and a file system that record the memory in which bulk data passes them, and otherwise
+//! forward to the ones inside.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +19,7 @@ use rdma::{
     RequestId, Scatter, SendWr, Stag, Success, Time, WrId,
 };
 
-/// Places in memory.
+/// A set of memory ranges.
 #[derive(Clone, Default)]
 pub(crate) struct Places(Arc<Mutex<Vec<Range<usize>>>>);
 
@@ -29,7 +29,7 @@ impl Places {
         self.0.lock().unwrap().push(start..start + bytes.len());
     }
 
-    /// Bytes of these that are in none of `others`.
+    /// Returns the number of bytes of these ranges that are in none of `others`.
     pub(crate) fn outside(&self, others: &Self) -> usize {
         let others = others.0.lock().unwrap();
         let places = self.0.lock().unwrap();
@@ -52,7 +52,7 @@ impl Places {
     }
 }
 
-/// Where messages are received, and sent from.
+/// The memory in which messages are received, and from which they are sent.
 #[derive(Clone, Default)]
 pub(crate) struct Wire {
     pub(crate) received: Places,
@@ -168,7 +168,7 @@ impl<D: Device> Device for WatchedDevice<D> {
     }
 }
 
-/// What a file system was given to write, and to read into.
+/// The memory that a file system was told to write from and to read into.
 #[derive(Clone, Default)]
 pub(crate) struct Files {
     pub(crate) written: Places,

@@ -1,4 +1,4 @@
-//! Servers that answer nonsense.
+//! Tests against servers whose replies violate the protocol.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::proto::{
     ReaddirplusResult, WccData, WriteOk, WriteResult, Xdr,
 };
 
-/// Answers every call with the same results.
+/// A server that answers every call with the same results.
 struct Always(Message);
 
 impl RpcClient for Always {
@@ -95,8 +95,8 @@ fn listings_without_end_are_refused() {
     nonsense(run(mount.list_all(mount.root, AT)));
 }
 
-/// RFC 8166, section 6.1: a reply with an item reduced that is not DDP-eligible ends its call with a
-/// permanent error.
+/// RFC 8166, section 6.1: a reply in which an item is reduced that is not DDP-eligible fails its
+/// call permanently.
 #[test]
 fn s6_1_a_reply_with_a_reduced_item_that_is_not_eligible_fails_its_call() {
     let mut out = Encoder::new();
@@ -115,7 +115,8 @@ fn s6_1_a_reply_with_a_reduced_item_that_is_not_eligible_fails_its_call() {
         run(mount.list_all(mount.root, AT))
     };
     assert_eq!(list(&payload, None).unwrap().len(), 1);
-    // With the name taken out, and as it is with an item more; in a write chunk, and placed.
+    // The payload has the name removed, or is complete and has an additional item; the item is in a
+    // write chunk or at a position.
     for payload in [&without, &payload] {
         for position in [Position::InOrder, Position::At(at as u32)] {
             let outcome = list(payload, Some(position));
@@ -126,8 +127,9 @@ fn s6_1_a_reply_with_a_reduced_item_that_is_not_eligible_fails_its_call() {
     }
 }
 
-/// RFC 8166, section 6.1: data in the payload, though there was a write chunk for it, ends its call with a
-/// permanent error. Without a chunk that is unused, it is where it belongs.
+/// RFC 8166, section 6.1: data in the payload although the call provided a write chunk for it,
+/// which is unused, fails the call permanently. Without an unused chunk, data in the payload is
+/// correct.
 #[test]
 fn s6_1_a_reply_with_data_beside_the_unused_chunk_for_it_fails_its_call() {
     let result: ReadResult = Ok(ReadOk {

@@ -1,4 +1,4 @@
-//! The client against a server in this process.
+//! Tests of the client against a server in this process.
 
 mod hostile;
 mod paths;
@@ -59,7 +59,7 @@ fn run<F: Future>(future: F) -> F::Output {
     Runtime::new().unwrap().block_on(future)
 }
 
-/// A path to look at on failure.
+/// The path that errors report.
 const AT: &[u8] = b"at";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Paths and listings.
+//! Tests of paths and listings.
 
 use std::os::unix::fs::symlink;
 
@@ -54,7 +54,7 @@ fn paths_are_followed_as_they_are_here() {
         "not a directory (NFS3ERR_NOTDIR): looking up a/b/file/x"
     );
 
-    // As many links as are allowed, and one more.
+    // Creates the maximum number of links in a row, and one more.
     symlink("a/b/file", at("link-0")).unwrap();
     for n in 1..=MAX_LINKS {
         symlink(format!("link-{}", n - 1), at(&format!("link-{n}"))).unwrap();
@@ -141,7 +141,7 @@ fn listings_are_complete_with_and_without_objects() {
         );
     }
 
-    // A server that does not have READDIRPLUS is asked once.
+    // A server without READDIRPLUS is asked only once.
     use crate::proto::Procedure;
     server.plan(|proc, _| match proc {
         nfs::Readdirplus::NUMBER => Fault::Status(Status::NOTSUPP),

@@ -1,21 +1,24 @@
-//! Identities of operations: the thread takes the caller's identity, and the kernel decides.
+//! Impersonation: the thread takes the caller's identity, and the kernel checks permissions.
 //!
-//! With the privilege, an operation has what the kernel's own server gives it (`nfsd_setuser`):
-//! the caller's user and group for files (`fsuid`, `fsgid`) and further groups, and none of the
-//! capabilities that have to do with files; for user 0, those of `CAP_NFSD_SET`. So access control lists, quotas, reserved blocks, immutable files and security
-//! modules count as for a program of the caller's on this host. Without the privilege everything is
-//! done as the server's own user, whoever calls.
+//! If the server runs as root, an operation runs with the same rights as in the kernel's NFS server
+//! (`nfsd_setuser`): the caller's user and group for file access (`fsuid`, `fsgid`) and
+//! supplementary groups, and none of the capabilities for file access; for user 0, those of
+//! `CAP_NFSD_SET`. So access control lists, quotas, reserved blocks, immutable files and security
+//! modules apply as to a local program of the caller. Without that privilege, all operations run as
+//! the server's own user.
 //!
-//! Identities are per thread: the calls go to the kernel directly, as the C library's would change
-//! all threads. The effective user stays root, so that users of this host cannot signal the thread
-//! or lower its priority. The effective capabilities are set as well, because the change of `fsuid`
-//! alone would leave `CAP_SYS_RESOURCE`, and with that the reserved blocks. Three stay that have
-//! nothing to do with files: `CAP_IPC_LOCK`, with which a verbs device registers memory for a reply,
-//! and `CAP_SETUID` and `CAP_SETGID`, with which the thread becomes its next caller. So a change from
-//! one ordinary user to another needs no change of capabilities.
+//! Identities are per thread: the code uses system calls directly, because the functions of the C
+//! library would change all threads. The effective user stays root, so that local users cannot
+//! signal the thread or lower its priority. The effective capabilities are set as well, because the
+//! change of `fsuid` alone would leave `CAP_SYS_RESOURCE` and with it the use of reserved blocks.
+//! Three capabilities that do not concern files remain: `CAP_IPC_LOCK`, with which a verbs device
+//! registers memory for a reply, and `CAP_SETUID` and `CAP_SETGID`, with which the thread takes the
+//! identity of the next caller. So a change from one ordinary user to another needs no change of
+//! capabilities.
 //!
-//! A thread that said [`keep_identity`] stays who it is after an operation, so that nothing is paid
-//! while the caller stays the same. Every other thread is itself again when an operation ends.
+//! A thread that called [`keep_identity`] keeps the caller's identity after an operation, which
+//! saves system calls while the caller stays the same. Every other thread returns to the server's
+//! identity at the end of an operation.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -30,24 +33,24 @@ use rustix::thread::{
 use crate::fs::{Caller, FsError, FsResult};
 
 thread_local! {
-    /// The caller whose identity this thread has; `None` if it has the server's own.
-    static ASSUMED: RefCell<Option<Caller>> = const { RefCell::new(None) };
-    /// Whether this thread stays who it is between operations.
+    /// The caller whose identity this thread has, or `None` if it has the server's own.
+    static IMPERSONATED: RefCell<Option<Caller>> = const { RefCell::new(None) };
+    /// Whether this thread keeps the identity between operations.
     static KEEPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lets this thread stay who it is between operations of directories that are served: for threads
-/// that do nothing else, such as a server's workers.
+/// Makes this thread keep the caller's identity between operations on exported directories. For
+/// threads that do nothing else, such as a server's workers.
 pub fn keep_identity() {
     KEEPS.set(true);
 }
 
-/// Capabilities that a thread keeps whoever it stands for: they give no access to files.
+/// Returns the capabilities that a thread keeps under every identity: they give no access to files.
 fn of_every_thread() -> CapabilitySet {
     CapabilitySet::IPC_LOCK | CapabilitySet::SETUID | CapabilitySet::SETGID
 }
 
-/// Capabilities for a client's root that is not squashed: `CAP_NFSD_SET` of Linux.
+/// Returns the capabilities for a client's root user that is not squashed: Linux's `CAP_NFSD_SET`.
 fn of_root() -> CapabilitySet {
     CapabilitySet::CHOWN
         | CapabilitySet::MKNOD
@@ -59,16 +62,16 @@ fn of_root() -> CapabilitySet {
         | CapabilitySet::SYS_RESOURCE
 }
 
-/// The identity with which a server runs operations.
+/// The identity under which a server runs operations.
 #[derive(Debug)]
 pub(super) enum Authority {
-    /// The server's own user, whoever calls.
+    /// The server's own user, for all callers.
     Own(Caller),
-    /// The caller's.
+    /// The identity of each caller.
     Callers(Server),
 }
 
-/// The server's own identity.
+/// The server's own identity, to return to.
 #[derive(Debug)]
 pub(super) struct Server {
     gid: Gid,
@@ -76,17 +79,17 @@ pub(super) struct Server {
     capabilities: CapabilitySets,
 }
 
-/// An operation that runs as its caller. When it ends, the thread is the server again, or stays
-/// who it is until the next operation.
+/// A guard for an operation that runs under its caller's identity. When it is dropped, the thread
+/// returns to the server's identity, or keeps the caller's until the next operation.
 #[must_use]
-pub(super) struct Assumed<'a>(Option<&'a Server>);
+pub(super) struct Impersonation<'a>(Option<&'a Server>);
 
 impl Authority {
-    /// Determines from this process's user and capabilities which of both is possible.
+    /// Determines from this process's user and capabilities whether it can impersonate its callers.
     ///
     /// # Errors
-    /// It runs as root without the capabilities to become its callers: it would do everything as
-    /// root, whoever calls.
+    /// The process runs as root without the capabilities to impersonate callers: it would do
+    /// everything as root for all callers.
     pub(super) fn find() -> io::Result<Self> {
         let user = rustix::process::geteuid();
         let gid = rustix::process::getegid();
@@ -107,7 +110,8 @@ impl Authority {
             groups,
             capabilities: capabilities(None)?,
         };
-        // On a thread of its own: devices may be bound to the identity that opened them.
+        // The probe runs on a thread of its own, because devices may be bound to the identity that
+        // opened them.
         let probe = || server.probe();
         let probed = std::thread::scope(|scope| scope.spawn(probe).join());
         probed.unwrap_or(Err(Errno::PERM)).map_err(|error| {
@@ -122,7 +126,7 @@ impl Authority {
         Ok(Self::Callers(server))
     }
 
-    /// For whom an operation is really done.
+    /// Returns the identity under which an operation for `who` actually runs.
     pub(super) fn identity<'a>(&'a self, who: &'a Caller) -> &'a Caller {
         match self {
             Self::Own(own) => own,
@@ -130,43 +134,44 @@ impl Authority {
         }
     }
 
-    /// Runs what follows as `who`, until the result is dropped.
+    /// Takes the identity of `who` until the result is dropped.
     ///
     /// # Errors
-    /// [`FsError::Access`] if the uid or gid is -1 or not mapped in this user namespace. The thread then has
-    /// the server's identity.
-    pub(super) fn assume(&self, who: &Caller) -> FsResult<Assumed<'_>> {
+    /// [`FsError::Access`] if the uid or gid is -1 or not mapped in this user namespace. The thread
+    /// then has the server's identity.
+    pub(super) fn impersonate(&self, who: &Caller) -> FsResult<Impersonation<'_>> {
         let Self::Callers(server) = self else {
-            return Ok(Assumed(None));
+            return Ok(Impersonation(None));
         };
-        let same = ASSUMED.with_borrow(|assumed| assumed.as_ref() == Some(who));
+        let same = IMPERSONATED.with_borrow(|caller| caller.as_ref() == Some(who));
         if !same {
             server.become_caller(who)?;
         }
-        Ok(Assumed(Some(server)))
+        Ok(Impersonation(Some(server)))
     }
 
-    /// Runs `work` as the server itself, in the middle of what runs as a caller.
+    /// Runs `work` under the server's identity, in the middle of an operation that runs as a
+    /// caller.
     ///
     /// # Errors
-    /// Those of `work`; and [`FsError::Host`] when the thread cannot change who it is.
+    /// Those of `work`, and [`FsError::Host`] if the thread cannot change its identity.
     pub(super) fn as_server<T>(&self, work: impl FnOnce() -> FsResult<T>) -> FsResult<T> {
         let Self::Callers(server) = self else {
             return work();
         };
-        let Some(who) = ASSUMED.with_borrow(Clone::clone) else {
+        let Some(who) = IMPERSONATED.with_borrow(Clone::clone) else {
             return work();
         };
         server.become_server();
         let result = work();
-        // Nothing may go on as the server that was to be done as the caller.
+        // The rest of the caller's operation must not continue under the server's identity.
         must(server.become_caller(&who));
         result
     }
 }
 
-/// Ends the process if a thread could not become who it has to be: it would go on with rights that
-/// are not those of its work. The kernel refuses this only for want of memory.
+/// Ends the process if a thread could not change its identity, because it would continue with wrong
+/// rights. The kernel refuses the change only for lack of memory.
 fn must<E: std::fmt::Display>(result: Result<(), E>) {
     if let Err(error) = result {
         tracing::error!(%error, "a thread could not change its identity: ending the process");
@@ -175,41 +180,42 @@ fn must<E: std::fmt::Display>(result: Result<(), E>) {
 }
 
 impl Server {
-    /// Whether a thread can take the identity of a caller. Changes the calling thread.
+    /// Tests whether a thread can take the identity of a caller. Changes the calling thread.
     fn probe(&self) -> Result<(), Errno> {
         self.take(None, &Caller::new(65534, 65534))
     }
 
-    /// Makes this thread the server again: root, with all its capabilities.
+    /// Returns this thread to the server's identity: root with all its capabilities.
     fn become_server(&self) {
-        if ASSUMED.take().is_some() {
+        if IMPERSONATED.take().is_some() {
             must(set_capabilities(None, self.capabilities));
             must(set_file_ids(0, self.gid.as_raw()));
             must(set_thread_groups(&self.groups));
         }
     }
 
-    /// Makes this thread stand for `who`.
+    /// Gives this thread the identity of `who`.
     fn become_caller(&self, who: &Caller) -> FsResult<()> {
-        // All ones means "as it is" to the kernel, and nobody has that number.
+        // To the kernel, all ones means "do not change", and no user has that number.
         if who.uid == u32::MAX || who.gid == u32::MAX {
             self.become_server();
             return Err(FsError::Access);
         }
-        // Whatever of it fails, the thread is somebody else than the server from here on.
-        let before = ASSUMED.replace(Some(who.clone()));
+        // Even if a step fails, the thread no longer has the server's identity from here on.
+        let before = IMPERSONATED.replace(Some(who.clone()));
         self.take(before.as_ref(), who).map_err(|error| {
             tracing::debug!(uid = who.uid, gid = who.gid, %error, "not a user of this host");
             self.become_server();
             match error {
-                // No such number in this user namespace.
+                // The number is not mapped in this user namespace.
                 Errno::INVAL | Errno::PERM => FsError::Access,
                 other => other.into(),
             }
         })
     }
 
-    /// The system calls of that, for a thread that stands for `before`, or is the server.
+    /// Makes the system calls for [`Server::become_caller`]. The thread has the identity of
+    /// `before`, or of the server.
     fn take(&self, before: Option<&Caller>, who: &Caller) -> Result<(), Errno> {
         if before.is_none_or(|before| before.gids != who.gids) {
             let groups: Vec<Gid> = who.gids.iter().map(|&gid| Gid::from_raw(gid)).collect();
@@ -220,7 +226,8 @@ impl Server {
         if before.is_some_and(is_user) && is_user(who) {
             return Ok(());
         }
-        // Last: a change of the user for files from or to 0 changes some of them (capabilities(7)).
+        // The capabilities come last, because changing fsuid from or to 0 changes some of them
+        // (capabilities(7)).
         let effective = match is_user(who) {
             false => of_root() | of_every_thread(),
             true => of_every_thread(),
@@ -233,7 +240,7 @@ impl Server {
     }
 }
 
-impl Drop for Assumed<'_> {
+impl Drop for Impersonation<'_> {
     fn drop(&mut self) {
         if let Some(server) = self.0
             && !KEEPS.get()
@@ -249,7 +256,7 @@ mod tests {
     use linux_file_handle::file_ids;
     use rustix::process::{geteuid, getgroups};
 
-    /// What this process can do, if that is to run operations as their callers.
+    /// Returns the authority of this process if it can impersonate callers.
     fn callers() -> Option<Authority> {
         let authority = Authority::find().unwrap();
         match authority {
@@ -258,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Effective capabilities, but for those that have nothing to do with files.
+    /// Returns the effective capabilities, except those that do not concern files.
     fn effective() -> CapabilitySet {
         capabilities(None).unwrap().effective - of_every_thread()
     }
@@ -274,7 +281,7 @@ mod tests {
         let Some(authority) = callers() else { return };
         let before = (file_ids(), getgroups().unwrap(), effective());
         {
-            let _as_caller = authority.assume(&member()).unwrap();
+            let _as_caller = authority.impersonate(&member()).unwrap();
             assert_eq!(file_ids(), (1001, 2001));
             assert!(
                 geteuid().is_root(),
@@ -293,7 +300,7 @@ mod tests {
     #[test]
     fn an_unsquashed_root_has_what_the_kernels_server_leaves_it() {
         let Some(authority) = callers() else { return };
-        let _as_root = authority.assume(&Caller::root()).unwrap();
+        let _as_root = authority.impersonate(&Caller::root()).unwrap();
         let permitted = capabilities(None).unwrap().permitted;
         assert_eq!(effective(), permitted & of_root());
         assert!(!effective().contains(CapabilitySet::LINUX_IMMUTABLE));
@@ -305,21 +312,21 @@ mod tests {
         let Some(authority) = callers() else { return };
         let thread = std::thread::spawn(move || {
             keep_identity();
-            drop(authority.assume(&member()).unwrap());
+            drop(authority.impersonate(&member()).unwrap());
             assert_eq!((file_ids().0, effective()), (1001, CapabilitySet::empty()));
-            drop(authority.assume(&Caller::root()).unwrap());
+            drop(authority.impersonate(&Caller::root()).unwrap());
             assert_eq!((file_ids().0, getgroups().unwrap()), (0, vec![]));
-            drop(authority.assume(&Caller::new(1002, 5)).unwrap());
+            drop(authority.impersonate(&Caller::new(1002, 5)).unwrap());
             assert_eq!(file_ids(), (1002, 5));
             assert!(effective().is_empty());
-            // From user to user: the groups go as well.
-            drop(authority.assume(&member()).unwrap());
+            // From user to user, the groups change as well.
+            drop(authority.impersonate(&member()).unwrap());
             assert_eq!(getgroups().unwrap(), [7, 8].map(Gid::from_raw));
-            drop(authority.assume(&Caller::new(1003, 2001)).unwrap());
+            drop(authority.impersonate(&Caller::new(1003, 2001)).unwrap());
             assert_eq!((file_ids(), getgroups().unwrap()), ((1003, 2001), vec![]));
             assert!(effective().is_empty());
-            // Not this time, and the caller before is not the caller of the next operation either.
-            assert!(authority.assume(&Caller::new(u32::MAX, 5)).is_err());
+            // This change fails, and the next operation must not run as the previous caller either.
+            assert!(authority.impersonate(&Caller::new(u32::MAX, 5)).is_err());
             assert_eq!(file_ids(), (0, 0));
         });
         thread.join().unwrap();
@@ -329,12 +336,13 @@ mod tests {
     fn a_number_that_stands_for_nobody_is_refused_and_leaves_the_server() {
         let Some(authority) = callers() else { return };
         for who in [Caller::new(u32::MAX, 5), Caller::new(5, u32::MAX)] {
-            assert!(matches!(authority.assume(&who), Err(FsError::Access)));
+            assert!(matches!(authority.impersonate(&who), Err(FsError::Access)));
             assert_eq!(file_ids(), (0, 0));
         }
     }
 
-    /// Root that cannot become its callers would serve everybody as root, whatever the export says.
+    /// A root process that cannot impersonate its callers would act as root for everybody,
+    /// regardless of the export options.
     #[test]
     fn root_that_cannot_become_its_callers_serves_nobody() {
         if !crate::fs::tests::privileged() {

@@ -1,4 +1,4 @@
-//! How an object is changed: noted before and after, and made stable.
+//! Changes of an object, with its attributes before and after, and with stable storage.
 
 use super::*;
 
@@ -11,13 +11,13 @@ impl Served {
         sum % STRIPES
     }
 
-    /// Keeps other operations of this server from changing the object: what is noted of it before
-    /// and after a change is then exact.
+    /// Locks out other modifications of the object by this server, so that its attributes before
+    /// and after a change are exact.
     pub(super) fn hold(&self, node: &Node) -> MutexGuard<'_, ()> {
         locked(&self.stripes[self.stripe(node)])
     }
 
-    /// The same for two objects.
+    /// Locks two objects; see [`Served::hold`].
     pub(super) fn hold_both(&self, one: &Node, other: &Node) -> impl Sized {
         let (one, other) = (self.stripe(one), self.stripe(other));
         let first = locked(&self.stripes[one.min(other)]);
@@ -25,8 +25,8 @@ impl Served {
         (first, second)
     }
 
-    /// Changes an object as its caller, noting its attributes before and after, and then brings to
-    /// stable storage what `change` says.
+    /// Changes an object as its caller. Records the attributes before and after, and then syncs the
+    /// objects that `change` returns.
     pub(super) fn change<T>(
         &self,
         who: &Caller,
@@ -35,7 +35,7 @@ impl Served {
     ) -> Change<T> {
         let found = self
             .find(id)
-            .and_then(|node| Ok((node, self.authority.assume(who)?)));
+            .and_then(|node| Ok((node, self.authority.impersonate(who)?)));
         let (node, _as_caller) = match found {
             Ok(found) => found,
             Err(error) => return Change::refused(error),
@@ -55,7 +55,8 @@ impl Served {
             before: Some(wcc(&now)),
             after: node.attributes().ok(),
         };
-        // Not under the lock: operations on the same directory then share the wait for the disk.
+        // The sync runs without the lock, so that operations on the same directory share the wait
+        // for the disk.
         drop(held);
         let result = result.and_then(|value| {
             self.make_stable(&unstable)?;

@@ -1,4 +1,4 @@
-//! READ, WRITE, COMMIT, and what is stable when.
+//! READ, WRITE and COMMIT, and their guarantees of stable storage.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::*;
 
 impl Served {
-    /// READ.
+    /// Executes READ.
     pub(super) fn read_content(
         &self,
         who: &Caller,
@@ -21,10 +21,10 @@ impl Served {
     ) -> FsResult<Read> {
         let node = self.find(file)?;
         require_file(&node)?;
-        let _as_caller = self.authority.assume(who)?;
+        let _as_caller = self.authority.impersonate(who)?;
         self.may_io(&node, who, Wanted::READ_OK)?;
         let content = self.content(&node, false)?;
-        // Offsets that the host does not have are beyond the end of every file.
+        // Offsets that the host does not support are beyond the end of every file.
         let possible = host::MAX_OFFSET
             .saturating_sub(offset)
             .min(buf.len() as u64);
@@ -46,7 +46,7 @@ impl Served {
         })
     }
 
-    /// WRITE.
+    /// Executes WRITE.
     pub(super) fn write_content(
         &self,
         who: &Caller,
@@ -70,13 +70,13 @@ impl Served {
             written = Some((Arc::clone(node), content, failures));
             Ok(count)
         });
-        // Synchronised without holding the file: other writes can go on, and share the wait.
+        // The sync runs without the file's lock: other writes can go on and share the wait.
         if let Some((node, content, failures)) = written
             && stable != Stable::Unstable
         {
             let synchronised = self.synchronise(&node, &content.fd, stable);
             // A client that asked for stable storage does not look at the verifier afterwards, so
-            // what another call was told of may have been this one's data.
+            // the failure that was reported to another call may have affected this call's data.
             if let Err(error) = synchronised {
                 change.result = Err(error);
             } else if node.failures() != failures {
@@ -93,7 +93,7 @@ impl Served {
         }
     }
 
-    /// COMMIT. The whole file is synchronised: the host offers no less that is safe.
+    /// Executes COMMIT. It syncs the whole file, because the host offers no safe way to sync less.
     pub(super) fn commit_content(
         &self,
         who: &Caller,
@@ -107,7 +107,7 @@ impl Served {
             unstable.push(Arc::clone(node));
             Ok(Arc::clone(node))
         });
-        // The client is likely done with it.
+        // The client is probably done with the file.
         let result = change.result.map(|node| node.close_writable());
         Change {
             wcc: change.wcc,
@@ -125,10 +125,10 @@ fn require_file(node: &Node) -> FsResult<()> {
     }
 }
 
-/// Pieces that the host writes at once, at most (`IOV_MAX`).
+/// The maximum number of pieces in one writev (`IOV_MAX`).
 const MAX_PIECES: usize = 1024;
 
-/// Writes as much as can be, from where the pieces lie; fails only when that is nothing.
+/// Writes as much as possible without copying. Fails only if nothing could be written.
 fn write_all(fd: &OwnedFd, offset: u64, data: &Bulk) -> FsResult<usize> {
     let pieces = data.pieces().iter().map(|piece| IoSlice::new(piece));
     let mut pieces: SmallVec<[IoSlice<'_>; 18]> = pieces.collect();

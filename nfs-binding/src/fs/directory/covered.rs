@@ -1,18 +1,18 @@
-//! The empty directory in place of another file system.
+//! The empty placeholder directory in place of another file system.
 //!
-//! What is mounted below an export, and a subvolume or snapshot of btrfs, is not part of the
-//! export without `crossmnt`. Clients see an empty directory there that nobody can change, as they
-//! see the directory that a mount covers with other servers. Its identity says all there is to
-//! know of it, so that nothing is kept and nothing need be found after a restart.
+//! Without `crossmnt`, a file system mounted below an export, and a subvolume or snapshot of btrfs,
+//! is not part of the export. Clients see an empty, unmodifiable directory in its place, as they
+//! see the mount point with other servers. The directory's identity contains everything about it,
+//! so no table is kept and nothing has to be found after a restart.
 
 use super::*;
 
-/// Mode of the directory.
+/// The mode of the directory.
 const MODE: u32 = 0o555;
-/// Size of the directory, as small ones have.
+/// The size of the directory, typical of small ones.
 const SIZE: u64 = 4096;
 
-/// Attributes of the placeholder directory. `number` is its file id.
+/// Returns the attributes of the placeholder directory. `number` is its file id.
 fn attributes(number: u64) -> Attributes {
     Attributes {
         file_type: FileType::Directory,
@@ -25,14 +25,14 @@ fn attributes(number: u64) -> Attributes {
     }
 }
 
-/// The attributes of such a directory, if `id` is one's.
+/// Returns the attributes of a placeholder directory if `id` identifies one.
 pub(super) fn find(id: &FileId) -> Option<Attributes> {
-    key::covered_number(id).map(attributes)
+    key::placeholder_number(id).map(attributes)
 }
 
-/// The directory in place of the file system with the root `mounted`, as an entry of `dir`.
+/// Returns the placeholder for the file system with the root `mounted`, as an entry of `dir`.
 pub(super) fn object(dir: &Node, mounted: FileId) -> FsResult<Object> {
-    let id = dir.volume.covered(&mounted);
+    let id = dir.volume.placeholder(&mounted);
     let attributes = find(&id).ok_or(FsError::BadHandle)?;
     Ok(Object {
         id,
@@ -44,7 +44,7 @@ pub(super) fn object(dir: &Node, mounted: FileId) -> FsResult<Object> {
     })
 }
 
-/// LOOKUP in it: it has nothing but itself.
+/// Executes LOOKUP in a placeholder: only `.` exists.
 pub(super) fn lookup(id: &FileId, directory: Attributes, name: &[u8]) -> FsResult<Found> {
     name::check(name)?;
     match name {
@@ -56,18 +56,18 @@ pub(super) fn lookup(id: &FileId, directory: Attributes, name: &[u8]) -> FsResul
             },
             directory,
         }),
-        // Nothing is remembered of where it is.
+        // The parent is not recorded.
         b".." => Err(FsError::Access),
         _ => Err(FsError::NotFound),
     }
 }
 
-/// ACCESS to it.
+/// Executes ACCESS on a placeholder.
 pub(super) fn access(wanted: Access) -> Access {
     wanted & (Access::READ | Access::LOOKUP)
 }
 
-/// READDIR of it.
+/// Executes READDIR of a placeholder.
 pub(super) fn list(
     id: &FileId,
     attributes: Attributes,

@@ -1,4 +1,4 @@
-//! From one file system of an export to another.
+//! Crossing from one file system of an export into another (`crossmnt`).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -13,9 +13,9 @@ use super::volume::{Crossed, Volume};
 use super::{Served, locked};
 use crate::fs::{FileId, FsError, FsResult};
 
-/// The mounts of this process (proc_pid_mountinfo(5)).
+/// The list of this process's mounts (proc_pid_mountinfo(5)).
 const MOUNTS: &str = "/proc/self/mountinfo";
-/// The field of a line there that has the mount point.
+/// The index of the field in a line that contains the mount point.
 const MOUNT_POINT: usize = 4;
 
 impl Served {
@@ -29,11 +29,11 @@ impl Served {
 
     /// Makes an entry of `path`, the root of another file system or of a subvolume.
     ///
-    /// It is part of the export with `crossmnt`.
+    /// With `crossmnt` it is part of the export.
     #[cold]
     pub(super) fn open_root(&self, path: OwnedFd, stat: &Statx) -> FsResult<Child> {
         let root = key::of_root(&path, stat, &self.options.identity_key)?;
-        if !self.options.crossmnt || self.is_apart(&root) {
+        if !self.options.crossmnt || self.is_other_export(&root) {
             return Ok(Child::Elsewhere(root));
         }
         let Some(volume) = self.volume_of(&path, stat)? else {
@@ -43,14 +43,17 @@ impl Served {
         Ok(Child::Here(Node::new(id, volume, path, stat)))
     }
 
-    /// Whether this is the root of an export of its own, with options of its own.
-    fn is_apart(&self, root: &FileId) -> bool {
-        self.apart.get().is_some_and(|apart| apart.contains(root))
+    /// Returns whether this is the root of another export, with options of its own.
+    fn is_other_export(&self, root: &FileId) -> bool {
+        self.other_exports
+            .get()
+            .is_some_and(|roots| roots.contains(root))
     }
 
-    /// The file system of a directory that may be in another than the export's own. Nothing when its
-    /// objects could not be told from those of one that is there already: a copy of it, or the same
-    /// mounted once more, perhaps with other rights.
+    /// Returns the file system of a directory that may be outside the export's own file system.
+    /// Returns `None` if its objects could not be distinguished from those of a file system that is
+    /// already known: a copy of it, or the same file system mounted a second time, perhaps with
+    /// other rights.
     pub(super) fn volume_of(&self, dir: &OwnedFd, stat: &Statx) -> FsResult<Option<Arc<Volume>>> {
         let own = &self.root.volume;
         let number = host::file_system_number(dir)?;
@@ -84,7 +87,7 @@ impl Served {
         tracing::info!(volume = ?opened, "crossed into another file system");
         let opened = Arc::new(opened);
         let mut crossed = locked(&self.crossed);
-        // Another thread may have been here meanwhile.
+        // Another thread may have added it meanwhile.
         if let (Some(held), _) = known(&crossed) {
             return Ok(Some(held));
         }
@@ -92,10 +95,10 @@ impl Served {
         Ok(Some(opened))
     }
 
-    /// The file system that an object is in.
+    /// Returns the file system that an object is in.
     ///
     /// # Errors
-    /// [`FsError::Stale`] when it is not part of the export, or not any more.
+    /// [`FsError::Stale`] if the file system is not, or no longer, part of the export.
     pub(super) fn volume_by_number(&self, id: &FileId, fsid: u64) -> FsResult<Arc<Volume>> {
         if fsid == self.root.volume.fsid {
             return Ok(Arc::clone(&self.root.volume));
@@ -110,18 +113,18 @@ impl Served {
         }
     }
 
-    /// Looks for a file system that was crossed into before a restart.
+    /// Searches for a file system that was crossed into before a restart.
     #[cold]
     fn discover(&self, id: &FileId, fsid: u64) -> FsResult<Arc<Volume>> {
-        // A subvolume, whose objects are opened by their handles as those beside it.
+        // A subvolume, whose objects can be opened by handles of the same file system.
         if let Ok(Some(object)) = self.root.volume.open_by_handle(id)
             && host::file_system_number(&object)? == fsid
         {
             let named = |root: &FileId| root.as_bytes().starts_with(&fsid.to_be_bytes());
             if self
-                .apart
+                .other_exports
                 .get()
-                .is_some_and(|apart| apart.iter().any(named))
+                .is_some_and(|roots| roots.iter().any(named))
             {
                 return Err(FsError::Stale);
             }
@@ -162,7 +165,8 @@ impl Served {
     }
 }
 
-/// A path as it is: spaces and the like are written as three octal digits there.
+/// Decodes a path of /proc/self/mountinfo, in which spaces and some other characters are escaped as
+/// three octal digits.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(field.len());
     let mut rest = field;

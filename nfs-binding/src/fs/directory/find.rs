@@ -1,5 +1,5 @@
-//! From an identity to the object: open already, found by the kernel, remembered, or found by an
-//! index.
+//! Finds an object by its identity: among the open objects, by the kernel's handle, at its last
+//! known place, or by an index.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
@@ -17,42 +17,44 @@ use super::table::Wanted;
 use crate::fs::lock::locked;
 use crate::fs::{FileId, FsError, FsResult};
 
-/// Directories within each other on a remembered way; a longer one is found by the index.
+/// The maximum depth of a remembered path. Objects at a greater depth are found by the index.
 const MAX_DEPTH: usize = 4096;
-/// How long a call waits for the index; after that its client is asked to try again.
+/// How long a call waits for the index before its client is told to try again.
 const WAIT: Duration = Duration::from_millis(100);
-/// Shortest wait for a scan that may not begin yet.
+/// The minimum wait for a scan that may not begin yet.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
-/// Complete indexes without an object that show that it is gone.
+/// The number of complete indexes without an object that prove that it no longer exists.
 const ENOUGH: u32 = 2;
-/// Incomplete indexes without an object that show that it is gone, in an export that keeps changing.
+/// The number of incomplete indexes without an object that prove that it no longer exists, in an
+/// export that keeps changing.
 const ENOUGH_INCOMPLETE: u32 = 8;
-/// Pause between two scans for an index, as a multiple of the duration of the last scan.
+/// The pause between two scans, as a multiple of the duration of the last scan.
 const PAUSE: u32 = 4;
 
 /// The index, and who makes it.
 #[derive(Default)]
 pub(super) struct Finder {
     state: Mutex<State>,
-    /// An index was made, or could not be.
+    /// Signalled when an index was completed or failed.
     done: Condvar,
-    /// Held by the call that waits for an index. Others do not: they would keep all workers waiting.
+    /// Held by the one call that waits for an index. Other calls do not wait, because they could
+    /// occupy all workers.
     waiting: Mutex<()>,
-    /// The file system is going away.
+    /// Set when the file system is being dropped.
     pub(super) closing: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     latest: Option<Arc<Index>>,
-    /// A thread makes another one.
+    /// Whether a thread is building another index.
     running: bool,
-    /// When the next one may be begun.
+    /// The earliest time to begin the next scan.
     next: Option<Instant>,
 }
 
 impl Served {
-    /// The object of an identity.
+    /// Returns the object with an identity.
     pub(super) fn find(&self, id: &FileId) -> FsResult<Arc<Node>> {
         if *id == self.root.id {
             return Ok(Arc::clone(&self.root));
@@ -67,8 +69,8 @@ impl Served {
             }
         }
         let decoded = key::decode(id)?;
-        if decoded.covered {
-            // What can be done to it is in `covered.rs`; this is everything else.
+        if decoded.is_placeholder {
+            // The operations that a placeholder supports are in `covered.rs`; all others end here.
             return Err(FsError::ReadOnly);
         }
         self.authority
@@ -83,7 +85,7 @@ impl Served {
             node.stat()?;
             return Ok(self.keep_open(node));
         }
-        // The root of a file system that had to be looked for is open by now.
+        // If the file system's root had to be searched for, it is open by now.
         let open = locked(&self.table).open(id);
         match open.map_or_else(|| self.by_place(id), |node| Ok(Some(node)))? {
             Some(node) => Ok(node),
@@ -109,7 +111,7 @@ impl Served {
         )))
     }
 
-    /// The entry `name` of a directory, kept open.
+    /// Opens the entry `name` of a directory and keeps it open.
     pub(super) fn child(&self, dir: &Node, name: &[u8]) -> FsResult<Arc<Node>> {
         match self.open_child(dir, name)? {
             Child::Here(node) => Ok(self.keep_child(dir, name, node)),
@@ -117,20 +119,20 @@ impl Served {
         }
     }
 
-    /// Keeps open what was opened as the entry `name` of `dir`.
+    /// Keeps an object open that was opened as the entry `name` of `dir`.
     pub(super) fn keep_child(&self, dir: &Node, name: &[u8], node: Node) -> Arc<Node> {
         self.saw(dir, name, &node);
         self.keep_open(node)
     }
 
-    /// Remembers that an object is the entry `name` of `dir`, where that is of use.
+    /// Records that an object is the entry `name` of `dir`, if the index is in use for it.
     pub(super) fn saw(&self, dir: &Node, name: &[u8], node: &Node) {
         if self.is_indexed(node) && node.id != self.root.id {
             locked(&self.table).saw(node.id, dir.id, name);
         }
     }
 
-    /// Whether an object is found by where it is, and not by the kernel.
+    /// Returns whether an object is found by its place instead of the kernel's handle.
     pub(super) fn is_indexed(&self, node: &Node) -> bool {
         node.volume.is_indexed() || key::decode(&node.id).is_ok_and(|id| id.handle.is_none())
     }
@@ -140,15 +142,15 @@ impl Served {
             return Arc::clone(&self.root);
         }
         let (node, closed) = locked(&self.table).keep_open(node);
-        self.bell.opened();
-        // Closing can take time: not under the lock.
+        self.closer_signal.opened();
+        // Closing can take time, so it happens without the lock.
         self.let_go(closed);
         node
     }
 
-    /// Opens the parent of a directory. Returns `None` for the root of the export, and for the root of
-    /// a mount unless `crossmnt` is set. The parent lies outside the export if the directory was moved
-    /// out of it: the caller has to check that.
+    /// Opens the parent of a directory. Returns `None` for the root of the export, and for the root
+    /// of a mount unless `crossmnt` is set. The parent lies outside the export if the directory was
+    /// moved out of it: the caller has to check that.
     pub(super) fn above(&self, dir: &Node) -> FsResult<Option<Arc<Node>>> {
         if dir.id == self.root.id {
             return Ok(None);
@@ -169,14 +171,14 @@ impl Served {
         Ok(Some(Arc::new(Node::new(id, volume, path, &stat))))
     }
 
-    /// Opens a directory to be listed, with the rights of this thread.
+    /// Opens a directory for listing, with the rights of this thread.
     pub(super) fn open_for_listing(&self, dir: &Node) -> FsResult<OwnedFd> {
         Ok(self
             .files
             .reopen(dir.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?)
     }
 
-    /// Where it was last seen, if it still is there.
+    /// Returns the object if it is still at its last known place.
     fn by_place(&self, id: &FileId) -> FsResult<Option<Arc<Node>>> {
         let mut names = Vec::new();
         let mut at = *id;
@@ -204,7 +206,7 @@ impl Served {
         Ok(Some(node))
     }
 
-    /// The entry `name` of `dir`, if it is the object `id`.
+    /// Returns the entry `name` of `dir` if it is the object `id`.
     fn open_if(&self, dir: &Node, name: &[u8], id: &FileId) -> FsResult<Option<Arc<Node>>> {
         match self.open_child(dir, name) {
             Ok(Child::Here(node)) if node.id == *id => Ok(Some(self.keep_child(dir, name, node))),
@@ -213,12 +215,12 @@ impl Served {
         }
     }
 
-    /// Looks for the object everywhere.
+    /// Searches for the object in the index.
     ///
-    /// An object is gone if [`ENOUGH`] complete indexes do not have it whose scans began after the object
-    /// was first asked for: one scan can miss a file that the host moves meanwhile. Until then, the call
-    /// waits for up to [`WAIT`], if no other call does, and then the client is told to try again
-    /// (NFS3ERR_JUKEBOX). One scan serves all that are looked for.
+    /// An object no longer exists if it is missing in [`ENOUGH`] complete indexes whose scans began
+    /// after the object was first asked for: a single scan can miss a file that the host moves
+    /// meanwhile. Until then, the call waits for up to [`WAIT`] if no other call waits, and then
+    /// the client is told to try again (NFS3ERR_JUKEBOX). One scan serves all searches.
     fn by_index(&self, id: &FileId) -> FsResult<Arc<Node>> {
         let begun = Instant::now();
         locked(&self.table).wanted(*id, begun);
@@ -253,7 +255,7 @@ impl Served {
         }
     }
 
-    /// Has another index made, if none is under way, and it is time.
+    /// Starts another scan, unless one is running or the pause has not ended.
     fn begin_index(&self) {
         let mut state = locked(&self.finder.state);
         let early = state.next.is_some_and(|next| Instant::now() < next);
@@ -267,7 +269,7 @@ impl Served {
             let index = Index::new(&served, &served.finder.closing);
             served.finder.finish(index);
         };
-        // It is the server here, and so is a thread that it starts.
+        // This code runs under the server's identity, which a new thread inherits.
         let thread = std::thread::Builder::new().name("nfs-index".to_owned());
         match thread.spawn(made) {
             Ok(_) => state.running = true,
@@ -275,7 +277,7 @@ impl Served {
         }
     }
 
-    /// The object, if it is where the index says.
+    /// Returns the object if it is where the index says.
     fn by_way(&self, index: &Index, id: &FileId) -> FsResult<Option<Arc<Node>>> {
         'ways: for (way, ino) in index.ways(id) {
             let mut dir = Arc::clone(&self.root);
@@ -292,7 +294,8 @@ impl Served {
         Ok(None)
     }
 
-    /// The object, if it is in `dir`, where its entry has these 32 bits of an inode number.
+    /// Returns the object if it is in `dir`, in an entry with these low 32 bits of the inode
+    /// number.
     fn in_directory(&self, dir: &Node, id: &FileId, ino: u32) -> FsResult<Option<Arc<Node>>> {
         let Ok(opened) = self.open_for_listing(dir) else {
             return Ok(None);
@@ -330,7 +333,7 @@ impl Finder {
         self.done.notify_all();
     }
 
-    /// Waits for another index than that of `seen`, or until one may be begun, but no longer than
+    /// Waits for an index newer than that of `seen`, or until a scan may begin, but no longer than
     /// `limit`.
     fn wait(&self, seen: Option<Instant>, limit: Duration) {
         let state = locked(&self.state);

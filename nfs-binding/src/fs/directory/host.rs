@@ -1,5 +1,5 @@
-//! System calls. Nothing here follows a symbolic link, and a mount point is
-//! crossed only where that is asked for.
+//! System calls on the host's files. No function here follows a symbolic link, and mount points are
+//! crossed only on request.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,14 +14,14 @@ use rustix::io::Errno;
 use crate::fs::{FsError, FsResult};
 use crate::proto::{Attributes, DeviceNumber, FileType, NfsTime, SetTime};
 
-/// Bytes of directory entries that are asked for at a time.
+/// The size of the buffer for directory entries, bytes.
 const DIR_BUFFER: usize = 32 << 10;
-/// Highest offset in a file.
+/// The highest offset in a file.
 pub(super) const MAX_OFFSET: u64 = i64::MAX as u64;
-/// Bytes of a block that `stx_blocks` counts (statx(2)).
+/// The block size that `stx_blocks` counts in, bytes (statx(2)).
 const BLOCK: u64 = 512;
 
-/// What is not allowed when a name is resolved (openat2(2)).
+/// Returns the restrictions of name resolution (openat2(2)).
 fn resolve() -> ResolveFlags {
     ResolveFlags::BENEATH
         | ResolveFlags::NO_XDEV
@@ -29,15 +29,15 @@ fn resolve() -> ResolveFlags {
         | ResolveFlags::NO_MAGICLINKS
 }
 
-/// The entry `name` of a directory, as a descriptor that only names it. Nothing when another file
-/// system is mounted there, unless that is to be crossed into.
+/// Opens the entry `name` of a directory with `O_PATH`. Returns `None` if another file system is
+/// mounted there and `cross` is not set.
 pub(super) fn open_child(dir: impl AsFd, name: &[u8], cross: bool) -> FsResult<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     open(dir, name, flags, cross)
 }
 
-/// The directory above. Nothing when this one is where another file system is mounted, unless that
-/// is to be crossed out of.
+/// Opens the parent directory. Returns `None` if this directory is the root of a mount and `cross`
+/// is not set.
 pub(super) fn open_parent(dir: impl AsFd, cross: bool) -> FsResult<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
     open(dir, b"..", flags, cross)
@@ -58,7 +58,7 @@ fn open(dir: impl AsFd, name: &[u8], flags: OFlags, cross: bool) -> FsResult<Opt
     }
 }
 
-/// Makes a regular file that does not exist yet.
+/// Creates a regular file that must not exist yet.
 pub(super) fn create_file(dir: impl AsFd, name: &[u8], mode: u32) -> FsResult<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(fs::openat2(
@@ -70,7 +70,7 @@ pub(super) fn create_file(dir: impl AsFd, name: &[u8], mode: u32) -> FsResult<Ow
     )?)
 }
 
-/// Everything there is to know of an open object.
+/// Returns all metadata of an open object.
 pub(super) fn stat(fd: impl AsFd) -> FsResult<Statx> {
     Ok(fs::statx(fd, c"", AtFlags::EMPTY_PATH, wanted())?)
 }
@@ -79,16 +79,16 @@ fn wanted() -> StatxFlags {
     StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID
 }
 
-/// The number of the file system of `fd` (`f_fsid`); 0 where it has none.
+/// Returns the number of the file system of `fd` (`f_fsid`), or 0 if it has none.
 pub(super) fn file_system_number(fd: impl AsFd) -> Result<u64, Errno> {
     Ok(fs::fstatvfs(fd)?.f_fsid)
 }
 
-/// The longest file that the file system of a directory takes, bytes.
+/// Returns the maximum file size of a directory's file system, bytes.
 ///
-/// The kernel does not say it, but refuses to set the offset of an open file beyond it. The file
-/// that is asked about has no name and is never written to. Where such a file cannot be made, what
-/// offsets can say is the answer; a WRITE finds out in any case.
+/// The kernel does not report it, but refuses to set the offset of an open file beyond it. The
+/// probed file has no name and is never written to. If such a file cannot be created, the result is
+/// the maximum offset; a WRITE detects the limit in any case.
 pub(super) fn max_file_size(dir: impl AsFd) -> u64 {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let Ok(file) = fs::openat(dir, c".", flags, Mode::RUSR | Mode::WUSR) else {
@@ -110,7 +110,7 @@ pub(super) fn max_file_size(dir: impl AsFd) -> u64 {
 }
 
 fn time(time: StatxTimestamp) -> NfsTime {
-    // NFS version 3 has times from 1970 to 2106; others become the nearest of those.
+    // NFS version 3 represents times from 1970 to 2106. Other times become the nearest of those.
     match u32::try_from(time.tv_sec) {
         Ok(seconds) => NfsTime {
             seconds,
@@ -124,7 +124,7 @@ fn time(time: StatxTimestamp) -> NfsTime {
     }
 }
 
-/// The type of an object, from its mode.
+/// Returns the type of an object from its mode.
 pub(super) fn file_type(stat: &Statx) -> FileType {
     match fs::FileType::from_raw_mode(u32::from(stat.stx_mode)) {
         fs::FileType::Directory => FileType::Directory,
@@ -137,7 +137,7 @@ pub(super) fn file_type(stat: &Statx) -> FileType {
     }
 }
 
-/// NFS attributes, without the number of the file system.
+/// Converts to NFS attributes, without the number of the file system.
 pub(super) fn attributes(stat: &Statx) -> Attributes {
     Attributes {
         file_type: file_type(stat),
@@ -159,24 +159,24 @@ pub(super) fn attributes(stat: &Statx) -> Attributes {
     }
 }
 
-/// The table of this process's open files: the way to open again, with other rights, what a
-/// descriptor names, wherever it has been moved.
+/// This process's table of open files in /proc, by which the object of a descriptor can be opened
+/// again with other rights, wherever it has been moved.
 pub(super) struct OpenFiles(OwnedFd);
 
 impl OpenFiles {
-    /// Needs /proc.
+    /// Opens the table. Needs /proc.
     pub(super) fn new() -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         fs::open(c"/proc/self/fd", flags, Mode::empty()).map(Self)
     }
 
-    /// Opens the object of `fd`.
+    /// Opens the object of `fd` again.
     pub(super) fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         fs::openat(&self.0, number(fd), flags, Mode::empty())
     }
 
-    /// Where the object of `fd` is now.
+    /// Returns the current path of the object of `fd`.
     pub(super) fn path(&self, fd: BorrowedFd<'_>) -> Result<std::path::PathBuf, Errno> {
         let path = fs::readlinkat(&self.0, number(fd), Vec::new())?;
         Ok(std::ffi::OsString::from_vec(path.into_bytes()).into())
@@ -188,7 +188,7 @@ impl OpenFiles {
         Ok(fs::chmodat(&self.0, number(fd), mode, AtFlags::empty())?)
     }
 
-    /// Gives the object of `fd` another name.
+    /// Creates a hard link to the object of `fd`.
     pub(super) fn link(&self, fd: BorrowedFd<'_>, dir: impl AsFd, name: &[u8]) -> FsResult<()> {
         let flags = AtFlags::SYMLINK_FOLLOW;
         Ok(fs::linkat(&self.0, number(fd), dir, name, flags)?)
@@ -199,9 +199,9 @@ fn number(fd: BorrowedFd<'_>) -> rustix::path::DecInt {
     rustix::path::DecInt::new(fd.as_raw_fd())
 }
 
-/// Sets owner and group of the object of `fd`, a symbolic link's own included.
+/// Sets owner and group of the object of `fd`. For a symbolic link, those of the link itself.
 pub(super) fn chown(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> FsResult<()> {
-    // All ones means "do not change" to the kernel, and is nobody's number.
+    // To the kernel, all ones means "do not change", and no user has that number.
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
         return Err(FsError::Invalid);
     }
@@ -209,7 +209,7 @@ pub(super) fn chown(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> FsResu
     Ok(fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH)?)
 }
 
-/// Sets times of the object of `fd`, a symbolic link's own included.
+/// Sets the times of the object of `fd`. For a symbolic link, those of the link itself.
 pub(super) fn set_times(fd: impl AsFd, atime: SetTime, mtime: SetTime) -> FsResult<()> {
     let spec = |time| match time {
         SetTime::Keep => Timespec {
@@ -232,19 +232,19 @@ pub(super) fn set_times(fd: impl AsFd, atime: SetTime, mtime: SetTime) -> FsResu
     Ok(fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH)?)
 }
 
-/// An entry as the host lists it.
+/// A directory entry as the host lists it.
 pub(super) struct Listed<'a> {
     pub(super) name: &'a [u8],
     pub(super) ino: u64,
-    /// Where the next entry is.
+    /// The cookie at which the next entry is found.
     pub(super) cookie: u64,
 }
 
-/// Lists an open directory from `cookie` on (0: the start), until `take` returns false. Returns
-/// whether the end was reached.
+/// Lists an open directory from `cookie` (0: the start) until `take` returns false. Returns whether
+/// the end was reached.
 ///
-/// Cookies are the host's own (`d_off` of getdents64(2)), which its file systems keep valid while
-/// entries come and go, and over restarts.
+/// Cookies are the host's own (`d_off` of getdents64(2)). Its file systems keep them valid while
+/// entries are added and removed, and over restarts.
 pub(super) fn list(
     dir: impl AsFd,
     cookie: u64,

@@ -1,5 +1,5 @@
-//! Where objects are, for those that the kernel does not find by their handles: an index of the
-//! whole export, made in the background and shared by all who wait for it.
+//! An index of the places of objects that the kernel cannot open by their handles. It covers the
+//! whole export, is built in the background, and is shared by all calls that wait for it.
 
 use std::hash::Hasher;
 use std::os::fd::OwnedFd;
@@ -15,33 +15,33 @@ use super::node::{Child, Node};
 use crate::fs::{FileId, FsError, FsResult};
 use crate::proto::FileType;
 
-/// Entries that are indexed: 16 bytes each. Of a larger export, what comes after them is not found
-/// until it is looked up by name.
+/// The maximum number of indexed entries, at 16 bytes each. Objects of a larger export beyond these
+/// are not found until they are looked up by name.
 const MAX_ENTRIES: usize = 4 << 20;
 
 /// The directory of each object of an export, at the time of one scan.
 pub(super) struct Index {
-    /// Hashes of objects' identities, the directories (by their place in `directories`) they were
-    /// in, and 32 bits of the inode numbers of their entries there; sorted.
+    /// For each object: the hash of its identity, its directory (index into `directories`), and the
+    /// low 32 bits of its entry's inode number; sorted.
     entries: Vec<(u64, u32, u32)>,
-    /// Name and parent of each directory. The first is the root, its own parent.
+    /// The name and parent of each directory. The first is the root, which is its own parent.
     directories: Vec<(Box<[u8]>, u32)>,
-    /// When the scan began. An object that somebody was already looking for at that time, and that a
-    /// complete index does not have, no longer exists.
+    /// The start of the scan. An object that was already being searched for at that time, and that
+    /// a complete index does not contain, no longer exists.
     pub(super) begun: Instant,
-    /// How long it took.
+    /// The duration of the scan.
     pub(super) took: Duration,
-    /// Whether everything is in it.
+    /// Whether the scan covered everything.
     pub(super) complete: bool,
 }
 
 /// A directory that is being read.
 struct Level {
-    /// Its place in `directories`.
+    /// Its index in `directories`.
     at: u32,
-    /// Directories in it that are still to be read.
+    /// Its subdirectories that are still to be read.
     below: Vec<Box<[u8]>>,
-    /// Device and inode number.
+    /// Its device and inode number.
     number: (u32, u32, u64),
 }
 
@@ -51,16 +51,17 @@ fn hash(id: &FileId) -> u64 {
     hasher.finish()
 }
 
-/// The low 32 bits of the inode number of a directory entry, by which entries are preselected.
+/// Returns the low 32 bits of the inode number of a directory entry, which preselect entries.
 pub(super) fn short(ino: u64) -> u32 {
     ino as u32
 }
 
 impl Index {
-    /// Reads every directory of the export and asks what each entry is called by the kernel.
+    /// Reads every directory of the export and determines the identity of each entry.
     ///
-    /// One directory is open at a time, however deep the export is: the way back up is the
-    /// directory's own "..", taken only if it leads where the way down came from.
+    /// Only one directory is open at a time, however deep the export is. The way back up is the
+    /// directory's `..`, which is used only if it leads to the directory that the way down came
+    /// from.
     pub(super) fn new(served: &Served, closing: &AtomicBool) -> FsResult<Self> {
         let begun = Instant::now();
         let mut index = Self {
@@ -105,7 +106,7 @@ impl Index {
                 let Some(above) = way.last() else { break };
                 here = match served.above(&here) {
                     Ok(Some(parent)) if number(&parent) == Ok(above.number) => parent,
-                    // It was moved meanwhile: the way there is gone down again.
+                    // The directory was moved meanwhile: go down again from the root.
                     _ => self.go_down(served, &mut way),
                 };
                 continue;
@@ -130,8 +131,9 @@ impl Index {
         Ok(())
     }
 
-    /// Something could not be read. What vanished meanwhile, and what may not be read, is left out
-    /// for good; of the rest the next index may have more.
+    /// Handles an object that could not be read. An object that has vanished or may not be read is
+    /// left out for good. Other errors make the index incomplete, and the next index may have the
+    /// object.
     fn left_out(&mut self, error: FsError) {
         tracing::debug!(%error, "not indexed");
         self.complete &= matches!(
@@ -140,8 +142,8 @@ impl Index {
         );
     }
 
-    /// The innermost directory of `way` that is still where it was, from the root down. The others
-    /// are given up, and are for the next index.
+    /// Returns the innermost directory of `way` that is still in its place, going down from the
+    /// root. The others are left to the next index.
     fn go_down(&mut self, served: &Served, way: &mut Vec<Level>) -> Arc<Node> {
         self.complete = false;
         let mut here = Arc::clone(&served.root);
@@ -184,8 +186,8 @@ impl Index {
         Ok(Level { at, below, number })
     }
 
-    /// The directories (their names, from below the root down) that lead to each place where an
-    /// object with the hash of `id` was seen, with 32 bits of the entry's inode number.
+    /// Returns the paths (names of directories below the root) to each place where an object with
+    /// the hash of `id` was seen, each with the low 32 bits of the entry's inode number.
     pub(super) fn ways(&self, id: &FileId) -> impl Iterator<Item = (Vec<&[u8]>, u32)> {
         let wanted = hash(id);
         let from = self.entries.partition_point(|&(entry, ..)| entry < wanted);

@@ -1,8 +1,8 @@
-//! The thread that closes what nobody uses any more.
+//! The thread that closes idle objects.
 //!
-//! An open descriptor keeps a removed file's blocks on the disk, and a file system from being
-//! unmounted. So what was not used for [`ROUNDS`] rounds is closed, whoever removed it. (What is removed
-//! through this server is closed at once.)
+//! An open descriptor keeps the blocks of a removed file allocated, and keeps a file system from
+//! being unmounted. So objects that were not used for [`ROUNDS`] rounds are closed, whoever removed
+//! them. (Objects removed through this server are closed at once.)
 
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
@@ -10,84 +10,84 @@ use std::time::Duration;
 use super::Served;
 use crate::fs::lock::locked;
 
-/// How long a round is. The keeper sleeps without a time limit while nothing is open.
+/// The length of a round. The thread sleeps without a time limit while no object is open.
 pub(super) const ROUND: Duration = Duration::from_secs(2);
-/// Rounds that an object stays open without being used, the present one not counted.
+/// The number of rounds that an idle object stays open, besides the present one.
 const ROUNDS: u64 = 2;
 
-/// Wake-ups of the thread.
+/// Wakes the thread.
 #[derive(Default)]
-pub(super) struct Bell {
+pub(super) struct CloserSignal {
     state: Mutex<State>,
-    rung: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Something was opened since the thread last looked.
+    /// Whether an object was opened since the thread last checked.
     opened: bool,
     closed: bool,
 }
 
-impl Bell {
-    /// Something was opened.
+impl CloserSignal {
+    /// Records that an object was opened.
     pub(super) fn opened(&self) {
         let mut state = locked(&self.state);
         if !std::mem::replace(&mut state.opened, true) {
-            self.rung.notify_all();
+            self.changed.notify_all();
         }
     }
 
-    /// The thread is to end.
+    /// Makes the thread end.
     pub(super) fn close(&self) {
         locked(&self.state).closed = true;
-        self.rung.notify_all();
+        self.changed.notify_all();
     }
 
-    /// Waits until something is open. False when the thread is to end.
+    /// Waits until an object is open. Returns false when the thread must end.
     fn wait_for_work(&self) -> bool {
         let state = locked(&self.state);
         let waiting = |state: &mut State| !state.opened && !state.closed;
-        let state = self.rung.wait_while(state, waiting);
+        let state = self.changed.wait_while(state, waiting);
         !state
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .closed
     }
 
-    /// Lets a round pass. False when the thread is to end.
+    /// Waits for the length of a round. Returns false when the thread must end.
     fn wait_a_round(&self, round: Duration) -> bool {
         let state = locked(&self.state);
         let open = |state: &mut State| !state.closed;
-        let waited = self.rung.wait_timeout_while(state, round, open);
+        let waited = self.changed.wait_timeout_while(state, round, open);
         let (state, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
         !state.closed
     }
 
-    /// From here on, what is opened rings again.
-    fn listen(&self) {
+    /// Resets the flag, so that the next opened object sets it again.
+    fn reset(&self) {
         locked(&self.state).opened = false;
     }
 }
 
 /// Starts the thread, which ends with the file system.
 pub(super) fn start(served: &Arc<Served>, round: Duration) -> std::io::Result<()> {
-    let (bell, served) = (Arc::clone(&served.bell), Arc::downgrade(served));
+    let (closer_signal, served) = (Arc::clone(&served.closer_signal), Arc::downgrade(served));
     std::thread::Builder::new()
-        .name("nfs-keeper".to_owned())
-        .spawn(move || keep(&bell, &served, round))?;
+        .name("nfs-idle-closer".to_owned())
+        .spawn(move || run(&closer_signal, &served, round))?;
     Ok(())
 }
 
-fn keep(bell: &Bell, served: &Weak<Served>, round: Duration) {
-    while bell.wait_for_work() {
+fn run(closer_signal: &CloserSignal, served: &Weak<Served>, round: Duration) {
+    while closer_signal.wait_for_work() {
         loop {
-            if !bell.wait_a_round(round) {
+            if !closer_signal.wait_a_round(round) {
                 return;
             }
             let Some(served) = served.upgrade() else {
                 return;
             };
-            bell.listen();
+            closer_signal.reset();
             served.close_idle(ROUNDS);
             if locked(&served.table).is_empty() {
                 break;
@@ -103,7 +103,7 @@ mod tests {
     use super::super::*;
     use super::*;
 
-    /// Whether this process has a file open that is now shown as `path`.
+    /// Returns whether this process has a file open that is now shown as `path`.
     fn is_open(path: &Path) -> bool {
         let open = std::fs::read_dir("/proc/self/fd").unwrap();
         open.filter_map(Result::ok)
@@ -111,7 +111,7 @@ mod tests {
             .any(|target| target == path)
     }
 
-    /// A file that is open here.
+    /// Returns a file that is open in a served directory.
     fn opened() -> (tempfile::TempDir, DirectoryFs, FileId) {
         let host = tempfile::tempdir().unwrap();
         let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();

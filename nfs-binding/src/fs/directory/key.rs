@@ -1,15 +1,15 @@
-//! The identity of an object: its file system, and what the kernel calls the file in it.
+//! The identity of an object: its file system, and the kernel's handle of the file in it.
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 | the file system: `fsid=` of the export, or `f_fsid` of statfs(2), which most file systems make of their UUID (xfs has the device's number there) |
-//! | 1 | what follows: a [`Tag`] |
-//! | the rest | the kernel's handle (`name_to_handle_at(2)`) with its type, or what stands in for it |
+//! | 8 | the file system: `fsid=` of the export, or `f_fsid` of statfs(2), which most file systems derive from their UUID (xfs uses the device number) |
+//! | 1 | the format of the rest: a [`Tag`] |
+//! | the rest | the kernel's handle (`name_to_handle_at(2)`) with its type, or a substitute |
 //!
-//! There is no path in it, and nothing that depends on how or when the object was found: one object
-//! has one identity, for as long as it exists, over restarts and renames, with and without
-//! privilege. The generation in the kernel's handle tells a later file with the same inode number
-//! apart. Where there is none, the birth time does.
+//! An identity contains no path, and nothing that depends on how or when the object was found: an
+//! object has one identity as long as it exists, across restarts and renames, with and without
+//! privilege. The generation in the kernel's handle distinguishes a later file with the same inode
+//! number. If there is no generation, the birth time does.
 
 use std::hash::Hasher;
 
@@ -19,38 +19,39 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::fs::{FileId, FsError, FsResult};
 
-/// Bytes before what depends on the tag.
+/// The number of bytes before the part that depends on the tag.
 const HEAD: usize = 9;
-/// Type of a handle that the kernel makes for file systems without an encoding of their own: inode
-/// number and generation (`FILEID_INO64_GEN`).
+/// The type of the generic handle that the kernel builds for file systems without an encoding of
+/// their own: inode number and generation (`FILEID_INO64_GEN`).
 const GENERIC: i32 = 0x81;
-/// Bytes of the inode number in such a handle; the generation follows.
+/// The length of the inode number in such a handle, bytes. The generation follows.
 const GENERIC_INODE: usize = 8;
 
-/// Format of an identity behind the number of the file system.
+/// The format of an identity after the number of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Tag {
     /// The kernel's handle: its type (1 byte) and bytes.
     Handle = 1,
-    /// The same, and the birth time (8 bytes) at the end, as the handle has no generation.
+    /// The kernel's handle without a generation, followed by the birth time (8 bytes).
     HandleAndBirth = 2,
-    /// Inode number and birth time (8 bytes each).
+    /// The inode number and birth time (8 bytes each).
     InodeAndBirth = 3,
-    /// Inode number alone (8 bytes): a later file with the same number is taken for this one.
+    /// The inode number alone (8 bytes): a later file with the same number counts as the same file.
     Inode = 4,
-    /// A keyed hash (16 bytes) of what would be too long.
+    /// A keyed hash (16 bytes) of an identity that would be too long.
     Hash = 5,
-    /// A keyed hash (16 bytes) of the identity of what is mounted on an empty directory.
-    Covered = 6,
+    /// A keyed hash (16 bytes) of the identity of the file system's root that a placeholder
+    /// directory stands for.
+    Placeholder = 6,
 }
 
-/// How the files of a file system are told apart.
+/// How the files of a file system are identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Naming {
     /// By handles that the kernel can open again.
     Decodable,
-    /// By handles that only tell files apart.
+    /// By handles that only identify files.
     Identifying,
     /// By inode number and birth time.
     Births,
@@ -58,7 +59,7 @@ pub(super) enum Naming {
     Inodes,
 }
 
-/// A file system in which removed files cannot be told from later ones.
+/// The error for a file system in which a later file cannot be distinguished from a removed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this file system tells a removed file from a later one with the same inode number neither by a \
@@ -67,12 +68,12 @@ pub(super) enum Naming {
 )]
 pub struct NoIdentity;
 
-/// Secret of hashed identities.
+/// The secret key of hashed identities.
 #[derive(Clone, Copy)]
 pub struct IdentityKey([u8; 16]);
 
 impl IdentityKey {
-    /// A key from its bytes.
+    /// Creates a key from its bytes.
     #[must_use]
     pub fn from_bytes(key: [u8; 16]) -> Self {
         Self(key)
@@ -91,7 +92,7 @@ impl std::fmt::Debug for IdentityKey {
     }
 }
 
-/// The birth time in nanoseconds since 1970 (modulo 2^64), where the file system has one.
+/// Returns the birth time in nanoseconds since 1970 (modulo 2^64), if the file system has one.
 fn birth(stat: &Statx) -> Option<[u8; 8]> {
     let time = stat.stx_btime;
     let nanoseconds = (time.tv_sec as u64)
@@ -100,19 +101,19 @@ fn birth(stat: &Statx) -> Option<[u8; 8]> {
     (stat.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| nanoseconds.to_be_bytes())
 }
 
-/// Whether a handle has a generation. A generic one can have the generation 0, which is no proof of
-/// there being any: /proc hands out such handles.
+/// Returns whether a handle has a generation. In a generic handle, the generation 0 does not prove
+/// that there is one: /proc returns such handles.
 fn has_generation(handle: &FileHandle) -> bool {
     let generation = handle.as_bytes().get(GENERIC_INODE..);
     handle.kind() != GENERIC || generation.is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0))
 }
 
 impl Naming {
-    /// How the files of the file system of `fd` are told apart. `reuse` accepts that removed files
-    /// are not.
+    /// Determines how the files of the file system of `fd` are identified. `reuse` accepts that a
+    /// later file may pass for a removed one.
     ///
     /// # Errors
-    /// [`NoIdentity`], unless that is accepted.
+    /// [`NoIdentity`], unless `reuse` is set.
     pub(super) fn find(
         fd: impl std::os::fd::AsFd,
         stat: &Statx,
@@ -125,15 +126,15 @@ impl Naming {
         let births = birth(stat).is_some();
         match handle {
             Some(handle) if births || has_generation(&handle) => Ok(Self::Identifying),
-            // Before Linux 6.5 an overlay has no handles, and its birth times change when a file
-            // is copied up.
+            // Before Linux 6.5 an overlay has no handles, and its birth times change when a file is
+            // copied up.
             None if births && !is_overlay(&fd) => Ok(Self::Births),
             _ if reuse => Ok(Self::Inodes),
             _ => Err(NoIdentity),
         }
     }
 
-    /// The identity of the object of `fd` in the file system `fsid`.
+    /// Returns the identity of the object of `fd` in the file system `fsid`.
     pub(super) fn identify(
         self,
         fsid: u64,
@@ -152,7 +153,7 @@ impl Naming {
             Self::Inodes => return Ok(encode(fsid, Tag::Inode, &[&inode], key)),
         };
         let handle = FileHandle::of(fd, form)?;
-        // A type of more than a byte does not exist; it would be hashed, and not cut.
+        // No existing type needs more than a byte. Such a type would be hashed, not truncated.
         let kind = handle.kind().to_be_bytes();
         let kind = match kind {
             [0, 0, 0, _] => &kind[3..],
@@ -175,14 +176,14 @@ impl Naming {
     }
 }
 
-/// Whether `fd` is of an overlay file system.
+/// Returns whether `fd` is in an overlay file system.
 fn is_overlay(fd: impl std::os::fd::AsFd) -> bool {
-    /// `f_type` (statfs(2)).
+    /// The `f_type` of overlayfs (statfs(2)).
     const OVERLAYFS: u64 = 0x794c_7630;
     rustix::fs::fstatfs(fd).is_ok_and(|stat| stat.f_type as u64 == OVERLAYFS)
 }
 
-/// An identity of parts; of a hash of them where they are too long.
+/// Encodes an identity from its parts, or from a hash of them if they are too long.
 fn encode(fsid: u64, tag: Tag, parts: &[&[u8]], key: &IdentityKey) -> FileId {
     let mut bytes = [0; FileId::MAX_LEN];
     bytes[..8].copy_from_slice(&fsid.to_be_bytes());
@@ -198,17 +199,18 @@ fn encode(fsid: u64, tag: Tag, parts: &[&[u8]], key: &IdentityKey) -> FileId {
     FileId::new(&bytes[..len]).expect("no longer than the array that it is a part of")
 }
 
-/// An identity of a keyed hash of parts.
+/// Encodes an identity from a keyed hash of its parts.
 fn hashed(fsid: u64, tag: Tag, parts: &[&[u8]], key: &IdentityKey) -> FileId {
     let mut all = fsid.to_be_bytes().to_vec();
     for part in parts {
         all.extend_from_slice(part);
     }
-    // Short enough: 9 bytes and 16.
+    // 9 bytes and 16 always fit.
     encode(fsid, tag, &[&key.hash(&all)], key)
 }
 
-/// The identity of the root of a file system as such, whichever export it is seen from.
+/// Returns the identity of the root of a file system, independent of the export through which it is
+/// seen.
 pub(super) fn of_root(
     fd: impl std::os::fd::AsFd,
     stat: &Statx,
@@ -219,18 +221,19 @@ pub(super) fn of_root(
     naming.identify(number, fd, stat, key)
 }
 
-/// The identity of the empty directory that stands where another file system, whose root is
-/// `mounted`, is not crossed into. It needs no table: every such identity that this server has
-/// given out means an empty directory.
-pub(super) fn covered(fsid: u64, mounted: &FileId, key: &IdentityKey) -> FileId {
-    hashed(fsid, Tag::Covered, &[mounted.as_bytes()], key)
+/// Returns the identity of the placeholder directory for another file system, whose root is
+/// `mounted`, that is not crossed into. No table is needed: every such identity that this server
+/// has issued denotes an empty directory.
+pub(super) fn placeholder(fsid: u64, mounted: &FileId, key: &IdentityKey) -> FileId {
+    hashed(fsid, Tag::Placeholder, &[mounted.as_bytes()], key)
 }
 
-/// The file id (inode number) of a placeholder directory, or `None` if `id` does not identify one.
-pub(super) fn covered_number(id: &FileId) -> Option<u64> {
+/// Returns the file id (inode number) of a placeholder directory, or `None` if `id` does not
+/// identify one.
+pub(super) fn placeholder_number(id: &FileId) -> Option<u64> {
     let (&tag, rest) = id.as_bytes().get(HEAD - 1..)?.split_first()?;
     let number = rest.first_chunk::<8>()?;
-    (tag == Tag::Covered as u8).then(|| u64::from_be_bytes(*number))
+    (tag == Tag::Placeholder as u8).then(|| u64::from_be_bytes(*number))
 }
 
 /// The parts of an identity.
@@ -240,14 +243,14 @@ pub(super) struct Decoded {
     pub(super) fsid: u64,
     /// The kernel's file handle, if the identity contains one that `open_by_handle_at(2)` accepts.
     pub(super) handle: Option<FileHandle>,
-    /// Whether it is an empty directory in place of a file system.
-    pub(super) covered: bool,
+    /// Whether it identifies a placeholder directory.
+    pub(super) is_placeholder: bool,
 }
 
-/// Takes an identity apart.
+/// Decodes an identity.
 ///
 /// # Errors
-/// [`FsError::BadHandle`] when it was not made here.
+/// [`FsError::BadHandle`] if this server did not issue it.
 pub(super) fn decode(id: &FileId) -> FsResult<Decoded> {
     let bytes = id.as_bytes();
     let (head, rest) = bytes.split_first_chunk::<8>().ok_or(FsError::BadHandle)?;
@@ -255,7 +258,7 @@ pub(super) fn decode(id: &FileId) -> FsResult<Decoded> {
     let decoded = Decoded {
         fsid: u64::from_be_bytes(*head),
         handle: None,
-        covered: covered_number(id).is_some(),
+        is_placeholder: placeholder_number(id).is_some(),
     };
     let is = |wanted: Tag| tag == wanted as u8;
     if is(Tag::Handle) {
@@ -271,7 +274,7 @@ pub(super) fn decode(id: &FileId) -> FsResult<Decoded> {
         Tag::Inode,
         Tag::Hash,
     ];
-    if !decoded.covered && !known.into_iter().any(is) {
+    if !decoded.is_placeholder && !known.into_iter().any(is) {
         return Err(FsError::BadHandle);
     }
     Ok(decoded)
@@ -341,9 +344,9 @@ mod tests {
     #[test]
     fn a_covered_directory_is_told_by_its_identity_alone() {
         let mounted = FileId::new(&[1; 30]).unwrap();
-        let id = covered(9, &mounted, &KEY);
-        assert!(decode(&id).unwrap().covered && covered_number(&id).is_some());
+        let id = placeholder(9, &mounted, &KEY);
+        assert!(decode(&id).unwrap().is_placeholder && placeholder_number(&id).is_some());
         let other = FileId::new(&[2; 30]).unwrap();
-        assert_ne!(id, covered(9, &other, &KEY));
+        assert_ne!(id, placeholder(9, &other, &KEY));
     }
 }

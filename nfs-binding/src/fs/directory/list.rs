@@ -1,15 +1,15 @@
-//! READDIR, LOOKUP, and the way up.
+//! READDIR, LOOKUP, and resolution of `..`.
 
 use linux_file_handle::may_access;
 use rustix::fs::Access as Wanted;
 
 use super::*;
 
-/// Directories above each other that are gone through at most to find the root of the export.
+/// The maximum number of steps upwards to find the root of the export.
 const MAX_STEPS: usize = 1 << 16;
 
 impl Served {
-    /// READDIR.
+    /// Executes READDIR.
     pub(super) fn list(
         &self,
         who: &Caller,
@@ -21,9 +21,9 @@ impl Served {
         let dir = self.find(dir)?;
         let attributes = dir.attributes()?;
         permission::require_directory(&attributes)?;
-        let _as_caller = self.authority.assume(who)?;
+        let _as_caller = self.authority.impersonate(who)?;
         let opened = self.open_for_listing(&dir)?;
-        // The host's cookies stay valid, so there is one verifier for all time.
+        // The host's cookies stay valid, so the cookie verifier never changes.
         if cookie != 0 && verifier != Verifier::default() {
             return Err(FsError::BadCookie);
         }
@@ -33,7 +33,7 @@ impl Served {
             let object = objects
                 .then(|| self.listed_object(&dir, &attributes, entry.name))
                 .flatten();
-            // What is above the root is nobody's business.
+            // Nothing above the root is shown.
             let fileid = match (&object, entry.name) {
                 (Some(object), _) => object.attributes.fileid,
                 (None, b"..") if at_root => attributes.fileid,
@@ -53,7 +53,7 @@ impl Served {
         })
     }
 
-    /// Lists a directory; `None` instead of an object where it cannot be had.
+    /// Returns the object of a listed entry, or `None` if it cannot be opened.
     fn listed_object(&self, dir: &Node, own: &Attributes, name: &[u8]) -> Option<Object> {
         match name {
             b"." => Some(Object {
@@ -61,19 +61,19 @@ impl Served {
                 attributes: own.clone(),
                 mounted: None,
             }),
-            // The client knows the way it came.
+            // The client knows the parent already.
             b".." => None,
             _ => self.entry(dir, name, false).ok(),
         }
     }
 
-    /// LOOKUP.
+    /// Executes LOOKUP.
     pub(super) fn look_up(&self, who: &Caller, dir: &FileId, name: &[u8]) -> FsResult<Found> {
         let dir = self.find(dir)?;
         let directory = dir.attributes()?;
         permission::require_directory(&directory)?;
         name::check(name)?;
-        let _as_caller = self.authority.assume(who)?;
+        let _as_caller = self.authority.impersonate(who)?;
         let object = match name {
             b"." | b".." => {
                 may_access(&*dir, Wanted::EXEC_OK)?;
@@ -87,8 +87,8 @@ impl Served {
         Ok(Found { object, directory })
     }
 
-    /// The entry `name` of a directory, kept open if it is to be `used`. (Most that are only
-    /// listed are not.)
+    /// Returns the entry `name` of a directory. With `used`, the object is kept open. (Most listed
+    /// entries are not used afterwards.)
     fn entry(&self, dir: &Node, name: &[u8], used: bool) -> FsResult<Object> {
         match self.open_child(dir, name)? {
             Child::Here(node) if used => object(&self.keep_child(dir, name, node)),
@@ -100,10 +100,10 @@ impl Served {
         }
     }
 
-    /// The directory above, which is in the export too: above the root is the root itself.
+    /// Returns the parent directory within the export. The parent of the root is the root itself.
     fn parent(&self, dir: &Arc<Node>) -> FsResult<Object> {
-        // Whoever may search a directory may know what is above it; the way from there up to the
-        // root is no concern of its permissions.
+        // A caller that may search a directory may know its parent. The permissions of the
+        // directories between there and the root do not matter.
         self.authority.as_server(|| {
             let Some(parent) = self.above(dir)? else {
                 return match dir.id == self.root.id {
@@ -111,7 +111,7 @@ impl Served {
                     false => Err(FsError::Access),
                 };
             };
-            // A directory that was moved out of the export has a parent that is not in it.
+            // A directory that was moved out of the export has a parent outside it.
             let mut at = Arc::clone(&parent);
             for _ in 0..MAX_STEPS {
                 if at.id == self.root.id {
@@ -127,7 +127,7 @@ impl Served {
     }
 }
 
-/// An open object, for a reply.
+/// Returns an open object in the form of a reply.
 pub(super) fn object(node: &Node) -> FsResult<Object> {
     Ok(Object {
         id: node.id,

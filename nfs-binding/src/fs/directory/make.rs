@@ -1,4 +1,4 @@
-//! Operations that make objects and names.
+//! Operations that create objects and names.
 
 use std::os::fd::OwnedFd;
 
@@ -7,19 +7,20 @@ use rustix::fs::{Access as Wanted, makedev};
 use super::*;
 use crate::proto::DeviceNumber;
 
-/// Mode of what is made without one being given.
+/// The mode of files that are created without one.
 const FILE_MODE: u32 = 0o600;
-/// The same for directories.
+/// The mode of directories that are created without one.
 const DIRECTORY_MODE: u32 = 0o700;
-/// Highest major number of a device (12 bits, `MKDEV` of Linux).
+/// The highest major device number (12 bits, `MKDEV` of Linux).
 const MAX_MAJOR: u32 = 0xfff;
-/// Highest minor number of a device (20 bits).
+/// The highest minor device number (20 bits).
 const MAX_MINOR: u32 = 0xf_ffff;
-/// Of a verifier's halves, the bits that a time's seconds can hold on every host.
+/// The bits of each half of a verifier that the seconds of a time can hold on every host.
 const VERIFIER_BITS: u32 = 0x7fff_ffff;
 
-/// Where an exclusive CREATE keeps its verifier: in the file's times, which the client sets after
-/// that (RFC 1813, section 3.3.8). So a repeated CREATE is known for one after a restart, too.
+/// Converts the verifier of an exclusive CREATE to file times, in which it is stored until the
+/// client sets the times (RFC 1813, section 3.3.8). So a repeated CREATE is recognised even after a
+/// restart.
 fn verifier_times(verifier: Verifier) -> SetAttributes {
     let verifier = u64::from_be_bytes(verifier);
     let time = |half: u32| {
@@ -36,11 +37,11 @@ fn verifier_times(verifier: Verifier) -> SetAttributes {
 }
 
 impl Served {
-    /// Opens what was just made as the entry `name`.
+    /// Opens the object that was just created as the entry `name`.
     ///
-    /// Nothing when somebody on the host has put another object there meanwhile, which must neither
-    /// be given to the caller nor taken away. What was made belongs to the caller, and is of the
-    /// right type.
+    /// Returns `None` if a local process has meanwhile replaced it with another object, which must
+    /// be neither returned to the caller nor removed. The created object belongs to the caller and
+    /// has the right type.
     fn open_made(
         &self,
         who: &Caller,
@@ -55,8 +56,8 @@ impl Served {
         Ok((ours && node.file_type == file_type).then_some(node))
     }
 
-    /// What is to be set of something new, once it is there with its mode, which the host has
-    /// settled: set-id bits and access control lists have a part in that.
+    /// Returns the attributes that remain to be set on a new object after the host has determined
+    /// its mode, on which set-id bits and access control lists have an influence.
     fn plan_new(
         &self,
         who: &Caller,
@@ -73,8 +74,8 @@ impl Served {
         Ok((mode.unwrap_or(default_mode), rest))
     }
 
-    /// Makes an entry with `make`, which is given the mode, and completes it. If that fails the
-    /// entry is taken away again.
+    /// Creates an entry with `make`, which receives the mode, and completes it. If that fails, the
+    /// entry is removed again.
     fn make(
         &self,
         who: &Caller,
@@ -89,7 +90,7 @@ impl Served {
             let (mode, mut rest) = self.plan_new(who, now, set, default_mode)?;
             let set_id = mode & (permission::SET_UID | permission::SET_GID);
             if file_type == FileType::Directory && set_id != 0 {
-                // mkdir(2) passes over these.
+                // mkdir(2) ignores these bits.
                 rest.mode = Some(set_id);
             }
             make(dir, Mode::from_raw_mode(mode))?;
@@ -109,7 +110,7 @@ impl Served {
         })
     }
 
-    /// Completes what was just made.
+    /// Completes an object that was just created.
     fn adopt(
         &self,
         who: &Caller,
@@ -128,7 +129,8 @@ impl Served {
         list::object(&node)
     }
 
-    /// Sets what is wanted of something new and is not so already; of the mode, bits to be added.
+    /// Sets those of the requested attributes that a new object does not have yet. Mode bits are
+    /// only added.
     fn complete(&self, who: &Caller, node: &Node, rest: &SetAttributes) -> FsResult<()> {
         let now = node.attributes()?;
         if let Some(size) = rest.size
@@ -145,7 +147,7 @@ impl Served {
         self.set_rest(self.authority.identity(who), node, &now, &rest)
     }
 
-    /// CREATE.
+    /// Executes CREATE.
     pub(super) fn create_file(
         &self,
         who: &Caller,
@@ -180,7 +182,7 @@ impl Served {
         })
     }
 
-    /// A file that was just made in `dir`, and is open.
+    /// Returns a file that was just created in `dir` and is open.
     fn created(&self, fd: &OwnedFd, dir: &Node) -> FsResult<Node> {
         let path = self.files.reopen(fd.as_fd(), OFlags::PATH)?;
         let stat = host::stat(&path)?;
@@ -188,7 +190,7 @@ impl Served {
         Ok(Node::new(id, Arc::clone(&dir.volume), path, &stat))
     }
 
-    /// CREATE of a name that exists.
+    /// Executes CREATE of a name that exists.
     fn existing(
         &self,
         who: &Caller,
@@ -226,7 +228,7 @@ impl Served {
         list::object(&node)
     }
 
-    /// MKDIR.
+    /// Executes MKDIR.
     pub(super) fn make_directory(
         &self,
         who: &Caller,
@@ -240,7 +242,7 @@ impl Served {
         })
     }
 
-    /// SYMLINK.
+    /// Executes SYMLINK.
     pub(super) fn make_symlink(
         &self,
         who: &Caller,
@@ -258,7 +260,7 @@ impl Served {
         })
     }
 
-    /// MKNOD.
+    /// Executes MKNOD.
     pub(super) fn make_special(
         &self,
         who: &Caller,
@@ -275,7 +277,7 @@ impl Served {
             Special::Socket => (Host::Socket, FileType::Socket, none),
             Special::Fifo => (Host::Fifo, FileType::Fifo, none),
         };
-        // Larger numbers would come out as other devices.
+        // Larger numbers would be truncated to those of other devices.
         if rdev.major > MAX_MAJOR || rdev.minor > MAX_MINOR {
             return Change::refused(FsError::Invalid);
         }
@@ -286,7 +288,7 @@ impl Served {
         })
     }
 
-    /// LINK.
+    /// Executes LINK.
     pub(super) fn add_link(
         &self,
         who: &Caller,
@@ -312,12 +314,12 @@ impl Served {
 }
 
 impl Served {
-    /// Gives an object another name.
+    /// Creates a hard link to an object.
     ///
     /// The host may forbid its users to link to files that they do not own
-    /// (`fs.protected_hardlinks`), which is meant to protect programs of the host's that write to
-    /// directories of everybody's. The kernel's own server does not heed it, and clients could not
-    /// tell what is wrong: so what the directory's permissions allow is done.
+    /// (`fs.protected_hardlinks`), to protect local programs that write to world-writable
+    /// directories. The kernel's NFS server ignores that setting, and clients could not tell the
+    /// reason of a failure. So if the directory's permissions allow the link, it is made.
     fn link_as_caller(&self, target: &Node, dir: &Node, name: &[u8]) -> FsResult<()> {
         match self.files.link(target.as_fd(), dir, name) {
             Err(FsError::Perm) => {}

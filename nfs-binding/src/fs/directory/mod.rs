@@ -1,25 +1,26 @@
-//! A directory of the host, with all below it that is in the same mount.
+//! Exports a directory of the host, with everything below it in the same mount.
 //!
-//! # What holds it together
+//! # Design
 //!
-//! * Objects are named by descriptors that only name (O_PATH), and every name is looked up as one
-//!   component, relative to one, with openat2(2) told to follow no symbolic link. So nothing that
-//!   is renamed meanwhile can lead out of the export. A file that the host's administrator moves
-//!   out of it stays reachable by its old handle, as with the Linux server (`no_subtree_check`).
-//! * An object is identified by its file system and by what the kernel calls it there (`key.rs`),
-//!   never by a path: the identity outlives renames and restarts. The kernel finds objects by it,
-//!   for a privileged server; otherwise an index does (`find.rs`, `index.rs`).
-//! * What is mounted below, and a subvolume or snapshot of btrfs, is another file system
-//!   (`volume.rs`): it is crossed into with `crossmnt`, and is an empty directory otherwise
-//!   (`covered.rs`).
-//! * Run by the superuser, every operation is done as its caller, and the kernel decides what the
-//!   caller may do (`authority.rs`). Run by anybody else, everything is done as that user, whoever
-//!   calls. What NFS allows beyond that, because servers do not see opens, is in `permit.rs`.
-//! * What RFC 1813 wants to be stable is synchronised before the reply, unless that is turned off.
-//! * What nobody uses any more is closed (`keeper.rs`).
+//! * Objects are held by `O_PATH` descriptors, and every name is resolved as one component relative
+//!   to a descriptor, by openat2(2) without following symbolic links. So a concurrent rename cannot
+//!   lead out of the export. A file that the administrator moves out of the export stays reachable
+//!   by its old handle, as with the Linux server (`no_subtree_check`).
+//! * An object is identified by its file system and the kernel's handle in it (`key.rs`), never by
+//!   a path: the identity survives renames and restarts. For a privileged server the kernel opens
+//!   objects by handle; otherwise an index finds them (`find.rs`, `index.rs`).
+//! * A file system mounted below, and a subvolume or snapshot of btrfs, is another file system
+//!   (`volume.rs`). With `crossmnt` it is part of the export; otherwise an empty placeholder
+//!   directory stands in its place (`covered.rs`).
+//! * A server that runs as root executes every operation under its caller's identity, and the
+//!   kernel checks permissions (`authority.rs`). Any other server executes all operations as its
+//!   own user. The exceptions that NFS makes because servers do not see opens are in `permit.rs`.
+//! * Data that RFC 1813 requires on stable storage is synced before the reply, unless that is
+//!   turned off.
+//! * Idle objects are closed (`keeper.rs`).
 //!
-//! Opening a directory sets the file mode creation mask of the process to 0: modes are the
-//! clients' to choose, who have applied masks of their own.
+//! Opening a directory sets the file mode creation mask (umask) of the process to 0, because
+//! clients choose modes after applying their own masks.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -73,42 +74,42 @@ mod volume;
 pub use authority::keep_identity;
 pub use key::{IdentityKey, NoIdentity};
 
-/// Least number of hard links that the file systems of Linux allow a file.
+/// The minimum number of hard links to a file that all Linux file systems support.
 const LINK_MAX: u32 = 255;
-/// Of the descriptors that the process may have, one in so many names an object here, if nothing
-/// else is said. (It can have a second one, for content; the rest is for connections, and for
-/// directories being read.)
+/// By default, the number of descriptors that the process may have, divided by this, is the maximum
+/// number of open objects. (An object can take a second descriptor for its content; the rest is for
+/// connections and for directories being read.)
 const SHARE_OF_DESCRIPTORS: u64 = 4;
-/// Most objects kept open however many descriptors there may be.
+/// The maximum number of objects kept open, however many descriptors there are.
 const MAX_OPEN: usize = 16 << 10;
-/// Locks that operations that change an object are spread over, by its inode number.
+/// The number of locks for modifications, which objects are assigned to by inode number.
 const STRIPES: usize = 64;
 
-/// Objects whose attributes, or whose entries, are to be brought to stable storage.
+/// Objects whose attributes or entries must be synced.
 type Unstable = SmallVec<[Arc<Node>; 2]>;
 
-/// How to serve a directory. Names of options are those of exports(5).
+/// Options of an exported directory. Option names are those of exports(5).
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryOptions {
-    /// Whether what RFC 1813 wants on stable storage is brought there before the reply (`sync` and
+    /// Whether data that RFC 1813 requires on stable storage is synced before the reply (`sync` and
     /// `async`).
     pub sync: bool,
-    /// The number of the file system in objects' identities (`fsid=`), instead of the one that the
-    /// host has for it.
+    /// The number of the file system in objects' identities (`fsid=`), instead of the host's.
     pub fsid: Option<u64>,
-    /// Whether file systems that are mounted below the directory, and subvolumes, are part of the
-    /// export (`crossmnt`).
+    /// Whether file systems mounted below the directory, and subvolumes, are part of the export
+    /// (`crossmnt`).
     pub crossmnt: bool,
-    /// Whether a file system is served that cannot tell a removed file from a later one with the
-    /// same inode number (`inode_reuse`, which exports(5) has not).
+    /// Whether to export a file system in which a later file cannot be distinguished from a removed
+    /// one with the same inode number (`inode_reuse`, which exports(5) does not have).
     pub inode_reuse: bool,
-    /// Objects that are kept open, at most; each can take two descriptors. Without it, a quarter of
-    /// those that the process may have.
+    /// The maximum number of objects kept open, each with up to two descriptors. Default: a quarter
+    /// of the descriptors that the process may have.
     pub most_open: Option<usize>,
-    /// Secret for identities that do not fit into a handle and are hashed. With another one, those
-    /// mean nothing any more.
+    /// The secret key of identities that do not fit into a handle and are hashed. Changing the key
+    /// invalidates them.
     pub identity_key: IdentityKey,
-    /// Whether objects are found by an index even where the kernel could open them.
+    /// Whether objects are found by an index even if the kernel could open them by handle (for
+    /// tests).
     #[cfg(test)]
     pub(crate) indexed: bool,
 }
@@ -131,35 +132,35 @@ impl Default for DirectoryOptions {
 /// A directory of the host as a file system.
 pub struct DirectoryFs(Arc<Served>);
 
-/// State that operations and background threads share.
+/// The state that operations and background threads share.
 struct Served {
     root: Arc<Node>,
-    /// The identity of the root as that of a file system, whatever `fsid=` says.
+    /// The root's identity as the root of a mount, independent of `fsid=`.
     mounted: Option<FileId>,
     files: OpenFiles,
     authority: Authority,
     table: Mutex<Table>,
     crossed: Mutex<Crossed>,
-    /// Roots of other exports, which are not crossed into.
-    apart: OnceLock<Vec<FileId>>,
+    /// The roots of other exports, which are not crossed into.
+    other_exports: OnceLock<Vec<FileId>>,
     finder: Finder,
-    /// Objects that made room for others while they were in use.
-    parting: Mutex<Vec<Arc<Node>>>,
-    bell: Arc<Bell>,
+    /// Objects that were evicted from the table while they were in use.
+    evicted: Mutex<Vec<Arc<Node>>>,
+    closer_signal: Arc<CloserSignal>,
     stripes: [Mutex<()>; STRIPES],
     verifier: AtomicU64,
     synchronise: Box<sync::Synchronise>,
     options: DirectoryOptions,
-    /// For threads that it starts.
+    /// A reference for the threads that it starts.
     myself: Weak<Self>,
 }
 
 impl DirectoryFs {
-    /// Serves `path`.
+    /// Exports `path`.
     ///
     /// # Errors
-    /// It is no directory, cannot be opened, its file system cannot tell files apart
-    /// ([`NoIdentity`]), or the host lacks what is needed: Linux 5.8 or later, and /proc.
+    /// `path` is not a directory or cannot be opened, its file system cannot identify files
+    /// ([`NoIdentity`]), or the host lacks Linux 5.8 or /proc.
     pub fn open(path: impl AsRef<Path>, options: DirectoryOptions) -> io::Result<Self> {
         Self::with(path.as_ref(), options, Box::new(sync::by_kernel))
     }
@@ -205,10 +206,10 @@ impl DirectoryFs {
             authority,
             table: Mutex::new(Table::new(open.min(MAX_OPEN))),
             crossed: Mutex::default(),
-            apart: OnceLock::new(),
+            other_exports: OnceLock::new(),
             finder: Finder::default(),
-            parting: Mutex::default(),
-            bell: Arc::default(),
+            evicted: Mutex::default(),
+            closer_signal: Arc::default(),
             stripes: [const { Mutex::new(()) }; STRIPES],
             verifier: AtomicU64::new(verifier),
             synchronise,
@@ -222,7 +223,7 @@ impl DirectoryFs {
 
 impl Drop for DirectoryFs {
     fn drop(&mut self) {
-        self.0.bell.close();
+        self.0.closer_signal.close();
         self.0.finder.closing.store(true, Ordering::Relaxed);
     }
 }
@@ -249,9 +250,9 @@ impl FileSystem for DirectoryFs {
         self.0.mounted
     }
 
-    fn keep_apart(&self, roots: &[FileId]) {
-        // Once is enough: what is exported does not change while it is served.
-        let _ = self.0.apart.set(roots.to_vec());
+    fn set_other_exports(&self, roots: &[FileId]) {
+        // The first call suffices: the exports do not change while they are served.
+        let _ = self.0.other_exports.set(roots.to_vec());
     }
 
     fn write_verifier(&self) -> Verifier {
@@ -432,7 +433,7 @@ impl FileSystem for DirectoryFs {
 }
 
 impl Served {
-    /// Attributes of an object.
+    /// Returns the attributes of an object.
     fn attributes(&self, file: &FileId) -> FsResult<Attributes> {
         let node = self.find(file)?;
         let attributes = node.attributes();
@@ -442,7 +443,7 @@ impl Served {
         attributes
     }
 
-    /// Closes an object that was seen to be gone.
+    /// Closes an object that no longer exists.
     fn forget(&self, node: &Node) {
         let mut table = locked(&self.table);
         let closed = table.remove(&node.id);
@@ -450,11 +451,11 @@ impl Served {
             table.remember_gone(node.id);
         }
         drop(table);
-        // Not under the lock: closing can take time.
+        // Closing can take time, so it happens without the lock.
         drop(closed);
     }
 
-    /// An object; the root in place of a directory that covers another file system.
+    /// Returns an object, or the export's root for a placeholder directory.
     fn or_root(&self, file: &FileId) -> FsResult<Arc<Node>> {
         match covered::find(file) {
             Some(_) => Ok(Arc::clone(&self.root)),
@@ -462,12 +463,12 @@ impl Served {
         }
     }
 
-    /// Size and limits of the file system of an object (statvfs(3)).
+    /// Returns size and limits of the file system of an object (statvfs(3)).
     fn room(&self, file: &FileId) -> FsResult<rustix::fs::StatVfs> {
         Ok(rustix::fs::fstatvfs(&*self.or_root(file)?)?)
     }
 
-    /// READLINK. Whoever can name a link may read it.
+    /// Executes READLINK. Every caller with the link's handle may read it.
     fn link_text(&self, link: &FileId) -> FsResult<(Vec<u8>, Attributes)> {
         let node = self.find(link)?;
         if node.file_type != FileType::Symlink {
@@ -477,22 +478,22 @@ impl Served {
         Ok((target.into_bytes(), node.attributes()?))
     }
 
-    /// Closes what was not used for so many rounds of the keeper.
+    /// Closes objects that were not used for the given number of rounds.
     fn close_idle(&self, rounds: u64) {
-        // Without the privilege, a file that its owner may not write to any more, but has open for
-        // writing, could not be opened again.
+        // Without privilege, a file that is open for writing but whose owner may no longer write to
+        // it could not be opened again.
         let keeps = |node: &Node| {
             matches!(self.authority, Authority::Own(_))
                 && node.is_writable()
                 && permit::ask(node, rustix::fs::Access::WRITE_OK).is_err()
         };
         let mut idle = locked(&self.table).next_round(rounds, keeps);
-        idle.append(&mut locked(&self.parting));
+        idle.append(&mut locked(&self.evicted));
         for node in idle {
             self.let_go(Some(node));
         }
         let unused = locked(&self.crossed).unused();
-        // Not under the lock: closing can take time.
+        // Closing can take time, so it happens without the lock.
         drop(unused);
     }
 }

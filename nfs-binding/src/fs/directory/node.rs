@@ -1,4 +1,4 @@
-//! An object of the host's directory that is open here.
+//! An open object of the host's directory.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,30 +24,30 @@ pub(super) enum Child {
 /// that is moved, and its inode number cannot be given to another.
 pub(super) struct Node {
     pub(super) id: FileId,
-    /// The file system that it is in.
+    /// The object's file system.
     pub(super) volume: Arc<Volume>,
     pub(super) file_type: FileType,
     path: OwnedFd,
-    /// Opened for its content; files and directories only.
+    /// The descriptor for its content. Only files and directories have one.
     content: Mutex<Option<Arc<Content>>>,
-    /// Held by who brings its content to stable storage.
+    /// Locked while its content is being synced.
     synchronising: Mutex<()>,
-    /// How often that failed.
+    /// The number of failed syncs.
     failures: AtomicU64,
-    /// Whether it was written to and has not been brought to stable storage since.
+    /// Whether it was written to since the last sync.
     unstable: AtomicBool,
-    /// The round of the keeper (`keeper.rs`) in which it was last used.
+    /// The round of the idle closer (`keeper.rs`) in which it was last used.
     used: AtomicU64,
 }
 
-/// A descriptor that reads, and maybe writes, content.
+/// A descriptor for reading, and possibly writing, content.
 pub(super) struct Content {
     pub(super) fd: OwnedFd,
     writable: bool,
 }
 
 impl Node {
-    /// An object that was opened as `path`.
+    /// Creates an object that was opened as `path`.
     pub(super) fn new(id: FileId, volume: Arc<Volume>, path: OwnedFd, stat: &Statx) -> Self {
         Self {
             id,
@@ -62,46 +62,46 @@ impl Node {
         }
     }
 
-    /// Notes that it is used in this round.
+    /// Records that it is used in this round.
     pub(super) fn use_in(&self, round: u64) {
         self.used.store(round, Ordering::Relaxed);
     }
 
-    /// The round in which it was last used.
+    /// Returns the round in which it was last used.
     pub(super) fn last_used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Waits for everybody who brings its content to stable storage, and keeps others from it.
+    /// Waits until no other thread is syncing the object's content, and locks out further syncs.
     pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
         locked(&self.synchronising)
     }
 
-    /// How often bringing its content to stable storage has failed.
+    /// Returns the number of failed syncs.
     pub(super) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Acquire)
     }
 
-    /// It failed once more.
+    /// Records a failed sync.
     pub(super) fn failed(&self) {
         self.failures.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// It was written to.
+    /// Records a write.
     pub(super) fn written(&self) {
         self.unstable.store(true, Ordering::Release);
     }
 
-    /// What was written to it so far is about to be brought to stable storage. Whether there is
-    /// any.
+    /// Records that everything written so far is about to be synced. Returns whether there is
+    /// anything.
     pub(super) fn written_no_more(&self) -> bool {
         self.unstable.swap(false, Ordering::AcqRel)
     }
 
-    /// Everything the host knows of it now.
+    /// Returns the current metadata.
     ///
     /// # Errors
-    /// [`FsError::Stale`] when its last name was taken away.
+    /// [`FsError::Stale`] if its last name was removed.
     pub(super) fn stat(&self) -> FsResult<Statx> {
         let stat = host::stat(&self.path)?;
         if stat.stx_nlink == 0 {
@@ -110,15 +110,15 @@ impl Node {
         Ok(stat)
     }
 
-    /// Its attributes now.
+    /// Returns the current attributes.
     ///
     /// # Errors
-    /// As [`Node::stat`].
+    /// [`FsError::Stale`] if its last name was removed.
     pub(super) fn attributes(&self) -> FsResult<Attributes> {
         Ok(self.present(&self.stat()?))
     }
 
-    /// Attributes as clients see them.
+    /// Converts metadata to the attributes that clients see.
     pub(super) fn present(&self, stat: &Statx) -> Attributes {
         Attributes {
             fsid: self.volume.shown,
@@ -126,9 +126,9 @@ impl Node {
         }
     }
 
-    /// Its content. What is neither file nor directory is never opened: that can block, or do
-    /// things to devices. Permission is the caller's part: what is open already is not asked for
-    /// again.
+    /// Returns the descriptor for its content. Objects that are neither files nor directories are
+    /// never opened, because that can block or affect devices. The caller has to check permissions:
+    /// a descriptor that is already open is returned without a check.
     pub(super) fn content(&self, files: &OpenFiles, write: bool) -> FsResult<Arc<Content>> {
         let access = match self.file_type {
             FileType::Directory if write => return Err(FsError::IsDirectory),
@@ -150,19 +150,19 @@ impl Node {
         Ok(opened)
     }
 
-    /// Whether its content is open for writing.
+    /// Returns whether its content is open for writing.
     pub(super) fn is_writable(&self) -> bool {
         locked(&self.content)
             .as_ref()
             .is_some_and(|open| open.writable)
     }
 
-    /// Keeps `fd`, which reads and writes, as its content.
+    /// Stores `fd`, which is open for reading and writing, as its content.
     pub(super) fn keep_content(&self, fd: OwnedFd) {
         *locked(&self.content) = Some(Arc::new(Content { fd, writable: true }));
     }
 
-    /// Closes its content if that is open for writing: nobody can execute the file until then.
+    /// Closes its content if that is open for writing: until then, nobody can execute the file.
     pub(super) fn close_writable(&self) {
         let mut content = locked(&self.content);
         if content.as_ref().is_some_and(|open| open.writable) {

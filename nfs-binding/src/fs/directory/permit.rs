@@ -1,4 +1,4 @@
-//! Permission checks on open objects: the kernel's answer, and the exceptions that NFS makes.
+//! Permission checks on open objects: the kernel's decision, and the exceptions that NFS makes.
 
 use linux_file_handle::may_access;
 use rustix::fs::{Access as Wanted, StatxAttributes};
@@ -6,19 +6,19 @@ use rustix::io::Errno;
 
 use super::*;
 
-/// Asks the kernel whether this thread may use an object.
+/// Asks the kernel whether this thread may access an object.
 pub(super) fn ask(node: &Node, wanted: Wanted) -> Result<(), Errno> {
     may_access(node, wanted)
 }
 
 impl Served {
-    /// Checks that the caller may read or write the content of a file. The thread must already run with the
-    /// caller's identity.
+    /// Checks that the caller may read or write the content of a file. The thread must already run
+    /// with the caller's identity.
     ///
-    /// The owner always may, as far as permissions go: it may have opened the file before it took
-    /// the permission away from itself, and the server does not see opens (RFC 1813, section 4.4).
-    /// Whoever may execute a file may read it, for the same reason. Immutable files, and file
-    /// systems that are mounted read-only, are another matter than permissions.
+    /// The owner may always do so as far as permission bits are concerned: it may have opened the
+    /// file before it removed the permission, and the server does not see opens (RFC 1813, section
+    /// 4.4). For the same reason, a caller that may execute a file may read it. These exceptions do
+    /// not cover immutable files and read-only mounts.
     pub(super) fn may_io(&self, node: &Node, who: &Caller, wanted: Wanted) -> FsResult<()> {
         match ask(node, wanted) {
             Err(Errno::ACCESS) => {}
@@ -32,8 +32,8 @@ impl Served {
         Err(FsError::Access)
     }
 
-    /// The content of a file that the caller may use: opened as the caller, or as the server where
-    /// NFS allows more than the kernel.
+    /// Returns the content of a file that the caller may access. It is opened as the caller, or as
+    /// the server where NFS allows more than the kernel.
     pub(super) fn content(&self, node: &Node, write: bool) -> FsResult<Arc<node::Content>> {
         match node.content(&self.files, write) {
             Err(FsError::Access) => self
@@ -43,7 +43,7 @@ impl Served {
         }
     }
 
-    /// The answer to ACCESS (RFC 1813, section 3.3.4).
+    /// Executes ACCESS (RFC 1813, section 3.3.4).
     pub(super) fn what_may(
         &self,
         who: &Caller,
@@ -52,14 +52,14 @@ impl Served {
     ) -> FsResult<(Access, Attributes)> {
         let node = self.find(file)?;
         let stat = node.stat()?;
-        let _as_caller = self.authority.assume(who)?;
+        let _as_caller = self.authority.impersonate(who)?;
         let mut allowed = Access::empty();
         for (bits, how) in meanings(node.file_type) {
             if wanted.intersects(bits) && is_allowed(ask(&node, how))? {
                 allowed |= bits;
             }
         }
-        // The kernel lets it be opened all the same, to append.
+        // The kernel allows opening the file nevertheless, for appending.
         if stat.stx_attributes.contains(StatxAttributes::APPEND) {
             allowed -= Access::MODIFY | Access::DELETE;
         }
@@ -67,7 +67,7 @@ impl Served {
     }
 }
 
-/// The permissions that each bit of ACCESS stands for, as with the Linux server.
+/// Returns the permissions that each bit of ACCESS requires, as in the Linux server.
 fn meanings(file_type: FileType) -> [(Access, Wanted); 3] {
     let changes = Access::MODIFY | Access::EXTEND;
     match file_type {
@@ -84,7 +84,7 @@ fn meanings(file_type: FileType) -> [(Access, Wanted); 3] {
     }
 }
 
-/// A refusal is an answer here, and no failure.
+/// Converts a permission error to false. ACCESS reports it as a result, not as a failure.
 fn is_allowed(answer: Result<(), Errno>) -> FsResult<bool> {
     match answer {
         Ok(()) => Ok(true),

@@ -1,11 +1,12 @@
-//! Operations that take names away.
+//! Operations that remove names.
 
 use rustix::fs::AtFlags;
 
 use super::*;
 
 impl Served {
-    /// Notes that the entry `name` of `dir` is no more: with its last name, the object is gone.
+    /// Records that the entry `name` of `dir` was removed. If it was the last name, the object is
+    /// gone.
     fn lost_name(&self, dir: &Node, name: &[u8], victim: &Node) {
         let gone = matches!(victim.attributes(), Err(FsError::Stale));
         match gone {
@@ -14,7 +15,7 @@ impl Served {
         }
     }
 
-    /// REMOVE and RMDIR.
+    /// Executes REMOVE and RMDIR.
     pub(super) fn take_away(
         &self,
         who: &Caller,
@@ -39,7 +40,7 @@ impl Served {
         })
     }
 
-    /// RENAME.
+    /// Executes RENAME.
     pub(super) fn move_name(
         &self,
         who: &Caller,
@@ -51,7 +52,7 @@ impl Served {
         let found = self
             .find(from_dir)
             .and_then(|from| Ok((from, self.find(to_dir)?)))
-            .and_then(|(from, to)| Ok((from, to, self.authority.assume(who)?)));
+            .and_then(|(from, to)| Ok((from, to, self.authority.impersonate(who)?)));
         let (from_dir, to_dir, _as_caller) = match found {
             Ok(dirs) => dirs,
             Err(error) => return refused(error),
@@ -93,7 +94,8 @@ impl Served {
         rustix::fs::renameat(from_dir, from, to_dir, to).map_err(not_empty)?;
         if let Some(target) = &target {
             if target.id == source.id {
-                // Two names of one object: the host did nothing (RFC 1813, section 3.3.14).
+                // Both names refer to one object, so the host did nothing (RFC 1813, section
+                // 3.3.14).
                 return Ok(());
             }
             self.lost_name(to_dir, to, target);
@@ -103,7 +105,7 @@ impl Served {
     }
 }
 
-/// Some hosts say of a directory with entries that it exists.
+/// Some file systems return EEXIST for a directory with entries.
 fn not_empty(errno: rustix::io::Errno) -> FsError {
     match errno {
         rustix::io::Errno::EXIST => FsError::NotEmpty,

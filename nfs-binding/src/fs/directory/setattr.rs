@@ -1,17 +1,17 @@
 //! SETATTR.
 //!
-//! knfsd changes the size first, and then everything else in one step, which the kernel checks before
-//! it changes anything. A user-space server needs one system call for the owner, one for the mode and
-//! one for the times, so a later call could fail after an earlier one has taken effect. To avoid that,
-//! `permission::check_times` and `permission::check_ownership` refuse beforehand what the kernel would
-//! refuse. The kernel still checks each call.
+//! knfsd changes the size first, and then everything else in one step, which the kernel checks
+//! before it changes anything. A user-space server needs one system call for the owner, one for the
+//! mode and one for the times, so a later call could fail after an earlier one has taken effect. To
+//! avoid that, `permission::check_times` and `permission::check_ownership` refuse beforehand what
+//! the kernel would refuse. The kernel still checks each call.
 
 use rustix::fs::Access as Wanted;
 
 use super::*;
 
 impl Served {
-    /// SETATTR.
+    /// Executes SETATTR.
     pub(super) fn set_attributes(
         &self,
         who: &Caller,
@@ -29,7 +29,7 @@ impl Served {
         })
     }
 
-    /// Sets what is asked for, of an object that exists, as the caller.
+    /// Sets the requested attributes of an existing object as the caller.
     pub(super) fn set(
         &self,
         who: &Caller,
@@ -57,7 +57,7 @@ impl Served {
         self.set_rest(who, node, now, set)
     }
 
-    /// Cuts or extends a file, which the caller may do.
+    /// Truncates or extends a file. The caller's permission was checked.
     pub(super) fn set_size(&self, node: &Node, size: u64) -> FsResult<()> {
         if size > host::MAX_OFFSET {
             return Err(FsError::FileTooLarge);
@@ -73,7 +73,8 @@ impl Served {
         now: &Attributes,
         set: &SetAttributes,
     ) -> FsResult<()> {
-        // The owner first: that takes set-id bits away, which the mode then has or has not.
+        // The owner comes first, because changing it clears set-id bits, which the mode then sets
+        // again if requested.
         if set.uid.is_some() || set.gid.is_some() {
             host::chown(node, set.uid, set.gid)?;
         }
@@ -89,8 +90,8 @@ impl Served {
         }
         let one_of_both = (set.atime == SetTime::Keep) != (set.mtime == SetTime::Keep);
         if one_of_both && !who.is_root() && who.uid != now.uid {
-            // Whoever may write may set both times to now, and NFS has one alone as well; the
-            // kernel knows only the first. That it may write was asked.
+            // A caller with write permission may set both times to now, and NFS also allows one
+            // alone; the kernel allows only the former. The write permission was checked above.
             return self
                 .authority
                 .as_server(|| host::set_times(node, set.atime, set.mtime));

@@ -1,10 +1,10 @@
-//! Bringing what was written to stable storage, so that no failure is lost.
+//! Syncs written data to stable storage without losing errors.
 //!
-//! The kernel tells of a failed write-back once for each open file description. Calls here share
-//! one, so of two that synchronise a file at once only one is told, while the data of both may be
-//! gone. Therefore calls take turns at a file, and a failure has changed the write verifier before
-//! the next one's turn (RFC 1813, section 3.3.7). It costs no throughput: the turn after a long
-//! wait finds the data of all who waited.
+//! The kernel reports a failed write-back once for each open file description. Calls here share one
+//! description, so if two sync a file at the same time, only one gets the error, although the data
+//! of both may be lost. Therefore calls sync a file one after the other, and a failure changes the
+//! write verifier before the next call's turn (RFC 1813, section 3.3.7). This costs no throughput:
+//! after a long wait, one turn syncs the data of all waiting calls.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -12,10 +12,10 @@ use rustix::io::Errno;
 
 use super::*;
 
-/// What synchronises an open file or directory. Tests put themselves between us and the kernel.
+/// A function that syncs an open file or directory. Tests replace the kernel's.
 pub(super) type Synchronise = dyn Fn(BorrowedFd<'_>, Stable) -> Result<(), Errno> + Send + Sync;
 
-/// Has the kernel do it.
+/// Syncs with the system call.
 pub(super) fn by_kernel(fd: BorrowedFd<'_>, stable: Stable) -> Result<(), Errno> {
     match stable {
         Stable::Unstable => Ok(()),
@@ -25,7 +25,7 @@ pub(super) fn by_kernel(fd: BorrowedFd<'_>, stable: Stable) -> Result<(), Errno>
 }
 
 impl Served {
-    /// Brings a file's data, and as much of its attributes as asked for, to stable storage.
+    /// Syncs a file's data, and as much of its attributes as requested.
     pub(super) fn synchronise(&self, node: &Node, fd: impl AsFd, stable: Stable) -> FsResult<()> {
         if !self.options.sync || stable == Stable::Unstable {
             return Ok(());
@@ -37,8 +37,8 @@ impl Served {
         })
     }
 
-    /// Unstable writes may be lost: clients have to send them again, which another verifier tells
-    /// them.
+    /// Changes the write verifier because unstable writes may be lost. The new verifier tells
+    /// clients to write them again.
     fn lost_writes(&self, error: Errno) -> FsError {
         let changed =
             getrandom::u64().unwrap_or_else(|_| self.verifier.load(Ordering::Acquire) + 1);
@@ -47,7 +47,7 @@ impl Served {
         error.into()
     }
 
-    /// Brings files and their attributes, and the entries of directories, to stable storage.
+    /// Syncs files and their attributes, and the entries of directories.
     pub(super) fn make_stable(&self, nodes: &[Arc<Node>]) -> FsResult<()> {
         for node in nodes {
             match node.file_type {
@@ -56,7 +56,8 @@ impl Served {
                     node.written_no_more();
                     self.synchronise(node, &content.fd, Stable::FileSync)?;
                 }
-                // Nothing else can be opened without effects: the whole file system instead.
+                // Other objects cannot be opened without side effects, so the whole file system is
+                // synced.
                 _ if self.options.sync => {
                     let content = self.content(&self.root, false)?;
                     rustix::fs::syncfs(&content.fd).map_err(|error| self.lost_writes(error))?;
@@ -67,16 +68,17 @@ impl Served {
         Ok(())
     }
 
-    /// Lets go of an object that makes room for another. The kernel forgets a failed write-back
-    /// with a file that nobody has open, so that a later COMMIT would not hear of it.
+    /// Handles an object that was evicted. The kernel forgets a failed write-back when a file is no
+    /// longer open, so a later COMMIT would not see the error. Therefore the object is synced now,
+    /// or kept while it is in use.
     pub(super) fn let_go(&self, closed: Option<Arc<Node>>) {
         let Some(node) = closed else { return };
         if Arc::strong_count(&node) > 1 && node.is_writable() {
-            // Somebody still writes: its end has to be heard of as well.
-            return locked(&self.parting).push(node);
+            // A call is still writing. The error of that write has to be reported as well.
+            return locked(&self.evicted).push(node);
         }
         if node.written_no_more() {
-            // A failure has changed the verifier, which is whom it has to tell.
+            // A failure has changed the verifier, which is how clients learn of it.
             let _ = self.make_stable(&[node]);
         }
     }
@@ -91,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// A file system whose files are synchronised by `synchronise`, and a file in it.
+    /// Returns a file system whose files are synced by `synchronise`, and a file in it.
     fn served(
         synchronise: impl Fn(BorrowedFd<'_>, Stable) -> Result<(), Errno> + Send + Sync + 'static,
     ) -> (tempfile::TempDir, DirectoryFs, FileId) {
@@ -125,8 +127,8 @@ mod tests {
         write_data(fs, file, stable, b"data")
     }
 
-    /// RFC 1813, sections 3.3.7 and 3.3.21: what is promised is done before the reply, no less and
-    /// no more, and the verifier stays.
+    /// RFC 1813, sections 3.3.7 and 3.3.21: a WRITE or COMMIT syncs exactly what it promises before
+    /// the reply, and the verifier does not change.
     #[test]
     fn each_kind_of_write_is_as_stable_as_it_says() {
         let done = Arc::new(Mutex::new(Vec::new()));
@@ -149,8 +151,8 @@ mod tests {
         assert_eq!(fs.write_verifier(), verifier);
     }
 
-    /// Runs `first` and `second` at once. The first to synchronise is told of a failure, which
-    /// uses it up, and passes that on only after `wait`; the second finds nothing amiss.
+    /// Runs `first` and `second` concurrently. The first sync consumes the error, and returns it
+    /// only after `wait`; the second sync succeeds.
     fn at_once<A: Send, B: Send>(
         wait: impl Fn(BorrowedFd<'_>) + Send + Sync + 'static,
         first: impl FnOnce(&DirectoryFs, &FileId) -> A + Send,
@@ -182,7 +184,7 @@ mod tests {
     #[test]
     fn of_two_commits_at_once_neither_misses_the_failure() {
         let before = Mutex::new([0; 8]);
-        // Long enough for the second to end, if nothing holds it up.
+        // Long enough for the second call to end, if nothing delays it.
         let (first, second) = at_once(
             |_| thread::sleep(Duration::from_millis(200)),
             |fs, file| {

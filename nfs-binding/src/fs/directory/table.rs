@@ -1,4 +1,4 @@
-//! What is remembered of the export: open objects, and where objects were last seen.
+//! Bounded caches: open objects, and the last known places of objects.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,46 +7,46 @@ use super::node::Node;
 use crate::fs::FileId;
 use crate::fs::lru::Lru;
 
-/// Objects whose place is remembered: some 200 bytes each.
+/// The maximum number of objects whose place is remembered, at about 200 bytes each.
 const PLACES: usize = 256 << 10;
-/// Objects that are remembered as gone, and objects that are being looked for.
+/// The maximum numbers of objects that are remembered as gone, and of objects being searched for.
 const GONE: usize = 16 << 10;
 
-/// Where an object was last seen.
+/// The last known place of an object.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) parent: FileId,
     pub(super) name: Box<[u8]>,
 }
 
-/// An object that is being looked for.
+/// An object that is being searched for.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
-    /// Since when.
+    /// The time at which the search began.
     pub(super) since: Instant,
-    /// When the last index was begun that does not have it.
+    /// The start of the latest index that does not contain the object.
     last: Option<Instant>,
-    /// Indexes that were begun since then and do not have it: those of everything, and others.
+    /// The numbers of complete and of incomplete indexes, begun since then, that do not contain the
+    /// object.
     pub(super) complete: u32,
     pub(super) incomplete: u32,
 }
 
-/// Bounded memory of the export; nothing in it is needed to be right, only to be fast.
+/// Bounded caches about the export. They affect speed, not correctness.
 ///
-/// Places, and what is gone, are remembered only where the kernel does not find objects by their
-/// handles.
+/// Places and gone objects are remembered only if the kernel cannot open objects by their handles.
 pub(super) struct Table {
     open: Lru<FileId, Arc<Node>>,
     places: Lru<FileId, Place>,
     gone: Lru<FileId, ()>,
-    /// Objects that are being looked for.
+    /// Objects that are being searched for.
     wanted: Lru<FileId, Wanted>,
-    /// The present round of the keeper.
+    /// The present round of the idle closer.
     round: u64,
 }
 
 impl Table {
-    /// Nothing yet; keeps at most `open` objects open.
+    /// Creates empty caches that keep at most `open` objects open.
     pub(super) fn new(open: usize) -> Self {
         Self {
             open: Lru::new(open),
@@ -57,19 +57,19 @@ impl Table {
         }
     }
 
-    /// An object that is open.
+    /// Returns an object if it is open.
     pub(super) fn open(&mut self, id: &FileId) -> Option<Arc<Node>> {
         let node = self.open.get(id)?;
         node.use_in(self.round);
         Some(Arc::clone(node))
     }
 
-    /// Whether an object is known to be gone.
+    /// Returns whether an object is known to be gone.
     pub(super) fn is_gone(&mut self, id: &FileId) -> bool {
         self.gone.get(id).is_some()
     }
 
-    /// An object is being looked for, `now` or since earlier.
+    /// Records that a search for an object began `now`, or returns the earlier search.
     pub(super) fn wanted(&mut self, id: FileId, now: Instant) -> Wanted {
         if let Some(wanted) = self.wanted.get(&id) {
             return *wanted;
@@ -84,7 +84,8 @@ impl Table {
         wanted
     }
 
-    /// An index that was begun then does not have an object that is being looked for.
+    /// Records that an index that was begun at `begun` does not contain an object that is being
+    /// searched for.
     pub(super) fn missed(&mut self, id: &FileId, begun: Instant, complete: bool) -> Option<Wanted> {
         let wanted = self.wanted.get(id)?;
         if begun >= wanted.since && wanted.last.is_none_or(|last| last < begun) {
@@ -97,12 +98,12 @@ impl Table {
         Some(*wanted)
     }
 
-    /// Where an object was last seen.
+    /// Returns the last known place of an object.
     pub(super) fn place(&mut self, id: &FileId) -> Option<Place> {
         self.places.get(id).cloned()
     }
 
-    /// Remembers that `id` is the entry `name` of `parent`.
+    /// Records that `id` is the entry `name` of `parent`.
     pub(super) fn saw(&mut self, id: FileId, parent: FileId, name: &[u8]) {
         self.gone.remove(&id);
         self.wanted.remove(&id);
@@ -116,8 +117,8 @@ impl Table {
         self.places.insert(id, Place { parent, name });
     }
 
-    /// Keeps an object open. Gives back the one to use (another thread may have opened it before),
-    /// and one to be closed after the table's lock was let go of.
+    /// Keeps an object open. Returns the one to use (another thread may have opened it before), and
+    /// one that the caller must drop after unlocking the table.
     pub(super) fn keep_open(&mut self, node: Node) -> (Arc<Node>, Option<Arc<Node>>) {
         if let Some(open) = self.open(&node.id) {
             return (open, Some(Arc::new(node)));
@@ -128,7 +129,7 @@ impl Table {
         (node, closed)
     }
 
-    /// Forgets a place, if it still is that of the entry `name` of `parent`.
+    /// Forgets the place of an object if it is still the entry `name` of `parent`.
     pub(super) fn left(&mut self, id: &FileId, parent: &FileId, name: &[u8]) {
         if let Some(place) = self.places.get(id)
             && place.parent == *parent
@@ -138,25 +139,26 @@ impl Table {
         }
     }
 
-    /// Lets go of an object that is gone. Gives it back to be closed.
+    /// Removes an object that is gone. Returns it for closing.
     pub(super) fn remove(&mut self, id: &FileId) -> Option<Arc<Node>> {
         self.places.remove(id);
         self.wanted.remove(id);
         self.open.remove(id)
     }
 
-    /// Remembers that an object that nobody can find by its handle is gone.
+    /// Records that an object is gone that cannot be found by its handle.
     pub(super) fn remember_gone(&mut self, id: FileId) {
         self.gone.insert(id, ());
     }
 
-    /// Whether no object is open.
+    /// Returns whether no object is open.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Begins another round, and takes out what was not used for the last `rounds` before it, but
-    /// for what `keeps`. To be closed after the table's lock was let go of.
+    /// Begins another round. Removes and returns the objects that were not used in the last
+    /// `rounds` rounds, except those for which `keeps` returns true. The caller must drop them
+    /// after unlocking the table.
     pub(super) fn next_round(
         &mut self,
         rounds: u64,
@@ -172,7 +174,7 @@ impl Table {
         {
             let (id, kept) = (*id, Arc::strong_count(node) > 1 || keeps(node));
             match kept {
-                // As if it had been used just now, so that others are looked at.
+                // The object counts as just used, so that others are examined.
                 true => drop(self.open(&id)),
                 false => old.extend(self.open.remove(&id)),
             }

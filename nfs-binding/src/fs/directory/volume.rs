@@ -1,9 +1,9 @@
-//! The file systems of an export: the one that its directory is in, and those mounted below.
+//! The file systems of an export: that of its directory, and those mounted below.
 //!
-//! What is mounted below the export's directory, and on btrfs every subvolume and snapshot, is a
-//! file system of its own: inode numbers of one mean nothing in another. With `crossmnt` they are
-//! part of the export, each with a number of its own in its objects' identities; otherwise an
-//! empty directory stands in their place (`covered.rs`).
+//! A file system mounted below the export's directory, and on btrfs every subvolume and snapshot,
+//! is separate: inode numbers of one mean nothing in another. With `crossmnt` they are part of the
+//! export, each with a number of its own in its objects' identities. Otherwise an empty placeholder
+//! directory stands in their place (`covered.rs`).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -16,35 +16,36 @@ use super::host::{self, OpenFiles};
 use super::key::{self, IdentityKey, Naming, NoIdentity};
 use crate::fs::{FileId, FsError, FsResult};
 
-/// How often opening a file is tried again when the kernel lacks memory for it.
+/// The maximum number of attempts to open a file while the kernel returns ENOMEM.
 const TRIES: usize = 100;
 
 /// A file system, or the part of one that is in the export.
 pub(super) struct Volume {
-    /// Its number in identities.
+    /// The file system's number in identities.
     pub(super) fsid: u64,
-    /// The number that clients see: 0 for the file system of the export's own directory.
+    /// The `fsid` that clients see: 0 for the file system of the export's own directory.
     pub(super) shown: u64,
-    /// Its number by the host (`f_fsid`).
+    /// The host's number of the file system (`f_fsid`).
     number: u64,
     naming: Naming,
-    /// The device number that its directories have. (On an overlay, files can have others.)
+    /// The device number of its directories. (On an overlay, files can have others.)
     device: (u32, u32),
-    /// The mount by which it was found: another one may allow less.
+    /// The mount through which it was found. Another mount may allow less.
     mounted_as: u64,
-    /// A directory of it, opened for reading: what the kernel wants to open files by handles.
-    /// Nothing without the privilege, or where the file system cannot do that.
+    /// A directory of the file system that is open for reading, which the kernel needs for opening
+    /// files by handle. `None` without the privilege, or if the file system does not support that.
     mount: Option<OwnedFd>,
-    /// Longest file, bytes.
+    /// The maximum file size, bytes.
     pub(super) max_file_size: u64,
     key: IdentityKey,
 }
 
 impl Volume {
-    /// The file system of the directory `dir`. `own` for that of the export's own directory.
+    /// Opens the file system of the directory `dir`. `own` marks that of the export's own
+    /// directory.
     ///
     /// # Errors
-    /// Its files cannot be told apart ([`NoIdentity`]), or `dir` cannot be read.
+    /// Its files cannot be identified ([`NoIdentity`]), or `dir` cannot be read.
     pub(super) fn open(
         files: &OpenFiles,
         dir: impl AsFd,
@@ -60,8 +61,8 @@ impl Volume {
         let device = (stat.stx_dev_major, stat.stx_dev_minor);
         let fsid = match options.fsid {
             Some(fsid) if own => fsid,
-            // Some file systems in memory have no number. They do not outlive a boot, and neither
-            // does the device number that keeps them apart here.
+            // Some file systems in memory have no number. They do not survive a reboot, and neither
+            // does the device number that distinguishes them here.
             _ if number == 0 && !own => rustix::fs::makedev(device.0, device.1),
             _ => number,
         };
@@ -90,7 +91,8 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Another subvolume of this file system, which has an object with these attributes.
+    /// Creates the volume of another subvolume of this file system, which has an object with these
+    /// attributes.
     pub(super) fn beside(&self, number: u64, stat: &Statx) -> std::io::Result<Self> {
         Ok(Self {
             fsid: number,
@@ -105,46 +107,46 @@ impl Volume {
         })
     }
 
-    /// The identity of an object of this file system.
+    /// Returns the identity of an object of this file system.
     pub(super) fn identify(&self, fd: impl AsFd, stat: &Statx) -> FsResult<FileId> {
         self.naming.identify(self.fsid, fd, stat, &self.key)
     }
 
-    /// The identity of the empty directory in place of what has the root `mounted`.
-    pub(super) fn covered(&self, mounted: &FileId) -> FileId {
-        key::covered(self.fsid, mounted, &self.key)
+    /// Returns the identity of the placeholder directory for the file system with the root
+    /// `mounted`.
+    pub(super) fn placeholder(&self, mounted: &FileId) -> FileId {
+        key::placeholder(self.fsid, mounted, &self.key)
     }
 
-    /// Whether a directory with these attributes, found in this file system without crossing a
-    /// mount point, is in another all the same: the root of a subvolume.
+    /// Returns whether a directory with these attributes, found without crossing a mount point,
+    /// belongs to another file system nevertheless: it is the root of a subvolume.
     pub(super) fn is_left_by(&self, stat: &Statx) -> bool {
         let directory = host::file_type(stat) == crate::proto::FileType::Directory;
         directory && self.device != (stat.stx_dev_major, stat.stx_dev_minor)
     }
 
-    /// Whether an object with these attributes was found by the same mount.
+    /// Returns whether an object with these attributes was found through the same mount.
     pub(super) fn is_mounted_as(&self, stat: &Statx) -> bool {
         self.mounted_as == stat.stx_mnt_id
     }
 
-    /// Whether a directory with these attributes, whose file system has this number by the host,
-    /// is in this one.
+    /// Returns whether a directory is in this file system. `number` is the host's number of the
+    /// directory's file system.
     pub(super) fn holds(&self, stat: &Statx, number: u64) -> bool {
         self.number == number
             && self.device == (stat.stx_dev_major, stat.stx_dev_minor)
             && self.mounted_as == stat.stx_mnt_id
     }
 
-    /// Whether objects are found by an index rather than by the kernel.
+    /// Returns whether objects are found by an index rather than by the kernel.
     pub(super) fn is_indexed(&self) -> bool {
         self.mount.is_none()
     }
 
-    /// Opens an object, as a descriptor that only names it. Nothing when the kernel cannot find it
-    /// by this identity.
+    /// Opens an object with `O_PATH`. Returns `None` if the kernel cannot open it by this identity.
     ///
     /// # Errors
-    /// [`FsError::Stale`] when the object is gone.
+    /// [`FsError::Stale`] if the object is gone.
     pub(super) fn open_by_handle(&self, id: &FileId) -> FsResult<Option<OwnedFd>> {
         let Some(mount) = &self.mount else {
             return Ok(None);
@@ -154,8 +156,8 @@ impl Volume {
         };
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         let mut opened = handle.open(mount, flags);
-        // The kernel can also return ENOMEM for a moment while another file with the same inode number is
-        // being created, so this is retried.
+        // The kernel can also return ENOMEM for a moment while another file with the same inode
+        // number is being created, so this is retried.
         for _ in 0..TRIES {
             if opened.as_ref().err() != Some(&Errno::NOMEM) {
                 break;
@@ -165,8 +167,8 @@ impl Volume {
         }
         match opened {
             Ok(fd) => Ok(Some(fd)),
-            // The file system does not recognise the handle: it is from an earlier file system with the
-            // same number, which has been recreated (mkfs) since.
+            // The file system does not recognise the handle: it is from an earlier file system with
+            // the same number, which has been recreated (mkfs) since.
             Err(Errno::INVAL | Errno::NOENT) => Err(FsError::Stale),
             Err(error) => Err(error.into()),
         }
@@ -183,26 +185,27 @@ impl std::fmt::Debug for Volume {
     }
 }
 
-/// The file systems that an export was seen to have below its own.
+/// The file systems that were found below an export.
 #[derive(Debug, Default)]
 pub(super) struct Crossed(Vec<Arc<Volume>>);
 
 impl Crossed {
-    /// Most file systems that are remembered.
+    /// The maximum number of remembered file systems.
     const MAX: usize = 4096;
 
-    /// The one with this number.
+    /// Returns the file system with this number.
     pub(super) fn by_fsid(&self, fsid: u64) -> Option<Arc<Volume>> {
         self.0.iter().find(|volume| volume.fsid == fsid).cloned()
     }
 
-    /// The one that a directory with these attributes, and this number of its file system, is in.
+    /// Returns the file system of a directory with these attributes. `number` is the host's number
+    /// of its file system.
     pub(super) fn of(&self, stat: &Statx, number: u64) -> Option<Arc<Volume>> {
         let held = self.0.iter().find(|volume| volume.holds(stat, number));
         held.cloned()
     }
 
-    /// Remembers one.
+    /// Adds a file system.
     pub(super) fn add(&mut self, volume: Arc<Volume>) {
         if self.0.len() == Self::MAX {
             self.0.remove(0);
@@ -210,8 +213,8 @@ impl Crossed {
         self.0.push(volume);
     }
 
-    /// Takes out those of which no object is open: they are found again when they are wanted, and
-    /// can be unmounted meanwhile.
+    /// Removes and returns the file systems of which no object is open. They are found again when
+    /// needed, and can be unmounted meanwhile.
     pub(super) fn unused(&mut self) -> Vec<Arc<Volume>> {
         let (used, unused) = std::mem::take(&mut self.0)
             .into_iter()

@@ -1,21 +1,21 @@
-//! How much memory the file system may take.
+//! The memory limit of the file system.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::fs::{FsError, FsResult};
 
-/// Bytes used of a limit.
+/// The bytes used, and their limit.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: u64,
     used: AtomicU64,
-    /// Those of them that no object has any more, but somebody who still reads what it had.
+    /// The part of `used` that belongs to no object any more, but is still held by readers.
     held: AtomicU64,
 }
 
 impl Budget {
-    /// Nothing used of `limit` bytes.
+    /// Creates a budget of `limit` bytes, all free.
     pub(super) fn new(limit: u64) -> Self {
         Self {
             limit,
@@ -24,8 +24,8 @@ impl Budget {
         }
     }
 
-    /// Takes `bytes`, or fails: with [`FsError::Later`] if they will be there when those who read have
-    /// ended, with [`FsError::NoSpace`] if not.
+    /// Takes `bytes`. Fails with [`FsError::Later`] if enough will be free when the present readers
+    /// have finished, and with [`FsError::NoSpace`] if not.
     pub(super) fn take(&self, bytes: u64) -> FsResult<()> {
         let taken = self
             .used
@@ -42,33 +42,33 @@ impl Budget {
         }
     }
 
-    /// Gives back what was taken.
+    /// Returns bytes that were taken.
     pub(super) fn give_back(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes taken.
+    /// Returns the number of bytes taken.
     pub(super) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The limit, bytes.
+    /// Returns the limit, bytes.
     pub(super) fn limit(&self) -> u64 {
         self.limit
     }
 }
 
-/// Bytes taken of a budget, which are given back when it is dropped.
+/// Bytes taken from a budget. They are returned on drop.
 #[derive(Debug)]
 pub(super) struct Lease {
     budget: Arc<Budget>,
     bytes: u64,
-    /// They are among [`Budget::held`].
+    /// Whether the bytes are included in [`Budget::held`].
     held: AtomicBool,
 }
 
 impl Lease {
-    /// Nothing taken yet.
+    /// Creates an empty lease.
     pub(super) fn new(budget: &Arc<Budget>) -> Self {
         Self {
             budget: Arc::clone(budget),
@@ -77,15 +77,16 @@ impl Lease {
         }
     }
 
-    /// No object has these bytes any more. They are given back when nobody reads them, either.
+    /// Records that no object owns these bytes any more. They are returned when the last reader
+    /// drops them.
     pub(super) fn abandon(&self) {
         if !self.held.swap(true, Ordering::Relaxed) {
             self.budget.held.fetch_add(self.bytes, Ordering::Relaxed);
         }
     }
 
-    /// Is answerable for `bytes` from now on. More than before must have been taken from the budget
-    /// already; what is less is given back.
+    /// Changes the size of the lease to `bytes`. An increase must already have been taken from the
+    /// budget; a decrease is returned to it.
     pub(super) fn set(&mut self, bytes: u64) {
         if let Some(less) = self.bytes.checked_sub(bytes) {
             self.budget.give_back(less);

@@ -1,9 +1,9 @@
-//! The bytes of a file, sparse.
+//! The content of a sparse file.
 //!
-//! Whoever reads them may be given the memory they lie in instead of a copy ([`Content::share`]). What
-//! is shared never changes: a chunk that somebody else holds is copied before it is written to. Where
-//! there is no room for the copy, or for what comes after, until they let go of it, a change is put off
-//! ([`FsError::Later`]), although it would be one in place.
+//! A reader can share the memory instead of getting a copy ([`Content::share`]). Shared memory
+//! never changes: a chunk that a reader holds is copied before it is written to. If memory for the
+//! copy, or for the data to be added, will only be free when readers have finished, a change fails
+//! with [`FsError::Later`], even if it would fit in place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use onc_rpc::Bulk;
 use super::budget::{Budget, Lease};
 use crate::fs::{FsError, FsResult};
 
-/// Bytes of a file that lie in one allocation. Long, so that a large READ or WRITE is few pieces;
-/// a hole takes no memory from this length on.
+/// The file bytes of one allocation. A large value makes a large READ or WRITE consist of few
+/// pieces. A hole of at least this length takes no memory.
 const CHUNK: u64 = 64 << 10;
-/// Least memory of a chunk that has content.
+/// The minimum memory of a chunk that has content, bytes.
 const MIN_CHUNK: u64 = 512;
-/// Longest file, bytes: what file offsets of the host can say.
+/// The maximum file size in bytes: the host's maximum file offset.
 pub(super) const MAX_FILE_SIZE: u64 = i64::MAX as u64;
 
-/// What holes are read from.
+/// The data that is returned for holes.
 static ZEROES: [u8; CHUNK as usize] = [0; CHUNK as usize];
 
-/// A file's bytes. A chunk holds them up to the last one written; beyond that, and where there is
-/// no chunk, they are zero.
+/// The content of a file. A chunk holds its bytes up to the last one written; bytes beyond that,
+/// and of missing chunks, are zero.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     chunks: BTreeMap<u64, Arc<Chunk>>,
@@ -34,7 +34,7 @@ pub(super) struct Content {
     allocated: u64,
 }
 
-/// A part of a file. Its memory counts for as long as anybody holds it.
+/// A part of a file. Its memory is charged until the last holder drops it.
 #[derive(Debug)]
 struct Chunk {
     bytes: Vec<u8>,
@@ -53,7 +53,7 @@ impl Chunk {
         self.bytes.len() as u64
     }
 
-    /// Writes `part` at `from`. The memory that it takes was taken from the budget.
+    /// Writes `part` at `from`. The memory for it must already have been taken from the budget.
     fn put(&mut self, from: usize, part: &[u8]) {
         let (bytes, to) = (&mut self.bytes, from + part.len());
         if bytes.capacity() < to {
@@ -69,19 +69,19 @@ impl Chunk {
         self.lease.set(class(self.bytes.len() as u64));
     }
 
-    /// Keeps the first `len` bytes.
+    /// Keeps only the first `len` bytes.
     fn truncate(&mut self, len: u64) {
         self.bytes.truncate(len as usize);
         self.bytes.shrink_to(class(len) as usize);
         self.lease.set(class(len));
     }
 
-    /// The first `len` bytes, in memory of their own.
+    /// Copies the first `len` bytes to new memory.
     fn copy(&self, len: u64, budget: &Arc<Budget>) -> FsResult<Self> {
         let len = len.min(self.len());
         let mut copy = Self::new(budget);
         if len > 0 {
-            // There would be no need of it if nobody held the original.
+            // The copy is needed only because a reader holds the original.
             budget.take(class(len)).map_err(|_| FsError::Later)?;
             copy.put(0, &self.bytes[..len as usize]);
         }
@@ -89,7 +89,7 @@ impl Chunk {
     }
 }
 
-/// A chunk as somebody holds it who reads.
+/// A chunk that a reader holds.
 struct Held(Arc<Chunk>);
 
 impl AsRef<[u8]> for Held {
@@ -98,7 +98,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// Memory of a chunk with `len` bytes.
+/// Returns the memory of a chunk with `len` bytes.
 fn class(len: u64) -> u64 {
     match len {
         0 => 0,
@@ -106,7 +106,7 @@ fn class(len: u64) -> u64 {
     }
 }
 
-/// The parts of `offset..end` by chunk: its number, and the range in it.
+/// Splits `offset..end` at chunk boundaries. Yields the chunk's number and the range in it.
 fn parts(offset: u64, end: u64) -> impl Iterator<Item = (u64, usize, usize)> {
     let mut at = offset;
     std::iter::from_fn(move || {
@@ -121,22 +121,23 @@ fn parts(offset: u64, end: u64) -> impl Iterator<Item = (u64, usize, usize)> {
 }
 
 impl Content {
-    /// Length of the file, bytes.
+    /// Returns the length of the file, bytes.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Memory that it takes, bytes.
+    /// Returns the memory of the file, bytes.
     pub(super) fn allocated(&self) -> u64 {
         self.allocated
     }
 
-    /// Where a read of `len` bytes at `offset` ends, for there is no more.
+    /// Returns the end offset of a read of `len` bytes at `offset`, limited by the length of the
+    /// file.
     fn end(&self, offset: u64, len: u64) -> u64 {
         self.size.min(offset.saturating_add(len))
     }
 
-    /// Reads at `offset`, as far as there is content.
+    /// Reads at `offset` up to the end of the file. Returns the number of bytes.
     pub(super) fn read(&self, offset: u64, buf: &mut [u8]) -> usize {
         let end = self.end(offset, buf.len() as u64);
         let mut rest = buf;
@@ -156,8 +157,8 @@ impl Content {
         count
     }
 
-    /// The same without copying: `len` bytes at `offset`, as far as there is content, as they are
-    /// now and stay for whoever holds them.
+    /// Returns `len` bytes at `offset`, up to the end of the file, without copying. They do not
+    /// change while the result lives.
     pub(super) fn share(&self, offset: u64, len: u64) -> Bulk {
         let mut shared = Bulk::new();
         for (chunk, from, to) in parts(offset, self.end(offset, len)) {
@@ -175,7 +176,7 @@ impl Content {
         shared
     }
 
-    /// Writes `data` at `offset`, all of it or, when it does not fit, nothing.
+    /// Writes all of `data` at `offset`, or nothing if there is no memory.
     pub(super) fn write(&mut self, offset: u64, data: &Bulk, budget: &Arc<Budget>) -> FsResult<()> {
         let end = offset
             .checked_add(data.len() as u64)
@@ -200,7 +201,7 @@ impl Content {
         Ok(())
     }
 
-    /// Writes what there is memory for, to chunks that nobody else holds.
+    /// Writes to chunks that no reader holds. There must be memory for the data.
     fn put(&mut self, offset: u64, data: &[u8], budget: &Arc<Budget>) -> FsResult<()> {
         let mut rest = data;
         for (chunk, from, to) in parts(offset, offset + data.len() as u64) {
@@ -219,7 +220,7 @@ impl Content {
             return Err(FsError::FileTooLarge);
         }
         if size < self.size {
-            // What is left of the last chunk has to read as zeroes if the file grows again.
+            // The rest of the last chunk has to read as zeroes if the file grows again.
             let keep = size % CHUNK;
             if let Some(last) = self.chunks.get_mut(&(size / CHUNK))
                 && keep > 0
@@ -246,18 +247,18 @@ impl Content {
     }
 }
 
-/// Puts another chunk in the place of one that somebody else holds.
+/// Replaces a chunk that a reader holds.
 fn replace(chunk: &mut Arc<Chunk>, by: Chunk) {
     std::mem::replace(chunk, Arc::new(by)).lease.abandon();
 }
 
-/// A chunk that is to be written to; nobody else holds it any more.
+/// Returns a chunk for writing; no reader holds it any more.
 fn own<'a>(chunk: &'a mut Arc<Chunk>, budget: &Arc<Budget>) -> FsResult<&'a mut Chunk> {
     if Arc::get_mut(chunk).is_none() {
         let copy = chunk.copy(CHUNK, budget)?;
         replace(chunk, copy);
     }
-    // Without weak references, which there are none of, there is nobody now.
+    // There are no weak references, so nothing else holds it now.
     Arc::get_mut(chunk).ok_or(FsError::Later)
 }
 
@@ -273,7 +274,8 @@ mod tests {
         out
     }
 
-    /// Any sequence of writes and resizes gives what a plain vector gives, and accounts for it.
+    /// Any sequence of writes and resizes must have the same result as with a plain vector, and
+    /// correct accounting.
     #[test]
     fn behaves_as_a_vector_does() {
         #[allow(clippy::needless_pass_by_value)]
@@ -283,7 +285,7 @@ mod tests {
             let mut held = Vec::new();
             for (at, len, fill, cut) in steps {
                 let at = (at % 300_000) as usize;
-                // Of some, somebody holds what was there before.
+                // For some, a reader holds the previous content.
                 if fill % 3 == 0 {
                     let shared = content.share(at as u64, u64::from(len));
                     let end = model.len().min(at + usize::from(len));
@@ -295,7 +297,7 @@ mod tests {
                     continue;
                 }
                 let mut data = vec![fill; usize::from(len)];
-                // The pieces are told apart by their first bytes.
+                // The first byte of each piece is different.
                 for (n, first) in data.iter_mut().step_by(usize::from(piece) + 1).enumerate() {
                     *first = n as u8;
                 }
@@ -361,12 +363,12 @@ mod tests {
         assert_eq!((first.pieces()[0][0], budget.used()), (1, 2 * CHUNK));
         assert_eq!(content.allocated(), CHUNK);
         let second = content.share(0, CHUNK);
-        // No memory for a third: what is to be changed is put off, and nothing has changed.
+        // There is no memory for a third chunk: the change fails and nothing has changed.
         assert_eq!(content.write(0, &b"3".into(), &budget), Err(FsError::Later));
         assert_eq!(content.resize(CHUNK - 1, &budget), Err(FsError::Later));
         assert_eq!((content.size(), content.allocated()), (CHUNK, CHUNK));
         assert_eq!(content.share(0, CHUNK), second);
-        // What the file is to have more, and what others want, would be there without the readers.
+        // The memory that the file and others request would be free without the readers.
         assert_eq!(content.write(CHUNK, &full, &budget), Err(FsError::Later));
         assert_eq!(budget.take(1), Err(FsError::Later));
         assert_eq!(budget.take(CHUNK + 1), Err(FsError::NoSpace));
@@ -386,7 +388,8 @@ mod tests {
         assert_eq!(budget.take(2 * CHUNK), Ok(()));
     }
 
-    /// The second of two chunks cannot be copied: nothing has changed, and what was copied counts.
+    /// The second of two chunks cannot be copied: nothing has changed, and the first copy is
+    /// charged.
     #[test]
     fn a_write_that_is_put_off_in_the_middle_changes_nothing() {
         let budget = Arc::new(Budget::new(3 * CHUNK));

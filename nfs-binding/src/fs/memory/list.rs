@@ -3,7 +3,7 @@
 use super::*;
 
 impl MemoryFs {
-    /// LOOKUP.
+    /// Executes LOOKUP.
     pub(super) fn find(&self, who: &Caller, dir: &FileId, name: &[u8]) -> FsResult<Found> {
         let dir = self.node(dir)?;
         let (directory, ino) = {
@@ -13,19 +13,19 @@ impl MemoryFs {
             let entries = state.entries()?;
             let ino = match name {
                 b"." => dir.ino,
-                // The root's is the root.
+                // The parent of the root is the root.
                 b".." => entries.parent,
                 _ => entries.get(name).ok_or(FsError::NotFound)?,
             };
             (state.attributes.clone(), ino)
         };
-        // It may have been taken away since: the directory is not stale then.
+        // The object may have been removed meanwhile. The directory is not stale then.
         let node = self.by_ino(ino).map_err(|_| FsError::NotFound)?;
         let object = self.found(&node).ok_or(FsError::NotFound)?;
         Ok(Found { object, directory })
     }
 
-    /// An object that an entry led to, unless it was taken away since.
+    /// Returns an object that an entry refers to, unless it was removed meanwhile.
     fn found(&self, node: &Node) -> Option<Object> {
         let attributes = live(node).ok()?.attributes.clone();
         Some(Object {
@@ -35,7 +35,7 @@ impl MemoryFs {
         })
     }
 
-    /// READDIR.
+    /// Executes READDIR.
     pub(super) fn list(
         &self,
         who: &Caller,
@@ -50,7 +50,7 @@ impl MemoryFs {
             permission::require_directory(&state.attributes)?;
             permission::require(&state.attributes, who, permission::READ)?;
             let entries = state.entries()?;
-            // Cookies stay good for as long as the directory lives: the verifier never changes.
+            // Cookies stay valid as long as the directory lives, so the verifier never changes.
             if cookie != 0 && (verifier != self.verifier || !entries.gave(cookie)) {
                 return Err(FsError::BadCookie);
             }
@@ -58,7 +58,8 @@ impl MemoryFs {
         };
         let objects = objects && permission::require_search(&attributes, who).is_ok();
         let mut eof = true;
-        // The lock is not held while objects are looked at: see the top of this file.
+        // The directory's lock is not held while its objects are read; see the module
+        // documentation.
         'batches: while let Some(last) = batch.last().map(|&(cookie, ..)| cookie) {
             for (cookie, name, ino) in &batch {
                 let entry = DirEntry {

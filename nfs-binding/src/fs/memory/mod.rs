@@ -1,8 +1,9 @@
-//! A file system in memory: fast, bounded, and gone when the process ends.
+//! A file system in memory: fast, bounded, and lost when the process ends.
 //!
-//! Locks: `names` is held by every operation that changes the tree, so only one does at a time, and
-//! what it has looked at stays so. No thread ever holds the locks of two objects, except of one
-//! that it has just made and nobody else knows; so no two threads wait for each other.
+//! Locking: every operation that changes the tree holds `names`, so only one does at a time, and
+//! nothing that it has examined changes meanwhile. No thread ever holds the locks of two objects,
+//! except that of an object that it has just created and no other thread knows. So there are no
+//! deadlocks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,20 +32,20 @@ mod list;
 mod node;
 mod tree;
 
-/// Number of the root.
+/// The inode number of the root.
 const ROOT: u64 = 1;
-/// Most hard links to a file.
+/// The maximum number of hard links to a file.
 const LINK_MAX: u32 = 65_000;
-/// Mode of what is made without one being given.
+/// The mode of objects that are created without one.
 const DEFAULT_FILE_MODE: u32 = 0o600;
 
 /// A file system in memory.
 ///
-/// What is written is as stable as it will ever be, so every WRITE is FILE_SYNC. Handles do not
-/// outlive the value: after a restart they are stale.
+/// Written data is already as stable as it will ever be, so every WRITE is FILE_SYNC. Handles
+/// become stale after a restart.
 #[derive(Debug)]
 pub struct MemoryFs {
-    /// In every handle: tells those of another instance apart.
+    /// A random number in every handle, which distinguishes this instance from others.
     instance: u64,
     verifier: Verifier,
     nodes: RwLock<HashMap<u64, Arc<Node>>>,
@@ -55,28 +56,28 @@ pub struct MemoryFs {
     clock: Clock,
 }
 
-/// An empty file system could not be made: no randomness to be had.
+/// The error of creating a file system when the system has no random numbers.
 #[derive(Debug, thiserror::Error)]
 #[error("no random numbers: {0}")]
 pub struct NoRandomness(getrandom::Error);
 
 impl MemoryFs {
-    /// The least limit that is of use: room for one small file, whatever its name.
+    /// The minimum useful limit in bytes: memory for one small file with any name.
     pub const LEAST: u64 = 4 << 10;
 
-    /// An empty file system that takes at most `limit` bytes, all objects and names counted. Its
-    /// root belongs to root; everybody may make files in it, and remove their own (mode 1777).
+    /// Creates an empty file system that takes at most `limit` bytes for all objects and names. Its
+    /// root belongs to root; all users may create files in it and remove their own (mode 1777).
     ///
     /// # Errors
-    /// When the system has no random numbers.
+    /// [`NoRandomness`] if the system has no random numbers.
     pub fn new(limit: u64) -> Result<Self, NoRandomness> {
         let instance = getrandom::u64().map_err(NoRandomness)?;
         let verifier = getrandom::u64().map_err(NoRandomness)?.to_be_bytes();
         Ok(Self::with(limit, instance, verifier, Clock::monotonic()))
     }
 
-    /// The same with nothing left to chance: for a simulation, whose `clock` is also the one that
-    /// attributes are dated by (as if its zero were the epoch).
+    /// Creates a deterministic file system for a simulation. Attributes get their times from
+    /// `clock` (whose zero counts as the epoch).
     #[must_use]
     pub fn simulated(limit: u64, instance: u64, clock: Clock) -> Self {
         Self::with(limit, instance, instance.to_be_bytes(), clock)
@@ -108,7 +109,7 @@ impl MemoryFs {
         fs
     }
 
-    /// The time, for attributes.
+    /// Returns the current time, for attributes.
     fn now(&self) -> NfsTime {
         let since = match self.clock.is_simulated() {
             true => self.clock.now().since(rdma::Time::ZERO),
@@ -122,7 +123,7 @@ impl MemoryFs {
         }
     }
 
-    /// Bytes in use of the limit.
+    /// Returns the number of bytes used.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.budget.used()
@@ -156,7 +157,8 @@ impl MemoryFs {
         }
     }
 
-    /// An object with the next number, not yet in the table. Its cost has been taken.
+    /// Creates an object with the next inode number that is not yet in the table. Its cost must
+    /// already have been taken.
     fn new_node(&self, file_type: FileType, body: Body, plan: &SetAttributes) -> Arc<Node> {
         let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
         let mut state = State {
@@ -182,7 +184,7 @@ impl MemoryFs {
         })
     }
 
-    /// Changes one object under its lock, noting its attributes before and after.
+    /// Changes one object under its lock, and records its attributes before and after.
     fn change<T>(&self, id: &FileId, change: impl FnOnce(&mut State) -> FsResult<T>) -> Change<T> {
         let node = match self.node(id) {
             Ok(node) => node,
@@ -190,7 +192,7 @@ impl MemoryFs {
         };
         let mut state = exclusive(&node.state);
         if state.attributes.nlink == 0 {
-            // Its last name was taken away while this thread waited for the lock.
+            // Its last name was removed while this thread waited for the lock.
             return Change::refused(FsError::Stale);
         }
         let before = wcc(&state.attributes);
@@ -204,7 +206,7 @@ impl MemoryFs {
         }
     }
 
-    /// Reads at `offset` from the content, by what says how many bytes it read.
+    /// Reads the content at `offset` with `read`, which returns the number of bytes.
     fn read_with(
         &self,
         who: &Caller,
@@ -216,7 +218,11 @@ impl MemoryFs {
         self.read_node(&node, who, offset, read)
     }
 
-    /// Attributes of an object that was found, or `Stale`.
+    /// Reads the content of `node` at `offset` with `read`, which returns the number of bytes.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if the object was removed meanwhile, and an error for objects without
+    /// file content.
     fn read_node(
         &self,
         node: &Node,
@@ -240,8 +246,8 @@ impl MemoryFs {
     }
 }
 
-/// Locks the state of an object for reading. Fails with [`FsError::Stale`] if its last name was removed
-/// since it was found: its content is gone then, and must not be reported as an empty file.
+/// Locks the state of an object for reading. Fails with [`FsError::Stale`] if its last name was
+/// removed since it was found: its content is gone then, and must not be reported as an empty file.
 fn live(node: &Node) -> FsResult<RwLockReadGuard<'_, State>> {
     let state = shared(&node.state);
     match state.attributes.nlink {
@@ -250,7 +256,7 @@ fn live(node: &Node) -> FsResult<RwLockReadGuard<'_, State>> {
     }
 }
 
-/// The content of a file that is to be changed, or why there is none.
+/// Returns the content of a file for modification, or the error for another type of object.
 fn file(state: &mut State) -> FsResult<&mut Content> {
     match &mut state.body {
         Body::File { content, .. } => Ok(content),
@@ -293,7 +299,7 @@ impl FileSystem for MemoryFs {
                 state.touched(self.now());
             }
             if let Body::File { made_by, .. } = &mut state.body {
-                // The client has its reply to the CREATE: it will not repeat it.
+                // The client has received the reply to CREATE, so it will not repeat it.
                 *made_by = None;
             }
             state.apply(&plan, self.now());
@@ -391,7 +397,7 @@ impl FileSystem for MemoryFs {
         if target.is_empty() || target.contains(&0) {
             return Change::refused(FsError::Invalid);
         }
-        // A symbolic link's permissions mean nothing.
+        // The permissions of a symbolic link have no meaning.
         let set = SetAttributes {
             mode: Some(0o777),
             ..set.clone()

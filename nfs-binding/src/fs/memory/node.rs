@@ -7,38 +7,38 @@ use super::content::Content;
 use crate::fs::{FsError, FsResult, permission};
 use crate::proto::{Attributes, NfsTime, SetAttributes, SetTime, Verifier};
 
-/// Memory that every object is taken to need, bytes.
+/// The memory that each object counts for, bytes.
 pub(super) const NODE_COST: u64 = 512;
-/// Memory that a directory entry is taken to need besides its name, bytes.
+/// The memory that a directory entry counts for besides its name, bytes.
 const ENTRY_COST: u64 = 128;
-/// Entries that are listed at a time.
+/// The number of entries that are listed at a time.
 const BATCH: usize = 64;
-/// Cookie of ".".
+/// The cookie of `.`.
 const COOKIE_SELF: u64 = 1;
-/// Cookie of "..".
+/// The cookie of `..`.
 const COOKIE_PARENT: u64 = 2;
 
-/// An object. Its number is never used again.
+/// An object. Its inode number is never reused.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) ino: u64,
     pub(super) state: RwLock<State>,
 }
 
-/// What can change of an object.
+/// The mutable state of an object.
 #[derive(Debug)]
 pub(super) struct State {
-    /// Size and space used are those of the body at all times.
+    /// The attributes. Size and space used always agree with the body.
     pub(super) attributes: Attributes,
     pub(super) body: Body,
 }
 
-/// What an object holds.
+/// The content of an object.
 #[derive(Debug)]
 pub(super) enum Body {
     File {
         content: Content,
-        /// Of the exclusive CREATE that made it.
+        /// The verifier of the exclusive CREATE that created the file.
         made_by: Option<Verifier>,
     },
     Directory(Entries),
@@ -46,11 +46,11 @@ pub(super) enum Body {
     Special,
 }
 
-/// A directory's entries. Each keeps its cookie for as long as it exists, and no cookie is used
-/// twice, so that a listing can go on after any change.
+/// The entries of a directory. Each keeps its cookie as long as it exists, and no cookie is reused,
+/// so a listing can continue after any change.
 #[derive(Debug)]
 pub(super) struct Entries {
-    /// The directory above; the root's is itself.
+    /// The parent directory; the root is its own parent.
     pub(super) parent: u64,
     by_name: HashMap<Arc<[u8]>, (u64, u64)>,
     by_cookie: BTreeMap<u64, Arc<[u8]>>,
@@ -58,7 +58,7 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// No entries.
+    /// Creates an empty directory.
     pub(super) fn new(parent: u64) -> Self {
         Self {
             parent,
@@ -68,27 +68,27 @@ impl Entries {
         }
     }
 
-    /// Memory that an entry takes, bytes.
+    /// Returns the memory that an entry counts for, bytes.
     pub(super) fn cost(name: &[u8]) -> u64 {
         ENTRY_COST + name.len() as u64
     }
 
-    /// The object of a name.
+    /// Returns the inode number of a name.
     pub(super) fn get(&self, name: &[u8]) -> Option<u64> {
         self.by_name.get(name).map(|&(_, ino)| ino)
     }
 
-    /// Whether there is nothing but "." and "..".
+    /// Returns whether the directory has no entries except `.` and `..`.
     pub(super) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// Entries, without "." and "..".
+    /// Returns the number of entries without `.` and `..`.
     pub(super) fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Adds a name that is not there.
+    /// Adds a name that must not exist.
     pub(super) fn insert(&mut self, name: &[u8], ino: u64) {
         let name: Arc<[u8]> = name.into();
         self.by_cookie.insert(self.next_cookie, Arc::clone(&name));
@@ -96,15 +96,15 @@ impl Entries {
         self.next_cookie += 1;
     }
 
-    /// Takes a name out.
+    /// Removes a name.
     pub(super) fn remove(&mut self, name: &[u8]) {
         if let Some((cookie, _)) = self.by_name.remove(name) {
             self.by_cookie.remove(&cookie);
         }
     }
 
-    /// Some entries after `cookie`, with cookie and number; none if there are no more. `own` is the
-    /// directory's number.
+    /// Returns some entries after `cookie` with their cookies and inode numbers, or none at the
+    /// end. `own` is the directory's inode number.
     pub(super) fn after(&self, own: u64, cookie: u64) -> Vec<(u64, Arc<[u8]>, u64)> {
         let mut out = Vec::with_capacity(BATCH);
         if cookie < COOKIE_SELF {
@@ -121,14 +121,14 @@ impl Entries {
         out
     }
 
-    /// Whether `cookie` is one that was given out, or 0.
+    /// Returns whether `cookie` was issued by this directory, or is 0.
     pub(super) fn gave(&self, cookie: u64) -> bool {
         cookie < self.next_cookie
     }
 }
 
 impl State {
-    /// The entries, of a directory.
+    /// Returns the entries if this is a directory.
     pub(super) fn entries(&self) -> FsResult<&Entries> {
         match &self.body {
             Body::Directory(entries) => Ok(entries),
@@ -136,7 +136,7 @@ impl State {
         }
     }
 
-    /// The entries, of a directory, to change them.
+    /// Returns the entries for modification if this is a directory.
     pub(super) fn entries_mut(&mut self) -> FsResult<&mut Entries> {
         match &mut self.body {
             Body::Directory(entries) => Ok(entries),
@@ -144,7 +144,7 @@ impl State {
         }
     }
 
-    /// Sets the attributes that are planned, sizes excepted.
+    /// Sets the planned attributes, except sizes.
     pub(super) fn apply(&mut self, plan: &SetAttributes, now: NfsTime) {
         let attributes = &mut self.attributes;
         if let Some(mode) = plan.mode {
@@ -165,7 +165,7 @@ impl State {
         attributes.ctime = now;
     }
 
-    /// Notes that the content was changed.
+    /// Updates the times after a change of the content.
     pub(super) fn touched(&mut self, now: NfsTime) {
         self.attributes.mtime = now;
         self.attributes.ctime = now;

@@ -1,4 +1,4 @@
-//! Operations that race with the removal of their object's last name.
+//! Tests of operations that race with the removal of an object's last name.
 
 use std::thread;
 
@@ -17,7 +17,7 @@ fn make(fs: &MemoryFs, name: &[u8]) -> FileId {
     id
 }
 
-/// The order of a race, step by step: the object is found, its last name goes, its state is looked at.
+/// Plays a race step by step: the object is found, its last name is removed, its state is read.
 #[test]
 fn what_was_found_before_its_last_name_went_is_stale() {
     let fs = MemoryFs::new(1 << 20).unwrap();
@@ -32,7 +32,7 @@ fn what_was_found_before_its_last_name_went_is_stale() {
     fs.remove(&who, &root, b"file").result.unwrap();
     assert_eq!(read(&mut buf).unwrap_err(), FsError::Stale);
     assert!(matches!(live(&found), Err(FsError::Stale)));
-    // What is left of it agrees with itself.
+    // The remaining state is consistent.
     let state = shared(&found.state);
     assert_eq!((state.attributes.size, state.attributes.used), (0, 0));
     drop(state);

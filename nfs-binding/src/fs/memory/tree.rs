@@ -3,11 +3,11 @@
 use super::*;
 use crate::fs::lock::{Guard, locked};
 
-/// An entry, and what its object is now.
+/// An entry and the present state of its object.
 struct Entry {
     node: Arc<Node>,
     attributes: Attributes,
-    /// Of a directory: whether it has no entries.
+    /// Whether a directory has no entries.
     empty: bool,
 }
 
@@ -17,7 +17,7 @@ impl Entry {
     }
 }
 
-/// Memory that an object takes besides a file's content, bytes.
+/// Returns the memory that an object counts for, without a file's content, bytes.
 fn cost(body: &Body) -> u64 {
     match body {
         Body::Symlink(target) => NODE_COST + target.len() as u64,
@@ -26,7 +26,7 @@ fn cost(body: &Body) -> u64 {
 }
 
 impl MemoryFs {
-    /// The entry `name` of `dir`.
+    /// Returns the entry `name` of `dir`.
     fn entry(&self, dir: &Node, name: &[u8]) -> FsResult<Option<Entry>> {
         let Some(ino) = shared(&dir.state).entries()?.get(name) else {
             return Ok(None);
@@ -44,7 +44,7 @@ impl MemoryFs {
         }))
     }
 
-    /// Adds an object that `body` makes, for a caller that may.
+    /// Adds an object with the body that `body` returns. Checks the caller's permission.
     #[expect(
         clippy::too_many_arguments,
         reason = "MKDIR's arguments, and what differs"
@@ -63,7 +63,8 @@ impl MemoryFs {
         self.make_locked(&names, who, dir, name, |parent, state| {
             let mut plan = permission::plan_new(&state.attributes, set, who, default_mode)?;
             if file_type == FileType::Directory {
-                // The bit that makes new files inherit the group is itself inherited.
+                // The set-group-id bit of a directory makes new files inherit the group, and new
+                // directories inherit the bit.
                 let inherited = state.attributes.mode & permission::SET_GID;
                 plan.mode = plan.mode.map(|mode| mode | inherited);
             }
@@ -73,7 +74,8 @@ impl MemoryFs {
         })
     }
 
-    /// Adds an object that `make` makes; the cost of it and of the entry has been taken then.
+    /// Adds an object that `make` creates. `make` has to take the cost of the object and of its
+    /// entry from the budget.
     fn make_locked(
         &self,
         _names: &Guard<'_>,
@@ -101,7 +103,7 @@ impl MemoryFs {
         })
     }
 
-    /// CREATE.
+    /// Executes CREATE.
     pub(super) fn create_file(
         &self,
         who: &Caller,
@@ -133,7 +135,7 @@ impl MemoryFs {
         Change { result, ..made }
     }
 
-    /// CREATE of a name that exists.
+    /// Executes CREATE of a name that exists.
     fn existing(
         &self,
         who: &Caller,
@@ -167,7 +169,7 @@ impl MemoryFs {
         Ok(self.object(&entry.node))
     }
 
-    /// MKNOD.
+    /// Executes MKNOD.
     pub(super) fn make_special(
         &self,
         who: &Caller,
@@ -195,7 +197,7 @@ impl MemoryFs {
         })
     }
 
-    /// REMOVE and RMDIR.
+    /// Executes REMOVE and RMDIR.
     pub(super) fn take_away(
         &self,
         who: &Caller,
@@ -228,7 +230,7 @@ impl MemoryFs {
         }
     }
 
-    /// Takes an entry out of a directory.
+    /// Removes an entry from a directory.
     fn drop_entry(&self, dir: &mut State, name: &[u8], victim: &Entry) -> FsResult<()> {
         dir.entries_mut()?.remove(name);
         self.budget.give_back(Entries::cost(name));
@@ -238,7 +240,7 @@ impl MemoryFs {
         Ok(())
     }
 
-    /// Takes a name from an object, and the object away with its last name.
+    /// Removes a name of an object, and with the last name the object.
     fn drop_link(&self, node: &Node) {
         let mut state = exclusive(&node.state);
         let left = match state.body {
@@ -250,9 +252,9 @@ impl MemoryFs {
         if left > 0 {
             return;
         }
-        // From here on, `live` refuses it to whoever has found it before.
+        // From here on, `live` rejects the object for threads that have found it before.
         if let Body::File { content, .. } = &mut state.body {
-            // Truncation to nothing gives back all that the content took, and cannot fail.
+            // Truncation to 0 returns all memory of the content, and cannot fail.
             let _ = content.resize(0, &self.budget);
             (state.attributes.size, state.attributes.used) = (0, 0);
         }
@@ -261,7 +263,7 @@ impl MemoryFs {
         exclusive(&self.nodes).remove(&node.ino);
     }
 
-    /// LINK.
+    /// Executes LINK.
     pub(super) fn add_link(
         &self,
         who: &Caller,
@@ -303,7 +305,7 @@ impl MemoryFs {
         }
     }
 
-    /// RENAME.
+    /// Executes RENAME.
     pub(super) fn move_name(
         &self,
         who: &Caller,
@@ -316,11 +318,12 @@ impl MemoryFs {
         let plan = self.plan_move(who, from_dir, from, to_dir, to);
         let (source, target) = match plan {
             Ok(Some(plan)) => plan,
-            // Two names of one object: nothing to do (RFC 1813, section 3.3.14).
+            // Both names refer to one object, so there is nothing to do (RFC 1813, section 3.3.14).
             Ok(None) => return self.unmoved(from_dir, to_dir, Ok(())),
             Err(error) => return self.unmoved(from_dir, to_dir, Err(error)),
         };
-        // The new name first: whoever looks meanwhile finds the object under at least one.
+        // The new name is added first, so that a concurrent lookup always finds the object under at
+        // least one name.
         let added = self.change(to_dir, |state| {
             let keeps = from_dir == to_dir;
             if let Some(target) = &target {
@@ -368,8 +371,8 @@ impl MemoryFs {
         }
     }
 
-    /// What RENAME is to move, and what it replaces; the room for the new entry has been taken.
-    /// `None`: both names are of one object.
+    /// Determines what RENAME moves and what it replaces, and takes the memory for the new entry.
+    /// Returns `None` if both names refer to one object.
     fn plan_move(
         &self,
         who: &Caller,
@@ -392,7 +395,7 @@ impl MemoryFs {
         permission::require_delete(&from_attributes, &source.attributes, who)?;
         let moves = from_node.ino != to_node.ino;
         if source.is_directory() && moves {
-            // The entry ".." of the directory is changed.
+            // The `..` entry of the directory changes.
             permission::require(&source.attributes, who, permission::WRITE)?;
             self.require_not_below(&to_node, source.node.ino)?;
         }
@@ -413,7 +416,7 @@ impl MemoryFs {
         Ok(Some((source, target)))
     }
 
-    /// That `dir` is neither `ancestor` nor below it.
+    /// Checks that `dir` is neither `ancestor` nor below it.
     fn require_not_below(&self, dir: &Node, ancestor: u64) -> FsResult<()> {
         let mut at = dir.ino;
         while at != ROOT {
@@ -425,7 +428,7 @@ impl MemoryFs {
         Ok(())
     }
 
-    /// A RENAME that changed nothing.
+    /// Returns the result of a RENAME that changed nothing.
     fn unmoved(&self, from_dir: &FileId, to_dir: &FileId, result: FsResult<()>) -> Renamed {
         Renamed {
             from: self.change(from_dir, |_| Ok(())).wcc,

@@ -1,4 +1,4 @@
-//! Taking names away, and moving them.
+//! Tests of removing and renaming.
 
 use super::*;
 
@@ -86,7 +86,7 @@ fn renaming_over_what_exists(rig: &Rig) {
     assert_eq!(rig.fs.getattr(&two), Err(FsError::Stale));
     assert_eq!(rig.names(&dir), [b"2".to_vec()]);
     assert!(rig.names(&top) == [b"d".to_vec()]);
-    // Two names of one object: both stay (RFC 1813, section 3.3.14).
+    // Both names refer to one object: both stay (RFC 1813, section 3.3.14).
     rig.fs.link(&root(), &one, &top, b"same").result.unwrap();
     assert_eq!(rename(rig, &dir, b"2", &top, b"same"), Ok(()));
     assert_eq!(rig.names(&dir), [b"2".to_vec()]);
@@ -146,7 +146,7 @@ fn a_moved_object_keeps_its_handle(rig: &Rig) {
     assert_eq!(rig.find(&b, b"g"), Ok(file));
 }
 
-/// Threads that create, move and remove in the same directories leave a tree that adds up.
+/// Threads that create, move and remove in the same directories leave a consistent tree.
 fn concurrent_changes(rig: &Rig) {
     let top = rig.root();
     let dirs = [rig.mkdir(&top, b"a"), rig.mkdir(&top, b"b")];
@@ -160,7 +160,7 @@ fn concurrent_changes(rig: &Rig) {
                     rig.create(&made, b"f");
                     rename(rig, &from, &name, &to, &name).unwrap();
                     rig.names(&to);
-                    // Everybody fights for this one.
+                    // All threads compete for this name.
                     let _ = rig.fs.mkdir(&root(), &from, b"shared", &mode(0o700));
                     let _ = rename(rig, &from, b"shared", &to, b"shared");
                     let _ = rig.fs.rmdir(&root(), &to, b"shared");

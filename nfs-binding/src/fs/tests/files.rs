@@ -1,4 +1,4 @@
-//! Content and attributes of files.
+//! Tests of content and attributes of files.
 
 use bytes::Bytes;
 
@@ -40,7 +40,7 @@ fn what_is_written_is_read(rig: &Rig) {
     assert_eq!(rig.attributes(&file).size, 300_000);
 }
 
-/// Pieces of all lengths, more of them than the host takes at once.
+/// Pieces of many lengths, and more pieces than one system call accepts.
 fn pieces_are_written_in_order(rig: &Rig) {
     for (n, lengths) in [
         vec![1, 65_536, 3, 4096],
@@ -235,7 +235,7 @@ fn commit_and_verifier(rig: &Rig) {
     assert_eq!(rig.read(&file, 0, 20).0, b"unstable more");
 }
 
-/// Writers of one file do not lose each other's data, and each sees a change of its own.
+/// Concurrent writers of one file do not lose each other's data, and each sees its own change.
 fn concurrent_writers(rig: &Rig) {
     let file = rig.create(&rig.root(), b"f");
     std::thread::scope(|scope| {

@@ -1,11 +1,12 @@
-//! What only one of the file systems has: restarts and the host's own changes, or a limit.
+//! Tests of features that only one of the file systems has: restarts and changes by the host, or a
+//! memory limit.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
 use super::*;
 
-/// A directory of the host, and the path to it.
+/// Returns a served directory of the host, and the path to it.
 pub(super) fn rig() -> (Rig, std::path::PathBuf) {
     let rig = Rig::directory();
     let path = rig.host.as_ref().unwrap().path().to_path_buf();
@@ -212,7 +213,7 @@ fn memory_is_bounded_and_given_back() {
     let target = vec![b'x'; 4000];
     let link = fs.symlink(&root(), &top, b"l", &target, &none).result;
     assert_eq!(link.unwrap_err(), FsError::NoSpace);
-    // Overwriting needs no room.
+    // Overwriting needs no free space.
     assert_eq!(write(0), Ok(32 << 10));
     let mut names = Vec::new();
     let mut take = |entry: &DirEntry<'_>| {

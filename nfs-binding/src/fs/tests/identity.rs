@@ -1,5 +1,5 @@
-//! One file, one identity; two files, two identities; over restarts and renames, with and without
-//! the privilege to open files by the kernel's handles.
+//! Tests that a file has one identity and two files have two, across restarts and renames, with and
+//! without the privilege to open files by kernel handles.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::host::rig;
 use super::*;
 
-/// Options with which `/` can be served on every host, overlays of containers included.
+/// Returns options with which `/` can be exported on every host, including overlays of containers.
 fn accepting_reuse() -> DirectoryOptions {
     DirectoryOptions {
         inode_reuse: true,
@@ -22,8 +22,8 @@ fn follow(rig: &Rig, path: &str) -> FileId {
     })
 }
 
-/// Each of `tests` with what the process can do, and as a server that the kernel does not open
-/// files for, whose index has to find them.
+/// Runs `test` with the privileges of this process, and with a server that must find files by its
+/// index.
 fn both_ways(test: impl Fn(&mut Rig, &Path)) {
     for indexed in [false, true] {
         let (mut rig, path) = rig();
@@ -33,7 +33,7 @@ fn both_ways(test: impl Fn(&mut Rig, &Path)) {
     }
 }
 
-/// The attributes, once the file system has them: until then it says that it is looking.
+/// Returns the attributes as soon as the file system stops answering "try again later".
 fn settled(rig: &Rig, id: &FileId) -> FsResult<Attributes> {
     let begun = Instant::now();
     loop {
@@ -67,7 +67,7 @@ fn handles_outlive_a_restart_however_deep() {
         assert_eq!(rig.read(&handles[0], 0, 10).0, b"top");
         assert_eq!(rig.read(&handles[1], 0, 10).0, b"deep");
         assert_eq!(rig.names(&handles[2]), [b"3".to_vec()]);
-        // And the handle of a name is the same as before.
+        // A lookup returns the same handle as before.
         for (name, handle) in names.iter().zip(handles) {
             assert_eq!(follow(rig, name), handle);
         }
@@ -87,7 +87,7 @@ fn handles_outlive_a_restart_after_moves() {
         rig.restart();
         is_settled(rig, &file);
         assert_eq!(rig.read(&file, 0, 10).0, b"content");
-        // Moved by the host, into a new directory, while the server is not running.
+        // The host moves the file to a new directory while the server is not running.
         drop(std::mem::replace(
             &mut rig.fs,
             Arc::new(MemoryFs::new(1 << 20).unwrap()),
@@ -102,8 +102,8 @@ fn handles_outlive_a_restart_after_moves() {
     });
 }
 
-/// The way to an object was part of its handle once: whichever name a client looked up first after a
-/// restart decided it, and one client had two inodes for one file.
+/// Regression test: handles once contained the path of an object. The name that a client first
+/// looked up after a restart then decided the handle, and one client saw two inodes for one file.
 #[test]
 fn the_names_of_a_file_have_one_handle_whichever_is_looked_up_first() {
     both_ways(|rig, path| {
@@ -128,7 +128,7 @@ fn handles_of_what_is_gone_are_stale_at_once_after_a_restart() {
         let file = rig.create(&rig.root(), b"f");
         let dir = rig.mkdir(&rig.root(), b"d");
         std::fs::remove_file(path.join("f")).unwrap();
-        // Another file, with the same inode number if the host gives it again.
+        // Creates another file, which may get the same inode number.
         std::fs::write(path.join("g"), b"other").unwrap();
         std::fs::remove_dir(path.join("d")).unwrap();
         rig.restart();
@@ -136,18 +136,18 @@ fn handles_of_what_is_gone_are_stale_at_once_after_a_restart() {
         assert_eq!(settled(rig, &file), Err(FsError::Stale));
         assert_eq!(settled(rig, &dir), Err(FsError::Stale));
         assert_eq!(rig.fs.getattr(&file), Err(FsError::Stale), "remembered");
-        // What is gone after that needs no later index to be seen to be gone than one of its own.
+        // A single later index suffices for an object that was removed after the first.
         let late = rig.create(&rig.root(), b"late");
         rig.restart();
         std::fs::remove_file(path.join("late")).unwrap();
         assert_eq!(settled(rig, &late), Err(FsError::Stale));
-        // It was ten seconds for each, once.
+        // This once took ten seconds for each.
         assert!(begun.elapsed() < Duration::from_secs(9));
     });
 }
 
-/// Inode numbers are used again; overlays and file systems without birth times handed the next file
-/// to whoever had the handle of the last one.
+/// Regression test: inode numbers are reused. On overlays and file systems without birth times, a
+/// handle of a removed file once gave access to a later one.
 #[test]
 fn a_later_file_with_the_same_inode_number_is_another() {
     both_ways(|rig, path| {
@@ -164,7 +164,7 @@ fn a_later_file_with_the_same_inode_number_is_another() {
 
 #[test]
 fn another_file_system_below_is_an_empty_directory() {
-    // Every host has this one.
+    // Every host has this file system.
     let fs = DirectoryFs::open("/", accepting_reuse()).unwrap();
     let top = fs.root();
     let found = fs.lookup(&root(), &top, b"proc").unwrap().object;
@@ -214,19 +214,19 @@ fn with_crossmnt_another_file_system_below_is_part_of_the_export() {
     assert_eq!(&text, b"Linux");
     let up = fs.lookup(&root(), &proc.id, b"..").unwrap().object;
     assert_eq!(up.id, fs.root());
-    // The handle of what was crossed into is found after a restart, too.
+    // The handle of an object in a crossed file system is found after a restart, too.
     let again = DirectoryFs::open("/", options).unwrap();
     assert_eq!(
         again.getattr(&proc.id).map(|a| a.fileid),
         Ok(proc.attributes.fileid)
     );
-    // Unless it is not part of the export any more.
+    // The handle is stale if the file system is no longer part of the export.
     let without = DirectoryFs::open("/", accepting_reuse()).unwrap();
     assert_eq!(without.getattr(&proc.id), Err(FsError::Stale));
 }
 
-/// `/proc` hands out handles of generation 0 and has no birth times: an old handle could come to
-/// mean another file.
+/// `/proc` returns handles with generation 0 and has no birth times: an old handle could come to
+/// refer to another file.
 #[test]
 fn a_file_system_that_cannot_tell_files_apart_is_refused_unless_that_is_accepted() {
     let error = DirectoryFs::open("/proc", asynchronous()).unwrap_err();
@@ -255,7 +255,7 @@ fn fsid_names_the_file_system_in_place_of_the_hosts_number() {
     );
 }
 
-/// FSINFO's largest file is the file system's, and not what offsets can say.
+/// FSINFO reports the maximum file size of the file system, and not the maximum offset.
 #[test]
 fn the_largest_file_is_one_that_the_host_takes() {
     let (rig, path) = rig();

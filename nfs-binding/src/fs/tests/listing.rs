@@ -1,4 +1,4 @@
-//! READDIR.
+//! Tests of READDIR.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ on_both! {
     as root:
 }
 
-/// Lists in pieces of `at_most` entries; `between` is done after each piece.
+/// Lists in pieces of `at_most` entries, and calls `between` after each piece.
 fn pieces(rig: &Rig, dir: &FileId, at_most: usize, mut between: impl FnMut(usize)) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     let (mut cookie, mut verifier) = (0, [0; 8]);
@@ -72,7 +72,7 @@ fn entries_come_with_their_objects(rig: &Rig) {
             assert_eq!(object.attributes.fileid, entry.fileid);
             assert_eq!(Ok(object.id), rig.find(&dir, entry.name));
             let now = Attributes {
-                // Listing the directory is an access to it.
+                // Listing the directory changes its access time.
                 atime: object.attributes.atime,
                 ..rig.attributes(&object.id)
             };
@@ -102,7 +102,7 @@ fn entries_come_with_their_objects(rig: &Rig) {
         .unwrap();
 }
 
-/// Whatever comes and goes: what is there all the time is listed exactly once.
+/// Entries that exist all the time are listed exactly once, whatever else is added or removed.
 fn a_listing_goes_on_after_changes(rig: &Rig) {
     let dir = rig.mkdir(&rig.root(), b"d");
     let name = |kind: &str, number: usize| format!("{kind} {number}").into_bytes();

@@ -1,5 +1,4 @@
-//! What every file system has to do, run over each of them. All of it is tests: what is unwrapped is
-//! asserted to be there.
+//! Conformance tests that run over each file system. In test code, `unwrap` is an assertion.
 
 use std::sync::Arc;
 
@@ -15,15 +14,15 @@ mod listing;
 mod names;
 mod rights;
 
-/// Bytes that the file systems under test may take.
+/// The memory limit of the file systems under test, bytes.
 const LIMIT: u64 = 64 << 20;
 
 /// A file system under test.
 struct Rig {
     fs: Arc<dyn FileSystem>,
-    /// What it serves, if a directory of the host.
+    /// The exported directory of the host, if there is one.
     host: Option<tempfile::TempDir>,
-    /// How the directory is served from the next restart on.
+    /// The options of the directory from the next restart on.
     options: DirectoryOptions,
 }
 
@@ -48,7 +47,7 @@ impl Rig {
         rig
     }
 
-    /// As after a restart of the server; only a host's directory lives through that.
+    /// Restarts the file system. Only a directory of the host survives that.
     fn restart(&mut self) {
         let host = self.host.as_ref().expect("a directory of the host");
         let fs = DirectoryFs::open(host.path(), self.options).unwrap();
@@ -99,7 +98,7 @@ impl Rig {
         assert_eq!(written.count as usize, data.len());
     }
 
-    /// Up to `len` bytes, and whether they reach the end.
+    /// Reads up to `len` bytes. Returns them, and whether they reach the end.
     fn read(&self, file: &FileId, offset: u64, len: usize) -> (Vec<u8>, bool) {
         let mut buf = vec![0xee; len];
         let read = self.fs.read(&root(), file, offset, &mut buf).unwrap();
@@ -107,7 +106,7 @@ impl Rig {
         (buf, read.eof)
     }
 
-    /// All names in a directory but "." and "..", sorted.
+    /// Returns all names in a directory except `.` and `..`, sorted.
     fn names(&self, dir: &FileId) -> Vec<Vec<u8>> {
         let mut names = Vec::new();
         let listing = self
@@ -128,7 +127,7 @@ fn root() -> Caller {
     Caller::root()
 }
 
-/// A user that owns nothing yet.
+/// Returns a user that owns nothing yet.
 fn user() -> Caller {
     Caller::new(1001, 2001)
 }
@@ -147,7 +146,7 @@ fn size(size: u64) -> SetAttributes {
     }
 }
 
-/// Options of directories whose content need not outlive a power failure.
+/// Returns options for directories whose content need not survive a power failure.
 fn asynchronous() -> DirectoryOptions {
     DirectoryOptions {
         sync: false,
@@ -155,9 +154,9 @@ fn asynchronous() -> DirectoryOptions {
     }
 }
 
-/// Whether the process can give files away: without that, half of this cannot be tried on a host's
-/// directory. What is left out then is said, past the test harness, which keeps what passing tests
-/// print to itself.
+/// Returns whether the process can change owners. Otherwise half of the tests cannot run on a
+/// directory of the host. A message that they are skipped goes directly to stderr, because the test
+/// harness hides the output of passing tests.
 pub(in crate::fs) fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -171,8 +170,8 @@ pub(in crate::fs) fn privileged() -> bool {
     root
 }
 
-/// Makes one test of each function for each file system. Those after `as root:` need other users than
-/// the one that runs them: on a host's directory only the superuser can try them.
+/// Defines one test of each function for each file system. Those after `as root:` need other users
+/// than the one that runs them: on a directory of the host, only the superuser can run them.
 macro_rules! on_both {
     ($($test:ident),*; as root: $($as_root:ident),*) => {
         mod memory {

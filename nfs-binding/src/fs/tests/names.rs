@@ -1,4 +1,4 @@
-//! Names: which are allowed, and what they mean.
+//! Tests of valid names and their meaning.
 
 use super::*;
 
@@ -76,7 +76,7 @@ fn dots(rig: &Rig) {
     assert_eq!(find(&two, b".."), number(&one));
     assert_eq!(find(&one, b".."), number(&top));
     assert_eq!(find(&top, b"."), number(&top));
-    // The root's is the root: nothing above it is shown.
+    // The parent of the root is the root: nothing above it is shown.
     assert_eq!(find(&top, b".."), number(&top));
     for name in [&b"."[..], b".."] {
         let none = SetAttributes::default();

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Tests of permissions.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn other() -> Caller {
     Caller::new(1002, 2002)
 }
 
-/// A file of `user()`.
+/// Creates a file that belongs to `user()`.
 fn own_file(rig: &Rig, name: &[u8], bits: u32) -> FileId {
     let how = HowToCreate::Guarded(mode(bits));
     let made = rig.fs.create(&user(), &rig.root(), name, &how);
@@ -79,7 +79,7 @@ fn content_needs_permission(rig: &Rig) {
             .write(who, &file, 0, &b"abcd".into(), Stable::Unstable);
         change.result.map(|written| written.count)
     };
-    // The owner may have opened it before it took its own rights away.
+    // The owner may have opened it before removing its own permissions.
     assert_eq!(write(&user()), Ok(4));
     assert_eq!(read(&user()), Ok(4));
     assert_eq!(read(&other()), Err(FsError::Access));
@@ -178,7 +178,7 @@ fn attributes_need_ownership(rig: &Rig) {
     assert_eq!(rig.attributes(&file).uid, 1002);
 }
 
-/// It takes set-id bits away, which is a change.
+/// Setting the owner to the present one clears set-id bits, which is a change.
 fn strangers_cannot_name_the_present_owner(rig: &Rig) {
     let file = own_file(rig, b"f", 0o6777);
     for (uid, gid) in [
@@ -234,7 +234,8 @@ fn a_setattr_that_fails_changes_nothing(rig: &Rig) {
     }
 }
 
-/// An access control list as the host keeps it (`linux/posix_acl_xattr.h`): tag, permissions, who.
+/// Sets an access control list in the host's format (`linux/posix_acl_xattr.h`). Each entry has a
+/// tag, permissions and an id.
 fn set_acl(rig: &Rig, name: &str, entries: &[(u16, u16, u32)]) {
     let mut value = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, who) in entries {
@@ -247,8 +248,8 @@ fn set_acl(rig: &Rig, name: &str, entries: &[(u16, u16, u32)]) {
     rustix::fs::setxattr(path, "system.posix_acl_access", &value, flags).unwrap();
 }
 
-/// The host's access control lists count, both ways: where they refuse what the mode seems to
-/// allow, and where they admit whom the mode does not.
+/// The host's access control lists take effect in both directions: they deny what the mode seems to
+/// allow, and allow what it does not.
 #[test]
 fn access_control_lists_decide() {
     const NOBODY: u32 = u32::MAX;
@@ -268,7 +269,7 @@ fn access_control_lists_decide() {
             (others, 0, NOBODY),
         ]
     };
-    // The mode shows the mask as the group's permissions: 0660 for both.
+    // The mode shows the mask as the group permissions: 0660 for both.
     set_acl(&rig, "denied", &list(0, 0));
     set_acl(&rig, "admitted", &list(0, 6));
     let mut member = Caller::new(1003, 3);

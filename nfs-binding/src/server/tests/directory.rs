@@ -1,4 +1,4 @@
-//! READDIR and READDIRPLUS.
+//! Tests of READDIR and READDIRPLUS.
 
 use super::*;
 use crate::proto::{Entry, ReaddirArgs, ReaddirplusArgs, encoded_len};
@@ -12,7 +12,7 @@ on_both! {
 
 const FILES: usize = 200;
 
-/// A directory of files with names of many lengths.
+/// Creates a directory of files with names of many lengths.
 fn fill(rig: &mut Rig) -> FileHandle {
     let root = rig.root();
     let dir = rig.mkdir(root, "d");
@@ -22,7 +22,7 @@ fn fill(rig: &mut Rig) -> FileHandle {
     dir
 }
 
-/// Length of the results themselves: without the status before them.
+/// Returns the length of the results without the status.
 fn results_len<T: Xdr>(results: &NfsResult<T, Option<Attributes>>) -> u64 {
     encoded_len(results) - 4
 }
@@ -48,7 +48,7 @@ fn results_are_as_long_as_asked_for(mut rig: Rig) {
             if ok.eof {
                 break;
             }
-            // As full as can be: the next entry is at most this long.
+            // The results are as full as possible: the next entry has at most this length.
             assert!(len + Entry::wire_len(53) > u64::from(count));
         }
         assert_eq!(names.len(), FILES + 2, "in pieces of {count}");
@@ -90,7 +90,7 @@ fn results_with_objects_are_as_long_as_asked_for(mut rig: Rig) {
     }
 }
 
-/// What an entry says is what LOOKUP and GETATTR say.
+/// Checks that an entry agrees with LOOKUP and GETATTR.
 fn check(rig: &mut Rig, dir: FileHandle, entry: &crate::proto::EntryPlus) {
     let (Some(handle), Some(attributes)) = (entry.handle, &entry.attributes) else {
         assert_eq!(entry.name.as_ref(), b"..");
@@ -126,7 +126,7 @@ fn names_are_limited_apart(mut rig: Rig) {
         assert!(len <= u64::from(dir_count) && !eof);
         assert!(len + Entry::wire_len(53) > u64::from(dir_count));
     }
-    // One entry always, or the client would not get on.
+    // There is always one entry, because otherwise the client could not continue.
     assert_eq!((list(0).1, list(0).2), (1, false));
     assert!(list(u32::MAX).2);
 }

@@ -1,4 +1,4 @@
-//! What exports allow, and what handles are good for.
+//! Tests of export options and of the validity of handles.
 
 use super::*;
 use crate::proto::{
@@ -160,7 +160,7 @@ fn forged_handles_are_refused() {
     let mut rig = Rig::memory();
     let root = rig.root();
     let mut bytes = root.as_bytes().to_vec();
-    // Garbage is told from what looks like a handle of another key's.
+    // Garbage has another status than a handle that looks like one of another key.
     for (handle, answer) in [
         (FileHandle::new(b"").unwrap(), Status::BADHANDLE),
         (FileHandle::new(&[0; 64]).unwrap(), Status::BADHANDLE),
@@ -203,8 +203,8 @@ fn handles_outlive_the_server_but_not_its_key() {
     assert_eq!(status(got), Status::STALE);
     rig.server = NfsServer::new(vec![export("/m", fs, "")], HandleKey::random().unwrap()).unwrap();
     let got = rig.call::<nfs::Getattr>(&HandleArgs { object: file });
-    // As knfsd does: users see "Stale file handle", and clients look the file up again. To BADHANDLE,
-    // Linux's client says "Unknown error 521".
+    // As with knfsd, users see "Stale file handle", and clients look the file up again. For
+    // BADHANDLE, Linux's client reports "Unknown error 521".
     assert_eq!(status(got), Status::STALE);
 }
 
@@ -221,12 +221,12 @@ fn exports_that_cannot_be_told_apart() {
     assert_eq!(new(&[&long]), Err(ExportsError::TooLong(long.clone())));
 }
 
-/// exports(5): an export whose directory is mounted below another one is seen there with `nohide`,
-/// by its own options; without that, an empty directory is.
+/// exports(5): with `nohide`, an export whose directory is mounted below another one is visible
+/// there with its own options. Without it, an empty directory is visible.
 #[test]
 fn an_export_below_another_is_seen_there_with_nohide() {
     let key = key();
-    // Every host has this one.
+    // Every host has this directory.
     let exports = |top: &str, options: &str| {
         [
             &format!("top=/:async,inode_reuse{top}"),
@@ -237,7 +237,7 @@ fn an_export_below_another_is_seen_there_with_nohide() {
             spec.open(&key, None).unwrap()
         })
     };
-    // With crossmnt of the other export it is seen as well, and by its own options all the same.
+    // With crossmnt of the other export it is visible as well, still with its own options.
     for (top, options, seen) in [
         ("", "nohide", true),
         ("", "nohide,client=198.51.100.1", false),

@@ -1,4 +1,4 @@
-//! Procedures on one object.
+//! Tests of procedures on one object.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ fn read_and_write(mut rig: Rig) {
     }
 }
 
-/// Takes whatever memory a pool has.
+/// A registrar that accepts all memory of a pool.
 struct AnyMemory;
 
 impl Registrar for AnyMemory {
@@ -78,8 +78,8 @@ impl Registrar for AnyMemory {
     }
 }
 
-/// Without copying: what is on its way is not changed by what is written meanwhile. Of a file that does
-/// not lie in memory, from the pool.
+/// READ without copying: data that is being sent does not change when the file is written
+/// meanwhile. A file that is not in memory is read into memory of the pool.
 fn reads_are_sent_from_where_a_file_lies(mut rig: Rig) {
     let root = rig.root();
     let file = rig.create(root, "f");
@@ -98,8 +98,8 @@ fn reads_are_sent_from_where_a_file_lies(mut rig: Rig) {
     assert_eq!((third.count, third.eof), (100_000, true));
 }
 
-/// Where a device must know its memory, the data of a READ is the memory that the file system read into;
-/// nothing is kept of it.
+/// If the device needs registered memory, the data of a READ lies in the memory that the file
+/// system read into, and the server keeps no reference to it.
 fn reads_are_sent_from_memory_that_the_device_knows(mut rig: Rig) {
     rig.pool = Pool::with_registrar(1 << 20, Arc::new(AnyMemory));
     let root = rig.root();
@@ -239,7 +239,7 @@ fn file_system_figures(mut rig: Rig) {
     let info = rig.call::<nfs::Fsinfo>(&args).unwrap();
     assert_eq!((info.read_max, info.write_max), (1 << 20, 1 << 20));
     assert!(info.read_preferred <= info.read_max);
-    // What offsets can say, or what the host's file system takes.
+    // The maximum offset, or the maximum of the host's file system.
     assert!((1 << 40..=i64::MAX as u64).contains(&info.max_file_size));
     let conf = rig.call::<nfs::Pathconf>(&args).unwrap();
     assert_eq!(conf.name_max, 255);

@@ -1,4 +1,4 @@
-//! Procedures that make and take away names.
+//! Tests of procedures that create and remove names.
 
 use super::*;
 use crate::proto::{

@@ -1,4 +1,4 @@
-//! The service, called as a transport calls it: messages in, messages out, no network.
+//! Tests that call the service like a transport, with messages and without a network.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ mod mount;
 mod rpc;
 mod shares;
 
-/// A server, and the client that calls it.
+/// A server and a client that calls it.
 struct Rig {
     server: NfsServer,
     peer: SocketAddr,
     credential: Credential,
     pool: Pool,
-    /// Whether the file systems block, so that answers are to come from workers.
+    /// Whether the file systems block, so that workers must answer.
     blocks: bool,
     _host: Option<tempfile::TempDir>,
 }
@@ -71,12 +71,12 @@ impl Rig {
         }
     }
 
-    /// Memory as "/m".
+    /// Creates a server with a memory file system as "/m".
     fn memory() -> Self {
         Self::new(vec![export("/m", memory(), "")])
     }
 
-    /// A directory of the host as "/m".
+    /// Creates a server with a directory of the host as "/m".
     fn directory() -> Self {
         let host = tempfile::tempdir().unwrap();
         let fs = DirectoryFs::open(
@@ -117,7 +117,7 @@ impl Rig {
         }
     }
 
-    /// Calls a procedure, and decodes all that it answers.
+    /// Calls a procedure and decodes the complete results.
     fn try_call<P: Procedure>(&mut self, args: &P::Args) -> Result<P::Results, Denial> {
         let mut out = Encoder::new();
         args.encode(&mut out);
@@ -191,7 +191,7 @@ fn status<T, F>(result: NfsResult<T, F>) -> Status {
     result.map_or_else(|failed| failed.status, |_| Status::OK)
 }
 
-/// Makes one test of each function for each file system.
+/// Defines one test of each function for each file system.
 macro_rules! on_both {
     ($($test:ident,)*) => {
         mod memory {

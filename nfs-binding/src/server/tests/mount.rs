@@ -1,4 +1,4 @@
-//! The MOUNT program.
+//! Tests of the MOUNT program.
 
 use super::*;
 use crate::proto::{Flavors, MkdirArgs};

@@ -1,4 +1,4 @@
-//! What the service says to the RPC layer.
+//! Tests of the service's RPC-level results.
 
 use bytes::Bytes;
 use onc_rpc::{BulkItem, Position};
@@ -62,7 +62,7 @@ fn every_procedure_refuses_garbage() {
     }
 }
 
-/// Nothing that a peer sends makes the server panic.
+/// No message from a peer makes the server panic.
 #[test]
 fn arbitrary_arguments_are_survived() {
     fn check(calls: Vec<(bool, u8, Vec<u8>)>) -> bool {

@@ -1,4 +1,4 @@
-//! What a connection gets that holds its share of the memory for replies.
+//! Tests of a connection that has used up its share of the memory for replies.
 
 use onc_rpc::Bulk;
 use rdma::{Account, Budget, PER_CALL};
@@ -8,7 +8,7 @@ use crate::proto::{Data, ReadArgs, ReaddirplusArgs, Stable, WriteArgs};
 
 const MIB: usize = 1 << 20;
 
-/// A rig whose calls count for an account that has its share already.
+/// Returns a server and an account that has used up its share, which its calls are charged to.
 fn poor() -> (Rig, Account) {
     let mut rig = Rig::directory();
     let account = Budget::new(4 * MIB, 1).account();
@@ -46,7 +46,7 @@ fn a_read_gives_less_and_the_rest_when_it_is_asked_for() {
         seen.extend_from_slice(&ok.data.0.to_bytes());
     }
     assert_eq!(seen, content);
-    // With room again, all at once.
+    // When memory is free again, the whole data is returned at once.
     account.release(3 * MIB);
     let read = ReadArgs {
         file,

@@ -1,4 +1,4 @@
-//! Who a caller is, as tables: origin, claim and export to identity.
+//! Table-driven tests that map origin, claimed identity and export to the effective identity.
 
 use onc_rpc::AuthSys;
 
@@ -25,16 +25,16 @@ fn options(text: &str) -> ExportOptions {
     options.with(text).unwrap()
 }
 
-fn trust(own: u32) -> (Trust, tempfile::TempDir) {
+fn policy(own: u32) -> (IdentityPolicy, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let (passwd, group) = (dir.path().join("passwd"), dir.path().join("group"));
     std::fs::write(&passwd, "ann:x:1000:1000::/:\nbob:x:1001:100::/:\n").unwrap();
     std::fs::write(&group, "adm:x:4:ann\nwheel:x:0:bob\n").unwrap();
     let users = Users::new(passwd, group);
     (
-        Trust {
+        IdentityPolicy {
             users,
-            ..Trust::of_user(own)
+            ..IdentityPolicy::of_user(own)
         },
         dir,
     )
@@ -54,11 +54,11 @@ fn there(origin: PeerOrigin, port: u16) -> Peer {
     }
 }
 
-/// User, group and further groups.
+/// User, group and supplementary groups.
 type Seen = (u32, u32, Vec<u32>);
 
-fn seen(trust: &Trust, peer: Peer, credential: &Credential, text: &str) -> Seen {
-    let caller = trust.caller(peer, credential, &options(text)).unwrap();
+fn seen(policy: &IdentityPolicy, peer: Peer, credential: &Credential, text: &str) -> Seen {
+    let caller = policy.caller(peer, credential, &options(text)).unwrap();
     (caller.uid, caller.gid, caller.gids.to_vec())
 }
 
@@ -68,84 +68,87 @@ fn nobody() -> Seen {
 
 #[test]
 fn a_user_of_this_host_is_itself_whatever_it_claims() {
-    let (trust, _dir) = trust(ROOT);
+    let (policy, _dir) = policy(ROOT);
     let ann = here(Some(ANN));
     for text in ["", "root_squash", "no_root_squash"] {
         assert_eq!(
-            seen(&trust, ann, &claim(ANN, 1000, &[4]), text),
+            seen(&policy, ann, &claim(ANN, 1000, &[4]), text),
             (ANN, 1000, vec![4])
         );
-        // Somebody else; the superuser above all.
+        // The user claims another identity, for example the superuser.
         for other in [ROOT, BOB, 65534, u32::MAX] {
-            assert_eq!(seen(&trust, ann, &claim(other, 1000, &[4]), text), nobody());
+            assert_eq!(
+                seen(&policy, ann, &claim(other, 1000, &[4]), text),
+                nobody()
+            );
         }
-        assert_eq!(seen(&trust, ann, &Credential::None, text), nobody());
+        assert_eq!(seen(&policy, ann, &Credential::None, text), nobody());
     }
     assert_eq!(
-        seen(&trust, ann, &claim(ANN, 1000, &[]), "all_squash"),
+        seen(&policy, ann, &claim(ANN, 1000, &[]), "all_squash"),
         nobody()
     );
 }
 
 #[test]
 fn a_user_of_this_host_has_only_groups_of_its_own() {
-    let (trust, _dir) = trust(ROOT);
+    let (policy, _dir) = policy(ROOT);
     let ann = here(Some(ANN));
-    // Shadow, disk, docker: whatever is worth having.
+    // The user claims powerful groups: shadow, disk, docker.
     let greedy = claim(ANN, 6, &[0, 4, 42, 999]);
     assert_eq!(
-        seen(&trust, ann, &greedy, "no_root_squash"),
+        seen(&policy, ann, &greedy, "no_root_squash"),
         (ANN, 1000, vec![4])
     );
-    // A further group can be the one of new files, and none can be left out.
+    // A supplementary group can become the primary one, and none can be left out.
     assert_eq!(
-        seen(&trust, ann, &claim(ANN, 4, &[]), ""),
+        seen(&policy, ann, &claim(ANN, 4, &[]), ""),
         (ANN, 4, vec![1000])
     );
     let bob = here(Some(BOB));
     let wheel = claim(BOB, 0, &[0]);
     assert_eq!(
-        seen(&trust, bob, &wheel, "no_root_squash"),
+        seen(&policy, bob, &wheel, "no_root_squash"),
         (BOB, 0, vec![100])
     );
     assert_eq!(
-        seen(&trust, bob, &wheel, "root_squash"),
+        seen(&policy, bob, &wheel, "root_squash"),
         (BOB, 200, vec![100])
     );
-    // In neither file.
+    // A user who is in neither file.
     let stray = claim(4711, 4711, &[4711]);
     assert_eq!(
-        seen(&trust, here(Some(4711)), &stray, ""),
+        seen(&policy, here(Some(4711)), &stray, ""),
         (4711, 200, vec![])
     );
 }
 
 #[test]
 fn root_of_this_host_speaks_for_everybody_and_is_squashed_with_all_only() {
-    let (trust, _dir) = trust(ROOT);
+    let (policy, _dir) = policy(ROOT);
     let root = here(Some(ROOT));
     for text in ["", "root_squash", "no_root_squash"] {
         assert_eq!(
-            seen(&trust, root, &claim(0, 0, &[0, 4]), text),
+            seen(&policy, root, &claim(0, 0, &[0, 4]), text),
             (0, 0, vec![0, 4])
         );
         assert_eq!(
-            seen(&trust, root, &claim(ANN, 6, &[42]), text),
+            seen(&policy, root, &claim(ANN, 6, &[42]), text),
             (ANN, 6, vec![42])
         );
     }
     assert_eq!(
-        seen(&trust, root, &claim(0, 0, &[]), "all_squash"),
+        seen(&policy, root, &claim(0, 0, &[]), "all_squash"),
         nobody()
     );
 }
 
 #[test]
 fn a_peer_of_unknown_user_is_nobody() {
-    let (trust, _dir) = trust(ROOT);
+    let (policy, _dir) = policy(ROOT);
     for uid in [ROOT, ANN, 65534] {
         let who = seen(
-            &trust,
+            &policy,
             here(None),
             &claim(uid, 0, &[0, 4]),
             "no_root_squash",
@@ -156,42 +159,42 @@ fn a_peer_of_unknown_user_is_nobody() {
 
 #[test]
 fn a_named_user_speaks_for_others_and_as_root_for_whom_the_export_says() {
-    let (trust, _dir) = trust(ROOT);
-    let trust = trust.and(BOB);
+    let (policy, _dir) = policy(ROOT);
+    let policy = policy.with_trusted_user(BOB);
     let gateway = here(Some(BOB));
     assert_eq!(
-        seen(&trust, gateway, &claim(ANN, 6, &[42]), ""),
+        seen(&policy, gateway, &claim(ANN, 6, &[42]), ""),
         (ANN, 6, vec![42])
     );
-    assert_eq!(seen(&trust, gateway, &claim(0, 0, &[]), ""), nobody());
+    assert_eq!(seen(&policy, gateway, &claim(0, 0, &[]), ""), nobody());
     assert_eq!(
-        seen(&trust, gateway, &claim(0, 0, &[]), "no_root_squash"),
+        seen(&policy, gateway, &claim(0, 0, &[]), "no_root_squash"),
         (0, 0, vec![])
     );
     assert_eq!(
-        seen(&trust, here(Some(ANN)), &claim(BOB, 100, &[]), ""),
+        seen(&policy, here(Some(ANN)), &claim(BOB, 100, &[]), ""),
         nobody()
     );
 }
 
 #[test]
 fn other_hosts_are_what_the_export_says() {
-    let (trust, _dir) = trust(ROOT);
+    let (policy, _dir) = policy(ROOT);
     for peer in [
         there(PeerOrigin::OverTcp, 700),
         there(PeerOrigin::OverRdma, 700),
         there(PeerOrigin::OverRdma, 40000),
     ] {
         assert_eq!(
-            seen(&trust, peer, &claim(ANN, 6, &[42]), ""),
+            seen(&policy, peer, &claim(ANN, 6, &[42]), ""),
             (ANN, 6, vec![42])
         );
         assert_eq!(
-            seen(&trust, peer, &claim(0, 0, &[0]), ""),
+            seen(&policy, peer, &claim(0, 0, &[0]), ""),
             (100, 200, vec![200])
         );
         assert_eq!(
-            seen(&trust, peer, &claim(0, 0, &[0]), "no_root_squash"),
+            seen(&policy, peer, &claim(0, 0, &[0]), "no_root_squash"),
             (0, 0, vec![0])
         );
     }
@@ -199,9 +202,9 @@ fn other_hosts_are_what_the_export_says() {
 
 #[test]
 fn secure_exports_are_for_reserved_ports_of_other_hosts_over_tcp() {
-    let (trust, _dir) = trust(ROOT);
+    let (policy, _dir) = policy(ROOT);
     let root = claim(0, 0, &[]);
-    let admitted = |peer, text| trust.caller(peer, &root, &options(text)).map(drop);
+    let admitted = |peer, text| policy.caller(peer, &root, &options(text)).map(drop);
     let tcp = |port| there(PeerOrigin::OverTcp, port);
     for text in ["", "secure", "insecure,secure"] {
         assert_eq!(admitted(tcp(1023), text), Ok(()));
@@ -213,17 +216,17 @@ fn secure_exports_are_for_reserved_ports_of_other_hosts_over_tcp() {
         admitted(there(PeerOrigin::OverRdma, 40000), "secure"),
         Ok(())
     );
-    // Of whoever is here, more is known than the port tells.
+    // For a local peer, the kernel's information replaces the port check.
     assert_eq!(admitted(here(Some(ANN)), "secure"), Ok(()));
 }
 
 #[test]
 fn a_server_of_an_ordinary_user_is_for_that_user_and_root_of_this_host() {
-    let (trust, _dir) = trust(ANN);
-    let trust = trust.and(77);
+    let (policy, _dir) = policy(ANN);
+    let policy = policy.with_trusted_user(77);
     let caller = |user, uid| {
         let options = ExportOptions::for_server(false);
-        let caller = trust.caller(here(user), &claim(uid, uid, &[]), &options);
+        let caller = policy.caller(here(user), &claim(uid, uid, &[]), &options);
         caller.map(|caller| caller.uid)
     };
     assert_eq!(caller(Some(ANN), ANN), Ok(ANN));
@@ -234,5 +237,5 @@ fn a_server_of_an_ordinary_user_is_for_that_user_and_root_of_this_host() {
     assert_eq!(caller(None, ANN), Err(Status::ACCES));
     let options = ExportOptions::for_server(false);
     let other_host = there(PeerOrigin::OverTcp, 40000);
-    assert_eq!(trust.admit(other_host, &options), Ok(()));
+    assert_eq!(policy.admit(other_host, &options), Ok(()));
 }
