@@ -1,4 +1,4 @@
-//! `devices`: which RDMA devices there are, what each can do, and what is missing.
+//! The `devices` command: lists RDMA devices, their capabilities, and what they lack.
 
 use std::net::IpAddr;
 
@@ -12,28 +12,28 @@ use serde_json::{Value, json};
 use crate::args::DevicesArgs;
 use crate::output;
 
-/// What is known of one device; the same for a table and for JSON.
+/// The description of a device, for a table or JSON.
 struct Entry {
-    /// As `--device` takes it.
+    /// The name for `--device`.
     name: DeviceName,
     kind: String,
     interface: Option<String>,
     addresses: Vec<IpAddr>,
     ports: Vec<PortReport>,
-    /// How it can offer memory to peers, best first.
+    /// The supported registration methods, best first.
     registration: Vec<&'static str>,
-    /// Whether the best of these can be ended by the peer's Send With Invalidate.
+    /// Whether the peer's Send With Invalidate can end registrations of the best method.
     remote_invalidation: bool,
-    /// RDMA Reads outstanding towards it, and from it.
+    /// The maximum outstanding RDMA Reads as responder and as initiator.
     reads: Option<(u32, u32)>,
-    /// Why it cannot be used.
+    /// The reason why the device cannot be used.
     problem: Option<String>,
 }
 
 /// Lists devices.
 ///
 /// # Errors
-/// Standard output cannot be written to. What is missing is no error: it is the answer.
+/// Standard output cannot be written to. A missing device is not an error, but a result.
 pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
     let found = report::devices();
     let mut entries = vec![iwarp()?];
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The device in this program.
+/// Describes the device in this program.
 fn iwarp() -> Result<Entry, Failure> {
     let choice = DeviceChoice::default();
     let opened = choice.open(None, false)?;

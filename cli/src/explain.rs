@@ -1,4 +1,4 @@
-//! `explain`: how operations would be carried, and why so.
+//! The `explain` command: shows how operations would be transferred, and why.
 
 use nfs_binding::client::AttachOptions;
 use rpc_transport::rdma::{Choice, Considered, RdmaOptions, RoundTripFeatures, Version};
@@ -16,7 +16,7 @@ use crate::output;
 /// Explains each operation.
 ///
 /// # Errors
-/// An option cannot be used here, or an operation not be carried.
+/// An option cannot be used here, or an operation cannot be transferred.
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let access = args.mount.access()?;
     let (setting, costs) = setting(args, &access)?;
@@ -49,7 +49,8 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Client and server with these options, the server with all that there is.
+/// Returns the simulated client and server with these options. The server supports all features
+/// unless options say less.
 fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Failure> {
     if access.mount.proto == Proto::Tcp {
         let text = "over TCP there is one way only: explain is about NFS over RDMA";
@@ -85,7 +86,8 @@ fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Fail
             options.inline_receive = inline;
         }
     }
-    // What a client with these options goes by. The simulation's own time is of no interest.
+    // These are the costs that a real client with these options would use. The simulation's own
+    // times do not matter.
     let costs = CostsArg::load(args.mount.costs.as_ref())?;
     let rate = args.mount.rate.map(|rate| rate.0);
     let costs = costs.on_link(args.mount.delay.0, rate);
@@ -93,10 +95,10 @@ fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Fail
     Ok((setting, costs))
 }
 
-/// That nothing is said which cannot change how an operation is carried: whoever says it expects that it
-/// does. (What nfs(5) has and this program takes without effect is taken here as well.)
+/// Checks that no option is given that cannot affect how an operation is transferred, because the
+/// user would expect an effect. (Options of nfs(5) that this program ignores are accepted.)
 fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Failure> {
-    // All of them, so that whoever adds one has to say whether it matters.
+    // All fields are listed, so that a new one cannot be forgotten here.
     let MountOptions {
         proto: _,
         rpcrdma: _,
@@ -153,7 +155,7 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
     }
 }
 
-/// The ways, the one that is taken marked.
+/// Formats the transfer modes and marks the chosen one.
 fn lines(ways: &[Considered]) -> Vec<String> {
     let mut lines = Vec::new();
     for way in ways {

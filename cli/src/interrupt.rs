@@ -1,4 +1,4 @@
-//! Ctrl-C: ends what is under way in order, and then the process as the signal would have.
+//! Ctrl-C: ends the present operation gracefully, and then the process as the signal would have.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -12,23 +12,23 @@ use signal_hook::low_level::emulate_default_handler;
 
 /// What the next signal ends.
 static CURRENT: Mutex<Option<Interrupt>> = Mutex::new(None);
-/// The signal that ended something.
+/// The signal that ended an operation.
 static CAUGHT: AtomicI32 = AtomicI32::new(SIGINT);
-/// Whether signals are taken.
+/// Whether signal handlers are installed.
 static TAKEN: OnceLock<()> = OnceLock::new();
 
-/// While it lives, the first SIGINT or SIGTERM interrupts it; a second one, and one when there is
-/// none, ends the process at once.
+/// While this lives, the first SIGINT or SIGTERM interrupts the operation. A second signal, or one
+/// without an operation, ends the process at once.
 #[derive(Debug)]
 pub(crate) struct Interruptible {
     interrupt: Interrupt,
 }
 
 impl Interruptible {
-    /// Takes signals from now on. The last one that was made gets them.
+    /// Handles signals from now on. The most recently created one gets them.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub(crate) fn new() -> Result<Self, Failure> {
         if TAKEN.set(()).is_ok() {
             on_signals(|signal| {
@@ -44,12 +44,12 @@ impl Interruptible {
         Ok(Self { interrupt })
     }
 
-    /// What a signal sets.
+    /// Returns the handle that a signal sets.
     pub(crate) fn interrupt(&self) -> Interrupt {
         self.interrupt.clone()
     }
 
-    /// The failure that tells that a signal ended `what`.
+    /// Returns the failure which reports that a signal ended `what`.
     pub(crate) fn failure(&self, what: impl std::fmt::Display) -> Failure {
         Failure::Interrupted {
             what: what.to_string(),
@@ -71,7 +71,7 @@ fn current() -> std::sync::MutexGuard<'static, Option<Interrupt>> {
 /// Calls `act` for every SIGINT and SIGTERM, on a thread of its own.
 ///
 /// # Errors
-/// What the operating system refused.
+/// The error of the operating system.
 pub(crate) fn on_signals(mut act: impl FnMut(i32) + Send + 'static) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle signals")?;
     let thread = thread::Builder::new().name("signals".into());
@@ -80,10 +80,10 @@ pub(crate) fn on_signals(mut act: impl FnMut(i32) + Send + 'static) -> Result<()
     Ok(())
 }
 
-/// Ends the process as the signal does when nobody handles it, so that whoever started it (a shell
-/// in a loop) sees that it was the signal.
+/// Ends the process like the signal's default action, so that its parent (such as a shell in a
+/// loop) sees the signal.
 pub(crate) fn die(signal: i32) {
-    // It cannot fail for signals that there are; then the exit status has to tell.
+    // This cannot fail for valid signals. If it did, the exit status would show the signal.
     if emulate_default_handler(signal).is_err() {
         std::process::exit(128 + signal);
     }

@@ -9,8 +9,8 @@ use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format;
 
-/// Shows the fields of an event, `message` first and without its name. What they hold may come from a
-/// peer, and is escaped.
+/// Formats the fields of an event, `message` first and without its name. Values may come from a
+/// peer, so they are escaped.
 fn fields() -> impl for<'w> FormatFields<'w> {
     format::debug_fn(|writer, field, value| match field.name() {
         "message" => write!(Escaping(writer), "{value:?}"),
@@ -22,8 +22,8 @@ fn fields() -> impl for<'w> FormatFields<'w> {
     .delimited(" ")
 }
 
-/// Sends `tracing` events to standard error: warnings, more with `verbose`, and what RUST_LOG asks
-/// for when it is set.
+/// Sends `tracing` events to standard error: warnings by default, more with `verbose`, or as
+/// RUST_LOG says if it is set.
 pub(crate) fn start(verbose: u8) {
     let default = match verbose {
         0 => "warn",

@@ -1,4 +1,4 @@
-//! The `rpcrdma` command. It is thin: whatever it does, another program can do with the crates.
+//! The `rpcrdma` command. It is thin: other programs can do the same with the crates.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,7 @@ use rpcrdma_setup::Failure;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // What a simulated host warns of is no warning to whoever simulates it.
+    // Warnings of simulated hosts are not warnings to the user.
     if cli.verbose > 0 || !matches!(cli.command, Command::Sim(_)) {
         logging::start(cli.verbose);
     }

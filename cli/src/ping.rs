@@ -1,4 +1,4 @@
-//! `ping`: one call after the other, timed.
+//! The `ping` command: repeated calls with their latency.
 
 use std::pin::pin;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -17,14 +17,14 @@ use crate::args::{PingArgs, PingOp};
 use crate::interrupt::Interruptible;
 use crate::output;
 
-/// Most calls that warm up.
+/// The maximum number of untimed calls for warming up.
 const WARM_UP: u32 = 100;
-/// Bytes of READ and WRITE when nothing is said.
+/// The default size of READ and WRITE, bytes.
 const DEFAULT_SIZE: u64 = 4096;
-/// Longest histogram bar, characters.
+/// The longest histogram bar, characters.
 const BAR: u64 = 50;
 
-/// Pings. If `verbose`, says how the server is spoken to, and why so.
+/// Pings a server. With `verbose`, prints the version and features in use, and the reasons.
 ///
 /// # Errors
 /// The server cannot be reached, or a call fails.
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &PingArgs, verbose: bool) -> Result<(), Failure> {
     }
 }
 
-/// The URL that an operation on a file or directory has to have.
+/// Returns the URL, which operations on a file or directory need.
 fn object_url(args: &PingArgs) -> Result<NfsUrl, Failure> {
     let (op, target) = (args.op.name(), &args.target);
     target.parse().map_err(|error| {
@@ -96,7 +96,7 @@ fn object_url(args: &PingArgs) -> Result<NfsUrl, Failure> {
     })
 }
 
-/// Has the server call this client.
+/// Lets the server call this client.
 fn callbacks(args: &PingArgs, mut access: Access, verbose: bool) -> Result<(), Failure> {
     let size = args.size.unwrap_or(0);
     let size = u32::try_from(size).ok().filter(|size| *size <= MAX_LEN);
@@ -118,7 +118,7 @@ fn callbacks(args: &PingArgs, mut access: Access, verbose: bool) -> Result<(), F
         reply_len: size,
         ..Order::default()
     };
-    // No other client at this server is likely to have the same.
+    // The ticket probably differs from those of all other clients of this server.
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let ticket = now.map_or(0, |now| now.subsec_nanos()) ^ std::process::id().rotate_left(16);
     let interruptible = Interruptible::new()?;
@@ -168,7 +168,7 @@ fn callbacks(args: &PingArgs, mut access: Access, verbose: bool) -> Result<(), F
     }
 }
 
-/// Host and port of `HOST`, `HOST:PORT`, `[ADDRESS]:PORT` or a URL.
+/// Parses host and port of `HOST`, `HOST:PORT`, `[ADDRESS]:PORT` or a URL.
 pub(crate) fn server(text: &str) -> Result<(String, Option<u16>), Failure> {
     let url = if text.starts_with("nfs://") {
         text.to_owned()
@@ -229,11 +229,12 @@ fn measure(
             Either::Right(_) => true,
         }
     };
-    // As ping(8): interrupted, it says what it has so far, and fails only if that is nothing.
+    // As with ping(8): after an interrupt, it prints the results so far, and fails only if there
+    // are none.
     if interrupted && latency.count() == 0 {
         return Err(interruptible.failure(&args.target));
     }
-    // Last of all: what the other side is like is known for sure by now.
+    // This comes last, because the properties of the peer are certain by now.
     report(args, op, &latency)?;
     for decision in reached.decisions().iter().filter(|_| verbose) {
         output::line(decision)?;

@@ -1,4 +1,4 @@
-//! What is going on: always on a terminal, and elsewhere now and then when it takes long.
+//! Progress messages: always on a terminal, and from time to time elsewhere.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,19 +9,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output;
 
-/// How often something is said where there is no terminal. What takes less says nothing.
+/// The interval of messages without a terminal. Shorter operations print none.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// One line on standard error that says what is being done; gone when dropped. It moves only when
-/// told to: a thread of its own would take processor time from what is measured. Without a terminal
-/// it is a line every half minute, for whoever reads a log.
+/// A status line on standard error, removed on drop. It moves only when it is updated, because a
+/// thread of its own would take CPU time from measurements. Without a terminal, it is a line every
+/// half minute for the reader of a log.
 pub(crate) struct Status {
     bar: Option<ProgressBar>,
     said: Cell<Instant>,
 }
 
 impl Status {
-    /// An empty line.
+    /// Creates an empty status line.
     pub(crate) fn new() -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
@@ -36,7 +36,7 @@ impl Status {
         }
     }
 
-    /// Says this from now on.
+    /// Shows a new status.
     pub(crate) fn show(&self, what: impl fmt::Display) {
         match &self.bar {
             Some(bar) => {
@@ -52,7 +52,7 @@ impl Status {
     }
 }
 
-/// Whether silence has lasted long enough.
+/// Returns whether enough time has passed since the last message.
 fn is_due(said: Instant, now: Instant) -> bool {
     now.saturating_duration_since(said) >= EVERY
 }

@@ -1,4 +1,4 @@
-//! `sim`: seeds of the simulator.
+//! The `sim` command: runs seeds of the simulator.
 
 use std::panic;
 use std::thread;
@@ -10,10 +10,10 @@ use rpcrdma_sim::{FeaturesOf, Report, Summary, Swarm, running, sweep};
 use crate::args::{ALL, SimArgs};
 use crate::output;
 
-/// Runs seeds, and prints what they found.
+/// Runs seeds, and prints their failures.
 ///
 /// # Errors
-/// A seed found something, or standard output cannot be written to.
+/// A seed failed, or standard output cannot be written to.
 pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
     name_seed_on_panic(args.swarm());
     match args.seed {
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
     }
 }
 
-/// The command that runs a seed again, with everything that happens.
+/// Returns the command that repeats a seed with a full log.
 fn again(seed: u64, swarm: Swarm) -> String {
     let resizing = if swarm.resizing { " --resizing" } else { "" };
     let features = match swarm.features {
@@ -33,7 +33,7 @@ fn again(seed: u64, swarm: Swarm) -> String {
     format!("rpcrdma sim{resizing}{features} --seed {seed} --explain")
 }
 
-/// A panic is something found too, and may be the last thing that this program does.
+/// Prints the seed on a panic, which is a failure too and may end the program.
 fn name_seed_on_panic(swarm: Swarm) {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -98,7 +98,7 @@ fn many(args: &SimArgs) -> Result<(), Failure> {
     }
 }
 
-/// How often each pairing of features was run.
+/// Prints how often each combination of features was run.
 fn pairings(summary: &Summary, swarm: Swarm) -> Result<(), Failure> {
     let counts = summary.pairings.iter();
     match (swarm.features, counts.clone().min(), counts.max()) {

@@ -1,5 +1,5 @@
-//! Everything that can be wrong with what the command is given, and with what it talks to: each
-//! gives a clear message and exit status 1, none a hang or a panic.
+//! Tests of invalid input and failing peers: each results in a clear message and exit status 1,
+//! without a hang or a panic.
 #![allow(
     clippy::unwrap_used,
     reason = "clippy takes helpers of tests for no tests"
@@ -18,7 +18,7 @@ use common::{
     BOTH, Proto, Running, Server, address, export, is_iwarp, options, patience, rpcrdma, run, tree,
 };
 
-/// A port on which nothing listens.
+/// Returns a port on which nothing listens.
 fn free_port() -> u16 {
     let listener = TcpListener::bind((address(), 0)).unwrap();
     listener.local_addr().unwrap().port()
@@ -74,9 +74,9 @@ fn a_port_where_something_else_answers() {
     }
 }
 
-/// The other transport's port takes the connection and then closes it: whoever confuses the two
-/// learns so in seconds, and is told what to try. (Other devices than iwarp have ports of their own,
-/// and refuse at once.)
+/// The other transport's port accepts the connection and then closes it. A user who confuses the
+/// two gets an error with advice within seconds. (Other devices than iwarp have separate ports and
+/// refuse at once.)
 #[test]
 fn the_port_of_the_other_transport() {
     let dir = tempfile::tempdir().unwrap();
@@ -128,7 +128,7 @@ fn full_disk() {
     for proto in BOTH {
         let url = server.url(proto, "/memory/file");
         with(proto, &["put", file.to_str().unwrap(), &url]).fails_with(&["no space"]);
-        // The server is well, and has room again when the file is gone.
+        // The server continues to work, and has space again when the file is removed.
         with(proto, &["rm", "-f", &url]).ok();
         let small = dir.path().join("small");
         fs::write(&small, "fits").unwrap();
@@ -147,7 +147,7 @@ fn permission_denied() {
     fs::write(data.join("secret"), "x").unwrap();
     fs::set_permissions(data.join("secret"), Permissions::from_mode(0o000)).unwrap();
     fs::set_permissions(&data, Permissions::from_mode(0o555)).unwrap();
-    // With all squashed, this holds whoever runs the test: root of this host is squashed by no less.
+    // With all_squash, this applies to every user who runs the test, even to the local root.
     let server = Server::start(["--export", &export("data", &data, "rw,all_squash")]);
     for proto in BOTH {
         let url = server.url(proto, "/data/file");
@@ -201,7 +201,7 @@ fn things_that_are_not_there_or_of_the_wrong_kind() {
     }
 }
 
-/// An operation on a file wants a URL, and is named as the option names it.
+/// An operation on a file needs a URL, and the message names it as the option does.
 #[test]
 fn ping_of_a_file_on_no_file_at_all() {
     for op in ["getattr", "read", "write"] {
@@ -248,7 +248,7 @@ fn less_memory_than_one_connection_takes_is_refused() {
     let placing: usize = least(&["--features", "ddp"]).parse().unwrap();
     assert!(plain < placing, "{plain} {placing}");
     if is_iwarp() {
-        // As much as is said is enough.
+        // The minimum that the message names suffices.
         let server = Server::start(["--memory", "--receive-memory", &plain.to_string()]);
         with(Proto::Rdma, &["ls", &server.url(Proto::Rdma, "/memory")]).ok();
     }
@@ -386,7 +386,7 @@ fn a_slip_in_an_option_is_understood() {
     }
 }
 
-/// Waits until `done` holds while `client` runs.
+/// Waits until `done` returns true while `client` runs.
 #[track_caller]
 fn while_running(client: &mut Running, done: impl Fn() -> bool) {
     let start = Instant::now();
@@ -410,7 +410,7 @@ fn copies_that_are_interrupted_leave_nothing_unsaid() {
     let dir = tempfile::tempdir().unwrap();
     let (data, big) = (dir.path().join("data"), dir.path().join("big"));
     fs::create_dir(&data).unwrap();
-    // No holes, which are not copied.
+    // Without holes, which are not copied.
     for long in [&big, &data.join("there")] {
         fs::write(long, vec![7; 64 << 20]).unwrap();
     }
@@ -449,7 +449,7 @@ fn copies_that_are_interrupted_leave_nothing_unsaid() {
     }
 }
 
-/// The server dies in the middle of a copy and is started again: the copy goes on.
+/// The server dies in the middle of a copy and is restarted: the copy continues.
 #[track_caller]
 fn server_restart(proto: Proto, command: &str) {
     let dir = tempfile::tempdir().unwrap();
@@ -467,7 +467,7 @@ fn server_restart(proto: Proto, command: &str) {
     let url = server.url(proto, "/data/tree");
     let back = dir.path().join("back");
     if command == "get" {
-        // Nothing but the tree itself is needed for getting it.
+        // Getting needs only the tree itself.
         tree::make_flat(&data.join("tree"), 40, 256 << 10);
     }
     let mut client = rpcrdma();
@@ -529,7 +529,8 @@ fn server_restart_during_get_over_tcp() {
     server_restart(Proto::Tcp, "get");
 }
 
-/// Sockets of a process. (Files may stay open for a while: the server keeps some at hand.)
+/// Counts the sockets of a process. (Files may stay open for a while, because the server caches
+/// some.)
 #[cfg(target_os = "linux")]
 fn sockets(pid: u32) -> usize {
     let descriptors = fs::read_dir(Path::new("/proc").join(pid.to_string()).join("fd")).unwrap();
@@ -548,7 +549,7 @@ fn a_killed_client_leaves_nothing_behind_on_the_server() {
     fs::create_dir(&data).unwrap();
     let mut server = Server::of(&data);
     for proto in BOTH {
-        // A first client, so that what a server keeps for good is there already.
+        // The first client makes the server allocate what it keeps permanently.
         let root = server.url(proto, "/data");
         with(proto, &["ls", &root]).ok();
         let tree = data.join(proto.name());
@@ -567,7 +568,7 @@ fn a_killed_client_leaves_nothing_behind_on_the_server() {
             thread::sleep(Duration::from_millis(2));
         }
         assert!(client.is_running());
-        // Other devices' connections are no sockets.
+        // Connections of other devices are not sockets.
         assert!(sockets(server.pid()) > before || !(is_iwarp() || proto == Proto::Tcp));
         client.kill();
         let start = Instant::now();
@@ -579,7 +580,7 @@ fn a_killed_client_leaves_nothing_behind_on_the_server() {
             thread::sleep(Duration::from_millis(10));
         }
         assert!(server.is_running());
-        // What the server had received it still does, so that files may appear under our hands.
+        // The server still executes the calls that it has received, so files may still appear.
         let start = Instant::now();
         loop {
             let removal = with(proto, &["rm", "-r", &url]);
@@ -593,7 +594,7 @@ fn a_killed_client_leaves_nothing_behind_on_the_server() {
     assert!(server.terminate().success());
 }
 
-/// Names that would set a terminal's title, clear it, turn text round, or pass for a message of their own.
+/// Names that would set a terminal's title, clear it, reverse text, or look like another message.
 const NASTY: [&[u8]; 5] = [
     b"title\x1b]0;owned\x07\x1b[2J",
     b"bytes \x9b31m\xff",
@@ -638,7 +639,7 @@ fn names_never_reach_a_terminal_raw() {
     let url = server.url(Proto::Tcp, "/data");
     let log = |args: &[&str]| {
         let mut command = rpcrdma();
-        // All that is logged, as well.
+        // Log messages are escaped, too.
         command
             .env("RUST_LOG", "debug")
             .args(args)
@@ -661,7 +662,7 @@ fn names_never_reach_a_terminal_raw() {
         let said = log(&["stat", &format!("{url}/link-{n}")]).ok();
         is_plain(&said);
     }
-    // Where a folder is to go there is a file, and the other way round: each is told.
+    // A file is in the place of a directory, and the reverse: each is reported.
     let back = dir.path().join("back");
     fs::create_dir_all(back.join("data")).unwrap();
     for (n, name) in NASTY.iter().enumerate() {
@@ -681,7 +682,7 @@ fn names_never_reach_a_terminal_raw() {
     ] {
         assert!(said.stderr.contains(shown), "{shown}: {}", said.stderr);
     }
-    // The operating system's errors, too.
+    // Errors of the operating system are escaped, too.
     let missing = dir.path().join(OsStr::from_bytes(NASTY[0])).join("copy");
     let said = log(&["get", "-r", &url, missing.to_str().unwrap()]);
     is_plain(&said);
@@ -693,7 +694,8 @@ fn names_never_reach_a_terminal_raw() {
     }
 }
 
-/// Options of mount(8) with these names work here as well; and a copy that did not ask for them says what was lost.
+/// The options of mount(8) with these names work here as well. Without them, a copy reports what
+/// was lost.
 #[test]
 fn copies_have_no_set_id_bits_and_devices_with_nosuid_and_nodev() {
     let dir = tempfile::tempdir().unwrap();
@@ -738,7 +740,7 @@ fn copies_have_no_set_id_bits_and_devices_with_nosuid_and_nodev() {
     assert_eq!(back.join("null").exists(), root);
 }
 
-/// A key that is empty, as after a power cut, or that others can read.
+/// A key file that is empty, as after a power cut, or readable by other users.
 #[test]
 fn keys_that_are_no_secret() {
     let dir = tempfile::tempdir().unwrap();

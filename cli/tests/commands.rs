@@ -1,4 +1,4 @@
-//! What the commands print, and how serving starts and ends.
+//! Tests of the commands' output, and of starting and stopping the server.
 
 mod common;
 
@@ -183,7 +183,7 @@ fn ping_says_what_it_has_when_it_is_interrupted() {
         assert!(ping.is_running() && start.elapsed() < patience());
         thread::sleep(Duration::from_millis(5));
     }
-    // Warming up takes the first hundred calls, on an emulated machine seconds.
+    // The first hundred calls are for warming up, which takes seconds on an emulated machine.
     thread::sleep(patience() / 30);
     ping.interrupt();
     let finished = ping.finish().ok();
@@ -240,7 +240,7 @@ fn devices_are_listed_with_what_is_missing() {
         let problem = problem.as_str().unwrap();
         assert!(text.contains(problem), "{problem} is not in\n{text}");
     }
-    // Whether a verbs device can be had or not, the two agree.
+    // The list and the attempt to open a verbs device agree.
     let devices = json["devices"].as_array().unwrap();
     let usable = |device: &&Value| device["usable"] == true;
     if devices.iter().filter(usable).count() == 1 {
@@ -256,7 +256,7 @@ fn devices_are_listed_with_what_is_missing() {
             "0",
         ];
         let refused = run(args).fails_with(&["device verbs"]);
-        // One piece of advice: the error's own, or else where to look.
+        // There is one piece of advice: the error's own, or a reference to the list.
         let advice = refused.stderr.replace("(os error", "").matches('(').count();
         assert!(advice <= 1, "{}", refused.stderr);
         if let Some(library) = json["libraries"]["problem"].as_str() {
@@ -292,12 +292,12 @@ fn explain_names_all_ways_and_marks_the_one_that_is_taken() {
     );
     let taken = |text: &str| text.lines().filter(|line| line.starts_with("->")).count();
     assert_eq!(taken(&one), 2, "{one}");
-    // A round trip more costs what the link's delay says.
+    // An additional round trip costs the link's delay.
     let far = explain(&["-o", "rpcrdma=1", "--delay", "1ms", "write:8192"]);
     let cost = far.lines().find(|line| line.starts_with("->")).unwrap();
     let cost: f64 = cost.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!((4000.0..4100.0).contains(&cost), "{far}");
-    // What the other side is taken to do is said where it matters.
+    // Assumptions about the peer are shown only where they matter.
     assert!(!one.contains("features"), "{one}");
     let less = explain(&["-o", "features=cont", "--server-features", "ddp", "null"]);
     let said = "null, version 2 of RPC-over-RDMA, features cont here and ddp at the server:";
@@ -396,7 +396,7 @@ fn explain_says_where_costs_come_from_and_the_server_is_told_of() {
         .ok()
         .stdout;
     assert!(!none.contains("placed"), "{none}");
-    // Over a link that is slower than any copy, the padding that placement takes costs more.
+    // Over a link that is slower than any copy, the padding of placement costs more.
     let cheap = "per-message=1ms,rate=1m,read-rate=1m";
     let other = explain(&["--costs", cheap, "write:8k"]).ok().stdout;
     let taken = other
@@ -524,8 +524,8 @@ fn a_server_calls_a_client_that_asks_for_it() {
     );
 }
 
-/// Each process is a client of its own, of the same address, and the server may not take the calls of one for
-/// another's that come again.
+/// Each process is a client of its own with the same address. The server must not mistake calls of
+/// one for retransmissions of another's.
 #[test]
 fn what_is_made_again_after_it_was_removed_is_there() {
     let dir = tempfile::tempdir().unwrap();

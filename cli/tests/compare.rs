@@ -1,4 +1,4 @@
-//! `compare` measures what the protocol says, and prints what it measured.
+//! Tests that `compare` measures what the protocol requires, and prints what it measured.
 
 mod common;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 fn compare(args: &[&str]) -> Finished {
     let mut command = rpcrdma();
     command.arg("compare").args(compare_place()).args(args);
-    // Not everything that there is, each time.
+    // By default, only some of the variants.
     if !args.contains(&"--via") {
         command.args(["--via", "tcp,v1,v2"]);
     }
@@ -18,7 +18,7 @@ fn compare(args: &[&str]) -> Finished {
     Running::start(&mut command).finish()
 }
 
-/// Runs `compare` with `args` and gives its rows.
+/// Runs `compare` with `args` and returns its rows.
 #[track_caller]
 fn rows(args: &[&str]) -> Vec<Value> {
     let finished = compare(&[&["--json", "-"], args].concat()).ok();
@@ -46,15 +46,15 @@ fn near(row: &Value, key: &str, wanted: f64, tolerance: f64) {
     );
 }
 
-/// Bytes to read and write that are longer than any inline threshold here, so that they take a chunk; not
-/// much longer, as emulation carries them slowly.
+/// A size in bytes that exceeds all inline thresholds here, so that a chunk is needed, but is not
+/// much longer, because emulation is slow.
 const LONG: u64 = 16 << 10;
-/// Those of other long messages.
+/// The size of other long messages, bytes.
 const LONG_MESSAGE: u64 = 64 << 10;
 
 #[test]
 fn device_work_is_what_rfc_8166_prescribes() {
-    // Elsewhere, trees are the matter of other tests.
+    // On other devices, other tests cover trees.
     let trees: &[_] = match is_iwarp() {
         true => &["put-tree", "get-tree"],
         false => &[],
@@ -77,7 +77,7 @@ fn device_work_is_what_rfc_8166_prescribes() {
         "--via",
         "tcp,v1,v1-inv,v2",
     ]);
-    // Call and reply inline: a Send each way and nothing else.
+    // Call and reply are inline: one Send in each direction and nothing else.
     for (op, size) in [
         ("null", None),
         ("getattr", None),
@@ -95,7 +95,7 @@ fn device_work_is_what_rfc_8166_prescribes() {
             near(row, key, 0.0, 0.05);
         }
     }
-    // A long READ: the responder writes into memory that was registered for that call.
+    // A long READ: the responder writes to memory that was registered for that call.
     let read = row(&rows, "read", Some(LONG), "v1");
     near(read, "sends", 2.0, 0.1);
     near(read, "rdma_writes", 1.0, 0.1);
@@ -104,9 +104,9 @@ fn device_work_is_what_rfc_8166_prescribes() {
     let write = row(&rows, "write", Some(LONG), "v1");
     near(write, "rdma_reads", 1.0, 0.1);
     near(write, "rdma_writes", 0.0, 0.05);
-    // Who invalidates it makes no difference to how often that is done.
+    // The number of invalidations does not depend on which side invalidates.
     let inv = |op| row(&rows, op, Some(LONG), "v1-inv");
-    // Long calls and replies: a position-zero read chunk, and a reply chunk.
+    // Long calls and replies: a Position Zero Read chunk, and a Reply chunk.
     let call = row(&rows, "long-call", Some(LONG_MESSAGE), "v1");
     near(call, "rdma_reads", 1.0, 0.1);
     near(call, "rdma_writes", 0.0, 0.05);
@@ -158,7 +158,7 @@ fn round_trips_show_in_time_alone() {
         "--delay",
         "5ms",
     ]);
-    // 5 ms, so that a busy machine's hiccups do not reach the tolerance.
+    // The delay of 5 ms makes the tolerance exceed the disturbances of a busy machine.
     for conveyance in ["tcp", "v1", "v2"] {
         near(
             row(&rows, "null", None, conveyance),
@@ -179,14 +179,14 @@ fn round_trips_show_in_time_alone() {
         1.0,
         0.1,
     );
-    // The responder has to fetch what it is to write.
+    // The responder has to read the data that it writes.
     near(
         row(&rows, "write", Some(65536), "v1"),
         "round_trips",
         2.0,
         0.1,
     );
-    // What was measured sleeping is no figure of the rows that spin.
+    // Values measured in blocking mode do not appear in busy rows.
     for row in rows.iter().filter(|row| row["mode"] == "busy") {
         assert!(row["round_trips"].is_null(), "{row:#}");
     }
@@ -211,7 +211,7 @@ fn tables_fit_the_terminal_and_plans_are_explained() {
         .stdout
         .lines()
         .take_while(|line| !line.contains(": call"));
-    // What a file of costs comes from is told once, however long it is.
+    // The source of a costs file is printed once, in full.
     let (file, tables): (Vec<_>, Vec<_>) = tables.partition(|line| line.starts_with("file: "));
     assert!(file.len() <= 1, "{file:?}");
     for line in tables {
@@ -225,7 +225,7 @@ fn tables_fit_the_terminal_and_plans_are_explained() {
     assert!(plan.contains("read chunk"), "{plan}");
 }
 
-/// Rows say what they were made with: what was asked for, and what it came to.
+/// Rows contain their conditions: as requested, and as actually used.
 #[test]
 fn rows_tell_their_conditions() {
     let null = [
@@ -250,7 +250,7 @@ fn rows_tell_their_conditions() {
         tcp["crc"].is_null() && tcp["registration"].is_null(),
         "{tcp:#}"
     );
-    // Two processors that differ, or none where there are not two.
+    // Two different processors, or none if there are not two.
     let (client, server) = (&v1["processor_requester"], &v1["processor_responder"]);
     assert_eq!(client.is_null(), server.is_null());
     assert!(client.is_null() || client != server, "{v1:#}");
@@ -286,7 +286,8 @@ fn json_goes_to_a_file_that_is_tried_before_anything_is_measured() {
     assert!(rows.iter().any(|row| row["conveyance"] == "v1"));
     compare(&[&args[..], &["/no/such/directory/rows.json"]].concat())
         .fails_with(&["/no/such/directory"]);
-    // What is there stays until there is something to put into its place, and nothing stays behind that.
+    // The existing file is not touched until there is something to write, and is then replaced
+    // completely.
     let long = vec![b'x'; 1 << 20];
     std::fs::write(&file, &long).unwrap();
     let both = [
@@ -301,7 +302,7 @@ fn json_goes_to_a_file_that_is_tried_before_anything_is_measured() {
     assert_eq!(again.len(), rows.len());
 }
 
-/// The command is told each delay; since it delays nothing, no round trips show in the time.
+/// The command gets each delay. Because it delays nothing, no round trips are measured.
 #[test]
 fn the_network_is_told_what_to_delay() {
     let dir = tempfile::tempdir().unwrap();
@@ -325,8 +326,8 @@ fn the_network_is_told_what_to_delay() {
     compare(&[&args[..], &["--set-delay", "exit 3"]].concat()).fails_with(&["--set-delay", "3"]);
 }
 
-/// What remote invalidation saves is the client's own: an interrupt, and waiting for it. In a
-/// simulation that is exact.
+/// Remote invalidation saves the client an interrupt and the wait for it. In a simulation the
+/// saving is exact.
 #[test]
 fn remote_invalidation_saves_an_interrupt() {
     let mut command = rpcrdma();
@@ -348,7 +349,7 @@ fn remote_invalidation_saves_an_interrupt() {
         assert!(remote["p50_us"].as_f64() < plain["p50_us"].as_f64());
         assert_eq!(remote["inline_bytes"], 4096);
     }
-    // One of two handles is invalidated by the server, the other one is still the client's.
+    // The server invalidates one of two handles, the client invalidates the other.
     let both = row(&rows, "long-both", Some(65536), "v1-inv");
     assert_eq!(
         (&both["registrations"], &both["round_trips"]),
@@ -356,7 +357,7 @@ fn remote_invalidation_saves_an_interrupt() {
     );
 }
 
-/// What `explain` predicts comes true, for nine operations of ten.
+/// The predictions of `explain` are right for nine operations of ten.
 #[test]
 fn predictions_come_true_in_the_simulation() {
     let mut command = rpcrdma();
@@ -376,7 +377,7 @@ fn predictions_come_true_in_the_simulation() {
     );
 }
 
-/// The figures of README.md are those of the run that it names.
+/// The figures in README.md are those of the command that it names.
 #[test]
 fn the_readme_says_what_is_counted_in_the_simulation() {
     let mut command = rpcrdma();

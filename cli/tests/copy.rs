@@ -1,4 +1,4 @@
-//! Trees that go to a server and come back are the trees they were.
+//! Tests that trees are unchanged after a copy to a server and back.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use common::{BOTH, Proto, Running, Server, address, options, rpcrdma, run, tree};
 
-/// Puts the tree `source` to `name` and gets it back as `back`.
+/// Copies the tree `source` to `name` on the server and back to `back`.
 #[track_caller]
 fn there_and_back(server: &Server, proto: Proto, more: &str, source: &Path, back: &Path) {
     let text = |path: &Path| {
@@ -64,15 +64,15 @@ fn trees_survive_both_transports_with_one_connection_and_with_four() {
     assert!(server.terminate().success());
 }
 
-/// As cp(1): a folder goes into one that is there, and its content, `DIR/.`, to the place itself: that is
-/// how a copy under a new name is completed.
+/// As with cp(1), a directory is copied into an existing one, and the content of `DIR/.` to the
+/// target itself, which completes a copy under a new name.
 #[test]
 fn what_is_in_a_folder_goes_to_the_place_itself() {
     let dir = tempfile::tempdir().unwrap();
     let (source, data) = (dir.path().join("source"), dir.path().join("data"));
     tree::make(&source);
     if !rustix::process::geteuid().is_root() {
-        // As cp(1), `put` writes to the file that is there, and its mode forbids that.
+        // As with cp(1), `put` writes to an existing file, which its mode forbids here.
         let line = b"left out, for it needs root: copying over a file that nobody may write to\n";
         std::io::stderr().write_all(line).unwrap();
         fs::set_permissions(source.join("mode-444"), fs::Permissions::from_mode(0o644)).unwrap();
@@ -156,7 +156,7 @@ fn a_tree_fits_through_a_memory_export() {
     tree::assert_same(&source, &back);
 }
 
-/// The pairings of version 1 only with both versions, and a client that wants version 2 only.
+/// Combinations of version 1 only with both versions, and a client with version 2 only.
 #[test]
 fn trees_survive_every_pairing_of_versions() {
     let dir = tempfile::tempdir().unwrap();
@@ -187,8 +187,8 @@ fn trees_survive_every_pairing_of_versions() {
     }
 }
 
-/// What either end does to spare round trips, and does not. Sixteen times there and back, which takes
-/// long in emulation: with fewer of the files that are all alike.
+/// All combinations of features for fewer round trips: sixteen copies in each direction, with fewer
+/// of the identical files, because emulation is slow.
 #[test]
 fn trees_survive_every_pairing_of_features() {
     let dir = tempfile::tempdir().unwrap();
@@ -230,7 +230,7 @@ fn a_server_without_the_version_that_is_wanted_is_told_of() {
     refused.fails_with(&["no version in common", "version 2 only", "-o rpcrdma=2"]);
 }
 
-/// That a client asks for version 2 first is how versions are found, and nothing to warn of.
+/// A client asks for version 2 first to find out the version, which must not cause a warning.
 #[test]
 fn clients_that_negotiate_are_no_reason_for_a_warning() {
     let free = || {

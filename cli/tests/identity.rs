@@ -1,7 +1,7 @@
-//! Identity of callers: users of this host who claim to be others, against the built server.
+//! Tests of caller identity: local users who claim to be others, against the built server.
 //!
-//! The clients here are threads that became other users, which only root can start. Their sockets are
-//! those users', and what they put into AUTH_SYS is what the test says.
+//! The clients here are threads that run as other users, which only root can start. Their sockets
+//! belong to those users, and their AUTH_SYS credentials claim what the test says.
 #![allow(
     clippy::unwrap_used,
     reason = "clippy takes the helpers here for no tests"
@@ -35,16 +35,17 @@ use rpc_transport::{Client, ClientOptions, ClientPort, Runtime, TcpClient, TcpOp
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-/// Users of this host, whom neither /etc/passwd nor /etc/group knows.
+/// Local users that are neither in /etc/passwd nor in /etc/group.
 const MALLORY: u32 = 12345;
 const ANN: u32 = 12346;
-/// Identity of squashed callers.
+/// The identity of squashed callers.
 const NOBODY: u32 = 65534;
-/// A set-user-ID program of whoever owns it.
+/// The mode of a set-user-ID program.
 const SETUID: u32 = 0o4755;
 
-/// Whether this is root's, as other users' clients and servers are to be started. What is left out
-/// otherwise is said past the test harness, which keeps what passing tests print to itself.
+/// Returns whether the test runs as root, which starting other users' clients and servers needs. A
+/// message about skipped tests goes directly to stderr, because the test harness hides the output
+/// of passing tests.
 fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -56,12 +57,13 @@ fn privileged() -> bool {
     root
 }
 
-/// Transports whose peers the system's table of sockets knows. Verbs devices are another host's.
+/// Returns the transports whose peers are in the system's table of sockets. Peers on verbs devices
+/// count as another host's.
 fn known() -> &'static [Proto] {
     if is_iwarp() { &BOTH } else { &[Proto::Tcp] }
 }
 
-/// Runs on a thread of its own, which is another user's. The rest of the process stays as it is.
+/// Runs on a thread of its own under another user's identity. The rest of the process is unchanged.
 fn as_user<T: Send>(uid: u32, run: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -85,7 +87,7 @@ fn claim(uid: u32) -> Credential {
     })
 }
 
-/// A client that claims to be somebody.
+/// A client that claims an identity.
 struct Claimant {
     runtime: Runtime,
     nfs: Nfs3<Client>,
@@ -174,7 +176,7 @@ fn create_args(dir: FileHandle, name: &str) -> CreateArgs {
     }
 }
 
-/// A place where everybody may make files, and one below it where only root may.
+/// A directory in which all users may create files, and one below it in which only root may.
 struct Place {
     dir: tempfile::TempDir,
 }
@@ -197,7 +199,7 @@ impl Place {
         fs::symlink_metadata(self.data().join(name)).unwrap().uid()
     }
 
-    /// The command where every user can run it, as a user.
+    /// Returns the command, which every user can execute, to run as a user.
     fn command(&self, uid: u32) -> Command {
         let built = rpcrdma();
         let copy = self.dir.path().join("rpcrdma");
@@ -214,7 +216,7 @@ impl Place {
     }
 }
 
-/// Serves the place's data as /data with nothing but defaults.
+/// Exports the directory as /data with the default options.
 fn serve(place: &Place, more: &[&str]) -> Server {
     let export = export("data", &place.data(), "sync");
     let mut args = vec!["--export", &export];
@@ -222,7 +224,7 @@ fn serve(place: &Place, more: &[&str]) -> Server {
     Server::start(args)
 }
 
-/// Seen: user 65534 planted a shell that is root's and runs as root.
+/// Regression test: user 65534 created a set-user-ID program of root's.
 #[test]
 fn a_user_of_this_host_that_claims_to_be_root_plants_no_program_of_roots() {
     if !privileged() {
@@ -245,7 +247,8 @@ fn a_user_of_this_host_that_claims_to_be_root_plants_no_program_of_roots() {
                 let owner = planted.unwrap().metadata().unwrap().uid();
                 assert_eq!(owner, NOBODY, "{user} {proto:?}");
             }
-            // Where only root may make files, root's name is no help.
+            // In a directory in which only root may create files, claiming to be root does not
+            // help.
             fs::set_permissions(place.data(), Permissions::from_mode(0o755)).unwrap();
             let refused = as_user(user, || {
                 let mallory = Claimant::connect(&server, *proto, 0);
@@ -275,7 +278,7 @@ fn a_user_of_this_host_is_itself_and_root_of_this_host_is_root() {
             Running::start(&mut put).finish().ok();
             assert_eq!(place.owner(&name), uid, "{proto:?}");
         }
-        // As the kernel's client does for its users.
+        // The kernel's client acts for its users in this way.
         let name = format!("{}-for-ann", proto.name());
         let client = Claimant::connect(&server, *proto, ANN);
         client.create(client.mount().unwrap(), &name).unwrap();
@@ -307,7 +310,7 @@ fn a_trusted_user_speaks_for_others_but_not_for_root() {
     }
 }
 
-/// The bytes of a CREATE that claims to be root, as ONC RPC over TCP has them.
+/// Returns the bytes of a CREATE call over TCP that claims to be root.
 fn create_as_root(dir: FileHandle, name: &str) -> Vec<u8> {
     let header = CallHeader {
         xid: 7,
@@ -327,15 +330,15 @@ fn create_as_root(dir: FileHandle, name: &str) -> Vec<u8> {
     record
 }
 
-/// How a client leaves that has sent its call.
+/// How a client closes its connection after sending a call.
 #[derive(Clone, Copy, Debug)]
 enum Leaves {
     Closes,
     ClosesHalf,
 }
 
-/// Kernels before 6.16 show user 0 as the owner of a socket that was closed. The server is stopped
-/// meanwhile, so that it looks when it is too late.
+/// Kernels before 6.16 show user 0 as the owner of a closed socket. The server is stopped
+/// meanwhile, so that its lookup comes too late.
 #[test]
 fn a_user_of_this_host_does_not_become_root_by_closing_its_socket_after_sending() {
     if !privileged() {
@@ -365,10 +368,10 @@ fn a_user_of_this_host_does_not_become_root_by_closing_its_socket_after_sending(
             socket.set_read_timeout(Some(patience())).unwrap();
             let _ = socket.read_to_end(&mut reply);
         }
-        // A call that comes later is answered later.
+        // A later call is answered later.
         let later = Claimant::connect(&server, Proto::Tcp, 0);
         later.getattr(root).unwrap();
-        // The call is executed as nobody or not at all.
+        // The call is executed as nobody, or not at all.
         let owner = || Some(fs::symlink_metadata(place.data().join(&name)).ok()?.uid());
         let start = Instant::now();
         while owner() != Some(NOBODY) && start.elapsed() < Duration::from_secs(1) {
@@ -405,7 +408,7 @@ fn a_server_of_an_ordinary_user_serves_that_user_and_root_and_tells_others_what_
         });
         assert_eq!(place.owner(&format!("{}-mine", proto.name())), ANN);
         Claimant::connect(&server, *proto, 0).getattr(own).unwrap();
-        // Whoever it claims to be, and whatever handle it has.
+        // Whatever identity it claims and whatever handle it has.
         for claimed in [MALLORY, ANN, 0] {
             as_user(MALLORY, || {
                 let mallory = Claimant::connect(&server, *proto, claimed);
@@ -441,7 +444,7 @@ fn a_server_of_an_ordinary_user_serves_that_user_and_root_and_tells_others_what_
     }
 }
 
-/// The README's tour, done by an ordinary user alone.
+/// The tour of the README, as an ordinary user.
 #[test]
 fn whoever_runs_a_server_can_use_it() {
     let dir = tempfile::tempdir().unwrap();

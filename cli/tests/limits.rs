@@ -1,4 +1,5 @@
-//! Behaviour of earlier connections beside a crowd of peers that take all memory they can get.
+//! Tests that existing connections keep working beside many peers that take all the memory they can
+//! get.
 
 mod common;
 
@@ -10,14 +11,15 @@ use std::time::{Duration, Instant};
 
 use common::{Proto, Running, Server, address, patience, rpcrdma, server_place};
 
-/// Limits of the server's process.
+/// The limit on descriptors of the server's process.
 const DESCRIPTORS: u64 = 256;
-/// Connections that do nothing: nearly as many.
+/// The number of idle connections, nearly the limit.
 const CROWD: usize = 250;
-/// Files, in folders of a hundred. Each is opened at the server, and some tens are kept open.
+/// The number of files, in directories of a hundred. The server opens each, and keeps some tens
+/// open.
 const FILES: usize = 3000;
 
-/// 1,015 idle connections under `ulimit -n 1024` left no descriptor for files.
+/// Regression test: 1,015 idle connections with `ulimit -n 1024` left no descriptors for files.
 #[test]
 fn idle_connections_leave_descriptors_for_files() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -55,7 +57,7 @@ fn idle_connections_leave_descriptors_for_files() {
     drop(crowd);
 }
 
-/// There was a line for each.
+/// Regression test: each bad request once logged a line.
 #[test]
 fn bad_requests_do_not_fill_the_log() {
     const BAD: usize = 200;
@@ -85,12 +87,15 @@ fn bad_requests_do_not_fill_the_log() {
     for _ in 0..BAD {
         let mut socket = connect().unwrap();
         socket.set_read_timeout(Some(patience())).unwrap();
-        // A record of four bytes is no call. Its connection is closed.
+        // A record of four bytes is not a call, so its connection is closed.
         socket.write_all(&[0x80, 0, 0, 4, 0, 0, 0, 7]).unwrap();
         assert_eq!(socket.read(&mut [0; 1]).unwrap_or(0), 0);
     }
     serve.interrupt();
     let said = serve.finish().stderr;
-    let lines = said.lines().filter(|line| line.contains("garbage")).count();
+    let lines = said
+        .lines()
+        .filter(|line| line.contains("not an RPC call"))
+        .count();
     assert!((1..=10).contains(&lines), "{lines} lines:\n{said}");
 }

@@ -1,4 +1,4 @@
-//! `sim` runs seeds, and `compare --device sim` counts.
+//! Tests of `sim`, which runs seeds, and of `compare --device sim`, which counts.
 
 mod common;
 
@@ -23,8 +23,8 @@ fn seeds_are_counted_and_their_rate_is_told() {
     assert!(finished.stdout.contains("no violation"), "{finished:?}");
 }
 
-/// The figures of version 1 in the round-trip issues document, section 2.2. It takes the responder to
-/// end registrations; a requester that does so itself is interrupted once more.
+/// The figures of version 1 in the round-trip issues document, section 2.2. They assume that the
+/// responder invalidates; a requester that invalidates itself has one more interrupt.
 #[test]
 fn the_simulated_comparison_counts_what_replies_wait_for() {
     let args = ["compare", "--device", "sim", "--sizes", "8k", "--json", "-"];

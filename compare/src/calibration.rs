@@ -1,6 +1,6 @@
-//! What everything costs here, measured before anything is predicted.
+//! Measures the parameters of the cost model on this machine, before anything is predicted.
 //!
-//! None of the sizes is one that is compared unless somebody asks for it.
+//! None of the sizes used here is among those compared by default.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,19 +20,21 @@ use crate::rig::{Budget, Rig};
 use crate::rows::Mode;
 use crate::set::{self, Setting};
 
-/// Rounds, of which the median counts for each figure: at most; and at least so many where together they
-/// take so long.
+/// The maximum number of rounds (the median over rounds counts), and the minimum, which applies
+/// when the rounds take long.
 const ROUNDS: u32 = 45;
 const LONG_ENOUGH: [(u32, Duration); 2] =
     [(15, Duration::from_secs(5)), (5, Duration::from_secs(15))];
-/// Timed calls of each kind in a round.
+/// The number of timed calls of each kind in a round.
 const CALLS: u32 = 6;
-/// Of which latency counts: other work on the machine makes calls longer and none shorter.
+/// The percentile of latency that counts. It is low, because other work on the machine makes calls
+/// longer and never shorter.
 const PERCENT: f64 = 25.0;
-/// Exchanges of the floor in a round, for what an interrupt takes.
+/// The number of exchanges with the TCP baseline in a round, for measuring the cost of an
+/// interrupt.
 const EXCHANGES: u32 = 100;
 
-/// Where figures come from, as it is said to users.
+/// The source of these figures, as shown to users.
 pub(crate) const SOURCE: &str = "measured";
 
 /// Whether anything that is compared has more than one way over RDMA to go, so that costs decide.
@@ -42,13 +44,14 @@ fn decides(options: &Options, ops: &[Op]) -> bool {
     options.save_costs || (rdma.count() > 1 && ops.iter().any(moves))
 }
 
-/// What everything costs: as given, and measured for the rest, if it decides anything.
+/// Returns the cost model: the given costs, and measured ones for the rest. Returns `None` if no
+/// choice depends on it.
 ///
 /// # Errors
 /// A server does not start, or a call fails.
 pub(crate) fn costs(
     setting: &Setting<'_>,
-    floor: &mut Floor,
+    baseline: &mut TcpBaseline,
     ops: &[Op],
 ) -> Result<Option<Costs>, Failure> {
     let options = setting.options;
@@ -63,19 +66,19 @@ pub(crate) fn costs(
     {
         return Ok(Some(given.with_added(delay, options.rate)));
     }
-    let measured = Costs::of(measure(setting, floor)?, SOURCE).with_unfound();
-    // A rate that was added was measured as well.
+    let measured = Costs::of(measure(setting, baseline)?, SOURCE).with_unfound();
+    // The link's added rate was part of the measurement.
     Ok(Some(given.or(&measured).with_added(delay, None)))
 }
 
-/// Client and servers by which Sends are taken wherever they can be.
-fn measure(setting: &Setting<'_>, floor: &mut Floor) -> Result<CostModel, Failure> {
+/// Measures with a client and servers that use Sends wherever possible.
+fn measure(setting: &Setting<'_>, baseline: &mut TcpBaseline) -> Result<CostModel, Failure> {
     use Conveyance::{V1, V1Inv, V2Cont, V2DdpCont};
     let dear = CostModel {
         registration: Duration::from_secs(1),
         read_turnaround: Duration::from_secs(1),
-        // Bytes that are to be placed are, and those that cannot be are still no reason for a chunk: what
-        // goes in two Sends has less than half a mebibyte of them.
+        // With this, eligible data is always placed, and other data never needs a chunk: a message
+        // of two Sends has less than half a mebibyte of it.
         copy_rate: 1_000_000,
         ..CostModel::default()
     };
@@ -92,11 +95,11 @@ fn measure(setting: &Setting<'_>, floor: &mut Floor) -> Result<CostModel, Failur
         ops: &ops,
         ..*setting
     };
-    let mut rigs = set::rigs(&setting)?;
-    let [v1, v1_inv, cont, both] = &mut rigs[..] else {
+    let mut benches = set::start_targets(&setting)?;
+    let [v1, v1_inv, cont, both] = &mut benches[..] else {
         return Err(Failure::work("not all of the servers are there"));
     };
-    // To spin, each side needs a processor.
+    // Spinning needs a processor for each side.
     let two =
         setting.processors.is_some() || thread::available_parallelism().map_or(1, usize::from) > 1;
     // Receives hold less than that.
@@ -127,37 +130,37 @@ fn measure(setting: &Setting<'_>, floor: &mut Floor) -> Result<CostModel, Failur
             many,
             many_sends,
             few: one(both, Op::LongBoth(LONG))?,
-            asleep: exchange(floor, false)?,
-            awake: two.then(|| exchange(floor, true)).transpose()?,
+            asleep: exchange(baseline, false)?,
+            awake: two.then(|| exchange(baseline, true)).transpose()?,
         };
         differences.push(Differences::of(&round));
     }
     Ok(Differences::medians(&differences).model())
 }
 
-/// What calls take.
-fn one(rig: &mut Rig, op: Op) -> Result<f64, Failure> {
+/// Returns the latency of `op`, microseconds.
+fn one(bench: &mut BenchTarget, op: Op) -> Result<f64, Failure> {
     let mut latency = Latency::new();
-    rig.timed(op, CALLS, &mut latency)?;
+    bench.timed(op, CALLS, &mut latency)?;
     found(&latency)
 }
 
-/// The same, and the Sends of each, both ways.
-fn sends(rig: &mut Rig, op: Op) -> Result<(f64, f64), Failure> {
+/// Returns the latency of `op` in microseconds, and its number of Sends in both directions.
+fn sends(bench: &mut BenchTarget, op: Op) -> Result<(f64, f64), Failure> {
     let mut latency = Latency::new();
     let budget = Budget {
         time: Duration::ZERO,
         count: Some(CALLS),
     };
-    let (did, calls) = rig.one_at_a_time(op, budget, &mut latency)?;
+    let (did, calls) = bench.one_at_a_time(op, budget, &mut latency)?;
     let sends = did.total().sends as f64 / calls.max(1) as f64;
     Ok((found(&latency)?, sends))
 }
 
-/// What calls take of which the message with the data goes in two Sends.
-fn in_two(rig: &mut Rig, op: Op) -> Result<f64, Failure> {
-    let (latency, count) = sends(rig, op)?;
-    // The other message is one.
+/// Returns the latency of `op` if the message with the data takes two Sends.
+fn in_two(bench: &mut BenchTarget, op: Op) -> Result<f64, Failure> {
+    let (latency, count) = sends(bench, op)?;
+    // The other message takes one Send.
     match (count - 3.0).abs() < 0.5 {
         true => Ok(latency),
         false => Err(Failure::Work(format!(
@@ -166,9 +169,9 @@ fn in_two(rig: &mut Rig, op: Op) -> Result<f64, Failure> {
     }
 }
 
-fn exchange(floor: &mut Floor, busy: bool) -> Result<f64, Failure> {
+fn exchange(baseline: &mut TcpBaseline, busy: bool) -> Result<f64, Failure> {
     let mut latency = Latency::new();
-    let exchanged = floor.ping_pong((100, 100), busy, EXCHANGES, &mut latency);
+    let exchanged = baseline.ping_pong((100, 100), busy, EXCHANGES, &mut latency);
     exchanged.context("the raw TCP ping-pong")?;
     found(&latency)
 }

@@ -1,7 +1,7 @@
-//! A process of this same program that serves one thing while `compare` measures it.
+//! A child process of this program that serves one transport while `compare` measures it.
 //!
-//! Standard input and output of the child are the control channel, one line each way. The child
-//! ends when its standard input does, so that it never outlives its parent.
+//! The child's standard input and output are the control channel, with one line per request and
+//! answer. The child ends when its standard input ends, so it never outlives its parent.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -16,10 +16,10 @@ use rpcrdma_setup::{Context, FAILURE, Failure, USAGE};
 
 use crate::served::Served;
 
-/// How long a child may take to end once its standard input has.
+/// How long a child may take to end after its standard input was closed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// A running child. Dropping it ends it.
+/// A running child process. Dropping it ends it.
 pub(crate) struct ChildProcess {
     name: String,
     child: Child,
@@ -53,7 +53,7 @@ impl ChildProcess {
         })
     }
 
-    /// Its next line, read as JSON.
+    /// Reads the next line as JSON.
     ///
     /// # Errors
     /// The child ended, or wrote something else.
@@ -67,7 +67,8 @@ impl ChildProcess {
             .context(format_args!("the {} process answered oddly", self.name))
     }
 
-    /// Why there are no more answers. One that fails says why itself; anything else, nobody has said yet.
+    /// Returns the error for a child that ended early. If the child failed, it has already printed
+    /// the reason.
     fn ended_early(&mut self) -> Failure {
         let status = self.end();
         let code = status.and_then(|status| u8::try_from(status.code()?).ok());
@@ -80,14 +81,15 @@ impl ChildProcess {
         }
     }
 
-    /// Has it end, and waits for that; none if it had to be killed.
+    /// Ends the child and waits for that. Returns `None` if it had to be killed.
     fn end(&mut self) -> Option<ExitStatus> {
-        // Its number may be another's once it was waited for.
+        // Once it was waited for, its process id may belong to another process.
         if let Ok(Some(status)) = self.child.try_wait() {
             return Some(status);
         }
         drop(self.orders.take());
-        // A stopped child would not see the end of its input; one that is gone cannot be told.
+        // A stopped child would not notice the end of its input. If the child is gone, the signal
+        // fails, which is harmless.
         drop(self.resume());
         let start = Instant::now();
         loop {
@@ -107,10 +109,10 @@ impl ChildProcess {
         }
     }
 
-    /// Sends one order and reads the answer.
+    /// Sends a request line and reads the answer.
     ///
     /// # Errors
-    /// As for [`ChildProcess::answer`].
+    /// The errors of [`ChildProcess::answer`].
     pub(crate) fn ask<T: DeserializeOwned>(&mut self, order: &str) -> Result<T, Failure> {
         let sent = match &mut self.orders {
             Some(orders) => writeln!(orders, "{order}").and_then(|()| orders.flush()),
@@ -131,19 +133,19 @@ impl ChildProcess {
         kill_process(pid, signal).context(format_args!("cannot signal the {} process", self.name))
     }
 
-    /// Stops it from running, so that a server which spins takes no processor from what is
-    /// measured meanwhile.
+    /// Stops the child (SIGSTOP), so that a spinning server takes no processor time from other
+    /// measurements.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub(crate) fn pause(&self) -> Result<(), Failure> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it run on.
+    /// Continues the child (SIGCONT).
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub(crate) fn resume(&self) -> Result<(), Failure> {
         self.signal(Signal::CONT)
     }

@@ -1,4 +1,4 @@
-//! The ways of carrying NFS that are measured against each other.
+//! The transports and protocol variants that are compared with each other.
 
 use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version, Ways};
 
@@ -8,18 +8,19 @@ use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RoundTripFeatures, Ver
 pub enum Conveyance {
     /// ONC RPC over TCP
     Tcp,
-    /// RPC-over-RDMA version 1; the client invalidates what it registered
+    /// RPC-over-RDMA version 1; the client invalidates its registrations
     V1,
-    /// Version 1 with remote invalidation, where the server asks for it in its reply's Send
+    /// Version 1 with remote invalidation (Send With Invalidate), where the server supports it in
+    /// its replies
     V1Inv,
-    /// Version 2 without what moves messages in other ways than version 1; like all of version 2
-    /// here with remote invalidation
+    /// Version 2 without features for fewer round trips; like all of version 2 here with remote
+    /// invalidation
     V2,
     /// Version 2 with send-based direct data placement
     V2Ddp,
     /// Version 2 with message continuation
     V2Cont,
-    /// Version 2 with both
+    /// Version 2 with both of them
     V2DdpCont,
 }
 
@@ -49,7 +50,7 @@ impl Conveyance {
         }
     }
 
-    /// The version of RPC-over-RDMA, if it is that.
+    /// Returns the version of RPC-over-RDMA, or `None` for TCP.
     pub(crate) fn version(self) -> Option<Version> {
         match self {
             Self::Tcp => None,
@@ -58,7 +59,7 @@ impl Conveyance {
         }
     }
 
-    /// Bytes of receives, when version 2 is to have `inline`.
+    /// Returns the size of receive buffers in bytes. `inline` is the one to use in version 2.
     pub(crate) fn inline(self, inline: u32) -> Option<u32> {
         match self.version()? {
             Version::Two => Some(inline),
@@ -66,8 +67,8 @@ impl Conveyance {
         }
     }
 
-    /// Sets the options of either end. All that makes one conveyance of RPC-over-RDMA another is
-    /// here; version 2 has receives of `inline` bytes.
+    /// Sets the options of either end. All differences between the variants of RPC-over-RDMA are
+    /// here. In version 2, receive buffers have `inline` bytes.
     pub(crate) fn configure(self, options: &mut RdmaOptions, inline: u32) {
         if let Some(inline) = self.inline(inline) {
             options.inline_send = inline;
@@ -77,7 +78,8 @@ impl Conveyance {
         options.features = self.features();
     }
 
-    /// Bytes of receives, when version 2 is to have `inline` without placement.
+    /// Returns the size of receive buffers in bytes, including the space for data placed by Sends.
+    /// `inline` is the one to use in version 2 without placement.
     pub(crate) fn receive_size(self, inline: u32) -> Option<u32> {
         let version = self.version()?;
         let mut options = RdmaClientOptions::default().common;
@@ -85,7 +87,7 @@ impl Conveyance {
         Some(options.receive_size(version))
     }
 
-    /// What both ends do to spare round trips.
+    /// Returns the features for fewer round trips that both ends use.
     pub(crate) fn features(self) -> RoundTripFeatures {
         let mut features = RoundTripFeatures::default();
         if matches!(self, Self::V2Ddp | Self::V2DdpCont) {
@@ -98,17 +100,17 @@ impl Conveyance {
     }
 }
 
-/// What a process that `compare` starts serves.
+/// The service of a process that `compare` starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serves {
-    /// Raw TCP exchanges.
-    Floor,
-    /// NFS.
+    /// Raw TCP exchanges, the baseline.
+    Baseline,
+    /// NFS over this transport or variant.
     Nfs(Conveyance),
 }
 
 impl Serves {
-    /// The floor's name.
+    /// The baseline's name on the command line.
     pub(crate) const FLOOR: &'static str = "floor";
 
     /// From its name, if it is one.

@@ -1,11 +1,12 @@
-//! What ways to convey a message differ by, and what everything costs by that.
+//! Derives the parameters of the cost model from latencies.
 //!
-//! Each figure is a difference, or a slope, of latencies that are measured in turns: READs, WRITEs and long
-//! calls of a few sizes by ways of which one takes what the other does not. Where READ and WRITE say
-//! different things of what is the same for both, such as the rate of Sends, the mean counts, and what
-//! competes with it is moved by as much: what decides between two ways is their difference. What cannot be
-//! told apart is not: what registration takes for each page is in the rates of RDMA Reads and Writes, what
-//! a device copies is in rates and messages.
+//! Each parameter is a difference or slope of latencies that are measured in turns: READs, WRITEs
+//! and long calls of a few sizes, by transfer modes of which one needs something that the other
+//! does not. Where READ and WRITE give different values of a parameter that is the same for both,
+//! such as the rate of Sends, the mean is used, and the competing parameters are shifted by the
+//! same amount, because the difference between two modes decides. Effects that cannot be separated
+//! are combined: the cost of registration per page is part of the rates of RDMA Reads and Writes,
+//! and copies by a device are part of rates and messages.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ pub(crate) const LARGE: u32 = 960 << 10;
 /// Steps in which rate, group and message are solved for.
 const STEPS: u32 = 8;
 
-/// READs, or WRITEs, of one round, microseconds.
+/// The latencies of READs or WRITEs in one round, microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moved {
     /// [`PLAIN`] bytes in the payload stream.
@@ -35,7 +36,7 @@ pub(crate) struct Moved {
     pub(crate) explicit: [f64; 2],
 }
 
-/// Latencies of one round, microseconds.
+/// The latencies of one round, microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Round {
     pub(crate) null: f64,
@@ -54,19 +55,21 @@ pub(crate) struct Round {
     pub(crate) awake: Option<f64>,
 }
 
-/// What ways differ by, microseconds, or microseconds a byte. Noise can make any of it negative.
+/// The differences between transfer modes, in microseconds or microseconds per byte. Noise can make
+/// any of them negative.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Differences {
     null: f64,
-    /// A byte by Sends; what it takes more by RDMA Write, and by RDMA Read.
+    /// The cost of a byte by Sends, and the additional cost by RDMA Write and by RDMA Read.
     sent: f64,
     written_more: f64,
     read_more: f64,
-    /// Bulk data that one Send places, over a plain message; what a chunk takes more than that.
+    /// The additional cost of placing bulk data in one Send over a message without chunks, and the
+    /// additional cost of a chunk over that.
     placement: f64,
     write_chunk: f64,
     read_chunk: f64,
-    /// A message of two Sends over one, and each further Send.
+    /// The additional cost of a message of two Sends over one, and of each further Send.
     group: f64,
     per_message: f64,
     invalidation: f64,
@@ -94,17 +97,17 @@ impl Differences {
         let mean = |of: &dyn Fn(&Moved) -> f64| (of(&round.read) + of(&round.write)) / 2.0;
         let further = (round.many_sends - 2.0).max(2.0);
         let sent = |moved: &Moved, group: f64| {
-            // So that it is right for `LARGE`.
+            // With this, the result is exact for `LARGE`.
             (moved.sent[1] - moved.sent[0] - group.max(0.0)) / span
         };
         let (mut group, mut per_message) = (0.0, 0.0);
-        // Each of rate, group and message is known from the others: a few steps suffice.
+        // Rate, group and message each depend on the others; a few iterations converge.
         for _ in 0..STEPS {
             let rate = mean(&|moved| sent(moved, group));
-            // Many Sends over few. The model has messages overlap with their bytes, so that the longer of
-            // both is what shows; the bytes of `few` show in it.
+            // The cost of many Sends over few. The model overlaps the cost of messages with that of
+            // their bytes and counts the longer; the bytes of `few` are included in it.
             let many = round.many - round.few + 2.0 * f64::from(LONG) * rate;
-            // The second Send is in it, or its bytes, likewise.
+            // The cost of the second Send, or of its bytes, is included in the same way.
             let two = mean(&|moved| moved.continued - moved.plain) + rate * f64::from(PLAIN);
             let message = (many - 2.0 * two) / (further - 2.0).max(1.0);
             group = two - message.max(rate * f64::from(round.continued));
@@ -153,7 +156,8 @@ impl Differences {
         let turnaround = (placement + self.read_chunk - registration).max(0.0);
         let interrupt = self.interrupt.clamp(0.0, turnaround);
         let per_message = self.per_message.max(0.0);
-        // What a turn-around takes more than the link and an interrupt can, the device takes.
+        // The part of a turnaround that neither the link nor an interrupt can explain is the
+        // device's.
         let link_delay = (self.null / 2.0 - interrupt - per_message).max(0.0);
         let link_delay = link_delay.min((turnaround - interrupt) / 2.0);
         let invalidation = self.invalidation.max(0.0);
@@ -172,7 +176,7 @@ impl Differences {
             invalidation_wait: time(invalidation_wait),
             interrupt: time(interrupt),
             read_turnaround: time(turnaround - interrupt - 2.0 * link_delay),
-            // These ends take everything from where it came.
+            // The ends read all data from where it arrived, without a copy.
             copy_rate: CostModel::UNLIMITED,
             group: time(self.group),
             placement: time(placement),
@@ -185,7 +189,7 @@ impl Differences {
 mod tests {
     use super::*;
 
-    /// Latencies as they follow from known costs come back as these costs.
+    /// Latencies computed from known costs must yield these costs.
     #[test]
     fn a_round_is_solved_for_what_it_was_made_of() {
         let (sent, read, written) = (0.0001, 0.0005, 0.0004);
@@ -194,7 +198,7 @@ mod tests {
         let null = call + 2.0 * (delay + interrupt + per_message);
         let at = |fixed: f64, slope: f64, size: u32| fixed + slope * f64::from(size);
         let turnaround = 2.0 * delay + interrupt;
-        // What the server does is the same in all ways: 5 for READ, 8 for WRITE.
+        // The server's work is the same in all modes: 5 for READ, 8 for WRITE.
         let moved = |work: f64, explicit: f64, more: f64| Moved {
             plain: at(null + work, sent, PLAIN),
             continued: null + work + group + per_message,
@@ -212,7 +216,7 @@ mod tests {
             read: moved(5.0, written, registration),
             write,
             write_invalidated: write.explicit[0] + 3.0 + interrupt,
-            // Its bytes go at the same time.
+            // Its bytes are transferred at the same time.
             many: null + (34.0 - 2.0) * per_message + 2.0 * group,
             many_sends: 34.0,
             few: null + long,
@@ -257,7 +261,8 @@ mod tests {
         assert!(near(model.link_delay, link), "{model:?}");
         let read_turnaround = turnaround + 70.0 - interrupt - 2.0 * link;
         assert!(near(model.read_turnaround, read_turnaround), "{model:?}");
-        // Where a chunk takes less than a plain message by this round's noise, Sends still take as much more.
+        // If noise makes a chunk cheaper than a message without chunks in this round, the
+        // difference to Sends must be preserved.
         let mut noisy = round;
         let less = 10.0;
         for time in &mut noisy.read.explicit {
@@ -267,7 +272,7 @@ mod tests {
         assert!(near(model.registration, 0.0), "{model:?}");
         let more = placement + less - registration;
         assert!(near(model.placement, more), "{model:?}");
-        // Nothing but noise.
+        // Latencies that consist of noise only.
         let flat = Round {
             null: 10.0,
             ..Round::default()
@@ -280,7 +285,8 @@ mod tests {
         assert_eq!(among.model(), flat.model());
     }
 
-    /// READ and WRITE need not agree: what decides is what their ways differ by.
+    /// READ and WRITE need not agree: the difference between their modes must be preserved, because
+    /// it decides.
     #[test]
     fn ways_differ_as_they_did_where_read_and_write_do_not_agree() {
         let moved = |sent: f64, explicit: f64, fixed: f64, chunk: f64| Moved {
@@ -298,7 +304,7 @@ mod tests {
         let model = Differences::of(&round).model();
         let us = |time: Duration| time.as_secs_f64() * 1e6;
         let at = |rate: u64| f64::from(LARGE) * 1e6 / rate as f64;
-        // As long for `LARGE` as it was, over what Sends take.
+        // The difference to Sends for `LARGE` is as measured.
         let chunk = us(model.registration) + at(model.write_rate);
         let sends = us(model.placement) + at(model.rate);
         let read = round.read;

@@ -1,4 +1,4 @@
-//! Conveyance plans as they were made: the transport logs each one, and this listens.
+//! Captures transfer plans from the transport's log.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,9 +11,9 @@ use tracing::{Event, Metadata, Subscriber};
 use crate::op::Op;
 use crate::set::{self, Setting};
 
-/// The field of a log event that holds a plan.
+/// The field of a log event that contains a plan.
 const PLAN: &str = "plan";
-/// What the transport says of the plan of a call.
+/// The message of the event for a call's plan.
 const CALL: &str = "call";
 
 /// Performs each of `ops` once and returns a line with its plan.
@@ -22,28 +22,28 @@ const CALL: &str = "call";
 /// An operation failed.
 pub(crate) fn plans(setting: &Setting<'_>, ops: &[Op]) -> Result<Vec<String>, Failure> {
     let mut lines = Vec::new();
-    for rig in &mut set::rigs(setting)? {
+    for bench in &mut set::start_targets(setting)? {
         for &op in ops {
-            let (performed, plan) = listen(|| rig.message_sizes(op));
+            let (performed, plan) = listen(|| bench.message_sizes(op));
             let (call, reply) = performed?;
             let plan = match plan {
                 Some(plan) => plan,
                 None => format!("call: {call} B, reply: {reply} B, in records"),
             };
-            lines.push(format!("{op}, {}: {plan}", rig.conveyance.name()));
+            lines.push(format!("{op}, {}: {plan}", bench.conveyance.name()));
         }
     }
     Ok(lines)
 }
 
-/// Does something, and gives the last plan that was made meanwhile.
+/// Runs `work` and returns its result with the last plan of a call that was logged meanwhile.
 pub(crate) fn listen<T>(work: impl FnOnce() -> T) -> (T, Option<String>) {
     let listener = Listener::default();
     let done = tracing::subscriber::with_default(listener.clone(), work);
     (done, listener.take())
 }
 
-/// Keeps the last plan that was logged.
+/// A tracing subscriber that keeps the last plan of a call.
 #[derive(Clone, Default)]
 struct Listener {
     plan: Arc<Mutex<Option<String>>>,
@@ -66,13 +66,13 @@ impl Subscriber for Listener {
     fn event(&self, event: &Event<'_>) {
         let mut found = Found::default();
         event.record(&mut found);
-        // In a simulation the server is heard as well, which plans its replies.
+        // In a simulation, the server's plans of replies are logged as well.
         if found.plan.is_some() && found.of_call {
             *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = found.plan;
         }
     }
 
-    // Spans are of no interest: one number for all of them will do.
+    // Spans are not used, so they all have the same id.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }

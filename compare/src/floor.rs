@@ -1,5 +1,6 @@
-//! The floor: what two processes need for the same bytes over a bare TCP connection, with no RPC
-//! and no RDMA. Blocking or spinning, as the measured operations do.
+//! The TCP baseline: the time that two processes need to exchange the same number of bytes over a
+//! bare TCP connection, without RPC and RDMA. Both sides block or spin, like the measured
+//! operations.
 
 use std::hint;
 use std::io::{self, Read, Write};
@@ -8,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use crate::latency::Latency;
 
-/// Longest message the floor exchanges, bytes.
+/// The maximum message size of the baseline, bytes.
 const MAX_MESSAGE: u32 = 64 << 20;
-/// An order on the wire: five 32-bit words.
+/// The length of a request on the wire: five 32-bit words.
 const ORDER_LEN: usize = 20;
-/// The server's answer to an order, and its acknowledgement of a stream.
+/// The server's answer to a request, and its acknowledgement of a stream.
 const ACK: [u8; 1] = [1];
 
-/// What an order asks for.
+/// The kind of exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Request and reply in turn.
+    /// Requests and replies in turn.
     PingPong,
     /// Requests one after the other, acknowledged once at the end.
     ToServer,
@@ -26,19 +27,18 @@ pub(crate) enum Kind {
     FromServer,
 }
 
-/// A number of exchanges, agreed on before they start so that the exchanges themselves carry
-/// nothing but their bytes.
+/// A number of exchanges. It is agreed on beforehand, so that the exchanges carry only their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
-    /// What is exchanged.
+    /// The kind of exchange.
     pub(crate) kind: Kind,
     /// Whether both sides spin instead of sleeping.
     pub(crate) busy: bool,
-    /// Bytes towards the server.
+    /// The number of bytes of each request.
     pub(crate) request: u32,
-    /// Bytes from the server.
+    /// The number of bytes of each reply.
     pub(crate) reply: u32,
-    /// How many exchanges.
+    /// The number of exchanges.
     pub(crate) count: u32,
 }
 
@@ -91,7 +91,7 @@ impl Order {
     }
 }
 
-/// A connection whose reads and writes move whole messages.
+/// A connection that sends and receives whole messages.
 struct Link {
     stream: TcpStream,
     busy: bool,
@@ -144,10 +144,10 @@ impl Link {
     }
 }
 
-/// Serves one client's orders after the other, until the listener fails.
+/// Serves one client after the other until the listener fails.
 ///
 /// # Errors
-/// What the operating system refused.
+/// The error of the operating system.
 pub(crate) fn serve(listener: &TcpListener) -> io::Result<()> {
     loop {
         let (stream, peer) = listener.accept()?;
@@ -186,16 +186,16 @@ fn obey(stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// The client's side of the floor.
-pub(crate) struct Floor {
+/// The client side of the baseline.
+pub(crate) struct TcpBaseline {
     link: Link,
 }
 
-impl Floor {
-    /// Connects to a floor server.
+impl TcpBaseline {
+    /// Connects to a baseline server.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
         Ok(Self {
             link: Link::new(TcpStream::connect(address)?)?,
@@ -209,10 +209,10 @@ impl Floor {
         self.link.set_busy(order.busy)
     }
 
-    /// Exchanges `count` requests and replies in turn and notes each one's time.
+    /// Exchanges `count` requests and replies in turn and records the time of each.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub(crate) fn ping_pong(
         &mut self,
         (request, reply): (u32, u32),
@@ -240,11 +240,11 @@ impl Floor {
         Ok(())
     }
 
-    /// Moves `count` messages of `size` bytes one way without waiting in between; gives the time
-    /// until the last one has arrived.
+    /// Sends `count` messages of `size` bytes in one direction without waiting in between. Returns
+    /// the time until the last one has arrived.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub(crate) fn stream(
         &mut self,
         kind: Kind,
@@ -284,21 +284,23 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::thread;
 
-    fn floor() -> Floor {
+    fn start() -> TcpBaseline {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || serve(&listener));
-        Floor::connect(address).unwrap()
+        TcpBaseline::connect(address).unwrap()
     }
 
     #[test]
     fn ping_pong_exchanges_exactly_the_ordered_count() {
-        let mut floor = floor();
+        let mut baseline = start();
         for busy in [false, true] {
             let mut latency = Latency::new();
-            floor.ping_pong((40, 24), busy, 50, &mut latency).unwrap();
+            baseline
+                .ping_pong((40, 24), busy, 50, &mut latency)
+                .unwrap();
             assert_eq!(latency.count(), 50);
-            floor
+            baseline
                 .ping_pong((0, 100_000), busy, 3, &mut latency)
                 .unwrap();
             assert_eq!(latency.count(), 53);
@@ -307,10 +309,10 @@ mod tests {
 
     #[test]
     fn streams_end_when_the_last_byte_arrived() {
-        let mut floor = floor();
+        let mut baseline = start();
         for kind in [Kind::ToServer, Kind::FromServer, Kind::PingPong] {
             for busy in [false, true] {
-                let time = floor.stream(kind, 1 << 20, busy, 8).unwrap();
+                let time = baseline.stream(kind, 1 << 20, busy, 8).unwrap();
                 assert!(time > Duration::ZERO);
             }
         }

@@ -1,12 +1,12 @@
-//! Times of many repetitions of one thing.
+//! Statistics of repeated measurements.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Longest time that is told apart from longer ones: a minute.
+/// The maximum recorded time: a minute, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
-/// Significant digits kept: 0.1 % resolution.
+/// The number of significant digits: a resolution of 0.1 %.
 const DIGITS: u8 = 3;
 
 /// A histogram of durations.
@@ -35,9 +35,9 @@ impl Latency {
             .saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Adds another's times.
+    /// Adds the times of another histogram.
     pub(crate) fn merge(&mut self, other: &Self) {
-        // Both have the same bounds, so that nothing can fall outside.
+        // Both have the same bounds, so no value can be out of range.
         for step in other.nanos.iter_recorded() {
             self.nanos
                 .saturating_record_n(step.value_iterated_to(), step.count_at_value());
@@ -91,7 +91,7 @@ impl Latency {
     }
 }
 
-/// The middle value; the mean of the two middle ones for an even number of them.
+/// Returns the median: the middle value, or the mean of the two middle ones.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     if values.is_empty() {
         return None;
@@ -105,8 +105,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     })
 }
 
-/// The width of the range that holds the middle half of the values, over their median. None for
-/// fewer than four.
+/// Returns the interquartile range divided by the median, or `None` for fewer than four values.
 pub(crate) fn spread(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let quarter = values.len() / 4;
@@ -119,8 +118,7 @@ pub(crate) fn spread(mut values: Vec<f64>) -> Option<f64> {
         .map(|median| range / median)
 }
 
-/// The middle value where each counts as often as its weight says: half of all weight is on values
-/// that are not greater.
+/// Returns the weighted median: half of the total weight is on values that are not greater.
 pub(crate) fn weighted_median(mut values: Vec<(f64, u64)>) -> Option<f64> {
     values.sort_by(|a, b| a.0.total_cmp(&b.0));
     let half = values
@@ -135,8 +133,9 @@ pub(crate) fn weighted_median(mut values: Vec<(f64, u64)>) -> Option<f64> {
     })
 }
 
-/// Standard error of the median of such values: for `n` of them it is about 0.93 of the width of their
-/// middle half, over the root of `n` (as for a normal distribution). None for fewer than four.
+/// Returns the standard error of the median. For `n` values it is about 0.93 times the
+/// interquartile range, divided by the square root of `n` (as for a normal distribution). Returns
+/// `None` for fewer than four values.
 pub(crate) fn error_of_median(values: &[(f64, u64)]) -> Option<f64> {
     let mut values: Vec<f64> = values.iter().map(|&(value, _)| value).collect();
     values.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! A network whose delay somebody else makes, by a command of the user's.
+//! A network whose delay is set by a command of the user.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Takes the command into use: sets `delay` now.
+    /// Sets `delay` with the command.
     ///
     /// # Errors
     /// The command fails.
@@ -25,7 +25,8 @@ impl Network {
         complain: fn(&Failure),
     ) -> Result<Self, Failure> {
         if let Err(failure) = run(command, delay) {
-            // It may have got halfway. What this says, if it fails as well, is no other cause.
+            // The command may have succeeded partly. If the reset fails as well, the first error is
+            // the one to report.
             drop(run(command, Duration::ZERO));
             return Err(failure);
         }
@@ -35,7 +36,7 @@ impl Network {
         })
     }
 
-    /// Has the network delay everything by `delay` each way.
+    /// Sets the delay of the network in each direction.
     ///
     /// # Errors
     /// The command fails.
@@ -63,13 +64,13 @@ pub fn end_delay(command: &str) -> Result<(), Failure> {
 
 fn run(command: &str, delay: Duration) -> Result<(), Failure> {
     let delay = match delay.is_zero() {
-        // tc(8) wants a unit.
+        // tc(8) needs a unit.
         true => "0ms".to_owned(),
         false => Delay(delay).to_string(),
     };
     let what = format!("--set-delay {command:?} with {delay}");
     let mut shell = Command::new("/bin/sh");
-    // $0 is the shell's own name, $1 the time.
+    // $0 is the name of the shell, $1 the delay.
     shell.args(["-c", command, "sh", &delay]);
     let status = shell
         .stdin(Stdio::null())

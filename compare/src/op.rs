@@ -1,4 +1,4 @@
-//! The operations that are measured, on the raw layer of the client.
+//! The measured operations, performed with the raw client.
 
 use std::fmt;
 
@@ -16,34 +16,34 @@ use rpcrdma_sim::Long;
 
 /// The file's name.
 const NAME: &[u8] = b"measured";
-/// The directory's name.
+/// The name of the directory.
 const FOLDER: &[u8] = b"listed";
 /// Bytes of long calls and replies.
 pub const LONG: u32 = 64 << 10;
 /// Least bytes of a directory entry in READDIRPLUS results: one with its attributes and handle takes
 /// more.
 const ENTRY: u32 = 128;
-/// Files made at the same time.
+/// The number of files that are created at the same time.
 const MAKING: usize = 32;
-/// A word: the shortest reply that says anything.
+/// One XDR word: the shortest reply with content.
 const SHORT: u32 = 4;
 
-/// One kind of call.
+/// A measured operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// NULL.
     Null,
     /// GETATTR of a file.
     Getattr,
-    /// READ of so many bytes from the start of a file.
+    /// A READ of this many bytes from the start of a file.
     Read(u32),
-    /// WRITE, unstable, of so many bytes to the start of a file.
+    /// An UNSTABLE WRITE of this many bytes to the start of a file.
     Write(u32),
-    /// READDIRPLUS of a directory with more than so many bytes to list.
+    /// A READDIRPLUS of this many bytes, of a larger directory.
     Readdirplus(u32),
-    /// A call of so many bytes that are not DDP-eligible.
+    /// A call with this many bytes that are not DDP-eligible.
     LongCall(u32),
-    /// The same with a reply as long.
+    /// A call with this many bytes that are not DDP-eligible, and a reply of the same length.
     LongBoth(u32),
 }
 
@@ -97,12 +97,12 @@ impl fmt::Display for Op {
 /// A file on a server, and what else operations are performed on.
 pub struct Target {
     nfs: Nfs3<Client>,
-    /// None: only NULL can be performed.
+    /// `None` if only NULL is measured.
     file: Option<FileHandle>,
     data: Bytes,
-    /// For READDIRPLUS.
+    /// The directory for READDIRPLUS.
     folder: Option<FileHandle>,
-    /// Long calls, made once: encoding them is no part of carrying them.
+    /// Encoded long calls. They are encoded once, because encoding is not part of the transfer.
     long: Vec<(Op, Long)>,
 }
 
@@ -118,7 +118,7 @@ impl Target {
         }
     }
 
-    /// Makes what `ops` need in the root of an export.
+    /// Creates the objects that `ops` need in the root of an export.
     ///
     /// # Errors
     /// The server refuses, or does not keep what is written.
@@ -135,7 +135,7 @@ impl Target {
         let mount = &mounted.mount;
         let creating = mount.create(mount.root(), NAME, attributes, NAME);
         let file = creating.await.map_err(Failure::work)?.handle;
-        // Not all zeroes, so that no layer can make less of it than of other data.
+        // The data is not all zeroes, so that no layer can treat it specially.
         let data: Vec<u8> = (0..size).map(|n| (n ^ n >> 8) as u8).collect();
         let mut target = Self::new(mounted.reached.client.clone(), Some(file), data.into());
         target.perform(Op::Write(size)).await?;
@@ -151,7 +151,7 @@ impl Target {
         Ok(target)
     }
 
-    /// That a READ gives what was written: speed without that would be worth nothing.
+    /// Checks that a READ returns the written data.
     async fn check(&self) -> Result<(), Failure> {
         let args = ReadArgs {
             file: self.file()?,
@@ -170,7 +170,7 @@ impl Target {
         self.file.ok_or_else(|| Failure::work("no file to work on"))
     }
 
-    /// Performs one operation and checks that it did all that was asked for.
+    /// Performs one operation and checks its result.
     ///
     /// # Errors
     /// The call failed, the server refused, or moved fewer bytes.
@@ -240,7 +240,7 @@ impl Target {
     }
 }
 
-/// A directory with more to list than `size` bytes.
+/// Creates a directory whose listing exceeds `size` bytes.
 async fn folder(mounted: &Mounted, size: u32) -> Result<FileHandle, Failure> {
     let mount = &mounted.mount;
     let attributes = SetAttributes::default();

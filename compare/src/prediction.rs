@@ -1,25 +1,25 @@
-//! Whether what `explain` predicts comes true.
+//! Checks whether the predictions of `explain` agree with the measurements.
 
 use rpcrdma_setup::Failure;
 
 use crate::rows::Row;
 
-/// How much more than the least may be called as good where nothing says how exact it was measured.
+/// The relative difference within which two variants count as equal if no standard error is known.
 const SAME: f64 = 0.05;
-/// The least that it may always be: more exact than that, nothing is measured.
+/// The minimum of that difference: measurements are never more exact.
 const RESOLUTION: f64 = 0.02;
-/// Standard errors that two medians may differ by and still be called the same: with more, they would
-/// in one of twenty cases although they are.
+/// The number of standard errors within which two medians count as equal. More would happen by
+/// chance in one of twenty cases.
 const ERRORS: f64 = 2.0;
-/// An operation whose medians are no more exact than this cannot be judged.
+/// An operation whose medians have a larger relative error than this is not counted.
 const TOO_NOISY: f64 = 0.25;
-/// The same of what is simulated or predicted, which is exact.
+/// The tolerance for simulated or predicted times, which are exact.
 const EXACT: f64 = 0.01;
-/// Share of operations for which the prediction is to be right.
+/// The required share of correct predictions.
 const WANTED: f64 = 0.9;
 
-/// Operations for which the best conveyance was predicted, and all that can be judged; what the others
-/// are.
+/// The number of operations whose fastest variant was predicted correctly, the number of all that
+/// can be judged, and descriptions of the others.
 #[derive(Debug, Default)]
 struct Score {
     right: usize,
@@ -28,7 +28,7 @@ struct Score {
     unjudged: Vec<String>,
 }
 
-/// Says how often the prediction was right.
+/// Prints how often the prediction was right.
 ///
 /// # Errors
 /// Nothing can be printed.
@@ -56,7 +56,7 @@ pub(crate) fn report(rows: &[Row]) -> Vec<String> {
     lines
 }
 
-/// Fails if `wanted` and predictions were right too seldom, or could not be judged.
+/// Checks that enough predictions were right, if `wanted`.
 ///
 /// # Errors
 /// That.
@@ -81,23 +81,24 @@ pub(crate) fn check(rows: &[Row]) -> Result<(), Failure> {
     }
 }
 
-/// A way to convey an operation: one or several conveyances, whose messages are the same.
+/// A transfer mode of an operation: one or several variants that send the same messages.
 #[derive(Debug)]
 struct Way<'a> {
     conveyances: Vec<&'a str>,
     plan: &'a Option<String>,
     cost: f64,
-    /// In turns over version 1, or the median itself; and its standard error.
+    /// The time relative to version 1 from interleaved turns, or the median itself, with its
+    /// standard error.
     time: f64,
     error: Option<f64>,
 }
 
-/// A time, and its standard error.
+/// A time and its standard error.
 type Taken = (f64, Option<f64>);
 
-/// The ways of one operation.
+/// Returns the transfer modes of one operation.
 fn ways<'a>(rows: &[&'a Row]) -> Vec<Way<'a>> {
-    // Ratios of medians taken in turns are more exact than medians.
+    // Ratios of medians from interleaved turns are more exact than medians.
     let in_turns = rows.iter().all(|row| row.v1_ratio.is_some());
     let mut ways: Vec<(Way<'a>, Vec<Taken>)> = Vec::new();
     for row in rows {
@@ -138,17 +139,18 @@ fn ways<'a>(rows: &[&'a Row]) -> Vec<Way<'a>> {
     ways.collect()
 }
 
-/// What became of a prediction.
+/// The verdict on a prediction.
 #[derive(Debug, PartialEq)]
 enum Judged {
     Right,
-    /// What was predicted, and how much longer it took than the best.
+    /// The predicted mode was slower than the best one: says which, and by how much.
     Wrong(String),
     TooNoisy,
 }
 
-/// The best way is the one that took the least time, or any that did not take longer by more than can be
-/// told apart. It is predicted if the one with the least cost, or any that costs the same, is among them.
+/// Judges a prediction. The best modes are the fastest one and all that are not significantly
+/// slower. The prediction is right if the mode with the lowest cost, or any of the same cost, is
+/// among them.
 fn judge(ways: &[Way<'_>], simulated: bool) -> Option<Judged> {
     let best = ways.iter().min_by(|a, b| a.time.total_cmp(&b.time))?;
     let cost = ways
@@ -277,7 +279,7 @@ mod tests {
         assert_eq!(differ(0.001), (0, 1), "no noise");
         assert_eq!(differ(0.03), (1, 1));
         assert_eq!(differ(0.2), (0, 0), "anything could be as good");
-        // What differs by more than all noise is wrong, however noisy.
+        // A difference that exceeds all noise is wrong, however large the noise is.
         let rows = [
             in_turns("v1", 30.0, 1.0, 0.2),
             in_turns("v2", 10.0, 9.0, 0.2),
@@ -291,7 +293,7 @@ mod tests {
             row.plan = Some(plan.to_owned());
             row
         };
-        // Of the two that are the same one was lucky: together they are not the best.
+        // One of two equal variants was fast by chance: together they are not the best.
         let rows = [
             with(in_turns("v2-ddp", 10.0, 0.90, 0.001), "placed"),
             with(in_turns("v2-ddp-cont", 10.0, 1.10, 0.001), "placed"),

@@ -1,23 +1,23 @@
-//! One processor for the client and another for the server, as on two machines. Left to the
-//! scheduler, both sides sometimes share one and sometimes do not, which changes latencies by half
+//! CPU pinning: one processor for the client and another for the server, as on two machines.
+//! Otherwise the scheduler sometimes puts both on one processor, which changes latencies by half
 //! from one round to the next.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use rpcrdma_setup::{Context, Failure};
 
-/// The first two processors that this process may use: for the client, and for servers. None when
-/// there is only one.
+/// Returns the first two processors that this process may use: for the client, and for servers.
+/// Returns `None` if there is only one.
 pub(crate) fn pair() -> Option<(usize, usize)> {
     let allowed = sched_getaffinity(None).ok()?;
     let mut usable = (0..CpuSet::MAX_CPU).filter(|&number| allowed.is_set(number));
     usable.next().zip(usable.next())
 }
 
-/// Keeps this thread, and those that it will start, on one processor.
+/// Pins this thread, and those that it will start, to one processor.
 ///
 /// # Errors
-/// What the operating system refused.
+/// The error of the operating system, or an invalid number.
 pub(crate) fn pin(number: usize) -> Result<(), Failure> {
     if number >= CpuSet::MAX_CPU {
         return Err(Failure::Usage(format!("there is no processor {number}")));

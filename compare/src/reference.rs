@@ -1,4 +1,4 @@
-//! `compare --reference`: what changed against an earlier report.
+//! `compare --reference`: changes against an earlier report.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,10 @@ use serde_json::{Map, Value};
 
 use crate::rows::Row;
 
-/// What makes a row the same as an earlier one.
+/// The keys by which a row is matched with an earlier one.
 const SAME: [&str; 5] = ["op", "size", "conveyance", "device", "mode"];
-/// What it was made with: another value is said, for figures may differ by that alone.
+/// The keys of the measurement conditions. A difference is reported, because it alone can change
+/// the figures.
 const CONDITIONS: [&str; 5] = [
     "delay_us",
     "inline_bytes",
@@ -20,7 +21,7 @@ const CONDITIONS: [&str; 5] = [
     "crc",
     "registration",
 ];
-/// Counts that are compared.
+/// The counts that are compared.
 const COUNTS: [&str; 9] = [
     "round_trips",
     "sends",
@@ -32,19 +33,19 @@ const COUNTS: [&str; 9] = [
     "interrupts_responder",
     "copied_bytes",
 ];
-/// How much a count may differ, relative to the greater, or absolutely.
+/// The maximum difference of a count, relative to the greater value, or absolute.
 const SLACK: f64 = 0.1;
 
 type Fields = Map<String, Value>;
 
-/// An earlier report's rows.
+/// The rows of an earlier report.
 #[derive(Debug)]
 pub struct Reference {
     name: String,
     rows: Vec<Fields>,
 }
 
-/// One row against its earlier self.
+/// The change of one row.
 #[derive(Debug)]
 pub(crate) struct Change {
     /// Operation, size and mode.
@@ -68,7 +69,7 @@ impl Change {
     }
 }
 
-/// All of them.
+/// All changes.
 #[derive(Debug)]
 pub struct Changes {
     /// The earlier report's file.
@@ -92,7 +93,7 @@ impl Reference {
         Ok(Self { name, rows })
     }
 
-    /// What is different now.
+    /// Returns the changes.
     ///
     /// # Errors
     /// The rows are no JSON objects, which they are.

@@ -1,4 +1,5 @@
-//! One conveyance, ready to be measured: a server process, and a client in this process.
+//! A benchmark target: one transport or variant with its server process and a client in this
+//! process.
 
 use std::time::{Duration, Instant};
 
@@ -15,24 +16,25 @@ use crate::rows::Conditions;
 use crate::served::USAGE;
 use crate::usage::{Both, Usage};
 
-/// Calls in flight while throughput is measured.
+/// The number of calls in flight while throughput is measured.
 const IN_FLIGHT: usize = 8;
-/// Calls between two looks at the clock that ends a round, while throughput is measured.
+/// The number of calls between two checks of the clock while throughput is measured.
 const LOOK_EVERY: u64 = 8;
-/// Calls before a round's first timed one: the other conveyances' work is in the caches.
+/// The number of untimed calls at the start of a round, which replace the other variants' data in
+/// the caches.
 pub(crate) const WARM_UP: u32 = 8;
 
-/// How long to repeat something.
+/// The length of a repeated measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
-    /// About this long.
+    /// The approximate time.
     pub(crate) time: Duration,
-    /// But exactly this often, if given.
+    /// The exact number of repetitions, if given.
     pub(crate) count: Option<u32>,
 }
 
 impl Budget {
-    /// Its share for each of `rounds`, at least one repetition.
+    /// Returns the share of each of `rounds`, with at least one repetition.
     pub(crate) fn share(self, rounds: u32) -> Self {
         Self {
             time: self.time / rounds,
@@ -41,13 +43,13 @@ impl Budget {
     }
 }
 
-/// A conveyance under measurement.
-pub(crate) struct Rig {
-    /// Which.
+/// A benchmark target.
+pub(crate) struct BenchTarget {
+    /// The transport or variant.
     pub(crate) conveyance: Conveyance,
-    /// Device, if there is one.
+    /// The device, if there is one.
     pub(crate) device: Option<String>,
-    /// What it is measured with.
+    /// The conditions of the measurement.
     pub(crate) conditions: Conditions,
     verbs: bool,
     mounted: Mounted,
@@ -55,8 +57,9 @@ pub(crate) struct Rig {
     server: ChildProcess,
 }
 
-impl Rig {
-    /// From a server process and its export in use, where what `ops` need is made.
+impl BenchTarget {
+    /// Creates a target from a server process and its mounted export, and creates the objects that
+    /// `ops` need there.
     ///
     /// # Errors
     /// The server refuses.
@@ -82,39 +85,39 @@ impl Rig {
         })
     }
 
-    /// Whether its bytes on the wire are counted: a verbs device's hardware, or kernel, does not
-    /// tell what answers to RDMA Reads and its own framing took.
+    /// Returns whether bytes on the wire are counted. The hardware or kernel of a verbs device does
+    /// not report the bytes of RDMA Read responses and of its own framing.
     pub(crate) fn counts_wire(&self) -> bool {
         !self.verbs
     }
 
-    /// Keeps its server from running while others are measured.
+    /// Stops the server while others are measured.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub(crate) fn pause(&self) -> Result<(), Failure> {
         self.server.pause()
     }
 
-    /// Lets its server run on.
+    /// Continues the server.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub(crate) fn resume(&self) -> Result<(), Failure> {
         self.server.resume()
     }
 
-    /// What both processes have done so far.
+    /// Returns the usage counters of both processes.
     ///
     /// # Errors
-    /// The server process is gone.
+    /// The server process has ended.
     pub(crate) fn usage(&mut self) -> Result<Both, Failure> {
         let server: Usage = self.server.ask(USAGE)?;
         let client = Usage::now(&self.mounted.reached.counters());
         Ok(Both { client, server })
     }
 
-    /// Bytes of the RPC messages of one `op`: call and reply.
+    /// Returns the bytes of the RPC call and reply of one `op`.
     ///
     /// # Errors
     /// The operation failed.
@@ -131,8 +134,8 @@ impl Rig {
         Ok((call, reply))
     }
 
-    /// Repeats `op`, one call at a time, and notes each one's time. Returns what both processes did
-    /// meanwhile and how often.
+    /// Repeats `op`, one call at a time, and records the time of each. Returns the usage of both
+    /// processes meanwhile, and the number of calls.
     ///
     /// # Errors
     /// An operation failed.
@@ -192,7 +195,7 @@ impl Rig {
         })
     }
 
-    /// Repeats `op` with several calls in flight; returns how often, and how long that took.
+    /// Repeats `op` with several calls in flight. Returns the number of calls and the time.
     ///
     /// # Errors
     /// An operation failed.
@@ -214,8 +217,8 @@ impl Rig {
                 flying.push(target.perform(op));
             }
             let elapsed = start.elapsed();
-            // Calls that are still under way are not counted, but awaited: nothing of this round
-            // may run into the next one.
+            // Calls that are still outstanding are not counted, but awaited, so that they do not
+            // disturb the next round.
             while let Some(result) = flying.next().await {
                 result?;
             }
@@ -223,7 +226,7 @@ impl Rig {
         })
     }
 
-    /// The export in use, for copying trees.
+    /// Returns the mounted export, for copying trees.
     pub(crate) fn mounted(&self) -> &Mounted {
         &self.mounted
     }

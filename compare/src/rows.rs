@@ -1,9 +1,9 @@
-//! What `compare` measured, one row for each operation, size, conveyance and mode: the lines of
-//! the tables and of the JSON file.
+//! The results of `compare`: one row for each operation, size, variant and mode, for tables and the
+//! JSON file.
 
 use serde::Serialize;
 
-/// How replies are waited for.
+/// How the two sides wait for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -20,7 +20,7 @@ impl Mode {
     }
 }
 
-/// What a row was made with, beside the mode and the delay.
+/// The conditions of a measurement, besides mode and delay.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Conditions {
     /// Bytes of receives on both sides, and so of the longest message without chunks; null for TCP.
@@ -38,7 +38,7 @@ pub struct Conditions {
     pub processor_responder: Option<usize>,
 }
 
-/// A latency over a link with a delay.
+/// The latency at one delay of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OverDelay {
     /// The link's delay each way.
@@ -47,8 +47,8 @@ pub struct OverDelay {
     pub p50_us: f64,
 }
 
-/// What the latency is made of: each part is what the operation takes less when that costs nothing.
-/// Known in simulations only.
+/// The composition of a latency: each part is the time that the operation would save if this cost
+/// nothing. Known in simulations only.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Split {
     /// The link: its delay, and the time that bytes take at its rate.
@@ -59,7 +59,7 @@ pub struct Split {
     pub registration_us: Option<f64>,
 }
 
-/// Measured costs of one operation. What does not apply is null; nothing is guessed.
+/// The measured costs of one operation. A value that does not apply or is unknown is null.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The operation: see docs/compare.md.
@@ -251,7 +251,7 @@ pub(crate) mod tests {
         assert!(json["processor_responder"].is_null());
     }
 
-    /// docs/compare.md has a line for each key, and none for a key that is not there.
+    /// docs/compare.md must have a line for each key, and none for a key that does not exist.
     #[test]
     fn every_key_of_the_json_is_documented() {
         let json = serde_json::to_value(sample()).unwrap();

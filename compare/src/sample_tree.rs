@@ -1,29 +1,30 @@
-//! The tree that `compare` copies: generated, the same in every run, and checked after the copy.
+//! The generated tree that `compare` copies. It is the same in every run, and is checked after the
+//! copy.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Directories of the tree below its root.
+/// The number of directories of the tree below its root.
 const DIRECTORIES: usize = 8;
-/// Files and their sizes in each directory: as in source trees, most are small and most bytes are
-/// in a few.
+/// The number of files and their size in each directory. As in source trees, most files are small,
+/// and most bytes are in a few files.
 const FILES: [(usize, usize); 4] = [(16, 700), (8, 6_000), (3, 50_000), (1, 1_500_000)];
 
-/// What the tree holds.
+/// The size of the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// Files and directories, the root included.
+    /// The number of files and directories, including the root.
     pub(crate) entries: u64,
-    /// Bytes in all files.
+    /// The bytes in all files.
     pub(crate) bytes: u64,
 }
 
-/// Bytes that depend on their place, so that none can be taken for another.
+/// Fills `data` with bytes that depend on their position, so that misplaced data is detected.
 fn fill(data: &mut [u8], seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for chunk in data.chunks_mut(8) {
-        // xorshift64: fast, and not a pattern that anything would find.
+        // xorshift64: fast, and without a pattern.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -31,7 +32,7 @@ fn fill(data: &mut [u8], seed: u64) {
     }
 }
 
-/// Every file of the tree: its path below the root, its size and its seed.
+/// Lists every file of the tree: its path below the root, its size and its seed.
 fn files() -> impl Iterator<Item = (String, usize, u64)> {
     (0..DIRECTORIES).flat_map(|directory| {
         let sizes = FILES
@@ -44,10 +45,10 @@ fn files() -> impl Iterator<Item = (String, usize, u64)> {
     })
 }
 
-/// Makes the tree at `root`, which does not exist yet.
+/// Creates the tree at `root`, which must not exist yet.
 ///
 /// # Errors
-/// What the operating system refused.
+/// The error of the operating system.
 pub(crate) fn make(root: &Path) -> io::Result<Extent> {
     fs::create_dir(root)?;
     for directory in 0..DIRECTORIES {
@@ -67,10 +68,10 @@ pub(crate) fn make(root: &Path) -> io::Result<Extent> {
     Ok(extent)
 }
 
-/// Checks that `root` holds the tree, byte for byte.
+/// Checks that `root` contains the tree, byte for byte.
 ///
 /// # Errors
-/// What differs, or what the operating system refused.
+/// A difference, or the error of the operating system.
 pub(crate) fn check(root: &Path) -> io::Result<()> {
     for (path, size, seed) in files() {
         let mut wanted = vec![0; size];

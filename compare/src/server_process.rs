@@ -1,4 +1,4 @@
-//! What runs in the processes that `compare` starts.
+//! The server in the processes that `compare` starts.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -39,8 +39,8 @@ enum Order {
     End,
 }
 
-/// Between the thread that reads orders and the one that serves. An order interrupts serving; the
-/// parent sends none before it has the last one's answer.
+/// The state that the thread which reads requests shares with the one that serves. A request
+/// interrupts serving; the parent sends none before it has the answer to the previous one.
 #[derive(Clone, Default)]
 struct Control {
     shared: Arc<Mutex<(Stop, Option<Order>)>>,
@@ -53,7 +53,8 @@ impl Control {
         shared.0.stop();
     }
 
-    /// The order that ended serving, and what the next one will end it with.
+    /// Returns the request that interrupted serving, and the handle by which the next one will
+    /// interrupt it.
     fn take(&self) -> (Option<Order>, Stop) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let order = shared.1.take();
@@ -153,7 +154,8 @@ pub fn serve_child(served: &str) -> Result<(), Failure> {
     answer(&Listening { address })?;
     loop {
         server.run(&stop).map_err(Failure::work)?;
-        // The next Stop is in place before the answer lets the parent send another order.
+        // The next Stop is in place before the answer is sent, after which the parent may send
+        // another request.
         let (order, next) = control.take();
         stop = next;
         match order {
@@ -194,7 +196,7 @@ fn answer(value: &impl Serialize) -> Result<(), Failure> {
     written.map_err(|error| Failure::output(&error))
 }
 
-/// Hands on orders until there are no more: a parent that dies is an order to end.
+/// Passes requests to `give` until standard input ends, which also happens if the parent dies.
 fn read_orders(give: impl Fn(Order)) {
     for line in io::stdin().lock().lines() {
         match line.as_deref() {

@@ -1,4 +1,5 @@
-//! `compare --device sim`: exact counts of what each operation had to wait for, in a simulation.
+//! `compare --device sim`: exact counts of the events that each operation had to wait for, in a
+//! simulation.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::options::Options;
 use crate::options::inline_size;
 use crate::rows::{Conditions, Mode, OverDelay, Row, Split};
 
-/// The delays that latencies over delay are simulated with, in those of the setting.
+/// The delays for latency over delay, as multiples of the delay of the setting.
 const DELAYS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
 /// What is simulated: the cost model with what the options say.
@@ -34,7 +35,7 @@ fn setting(options: &Options) -> Setting {
     setting
 }
 
-/// That nothing is asked for which a simulation has not, and that something is which it has.
+/// Checks that the options make sense in a simulation, and that there is something to simulate.
 ///
 /// # Errors
 /// What makes no sense.
@@ -82,7 +83,8 @@ pub fn operation(op: Op) -> Operation {
     }
 }
 
-/// What is predicted to be the latency: the cost of the way that is taken, by `model`; and that way.
+/// Returns the predicted latency, which is the cost by `model` of the chosen transfer mode, and
+/// that mode's plan.
 fn predicted(
     op: Op,
     setting: &Setting,
@@ -90,15 +92,15 @@ fn predicted(
 ) -> Result<Option<(f64, String)>, Failure> {
     let ways = consider(setting, operation(op)).context(op)?;
     let taken = ways.into_iter().find(|way| way.chosen);
-    // A reply can have fewer bytes than there is room for, in one conveyance as in another.
+    // A reply can be shorter than its maximum length, equally in all variants.
     Ok(taken.map(|way| {
         let plan = format!("{}: {}", way.effort, way.plan);
         (micros(model.price(&way.effort)), plan)
     }))
 }
 
-/// Enters predictions into rows that were measured elsewhere, between ends that choose as they do there,
-/// and priced by what everything costs there.
+/// Adds predictions to rows that were measured. The ends choose transfer modes as in the
+/// measurement, with the measured costs.
 ///
 /// # Errors
 /// An operation cannot be simulated.
@@ -134,7 +136,7 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Latency over links of other delays.
+/// Returns the latency over links with other delays.
 fn over_delay(op: Op, setting: &Setting) -> Result<Vec<OverDelay>, Failure> {
     let points = DELAYS.iter().map(|&times| {
         let mut setting = setting.clone();
@@ -148,11 +150,12 @@ fn over_delay(op: Op, setting: &Setting) -> Result<Vec<OverDelay>, Failure> {
     points.collect()
 }
 
-/// What an operation takes less in simulations where one thing or another costs nothing.
+/// Returns the parts of a latency: the time that an operation saves in simulations in which one
+/// cost is zero.
 fn split(op: Op, setting: &Setting, latency: Duration) -> Result<Split, Failure> {
     let less = |change: fn(&mut Setting)| {
         let mut setting = setting.clone();
-        // The same way: where something is free, another one might be chosen.
+        // The transfer mode stays the same, because a zero cost might change the choice.
         setting.chosen_by = Some(setting.model());
         change(&mut setting);
         let what = measure(&setting, operation(op)).context(op)?;
@@ -178,7 +181,7 @@ fn split(op: Op, setting: &Setting, latency: Duration) -> Result<Split, Failure>
     })
 }
 
-/// Simulates each operation once more and returns a line with its plan.
+/// Simulates each operation once more. Returns a line with its plan.
 ///
 /// # Errors
 /// An operation cannot be simulated.
@@ -189,7 +192,8 @@ pub(crate) fn plans(options: &Options, ops: &[Op]) -> Result<Vec<String>, Failur
             continue;
         };
         for &op in ops {
-            // Both ends are here: the client's plan, which has the call last, is the one.
+            // Both ends run in this process. The client's plan, which describes the call, is the
+            // last one.
             let (measured, plan) = listen(|| measure(&setting, operation(op)));
             measured.context(op)?;
             lines.extend(plan.map(|plan| format!("{op}, {}: {plan}", via.name())));
@@ -212,7 +216,7 @@ fn configured(options: &Options, via: Conveyance) -> Result<Option<Setting>, Fai
     Ok(Some(setting))
 }
 
-/// Simulates each operation once; if `more` is wanted also over other links, and with other costs.
+/// Simulates each operation once. With `more`, also over other links and with other costs.
 ///
 /// # Errors
 /// An operation cannot be simulated.

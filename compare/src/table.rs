@@ -1,4 +1,4 @@
-//! Plain text tables that fit a terminal of 120 columns.
+//! Text tables for a terminal of 120 columns.
 
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::units::show_size;
@@ -6,7 +6,7 @@ use rpcrdma_setup::units::show_size;
 use crate::rows::{Mode, Row};
 
 const MIB: f64 = 1_048_576.0;
-/// A measurement with about three significant digits; `-` for none.
+/// Formats a measured value with about three significant digits; `-` if there is none.
 fn number(value: Option<f64>) -> String {
     match value {
         None => "-".into(),
@@ -16,7 +16,7 @@ fn number(value: Option<f64>) -> String {
     }
 }
 
-/// A count per operation: whole numbers without decimals.
+/// Formats a count per operation, without decimals if it is whole.
 fn count(value: Option<f64>) -> String {
     match value {
         Some(value) if (value - value.round()).abs() < 0.005 => format!("{value:.0}"),
@@ -40,7 +40,7 @@ fn op(row: &Row) -> String {
     }
 }
 
-/// Latency, throughput and processor time beside the floor.
+/// Formats the table of latency, throughput and CPU time, with the baseline.
 pub(crate) fn speed(rows: &[Row]) -> String {
     let mut table = Table::new(
         3,
@@ -80,7 +80,7 @@ pub(crate) fn speed(rows: &[Row]) -> String {
     table.render()
 }
 
-/// What each operation cost: round trips, device work, interrupts, bytes.
+/// Formats the table of costs: round trips, device work, wake-ups, bytes.
 pub(crate) fn costs(rows: &[Row]) -> String {
     let mut table = Table::new(
         3,
@@ -109,11 +109,12 @@ pub(crate) fn costs(rows: &[Row]) -> String {
     table.render()
 }
 
-/// How much the floor and the raw stream may move from round to round before that is said.
+/// The relative variation of the baseline and the raw stream from round to round above which there
+/// is a warning.
 const QUIET: f64 = 0.1;
 
-/// Says how much the figures move, when that is more than on a quiet machine: latencies by the
-/// floor beside them, throughput by the raw stream.
+/// Returns a warning if the variation of the figures exceeds that of an idle machine: for latencies
+/// that of the baseline, for throughput that of the raw stream.
 pub(crate) fn noise(rows: &[Row]) -> Option<String> {
     let moved = [
         ("the floor's latency", worst(rows, |row| row.floor_spread)),
@@ -143,7 +144,7 @@ pub(crate) fn noise(rows: &[Row]) -> Option<String> {
     })
 }
 
-/// The row beside which something moved most, if that is more than on a quiet machine.
+/// Returns the row with the largest variation, if that exceeds an idle machine's.
 fn worst(rows: &[Row], spread: impl Fn(&Row) -> Option<f64>) -> Option<(f64, &Row)> {
     rows.iter()
         .filter_map(|row| Some((spread(row)?, row)))

@@ -1,4 +1,4 @@
-//! Copying a tree to the server and back: calls of many kinds, many in flight.
+//! Measures copying a tree to the server and back: calls of many kinds, many in flight.
 
 use std::fs;
 use std::path::Path;
@@ -13,62 +13,66 @@ use crate::rows::{Mode, Row, Split};
 use crate::sample_tree::{self, Extent};
 use crate::usage::Both;
 
-/// Copies each way over each conveyance; they take turns.
+/// The number of copies in each direction over each variant, which take turns.
 const ROUNDS: u32 = 3;
-/// The tree's name on the server.
+/// The name of the tree on the server.
 const NAME: &[u8] = b"tree";
 const MIB: f64 = 1_048_576.0;
 
-/// One way over one conveyance.
+/// The results of one direction over one variant.
 #[derive(Default)]
 struct Tally {
     times: Vec<Duration>,
     did: Both,
 }
 
-/// Copies a generated tree to the server and back over each of `rigs`, checks what came back, and
-/// gives a row for each way. An operation is a copy of the whole tree.
+/// Copies a generated tree to the server and back over each target, and checks the result. Returns
+/// a row for each direction. An operation is a copy of the whole tree.
 ///
 /// # Errors
-/// A copy failed, or came back as something else.
-pub(crate) fn measure(mode: Mode, delay: Duration, rigs: &mut [Rig]) -> Result<Vec<Row>, Failure> {
+/// A copy failed, or its content differs.
+pub(crate) fn measure(
+    mode: Mode,
+    delay: Duration,
+    benches: &mut [BenchTarget],
+) -> Result<Vec<Row>, Failure> {
     let scratch = tempfile::tempdir().context("cannot make a temporary directory")?;
     let source = scratch.path().join("source");
     let extent = sample_tree::make(&source).context("cannot generate a tree to copy")?;
-    let mut tallies: Vec<[Tally; 2]> = rigs.iter().map(|_| <[Tally; 2]>::default()).collect();
+    let mut tallies: Vec<[Tally; 2]> = benches.iter().map(|_| <[Tally; 2]>::default()).collect();
     for _ in 0..ROUNDS {
-        for (rig, [put, get]) in rigs.iter_mut().zip(&mut tallies) {
+        for (bench, [put, get]) in benches.iter_mut().zip(&mut tallies) {
             let back = scratch.path().join("back");
-            rig.resume()?;
-            timed(rig, put, |rig| put_tree(rig, &source))?;
-            timed(rig, get, |rig| get_tree(rig, &back))?;
+            bench.resume()?;
+            timed(bench, put, |bench| put_tree(bench, &source))?;
+            timed(bench, get, |bench| get_tree(bench, &back))?;
             sample_tree::check(&back).context("the tree that came back")?;
             fs::remove_dir_all(&back).context("cannot remove the copied tree")?;
-            remove_tree(rig)?;
+            remove_tree(bench)?;
             if mode.is_busy() {
-                rig.pause()?;
+                bench.pause()?;
             }
         }
     }
     let mut rows = Vec::new();
     for (way, op) in ["put-tree", "get-tree"].into_iter().enumerate() {
-        for (rig, tallies) in rigs.iter().zip(&tallies) {
-            rows.push(row(op, mode, delay, rig, &tallies[way], extent));
+        for (bench, tallies) in benches.iter().zip(&tallies) {
+            rows.push(row(op, mode, delay, bench, &tallies[way], extent));
         }
     }
     Ok(rows)
 }
 
 fn timed(
-    rig: &mut Rig,
+    bench: &mut BenchTarget,
     tally: &mut Tally,
-    copy: impl FnOnce(&Rig) -> Result<(), Failure>,
+    copy: impl FnOnce(&BenchTarget) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let before = rig.usage()?;
+    let before = bench.usage()?;
     let start = Instant::now();
-    copy(rig)?;
+    copy(bench)?;
     tally.times.push(start.elapsed());
-    tally.did = tally.did + (rig.usage()? - before);
+    tally.did = tally.did + (bench.usage()? - before);
     Ok(())
 }
 
@@ -76,8 +80,8 @@ fn options() -> CopyOptions {
     CopyOptions::default()
 }
 
-fn put_tree(rig: &Rig, source: &Path) -> Result<(), Failure> {
-    let mounted = rig.mounted();
+fn put_tree(bench: &BenchTarget, source: &Path) -> Result<(), Failure> {
+    let mounted = bench.mounted();
     let pool = mounted.reached.pool();
     let options = options();
     let mut silent = |_: &_| {};
@@ -85,16 +89,16 @@ fn put_tree(rig: &Rig, source: &Path) -> Result<(), Failure> {
     complete("put", mounted.reached.runtime.block_on(copying))
 }
 
-fn get_tree(rig: &Rig, back: &Path) -> Result<(), Failure> {
-    let mounted = rig.mounted();
+fn get_tree(bench: &BenchTarget, back: &Path) -> Result<(), Failure> {
+    let mounted = bench.mounted();
     let options = options();
     let mut silent = |_: &_| {};
     let copying = nfs_copy::get(&mounted.mount, NAME, back, &options, &mut silent);
     complete("get", mounted.reached.runtime.block_on(copying))
 }
 
-fn remove_tree(rig: &Rig) -> Result<(), Failure> {
-    let mounted = rig.mounted();
+fn remove_tree(bench: &BenchTarget) -> Result<(), Failure> {
+    let mounted = bench.mounted();
     let options = options();
     let mut silent = |_: &_| {};
     let removing = nfs_copy::remove(&mounted.mount, NAME, &options, &mut silent);
@@ -113,7 +117,7 @@ fn row(
     op: &'static str,
     mode: Mode,
     delay: Duration,
-    rig: &Rig,
+    bench: &BenchTarget,
     tally: &Tally,
     extent: Extent,
 ) -> Row {
@@ -122,16 +126,16 @@ fn row(
     let total: Duration = tally.times.iter().sum();
     let copies = tally.times.len() as f64;
     let per_copy = |count: u64| Some(count as f64 / copies);
-    let device = |count: u64| per_copy(count).filter(|_| rig.device.is_some());
+    let device = |count: u64| per_copy(count).filter(|_| bench.device.is_some());
     let did = tally.did.total();
     Row {
         op,
         size: Some(extent.bytes),
-        conveyance: rig.conveyance.name(),
-        device: rig.device.clone(),
+        conveyance: bench.conveyance.name(),
+        device: bench.device.clone(),
         mode,
         delay_us: delay.as_secs_f64() * 1e6,
-        conditions: rig.conditions,
+        conditions: bench.conditions,
         count: tally.times.len() as u64,
         p50_us: latency.p50_us(),
         p99_us: latency.p99_us(),
@@ -153,7 +157,7 @@ fn row(
         interrupts_requester: per_copy(tally.did.client.interrupts),
         interrupts_responder: per_copy(tally.did.server.interrupts),
         copied_bytes: per_copy(did.copied_bytes),
-        wire_bytes: per_copy(did.wire_bytes_sent).filter(|_| rig.counts_wire()),
+        wire_bytes: per_copy(did.wire_bytes_sent).filter(|_| bench.counts_wire()),
         floor_p50_us: None,
         floor_spread: None,
         floor_ratio: None,

@@ -1,10 +1,10 @@
-//! Round trips, from time alone: what an operation takes longer over a longer link, in round
-//! trips of the added length.
+//! Measures round trips by time alone: the additional latency of an operation over a longer link,
+//! divided by the additional round-trip time.
 //!
-//! Calls that were disturbed least are compared, those that the fastest tenth of all take at most: each
-//! call waits for the link as often as the protocol has it wait, while other work on the machine, or its
-//! emulation, makes some calls longer and none shorter. Where half of the calls are disturbed, medians
-//! say how, and not what the link did.
+//! The latency that is compared is that of the fastest tenth of calls, which are the least
+//! disturbed: each call waits for the link as often as the protocol requires, while other work on
+//! the machine, or its emulation, makes some calls longer and none shorter. If half of the calls
+//! are disturbed, medians measure the disturbance and not the link.
 
 use std::time::Duration;
 
@@ -17,49 +17,51 @@ use crate::rig::Rig;
 use crate::rows::{Mode, OverDelay, Row};
 use crate::set::{self, Setting};
 
-/// The shorter link's delay each way, when none was asked for.
+/// The delay of the shorter link in each direction, if none was given.
 pub(crate) const DELAY: Duration = Duration::from_millis(1);
-/// Calls per operation and link. The link takes most of their time.
+/// The number of calls per operation and link. The link takes most of their time.
 const COUNT: u32 = 21;
-/// Calls over one link before the other has its turn.
+/// The number of calls over one link before the other has its turn.
 const TURN: u32 = 3;
-/// The same where a command makes one link of the other, which takes longer than some calls, and
-/// disturbs those that come right after it.
+/// The number of calls in a turn if a command changes the network's delay, which takes longer than
+/// some calls and disturbs those right after it.
 const LONG_TURN: u32 = 7;
-/// Of how many calls in a hundred the slowest one's time is compared.
+/// The percentile of latency that is compared.
 const UNDISTURBED: f64 = 10.0;
-/// How much longer the longer link is.
+/// The ratio of the longer delay to the shorter one.
 const LONGER: u32 = 2;
-/// The same where it is a network that delays: what is measured on one is often an emulated or a busy
-/// machine, whose disturbances are as long as a short link. And after 10 ms of waiting such a machine is
-/// slower by a millisecond or two than after 1 ms, as its caches have gone to others.
+/// The ratio if the network makes the delay. Such networks are often on emulated or busy machines,
+/// whose disturbances last as long as the delay of a short link. And after waiting 10 ms, such a
+/// machine is slower by a millisecond or two than after 1 ms, because other work has replaced its
+/// caches.
 const LONGER_NETWORK: u32 = 30;
-/// Standard error of a figure below which no more calls are made, round trips: a machine that does
-/// other work needs more of them.
+/// The standard error, in round trips, at which measuring stops. A busy machine needs more calls to
+/// reach it.
 const ERROR: f64 = 0.03;
-/// Calls per operation and link, at most.
+/// The maximum number of calls per operation and link.
 const MAX_COUNT: u32 = 210;
-/// The same over a network, where a longer link makes each of them worth more, and last longer.
+/// The maximum number of calls if the network makes the delay: each call lasts longer there, and is
+/// worth more.
 const MAX_COUNT_NETWORK: u32 = 105;
 
-/// A short link and a long one. This program makes them of device middleware, each under rigs of
-/// its own; or the network is both in turn, under the same rigs.
+/// A short link and a long one. Either this program makes them with device middleware, each with
+/// its own targets, or the network is each of them in turn, with the same targets.
 struct Links<'a> {
-    /// Delays each way.
+    /// The delays in each direction.
     delays: [Duration; 2],
     network: Option<&'a Network>,
-    rigs: Vec<Vec<Rig>>,
-    /// Calls in a turn.
+    benches: Vec<Vec<BenchTarget>>,
+    /// The number of calls in a turn.
     calls: u32,
 }
 
 impl<'a> Links<'a> {
     fn new(setting: &Setting<'a>, delay: Duration) -> Result<Self, Failure> {
         let delays = delays(setting.network, delay);
-        let rigs = match setting.network {
-            Some(_) => vec![set::rigs(setting)?],
+        let benches = match setting.network {
+            Some(_) => vec![set::start_targets(setting)?],
             None => delays
-                .map(|delay| set::rigs(&Setting { delay, ..*setting }))
+                .map(|delay| set::start_targets(&Setting { delay, ..*setting }))
                 .into_iter()
                 .collect::<Result<_, _>>()?,
         };
@@ -75,19 +77,19 @@ impl<'a> Links<'a> {
         })
     }
 
-    /// The rigs over the short link (0) or the long one (1).
-    fn over(&mut self, link: usize) -> Result<&mut [Rig], Failure> {
+    /// Returns the targets over the short link (0) or the long one (1).
+    fn over(&mut self, link: usize) -> Result<&mut [BenchTarget], Failure> {
         match self.network {
             Some(network) => {
                 network.set(self.delays[link])?;
-                Ok(&mut self.rigs[0])
+                Ok(&mut self.benches[0])
             }
-            None => Ok(&mut self.rigs[link]),
+            None => Ok(&mut self.benches[link]),
         }
     }
 }
 
-/// The delays each way of the two links that are measured for a link of `delay`.
+/// Returns the delays in each direction of the two links that are measured for a link of `delay`.
 pub(crate) fn delays(network: Option<&Network>, delay: Duration) -> [Duration; 2] {
     let longer = match network {
         Some(_) => LONGER_NETWORK,
@@ -96,8 +98,8 @@ pub(crate) fn delays(network: Option<&Network>, delay: Duration) -> [Duration; 2
     [delay, delay.saturating_mul(longer)]
 }
 
-/// Measures `ops` over a link of `delay` and a longer one, and enters the slope into those of `rows`
-/// that have the setting's mode: no other was measured here.
+/// Measures `ops` over a link of `delay` and a longer one, and stores the slope in those of `rows`
+/// that have the setting's mode.
 ///
 /// # Errors
 /// An operation failed.
@@ -108,9 +110,9 @@ pub(crate) fn measure(
     rows: &mut [Row],
 ) -> Result<(), Failure> {
     let mut links = Links::new(setting, delay)?;
-    let conveyances: Vec<&str> = links.rigs[0]
+    let conveyances: Vec<&str> = links.benches[0]
         .iter()
-        .map(|rig| rig.conveyance.name())
+        .map(|bench| bench.conveyance.name())
         .collect();
     let asked = setting.options.count;
     let calls = links.calls;
@@ -120,7 +122,7 @@ pub(crate) fn measure(
     for &op in ops {
         let none = || [Latency::new(), Latency::new()];
         let mut latencies: Vec<[Latency; 2]> = conveyances.iter().map(|_| none()).collect();
-        // In turns, so that what disturbs one disturbs the other.
+        // The links take turns, so that a disturbance affects both.
         let exact = |latencies: &[[Latency; 2]]| {
             let errors = latencies.iter().map(|both| error(both, longer));
             errors.fold(0.0, f64::max) < ERROR
@@ -130,8 +132,8 @@ pub(crate) fn measure(
                 break;
             }
             for link in [0, 1] {
-                for (rig, latencies) in links.over(link)?.iter_mut().zip(&mut latencies) {
-                    turn(rig, op, calls, setting.mode, &mut latencies[link])?;
+                for (bench, latencies) in links.over(link)?.iter_mut().zip(&mut latencies) {
+                    turn(bench, op, calls, setting.mode, &mut latencies[link])?;
                 }
             }
         }
@@ -156,7 +158,7 @@ pub(crate) fn measure(
                     delay_us: row.delay_us,
                     p50_us,
                 });
-                // Unless it is one of the others, measured with more calls.
+                // Skipped if it is one of the two delays, which were measured with more calls.
                 let other = own.filter(|own| !delays.contains(&own.delay_us));
                 row.latency_over_delay =
                     Some(other.into_iter().chain(over_delay.clone()).collect());
@@ -166,7 +168,8 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// Fewest and most turns of so many `calls`. Whoever asks for a number of calls gets no more of them.
+/// Returns the minimum and maximum number of turns of `calls` calls. A number of calls that the
+/// user gave is not exceeded.
 fn turns(asked: Option<u32>, calls: u32) -> (u32, u32) {
     match asked {
         Some(count) => {
@@ -178,31 +181,33 @@ fn turns(asked: Option<u32>, calls: u32) -> (u32, u32) {
     }
 }
 
-/// A few calls over one link.
+/// Makes a few calls over one link.
 fn turn(
-    rig: &mut Rig,
+    bench: &mut BenchTarget,
     op: Op,
     calls: u32,
     mode: Mode,
     latency: &mut Latency,
 ) -> Result<(), Failure> {
     if mode.is_busy() {
-        rig.resume()?;
+        bench.resume()?;
     }
-    rig.timed(op, calls, latency)?;
+    bench.timed(op, calls, latency)?;
     if mode.is_busy() {
-        rig.pause()?;
+        bench.pause()?;
     }
     Ok(())
 }
 
-/// Each way becomes longer by `longer`, a round trip by twice that.
+/// Returns the number of round trips. The delay is longer by `longer` in each direction, so a round
+/// trip is longer by twice that.
 fn slope(near_us: f64, far_us: f64, longer: Duration) -> f64 {
     (far_us - near_us) / (2.0 * longer.as_secs_f64() * 1e6)
 }
 
-/// Standard error of the slope between two links' fastest tenths. That of the quantile `q` of `n` values is
-/// the root of `q (1 - q) / n`, divided by their density there: `2 q` over the width of the fastest fifth.
+/// Returns the standard error of the slope between the fastest tenths over the two links. That of
+/// the quantile `q` of `n` values is the square root of `q (1 - q) / n`, divided by the density
+/// there, which is `2 q` divided by the width of the fastest fifth.
 fn error([near, far]: &[Latency; 2], longer: Duration) -> f64 {
     let q = UNDISTURBED / 100.0;
     let of_quantile = |latency: &Latency| {
@@ -254,7 +259,7 @@ mod tests {
     #[test]
     fn two_round_trips_take_four_times_the_added_delay() {
         let ms = Duration::from_millis;
-        // 2 round trips and 150 µs of work, over 1 ms and over 2 ms each way.
+        // 2 round trips and 150 µs of processing, over 1 ms and over 2 ms in each direction.
         assert_eq!(slope(4150.0, 8150.0, ms(1)), 2.0);
         assert_eq!(slope(2050.0, 4050.0, ms(1)), 1.0);
     }

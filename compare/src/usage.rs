@@ -1,4 +1,4 @@
-//! What a process and its device have done so far, and what they did in between two looks.
+//! Resource usage of a process and its device: totals, and differences between two points in time.
 
 use std::ops::{Add, Sub};
 
@@ -6,10 +6,10 @@ use rdma::Counters;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// Counts that only grow. Also what a server process answers over its control channel.
+/// Counters that only grow. A server process also sends them over its control channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Usage {
-    /// Processor time of all threads, user and system, nanoseconds.
+    /// CPU time of all threads, user and system, nanoseconds.
     pub(crate) cpu_ns: u64,
     /// Sends posted.
     pub(crate) sends: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Usage {
     pub(crate) registrations: u64,
     /// Regions invalidated, by this side or by the peer's Send With Invalidate.
     pub(crate) invalidations: u64,
-    /// Times this side slept and was woken by an arrival.
+    /// Wake-ups of this side from sleep by an arrival.
     pub(crate) interrupts: u64,
     /// Bytes copied in user space.
     pub(crate) copied_bytes: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Usage {
     pub(crate) wire_bytes_sent: u64,
 }
 
-/// Processor time that this process has used, nanoseconds.
+/// Returns the CPU time that this process has used, nanoseconds.
 fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -37,7 +37,7 @@ fn cpu_ns() -> u64 {
 }
 
 impl Usage {
-    /// This process now, with these counts of its device.
+    /// Returns the usage of this process now, with these counters of its device.
     pub(crate) fn now(device: &Counters) -> Self {
         Self {
             cpu_ns: cpu_ns(),
@@ -83,7 +83,7 @@ impl Sub for Usage {
     }
 }
 
-/// What both processes of a conveyance did.
+/// The usage of both processes of a target.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Both {
     /// The requester: this process.
@@ -93,7 +93,7 @@ pub(crate) struct Both {
 }
 
 impl Both {
-    /// Both sides' work together.
+    /// Returns the sum of both sides.
     pub(crate) fn total(self) -> Usage {
         self.client + self.server
     }

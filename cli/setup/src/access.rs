@@ -1,4 +1,4 @@
-//! From options to devices, ports and clients.
+//! Creates devices, ports and clients from options.
 
 use std::cell::RefCell;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -26,10 +26,10 @@ use crate::device::{DeviceChoice, DeviceName, Opened};
 use crate::mount_options::{MountOptions, Proto};
 use crate::{Context, Failure};
 
-/// Most groups in AUTH_SYS credentials (RFC 5531, appendix A).
+/// The maximum number of groups in AUTH_SYS credentials (RFC 5531, appendix A).
 const MAX_GROUPS: usize = 16;
 
-/// What is added to a side's link, and how the side waits.
+/// The simulated link of one side, and how the side waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinkOptions {
     /// Delay of everything this side sends.
@@ -43,7 +43,7 @@ pub struct LinkOptions {
 }
 
 impl LinkOptions {
-    /// The link, if there is anything to add.
+    /// Returns the link simulation, if there is anything to simulate.
     fn shaper(&self) -> Option<Shaper> {
         (!self.delay.is_zero() || self.rate.is_some()).then(|| Shaper::new(self.delay, self.rate))
     }
@@ -76,7 +76,7 @@ pub fn tcp_counters(tcp: &TcpCounters) -> Counters {
     }
 }
 
-/// A client's port, kept for its counts.
+/// A client's port, for its counters.
 enum Port {
     Tcp(Rc<RefCell<TcpClient>>),
     Rdma(Rc<RefCell<RdmaClient>>),
@@ -148,7 +148,7 @@ pub const CALLBACKS: CallbackOptions = CallbackOptions {
     chunks: true,
 };
 
-/// How a server is to be reached: mount options, and the link.
+/// How to connect to a server: mount options, and the link.
 #[derive(Clone, Debug)]
 pub struct Access {
     /// Mount options.
@@ -326,8 +326,8 @@ impl Access {
         }
     }
 
-    /// Connects to the server of `url` and takes the export into use that holds its path; the rest
-    /// of the path is returned as well.
+    /// Connects to the server of `url` and mounts the export that contains its path. Also returns
+    /// the rest of the path.
     ///
     /// # Errors
     /// The server cannot be reached, or does not export the path.
@@ -383,7 +383,7 @@ pub struct Mounted {
     pub path: Vec<u8>,
 }
 
-/// An option's value; the default when it is not given.
+/// Parses the value of an option, or returns the default if there is none.
 fn option<T>(name: &str, value: Option<&str>) -> Result<T, String>
 where
     T: Default + FromStr<Err = String>,
@@ -412,11 +412,11 @@ fn only_rdma(mount: &MountOptions, has_costs: bool) -> Result<(), Failure> {
     }
 }
 
-/// How the transport begins what it says when client and server have no version of RPC-over-RDMA in
-/// common.
+/// The beginning of the transport's message when client and server have no version of RPC-over-RDMA
+/// in common.
 const NO_VERSION: &str = "no version in common";
 
-/// What to try then: a server that speaks neither version is not known to exist.
+/// Returns advice for that case. No server is known that supports neither version.
 fn other_version(text: &str, version: Choice) -> Option<String> {
     let Choice::Only(wanted) = version else {
         return None;
@@ -429,7 +429,7 @@ fn other_version(text: &str, version: Choice) -> Option<String> {
         .then(|| format!("leave out rpcrdma={wanted}, or use -o rpcrdma={other}"))
 }
 
-/// Adds what to try when a server is not there, or speaks something else.
+/// Adds advice when a server is unreachable or speaks another protocol.
 fn explain(error: &CallError, proto: Proto, version: Choice) -> Failure {
     let text = error.to_string();
     if text.contains(NO_VERSION) {
@@ -448,7 +448,7 @@ fn explain(error: &CallError, proto: Proto, version: Choice) -> Failure {
     }
 }
 
-/// What to try when whoever listens there is no server of this transport.
+/// Returns advice for the case that the peer is not a server of this transport.
 fn advice(error: &NfsError, proto: Proto, version: Choice) -> String {
     let NfsError::Call { source, .. } = error else {
         return String::new();
@@ -468,7 +468,7 @@ fn advice(error: &NfsError, proto: Proto, version: Choice) -> String {
     advice.to_owned()
 }
 
-/// AUTH_SYS for the calling user.
+/// Returns the AUTH_SYS credential of the calling user.
 fn credential() -> Credential {
     let groups = rustix::process::getgroups().unwrap_or_default();
     let gids = groups.iter().map(|gid| gid.as_raw()).take(MAX_GROUPS);

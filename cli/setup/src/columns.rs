@@ -1,6 +1,6 @@
-//! Text in columns.
+//! Text tables.
 
-/// Between two columns.
+/// The gap between two columns.
 const GAP: &str = "  ";
 
 /// Text in columns: the first `left` columns flush left, the others flush right.

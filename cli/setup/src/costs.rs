@@ -1,5 +1,5 @@
-//! What everything costs on a connection: by default, as it is given, or as it was measured. It decides how
-//! messages are conveyed, and `explain` says where each figure came from.
+//! The cost model of a connection: default, given or measured costs. It decides how messages are
+//! transferred, and `explain` shows the source of each cost.
 
 use std::fmt;
 use std::fs;
@@ -15,23 +15,23 @@ use serde_json::{Map, Value};
 use crate::Failure;
 use crate::columns::Table;
 
-/// The key of a file that is no cost: who wrote it, from what.
+/// The key in a file that is not a cost: the program and conditions that the costs come from.
 const SOURCE: &str = "source";
-/// Where a figure came from that nobody gave, and one that a file gave.
+/// The source of a cost that was not given, and of one that a file gave without a source.
 const DEFAULT: &str = "default";
 const FILE: &str = "file";
-/// Where no difference was found that could be measured.
+/// The source of a measured cost that was too small to be measured.
 const UNFOUND: &str = "too little to tell";
-/// A rate at which nothing takes any time.
+/// The value of a rate that takes no time.
 const UNLIMITED: &str = "unlimited";
 
-/// A cost model, and where each of its figures came from.
+/// A cost model with the source of each cost.
 #[derive(Clone, Debug)]
 pub struct Costs {
     model: CostModel,
-    /// In the order of [`Parameter::ALL`].
+    /// The sources, in the order of [`Parameter::ALL`].
     sources: [Arc<str>; Parameter::ALL.len()],
-    /// The file that figures came from, and what it says of its own source.
+    /// The file that costs came from, and its own description of the source.
     file: Option<String>,
 }
 
@@ -41,12 +41,12 @@ impl Default for Costs {
     }
 }
 
-/// What `--costs` says: `NAME=VALUE,…`, or the name of a file, which is read when it is needed.
+/// The value of `--costs`: `NAME=VALUE,…`, or the name of a file, which is read later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostsArg(String);
 
 impl CostsArg {
-    /// From the command line.
+    /// Parses the value on the command line.
     ///
     /// # Errors
     /// What is wrong, for the user.
@@ -57,7 +57,7 @@ impl CostsArg {
         Ok(Self(text.to_owned()))
     }
 
-    /// The costs; defaults where nothing is said.
+    /// Returns the costs, with defaults for missing ones.
     ///
     /// # Errors
     /// The file cannot be used.
@@ -80,11 +80,11 @@ impl fmt::Display for CostsArg {
     }
 }
 
-/// A figure that stands alone.
+/// The value of a single cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Amount {
     Time(Duration),
-    /// Bytes a second.
+    /// A rate in bytes per second.
     Rate(u64),
 }
 
@@ -136,7 +136,7 @@ impl Costs {
         Ok(costs)
     }
 
-    /// What [`Costs::to_json`] wrote, or somebody by hand; not all costs need be there.
+    /// Parses a file that [`Costs::to_json`] or a user wrote. Costs may be missing.
     fn from_json(text: &str, file: &str) -> Result<Self, String> {
         let map: Map<String, Value> = serde_json::from_str(text)
             .map_err(|error| format!("{file} is no JSON object: {error}"))?;
@@ -184,7 +184,7 @@ impl Costs {
         match (parameter.of(&mut self.model), amount) {
             (Figure::Time(to), Amount::Time(time)) => *to = time,
             (Figure::Rate(to), Amount::Rate(rate)) => *to = rate,
-            // Both are asked for their kind by the parameter.
+            // The parameter determines the kind of both, so they cannot differ.
             (Figure::Time(_), Amount::Rate(_)) | (Figure::Rate(_), Amount::Time(_)) => return,
         }
         self.sources[place(parameter)] = Arc::clone(source);

@@ -1,4 +1,4 @@
-//! The devices under RPC-over-RDMA: which there are to choose from, and opening one.
+//! The choice of devices under RPC-over-RDMA, and opening one.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -11,12 +11,12 @@ use rdma_core::{self, OpenError, Registration};
 
 use crate::{Context, Failure};
 
-/// Bytes that a device hands out at a time, unless it is a server's.
+/// The default limit of a device's memory pool, bytes, except for servers.
 const POOL: usize = 1 << 30;
-/// Connections that it takes at a time, likewise.
+/// The default maximum number of a device's connections, except for servers.
 const CONNECTIONS: usize = 1024;
 
-/// Memory limits of a device.
+/// The memory limits of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Resources {
     /// Bytes that it hands out at a time.
@@ -48,7 +48,7 @@ pub struct Opened {
     pub registration: Registration,
 }
 
-/// A device as it is named in options.
+/// The name of a device in options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceName {
     /// `iwarp`: the software RNIC in this program.
@@ -56,7 +56,7 @@ pub enum DeviceName {
     Iwarp,
     /// `verbs` or `verbs:NAME`: an RDMA device of this machine.
     Verbs(Option<String>),
-    /// `sim`: a simulation. `compare` has one; nothing that is to be reached from elsewhere has.
+    /// `sim`: a simulation, available only in `compare`.
     Sim,
 }
 
@@ -86,11 +86,12 @@ impl fmt::Display for DeviceName {
     }
 }
 
-/// How a verbs device is to offer memory to its peers; none leaves it to the device's abilities.
+/// How a verbs device registers memory for its peers. `None`: the best method that the device
+/// supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy(pub Option<Registration>);
 
-/// What [`Policy`] calls none.
+/// The name of the `None` policy.
 const AUTO: &str = "auto";
 
 impl FromStr for Policy {
@@ -114,7 +115,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Which device, and how it is to be.
+/// The selection of a device, with its settings.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceChoice {
     /// Its name.
@@ -128,8 +129,8 @@ pub struct DeviceChoice {
 }
 
 impl DeviceChoice {
-    /// Opens it, counting, behind `link` if there is one. `crc`: whether to ask for CRC32c in the
-    /// frames of the iwarp device.
+    /// Opens the device with counters, behind `link` if there is one. `crc`: whether the iwarp
+    /// device asks for CRC32c in its frames.
     ///
     /// # Errors
     /// It is not there, or cannot do what is asked.
@@ -189,7 +190,8 @@ impl DeviceChoice {
     }
 }
 
-/// Why a verbs device cannot be had. What the error has no advice on, the list of devices has.
+/// Explains why a verbs device cannot be opened. Refers to the list of devices if the error
+/// contains no advice.
 fn not_opened(name: &DeviceName, error: &OpenError) -> Failure {
     let advice = match error {
         OpenError::NoDevice(_) | OpenError::Unsupported { .. } => " (see `rpcrdma devices`)",
@@ -205,8 +207,8 @@ fn wrap(device: impl Device + 'static, link: Option<Shaper>) -> AnyDevice {
     }
 }
 
-/// The address of this machine that packets to `remote` leave from. Asks the routing table alone:
-/// connecting such a socket sends nothing.
+/// Returns the local address that packets to `remote` leave from. This only looks up the routing
+/// table: connecting a UDP socket sends nothing.
 fn address_towards(remote: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

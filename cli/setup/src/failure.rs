@@ -1,4 +1,4 @@
-//! What ends the command early, and the exit status it gives.
+//! Errors that end the command, and their exit statuses.
 
 use std::fmt::Display;
 use std::io;
@@ -8,28 +8,29 @@ pub const USAGE: u8 = 2;
 /// Exit status for any other error.
 pub const FAILURE: u8 = 1;
 
-/// Why the command ends before its work is done. Its text goes to standard error after
-/// `rpcrdma: `, and says what to do where that can be known.
+/// The reason why the command ends early. The text goes to standard error after `rpcrdma: `, and
+/// contains advice where possible.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The arguments make no sense.
     #[error("{0}")]
     Usage(String),
-    /// The work could not be done.
+    /// The work failed.
     #[error("{0}")]
     Work(String),
-    /// A signal ended it.
+    /// A signal ended the command.
     #[error("{what}: interrupted")]
     Interrupted {
-        /// What was being done.
+        /// What the command was doing.
         what: String,
-        /// The signal.
+        /// The signal number.
         signal: i32,
     },
-    /// A process that this one started said why, on the same standard error, and ended with this status.
+    /// A child process has printed the reason on the same standard error, and ended with this
+    /// status.
     #[error("a process that was started ended with status {0}")]
     Told(u8),
-    /// Nobody reads standard output any more (`rpcrdma ls … | head`): no reason to complain.
+    /// The reader of standard output has gone (`rpcrdma ls … | head`), which is not reported.
     #[error("standard output was closed")]
     OutputClosed,
 }

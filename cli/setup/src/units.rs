@@ -1,4 +1,4 @@
-//! Sizes and counts as people write them.
+//! Parsing and formatting of sizes and counts.
 
 /// Parses a size in bytes: `4096`, `64k`, `1M`, `2G`, with or without `iB` (powers of 1024).
 ///
@@ -56,8 +56,8 @@ pub fn show_date(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// Year, month and day of a day since 1970. Days are counted from 1 March of year 0, so that the
-/// leap day is the last of its year.
+/// Returns year, month and day of a day since 1970. Days are counted from 1 March of year 0, so
+/// that the leap day is the last of its year.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

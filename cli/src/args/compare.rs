@@ -1,4 +1,4 @@
-//! Options of `compare`, and of the processes that it starts.
+//! Options of `compare` and of the processes that it starts.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -17,12 +17,12 @@ use rpcrdma_sim::Setting;
 pub(crate) enum Crc {
     /// CRC32c over every frame
     On,
-    /// None: TCP's checksum has to do
+    /// No checksum besides TCP's
     Off,
 }
 
 impl Crc {
-    /// Whether frames are checked.
+    /// Returns whether frames carry a CRC.
     pub(crate) fn is_on(self) -> bool {
         self == Self::On
     }
@@ -31,7 +31,7 @@ impl Crc {
 /// Hidden subcommand that children run.
 pub(crate) const CHILD: &str = "internal-child";
 
-/// What is measured, and what the columns are.
+/// The long help: what is measured, and the meaning of the columns.
 const COLUMNS: &str = "\
 Starts a server process for each transport, with a file system in memory, and a process that
 echoes over bare TCP (the floor). Everything is measured in this run, in rounds in which the
@@ -62,7 +62,7 @@ When the floor or the raw stream moves from round to round, the machine did othe
 well; lines below the tables then say by how much: the floor for latencies, the raw stream for
 throughput.";
 
-/// What is simulated unless options say otherwise, from where the simulation has it.
+/// Describes the simulated link when no option changes it, from the simulation's own default.
 fn simulated_link() -> String {
     let setting = Setting::default();
     let costs = &setting.costs;
@@ -90,27 +90,27 @@ an RDMA Read after {:?}.",
 #[command(after_help = format!("{COLUMNS}\n\n{}", simulated_link()))]
 pub(crate) struct CompareArgs {
     /// Device under RPC-over-RDMA: iwarp, verbs or verbs:NAME (see `rpcrdma devices`); or sim, for
-    /// exact counts of what each reply has to wait for, in a simulation
+    /// exact counts of the events that each reply has to wait for, in a simulation
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Iwarp,
           value_parser = device_or_sim)]
     pub(crate) device: DeviceName,
 
-    /// How a verbs device offers memory to its peer: auto (the best it can do), windows, per-call
-    /// or persistent-unsafe
+    /// How a verbs device registers memory for its peer: auto (the best that it supports), windows,
+    /// per-call or persistent-unsafe
     #[arg(long, value_name = "WAY", default_value_t = Policy(None))]
     pub(crate) registration: Policy,
 
-    /// Address of this machine that the servers listen on, the floor's included. A verbs device
-    /// needs its own: RDMA does not do 127.0.0.1
+    /// Address of this machine that all servers listen on, including the TCP baseline. A verbs
+    /// device needs its own address: RDMA does not work over 127.0.0.1
     #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub(crate) address: IpAddr,
 
-    /// What to carry it over, separated by commas
+    /// Transports and protocol variants to compare, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', value_name = "CONVEYANCE,…",
           default_values_t = Conveyance::value_variants().iter().copied())]
     pub(crate) via: Vec<Conveyance>,
 
-    /// What to measure, separated by commas
+    /// Operations to measure, separated by commas
     #[arg(
         long,
         value_enum,
@@ -125,7 +125,7 @@ pub(crate) struct CompareArgs {
           default_value = "1k,4k,8k,64k,256k,1M")]
     pub(crate) sizes: Vec<u64>,
 
-    /// Calls per latency figure, instead of as many as the time allows
+    /// Number of calls per latency figure, instead of as many as the time allows
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: Option<u32>,
 
@@ -133,28 +133,28 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "200ms")]
     pub(crate) time: Delay,
 
-    /// Delay of the link, each way. Without this, round trips are measured with 1ms and all else
-    /// without delay
+    /// Delay of the link, each way. Without this, round trips are measured with 1ms and everything
+    /// else without delay
     #[arg(long, value_name = "TIME", default_value = "0")]
     pub(crate) delay: Delay,
 
-    /// Have the network delay, instead of this program: COMMAND is run by the shell, with a time
-    /// as $1 that is to be added each way from then on (`0ms` for none, and at the end). For
-    /// instance 'tc qdisc replace dev eth0 root netem delay $1'. On the loopback interface
-    /// connections over TCP hold less than 1 MiB that is sent and not acknowledged
+    /// Let a shell command add the delay to the network, instead of this program. COMMAND gets as
+    /// $1 the time to add each way (`0ms` for none, and at the end). For instance 'tc qdisc replace
+    /// dev eth0 root netem delay $1'. On the loopback interface, connections over TCP hold less
+    /// than 1 MiB that is sent and not acknowledged
     #[arg(long, value_name = "COMMAND")]
     pub(crate) set_delay: Option<String>,
 
     /// Rate of the link, bits per second, each way
     ///
-    /// Each side is limited to it by itself in what it posts: Sends, RDMA Writes, and the answers to
-    /// its own RDMA Reads. Both sides have the same limit here, so that all data passes one. (With
-    /// the --rate of `ping`, `get`, `put` and the like, only one of them has: see `rpcrdma serve`.)
+    /// Each side limits what it posts itself: Sends, RDMA Writes, and the answers to its own RDMA
+    /// Reads. Both sides have the same limit here, so all data passes one. (With the --rate of
+    /// `ping`, `get`, `put` and the like, only one side has it: see `rpcrdma serve`.)
     #[arg(long, value_name = "BITS")]
     pub(crate) rate: Option<Rate>,
 
-    /// Bytes of the receives of both sides, and so the longest message without chunks, of version
-    /// 2 of RPC-over-RDMA; version 1 has the usual 4096
+    /// Size of the receive buffers of both sides in version 2 of RPC-over-RDMA, bytes, and so the
+    /// longest message without chunks; version 1 uses the usual 4096
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4k")]
     pub(crate) inline: u64,
 
@@ -166,8 +166,8 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     pub(crate) busy_poll: bool,
 
-    /// Leave it to the scheduler which processors client and server run on, instead of giving each
-    /// one of its own
+    /// Let the scheduler choose the processors of client and server, instead of giving each one of
+    /// its own
     #[arg(long)]
     pub(crate) no_pin: bool,
 
@@ -175,30 +175,31 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     pub(crate) no_trips: bool,
 
-    /// Also print how each operation's bytes are conveyed: the plan
+    /// Also print the transfer plan of each operation: which bytes go inline, and which by which
+    /// kind of chunk
     #[arg(long)]
     pub(crate) explain: bool,
 
-    /// Fail unless the conveyance that `explain` predicts to be the best one is the best one measured, or as
-    /// good within the noise that was measured, for nine operations of ten
+    /// Fail unless, for nine operations of ten, the variant that `explain` predicts to be the
+    /// fastest is the fastest one measured, or as fast within the measured noise
     #[arg(long)]
     pub(crate) check_explain: bool,
 
-    /// What everything costs, by which ways to convey a message are chosen and predicted: NAME=VALUE,… or a
-    /// file that --save-costs wrote. Without this ways are chosen by default figures; what they cost is
-    /// measured first, as far as it is not said here, and predictions go by that
+    /// The cost model by which transfer modes are chosen and predicted: NAME=VALUE,… or a file that
+    /// --save-costs wrote. Without this, the default costs decide; costs that are not given are
+    /// measured first, and predictions use them
     #[arg(long, value_name = "COSTS", value_parser = CostsArg::parse)]
     pub(crate) costs: Option<CostsArg>,
 
-    /// Write what everything was measured to cost to FILE, for --costs of other commands
+    /// Write the measured cost model to FILE, for --costs of other commands
     #[arg(long, value_name = "FILE")]
     pub(crate) save_costs: Option<PathBuf>,
 
-    /// Write a report to FILE: a page with tables and figures that needs nothing else
+    /// Write a report to FILE: a self-contained page with tables and figures
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
-    /// Say what changed against an earlier report, which --json wrote
+    /// Print the changes against an earlier report, which --json wrote
     #[arg(long, value_name = "REPORT.json")]
     pub(crate) reference: Option<PathBuf>,
 
@@ -257,7 +258,7 @@ fn time(text: &str) -> Result<Delay, String> {
     }
 }
 
-/// What `compare` starts: serves one thing until standard input ends.
+/// The hidden command that `compare` starts: serves one transport until standard input ends.
 #[derive(Debug, Args)]
 pub(crate) struct ChildArgs {
     /// What to serve, as `compare` says it

@@ -7,10 +7,11 @@ use rpcrdma_setup::units;
 
 use super::MountArgs;
 
-/// Bytes of READ, WRITE and the like when nothing is said.
+/// The default size of READ, WRITE and so on, bytes.
 const DEFAULT_SIZE: u32 = 8192;
 
-/// Say how operations would be carried: all ways, what each costs, and the one that is taken.
+/// Say how operations would be transferred: all possible modes, what each costs, and the one that
+/// is chosen.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Nothing is sent: client and server are simulated, with options as given, the server with all that
@@ -38,17 +39,17 @@ Examples:
   rpcrdma explain --costs interrupt=20us,registration=9us write:8k
   rpcrdma explain --delay 1ms -o rpcrdma=2 readdirplus:64k null")]
 pub(crate) struct ExplainArgs {
-    /// Operations: null, getattr, read:SIZE, write:SIZE, readdirplus:SIZE, long-call:SIZE (bytes that
-    /// are not DDP-eligible), long-both:SIZE
+    /// Operations: null, getattr, read:SIZE, write:SIZE, readdirplus:SIZE, long-call:SIZE (bytes
+    /// that are not DDP-eligible), long-both:SIZE
     #[arg(value_name = "OP[:SIZE]", required = true, value_parser = op)]
     pub(crate) ops: Vec<Op>,
 
-    /// Bytes of the receives of both sides, in version 2
+    /// Size of the receive buffers of both sides in version 2, bytes
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4k")]
     pub(crate) inline: u64,
 
-    /// What the server does to spare round trips in version 2: see `serve --features`. Without this all
-    /// that there is
+    /// Features for fewer round trips that the server offers in version 2: see `serve --features`.
+    /// Default: all
     #[arg(long, value_name = "FEATURES")]
     pub(crate) server_features: Option<RoundTripFeatures>,
 
@@ -56,7 +57,7 @@ pub(crate) struct ExplainArgs {
     pub(crate) mount: MountArgs,
 }
 
-/// An operation from its name and size.
+/// Parses an operation from its name and size.
 fn op(text: &str) -> Result<Op, String> {
     let (name, size) = match text.split_once(':') {
         Some((name, size)) => (name, Some(units::size(size)?)),

@@ -1,4 +1,4 @@
-//! Options of the commands that work on a server's files.
+//! Options of the commands that work on files of a server.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use rpcrdma_setup::mount_options::MountOptions;
 
 const URL: &str = "nfs://SERVER[:PORT]/EXPORT/PATH";
 
-/// How the server is reached.
+/// Options for connecting to the server.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct MountArgs {
     /// Mount options, as in nfs(5), separated by commas: proto=rdma|tcp, port=N, rpcrdma=1|2|auto,
@@ -39,8 +39,8 @@ pub(crate) struct MountArgs {
     #[arg(long)]
     pub(crate) busy_poll: bool,
 
-    /// What everything costs on this connection, by which ways to convey a message are chosen: NAME=VALUE,…
-    /// or a file that `compare --save-costs` wrote. `explain` prints all names and their values
+    /// The cost model of this connection, by which transfer modes are chosen: NAME=VALUE,… or a
+    /// file that `compare --save-costs` wrote. `explain` prints all names and their values
     #[arg(long, value_name = "COSTS", value_parser = CostsArg::parse)]
     pub(crate) costs: Option<CostsArg>,
 }
@@ -87,7 +87,7 @@ pub(crate) struct LsArgs {
     pub(crate) mount: MountArgs,
 }
 
-/// Show what is known about a file.
+/// Show the attributes of a file.
 #[derive(Debug, Args)]
 pub(crate) struct StatArgs {
     /// Files of any type
@@ -110,7 +110,7 @@ pub(crate) struct CatArgs {
 /// Copy files from a server.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// Copy directories with all that is in them
+    /// Copy directories with everything in them
     #[arg(short, long)]
     pub(crate) recursive: bool,
     /// What to copy
@@ -126,7 +126,7 @@ pub(crate) struct GetArgs {
 /// Copy files to a server.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
-    /// Copy directories with all that is in them
+    /// Copy directories with everything in them
     #[arg(short, long)]
     pub(crate) recursive: bool,
     /// What to copy
@@ -142,10 +142,10 @@ pub(crate) struct PutArgs {
 /// Remove files.
 #[derive(Debug, Args)]
 pub(crate) struct RmArgs {
-    /// Remove directories with all that is in them
+    /// Remove directories with everything in them
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// What is not there need not be removed
+    /// Ignore files that do not exist
     #[arg(short, long)]
     pub(crate) force: bool,
     /// What to remove

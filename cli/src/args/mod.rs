@@ -42,8 +42,8 @@ privilege; `-o device=verbs` takes an RDMA device of this machine (`rpcrdma devi
 #[derive(Debug, Parser)]
 #[command(name = "rpcrdma", version, after_help = EXAMPLES, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Say more on standard error: -v for what happens to connections, -vv for every call.
-    /// RUST_LOG, when set, decides instead
+    /// Log more on standard error: -v for connections, -vv for every call. RUST_LOG, when set,
+    /// decides instead
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
@@ -51,26 +51,27 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// The command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Measure what NFS operations cost over TCP and over RDMA, and print it as tables
     Compare(CompareArgs),
-    /// Say how operations would be carried: all ways, what each costs, and the one that is taken
+    /// Say how operations would be transferred: all possible modes, what each costs, and the one
+    /// that is chosen
     Explain(ExplainArgs),
-    /// Run clients and servers in a simulation, with faults that follow from a seed
+    /// Run clients and servers in a simulation, with faults derived from a seed
     Sim(SimArgs),
     /// Export directories over RDMA and TCP, until interrupted
     Serve(ServeArgs),
-    /// List RDMA devices, what each can do, and what is missing for those of this machine
+    /// List RDMA devices, their capabilities, and what those of this machine lack
     Devices(DevicesArgs),
-    /// Call a server again and again, and print how long it took
+    /// Call a server repeatedly, and print the latency
     Ping(PingArgs),
     /// List what a server exports
     Exports(ExportsArgs),
     /// List a directory
     Ls(LsArgs),
-    /// Show what is known about a file
+    /// Show the attributes of a file
     Stat(StatArgs),
     /// Write files to standard output
     Cat(CatArgs),
@@ -83,7 +84,7 @@ pub(crate) enum Command {
     /// Make directories
     Mkdir(MkdirArgs),
     /// What `compare` starts: serves one thing until standard input ends
-    // Its name is far from the others', or clap would suggest it to whoever mistypes one of them.
+    // The name differs much from all others, because clap would suggest it for a misspelt one.
     #[command(name = CHILD, hide = true)]
     CompareChild(ChildArgs),
 }
@@ -144,7 +145,7 @@ mod tests {
         assert!(suggested > 50, "only {suggested} slips had a suggestion");
     }
 
-    /// Files whose commands are to be true, from the workspace's root.
+    /// The documents, relative to the workspace's root, whose example commands are checked.
     const DOCUMENTS: [&str; 14] = [
         "README.md",
         "docs/no-hardware.md",
@@ -162,14 +163,14 @@ mod tests {
         "CONTRIBUTING.md",
     ];
 
-    /// Words as a shell makes them, as far as the documents use that.
+    /// Splits a line into words like a shell, as far as the documents use that.
     fn words(line: &str) -> Vec<String> {
         let mut words = vec![String::new()];
         let mut quoted = false;
         for letter in line.chars() {
             match letter {
                 '\'' => quoted = !quoted,
-                // What follows is a remark, another command, or where the output goes.
+                // A comment, another command, or a redirection follows.
                 '#' | '|' | '&' | '>' | ';' if !quoted => break,
                 ' ' if !quoted => words.push(String::new()),
                 other => words.last_mut().unwrap().push(other),

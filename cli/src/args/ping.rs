@@ -6,21 +6,21 @@ use rpcrdma_setup::units;
 
 use super::files::MountArgs;
 
-/// What is called.
+/// The procedure to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PingOp {
-    /// The NULL procedure: the bare round trip
+    /// The NULL procedure: the round trip alone
     Null,
-    /// Attributes of the file or directory that the URL names
+    /// GETATTR of the file or directory that the URL names
     Getattr,
-    /// The first bytes of the file that the URL names
+    /// READ of the first bytes of the file that the URL names
     Read,
-    /// A scratch file in the directory that the URL names; removed afterwards
+    /// WRITE to a scratch file in the directory that the URL names; the file is removed afterwards
     Write,
 }
 
 impl PingOp {
-    /// Its name in options.
+    /// Returns the name in options.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -31,7 +31,7 @@ impl PingOp {
     }
 }
 
-/// Call a server again and again, and print how long it took.
+/// Call a server repeatedly, and print the latency.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 With -v also which version of RPC-over-RDMA was spoken, what was used of it, and why.
@@ -47,12 +47,12 @@ pub(crate) struct PingArgs {
     #[arg(value_name = "SERVER")]
     pub(crate) target: String,
 
-    /// What to call
+    /// Procedure to call
     #[arg(long, value_enum, default_value_t = PingOp::Null)]
     pub(crate) op: PingOp,
 
-    /// How many calls to time; as many again, at most 100, warm up first. Ctrl-C ends it early,
-    /// with what was timed so far
+    /// Number of calls to time, after as many (at most 100) for warming up. Ctrl-C ends it early,
+    /// with the figures so far
     #[arg(short, long, value_name = "N", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: u32,
@@ -65,13 +65,13 @@ pub(crate) struct PingArgs {
     #[arg(short = 'D', long, value_name = "TIME", default_value = "0")]
     pub(crate) interval: Delay,
 
-    /// Have the server call this client as often, over the same connection, and say what became of that.
-    /// It must have been started with `serve --callbacks`. -s is the size of what each call and each reply
-    /// carries
+    /// Have the server call this client as often over the same connection, and report the results.
+    /// The server must have been started with `serve --callbacks`. -s is the size of the data in
+    /// each call and each reply
     #[arg(long, conflicts_with_all = ["op", "histogram", "interval"])]
     pub(crate) callbacks: bool,
 
-    /// Print a histogram as well
+    /// Also print a histogram
     #[arg(short = 'H', long)]
     pub(crate) histogram: bool,
 

@@ -16,8 +16,8 @@ use super::compare::Crc;
 
 /// Export directories over RDMA and TCP, until interrupted.
 ///
-/// Prints one `export` line for each export and one `listening` line for each transport when it
-/// is ready. SIGINT and SIGTERM end it in order.
+/// Prints one `export` line for each export and one `listening` line for each transport when it is
+/// ready. SIGINT and SIGTERM end it gracefully.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Export options are those of exports(5): ro, rw (the default), root_squash, no_root_squash,
@@ -45,17 +45,18 @@ pub(crate) struct ServeArgs {
           value_parser = MemoryExport::parse)]
     pub(crate) memory: Option<MemoryExport>,
 
-    /// Also believe this user of this machine about who calls, as a gateway's or a proxy's
+    /// Also let this local user act for other users, such as the user of a gateway or proxy
     /// (repeatable). A server that does not run as root serves this user, too
     #[arg(long = "trust-uid", value_name = "UID", value_parser = uid)]
     pub(crate) trusted: Vec<u32>,
 
-    /// File with the key that file handles are made with, made if need be; handles outlive the
-    /// server while it stays. By default rpcrdma/handle-key in $XDG_STATE_HOME or ~/.local/state
+    /// File with the key that authenticates file handles; it is created if missing. Handles stay
+    /// valid as long as the file exists. By default rpcrdma/handle-key in $XDG_STATE_HOME or
+    /// ~/.local/state
     #[arg(long, value_name = "FILE")]
     pub(crate) handle_key: Option<PathBuf>,
 
-    /// Address to listen on, or a name of it; of a name with several addresses, on each
+    /// Address to listen on, or a host name; all addresses of the name are used
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
     pub(crate) listen: String,
 
@@ -63,8 +64,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Iwarp)]
     pub(crate) device: DeviceName,
 
-    /// How a verbs device offers memory to clients: auto (the best it can do), windows, per-call
-    /// or persistent-unsafe (where clients are trusted with more than they are offered)
+    /// How a verbs device registers memory for clients: auto (the best that it supports), windows,
+    /// per-call or persistent-unsafe (clients can access more than they are offered)
     #[arg(long, value_name = "WAY", default_value_t = Policy(None))]
     pub(crate) registration: Policy,
 
@@ -72,27 +73,30 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "VERSIONS", default_value_t = Versions::default())]
     pub(crate) rpcrdma: Versions,
 
-    /// What this end does to spare round trips in version 2: none, or `ddp` (bulk data placed by
-    /// Sends) and `cont` (messages of several transmissions), joined by `+`, each alone or with
-    /// `:send` or `:receive`. Receiving `ddp` takes 65 KiB for each receive. Without this `ddp:send+cont`
+    /// Features for fewer round trips that this end uses in version 2: none, or `ddp` (bulk data
+    /// placed by Sends) and `cont` (messages of several transmissions), joined by `+`, each alone
+    /// or with `:send` or `:receive`. Receiving `ddp` takes 65 KiB for each receive buffer.
+    /// Default: `ddp:send+cont`
     #[arg(long, value_name = "FEATURES")]
     pub(crate) features: Option<RoundTripFeatures>,
 
-    /// Memory for calls, replies, what is fetched for them and what is kept of them, of all connections
-    /// together. Each connection has 64 KiB of its own, and beyond that a fair share: it waits when there
-    /// is no more, and is closed when it holds some and does nothing with it. By default a quarter of the
-    /// machine's memory (or of its control group's), between 64M and 4G. Receives are not counted
+    /// Memory for the calls, replies, fetched data and cached replies of all connections together.
+    /// Each connection has 64 KiB of its own, and beyond that a fair share: at its share, it waits
+    /// for memory, and it is closed if it holds shared memory without making progress. By default a
+    /// quarter of the machine's memory (or of its control group's), between 64M and 4G. Receive
+    /// buffers are not counted
     #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
     pub(crate) memory_limit: Option<u64>,
 
-    /// Memory for the receives of all RDMA connections together: as it runs short, new connections
-    /// get fewer credits, at last they are rejected. 64 credits take 280 KiB, or 4.7 MiB with
-    /// `ddp:receive`; as much again with `cont:receive`, for messages of which not all has come, which new
-    /// connections are not offered once half of this is taken
+    /// Memory for the receive buffers of all RDMA connections together: when it runs short, new
+    /// connections get fewer credits, and finally they are rejected. 64 credits take 280 KiB, or
+    /// 4.7 MiB with `ddp:receive`; `cont:receive` takes as much again for incomplete messages, and
+    /// is not offered to new connections once half of this memory is taken
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::size)]
     pub(crate) receive_memory: u64,
 
-    /// Also serve this project's test programs, and call clients that ask for it: `ping --callbacks` does
+    /// Also serve this project's test programs, and call clients that ask for it, as `ping
+    /// --callbacks` does
     #[arg(long)]
     pub(crate) callbacks: bool,
 
@@ -100,7 +104,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PORT", default_value_t = 20049)]
     pub(crate) port: u16,
 
-    /// Port for TCP, NFS and MOUNT alike; 0 takes a free one
+    /// Port for NFS and MOUNT over TCP; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 2049)]
     pub(crate) tcp_port: u16,
 
@@ -121,8 +125,8 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) busy_poll: bool,
 
-    /// What everything costs on connections, by which ways to convey replies are chosen: NAME=VALUE,… or a
-    /// file that `compare --save-costs` wrote. `explain` prints all names and their values
+    /// The cost model by which transfer modes of replies are chosen: NAME=VALUE,… or a file that
+    /// `compare --save-costs` wrote. `explain` prints all names and their values
     #[arg(long, value_name = "COSTS", value_parser = CostsArg::parse)]
     pub(crate) costs: Option<CostsArg>,
 
@@ -132,7 +136,7 @@ pub(crate) struct ServeArgs {
     pub(crate) workers: u16,
 }
 
-/// Memory that a server can work with.
+/// Parses the memory limit and checks that it suffices for a server.
 fn memory_limit(text: &str) -> Result<u64, String> {
     let size = units::size(text)?;
     let least = LEAST_MEMORY as u64;
@@ -145,13 +149,13 @@ fn memory_limit(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The size of a file system in memory when none is given, bytes.
+/// The default size of a file system in memory, bytes.
 const MEMORY_SIZE: u64 = 1 << 30;
 
-/// A file system in memory, to be exported.
+/// An export of a file system in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryExport {
-    /// Bytes that it may hold, and that something fits into.
+    /// The maximum size of its content, bytes, checked to be useful.
     pub(crate) size: u64,
     pub(crate) options: ExportOptions,
 }
@@ -174,9 +178,9 @@ impl MemoryExport {
     }
 }
 
-/// A user's number.
+/// Parses a user id.
 fn uid(text: &str) -> Result<u32, String> {
-    // All ones stand for "no user" in the host's interfaces.
+    // All ones means "no user" to the host.
     let uid = text.parse().ok().filter(|&uid| uid != u32::MAX);
     uid.ok_or_else(|| format!("`{text}` is not the number of a user: `id -u NAME` tells it"))
 }

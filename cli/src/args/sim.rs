@@ -5,7 +5,7 @@ use std::ops::Range;
 use clap::Args;
 use rpcrdma_sim::{FeaturesOf, Swarm};
 
-/// Run clients and servers in a simulation, with faults that follow from a seed, and check them.
+/// Run clients and servers in a simulation, with faults derived from a seed, and check them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each seed is a run of its own: a server and up to three clients, with NFS and a file system in
@@ -31,30 +31,30 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "N", value_parser = seed, conflicts_with_all = ["seeds", "threads"])]
     pub(crate) seed: Option<u64>,
 
-    /// Run the seeds from A on, up to B, B not included
+    /// Run the seeds from A up to B, excluding B
     #[arg(long, value_name = "A..B", value_parser = range, default_value = "0..1000")]
     pub(crate) seeds: Range<u64>,
 
-    /// Version 2 in every seed, with receive sizes that change while calls go both ways
+    /// Use version 2 in every seed, with receive sizes that change while calls go both ways
     #[arg(long)]
     pub(crate) resizing: bool,
 
-    /// Version 2 in every seed, with these features: SERVER/CLIENT, each as in `-o features=`, for
-    /// instance ddp+cont/none; or `all`: the sixteen pairings, each in turn
+    /// Use version 2 in every seed, with these features: SERVER/CLIENT, each as in `-o features=`,
+    /// for instance ddp+cont/none; or `all` for each of the sixteen combinations in turn
     #[arg(long, value_name = "PAIRING", value_parser = features)]
     pub(crate) features: Option<FeaturesOf>,
 
-    /// Print what the seed chose, and everything that happened
+    /// Print the choices of the seed, and all events
     #[arg(long, requires = "seed")]
     pub(crate) explain: bool,
 
-    /// Seeds to run at the same time, instead of one on each processor
+    /// Number of seeds to run at the same time. Default: the number of processors
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,
 }
 
 impl SimArgs {
-    /// What all its seeds have in common.
+    /// Returns the settings that all seeds share.
     pub(crate) fn swarm(&self) -> Swarm {
         Swarm {
             resizing: self.resizing,
@@ -68,7 +68,7 @@ fn seed(text: &str) -> Result<u64, String> {
         .map_err(|_| format!("`{text}` is no seed: write a number from 0 to {}", u64::MAX))
 }
 
-/// What `--features` calls the sixteen pairings in turn.
+/// The value of `--features` that stands for the sixteen combinations in turn.
 pub(crate) const ALL: &str = "all";
 
 fn features(text: &str) -> Result<FeaturesOf, String> {

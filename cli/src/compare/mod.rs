@@ -12,7 +12,7 @@ use crate::output;
 use crate::progress::Status;
 use outputs::Outputs;
 
-/// Measures and prints.
+/// Runs the measurements and prints the results.
 ///
 /// # Errors
 /// A process does not start, an operation fails, or the rows cannot be written.

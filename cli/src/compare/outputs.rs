@@ -1,4 +1,4 @@
-//! Where results go: files, standard output, and an earlier report that they are held against.
+//! Output of results to files and standard output, and comparison with an earlier report.
 
 use std::env;
 use std::fs::{File, OpenOptions};
@@ -14,18 +14,19 @@ use rpcrdma_setup::{Context, Failure};
 use crate::args::CompareArgs;
 use crate::output;
 
-/// The option whose text may go to standard output.
+/// The option whose output may go to standard output.
 const JSON: &str = "--json";
 
-/// A place for a text.
+/// A destination of output.
 enum Place {
     Stdout,
     File(String, File),
 }
 
 impl Place {
-    /// `-` is standard output, where that is for `option`. A file that is there already stays as it is until
-    /// there is something to write: what is measured for minutes may fail or be interrupted.
+    /// Opens a destination. `-` is standard output if `option` allows that. An existing file is not
+    /// truncated until there is something to write, because the measurement takes minutes and may
+    /// fail.
     fn open(option: &str, path: &Path) -> Result<Self, Failure> {
         match (path == Path::new("-"), option) {
             (true, JSON) => return Ok(Self::Stdout),
@@ -63,7 +64,7 @@ impl Place {
     }
 }
 
-/// All that was asked for beside tables.
+/// The requested outputs besides tables.
 pub(super) struct Outputs {
     json: Option<Place>,
     html: Option<Place>,
@@ -71,18 +72,18 @@ pub(super) struct Outputs {
     reference: Option<Reference>,
 }
 
-/// What is left to print.
+/// The output that remains to be printed.
 pub(super) struct Results {
-    /// Whether tables are wanted: not where the rows went to standard output.
+    /// Whether to print tables: not if the rows went to standard output.
     pub(super) tables: bool,
     changes: Option<Changes>,
 }
 
 impl Outputs {
-    /// Opens the files, the reference first: it may be one of those that are written.
+    /// Opens the files. The reference is read first, because it may also be an output file.
     ///
     /// # Errors
-    /// A file cannot be made, or the reference is none.
+    /// A file cannot be created, or the reference is not a report.
     pub(super) fn open(args: &CompareArgs) -> Result<Self, Failure> {
         let reference = args.reference.as_deref().map(Reference::open).transpose()?;
         let place = |option, path: &Option<PathBuf>| {
@@ -97,7 +98,7 @@ impl Outputs {
         })
     }
 
-    /// Whether what is not in the tables is wanted as well.
+    /// Returns whether there are output files, which contain more than the tables.
     pub(super) fn has_files(&self) -> bool {
         self.json.is_some() || self.html.is_some()
     }
@@ -133,7 +134,7 @@ impl Outputs {
 }
 
 impl Results {
-    /// Prints what changed against the reference.
+    /// Prints the changes against the reference.
     ///
     /// # Errors
     /// Standard output cannot be written to.
@@ -143,7 +144,7 @@ impl Results {
     }
 }
 
-/// How to do it again, and on what.
+/// Returns the facts needed to repeat the measurement: command line, versions and machine.
 fn facts() -> [(&'static str, String); 4] {
     let words = env::args_os().skip(1);
     let words: Vec<String> = words

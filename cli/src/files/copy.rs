@@ -1,4 +1,4 @@
-//! `get`, `put`, `cat`.
+//! The commands `get`, `put` and `cat`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,7 @@ use super::{each, url};
 use crate::args::{CatArgs, GetArgs, PutArgs};
 use crate::output;
 
-/// READs in flight while a file is written to standard output, in its order.
+/// The number of READs in flight while a file is written to standard output in order.
 const READ_AHEAD: usize = 8;
 
 /// Copies files from a server.
@@ -42,7 +42,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     watch.finish(&source, report)
 }
 
-/// Where a copy goes: into an existing directory under the source's name, or to the name given.
+/// Returns the target of a copy: the source's name in an existing directory, or the given path.
 fn local_target(given: &Path, source: &NfsUrl) -> PathBuf {
     let name = source.file_name();
     if given.is_dir() && !name.is_empty() && name != b".." {
@@ -59,7 +59,7 @@ fn local_target(given: &Path, source: &NfsUrl) -> PathBuf {
 pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
     let access = args.mount.access()?;
     let url = url(&args.target)?;
-    // Asked first: a slip of the pen should not wait for a server.
+    // The source is checked first, so that a misspelt name fails before connecting.
     let source = &args.source;
     let kind = source
         .symlink_metadata()
@@ -67,7 +67,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
         .file_type();
     let mounted = access.mount(&url)?;
     let runtime = &mounted.reached.runtime;
-    // As cp(1): of `DIR/.`, what is in it goes to the place given, under no name of its own.
+    // As with cp(1), the content of `DIR/.` is copied to the target itself.
     let path = source.as_os_str().as_bytes();
     let len = path
         .iter()
@@ -81,7 +81,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
         }
         None => mounted.path.clone(),
     };
-    // As cp(1): a slash at the end says that it is a directory, and none is made for a file.
+    // As with cp(1), a trailing slash demands an existing directory as the target of a file.
     if url.path.ends_with(b"/") && target == mounted.path && !kind.is_dir() {
         let text = format!("{url}: no such directory, and a file has no slash at its end");
         return Err(Failure::Work(text));
@@ -121,7 +121,7 @@ pub(crate) fn cat(args: &CatArgs) -> Result<(), Failure> {
 async fn cat_one(mounted: &Mounted, url: &NfsUrl, object: &Object) -> Result<(), Failure> {
     let rsize = mounted.mount.limits().rsize;
     let size = object.attributes.size;
-    // An empty range is read as well: it says whether this is a file that can be read at all.
+    // An empty range is read as well, to find out whether the file is readable.
     let starts = (0..=size.saturating_sub(1)).step_by(rsize as usize);
     let mut parts = stream::iter(starts)
         .map(|start| {
@@ -137,7 +137,7 @@ async fn cat_one(mounted: &Mounted, url: &NfsUrl, object: &Object) -> Result<(),
     Ok(())
 }
 
-/// Reads a range, in as many pieces as the server likes.
+/// Reads a range, in as many READs as the server needs.
 async fn read_range(
     mounted: &Mounted,
     object: &Object,

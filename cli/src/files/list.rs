@@ -1,4 +1,4 @@
-//! `exports`, `ls`, `stat`.
+//! The commands `exports`, `ls` and `stat`.
 
 use nfs_binding::client::{DisplayPath, Follow, Mount3, NfsUrl, Object};
 use nfs_binding::proto::{Attributes, FileType};
@@ -11,10 +11,10 @@ use crate::args::{ExportsArgs, LsArgs, StatArgs};
 use crate::output;
 use crate::ping::server;
 
-/// Lists what a server exports.
+/// Lists the exports of a server.
 ///
 /// # Errors
-/// It cannot be reached.
+/// The server cannot be reached.
 pub(crate) fn exports(args: &ExportsArgs) -> Result<(), Failure> {
     let access = args.mount.access()?;
     let (host, port) = server(&args.server)?;
@@ -107,7 +107,7 @@ fn print(
     ))
 }
 
-/// ` -> TARGET` of a symbolic link; nothing for others.
+/// Returns ` -> TARGET` for a symbolic link, and an empty text for other objects.
 fn link_target(mounted: &Mounted, url: &NfsUrl, object: &Object) -> Result<String, Failure> {
     if object.attributes.file_type != FileType::Symlink {
         return Ok(String::new());
@@ -186,7 +186,7 @@ fn type_name(file_type: FileType) -> &'static str {
     }
 }
 
-/// `rwxr-xr-x`, with `s`, `S`, `t` and `T` as ls(1) has them.
+/// Formats permissions like ls(1): `rwxr-xr-x`, with `s`, `S`, `t` and `T`.
 fn permissions(mode: u32) -> String {
     let mut out = String::with_capacity(9);
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {

@@ -1,4 +1,4 @@
-//! `mkdir`.
+//! The `mkdir` command.
 
 use nfs_binding::proto::SetAttributes;
 use rpcrdma_setup::{Context, Failure};
@@ -6,13 +6,13 @@ use rpcrdma_setup::{Context, Failure};
 use super::each;
 use crate::args::MkdirArgs;
 
-/// Mode of new directories before the process's mask is taken off.
+/// The mode of new directories before the process's umask is applied.
 const MODE: u32 = 0o777;
 
-/// Makes directories.
+/// Creates directories.
 ///
 /// # Errors
-/// One of them cannot be made.
+/// One of them cannot be created.
 pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
     let access = args.mount.access()?;
     let mode = MODE & !umask();
@@ -40,7 +40,8 @@ pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
     })
 }
 
-/// The process's mask. It can only be read by setting it; no other thread makes files here.
+/// Returns the process's umask. It can only be read by setting it; no other thread creates files
+/// here.
 fn umask() -> u32 {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);

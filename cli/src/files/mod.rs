@@ -1,4 +1,4 @@
-//! Commands that work on a server's files.
+//! Commands that work on files of a server.
 
 mod copy;
 mod list;
@@ -18,19 +18,20 @@ pub(crate) use remove::rm;
 /// Reads a URL from the command line.
 ///
 /// # Errors
-/// It is none.
+/// The text is not an NFS URL.
 fn url(text: &str) -> Result<NfsUrl, Failure> {
     text.parse()
         .map_err(|error| Failure::Usage(format!("{error}")))
 }
 
-/// Does `work` for each URL, also after one has failed; the last failure is returned, the others
-/// are told at once.
+/// Runs `work` for each URL, even after one has failed. Returns the last failure; the others are
+/// printed at once.
 fn each(
     urls: &[String],
     mut work: impl FnMut(&NfsUrl) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    // All are read before anything is done: a slip in the last one must not leave half the work.
+    // All URLs are parsed first, so that an error in the last one does not leave half of the work
+    // done.
     let urls: Vec<NfsUrl> = urls
         .iter()
         .map(|text| url(text))

@@ -1,4 +1,4 @@
-//! `rm`.
+//! The `rm` command.
 
 use nfs_binding::client::{Follow, components};
 use nfs_binding::proto::Status;

@@ -1,4 +1,4 @@
-//! Progress and outcome of copies and removals.
+//! Progress and results of copies and removals.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use crate::interrupt::Interruptible;
 use crate::output;
 use crate::progress::Status;
 
-/// How often progress is shown: it is reported far more often than anybody can read.
+/// The interval at which progress is shown, which is reported much more often.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Watches a copy.
+/// Shows the progress and result of a copy.
 pub(super) struct Watch {
     what: &'static str,
     recursive: bool,
@@ -27,7 +27,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// From now on. `what` is what is done to files: `copied`; `recursive`: to those of directories, too.
+    /// Starts now. `what` says what happens to files, such as `copied`. `recursive` includes
+    /// directories.
     ///
     /// # Errors
     /// Signals cannot be handled.
@@ -43,7 +44,8 @@ impl Watch {
         })
     }
 
-    /// The usual options, what the mount options say of copies, and what Ctrl-C sets.
+    /// Returns the default options, with those of the mount options that affect copies, and with
+    /// the interrupt of Ctrl-C.
     pub(super) fn options(&self, mount: &MountOptions) -> CopyOptions {
         CopyOptions {
             recursive: self.recursive,
@@ -54,7 +56,7 @@ impl Watch {
         }
     }
 
-    /// Shows how far it is.
+    /// Shows the progress.
     pub(super) fn show(&mut self, totals: &Totals) {
         if self.shown.elapsed() >= EVERY {
             self.shown = Instant::now();
@@ -63,10 +65,10 @@ impl Watch {
         }
     }
 
-    /// Says what has been done, and what went wrong with `at`.
+    /// Prints the totals, and the errors at `at`.
     ///
     /// # Errors
-    /// Anything went wrong.
+    /// There were errors.
     pub(super) fn finish(self, at: &impl fmt::Display, report: Report) -> Result<(), Failure> {
         let Self {
             what,
@@ -122,10 +124,10 @@ impl Watch {
     }
 }
 
-/// Most names that are said of files left unfinished.
+/// The maximum number of unfinished files that are named.
 const NAMED: usize = 10;
 
-/// Which files on the server are not complete, and whether they are of a tree.
+/// Formats the incomplete files on the server. The flag tells whether they belong to a tree.
 struct Unfinished<'a>(&'a [DisplayPath], bool);
 
 impl fmt::Display for Unfinished<'_> {
@@ -142,14 +144,14 @@ impl fmt::Display for Unfinished<'_> {
         let them = if paths.len() == 1 { "it" } else { "them" };
         write!(f, " (copying again completes {them}")?;
         if *recursive {
-            // The place is there by now: without `/.`, the directory would be put into it.
+            // The target directory exists by now: without `/.`, the source would be copied into it.
             f.write_str(": DIR/. instead of a DIR that was given a new name")?;
         }
         f.write_str(")")
     }
 }
 
-/// `copied 12 files, 3 directories, 4.5 MiB in 0.2 s (22.5 MiB/s)`.
+/// Formats a summary: `copied 12 files, 3 directories, 4.5 MiB in 0.2 s (22.5 MiB/s)`.
 struct Summary<'a>(&'static str, &'a Totals, Duration);
 
 impl fmt::Display for Summary<'_> {

@@ -1,4 +1,4 @@
-//! Running the built command: servers that end with the test, and clients with a time-out.
+//! Runs the built command: servers that end with the test, and clients with a time-out.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -16,23 +16,23 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// No single command of these tests takes this long unless it hangs.
+/// Returns the time-out of one command. Only a hanging command takes this long.
 pub fn patience() -> Duration {
     let seconds = variable("PATIENCE").map(|text| text.parse().unwrap());
     Duration::from_secs(seconds.unwrap_or(60))
 }
 
-/// A variable that takes the tests elsewhere (README.md).
+/// Returns an environment variable that redirects the tests to other devices or hosts (README.md).
 fn variable(name: &str) -> Option<String> {
     std::env::var(format!("RPCRDMA_TEST_{name}")).ok()
 }
 
-/// The built command.
+/// Returns the built command.
 pub fn rpcrdma() -> Command {
     let built = env!("CARGO_BIN_EXE_rpcrdma");
     let mut command = Command::new(variable("BIN").unwrap_or_else(|| built.to_owned()));
     command.env_remove("RUST_LOG").stdin(Stdio::null());
-    // Nothing is left in the home of whoever runs the tests.
+    // The test must not leave files in the user's home directory.
     let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let state = match built.is_dir() {
         true => built.to_owned(),
@@ -42,32 +42,33 @@ pub fn rpcrdma() -> Command {
     command
 }
 
-/// The device of clients.
+/// Returns the clients' device.
 pub fn device() -> String {
     variable("DEVICE").unwrap_or_else(|| "iwarp".to_owned())
 }
 
-/// Whether the default device is under test, about which more is known than about others.
+/// Returns whether the default device is under test, for which more is checked.
 pub fn is_iwarp() -> bool {
     device() == "iwarp" && variable("SERVER_DEVICE").is_none()
 }
 
-/// The address that servers listen on.
+/// Returns the address that servers listen on.
 pub fn address() -> Ipv4Addr {
     variable("SERVER").map_or(Ipv4Addr::LOCALHOST, |text| text.parse().unwrap())
 }
 
-/// What tells a server which device it listens on.
+/// Returns the options that select a server's device.
 pub fn server_place() -> Vec<String> {
     device_words(server_device())
 }
 
-/// The device of servers.
+/// Returns the servers' device.
 fn server_device() -> String {
     variable("SERVER_DEVICE").unwrap_or_else(device)
 }
 
-/// The device of both sides of `compare`: of two with names, each side finds its own.
+/// Returns the device of both sides of `compare`. If the sides have different devices, each selects
+/// its own.
 pub fn compare_device() -> String {
     match (device(), server_device()) {
         (client, server) if client == server => client,
@@ -75,26 +76,26 @@ pub fn compare_device() -> String {
     }
 }
 
-/// `--device` and what belongs to it.
+/// Returns `--device` with its options.
 fn device_words(device: String) -> Vec<String> {
     let mut words = vec!["--device".to_owned(), device];
     words.extend(variable("REGISTRATION").map(|how| format!("--registration={how}")));
     words
 }
 
-/// Where and on what `compare` is to run.
+/// Returns the options for the address and device of `compare`.
 pub fn compare_place() -> Vec<String> {
     let mut words = device_words(compare_device());
     words.extend(["--address".to_owned(), address().to_string()]);
     words
 }
 
-/// What everything costs, where that is known and `compare` need not measure it each time.
+/// Returns the costs, if they are known, so that `compare` need not measure them each time.
 pub fn compare_costs() -> Vec<String> {
     variable("COSTS").map_or_else(Vec::new, |file| vec!["--costs".to_owned(), file])
 }
 
-/// What a finished command left.
+/// The result of a finished command.
 #[derive(Debug)]
 pub struct Finished {
     pub status: ExitStatus,
@@ -103,15 +104,15 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// That it succeeded.
+    /// Asserts success.
     #[track_caller]
     pub fn ok(self) -> Self {
         assert!(self.status.success(), "{self:#?}");
         self
     }
 
-    /// That it failed with exit status 1, one `rpcrdma: ` message that has all of `words`, and no
-    /// panic.
+    /// Asserts that the command failed with exit status 1, one `rpcrdma: ` message that contains
+    /// all of `words`, and no panic.
     #[track_caller]
     pub fn fails_with(self, words: &[&str]) -> Self {
         assert_eq!(self.status.code(), Some(1), "{self:#?}");
@@ -131,7 +132,7 @@ impl Finished {
     }
 }
 
-/// A command that runs beside the test.
+/// A command that runs in parallel with the test.
 pub struct Running {
     child: Child,
     what: String,
@@ -147,7 +148,7 @@ fn collect(mut from: impl Read + Send + 'static) -> thread::JoinHandle<String> {
 }
 
 impl Running {
-    /// Starts it.
+    /// Starts the command.
     pub fn start(command: &mut Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
@@ -165,24 +166,24 @@ impl Running {
         }
     }
 
-    /// Whether it still runs.
+    /// Returns whether the command is still running.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// What Ctrl-C does.
+    /// Sends SIGINT, like Ctrl-C.
     pub fn interrupt(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     }
 
-    /// Ends it as no process can prevent.
+    /// Kills the command.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits for its end; one that does not end in time fails the test.
+    /// Waits until the command ends. Fails the test on a time-out.
     #[track_caller]
     pub fn finish(mut self) -> Finished {
         let start = Instant::now();
@@ -230,7 +231,7 @@ impl Proto {
     }
 }
 
-/// `rpcrdma serve`, on free ports. Dropping it kills it.
+/// `rpcrdma serve` on free ports. Dropping it kills the process.
 pub struct Server {
     child: Child,
     pub lines: Vec<String>,
@@ -239,19 +240,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it on free ports and waits until it listens.
+    /// Starts a server on free ports and waits until it listens.
     #[track_caller]
     pub fn start<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Self {
         Self::start_on(0, 0, args)
     }
 
-    /// One export of `dir` under the name `/data`, with the calling user's rights.
+    /// Starts a server with one export of `dir` under the name `/data`, with the calling user's
+    /// rights.
     #[track_caller]
     pub fn of(dir: &Path) -> Self {
         Self::start(["--export", &export("data", dir, "no_root_squash")])
     }
 
-    /// Starts it where a process may have so many descriptors, and not raise that.
+    /// Starts a server whose process has a hard limit of `descriptors` file descriptors.
     #[track_caller]
     pub fn start_within<S: AsRef<std::ffi::OsStr>>(
         descriptors: u64,
@@ -271,7 +273,7 @@ impl Server {
         Self::start_command(limited, 0, 0, args)
     }
 
-    /// Starts it on these ports.
+    /// Starts a server on these ports.
     #[track_caller]
     pub fn start_on<S: AsRef<std::ffi::OsStr>>(
         rdma: u16,
@@ -337,7 +339,8 @@ impl Server {
         server
     }
 
-    /// `nfs://` URL of `path` (which starts with its export's path), with the right port.
+    /// Returns the `nfs://` URL of `path` (which starts with its export's path), with the right
+    /// port.
     pub fn url(&self, proto: Proto, path: &str) -> String {
         let address = match proto {
             Proto::Rdma => self.rdma,
@@ -354,13 +357,13 @@ impl Server {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Kills it as a power cut would.
+    /// Kills the server.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Asks it to end, as a service manager does, and gives its exit status.
+    /// Sends SIGTERM, as a service manager does. Returns the exit status.
     #[track_caller]
     pub fn terminate(mut self) -> ExitStatus {
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -383,12 +386,12 @@ impl Drop for Server {
     }
 }
 
-/// An `--export` argument.
+/// Formats an `--export` argument.
 pub fn export(name: &str, dir: &Path, options: &str) -> String {
     format!("{name}={}:{options}", dir.display())
 }
 
-/// `-o` and its value for `proto` and more options.
+/// Returns `-o` with a value for `proto` and more options.
 pub fn options(proto: Proto, more: &str) -> [String; 2] {
     let mut options = vec![format!("proto={}", proto.name())];
     if proto == Proto::Rdma {

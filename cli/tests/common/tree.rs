@@ -1,4 +1,4 @@
-//! Directory trees: making one with everything that is easily lost, and telling two apart.
+//! Directory trees for tests: creates one with everything that is easily lost, and compares two.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
-/// Repeatable bytes that do not repeat themselves.
+/// Returns pseudo-random bytes.
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut out = Vec::with_capacity(len + 8);
@@ -41,15 +41,15 @@ fn set_mtime(path: &Path, seconds: i64, nanos: i64) {
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// Makes `root` and fills it: sizes around every boundary, a file with holes, modes, times to the
-/// nanosecond, symbolic links (one of them dangling), odd names, a directory of many entries,
-/// empty and nested directories.
+/// Creates a tree at `root`: file sizes around every boundary, a file with holes, modes, times to
+/// the nanosecond, symbolic links (one of them dangling), unusual names, a directory of many
+/// entries, empty and nested directories.
 pub fn make(root: &Path) {
     make_of(root, 500, &[1 << 20, (3 << 20) + 5], 20 << 20);
 }
 
-/// The same with a directory of fewer entries, one file that is longer than what a call can carry, and a
-/// smaller hole, for tests that copy it many times.
+/// Creates a similar tree with a smaller directory, one file that is longer than a single call can
+/// carry, and a smaller hole, for tests that copy it many times.
 pub fn make_small(root: &Path) {
     make_of(root, 20, &[(1 << 20) + 5], 512 << 10);
 }
@@ -105,7 +105,7 @@ fn make_of(root: &Path, entries: usize, long: &[usize], holes_len: u64) {
     fs::create_dir(root.join("empty")).unwrap();
     fs::set_permissions(root.join("empty"), Permissions::from_mode(0o700)).unwrap();
 
-    // Deepest first: what changes in a directory changes its time.
+    // Deepest first, because a change in a directory changes its time.
     for (index, path) in paths(root).into_iter().rev().enumerate() {
         set_mtime(
             &path,
@@ -115,7 +115,7 @@ fn make_of(root: &Path, entries: usize, long: &[usize], holes_len: u64) {
     }
 }
 
-/// A flat tree of `count` files of `len` bytes: something to copy for a while.
+/// Creates a flat tree of `count` files of `len` bytes, whose copy takes a while.
 pub fn make_flat(root: &Path, count: usize, len: usize) {
     fs::create_dir(root).unwrap();
     for index in 0..count {
@@ -123,7 +123,7 @@ pub fn make_flat(root: &Path, count: usize, len: usize) {
     }
 }
 
-/// `root` and all below it, parents before children.
+/// Returns `root` and everything below it, parents before children.
 fn paths(root: &Path) -> Vec<PathBuf> {
     let mut out = vec![root.to_owned()];
     let mut at = 0;
@@ -139,7 +139,7 @@ fn paths(root: &Path) -> Vec<PathBuf> {
     out
 }
 
-/// What must survive a copy.
+/// The properties that must survive a copy.
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
     kind: &'static str,
@@ -162,7 +162,7 @@ fn describe(root: &Path) -> BTreeMap<PathBuf, Entry> {
             ("file", fs::read(&path).unwrap())
         };
         let entry = Entry {
-            // The mode of a symbolic link means nothing.
+            // The mode of a symbolic link has no meaning.
             mode: if kind == "link" { 0 } else { meta.mode() },
             kind,
             mtime: (meta.mtime(), meta.mtime_nsec()),
@@ -173,7 +173,7 @@ fn describe(root: &Path) -> BTreeMap<PathBuf, Entry> {
     out
 }
 
-/// That two trees have the same names, types, modes, times, contents and link targets.
+/// Asserts that two trees have the same names, types, modes, times, contents and link targets.
 #[track_caller]
 pub fn assert_same(left: &Path, right: &Path) {
     let (left, right) = (describe(left), describe(right));
@@ -184,7 +184,7 @@ pub fn assert_same(left: &Path, right: &Path) {
         assert_eq!((a.kind, a.mode), (b.kind, b.mode), "{}", path.display());
         assert_eq!(a.mtime, b.mtime, "{}", path.display());
         assert_eq!(a.content.len(), b.content.len(), "{}", path.display());
-        // Byte by byte takes long in emulation.
+        // Finding the position byte by byte takes long in emulation, so equality is checked first.
         if a.content != b.content {
             let differs = a.content.iter().zip(&b.content).position(|(a, b)| a != b);
             panic!("{} differs from byte {differs:?} on", path.display());
@@ -192,7 +192,7 @@ pub fn assert_same(left: &Path, right: &Path) {
     }
 }
 
-/// Bytes of disk below `root`.
+/// Returns the disk space below `root`, bytes.
 pub fn disk_usage(root: &Path) -> u64 {
     paths(root)
         .iter()

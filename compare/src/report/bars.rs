@@ -1,4 +1,4 @@
-//! A figure with bars: what each conveyance's cost is made of.
+//! A bar chart: the composition of each variant's cost.
 
 use super::scale::{Scale, show};
 use super::svg::{Anchor, Svg};
@@ -11,7 +11,7 @@ const BAR: f64 = 13.0;
 const ROW: f64 = 19.0;
 const TITLE: f64 = 18.0;
 const BOTTOM: f64 = 38.0;
-/// Room for a value behind its bar.
+/// The width for a value behind its bar, in pixels.
 const VALUE: f64 = 34.0;
 
 /// Bars over one axis, one for each conveyance, each of parts one behind the other.

@@ -1,4 +1,4 @@
-//! From rows to figures.
+//! Builds figures from rows.
 
 use rpcrdma_setup::units::show_size;
 
@@ -6,9 +6,9 @@ use super::bars::{BarChart, Panel};
 use super::lines::{Line, LineChart};
 use crate::rows::{Mode, Row};
 
-/// Bytes of the READ and WRITE that stand for short ones.
+/// The size of the READ and WRITE that represents short ones, bytes.
 const SHORT: u64 = 8192;
-/// Parts of a latency, and their colours.
+/// The parts of a latency, and their colours.
 const PARTS: [(&str, usize); 4] = [
     ("link", 1),
     ("interrupts", 4),
@@ -98,18 +98,18 @@ pub(crate) fn over_size(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<Stri
         if lines.iter().all(|line| line.points.len() < 2) {
             continue;
         }
-        let mut floor: Vec<(f64, f64)> = of_op
+        let mut baseline: Vec<(f64, f64)> = of_op
             .iter()
             .filter_map(|row| Some((row.size? as f64, row.floor_p50_us?)))
             .collect();
-        floor.sort_by(|a, b| a.0.total_cmp(&b.0));
-        floor.dedup_by(|a, b| a.0 == b.0);
-        if floor.len() > 1 {
+        baseline.sort_by(|a, b| a.0.total_cmp(&b.0));
+        baseline.dedup_by(|a, b| a.0 == b.0);
+        if baseline.len() > 1 {
             lines.push(Line {
                 name: "bare TCP".to_owned(),
                 series: 0,
                 dashed: true,
-                points: floor,
+                points: baseline,
             });
         }
         let chart = LineChart {
@@ -218,7 +218,7 @@ fn names(group: &Group<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Of READ and WRITE a short one and the longest, and all else once.
+/// Selects one short and the longest size of READ and WRITE, and all other operations.
 fn chosen<'a, 'b>(groups: &'a [Group<'b>]) -> impl Iterator<Item = &'a Group<'b>> {
     groups.iter().filter(move |group| {
         let sizes = groups
@@ -231,7 +231,7 @@ fn chosen<'a, 'b>(groups: &'a [Group<'b>]) -> impl Iterator<Item = &'a Group<'b>
     })
 }
 
-/// A line for each conveyance among `rows`.
+/// Returns a line for each variant among `rows`.
 fn lines(
     rows: &[&Row],
     palette: &Palette<'_>,

@@ -1,4 +1,4 @@
-//! A figure with lines: latency over something.
+//! A line chart of latencies.
 
 use super::scale::{Scale, show};
 use super::svg::{Anchor, Svg};
@@ -10,7 +10,7 @@ const RIGHT: f64 = 14.0;
 const BOTTOM: f64 = 40.0;
 const TITLE: f64 = 18.0;
 
-/// One line.
+/// A line.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     /// Of the legend.
@@ -43,7 +43,7 @@ impl LineChart<'_> {
             .collect();
         let xs = || self.points().map(|(x, _)| x);
         let ys = || self.points().map(|(_, y)| y);
-        // The legend says how high it is: once for that, once where it stays.
+        // The legend is laid out twice: first to determine its height, then in its place.
         let room = WIDTH - LEFT - RIGHT;
         let legend = Svg::new(0.0, 0.0, "").legend((LEFT, 0.0), room, &entries);
         let top = TITLE + 12.0 + legend;

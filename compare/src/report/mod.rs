@@ -1,4 +1,4 @@
-//! `compare --html`: the rows as a page that needs nothing else, with figures for a paper.
+//! `compare --html`: a self-contained page with the rows and with figures for a paper.
 
 mod bars;
 mod figures;
@@ -14,9 +14,9 @@ use figures::{Group, Palette};
 use scale::show;
 use svg::escape;
 
-/// What the others are held against in the page's first table.
+/// The variant that the others are compared with in the page's first table.
 const AGAINST: &str = "v1";
-/// By how much a ratio differs from 1 before it is coloured.
+/// The minimum difference of a ratio from 1 for it to be coloured.
 const NOTABLE: f64 = 0.02;
 
 /// What a page is made of.
@@ -34,7 +34,7 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// The page.
+    /// Renders the page.
     ///
     /// # Errors
     /// The rows cannot be written as JSON.
@@ -92,8 +92,8 @@ impl Report<'_> {
         }
         out.push_str("</dl>\n");
         out.push_str(&all_rows(self.rows)?);
-        // Read back by nobody here, but the page is a report of its own: the rows go with it. `</`
-        // would end the element, and is the same in JSON with its slash escaped.
+        // The page contains the rows for other programs. `</` would end the element; JSON allows
+        // the slash to be escaped.
         let json = serde_json::to_string(self.rows)?.replace("</", "<\\/");
         let _ = writeln!(
             out,
@@ -117,7 +117,8 @@ fn section(out: &mut String, heading: &str, note: &str, figures: Vec<String>) {
     out.push_str("</div>\n");
 }
 
-/// Median latency of everything over everything, and against version 1.
+/// Formats a table of the median latencies of all operations and variants, with ratios to version
+/// 1.
 fn latencies(groups: &[Group<'_>]) -> String {
     let mut conveyances: Vec<&str> = Vec::new();
     for row in groups.iter().flat_map(|group| &group.rows) {
@@ -201,7 +202,7 @@ fn change_table(changes: &Changes) -> String {
     out
 }
 
-/// Every key of every row.
+/// Formats a table with every key of every row.
 fn all_rows(rows: &[Row]) -> serde_json::Result<String> {
     let mut out = String::from(
         "<h2>All rows</h2>\n<p class=\"note\">The keys are explained in docs/compare.md.</p>\n\
@@ -273,15 +274,15 @@ mod tests {
     #[test]
     fn a_page_has_its_figures_and_needs_nothing_else() {
         let page = page(&rows());
-        // Two of latency over size, and of the short and the long READ and WRITE one each over delay
-        // and of counts.
+        // Two figures of latency over size; and for the short and the long READ and WRITE, one each
+        // of latency over delay and of counts.
         assert_eq!(page.matches("<svg").count(), 2 + 4 + 4);
         assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
         for outside in ["http:", "https:", "src=", "href=", "url(", "@import"] {
             let page = page.replace("http://www.w3.org/2000/svg", "");
             assert!(!page.contains(outside), "{outside}");
         }
-        // A conveyance that nobody has heard of is shown like any other.
+        // An unknown variant is shown like any other.
         assert!(page.matches("v9-new").count() > 20);
         assert!(page.contains("a &lt;test&gt;") && page.contains("&lt;/script&gt;"));
     }
@@ -320,7 +321,7 @@ mod tests {
         row.split.registration_us = Some(1.0);
         let page = page(&[row]);
         assert!(page.contains("what its time is made of"));
-        // 512.25 altogether.
+        // The total is 512.25.
         assert!(page.contains("the rest 487"), "{page}");
     }
 }

@@ -1,4 +1,4 @@
-//! From values to places along an axis, and the values that are written there.
+//! Axes of figures: mapping of values to positions, and tick values.
 
 /// An axis.
 #[derive(Clone, Copy, Debug)]
@@ -6,14 +6,14 @@ pub(crate) struct Scale {
     low: f64,
     high: f64,
     logarithmic: bool,
-    /// Where the two ends are drawn.
+    /// The positions of the two ends.
     from: f64,
     to: f64,
 }
 
-/// About this many values are written at a linear axis.
+/// The approximate number of ticks on a linear axis.
 const TICKS: f64 = 5.0;
-/// The least value of a logarithmic axis, whatever is given.
+/// The least value of a logarithmic axis.
 const LEAST: f64 = 1e-3;
 
 impl Scale {
@@ -80,7 +80,7 @@ impl Scale {
     }
 }
 
-/// A round distance, of which the greatest value is a few.
+/// Returns a round tick interval for the greatest value.
 fn step(most: f64) -> f64 {
     if most <= 0.0 {
         return 1.0;

@@ -1,9 +1,9 @@
-//! SVG as text. Figures stand by themselves, so that they can be cut out of the page: colours are
-//! attributes, which the page's style sheet overrides where it is dark.
+//! Generates SVG. Figures are self-contained, so that they can be cut out of the page: colours are
+//! attributes, which the page's style sheet overrides in dark mode.
 
 use std::fmt::{Display, Write};
 
-/// Where a text is anchored.
+/// The anchor of a text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Anchor {
     Start,
@@ -21,8 +21,8 @@ impl Anchor {
     }
 }
 
-/// Colours of series on light ground; the style sheet has those for dark ground. The first is for
-/// what the others are held against.
+/// The colours of series on a light background; the style sheet has those for a dark one. The first
+/// is for the reference.
 const COLOURS: [&str; 8] = [
     "#6b7280", "#1f6fd6", "#0e8f9c", "#7a4fd0", "#c77800", "#c2368f", "#1d8f47", "#c0392b",
 ];
@@ -33,7 +33,7 @@ const MARKER: f64 = 3.4;
 pub(crate) fn style(series: usize) -> usize {
     match series < COLOURS.len() {
         true => series,
-        // Not the first, which is special.
+        // The first is reserved for the reference.
         false => 1 + (series - 1) % (COLOURS.len() - 1),
     }
 }
@@ -215,7 +215,7 @@ impl Svg {
     }
 }
 
-/// Height of a line of a legend.
+/// The height of a line of a legend.
 const LEGEND_LINE: f64 = 15.0;
 
 #[cfg(test)]
