@@ -1,5 +1,5 @@
-//! Runs seeds, and says which found something: `seeds FIRST..END`, with `--stop` only until the
-//! first does; or `seeds SEED` for its log. What the libraries trace goes to standard error as
+//! Runs seeds and prints which ones failed: `seeds FIRST..END`, with `--stop` only until the first
+//! failure; or `seeds SEED` for its log. The libraries' tracing goes to standard error as
 //! `RUST_LOG` says.
 #![expect(clippy::print_stdout, reason = "this is a program")]
 

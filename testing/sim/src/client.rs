@@ -13,10 +13,10 @@ use rdma_sim::{Fabric, Host, NodeId, SimDevice};
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
 use rpc_transport::{Call, CallError, Client, Reply, Runtime, Stepped};
 
-/// Turns of its loop before others may go on.
+/// The maximum number of turns of its loop before other hosts get their turn.
 const TURNS: u32 = 10_000;
 
-/// Who calls: root, so that no permission is in the way.
+/// Returns the credential of all calls: root, so that permissions do not matter.
 pub(crate) fn credential() -> Credential {
     Credential::Sys(AuthSys {
         machine_name: "sim".into(),
@@ -24,16 +24,16 @@ pub(crate) fn credential() -> Credential {
     })
 }
 
-/// Calls that were begun and ended, over all clients of a run.
+/// The calls of all clients of a run: started and ended.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) ended: Cell<u64>,
     pub(crate) failed: Cell<u64>,
-    /// The last call that was begun.
+    /// The last call that was started.
     pub(crate) last: RefCell<Option<Call>>,
 }
 
-/// A client that knows how many of its calls are under way.
+/// A client that counts its outstanding calls.
 #[derive(Clone)]
 pub(crate) struct Counted {
     client: Client,
@@ -73,7 +73,7 @@ impl RpcClient for Counted {
     }
 }
 
-/// What a client's work is given.
+/// The objects that a client's workload uses.
 pub(crate) struct Desk {
     pub(crate) runtime: Runtime,
     pub(crate) port: Rc<RefCell<RdmaClient>>,
@@ -82,12 +82,12 @@ pub(crate) struct Desk {
 
 type Work = Pin<Box<dyn Future<Output = ()>>>;
 
-/// One life of a client.
+/// A client host, from its start to its crash.
 pub(crate) struct ClientHost {
     pub(crate) node: NodeId,
     pub(crate) pool: Pool,
     runtime: Runtime,
-    /// Nothing once it is done.
+    /// The workload; `None` once it has completed.
     work: Option<Work>,
     pub(crate) under_way: Rc<Cell<usize>>,
     port: Rc<RefCell<RdmaClient>>,
@@ -126,7 +126,7 @@ impl ClientHost {
         })
     }
 
-    /// Its turn.
+    /// Runs the host's turn.
     pub(crate) fn turn(&mut self, fabric: &Fabric) {
         let stepped = match &mut self.work {
             Some(work) => self.runtime.step(work.as_mut(), TURNS),
@@ -149,7 +149,7 @@ impl ClientHost {
         }
     }
 
-    /// What a port does when its client is gone: its connections end.
+    /// Runs the port of a client that is gone: its connections end.
     fn linger(&self, fabric: &Fabric) {
         use rpc_transport::Source;
         let mut port = self.port.borrow_mut();

@@ -1,18 +1,18 @@
-//! A second opinion on credits: what the messages on the wire say (RFC 8166, section 3.3.1).
+//! An independent check of credits, from the messages on the wire (RFC 8166, section 3.3.1).
 
 use std::collections::BTreeMap;
 
 use rdma_sim::End;
 
-/// A requester's account, kept from what it sends and takes.
+/// The credit account of a requester, updated with the messages that it sends and takes.
 #[derive(Debug)]
 struct Account {
-    /// XIDs of calls that are not answered, each with the messages that it was sent in.
+    /// The XIDs of outstanding calls, each with the number of transmissions that it was sent in.
     outstanding: Vec<(u32, u32)>,
     granted: u32,
-    /// What was granted when the last call was begun. Its further transmissions are given out with the
-    /// first: where the send queue is full they wait there, and a grant that is lowered meanwhile comes
-    /// too late for them.
+    /// The grant when the last call was started. The further transmissions of a call are posted
+    /// together with the first. If the send queue is full they wait there, so a grant that is
+    /// lowered meanwhile comes too late for them.
     at_its_beginning: u32,
 }
 
@@ -24,9 +24,9 @@ pub(crate) struct Credits {
 }
 
 impl Credits {
-    /// A connection is made.
+    /// Records that a connection was established.
     pub(crate) fn opened(&mut self, end: End) {
-        // Until the first reply says otherwise, there is one credit (section 3.3.2).
+        // Until the first reply, there is one credit (section 3.3.2).
         let account = Account {
             outstanding: Vec::new(),
             granted: 1,
@@ -35,17 +35,18 @@ impl Credits {
         self.accounts.insert(end, account);
     }
 
-    /// It is over.
+    /// Records that a connection has ended.
     pub(crate) fn over(&mut self, end: End) {
         self.accounts.remove(&end);
     }
 
-    /// A message that grants `credits` was taken. It answers the call with this XID, if there is one.
+    /// Records that a message with a grant of `credits` was taken. It answers the call with this
+    /// XID, if there is one.
     pub(crate) fn answered(&mut self, end: End, xid: u32, credits: u32) {
         let Some(account) = self.accounts.get_mut(&end) else {
             return;
         };
-        // A grant of none would be a deadlock, and is taken for one.
+        // A grant of 0 would be a deadlock, so it counts as 1.
         account.granted = credits.max(1);
         let mut calls = account.outstanding.iter();
         if let Some(at) = calls.position(|&(call, _)| call == xid) {
@@ -53,7 +54,7 @@ impl Credits {
         }
     }
 
-    /// A call is sent. Returns what is wrong with that.
+    /// Records that a call is sent. Returns a violation, if it is one.
     pub(crate) fn called(&mut self, end: End, xid: u32) -> Option<String> {
         let account = self.accounts.get_mut(&end)?;
         account.outstanding.push((xid, 1));
@@ -61,7 +62,7 @@ impl Credits {
         account.overdrawn(end)
     }
 
-    /// One more transmission of it.
+    /// Records that a further transmission of a call is sent. Returns a violation, if it is one.
     pub(crate) fn continued(&mut self, end: End, xid: u32) -> Option<String> {
         let account = self.accounts.get_mut(&end)?;
         match account.outstanding.last_mut() {

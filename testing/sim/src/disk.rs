@@ -1,4 +1,4 @@
-//! The server's disk: the memory file system, with a cache that a power failure empties.
+//! The server's disk: the memory file system with a write cache that a power failure empties.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,27 +14,27 @@ use rdma_sim::Random;
 
 use crate::pattern;
 
-/// Bytes it can hold.
+/// The capacity in bytes.
 const SIZE: u64 = 64 << 20;
 
-/// What is in the cache alone, and what was done since the server started.
+/// The content of the write cache, and the writes since the server started.
 #[derive(Debug, Default)]
 struct State {
-    /// By file and offset: what was there before each write that is not on stable storage, oldest
-    /// first.
+    /// For each file and offset, the previous contents before each write that is not on stable
+    /// storage, oldest first.
     cached: BTreeMap<(Vec<u8>, u64), Vec<Vec<u8>>>,
     /// How often each write was executed since the server started.
     executed: BTreeMap<u64, u32>,
     /// Writes that were executed more than once.
     repeated: Vec<u64>,
-    /// Changes with every start of the server.
+    /// The write verifier, which changes with every start of the server.
     verifier: u64,
 }
 
-/// The server's disk. It outlives the server.
+/// The server's disk. It survives restarts of the server.
 ///
-/// Names and attributes are on stable storage at once, as NFS wants it; unstable writes wait in the
-/// cache. Writes of one file are taken to be equal or disjoint, not to overlap in part.
+/// Names and attributes are on stable storage at once, as NFS requires; UNSTABLE writes wait in the
+/// cache. Writes to one file must cover equal or disjoint ranges; ranges must not overlap partly.
 #[derive(Debug)]
 pub(crate) struct Disk {
     inner: MemoryFs,
@@ -62,20 +62,20 @@ impl Disk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server's process starts again.
+    /// Records that the server process restarts.
     pub(crate) fn restarted(&self) {
         let mut state = self.state();
         state.verifier = state.verifier.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
         state.executed.clear();
     }
 
-    /// The power fails: of what is in the cache alone, any part may be on the disk.
+    /// Simulates a power failure: any part of the cache may be on the disk.
     pub(crate) fn power_failed(&self, random: &mut Random) {
         let cached = std::mem::take(&mut self.state().cached);
         let root = Caller::new(0, 0);
         for ((file, offset), versions) in cached {
             let kept = random.below(versions.len() as u64 + 1) as usize;
-            // One beyond the versions: the last one written made it.
+            // The index after the last old version stands for the last write.
             if let (Some(old), Some(file)) = (versions.get(kept), FileId::new(&file)) {
                 // A file that was removed meanwhile has nothing to lose.
                 let _: Change<Written> = self.inner.write(
@@ -89,12 +89,13 @@ impl Disk {
         }
     }
 
-    /// Writes that were executed more than once while the server had its memory.
+    /// Takes the list of writes that were executed more than once while the server had its reply
+    /// cache.
     pub(crate) fn take_repeated(&self) -> Vec<u64> {
         std::mem::take(&mut self.state().repeated)
     }
 
-    /// Reads a file that a client made, as it is on the disk.
+    /// Reads a file that a client created, from the disk.
     pub(crate) fn read_file(
         &self,
         dir: u64,
@@ -126,7 +127,7 @@ impl Disk {
 
     fn read_old(&self, who: &Caller, id: &FileId, offset: u64, len: usize) -> Vec<u8> {
         let mut old = vec![0; len];
-        // What cannot be read was not there.
+        // Content that cannot be read counts as absent.
         let count = self.inner.read(who, id, offset, &mut old);
         let count = count.map_or(0, |read| read.count as usize);
         old[count..].fill(0);

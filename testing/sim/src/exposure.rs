@@ -1,5 +1,6 @@
-//! A second opinion on memory: what the messages on the wire offer, held against what is registered
-//! and what is reached for (RFC 8166, sections 3.4.1 and 4.4.1; RFC 8797, section 4.1).
+//! An independent check of memory access: the segments that calls offer on the wire, compared with
+//! registrations and with the peer's accesses (RFC 8166, sections 3.4.1 and 4.4.1; RFC 8797,
+//! section 4.1).
 
 use std::collections::BTreeMap;
 
@@ -8,14 +9,14 @@ use rdma_sim::{Access, End, NodeId};
 
 use crate::message::Offered;
 
-/// What a call's chunk lists say of a region.
+/// The chunk segment by which a call offers a region.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
-    /// XID of the call.
+    /// The XID of the call.
     xid: u32,
-    /// The responder may write it, or read it.
+    /// Whether the responder may write to it; otherwise it may read it.
     write: bool,
-    /// Tagged offset of its first byte.
+    /// The offset of its first byte.
     offset: u64,
 }
 
@@ -24,18 +25,18 @@ struct Offer {
 struct Exposed {
     end: End,
     len: usize,
-    /// Nothing until a call that names it is sent.
+    /// `None` until a call that names the region is sent.
     offer: Option<Offer>,
-    /// The call's answer was taken.
+    /// Whether the call's reply was taken.
     answered: bool,
 }
 
-/// All that requesters have registered.
+/// All registrations of requesters.
 #[derive(Debug, Default)]
 pub(crate) struct Exposure {
     regions: BTreeMap<Stag, Exposed>,
-    /// Handles that messages invalidated which their receivers have not taken yet, where they were
-    /// registered, and XIDs of the calls that had offered them.
+    /// Handles that were invalidated by messages which their receivers have not taken yet. For
+    /// each, the end that had registered it, and the XID of the call that had offered it.
     ended: BTreeMap<Stag, (End, Option<u32>)>,
 }
 
@@ -50,7 +51,7 @@ impl Exposure {
         self.regions.insert(stag, exposed);
     }
 
-    /// A call is sent. Returns what is wrong with what it offers.
+    /// Records that a call is sent. Returns a violation, if its offers are one.
     pub(crate) fn offered(&mut self, end: End, xid: u32, offers: &[Offered]) -> Option<String> {
         for Offered { segment, write } in offers {
             let stag = Stag(segment.handle);
@@ -80,7 +81,7 @@ impl Exposure {
         None
     }
 
-    /// The peer of `end` reached for memory there, and its device allowed it.
+    /// Checks an access of the peer to memory of `end` that the device allowed.
     pub(crate) fn accessed(&self, end: End, access: &Access) -> Option<String> {
         let region = self.regions.get(&access.stag)?;
         let Some(offer) = region.offer else {
@@ -108,8 +109,8 @@ impl Exposure {
         }
     }
 
-    /// A requester took the answer to a call, or another message (no XID). `invalidated`: the handle
-    /// that it came to invalidate, which must be one that the call offered.
+    /// Records that a requester took the reply to a call, or another message (without an XID).
+    /// `invalidated` is the handle that it invalidated, which must be one that the call offered.
     pub(crate) fn taken(
         &mut self,
         end: End,
@@ -129,7 +130,7 @@ impl Exposure {
         })
     }
 
-    /// A connection is over, and with it all that was registered for it.
+    /// Records that a connection has ended, and with it all its registrations.
     pub(crate) fn over(&mut self, end: End) {
         self.regions.retain(|_, region| region.end != end);
         self.ended.retain(|_, (at, _)| *at != end);
@@ -140,7 +141,7 @@ impl Exposure {
         self.ended.retain(|_, (at, _)| at.node != node);
     }
 
-    /// Of calls of `node` that offer memory, how many are answered, and how many are not.
+    /// Counts the calls of `node` with registered memory, by whether they were answered.
     pub(crate) fn calls(&self, node: NodeId) -> Exposing {
         let regions = self.regions.values();
         let offers = regions
@@ -160,11 +161,11 @@ impl Exposure {
     }
 }
 
-/// Calls that a host has memory registered for.
+/// The numbers of a host's calls that have registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exposing {
-    /// The requester took their answers.
+    /// Calls whose replies the requester has taken.
     pub(crate) answered: usize,
-    /// The responder may still work on them; or they are not sent yet.
+    /// Calls that the responder may still work on, or that are not sent yet.
     pub(crate) unanswered: usize,
 }

@@ -1,21 +1,20 @@
-//! What clients were told of their writes, and what may therefore be read.
+//! The history of writes, from which the values that a read may return follow.
 //!
-//! The model is per slot: a place in a file that one worker alone writes, whole, one write at a
-//! time. What it holds is one of the slot's *versions*.
+//! The model is per slot: a range of a file that only one worker writes, always completely, one
+//! write at a time. The content of a slot is one of its *versions*.
 
 use std::collections::BTreeMap;
 
 use nfs_binding::proto::{Stable, Verifier};
 
-/// A slot: its file's number, and its number in the file.
+/// A slot: the number of its file, and its index in the file.
 pub(crate) type SlotId = (u64, usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// On stable storage, or as good as.
+    /// On stable storage, or equivalent.
     Stable,
-    /// Acknowledged, not stable, in a server that had this verifier, as the `n`th thing that was
-    /// told.
+    /// Acknowledged but not stable, by a server with this verifier, as the `n`th acknowledgement.
     Unstable(Verifier, u64),
     /// Not acknowledged.
     Unknown,
@@ -23,13 +22,15 @@ enum Standing {
 
 #[derive(Debug)]
 struct Slot {
-    /// What it may hold, the oldest first. The first is what it holds if nothing after that is.
+    /// The versions that the slot may contain, oldest first. The first one is the content if no
+    /// later one is.
     versions: Vec<(u64, Standing)>,
-    /// What it is known to hold now.
+    /// The version that the slot is known to contain now.
     live: Option<u64>,
-    /// Versions there were when the power failed, and nothing is known to have come since.
+    /// The number of versions at the power failure, if it is not known that a later one was
+    /// written.
     lost_at: Option<usize>,
-    /// A write of it was not acknowledged, and may be executed at any time to come.
+    /// Whether a write was not acknowledged, so that it may still be executed at any time.
     doubtful: bool,
 }
 
@@ -44,20 +45,20 @@ impl Default for Slot {
     }
 }
 
-/// See the module.
+/// The history of all slots; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     slots: BTreeMap<SlotId, Slot>,
     next: u64,
     told: u64,
-    /// Starts of the server.
+    /// The number of starts of the server.
     pub(crate) lives: u64,
-    /// Power failures.
+    /// The number of power failures.
     pub(crate) losses: u64,
 }
 
 impl History {
-    /// A number that no file, write or name has.
+    /// Returns a number that no file, write or name has.
     pub(crate) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -67,18 +68,19 @@ impl History {
         self.slots.entry(id).or_default()
     }
 
-    /// A write begins. Returns its number.
+    /// Records the start of a write. Returns its number.
     pub(crate) fn write(&mut self, id: SlotId) -> u64 {
         let number = self.number();
         let slot = self.slot(id);
         slot.versions.push((number, Standing::Unknown));
         slot.live = None;
-        // Until it is acknowledged: its client may not live to see that.
+        // In doubt until the acknowledgement, because the client may crash before that.
         slot.doubtful = true;
         number
     }
 
-    /// The write that began last is acknowledged. `losses`: power failures when it began.
+    /// Records the acknowledgement of the last write. `losses` is the number of power failures when
+    /// it began.
     pub(crate) fn written(&mut self, id: SlotId, stable: Stable, verifier: Verifier, losses: u64) {
         self.told += 1;
         let (told, same) = (self.told, self.losses == losses);
@@ -91,7 +93,7 @@ impl History {
         let number = last.0;
         if stable == Stable::Unstable {
             last.1 = Standing::Unstable(verifier, told);
-            // If the power failed meanwhile, it may have done so after the write.
+            // If the power failed meanwhile, it may have failed after the write.
             slot.live = same.then_some(number);
         } else {
             slot.versions = vec![(number, Standing::Stable)];
@@ -99,13 +101,13 @@ impl History {
         }
     }
 
-    /// What was told up to now; for [`History::committed`].
+    /// Returns the number of acknowledgements so far, for [`History::committed`].
     pub(crate) fn told(&self) -> u64 {
         self.told
     }
 
-    /// A COMMIT of a file is acknowledged. What was acknowledged before it began, with the same
-    /// verifier, is on stable storage.
+    /// Records the acknowledgement of a COMMIT. Writes of the file that were acknowledged with the
+    /// same verifier before it began are on stable storage.
     pub(crate) fn committed(&mut self, file: u64, verifier: Verifier, began: u64) {
         let of_file = self.slots.range_mut((file, 0)..(file + 1, 0));
         for slot in of_file.map(|(_, slot)| slot) {
@@ -121,18 +123,19 @@ impl History {
         }
     }
 
-    /// Whether the last write of a slot needs to be written again before it can be relied upon.
+    /// Returns whether the last write of a slot is on stable storage, so that it need not be
+    /// repeated.
     pub(crate) fn is_stable(&self, id: SlotId) -> bool {
         let last = self.slots.get(&id).and_then(|slot| slot.versions.last());
         last.is_none_or(|(_, standing)| *standing == Standing::Stable)
     }
 
-    /// Whether a write of it may be executed at any time to come.
+    /// Returns whether a write of the slot may still be executed at any time.
     pub(crate) fn is_doubtful(&self, id: SlotId) -> bool {
         self.slots.get(&id).is_some_and(|slot| slot.doubtful)
     }
 
-    /// The power failed.
+    /// Records a power failure.
     pub(crate) fn power_failed(&mut self) {
         self.losses += 1;
         for slot in self.slots.values_mut() {
@@ -143,11 +146,11 @@ impl History {
         }
     }
 
-    /// A slot was read, with no write of it under way. `losses`: power failures when the read
-    /// began.
+    /// Checks the result of reading a slot while no write of it is outstanding. `losses` is the
+    /// number of power failures when the read began.
     ///
     /// # Errors
-    /// It cannot hold that.
+    /// The slot cannot contain this version.
     pub(crate) fn read(&mut self, id: SlotId, got: Option<u64>, losses: u64) -> Result<(), String> {
         let same = self.losses == losses;
         let slot = self.slot(id);
@@ -164,7 +167,7 @@ impl History {
             None if same && !slot.doubtful => {
                 slot.live = Some(found);
                 if slot.lost_at == Some(slot.versions.len()) {
-                    // What a power failure left is what is on stable storage.
+                    // The content after a power failure is on stable storage.
                     slot.versions = vec![(found, Standing::Stable)];
                 }
                 Ok(())
@@ -173,7 +176,7 @@ impl History {
         }
     }
 
-    /// Every slot, for the last look.
+    /// Returns all slots, for the final check.
     pub(crate) fn slots(&self) -> Vec<SlotId> {
         self.slots.keys().copied().collect()
     }

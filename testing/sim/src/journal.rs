@@ -1,4 +1,4 @@
-//! The log of a run, and the checks of every single thing that happens.
+//! The log of a run, and the checks of every event.
 
 use std::fmt::{self, Write};
 
@@ -13,13 +13,13 @@ use crate::message::{self, Meaning, read};
 use crate::plan::Plan;
 use crate::report::Violation;
 
-/// Violations kept; a run that went wrong goes wrong again and again.
+/// The maximum number of stored violations, because a failed run usually has many.
 const KEEP: usize = 20;
 
-/// See the module.
+/// The log and checks of a run; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    /// The log, if somebody wants it.
+    /// The log, if it was requested.
     text: Option<String>,
     server: NodeId,
     credits: Credits,
@@ -27,12 +27,12 @@ pub(crate) struct Journal {
     pub(crate) violations: Vec<Violation>,
     pub(crate) happenings: u64,
     pub(crate) faults: u64,
-    /// Nothing is planned that can end a connection before its owner does.
+    /// Whether no fault is planned that could end a connection.
     calm: bool,
-    /// The server's calls to clients may have chunks.
+    /// Whether the server's calls to clients may have chunks.
     offers: bool,
-    /// Calls are given up while the server may work on them: it then reaches for memory that is
-    /// not there any more.
+    /// Whether calls are given up while the server may work on them, so that it may access memory
+    /// that is no longer registered.
     impatient: bool,
 }
 
@@ -52,7 +52,7 @@ impl Journal {
         }
     }
 
-    /// A line of the log.
+    /// Adds a line to the log.
     pub(crate) fn line(&mut self, at: Time, what: fmt::Arguments<'_>) {
         if let Some(text) = &mut self.text {
             // Writing to a String does not fail.
@@ -60,7 +60,7 @@ impl Journal {
         }
     }
 
-    /// Something must not have happened.
+    /// Records a violation.
     pub(crate) fn violation(&mut self, at: Time, what: String) {
         self.line(at, format_args!("VIOLATION: {what}"));
         if self.violations.len() < KEEP {
@@ -120,7 +120,7 @@ impl Journal {
         }
     }
 
-    /// An end sends a message.
+    /// Checks a message that an end sends.
     fn sent(&mut self, end: End, message: &Bytes) -> Option<String> {
         match read(message) {
             Ok((xid, Meaning::Call(offers))) => {
@@ -133,7 +133,7 @@ impl Journal {
         }
     }
 
-    /// An end takes an event.
+    /// Checks an event that an end takes.
     fn taken(&mut self, end: End, event: &Event) -> Option<String> {
         match event {
             Event::Established { .. } => self.credits.opened(end),
@@ -156,7 +156,7 @@ impl Journal {
         None
     }
 
-    /// Calls that `node` has memory registered for.
+    /// Returns the numbers of calls of `node` that have registered memory.
     pub(crate) fn exposing(&self, node: NodeId) -> Exposing {
         self.exposure.calls(node)
     }

@@ -1,9 +1,9 @@
-//! Whole clients and servers, NFS binding and memory backend included, in one thread on a virtual
-//! clock: the same code that runs over real devices, over [`rdma_sim`].
+//! Simulation of complete clients and servers, including the NFS binding and the memory file
+//! system, in one thread on a virtual clock: the same code as with real devices, over [`rdma_sim`].
 //!
-//! [`simulate`] runs one seed: the seed chooses hosts, options, work and faults ([`Plan`]), and
-//! every step is watched by checkers. [`measure`] runs single calls without faults, and says what
-//! each had to wait for.
+//! [`simulate`] runs one seed. The seed determines hosts, options, workload and faults ([`Plan`]),
+//! and checkers watch every step. [`measure`] runs single calls without faults, and reports the
+//! events that each had to wait for.
 
 #![forbid(unsafe_code)]
 

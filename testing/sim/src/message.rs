@@ -1,4 +1,4 @@
-//! What a message on the wire says, read without the engine that sent it.
+//! Decodes messages on the wire, independently of the engine that sent them.
 
 use std::ops::Range;
 
@@ -9,36 +9,36 @@ use rpcrdma_ext_continuation::{Request, XMTCONT, XMTREQ};
 use rpcrdma_ext_send_ddp::Location;
 use rpcrdma_v2::{Body, Direction};
 
-/// Offset and end of `rdma_credit` in a header of either version (RFC 8166, section 4.2;
-/// version-two-01, section 4.2.1).
+/// The range of `rdma_credit` in a header of either version (RFC 8166, section 4.2; version-two-01,
+/// section 4.2.1).
 pub(crate) const CREDITS: Range<usize> = 8..12;
-/// No header is longer than this, bytes.
+/// The maximum length of a header, bytes.
 const LONGEST_HEADER: usize = 8192;
-/// Of what follows a header's piece, that many bytes say what it is.
+/// The number of bytes after the header that determine the meaning of a message.
 const TELLING: usize = 64;
 
-/// Memory that a call offers.
+/// A segment of memory that a call offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offered {
     pub(crate) segment: Segment,
-    /// The responder may write it, or read it.
+    /// Whether the responder may write to it; otherwise it may read it.
     pub(crate) write: bool,
 }
 
-/// What a message means to the requester that sends or takes it.
+/// The meaning of a message to the requester that sends or takes it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// It takes a credit, and offers memory.
+    /// A call: takes a credit, and offers memory.
     Call(Vec<Offered>),
-    /// A further transmission of a call: it takes a credit as well (rtrext-00, section 4.3).
+    /// A further transmission of a call: takes a credit as well (rtrext-00, section 4.3).
     Continued,
-    /// It grants so many credits, and gives one back if it answers a call.
+    /// A message that grants this many credits, and returns one if it answers a call.
     Answer(u32),
-    /// Nothing: an operation of an extension that asks for credits, or what cannot be told.
+    /// An operation of an extension that does not concern credits, or an unknown one.
     Nothing,
 }
 
-/// The beginning of a message that is sent, with its header in the first piece.
+/// Returns the beginning of a message that is sent, whose header is in the first piece.
 pub(crate) fn sent(gather: &[Bytes]) -> Option<Bytes> {
     match gather {
         [] => None,
@@ -51,7 +51,7 @@ pub(crate) fn sent(gather: &[Bytes]) -> Option<Bytes> {
     }
 }
 
-/// The beginning of a message that was taken.
+/// Returns the beginning of a message that was received.
 pub(crate) fn taken(receive: &Scatter) -> Bytes {
     let mut start = BytesMut::new();
     for piece in receive.pieces() {
@@ -61,8 +61,8 @@ pub(crate) fn taken(receive: &Scatter) -> Bytes {
     start.freeze()
 }
 
-/// XID and meaning of a message (RFC 8166, section 3.3.1; in version 2 with its direction,
-/// version-two-01, section 4.2.2).
+/// Returns the XID and meaning of a message (RFC 8166, section 3.3.1; in version 2 with its
+/// direction, version-two-01, section 4.2.2).
 pub(crate) fn read(message: &Bytes) -> Result<(u32, Meaning), String> {
     match rpcrdma_v1::Header::decode(message) {
         Ok((header, at)) => {
@@ -93,7 +93,8 @@ pub(crate) fn read(message: &Bytes) -> Result<(u32, Meaning), String> {
     Ok((xid, meaning))
 }
 
-/// Version 1 says in the payload which way it goes, or by the chunk that it is in.
+/// Determines the meaning in version 1, where the direction is in the payload or follows from the
+/// chunk that contains the payload.
 fn meaning_1(header: rpcrdma_v1::Header, payload: &[u8]) -> Meaning {
     use rpcrdma_v1::Body;
     let answer = Meaning::Answer(header.credits);
@@ -122,7 +123,7 @@ fn offers(chunks: &Chunks) -> Vec<Offered> {
     reads.chain(writes.map(offered(true))).collect()
 }
 
-/// The same of a call in operations (rtrext-00, sections 7.3 and 7.4).
+/// Returns the offers of a call that consists of operations (rtrext-00, sections 7.3 and 7.4).
 fn offers_of(request: &Request) -> Vec<Offered> {
     let mut all = Vec::new();
     for item in &request.items {

@@ -1,25 +1,25 @@
-//! Features of both sides of a connection.
+//! The features of both sides of a connection.
 
 use std::fmt;
 use std::str::FromStr;
 
 use rpc_transport::rdma::{RoundTripFeatures, UnknownFeature, Ways};
 
-/// What either side does to spare round trips. Printed and read as `SERVER/CLIENT`, each as in
-/// `-o features=`: `ddp+cont/none`.
+/// The features for fewer round trips of both sides. Formatted and parsed as `SERVER/CLIENT`, each
+/// as in `-o features=`: `ddp+cont/none`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pairing {
-    /// The server.
+    /// The server's features.
     pub server: RoundTripFeatures,
-    /// Its clients.
+    /// The clients' features.
     pub client: RoundTripFeatures,
 }
 
 impl Pairing {
-    /// Pairings there are where each side has each feature or has it not.
+    /// The number of combinations in which each side has or does not have each feature.
     pub const COUNT: usize = 16;
 
-    /// One of these, by its number. They repeat after [`Pairing::COUNT`].
+    /// Returns a combination by its number. They repeat after [`Pairing::COUNT`].
     #[must_use]
     pub fn nth(number: u64) -> Self {
         Self {
@@ -28,15 +28,15 @@ impl Pairing {
         }
     }
 
-    /// Its number below [`Pairing::COUNT`]; nothing where a side has half of a feature, which it
-    /// sends and does not take, or the other way round.
+    /// Returns the number below [`Pairing::COUNT`], or `None` if a side has half of a feature: it
+    /// only sends or only receives.
     #[must_use]
     pub fn number(&self) -> Option<usize> {
         (0..Self::COUNT).find(|&number| Self::nth(number as u64) == *self)
     }
 }
 
-/// Each feature as a bit of the number says.
+/// Converts the bits of a number to features.
 fn features(number: u64) -> RoundTripFeatures {
     let ways = |bit: u64| match number & bit {
         0 => Ways::NONE,
@@ -54,13 +54,13 @@ impl fmt::Display for Pairing {
     }
 }
 
-/// What a [`Pairing`] cannot be read from.
+/// The reason why a text is not a [`Pairing`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownPairing {
-    /// There are not two sides.
+    /// The text does not have two sides.
     #[error("{0:?} names no two sides: write SERVER/CLIENT, for instance ddp+cont/none")]
     Sides(String),
-    /// A side has features that are not known.
+    /// A side has unknown features.
     #[error(transparent)]
     Feature(#[from] UnknownFeature),
 }

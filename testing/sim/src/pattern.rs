@@ -1,16 +1,17 @@
-//! Contents that say which write they are of.
+//! File contents that identify the write that they come from.
 
-/// From one eight bytes of a content to the next.
+/// The difference between consecutive words of eight bytes.
 const STEP: u64 = 0x0101_0101_0101_0101;
 
-/// The eight bytes of a content at each multiple of eight.
+/// Returns the words of eight bytes of a content.
 fn words(number: u64) -> impl Iterator<Item = [u8; 8]> {
     let step = if number == 0 { 0 } else { STEP };
     let next = move |word: &u64| Some(word.wrapping_add(step));
     std::iter::successors(Some(number), next).map(u64::to_le_bytes)
 }
 
-/// The content of a write: of its number, and `len` bytes long. Number 0 is what was never written.
+/// Returns the content of the write with this number, `len` bytes long. Number 0 is content that
+/// was never written.
 pub(crate) fn content(number: u64, len: usize) -> Vec<u8> {
     let mut out = vec![0; len.next_multiple_of(8)];
     for (place, word) in out.chunks_exact_mut(8).zip(words(number)) {
@@ -20,8 +21,8 @@ pub(crate) fn content(number: u64, len: usize) -> Vec<u8> {
     out
 }
 
-/// The number of the write whose content this is; nothing if it is not all of one. What is missing
-/// at the end counts as never written.
+/// Returns the number of the write whose content this is, or `None` if it does not come from a
+/// single one. Bytes missing at the end count as never written.
 pub(crate) fn number(data: &[u8], len: usize) -> Option<u64> {
     let mut whole;
     let data = match data.len() < len {

@@ -1,11 +1,11 @@
-//! Memory for one seed after the other. A seed's pools are as new ones, but the system need not clear
+//! Reuses memory from one seed to the next. A seed's pools look new, but the system need not clear
 //! their pages each time, which would take a third of the time.
 
 use std::cell::RefCell;
 
 use rdma::Pool;
 
-/// Pools kept by each thread.
+/// The maximum number of pools that each thread keeps.
 const KEEP: usize = 8;
 
 thread_local! {
@@ -17,7 +17,7 @@ thread_local! {
 pub(crate) struct Pools(Vec<Pool>);
 
 impl Pools {
-    /// A pool with this limit.
+    /// Returns a pool with this limit.
     pub(crate) fn take(&mut self, limit: usize) -> Pool {
         let kept = KEPT.with_borrow_mut(Vec::pop);
         let pool = kept.and_then(|kept| kept.renewed(limit));
@@ -26,8 +26,8 @@ impl Pools {
         pool
     }
 
-    /// The seed is over, and everything that used them is gone. A pool that has buffers out all the
-    /// same is not used again.
+    /// Returns the pools for reuse after a seed, when all its users are gone. A pool with buffers
+    /// still in use is not reused.
     pub(crate) fn give_back(self) {
         KEPT.with_borrow_mut(|kept| {
             let room = KEEP.saturating_sub(kept.len());

@@ -1,5 +1,5 @@
-//! A program of this project's own, beside NFS: calls and replies of any length without a
-//! DDP-eligible item, which NFS version 3 hardly has.
+//! A test program besides NFS, with calls and replies of any length without DDP-eligible items,
+//! which NFS version 3 hardly has.
 
 use bytes::Bytes;
 use onc_rpc::{AcceptStatus, Encoder, Message};
@@ -8,30 +8,30 @@ use rpcrdma_callbacks::{FORWARD, Orders};
 
 use crate::pattern;
 
-/// Of the numbers that are there to be used without being assigned (RFC 5531, section 8.3).
+/// A program number from the range that needs no assignment (RFC 5531, section 8.3).
 const PROGRAM: u32 = 0x2000_5166;
 const VERSION: u32 = 1;
 const ECHO: u32 = 1;
 const LONG: u32 = 2;
-/// Longest part of a call or reply, bytes.
+/// The maximum length of a part of a call or reply, bytes.
 const MOST: u32 = 1 << 20;
 
-/// A call of the probe: how long it is, and how long its reply.
+/// The lengths of a call of this program and of its reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Echo {
-    /// Bytes of the call that are not DDP-eligible.
+    /// The bytes of the call that are not DDP-eligible.
     pub(crate) call: u32,
-    /// Bytes of the reply that are not.
+    /// The bytes of the reply that are not DDP-eligible.
     pub(crate) payload: u32,
-    /// Bytes of the reply that are.
+    /// The bytes of the reply that are DDP-eligible.
     pub(crate) item: u32,
-    /// Bytes less of room than the reply needs, of either kind.
+    /// The number of bytes by which the announced reply size is too small, for either kind of data.
     pub(crate) short_payload: u32,
     pub(crate) short_item: u32,
 }
 
 impl Echo {
-    /// The call.
+    /// Encodes the call.
     pub(crate) fn call(self) -> Call {
         let mut args = Encoder::new();
         args.u32(self.payload).u32(self.item);
@@ -51,12 +51,12 @@ impl Echo {
         }
     }
 
-    /// Whether the room was understated.
+    /// Returns whether the announced reply size is too small.
     pub(crate) fn is_short(self) -> bool {
         self.short_payload + self.short_item > 0
     }
 
-    /// Whether a reply is what was asked for.
+    /// Returns whether a reply has the requested content.
     pub(crate) fn is_answered(self, reply: &rpc_transport::Reply) -> bool {
         let mut results = reply.results();
         let payload = results.opaque(MOST);
@@ -68,8 +68,8 @@ impl Echo {
     }
 }
 
-/// A call with `call` bytes that are not DDP-eligible, whose reply has `reply` of them. What they are
-/// is not looked at, so that nothing but their way takes time.
+/// A call with data that is not DDP-eligible, and a reply with such data. The content is not
+/// examined, so that only the transfer takes time.
 #[derive(Clone, Debug)]
 pub struct Long {
     call: Call,
@@ -77,7 +77,7 @@ pub struct Long {
 }
 
 impl Long {
-    /// Of so many bytes.
+    /// Creates a call with these numbers of bytes.
     #[must_use]
     pub fn new(call: u32, reply: u32) -> Self {
         let mut args = Encoder::new();
@@ -95,13 +95,13 @@ impl Long {
         Self { call, reply }
     }
 
-    /// The call. Its copies share their memory.
+    /// Returns the call. Copies share their memory.
     #[must_use]
     pub fn call(&self) -> Call {
         self.call.clone()
     }
 
-    /// Whether a reply is as long as was asked for.
+    /// Returns whether a reply has the requested length.
     #[must_use]
     pub fn is_answered(&self, reply: &rpc_transport::Reply) -> bool {
         let mut results = reply.results();
@@ -110,7 +110,7 @@ impl Long {
     }
 }
 
-/// A service with this program beside its own.
+/// A service that adds this program to another service.
 pub struct Probe<S> {
     service: S,
     orders: Orders,
@@ -118,13 +118,13 @@ pub struct Probe<S> {
 }
 
 impl<S: Service> Probe<S> {
-    /// Beside `service`.
+    /// Adds the program to `service`.
     #[must_use]
     pub fn new(service: S) -> Self {
         Self::with_orders(service, Orders::new())
     }
 
-    /// The same, with the test program of callbacks.
+    /// Adds the program and the test program of callbacks to `service`.
     pub(crate) fn with_orders(service: S, orders: Orders) -> Self {
         let mut programs = service.programs().to_vec();
         programs.push(FORWARD);

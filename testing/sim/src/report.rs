@@ -1,15 +1,15 @@
-//! What a run found.
+//! The result of a run.
 
 use std::fmt;
 
 use rdma::Time;
 
-/// Something that must not happen, and when it did.
+/// A violation of a check, and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// When.
+    /// The time.
     pub at: Time,
-    /// What.
+    /// The description.
     pub what: String,
 }
 
@@ -19,27 +19,27 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a run did and found.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Its seed.
+    /// The seed.
     pub seed: u64,
-    /// Number of the [`Pairing`](crate::Pairing) of features that it ran, if it was one of the sixteen.
+    /// The number of the [`Pairing`](crate::Pairing) of features, if it was one of the sixteen.
     pub pairing: Option<usize>,
-    /// What must not have happened, in order.
+    /// The violations, in order.
     pub violations: Vec<Violation>,
-    /// Things that happened in the fabric.
+    /// The number of events in the fabric.
     pub happenings: u64,
-    /// Calls that ended, with results or without.
+    /// The number of calls that ended, with or without results.
     pub calls: u64,
-    /// Of those, without.
+    /// The number of calls that ended without results.
     pub failures: u64,
-    /// Connections lost, hosts crashed, registrations refused: faults that took place.
+    /// The number of faults that happened: connections lost, hosts crashed, registrations refused.
     pub faults: u64,
-    /// Calls from the server to clients.
+    /// The number of calls from the server to clients.
     pub callbacks: u64,
-    /// Virtual time it took.
+    /// The duration in virtual time.
     pub took: Time,
-    /// The log, if one was asked for.
+    /// The log, if it was requested.
     pub log: String,
 }

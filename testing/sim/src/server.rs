@@ -16,24 +16,24 @@ use rpcrdma_callbacks::{Orders, Totals};
 
 use crate::probe::Probe;
 
-/// Turns of its loop before others may go on.
+/// The maximum number of turns of its loop before other hosts get their turn.
 const TURNS: usize = 10_000;
 /// The export's path.
 pub(crate) const EXPORT: &str = "/sim";
 
-/// One life of the server.
+/// A server host, from its start to its crash.
 pub(crate) struct ServerHost {
     server: Server,
     pub(crate) port: Rc<RefCell<RdmaServer>>,
     node: NodeId,
     pub(crate) pool: Pool,
-    /// What had led to each job that waits, in order.
+    /// The causal path of each waiting job, in order.
     jobs: VecDeque<Path>,
-    /// Jobs that were handed to workers.
+    /// The number of jobs that were handed to workers.
     taken: u64,
 }
 
-/// A server could not be started.
+/// The error of a server that could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("no server: {0}")]
 pub(crate) struct NoServer(String);
@@ -57,7 +57,7 @@ impl ServerHost {
             backend: disk,
             options: ExportOptions::for_server(false),
         };
-        // The same in every life, so that handles outlive the server.
+        // The key stays the same, so that handles survive a restart.
         let key = HandleKey::from_bytes([0x5a; 16]);
         let nfs = NfsServer::new(vec![export], key).map_err(|error| failed(&error))?;
         let mut port = RdmaServer::new(wrap(device), options);
@@ -84,7 +84,7 @@ impl ServerHost {
         })
     }
 
-    /// Its turn. Returns how many jobs were handed to workers.
+    /// Runs the host's turn. Returns the number of jobs that were handed to workers.
     pub(crate) fn turn(&mut self, fabric: &Fabric) -> usize {
         let before = self.jobs.len();
         for _ in 0..TURNS {
@@ -110,7 +110,7 @@ impl ServerHost {
         self.jobs.len() - before
     }
 
-    /// The disk is done with the oldest job.
+    /// Completes the oldest job, for which the disk is ready.
     pub(crate) fn finish_job(&mut self, fabric: &Fabric) {
         if let Some(path) = self.jobs.pop_front() {
             fabric.set_path(self.node, path);

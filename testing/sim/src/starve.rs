@@ -1,4 +1,4 @@
-//! Credit starvation: grants that shrink, down to none, and grow again (RFC 8166, section 3.3.1).
+//! Credit starvation: grants that shrink, down to 0, and grow again (RFC 8166, section 3.3.1).
 
 use bytes::BytesMut;
 use rdma::middleware::Edited;
@@ -7,17 +7,17 @@ use rdma_sim::{Fabric, Random, SimDevice};
 
 use crate::message::{self, CREDITS, Meaning, read};
 
-/// When and how often grants are made smaller.
+/// The rate and end of reduced grants.
 #[derive(Clone, Debug)]
 pub(crate) struct Starvation {
-    /// Of a million messages that grant credits, so many grant fewer.
+    /// Of a million messages that grant credits, this many grant fewer.
     pub(crate) parts: u32,
-    /// From here on, grants are what they are meant to be.
+    /// The time after which grants are as intended.
     pub(crate) heal_at: Time,
     pub(crate) random: Random,
 }
 
-/// A host's device whose grants do not always get there as its owner meant them.
+/// Wraps a device so that some grants are reduced.
 pub(crate) fn starving(device: SimDevice, fabric: &Fabric, how: Starvation) -> Box<dyn Device> {
     let Starvation {
         parts,

@@ -1,4 +1,4 @@
-//! Many seeds, on all processors.
+//! Runs many seeds on all processors.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -12,38 +12,38 @@ use rdma::Time;
 
 use crate::{Pairing, Report, Swarm, Violation, simulate_plan};
 
-/// What many seeds did and found.
+/// The result of many seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Seeds that were run.
+    /// The number of seeds that were run.
     pub seeds: u64,
-    /// Of those, that found something.
+    /// The number of seeds that failed.
     pub failed: u64,
-    /// Calls that ended.
+    /// The number of calls that ended.
     pub calls: u64,
-    /// Of those, without results.
+    /// The number of calls that ended without results.
     pub failures: u64,
-    /// Calls from servers to clients.
+    /// The number of calls from servers to clients.
     pub callbacks: u64,
-    /// Faults that took place.
+    /// The number of faults that happened.
     pub faults: u64,
-    /// Things that happened in fabrics.
+    /// The number of events in fabrics.
     pub happenings: u64,
-    /// Of those that spoke version 2, how many ran each [`Pairing`] of features, by its number.
+    /// How often each [`Pairing`] of features was run, by its number.
     pub pairings: [u64; Pairing::COUNT],
-    /// Real time it took.
+    /// The duration in real time.
     pub took: Duration,
 }
 
 impl Summary {
-    /// Seeds a second, of real time.
+    /// Returns the number of seeds per second of real time.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.seeds as f64 / self.took.as_secs_f64().max(1e-9)
     }
 }
 
-/// Runs seeds on `threads` threads, hands each report to `each` as it comes, in no order, and ends
+/// Runs seeds on `threads` threads. Passes each report to `each`, in no particular order, and ends
 /// early when that returns false.
 pub fn sweep(
     swarm: Swarm,
@@ -93,14 +93,14 @@ thread_local! {
     static RUNNING: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// The seed that the calling thread runs: for a panic hook, which is all that a program that aborts
-/// gets to run.
+/// Returns the seed that the calling thread runs, for a panic hook, which is the last code that
+/// runs in a program that aborts on panics.
 #[must_use]
 pub fn running() -> Option<u64> {
     RUNNING.get()
 }
 
-/// Runs one seed; a panic is something found as well, unless the program aborts at one.
+/// Runs one seed. A panic is reported as a violation, unless the program aborts on panics.
 #[must_use]
 pub fn run(swarm: Swarm, seed: u64, explain: bool) -> Report {
     RUNNING.set(Some(seed));

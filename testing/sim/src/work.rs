@@ -1,5 +1,5 @@
-//! What a simulated client does: it mounts, makes files, and keeps several workers busy with
-//! calls whose results can be checked.
+//! The workload of a simulated client: it mounts, creates files, and runs several workers whose
+//! calls have results that can be checked.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -26,36 +26,36 @@ use crate::plan::Plan;
 use crate::probe::Echo;
 use crate::server::EXPORT;
 
-/// Files of each client.
+/// The number of files of each client.
 const FILES: usize = 2;
-/// Slots of a file for each worker.
+/// The number of slots of a file for each worker.
 const SLOTS: usize = 3;
-/// How long a client waits before it tries again what it cannot do without.
+/// The pause before a client repeats a call that it needs to succeed.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often it does so, at most.
+/// The maximum number of repetitions.
 const TRIES: usize = 1_000;
-/// No client gives up a server that is out of reach while anything can go wrong.
+/// The time after which a client gives up an unreachable server: never, while faults can happen.
 const FOR_EVER: Duration = Duration::from_secs(100_000);
 
-/// What all clients of a run share.
+/// State that all clients of a run share.
 pub(crate) struct Shared {
     pub(crate) plan: Plan,
     pub(crate) server: std::net::SocketAddr,
     pub(crate) history: Rc<RefCell<History>>,
     pub(crate) journal: Rc<RefCell<Journal>>,
     pub(crate) tally: Rc<Tally>,
-    /// Every file that was made, by its number: for the last look.
+    /// All files that were created, by number, for the final check.
     pub(crate) files: Rc<RefCell<Vec<File>>>,
 }
 
-/// A file that a client made.
+/// A file that a client created.
 pub(crate) struct File {
     pub(crate) number: u64,
-    /// Of its directory.
+    /// The number of its directory.
     pub(crate) dir: u64,
 }
 
-/// A client at work.
+/// A concurrent worker of a client.
 struct Worker<'a> {
     shared: &'a Shared,
     nfs: &'a Nfs3<Counted>,
@@ -67,17 +67,17 @@ struct Worker<'a> {
     answers: &'a Answers,
 }
 
-/// Bytes of data in callbacks, and in the replies to them.
+/// The data lengths of callbacks and of the replies to them, bytes.
 const CALLBACK_LENGTHS: [u32; 7] = [0, 100, 700, 700, 3000, 9000, 25_000];
-/// So many of them never need a chunk.
+/// The length up to which no callback needs a chunk, bytes.
 const ALWAYS_INLINE: u32 = 700;
 
-/// Longest pause between two changes of receive sizes.
+/// The maximum pause between two changes of receive sizes.
 const RESIZE_WITHIN: Duration = Duration::from_millis(5);
-/// Sizes that are asked for, bytes.
+/// The sizes that are requested, bytes.
 const SIZES: [u32; 5] = [4096, 6000, 8192, 16_384, 32_768];
 
-/// All a client does in one life.
+/// Runs the whole workload of a client.
 pub(crate) async fn life(shared: Rc<Shared>, desk: Desk, random: Random) {
     let answers = Answers::new();
     let Some(client) = connect(&shared, &desk, &answers).await else {
@@ -113,8 +113,8 @@ pub(crate) async fn life(shared: Rc<Shared>, desk: Desk, random: Random) {
     }
 }
 
-/// Has receives of both ends made longer and shorter, again and again. What is not possible at the
-/// moment is not done: another change may be under way, or the peer speaks version 1.
+/// Changes the sizes of receives of both ends repeatedly. A change that is not possible at the
+/// moment is skipped: another one may be in progress, or the peer uses version 1.
 async fn resize(port: &RefCell<RdmaClient>, runtime: &Runtime, mut random: Random) {
     loop {
         runtime.sleep(random.duration(RESIZE_WITHIN)).await;
@@ -160,7 +160,7 @@ async fn connect(shared: &Shared, desk: &Desk, answers: &Answers) -> Option<Clie
     None
 }
 
-/// Mounts, and makes a directory and files that nobody else uses.
+/// Mounts, and creates a directory and files that no other client uses.
 async fn prepare(
     shared: &Shared,
     rpc: &Counted,
@@ -179,7 +179,7 @@ async fn prepare(
     let looked_up = DirOpArgs {
         what: mkdir.place.clone(),
     };
-    // A second try may find what the first one made.
+    // A repetition may find the object that the first attempt created.
     let dir = insist(rpc, async || match nfs.mkdir(&mkdir).await? {
         Ok(made) if made.object.is_some() => Ok(Ok(made.object)),
         _ => Ok(nfs
@@ -203,7 +203,7 @@ async fn prepare(
     Some((dir, files))
 }
 
-/// Makes a call until it succeeds; nothing if it never does.
+/// Repeats a call until it succeeds. Returns `None` if it never does.
 async fn insist<T, F, R>(rpc: &Counted, call: impl Fn() -> R) -> Option<T>
 where
     R: Future<Output = Result<NfsResult<T, F>, CallError>>,
@@ -255,7 +255,7 @@ impl Worker<'_> {
         self.shared.journal.borrow_mut().line(now, line);
     }
 
-    /// Has the server call this client.
+    /// Makes the server call this client.
     async fn callbacks(&mut self) {
         let plan = &self.shared.plan;
         let patience = match plan.is_calm() {
@@ -274,7 +274,7 @@ impl Worker<'_> {
         let result = run(self.client, ticket, order).await;
         self.note(format_args!("{order:?}: {result:?}"));
         let seen = self.answers.seen();
-        // Another server would begin the order anew.
+        // A restarted server would start the order again.
         let lives = self.shared.history.borrow().lives;
         if seen.wrong > 0 || (lives == 1 && seen.repeated() > 0) {
             let (wrong, repeated) = (seen.wrong, seen.repeated());
@@ -298,7 +298,8 @@ impl Worker<'_> {
         }
     }
 
-    /// One of this worker's own slots, that is in no doubt: its file, and itself.
+    /// Returns one of this worker's own slots that is not in doubt: the file's handle, the slot,
+    /// and the file's number.
     fn slot(&mut self) -> Option<(FileHandle, SlotId, u64)> {
         let (number, file) = self.files[self.random.below(FILES as u64) as usize];
         let own = self.random.below(SLOTS as u64) as usize;
@@ -350,13 +351,13 @@ impl Worker<'_> {
                 history.written(id, ok.committed, ok.verifier, losses);
             }
             Ok(Err(failed)) => self.refused("WRITE", failed.status),
-            // The slot stays in doubt: the call may be executed yet.
+            // The slot stays in doubt: the call may still be executed.
             Err(error) => self.failed("WRITE", &error),
         }
     }
 
-    /// A call of a client that never gives up ends with results, whatever becomes of connections and
-    /// servers, unless there is no memory for it.
+    /// Checks a failed call: a call of a client that never gives up must end with results, whatever
+    /// happens to connections and servers, unless there is no memory for it.
     fn failed(&self, what: &str, error: &CallError) {
         if self.shared.plan.is_patient() {
             self.violation(format!(
@@ -365,7 +366,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A server that is short of memory says JUKEBOX, and nothing else is wrong with any call here.
+    /// Checks an error status: only JUKEBOX is allowed, from a server that is short of memory.
     fn refused(&self, what: &str, status: Status) {
         if status != Status::JUKEBOX {
             self.violation(format!("{what} failed with {status}"));
@@ -470,8 +471,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Makes a name, gives it another and takes it away. None of it can be done twice, so a call
-    /// that was executed twice shows, unless the server lost its memory in between.
+    /// Creates, renames and removes a name. These calls are not idempotent, so a second execution
+    /// is detected, unless the server lost its memory in between.
     async fn names(&mut self) {
         let number = self.shared.history.borrow_mut().number();
         let old = place(self.dir, &format!("name{number}"));
@@ -499,7 +500,7 @@ impl Worker<'_> {
         self.once("REMOVE", number, removed, Status::NOENT, lives);
     }
 
-    /// Checks a call that cannot be executed twice. `again` is what the second execution would say.
+    /// Checks a non-idempotent call. `again` is the status that a second execution would return.
     fn once<T, F>(
         &self,
         what: &str,
@@ -552,7 +553,7 @@ impl Worker<'_> {
                 }
             }
             Ok(Err(failed)) => self.refused("READDIRPLUS", failed.status),
-            // The chunk for a long listing may need more segments than a header has room for.
+            // The chunk for a long listing may need more segments than a header can hold.
             Err(CallError::TooLarge(_)) => {}
             Err(error) => self.failed("READDIRPLUS", &error),
         }
@@ -563,7 +564,7 @@ impl Worker<'_> {
         self.nfs.rpc().sleep(rest).await;
     }
 
-    /// Leaves nothing behind that is not on stable storage, as a client does before it says so.
+    /// Commits all files, as a client does before it reports success.
     async fn settle(&self) {
         for &(number, file) in self.files {
             self.commit_file(number, file).await;

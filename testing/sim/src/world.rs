@@ -1,4 +1,4 @@
-//! One run: hosts, whose turn it is, what goes wrong when, and what is checked at the end.
+//! One run: the hosts and their turns, the faults, and the final checks.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,33 +26,33 @@ use crate::server::ServerHost;
 use crate::starve::{Starvation, starving};
 use crate::work::{Shared, life};
 
-/// Where the server listens.
+/// The port that the server listens on.
 const PORT: u16 = 20049;
-/// The server's host; it joins first.
+/// The node of the server's host, which joins first.
 const SERVER: NodeId = NodeId(0);
-/// Turns in one run; more are taken for a loop that gets nowhere.
+/// The maximum number of turns in one run; more indicate an endless loop.
 const MOST_TURNS: u64 = 3_000_000;
-/// How long everything may take once nothing goes wrong any more.
+/// The maximum time until the end after the last fault.
 const PATIENCE: Duration = Duration::from_secs(3_000);
-/// How long connections may take to end after the clients are done.
+/// The maximum time for connections to end after the clients are done.
 const SETTLE: Duration = Duration::from_secs(30);
-/// The longest that an invalidation takes when nothing is lost.
+/// The maximum duration of an invalidation without faults.
 const FENCE: Duration = Duration::from_secs(1);
-/// Messages that receives are posted for beyond the credits.
+/// The number of receives that are posted beyond the credits.
 const EXTRA: usize = 8;
-/// Blocks in which a server's memory is taken away.
+/// The block sizes in which a server's memory is taken away.
 const GREED: [usize; 3] = [1 << 20, 1 << 16, 4096];
 
-/// Something that was put off.
+/// A scheduled event.
 #[derive(Clone, Copy, Debug)]
 enum Alarm {
-    /// The server's disk is done with a job; in which life of the server.
+    /// The server's disk has completed a job, for the server with this start number.
     Job(u64),
-    /// Number of a [`crate::Crash`] in the plan.
+    /// The start of the [`crate::Crash`] with this index in the plan.
     Crash(usize),
-    /// Its end.
+    /// The end of the [`crate::Crash`] with this index.
     Over(usize),
-    /// Nothing goes wrong from here on.
+    /// The time after which no more faults happen.
     Heal,
 }
 
@@ -64,30 +64,30 @@ struct World {
     history: Rc<RefCell<History>>,
     shared: Rc<Shared>,
     disk: Arc<Disk>,
-    /// Callbacks of all lives of the server.
+    /// The callbacks of all servers of the run.
     callbacks: Totals,
     server: Option<ServerHost>,
     clients: Vec<Option<ClientHost>>,
     alarms: Vec<Alarm>,
-    /// Until when hosts stand still: the server's, and each client's.
+    /// The times until which hosts are stopped: the server's, and each client's.
     paused: Vec<Time>,
-    /// Since when hosts have memory exposed for more calls than they have under way.
+    /// Since when hosts have memory registered for more calls than they have outstanding.
     exposed: Vec<Option<Time>>,
-    /// Calls that hosts had under way when that was looked at last.
+    /// The numbers of hosts' outstanding calls at the last check.
     under_way: Vec<usize>,
-    /// Memory that somebody else has.
+    /// The memory that was taken away.
     greedy: Vec<Buf>,
     pools: Pools,
     turns: u64,
 }
 
-/// Runs a seed; with `explain`, the report has a log.
+/// Runs a seed. With `explain`, the report contains a log.
 #[must_use]
 pub fn simulate(seed: u64, explain: bool) -> Report {
     simulate_plan(Plan::new(seed), explain)
 }
 
-/// Runs what was chosen.
+/// Runs a plan.
 #[must_use]
 pub fn simulate_plan(plan: Plan, explain: bool) -> Report {
     let mut world = World::new(plan, explain);
@@ -103,10 +103,10 @@ fn address(host: usize) -> SocketAddr {
     (ip, if host == 0 { PORT } else { 1000 }).into()
 }
 
-/// Memory of the segments of a receive that bulk data is placed in, bytes.
+/// The bytes of a receive's segments in which bulk data is placed.
 const PLACING: usize = (64 << 10) + 4096;
 
-/// Memory that the receives of so many connections take, bytes.
+/// Returns the memory that the receives of this many connections take, bytes.
 fn receives(options: &RdmaOptions, connections: usize, resizes: bool) -> usize {
     let longest = match resizes {
         true => options.max_receive_size,
@@ -218,7 +218,7 @@ impl World {
         }
     }
 
-    /// What becomes of the grants of a host that starts now.
+    /// Returns the credit starvation for a host that starts now.
     fn starvation(&mut self) -> Starvation {
         Starvation {
             parts: self.plan.starve,
@@ -322,7 +322,8 @@ impl World {
         };
         client.turn(&self.fabric);
         let under_way = client.under_way.get();
-        // Only when a call has ended can more calls have memory exposed than are under way.
+        // Only the end of a call can make the number of calls with registered memory exceed that of
+        // outstanding calls.
         let before = std::mem::replace(&mut self.under_way[node.0], under_way);
         if under_way >= before && self.exposed[node.0].is_none() {
             return;
@@ -331,8 +332,9 @@ impl World {
             answered,
             unanswered,
         } = self.journal.borrow().exposing(node);
-        // Of a call that was given up, the responder may invalidate memory with its reply, where both
-        // sides agreed to that: taken away before, it would cost the connection.
+        // The responder may invalidate the memory of a call that was given up with its reply, if
+        // both sides have agreed to that. Invalidating the memory earlier would cost the
+        // connection.
         let outlived = match self.plan.requester.remote_invalidation {
             true if self.plan.retry != Retry::Hard => answered,
             _ => answered + unanswered,
@@ -350,9 +352,10 @@ impl World {
         }
     }
 
-    /// How long memory may be exposed after its call. Not at all: its outcome is told when the
-    /// memory is back. But a call that is given up ends at once, and has its memory fenced off then,
-    /// behind whatever the send queue holds, or by the connection's end.
+    /// Returns how long memory may stay registered after its call. Normally not at all, because the
+    /// result is reported when the memory has been invalidated. But a call that is given up ends at
+    /// once, and its memory is invalidated afterwards, behind the entries of the send queue, or at
+    /// the end of the connection.
     fn fence(&self) -> Duration {
         match self.plan.retry {
             Retry::Hard => Duration::ZERO,
@@ -435,7 +438,7 @@ impl World {
         }
     }
 
-    /// All is over: what is left, and what is on the disk.
+    /// Performs the final checks.
     fn finish(mut self) -> Report {
         let done = self.is_done();
         let until = self.fabric.now() + SETTLE;
@@ -467,7 +470,7 @@ impl World {
         }
     }
 
-    /// Every callback has ended, and none was answered with another's data.
+    /// Checks that every callback has ended, and that none was answered with data of another.
     fn check_callbacks(&self) {
         let tally = self.callbacks.tally();
         if !tally.done || tally.wrong > 0 {
@@ -490,7 +493,8 @@ impl World {
         }
     }
 
-    /// The power fails once more; then every slot holds what its clients rely upon.
+    /// Simulates a final power failure, and checks that every slot contains what its clients rely
+    /// on.
     fn check_disk(&mut self) {
         self.disk.power_failed(&mut self.random);
         let (slots, losses) = {
@@ -507,7 +511,8 @@ impl World {
         }
     }
 
-    /// What the disk holds; nothing if that is not what one write wrote.
+    /// Returns the version that a slot on the disk contains, or `None` if it is not the content of
+    /// a single write.
     fn read_slot(&self, (number, slot): SlotId) -> Option<u64> {
         let len = self.plan.slot;
         let files = self.shared.files.borrow();

@@ -1,5 +1,5 @@
-//! What calls cost, counted from what happened to them. The figures of version 1 are those of the
-//! round-trip issues document, section 2.2.
+//! Tests of the costs of calls, counted from the events of each call. The figures of version 1 are
+//! those of the round-trip issues document, section 2.2.
 
 use std::time::Duration;
 
@@ -56,8 +56,8 @@ fn without_remote_invalidation_the_requester_waits_once_more() {
     assert_eq!((read.invalidations, read.requester_interrupts), (1, 2));
 }
 
-/// What is counted is what it costs: with everything else free, the delay tells the traversals,
-/// and the interrupts' latency the interrupts.
+/// Checks counts against times: with all other costs at 0, the delay shows the number of
+/// traversals, and the interrupt latency the number of interrupts.
 #[test]
 fn time_agrees_with_what_was_counted() {
     let mut setting = Setting::default();

@@ -5,12 +5,12 @@ use std::process::Command;
 
 use rpcrdma_sim::simulate;
 
-/// Set for the process that is to print a log.
+/// The environment variable that makes a process print a log.
 const ASKED: &str = "RPCRDMA_SIM_TEST_SEED";
 /// Seeds with different kinds of faults.
 const SEEDS: [u64; 6] = [0, 1, 2, 3, 17, 1234];
 
-/// FNV-1a.
+/// Computes FNV-1a.
 fn digest(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,15 +1,15 @@
-//! What calls cost where bulk data is placed by Sends and messages are continued, counted: a round
-//! trip and an interrupt on each side, and nothing else (rtrext-00, sections 3 and 4).
+//! Tests of the costs of calls whose bulk data is placed by Sends or whose messages are continued:
+//! one round trip and one interrupt on each side, and nothing else (rtrext-00, sections 3 and 4).
 
 use std::time::Duration;
 
 use rpc_transport::rdma::{RoundTripFeatures, Version};
 use rpcrdma_sim::{Measured, Operation, Setting, measure};
 
-/// Messages without bulk data are copied out of their receives, bytes.
+/// The length up to which messages without bulk data are copied out of their receives, bytes.
 const SHORT: u64 = 512;
 
-/// Both ends with these features.
+/// Returns settings with these features at both ends.
 fn setting(features: &str) -> Setting {
     let features: RoundTripFeatures = features.parse().expect("features");
     let mut setting = Setting {
@@ -25,7 +25,8 @@ fn counted(features: &str, operation: Operation) -> Measured {
     measure(&setting(features), operation).expect("version 2 does all of these")
 }
 
-/// One round trip, and nothing registered, invalidated, read or written; as many Sends each way.
+/// Checks that a call took one round trip, these numbers of Sends in each direction, and no
+/// registration, invalidation, RDMA Read or Write.
 fn one_round_trip(measured: &Measured, call: u64, reply: u64) {
     assert_eq!(measured.round_trips, 1.0, "{measured:?}");
     assert_eq!((measured.registrations, measured.invalidations), (0, 0));
@@ -49,7 +50,7 @@ fn one_round_trip(measured: &Measured, call: u64, reply: u64) {
     }
 }
 
-/// Interrupts on the way of the reply, of client and server.
+/// Returns the interrupts along the path of the reply, of client and server.
 fn interrupts(measured: &Measured) -> (u32, u32) {
     (measured.requester_interrupts, measured.responder_interrupts)
 }
@@ -86,12 +87,13 @@ fn a_mebibyte_goes_either_way_in_sixteen_sends() {
 fn a_long_call_and_a_long_reply_are_continued() {
     let (call, reply) = (65_536, 65_536);
     let long = counted("cont", Operation::Long { call, reply });
-    // Receives of 4 KiB. The last of them find their hosts woken by earlier ones, and not yet at work.
+    // Receive buffers of 4 KiB. When the last messages arrive, earlier ones have already woken the
+    // hosts, which have not started to work.
     one_round_trip(&long, 17, 17);
     assert_eq!(interrupts(&long), (1, 1));
 }
 
-/// A mebibyte takes a round trip, and the time that its bytes take on the link.
+/// Checks that a mebibyte takes a round trip and the transmission time of its bytes.
 #[test]
 fn what_is_left_is_the_delay_and_the_bytes() {
     for operation in [Operation::Write(1 << 20), Operation::Read(1 << 20)] {
@@ -101,7 +103,7 @@ fn what_is_left_is_the_delay_and_the_bytes() {
         costs.completion = Duration::ZERO;
         costs.delay = Duration::from_millis(1);
         costs.rate = 1_000_000_000;
-        // Dearer than the padding that placement by Sends takes at this rate.
+        // This is more expensive than the padding of placement by Sends at this rate.
         costs.register = Duration::from_millis(1);
         setting.interrupt = Duration::ZERO;
         let measured = measure(&setting, operation).expect("it can be done");
@@ -111,8 +113,8 @@ fn what_is_left_is_the_delay_and_the_bytes() {
     }
 }
 
-/// What is copied on the way to a device is counted: a long call of version 1 is put together in memory
-/// that can be registered, and its reply lies in such memory.
+/// Checks that copies on the way to a device are counted: a long call of version 1 is assembled in
+/// memory that can be registered, and its reply arrives in such memory.
 #[test]
 fn copies_are_counted_on_both_sides() {
     let long = Operation::Long {

@@ -1,4 +1,4 @@
-//! A few seeds, with every run of the tests; CI runs many more (`.ci/run sim`).
+//! Runs a few seeds with the tests; CI runs many more (`.ci/run sim`).
 
 use rpcrdma_sim::{FeaturesOf, Pairing, Plan, Swarm, Victim, sweep};
 
@@ -20,7 +20,8 @@ fn the_first_seeds_find_nothing_and_have_faults() {
     assert!(summary.callbacks > SEEDS, "{summary:?}");
 }
 
-/// A swarm: each kind of fault is on in some seeds and off in others, and some have none.
+/// Tests the variety of seeds: each kind of fault is on in some seeds and off in others, and some
+/// seeds have none.
 #[test]
 fn seeds_differ_in_what_goes_wrong() {
     let plans: Vec<Plan> = (0..SEEDS).map(Plan::new).collect();
@@ -80,8 +81,8 @@ fn seeds_differ_in_what_goes_wrong() {
     }
 }
 
-/// Each of the sixteen pairings of features is run as often as any other, and nothing else when
-/// nothing else is asked for.
+/// Tests that each of the sixteen combinations of features is run equally often, and by default
+/// among others.
 #[test]
 fn seeds_take_turns_at_the_pairings_of_features() {
     let count = |swarm: Swarm, seeds| {
@@ -96,7 +97,7 @@ fn seeds_take_turns_at_the_pairings_of_features() {
     let plain = count(Swarm::default(), 6400);
     assert!(plain.iter().all(|&count| count >= 200), "{plain:?}");
     let (most, least) = (plain.iter().max(), plain.iter().min());
-    // Features of which a side might have had a half are sometimes whole.
+    // Features that could have been halved are sometimes whole.
     assert!(
         most.zip(least)
             .is_some_and(|(most, least)| most - least <= 80),

@@ -1,4 +1,4 @@
-//! The calls that can be measured, and what they need.
+//! The calls that can be measured, with the objects that they need.
 
 use nfs_binding::client::{Mount3, Nfs3, RpcClient};
 use nfs_binding::proto::{
@@ -10,8 +10,8 @@ use crate::client::Counted;
 use crate::probe::Long;
 use crate::server::EXPORT;
 
-/// Least bytes of a directory entry in READDIRPLUS results: one with its attributes and handle takes
-/// more.
+/// The minimum size of a directory entry in READDIRPLUS results, bytes. An entry with attributes
+/// and handle is longer.
 const ENTRY: u32 = 128;
 
 /// A call to be measured.
@@ -21,22 +21,22 @@ pub enum Operation {
     Null,
     /// GETATTR.
     Getattr,
-    /// READ of so many bytes.
+    /// A READ of this many bytes.
     Read(u32),
-    /// WRITE of so many bytes, FILE_SYNC.
+    /// A WRITE of this many bytes, FILE_SYNC.
     Write(u32),
-    /// READDIRPLUS of a directory whose listing fills the so many bytes that are asked for.
+    /// A READDIRPLUS with this count, in bytes, of a directory whose listing fills it.
     Readdirplus(u32),
-    /// A call and its reply with so many bytes each that are not DDP-eligible.
+    /// A call and its reply with data that is not DDP-eligible.
     Long {
-        /// Of the call.
+        /// The bytes of the call.
         call: u32,
-        /// Of the reply.
+        /// The bytes of the reply.
         reply: u32,
     },
 }
 
-/// A call could not be measured.
+/// The error of a call that could not be measured.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot simulate {what}: {why}")]
 pub struct CannotMeasure {
@@ -51,7 +51,7 @@ pub(super) fn failed<E: ToString>(what: &'static str) -> impl Fn(E) -> CannotMea
     }
 }
 
-/// A file to read from or write to.
+/// Creates the file to read from or write to.
 pub(super) async fn prepare(
     rpc: &Counted,
     nfs: &Nfs3<Counted>,

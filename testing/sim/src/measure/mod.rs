@@ -1,4 +1,4 @@
-//! What a call costs when nothing goes wrong: counted on the way of its own reply.
+//! Measures the cost of a call without faults, counted along the causal path of its reply.
 
 mod calls;
 
@@ -28,33 +28,33 @@ use self::calls::{failed, make, prepare};
 
 const SERVER: NodeId = NodeId(0);
 const CLIENT: NodeId = NodeId(1);
-/// Memory of each device, bytes.
+/// The memory of each device, bytes.
 const MEMORY: usize = 64 << 20;
-/// Long enough for whatever an earlier call left to do.
+/// A pause that suffices for the work that an earlier call left.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Virtual time that everything together may take.
+/// The limit of virtual time for the whole measurement.
 const LIMIT: Time = Time::from_nanos(1_000_000_000_000);
 
-/// Where it is measured.
+/// The settings of a measurement.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// What things cost.
+    /// The simulated costs.
     pub costs: Costs,
-    /// From an interrupt to its host's turn.
+    /// The time from an interrupt to the host's turn.
     pub interrupt: Duration,
-    /// The client's side.
+    /// The client's options.
     pub requester: RdmaOptions,
-    /// The server's.
+    /// The server's options.
     pub responder: RdmaOptions,
-    /// What both speak.
+    /// The version that both ends use.
     pub version: Version,
-    /// What the ends go by when they choose how to convey a message, if that is not what everything
-    /// costs here: for the same way at other costs.
+    /// The cost model by which the ends choose transfer modes, if it differs from the simulated
+    /// costs, to keep a mode when costs change.
     pub chosen_by: Option<CostModel>,
 }
 
 impl Setting {
-    /// What the ends go by when they choose how to convey a message.
+    /// Returns the cost model by which the ends choose transfer modes.
     #[must_use]
     pub fn model(&self) -> CostModel {
         if let Some(model) = self.chosen_by {
@@ -73,7 +73,7 @@ impl Setting {
             invalidation_wait: self.interrupt,
             interrupt: self.interrupt,
             read_turnaround: costs.read_response,
-            // Simulated hosts take everything from where it came.
+            // Simulated hosts read all data from where it arrived, without a copy.
             copy_rate: CostModel::UNLIMITED,
             ..CostModel::default()
         }
@@ -93,34 +93,34 @@ impl Default for Setting {
     }
 }
 
-/// What one call cost.
+/// The cost of one call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// From the call to its results.
+    /// The time from the call to its results.
     pub latency: Duration,
-    /// Round trips that its results had to wait for.
+    /// The number of round trips that the results had to wait for.
     pub round_trips: f64,
-    /// Interrupts of the client that they had to wait for.
+    /// The number of the client's interrupts that the results had to wait for.
     pub requester_interrupts: u32,
-    /// Interrupts of the server, likewise.
+    /// The number of the server's interrupts that the results had to wait for.
     pub responder_interrupts: u32,
-    /// Regions that were registered before its results were there.
+    /// The number of regions that were registered before the results arrived.
     pub registrations: u32,
-    /// Local invalidations that they had to wait for.
+    /// The number of local invalidations that the results had to wait for.
     pub invalidations: u32,
-    /// What the client's device did for it, waited for or not.
+    /// The counters of the client's device for this call, whether waited for or not.
     pub requester: Counters,
-    /// What the server's device did, likewise.
+    /// The counters of the server's device for this call, whether waited for or not.
     pub responder: Counters,
 }
 
-/// What the client's host found.
+/// The findings of the client host.
 #[derive(Default)]
 struct Found {
     result: Option<Result<Both, CannotMeasure>>,
 }
 
-/// Makes a call in a simulation of its own, and says what it cost.
+/// Makes a call in a simulation of its own. Returns its cost.
 ///
 /// # Errors
 /// The options do not allow the call.
@@ -128,8 +128,8 @@ pub fn measure(setting: &Setting, operation: Operation) -> Result<Measured, Cann
     both(setting, operation).map(|(measured, _)| measured)
 }
 
-/// Makes a call in a simulation of its own, and says in which ways it could be carried and which one
-/// is taken, by the cost model of the requester's options.
+/// Makes a call in a simulation of its own. Returns all possible transfer modes, with the one that
+/// is chosen by the cost model of the requester's options.
 ///
 /// # Errors
 /// The options do not allow the call.
@@ -229,10 +229,10 @@ async fn run(
         Operation::Long { call, reply } => Some(Long::new(call, reply)),
         _ => None,
     };
-    // Once for what only a first call does, such as finding memory for the first time.
+    // The first call does additional work, such as allocating memory.
     make(&nfs, file, operation, long.as_ref()).await?;
     rpc.sleep(PAUSE).await;
-    // Those of the devices, and what was copied on the way to them.
+    // The counters of the devices, and of copies on the way to them.
     let counters = || (concrete.borrow().counters(), responder.borrow().counters());
     let before = counters();
     fabric.set_path(CLIENT, Path::default());
@@ -240,7 +240,7 @@ async fn run(
     make(&nfs, file, operation, long.as_ref()).await?;
     let path = fabric.path(CLIENT);
     let latency = fabric.now() - start;
-    // What nobody waited for is done then, too.
+    // This also completes the work that the call did not wait for.
     rpc.sleep(PAUSE).await;
     let after = counters();
     let sum = |counts: [u32; rdma_sim::MAX_NODES]| counts.iter().sum();

@@ -1,4 +1,4 @@
-//! How a seed chooses.
+//! Derives a plan from a seed.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use rpc_transport::rdma::{
 use super::{AMPLE, Crash, FeaturesOf, PATIENT, Plan, ROOMY, Swarm, Victim};
 use crate::pairing::Pairing;
 
-/// The random numbers that versions are chosen with.
+/// The stream of random numbers for versions.
 const VERSIONS: u64 = 5;
-/// Those that callbacks are chosen with.
+/// The stream of random numbers for callbacks.
 const BACKWARD: u64 = 6;
-/// Those for [`Swarm::resizing`].
+/// The stream of random numbers for [`Swarm::resizing`].
 const RESIZING: u64 = 7;
-/// Those that features are chosen with.
+/// The stream of random numbers for features.
 const FEATURES: u64 = 8;
-/// Every so many seeds nothing at all goes wrong, and nothing may end a connection.
+/// One seed in this many has no faults, and nothing that may end a connection.
 const CALM: u64 = 8;
-/// Longest chunk of a call or reply, and shortest segment of one, bytes.
+/// The maximum length of a chunk of a call or reply, and the minimum length of a segment, bytes.
 const LONGEST_ITEM: u32 = 30_000;
 const SHORTEST_SEGMENT: u32 = 512;
-/// Pieces that no Send has more of.
+/// The maximum number of pieces of a Send.
 const LONGEST_GATHER: usize = 8;
-/// Receives can be made as long as this, bytes.
+/// The maximum size of receive buffers, bytes.
 const LONGEST_RECEIVE: u32 = 32 << 10;
 
 impl Swarm {
-    /// What `seed` chooses. Swarm testing: most seeds have a few kinds of faults only, so that
-    /// rare combinations are not drowned by common ones.
+    /// Derives the plan of a seed. As in swarm testing, most seeds have only a few kinds of faults,
+    /// so that rare combinations are not hidden by common ones.
     #[must_use]
     pub fn plan(&self, seed: u64) -> Plan {
         let mut random = Random::new(seed).split(1);
@@ -73,7 +73,7 @@ impl Swarm {
         if !calm {
             failures(&mut plan, &mut random);
         }
-        // Apart, so that whatever else a seed chooses stays what it was.
+        // Separate streams keep the other choices of a seed unchanged.
         let two_only = self.resizing || self.features != FeaturesOf::Seed;
         speech(&mut plan, two_only, &mut Random::new(seed).split(VERSIONS));
         backward(&mut plan, &mut Random::new(seed).split(BACKWARD));
@@ -117,7 +117,7 @@ fn options(random: &mut Random, server: bool) -> RdmaOptions {
     }
 }
 
-/// What either end does to spare round trips.
+/// Chooses the features for fewer round trips of each end.
 fn round_trips(plan: &mut Plan, wanted: FeaturesOf, random: &mut Random) {
     plan.requester.spare_receives = random.pick(&[0, 3, 32]);
     plan.responder.spare_receives = random.pick(&[0, 3, 32]);
@@ -146,8 +146,8 @@ fn round_trips(plan: &mut Plan, wanted: FeaturesOf, random: &mut Random) {
 fn device(random: &mut Random) -> Attributes {
     Attributes {
         max_send_wr: random.pick(&[2, 3, 8, 256]),
-        // Six are for messages that take no credit; the least leave one credit, and none for
-        // callbacks.
+        // Six receives are for messages that take no credit. The smallest value leaves one credit,
+        // and none for callbacks.
         max_recv_wr: random.pick(&[7, 9, ROOMY, ROOMY, ROOMY]),
         max_gather: random.pick(&[1, 2, 3, 8]),
         max_inbound_reads: random.pick(&[1, 4, 32]),
@@ -156,15 +156,15 @@ fn device(random: &mut Random) -> Attributes {
     }
 }
 
-/// What connections come to speak. Seeds take turns, so that as many run each pairing of features as
-/// any other.
+/// The version and features of a seed's connections. Seeds take turns, so that each combination of
+/// features runs equally often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Speech {
-    /// Version 1, whatever was wanted.
+    /// Version 1, even if version 2 was wanted.
     One,
-    /// Version 2 with features of which a side may have one half only.
+    /// Version 2 with features that a side may only send or only receive.
     Halves,
-    /// Version 2 with one of the sixteen pairings.
+    /// Version 2 with one of the sixteen combinations.
     Two,
 }
 
@@ -178,7 +178,7 @@ impl Speech {
     }
 }
 
-/// Who speaks what. There is a version in common: where there is none, nothing happens.
+/// Chooses the versions. There is always a common one, as nothing would happen otherwise.
 fn speech(plan: &mut Plan, two_only: bool, random: &mut Random) {
     let (one, two) = (Version::One, Version::Two);
     (plan.version, plan.versions) = match Speech::of(plan.seed) {
@@ -196,7 +196,7 @@ fn speech(plan: &mut Plan, two_only: bool, random: &mut Random) {
     plan.resizes = random.below(2) == 0;
 }
 
-/// Calls from server to client.
+/// Chooses the parameters of calls from server to client.
 fn backward(plan: &mut Plan, random: &mut Random) {
     plan.callbacks = random.below(2) == 0;
     if !plan.callbacks {
@@ -213,7 +213,7 @@ fn backward(plan: &mut Plan, random: &mut Random) {
     };
 }
 
-/// What real devices and hosts do without anything being wrong.
+/// Chooses delays that real devices and hosts have in normal operation.
 fn lateness(plan: &mut Plan, random: &mut Random) {
     let mut late = |most: u64| match random.below(2) {
         0 => Duration::ZERO,
@@ -225,8 +225,8 @@ fn lateness(plan: &mut Plan, random: &mut Random) {
     plan.faults.late_wake = late(1_000_000);
 }
 
-/// How long a call can take without anything being wrong: a time-out shorter than that would be
-/// for ever.
+/// Returns the maximum duration of a call without faults. With a shorter time-out, retransmissions
+/// would never end.
 fn slowest(plan: &Plan) -> Duration {
     let late = &plan.faults;
     let step = (plan.costs.delay + late.late_arrival + late.late_completion) * 2
@@ -234,7 +234,7 @@ fn slowest(plan: &Plan) -> Duration {
         + late.late_wake
         + plan.interrupt
         + plan.disk.unwrap_or_default();
-    // One RDMA Read after the other, in the shortest segments there are, for each call before.
+    // One RDMA Read after the other, in segments of minimum length, for each call before.
     let reads = LONGEST_ITEM.div_ceil(SHORTEST_SEGMENT);
     step * reads * plan.workers as u32
 }
@@ -249,10 +249,10 @@ fn failures(plan: &mut Plan, random: &mut Random) {
     plan.faults.fail_registration = rate(&[1_000, 50_000]);
     plan.starve = rate(&[50_000, 700_000]);
     if random.below(3) == 0 {
-        // Enough for the longest call and not for many, or not even for that.
+        // Memory for the longest call but not for many, or not even for that.
         plan.client_memory = random.between(16, 256) as usize * 1024;
-        // A device that cannot gather has Sends copied together; where there is no memory for that,
-        // the connection ends, again and again.
+        // A device that cannot gather has the pieces of Sends copied together. Without memory for
+        // that, the connection ends again and again.
         plan.attributes.max_gather = LONGEST_GATHER;
     }
     if random.below(3) == 0 {
@@ -266,7 +266,7 @@ fn failures(plan: &mut Plan, random: &mut Random) {
             plan.retry = Retry::Soft { retransmissions };
         }
     }
-    // Most of the work is done in the first moments; so most of what goes wrong goes wrong then.
+    // Most of the work is done at the beginning, so most faults happen then.
     let kinds = [
         Victim::ServerProcess,
         Victim::ServerPower,

@@ -1,4 +1,4 @@
-//! What a seed chooses: hosts, options, work, and which faults are on and how strong.
+//! The plan of a run: hosts, options, workload, and the kinds and rates of faults.
 
 mod choose;
 
@@ -12,131 +12,131 @@ use rpc_transport::rdma::{Choice, RdmaOptions, Version, Versions};
 
 use crate::pairing::Pairing;
 
-/// A time-out that nothing reaches unless something is wrong.
+/// A time-out that never expires without faults.
 const PATIENT: Duration = Duration::from_secs(60);
-/// Memory that nobody runs out of, bytes.
+/// Sufficient memory, bytes.
 const AMPLE: usize = 4 << 20;
-/// Room in a receive queue for whatever is wanted of it.
+/// The size of a receive queue that is always sufficient.
 const ROOMY: usize = 1024;
-/// A receive queue with room for one reply and what takes no credits.
+/// The size of a receive queue for one reply and the messages that take no credits.
 const SHORTEST_QUEUE: usize = 7;
 
-/// What all seeds of a run have in common. The rest each seed chooses for itself.
+/// The settings that all seeds of a run share. Each seed chooses the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swarm {
-    /// Version 2 in every seed, and receives that change all the time, with callbacks.
+    /// Version 2 in every seed, with receive sizes that change all the time, and with callbacks.
     pub resizing: bool,
-    /// Features of both sides.
+    /// The features of both sides.
     pub features: FeaturesOf,
 }
 
-/// What seeds take the features of both sides from.
+/// How seeds choose the features of both sides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FeaturesOf {
-    /// Every second seed speaks version 2 with one of the sixteen pairings, each in turn. Of the
-    /// others, some speak version 1, and some have features that a side only sends or only receives.
+    /// Every second seed uses version 2 with one of the sixteen combinations, each in turn. Of the
+    /// others, some use version 1, and some have features that a side only sends or only receives.
     #[default]
     Seed,
-    /// Every seed speaks version 2 with one of the sixteen pairings, each in turn.
+    /// Every seed uses version 2 with one of the sixteen combinations, each in turn.
     Turns,
-    /// Every seed speaks version 2 with this one.
+    /// Every seed uses version 2 with this combination.
     Only(Pairing),
 }
 
-/// A host that goes down.
+/// The target of a planned fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
-    /// The server's process: what it had in memory is gone, its disk's cache is not.
+    /// The server process crashes: its memory is lost, but not its disk's cache.
     ServerProcess,
-    /// The server's power: what was not on stable storage may be gone as well.
+    /// The server's power fails: data that is not on stable storage may be lost as well.
     ServerPower,
-    /// A client, with all it had in memory. It comes back as a new one.
+    /// A client crashes and loses its memory. It restarts as a new one.
     Client(usize),
-    /// A client stands still, and goes on.
+    /// A client stops for a while.
     ClientPause(usize),
-    /// The server stands still, and goes on.
+    /// The server stops for a while.
     ServerPause,
-    /// All of the server's free memory is taken by somebody else.
+    /// Something else allocates all free memory of the server.
     ServerMemory,
-    /// One connection, any.
+    /// A random connection breaks.
     Connection,
 }
 
-/// Something that happens to a host.
+/// A planned fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crash {
-    /// When.
+    /// The time at which it begins.
     pub at: Duration,
-    /// To whom.
+    /// The target.
     pub victim: Victim,
-    /// How long until it is back.
+    /// Its duration.
     pub lasts: Duration,
 }
 
-/// What a seed chooses.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The seed.
     pub seed: u64,
-    /// What things cost.
+    /// The simulated costs.
     pub costs: Costs,
-    /// What goes wrong by itself, until [`Plan::heal_at`].
+    /// The rates of random faults until [`Plan::heal_at`].
     pub faults: Faults,
-    /// What goes wrong at a certain time.
+    /// The planned faults.
     pub crashes: Vec<Crash>,
-    /// From here on nothing goes wrong any more.
+    /// The time after which no more faults happen.
     pub heal_at: Duration,
-    /// Clients.
+    /// The number of clients.
     pub clients: usize,
-    /// Calls each keeps under way.
+    /// The number of concurrent workers of each client.
     pub workers: usize,
-    /// Calls each worker makes.
+    /// The number of calls of each worker.
     pub calls: usize,
-    /// Bytes of one write.
+    /// The bytes of one write.
     pub slot: usize,
-    /// Connections of each client.
+    /// The number of connections of each client.
     pub nconnect: usize,
-    /// How long a client waits for a reply.
+    /// The time-out of a client's calls.
     pub timeout: Duration,
-    /// What it does then.
+    /// What a client does after a time-out.
     pub retry: Retry,
-    /// The clients' side of connections.
+    /// The options of the clients' side of connections.
     pub requester: RdmaOptions,
-    /// The server's.
+    /// The options of the server's side.
     pub responder: RdmaOptions,
-    /// Which version the clients want.
+    /// The versions that the clients ask for.
     pub version: Choice,
-    /// Which versions the server accepts.
+    /// The versions that the server accepts.
     pub versions: Versions,
-    /// Whether clients have receives made longer and shorter, in version 2.
+    /// Whether clients change the sizes of receives, in version 2.
     pub resizes: bool,
-    /// Whether clients have the server call them; how many calls at a time, and with which data, is in
-    /// [`Plan::requester`] and [`Plan::responder`] and the orders.
+    /// Whether clients make the server call them. The number of concurrent calls is in
+    /// [`Plan::requester`] and [`Plan::responder`], and the data in the orders.
     pub callbacks: bool,
-    /// Of a million messages that grant credits, so many grant fewer than their sender meant to.
+    /// Of a million messages that grant credits, this many grant fewer than their sender intended.
     pub starve: u32,
-    /// The devices' limits.
+    /// The limits of the devices.
     pub attributes: Attributes,
-    /// Memory of each client's device beyond what receives take, bytes.
+    /// The memory of each client's device beyond that of receives, bytes.
     pub client_memory: usize,
-    /// Likewise the server's.
+    /// The memory of the server's device beyond that of receives, bytes.
     pub server_memory: usize,
-    /// The server's disk keeps unstable writes in its cache.
+    /// Whether the server's disk keeps unstable writes in its cache.
     pub write_back: bool,
-    /// How long the disk takes at most; nothing: it answers at once.
+    /// The maximum duration of a disk access. `None`: the disk answers at once.
     pub disk: Option<Duration>,
-    /// From an interrupt to its host's turn.
+    /// The time from an interrupt to the host's turn.
     pub interrupt: Duration,
 }
 
 impl Plan {
-    /// What `seed` chooses when nothing is asked for.
+    /// Derives the plan of `seed` with default settings.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Swarm::default().plan(seed)
     }
 
-    /// What both sides do to spare round trips, where they speak version 2.
+    /// Returns the features of both sides if they use version 2.
     #[must_use]
     pub fn pairing(&self) -> Option<Pairing> {
         self.speaks_two().then_some(Pairing {
@@ -145,14 +145,15 @@ impl Plan {
         })
     }
 
-    /// Whether clients take calls, as far as their server's upper layer knows: in version 2 the
-    /// transport knows, too.
+    /// Returns whether clients accept calls, as far as the server's upper layer knows. In version 2
+    /// the transport knows too.
     #[must_use]
     pub fn takes_callbacks(&self) -> bool {
         self.callbacks && (self.callback_credits() > 0 || self.speaks_only_two())
     }
 
-    /// Calls that a client takes from its server at a time: its receives are for replies first.
+    /// Returns the number of calls that a client accepts from its server at a time. Receives for
+    /// replies have priority.
     #[must_use]
     pub fn callback_credits(&self) -> u32 {
         match self.attributes.max_recv_wr {
@@ -169,13 +170,13 @@ impl Plan {
         self.version == Choice::Only(Version::Two)
     }
 
-    /// Whether version 2 is spoken.
+    /// Returns whether version 2 is used.
     #[must_use]
     pub fn speaks_two(&self) -> bool {
         self.version.allows(Version::Two) && self.versions.contains(Version::Two)
     }
 
-    /// Whether clients wait for every reply, and have memory for every call.
+    /// Returns whether clients wait for every reply, and have memory for every call.
     #[must_use]
     pub fn is_patient(&self) -> bool {
         self.retry == Retry::Hard
@@ -183,7 +184,7 @@ impl Plan {
             && self.client_memory >= AMPLE
     }
 
-    /// Whether nothing is planned that could end a connection before its owner does.
+    /// Returns whether no fault is planned that could end a connection.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         let Faults {

@@ -1,14 +1,15 @@
-//! The bytes of fixed exchanges between a whole client and a whole server, as they go over the wire of
-//! the simulated device: every Send with its transport header, every RDMA Read and Write, private data,
-//! and what ends connections. They are compared with files in `recorded/`, which have a line for each:
-//! so a test fails when a change of the connection engine changes what peers see.
+//! Records the bytes of fixed exchanges between a complete client and a complete server on the wire
+//! of the simulated device: every Send with its transport header, every RDMA Read and Write,
+//! private data, and the end of connections. The tests compare them with files in `recorded/`,
+//! which have a line for each, so a test fails when a change of the connection engine changes what
+//! peers see.
 //!
-//! Handles and XIDs follow from a seed, and the order of events from the bytes on the wire (`world.rs`).
-//! Within a step, each direction of a connection is recorded apart, and a step begins only when the one
-//! before it is over.
+//! Handles and XIDs follow from a seed, and the order of events from the bytes on the wire
+//! (`world.rs`). Within a step, each direction of a connection is recorded separately, and a step
+//! begins only when the previous one is over.
 //!
-//! After a change that is meant to be seen on the wire, record anew:
-//! `RECORD=1 cargo test -p rpcrdma-sim --test wire_bytes`.
+//! After an intended change on the wire, record the files again: `RECORD=1 cargo test -p
+//! rpcrdma-sim --test wire_bytes`.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod recorded;
@@ -24,12 +25,12 @@ use rpc_transport::rdma::{
 
 use self::world::{Desk, Ends, exchange};
 
-/// Credits that the server grants: fewer than calls are made at a time.
+/// The credits that the server grants: fewer than the concurrent calls.
 const CREDITS: u32 = 4;
-/// Callbacks that may be outstanding.
+/// The maximum number of outstanding callbacks.
 const CALLBACKS: u32 = 2;
 
-/// Two ends that speak this version; `both` changes the options that either end has.
+/// Returns the options of two ends with this version; `both` changes the options of each end.
 fn ends(version: Version, both: impl Fn(&mut RdmaOptions)) -> Ends {
     let mut ends = Ends {
         client: RdmaClientOptions {
@@ -50,7 +51,8 @@ fn ends(version: Version, both: impl Fn(&mut RdmaOptions)) -> Ends {
     ends
 }
 
-/// The ends of version 2 have these features, in the notation of `-o features=`.
+/// Returns the options of two ends of version 2 with these features, in the notation of `-o
+/// features=`.
 fn with_features(features: &str) -> Ends {
     ends(Version::Two, |common| {
         common.features = features.parse().unwrap();

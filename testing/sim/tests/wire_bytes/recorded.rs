@@ -1,8 +1,8 @@
-//! The recorded exchanges: files beside this test.
+//! The recorded exchanges, in files beside this test.
 
 use std::path::PathBuf;
 
-/// Set it to have the files written anew instead of being compared.
+/// The environment variable that makes the test write the files instead of comparing them.
 const RECORD: &str = "RECORD";
 
 fn path(name: &str) -> PathBuf {
@@ -10,10 +10,10 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(folder).join(format!("{name}.txt"))
 }
 
-/// Compares an exchange with the one of that name that was recorded.
+/// Compares an exchange with the recorded one of that name.
 ///
 /// # Panics
-/// They differ, or there is none.
+/// The exchanges differ, or none is recorded.
 pub(crate) fn check(name: &str, found: &str) {
     let path = path(name);
     if std::env::var_os(RECORD).is_some_and(|value| value == "1") {
@@ -32,7 +32,7 @@ pub(crate) fn check(name: &str, found: &str) {
     }
 }
 
-/// The first line that differs, as text for the developer.
+/// Describes the first line that differs.
 pub(crate) fn difference(expected: &str, found: &str) -> Option<String> {
     const END: &str = "(the end of the record)";
     let (mut expected, mut found) = (expected.lines(), found.lines());

@@ -1,10 +1,10 @@
-//! A program with calls and replies of any length, with any number of items of bulk data in each.
+//! A test program with calls and replies of any length, each with any number of bulk data items.
 
 use bytes::Bytes;
 use onc_rpc::{AcceptStatus, DecodeError, Encoder, Message};
 use rpc_transport::{Call, Denial, Outcome, Programs, Reply, ReplyRoom, Request, Service};
 
-/// Of the numbers that are nobody's (RFC 5531, section 8.3).
+/// A program number from the unassigned range (RFC 5531, section 8.3).
 const PROGRAM: Programs = Programs {
     prog: 0x2000_0019,
     low: 1,
@@ -12,33 +12,33 @@ const PROGRAM: Programs = Programs {
 };
 const NULL: u32 = 0;
 const ECHO: u32 = 1;
-/// Longest part of a call or reply, bytes.
+/// The maximum length of a part of a call or reply, bytes.
 const MOST: u32 = 1 << 20;
-/// Items of a call or reply, at most.
+/// The maximum number of items of a call or reply.
 const MOST_ITEMS: u32 = 4;
-/// The contents of a call, and of a reply.
+/// The seeds of the contents of calls and replies.
 const CALL: u8 = 0x11;
 const REPLY: u8 = 0x77;
 
-/// Bytes of one direction of a call.
+/// The lengths of a message in one direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sizes {
-    /// Of data that is not DDP-eligible.
+    /// The bytes that are not DDP-eligible.
     pub(crate) plain: u32,
-    /// Of the DDP-eligible items.
+    /// The bytes of each DDP-eligible item.
     pub(crate) items: &'static [u32],
 }
 
-/// A call, and what its reply is to be.
+/// A call and its expected reply.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Echo {
     pub(crate) call: Sizes,
     pub(crate) reply: Sizes,
-    /// Bytes by which the room for each part of the reply is understated.
+    /// The number of bytes by which the announced size of each part of the reply is too small.
     pub(crate) short: u32,
 }
 
-/// The procedure that does nothing.
+/// Returns the call of the NULL procedure.
 pub(crate) fn null() -> Call {
     Call {
         prog: PROGRAM.prog,
@@ -50,7 +50,7 @@ pub(crate) fn null() -> Call {
 }
 
 impl Echo {
-    /// The call.
+    /// Encodes the call.
     pub(crate) fn call(&self) -> Call {
         let mut args = Encoder::new();
         args.u32(self.reply.plain).u32(count(self.reply.items));
@@ -73,7 +73,7 @@ impl Echo {
         }
     }
 
-    /// Whether a reply is what was asked for.
+    /// Returns whether a reply has the requested content.
     pub(crate) fn is_answered(&self, reply: &Reply) -> bool {
         let mut results = reply.results();
         let Ok(plain) = results.opaque(MOST) else {
@@ -92,7 +92,7 @@ fn count(items: &[u32]) -> u32 {
     u32::try_from(items.len()).unwrap_or(u32::MAX)
 }
 
-/// The bytes of a part: none like those beside it, so that data in a wrong place is noticed.
+/// Returns the content of a part. Neighbouring bytes differ, so that misplaced data is detected.
 fn content(kind: u8, len: u32) -> Bytes {
     let byte = |at: u32| kind ^ (at as u8) ^ ((at >> 8) as u8).wrapping_mul(3);
     (0..len).map(byte).collect()
@@ -105,7 +105,7 @@ fn put(out: &mut Encoder, kind: u8, sizes: Sizes) {
     }
 }
 
-/// The program's server.
+/// The server of the program.
 pub(crate) struct Echoes;
 
 impl Service for Echoes {
@@ -126,7 +126,7 @@ impl Service for Echoes {
     }
 }
 
-/// What the call did not carry.
+/// The error of arguments with the wrong content.
 #[derive(Debug)]
 struct Wrong;
 

@@ -1,21 +1,21 @@
-//! Messages as lines of text.
+//! Formats messages as lines of text.
 
 use std::fmt::Write;
 
 use bytes::Bytes;
 use rpcrdma_v1::HeaderError;
 
-/// Payload bytes that are written out; what comes after them is told by its length and a digest.
+/// The number of payload bytes that are printed; the rest is described by its length and a digest.
 const SHOWN: usize = 64;
 
-/// FNV-1a.
+/// Computes FNV-1a.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Bytes as XDR words.
+/// Formats bytes as XDR words.
 pub(crate) fn words(bytes: &[u8]) -> String {
     let mut text = String::new();
     for (at, byte) in bytes.iter().enumerate() {
@@ -26,7 +26,7 @@ pub(crate) fn words(bytes: &[u8]) -> String {
     text
 }
 
-/// A message: what kind it is, its transport header in full, and its payload.
+/// Formats a message: its type, its complete transport header, and its payload.
 pub(crate) fn message(bytes: &Bytes) -> String {
     let (kind, header) = kind(bytes);
     let (header, payload) = bytes.split_at(header.min(bytes.len()));
@@ -41,7 +41,7 @@ pub(crate) fn message(bytes: &Bytes) -> String {
     text
 }
 
-/// The name of a message's type, and the length of its header.
+/// Returns the name of a message's type, and the length of its header.
 fn kind(bytes: &Bytes) -> (String, usize) {
     match rpcrdma_v1::Header::decode(bytes) {
         Ok((header, len)) => {

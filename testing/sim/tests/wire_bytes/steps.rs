@@ -1,4 +1,4 @@
-//! The calls that are made, always the same and in the same order.
+//! The calls of the exchanges, always the same and in the same order.
 
 use std::time::Duration;
 
@@ -10,26 +10,26 @@ use rpcrdma_callbacks::{Order, run};
 use crate::service::{Echo, Sizes, null};
 use crate::world::Desk;
 
-/// A change of the length of receives, at the client's own end or at the server's.
+/// A change of the receive size, at the client's own end or at the server's.
 type Change = fn(&mut RdmaClient, ConnId, u32) -> Result<(), NotChanged>;
 
 const KIB: u32 = 1 << 10;
-/// Lengths of bulk data: inline, too long for that, not a multiple of four, many pieces.
+/// Lengths of bulk data: inline, too long for inline, not a multiple of four, many pieces.
 const LENGTHS: [(&str, &[u32]); 4] = [
     ("100 bytes", &[100]),
     ("8 KiB", &[8 * KIB]),
     ("64 KiB and 3 bytes", &[64 * KIB + 3]),
     ("1 MiB", &[KIB * KIB]),
 ];
-/// Two items, both of which need a chunk.
+/// Two items, each of which needs a chunk.
 const TWO: &[u32] = &[8 * KIB + 1, 6 * KIB];
 const ONE: &[u32] = &[8 * KIB];
-/// Plain data that is too long for one Send, and a size of receives that it fits into.
+/// The length of plain data that is too long for one Send, and a receive size in which it fits.
 const LONG: u32 = 10_000;
 const LONGER_RECEIVES: u32 = 16 * KIB;
-/// Calls that use up all receives that were posted.
+/// The number of calls that consume all posted receives.
 const CALLS_BETWEEN: usize = 12;
-/// Long enough for a call to be sent, and shorter than the way to the server and back.
+/// A time that suffices for a call to be sent, but is shorter than a round trip.
 const SOON: Duration = Duration::from_micros(7);
 
 const fn plain(call: u32, reply: u32) -> Echo {
@@ -55,7 +55,7 @@ const fn both(
     }
 }
 
-/// A WRITE has its data in the call, a READ in the reply.
+/// Returns a call with the data of a WRITE in the call. That of a READ is in the reply.
 fn write(items: &'static [u32]) -> Echo {
     both(40, items, 60, &[])
 }
@@ -73,7 +73,7 @@ async fn make(desk: &Desk, echo: Echo) {
     assert!(echo.is_answered(&reply), "a wrong answer to {echo:?}");
 }
 
-/// Calls that every kind of connection must be able to make.
+/// Makes the calls that every kind of connection must support.
 pub(crate) async fn few(desk: &Desk) {
     desk.step("NULL").await;
     desk.client.call(null()).await.unwrap();
@@ -87,7 +87,7 @@ pub(crate) async fn few(desk: &Desk) {
     make(desk, plain(LONG, LONG)).await;
 }
 
-/// All kinds of calls.
+/// Makes all kinds of calls.
 pub(crate) async fn all(desk: Desk) {
     desk.step("NULL").await;
     desk.client.call(null()).await.unwrap();
@@ -122,8 +122,8 @@ pub(crate) async fn all(desk: Desk) {
     cancelled(&desk).await;
 }
 
-/// Replies that are longer than the client said. Without features, the server answers with an error;
-/// with them, a reply that can be placed or continued is sent all the same.
+/// Makes calls whose replies exceed the announced size. Without features, the server answers with
+/// an error; with them, it sends a reply that can be placed or continued nevertheless.
 async fn refused(desk: &Desk) {
     let kinds = [
         ("reply item longer than its chunk", read(ONE)),
@@ -141,7 +141,7 @@ async fn refused(desk: &Desk) {
     }
 }
 
-/// The connection is lost while calls are under way: they are sent again over the next one.
+/// Loses the connection while calls are outstanding, which are then retransmitted on the next one.
 async fn lost(desk: &Desk) {
     desk.step("connection lost, and calls sent again").await;
     let kinds = [plain(100, 120), write(ONE), read(ONE)];
@@ -153,7 +153,7 @@ async fn lost(desk: &Desk) {
     futures_util::future::join(calls, lose).await;
 }
 
-/// Calls are cancelled while the server has them, and one more is made after each.
+/// Cancels calls while the server has them, and makes another call after each.
 async fn cancelled(desk: &Desk) {
     let kinds = [
         ("cancelled short call", plain(100, 120)),
@@ -170,9 +170,9 @@ async fn cancelled(desk: &Desk) {
     }
 }
 
-/// Version 2: the receives of both ends become longer, so that messages that were too long before are
-/// sent inline; then the server's become shorter again. An end announces a change when the last receive
-/// of the old size is used, so calls are made in between.
+/// In version 2, enlarges the receives of both ends, so that messages that were too long are sent
+/// inline, and then reduces the server's again. An end announces a change when the last receive of
+/// the old size is used, so calls are made in between.
 pub(crate) async fn resized(desk: Desk) {
     let conn = desk.port.borrow().connections().next().unwrap();
     let changes: [(&str, Change, u32); 3] = [
@@ -206,7 +206,7 @@ pub(crate) async fn resized(desk: Desk) {
     }
 }
 
-/// The server calls the client. `len` is the data of each callback and of each reply.
+/// Makes the server call the client. `lens` are the data lengths of callbacks and their replies.
 pub(crate) async fn callbacks(desk: &Desk, lens: &[u32]) {
     for (ticket, &len) in (1..).zip(lens) {
         desk.step(&format!("callbacks of {len} bytes")).await;

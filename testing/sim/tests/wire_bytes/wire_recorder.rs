@@ -1,4 +1,4 @@
-//! A recorder of the simulated wire: writes down what each end of each connection sends.
+//! A recorder of the simulated wire, which writes down what each end of each connection sends.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -9,28 +9,28 @@ use rdma_sim::{End, Happening, NodeId, Observer};
 
 use crate::show::{digest, message, words};
 
-/// Records of one end of a connection during a step, in order.
+/// The records of one end of a connection during a step, in order.
 #[derive(Debug, Default)]
 struct Sent {
     lines: Vec<String>,
-    /// The lines of RDMA Reads whose data has not arrived.
+    /// The indexes of the lines of RDMA Reads whose data has not arrived.
     reading: VecDeque<usize>,
 }
 
-/// A part of the exchange that is over before the next one begins.
+/// A part of the exchange that ends before the next one begins.
 #[derive(Debug)]
 struct Step {
     name: String,
-    /// By the connection's number, and whether it is the server that sends.
+    /// The records, by the number of the connection and whether the server is the sender.
     sent: BTreeMap<(usize, bool), Sent>,
 }
 
-/// Writes down what goes over the wire of one client and one server.
+/// Records the messages between one client and one server.
 #[derive(Debug)]
 pub(crate) struct WireRecorder {
     server: NodeId,
     steps: Vec<Step>,
-    /// Connections by their ends, numbered from 1 in the order in which they were made.
+    /// The ends of connections, which are numbered from 1 in the order of their creation.
     clients: Vec<End>,
     servers: Vec<End>,
 }
@@ -45,7 +45,7 @@ impl WireRecorder {
         }
     }
 
-    /// Begins a step of this name.
+    /// Begins a step.
     pub(crate) fn step(&mut self, name: &str) {
         self.steps.push(Step {
             name: name.to_owned(),
@@ -53,8 +53,8 @@ impl WireRecorder {
         });
     }
 
-    /// The whole record. Within a step, what each end sent stands together: the order between
-    /// the two directions is a matter of time, and not of bytes.
+    /// Returns the whole record. Within a step, it groups what each end sent, because the order
+    /// between the two directions depends on time and not on bytes.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for step in &self.steps {
@@ -70,7 +70,7 @@ impl WireRecorder {
         text
     }
 
-    /// Number of the connection that has this end.
+    /// Returns the number of the connection with this end.
     fn number(&mut self, end: End) -> usize {
         let known = match end.node == self.server {
             true => &mut self.servers,
@@ -125,12 +125,12 @@ impl WireRecorder {
                     sent.lines.push(line);
                 }
             }
-            // Nothing of it goes over the wire.
+            // A local invalidation sends nothing.
             SendWr::Invalidate { .. } => {}
         }
     }
 
-    /// RDMA Reads of a connection are completed in order.
+    /// Completes the oldest RDMA Read of a connection: they complete in order.
     fn fetched(&mut self, end: End, bytes: &[u8]) {
         let digest = digest(bytes);
         if let Some(sent) = self.sent(end)
@@ -149,7 +149,7 @@ impl Observer for WireRecorder {
             }
             Happening::Taken(end, Event::Established { private_data, .. }) => {
                 let number = self.number(*end);
-                // The client is told what the server sent with its answer.
+                // The private data that the server sent with its acceptance.
                 if end.node != self.server
                     && let Some(step) = self.steps.last_mut()
                 {

@@ -1,6 +1,6 @@
-//! One client and one server on a simulated network. Only the network takes time: work on a host costs
-//! none, so the order of events follows from the bytes on the wire, and not from the number of work
-//! requests, completions or interrupts that it took to send them.
+//! One client and one server on a simulated network. Only the network takes time: work on a host
+//! costs none, so the order of events follows from the bytes on the wire, and not from the number
+//! of work requests, completions or interrupts.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -22,27 +22,27 @@ use crate::service::Echoes;
 use crate::wire_recorder::WireRecorder;
 
 const SERVER: NodeId = NodeId(0);
-/// Of the fabric, and of the client's XIDs.
+/// The seed of the fabric and of the client's XIDs.
 const SEED: u64 = 19;
-/// Memory of each device, bytes.
+/// The memory of each device, bytes.
 const MEMORY: usize = 256 << 20;
-/// Turns of a loop before others may go on.
+/// The maximum number of turns of a loop before other hosts get their turn.
 const TURNS: u32 = 10_000;
-/// Virtual time that an exchange may take.
+/// The limit of virtual time for an exchange.
 const LIMIT: Time = Time::from_nanos(1_000_000_000_000);
-/// Pause between two steps, in which whatever the earlier one left to do is done.
+/// The pause between two steps, which suffices for the work that the earlier one left.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Both ends of an exchange.
+/// The options of both ends of an exchange.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ends {
     pub(crate) client: RdmaClientOptions,
     pub(crate) server: RdmaServerOptions,
-    /// The server calls the client.
+    /// Whether the server calls the client.
     pub(crate) callbacks: bool,
 }
 
-/// What the client's part of an exchange is given.
+/// The objects that the client's part of an exchange uses.
 pub(crate) struct Desk {
     pub(crate) runtime: Runtime,
     pub(crate) client: Client,
@@ -52,7 +52,7 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// Begins a step, after a pause.
+    /// Begins a step after a pause.
     pub(crate) async fn step(&self, name: &str) {
         self.runtime.sleep(SETTLE).await;
         self.recorder.borrow_mut().step(name);
@@ -67,7 +67,7 @@ fn costs() -> Costs {
         register_page: Duration::ZERO,
         invalidate: Duration::ZERO,
         invalidate_page: Duration::ZERO,
-        // Without any, a connection would be given up at the moment at which it is made.
+        // With 0, a connection would be given up as soon as it is created.
         detection: Duration::from_micros(1),
         ..Costs::default()
     }
@@ -87,10 +87,10 @@ fn host(fabric: &Fabric, number: u8) -> SimDevice {
     fabric.host(host).unwrap()
 }
 
-/// Runs an exchange, and returns what went over the wire.
+/// Runs an exchange, and returns the record of the wire.
 ///
 /// # Panics
-/// It does not come to its end.
+/// The exchange does not end.
 pub(crate) fn exchange<F>(ends: &Ends, work: impl FnOnce(Desk) -> F) -> String
 where
     F: Future<Output = ()>,
@@ -194,7 +194,7 @@ fn serve(server: &mut Server, fabric: &Fabric) {
     fabric.turn_at(SERVER, fabric.now());
 }
 
-/// The turn of a client's port whose client is gone: its connections end.
+/// Runs the port of a client that is gone: its connections end.
 fn linger(port: &RefCell<RdmaClient>, fabric: &Fabric) -> Stepped<()> {
     let mut port = port.borrow_mut();
     for _ in 0..TURNS {
