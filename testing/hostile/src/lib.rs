@@ -1,13 +1,15 @@
-//! A scripted hostile peer: it speaks correct MPA, DDP, RDMAP and RPC-over-RDMA, and then lies.
+//! A scripted hostile peer: it speaks correct MPA, DDP, RDMAP and RPC-over-RDMA up to a point, and
+//! then violates the protocol.
 //!
-//! A *case* is data: a name, the section of the document that says what must come of it, a script,
-//! and the expected end. [`cases`] has the tables. [`client`] runs those in which a hostile client
-//! talks to the real server, [`server`] those in which a hostile server talks to the real client;
-//! [`wire`] is what both say, [`rig`] is the honest company that must not notice.
+//! A *case* is data: a name, the section of the specification that determines the result, a script,
+//! and the expected end of the connection. [`cases`] has the tables. [`client`] runs cases in which
+//! a hostile client talks to the real server, [`server`] cases in which a hostile server talks to
+//! the real client. [`wire`] encodes the messages of both, and [`rig`] is the test fixture: a real
+//! server with an honest client (the bystander), which must not be affected.
 //!
-//! A case fails if anything comes that the script does not expect, or does not come; if a bystander's
-//! connection, made before, does not go on moving the right data; if memory or sockets do not all
-//! come back; or if more memory was taken than the case may cost its victim.
+//! A case fails if an unexpected message comes or an expected one does not, if the bystander's
+//! connection, which was established before, does not continue to transfer the right data, if
+//! memory or sockets are not all released, or if more memory was used than the case allows.
 
 #![forbid(unsafe_code)]
 
@@ -21,31 +23,31 @@ pub mod wire;
 
 use std::fmt::Display;
 
-/// How a connection that was lied on must end.
+/// How the connection of a case must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Not at all: the next call on it is answered as any other.
+    /// It must not end: the next call on it is answered as usual.
     Lives,
-    /// By this Terminate, and a close in order behind it.
+    /// With this Terminate, followed by a graceful close.
     Terminate(wire::ddp::Code),
-    /// By FIN, with nothing before it.
+    /// With FIN, without a message before it.
     Closed,
-    /// By RST, which may come before or behind what was on its way.
+    /// With RST, which may come before or after messages that were on the way.
     Reset,
-    /// By the script itself, or in the middle of what nobody listens to.
+    /// By the script itself, or at a time when the script does not read.
     Left,
 }
 
-/// What is not as it must be.
+/// A deviation from the expectation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Wrong(String);
 
-/// Says what is wrong.
+/// Creates the description of a deviation.
 pub fn wrong(what: impl Display) -> Wrong {
     Wrong(what.to_string())
 }
 
-/// Bytes that a case may cost its victim, unless it says otherwise: less than any lie that is
-/// believed.
+/// The default maximum memory growth of a case in bytes: less than any lie that is believed would
+/// cost.
 pub const GROWTH: usize = 512 << 10;

@@ -1,4 +1,4 @@
-//! One end of an iWARP connection that keeps to every rule unless it is told otherwise.
+//! One end of an iWARP connection that follows all rules unless it is told otherwise.
 
 use std::net::SocketAddr;
 
@@ -7,13 +7,13 @@ use crate::wire::ddp::{self, Arrived, Code, ReadRequest, Tagged, Untagged};
 use crate::wire::mpa::{self, Frame};
 use crate::wire::v2;
 
-/// Payload of one segment of a message that is cut.
+/// The payload of one segment of a message, bytes.
 const CUT: usize = 16 << 10;
 
-/// What an honest victim says.
+/// Something received from the honest peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// A whole Send.
+    /// A complete Send.
     Message {
         /// Its bytes.
         bytes: Vec<u8>,
@@ -24,7 +24,7 @@ pub enum Heard {
     Read(ReadRequest),
     /// A segment of a Read Response.
     Response {
-        /// The sink's handle.
+        /// The handle of the sink.
         stag: u32,
         /// The bytes.
         payload: Vec<u8>,
@@ -35,12 +35,12 @@ pub enum Heard {
     Terminate(Code),
 }
 
-/// Bytes that the victim placed with an RDMA Write.
+/// Data that the honest peer placed with an RDMA Write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// Handle.
+    /// The handle.
     pub stag: u32,
-    /// Tagged offset.
+    /// The tagged offset.
     pub offset: u64,
     /// The bytes.
     pub bytes: Vec<u8>,
@@ -49,22 +49,22 @@ pub struct Placed {
 /// The hostile end of a connection.
 #[derive(Debug)]
 pub struct Peer {
-    /// For what is not even an FPDU.
+    /// The byte stream, for sending bytes that are not FPDUs.
     pub stream: Stream,
-    /// What the victim wrote to memory of this end, which is imaginary.
+    /// The data that the peer wrote to memory of this end, which does not exist.
     pub placed: Vec<Placed>,
     crc: bool,
-    /// MSN of the next Send, of the next Read Request, and of the next Send of the victim's.
+    /// The MSNs of the next Send, of the next Read Request, and of the peer's next Send.
     sends: u32,
     reads: u32,
     heard: u32,
     partial: Vec<u8>,
-    /// What is said is put into the form of version 2, in this direction.
+    /// If present, messages are translated to version 2, with this direction.
     translated: Option<u32>,
 }
 
 impl Peer {
-    /// At the end of a fresh TCP connection.
+    /// Creates the end of a fresh TCP connection.
     #[must_use]
     pub fn new(stream: Stream) -> Self {
         Self {
@@ -79,15 +79,15 @@ impl Peer {
         }
     }
 
-    /// The same, in version 2: what is said is put into its form ([`v2::from_first`]), and what is
-    /// heard into that of version 1. Without a word about it, characteristics are exchanged.
+    /// Switches to version 2: messages that are sent are translated to it ([`v2::from_first`]), and
+    /// received ones to version 1. The exchange of characteristics is automatic.
     #[must_use]
     pub fn translated(mut self, direction: u32) -> Self {
         self.translated = Some(direction);
         self
     }
 
-    /// A message as it goes on the wire.
+    /// Returns a message in the form in which it is sent.
     #[must_use]
     pub fn form(&self, message: &[u8]) -> Vec<u8> {
         match self.translated {
@@ -96,7 +96,8 @@ impl Peer {
         }
     }
 
-    /// What a message says, in the version of the scripts. Nothing: it is not for them.
+    /// Translates a received message to the version of the scripts. Returns `None` if the message
+    /// is not for them.
     fn understood(&mut self, message: Vec<u8>) -> Option<Vec<u8>> {
         let Some(direction) = self.translated else {
             return Some(message);
@@ -116,23 +117,23 @@ impl Peer {
         Some(v2::to_first(&message, 1 - direction).unwrap_or(message))
     }
 
-    /// Connects to a server and says nothing.
+    /// Connects to a server without sending anything.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The error of the operating system.
     pub fn connect(server: SocketAddr) -> std::io::Result<Self> {
         Stream::connect(server).map(Self::new)
     }
 
-    /// Whether FPDUs have CRCs from here on.
+    /// Sets whether FPDUs have CRCs from here on.
     pub fn set_crc(&mut self, on: bool) {
         self.crc = on;
     }
 
-    /// The victim's set-up frame.
+    /// Receives the peer's setup frame.
     ///
     /// # Errors
-    /// There is none, or not one that honest devices send.
+    /// There is none, or it is not one that honest devices send.
     pub fn hear_frame(&mut self, key: [u8; 16], meanwhile: Meanwhile<'_>) -> Result<Frame, Gone> {
         let header = self.stream.read(20, true, meanwhile)?;
         if header[..16] != key {
@@ -158,33 +159,33 @@ impl Peer {
         })
     }
 
-    /// Says a ULPDU, in a right FPDU.
+    /// Sends a ULPDU in a correct FPDU.
     pub fn say(&mut self, ulpdu: &[u8]) {
         self.stream.write(&mpa::fpdu(ulpdu, self.crc));
     }
 
-    /// The MSN that the next Send must have.
+    /// Returns the MSN that the next Send must have.
     #[must_use]
     pub fn next_msn(&self) -> u32 {
         self.sends
     }
 
-    /// Takes note that a Send was said by other means.
+    /// Accounts for Sends that were sent by other means.
     pub fn said(&mut self, sends: u32) {
         self.sends = self.sends.wrapping_add(sends);
     }
 
-    /// A Send, of another opcode or invalidating perhaps.
+    /// Sends a message with this opcode and this RDMAP-specific word (the handle to invalidate).
     pub fn send_as(&mut self, opcode: u8, word: u32, message: &[u8]) {
         self.send_cut(opcode, word, message, CUT);
     }
 
-    /// A Send.
+    /// Sends a message.
     pub fn send(&mut self, message: &[u8]) {
         self.send_as(ddp::SEND, 0, message);
     }
 
-    /// A Send in segments that carry so many bytes.
+    /// Sends a message in segments of at most `most` bytes of payload.
     pub fn send_cut(&mut self, opcode: u8, word: u32, message: &[u8], most: usize) {
         let message = self.form(message);
         let mut pieces = message.chunks(most).peekable();
@@ -205,7 +206,7 @@ impl Peer {
         self.said(1);
     }
 
-    /// Puts bytes into memory of the victim's.
+    /// Writes to memory of the peer by RDMA Write.
     pub fn write(&mut self, stag: u32, offset: u64, bytes: &[u8]) {
         let (mut at, mut pieces) = (offset, bytes.chunks(CUT).peekable());
         while let Some(piece) = pieces.next() {
@@ -216,7 +217,7 @@ impl Peer {
         }
     }
 
-    /// Asks for memory of the victim's.
+    /// Sends a Read Request for memory of the peer.
     pub fn read(&mut self, request: &ReadRequest) {
         self.say(&Untagged::read_request(self.reads, request).ulpdu());
         self.reads = self.reads.wrapping_add(1);
@@ -238,10 +239,10 @@ impl Peer {
         }
     }
 
-    /// The next thing that the victim says. RDMA Writes are put aside.
+    /// Receives the next message. RDMA Writes are recorded in [`Peer::placed`].
     ///
     /// # Errors
-    /// The end of the connection, or what no honest device says.
+    /// The end of the connection, or data that no honest device sends.
     pub fn hear(&mut self, meanwhile: Meanwhile<'_>) -> Result<Heard, Gone> {
         loop {
             let ulpdu = self.hear_ulpdu(meanwhile)?;

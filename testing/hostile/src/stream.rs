@@ -1,4 +1,4 @@
-//! A TCP connection of the hostile peer's, and how it ends.
+//! A TCP connection of the hostile peer, and how it ends.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
 
-/// Longest wait for something that must come. It only decides how long a failure takes.
+/// The maximum wait for something that must come. It only determines how long a failure takes.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes that a socket of the hostile peer's takes in before anything is read: so few that a victim
-/// notices soon that nothing is.
+/// The receive buffer of the hostile peer's socket, bytes: so small that the other end soon notices
+/// that nothing is read.
 pub const SMALL: usize = 64 << 10;
-/// How often somebody who waits looks after other things.
+/// The interval at which a waiting peer does other work.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Why there is nothing more to read.
+/// The reason why nothing more can be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Gone {
-    /// FIN, where the stream may end.
+    /// FIN at a point at which the stream may end.
     #[error("closed in order")]
     Closed,
     /// FIN in the middle of a frame or FPDU.
@@ -26,30 +26,30 @@ pub enum Gone {
     /// RST.
     #[error("reset")]
     Reset,
-    /// Nothing came.
+    /// Nothing came in time.
     #[error("nothing came in {PATIENCE:?}")]
     Late,
-    /// The victim said what nobody should say.
+    /// The peer sent something invalid.
     #[error("{0}")]
     Nonsense(String),
 }
 
-/// What is done while nothing arrives. False: it is not worth waiting any longer.
+/// A function that is called while nothing arrives. It returns false if waiting is pointless.
 pub type Meanwhile<'a> = &'a mut dyn FnMut() -> bool;
 
-/// A connection.
+/// A TCP connection.
 #[derive(Debug)]
 pub struct Stream {
     socket: TcpStream,
-    /// A write was answered with RST. The system says so once only.
+    /// Whether a write was answered with RST, which the system reports only once.
     reset: bool,
 }
 
 impl Stream {
-    /// Over a connected socket.
+    /// Wraps a connected socket.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The error of the operating system.
     pub fn new(socket: TcpStream) -> std::io::Result<Self> {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(GLANCE))?;
@@ -58,10 +58,10 @@ impl Stream {
         Ok(Self { socket, reset })
     }
 
-    /// Connects to a victim that listens.
+    /// Connects to a listening peer.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The error of the operating system.
     pub fn connect(address: SocketAddr) -> std::io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_recv_buffer_size(SMALL)?;
@@ -69,8 +69,7 @@ impl Stream {
         Self::new(socket.into())
     }
 
-    /// Sends bytes as they are. Returns whether they are on their way; why not, shows when something
-    /// is read.
+    /// Sends raw bytes. Returns whether that succeeded; a later read shows the reason of a failure.
     pub fn write(&mut self, bytes: &[u8]) -> bool {
         let written = self.socket.write_all(bytes);
         if let Err(error) = &written {
@@ -79,18 +78,18 @@ impl Stream {
         written.is_ok()
     }
 
-    /// Ends this direction: FIN.
+    /// Sends FIN.
     pub fn shut(&self) {
-        // An error means that there is nothing left to end.
+        // An error means that the connection has already ended.
         drop(self.socket.shutdown(std::net::Shutdown::Write));
     }
 
-    /// Makes the close of the socket an RST.
+    /// Makes closing the socket send RST.
     pub fn reset_on_close(&self) {
         drop(SockRef::from(&self.socket).set_linger(Some(Duration::ZERO)));
     }
 
-    /// The next `len` bytes. `boundary`: the stream may end here.
+    /// Reads `len` bytes. `boundary` tells whether the stream may end here.
     ///
     /// # Errors
     /// [`Gone`].

@@ -1,5 +1,5 @@
-//! Every case of every table. `cargo test -p hostile -- TEXT` runs those whose names have the text in
-//! them; `-- --list` only says which there are.
+//! Runs every case of every table. `cargo test -p hostile -- TEXT` runs those whose names contain
+//! the text; `-- --list` only lists the cases.
 
 #![allow(clippy::print_stdout, reason = "it is its own harness")]
 
@@ -7,22 +7,22 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use hostile::cases::{Case, TABLES, Table};
-use hostile::rig::{Rig, SERVER};
+use hostile::rig::{Fixture, SERVER};
 use hostile::{Wrong, client, server, wrong};
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// The fewest cases that there must be.
+/// The minimum number of cases, as a check of the tables.
 const FEWEST: usize = 100;
 
-/// What was seen so far.
+/// The results so far.
 #[derive(Default)]
 struct Tally {
     passed: usize,
     failed: Vec<String>,
-    /// The most that this process had allocated, and in which case.
+    /// The maximum memory that this process had allocated, and the case in which it had.
     highest: (usize, String),
 }
 
@@ -78,10 +78,10 @@ fn mib(bytes: usize) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Runs what is wanted of a table, against one server.
+/// Runs the selected cases of a table with one server.
 fn run(table: &Table, is_wanted: &dyn Fn(&str) -> bool, tally: &mut Tally) -> Result<(), Wrong> {
-    let mut rig = Rig::start(table.timeouts, table.form)?;
-    let mut cases = (table.cases)(&rig.bystander.file());
+    let mut fixture = Fixture::start(table.timeouts, table.form)?;
+    let mut cases = (table.cases)(&fixture.bystander.file());
     for at in 0..cases.len() {
         let case = &cases[at];
         let name = name(table, case);
@@ -92,8 +92,8 @@ fn run(table: &Table, is_wanted: &dyn Fn(&str) -> bool, tally: &mut Tally) -> Re
         MEMORY.reset_peak_usage();
         let started = Instant::now();
         let ended = match case {
-            Case::Client(case) => client::run(case, &mut rig),
-            Case::Server(case) => server::run(case, &mut rig),
+            Case::Client(case) => client::run(case, &mut fixture),
+            Case::Server(case) => server::run(case, &mut fixture),
         };
         let peak = MEMORY.peak_usage();
         if peak > tally.highest.0 {
@@ -108,16 +108,17 @@ fn run(table: &Table, is_wanted: &dyn Fn(&str) -> bool, tally: &mut Tally) -> Re
             Err(what) => {
                 println!("FAILED {name}: {what}");
                 tally.failed.push(name);
-                // What one case has left must not be blamed on the next.
-                rig = Rig::start(table.timeouts, table.form)?;
-                cases = (table.cases)(&rig.bystander.file());
+                // A fresh server, so that resources leaked by this case are not attributed to the
+                // next.
+                fixture = Fixture::start(table.timeouts, table.form)?;
+                cases = (table.cases)(&fixture.bystander.file());
             }
         }
     }
     Ok(())
 }
 
-/// Memory: of the whole process, and what the case added to it.
+/// Checks the memory of the whole process, and its growth in the case.
 fn within(peak: usize, grew: usize, may_grow: usize) -> Result<(), Wrong> {
     let bound = SERVER.bound();
     if peak > bound {

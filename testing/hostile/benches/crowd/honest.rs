@@ -1,4 +1,4 @@
-//! The honest client: what it does beside the crowd, and what it finds.
+//! The honest client beside the crowd: its operations, and their results.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -27,23 +27,23 @@ use rpc_transport::{Client, ClientOptions, ClientPort, Retry, Runtime, TcpClient
 
 use crate::served::{Addresses, EXPORT};
 
-/// Bytes of each WRITE.
+/// The bytes of each WRITE.
 const PIECE: usize = 1 << 20;
-/// WRITEs under way.
+/// The number of outstanding WRITEs.
 const WINDOW: usize = 8;
-/// The file that is copied, and the one that the crowd reads.
+/// The names of the file that is copied and of the one that the crowd reads.
 const COPIED: &str = "copied";
 const READ: &str = "read";
-/// Bytes of the latter.
+/// The length of the file that the crowd reads, bytes.
 const READ_LEN: usize = 8 * PIECE;
-/// Between one GETATTR and the next.
+/// The pause between two GETATTRs.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Subject of error messages.
+/// The path in error messages.
 const AT: &[u8] = COPIED.as_bytes();
-/// How long a call may take.
+/// The time-out of a call.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A mount, and what drives it.
+/// A mounted export with its runtime.
 struct Mounted {
     runtime: Runtime,
     mount: Mount<Client>,
@@ -117,12 +117,12 @@ impl Mounted {
     }
 }
 
-/// Content of one place in the file.
+/// Returns the content of the file at an offset.
 fn piece(at: usize) -> Bytes {
     content(at as u32 + 1, PIECE).into()
 }
 
-/// Makes the file that the crowd reads. Its handle.
+/// Creates the file that the crowd reads. Returns its handle.
 pub(crate) fn prepare(addresses: Addresses) -> Result<Vec<u8>, Wrong> {
     let mounted = Mounted::over_tcp(addresses.tcp)?;
     let file = mounted.create(READ)?;
@@ -130,14 +130,14 @@ pub(crate) fn prepare(addresses: Addresses) -> Result<Vec<u8>, Wrong> {
     Ok(file.as_bytes().to_vec())
 }
 
-/// A copy that is about to begin.
+/// A copy that is ready to begin.
 pub(crate) struct Copying {
     mounted: Mounted,
     file: FileHandle,
     len: usize,
 }
 
-/// Connects for a copy of so many bytes.
+/// Connects for a copy of `len` bytes.
 pub(crate) fn copy_connected(addresses: Addresses, len: usize) -> Result<Copying, Wrong> {
     let mounted = Mounted::over_rdma(addresses.rdma)?;
     let file = mounted.create(COPIED)?;
@@ -145,7 +145,7 @@ pub(crate) fn copy_connected(addresses: Addresses, len: usize) -> Result<Copying
 }
 
 impl Copying {
-    /// How long it took.
+    /// Copies. Returns the duration.
     pub(crate) fn run(self) -> Result<Duration, Wrong> {
         let start = Instant::now();
         self.mounted.fill(self.file, self.len)?;
@@ -153,7 +153,7 @@ impl Copying {
     }
 }
 
-/// Whether the file in the exported directory is what was copied.
+/// Returns whether the file in the exported directory has the copied content.
 pub(crate) fn is_intact(directory: &Path, len: usize) -> Result<bool, Wrong> {
     let mut file = File::open(directory.join(COPIED)).map_err(wrong)?;
     let mut bytes = vec![0; PIECE];
@@ -166,7 +166,7 @@ pub(crate) fn is_intact(directory: &Path, len: usize) -> Result<bool, Wrong> {
     Ok(file.read(&mut bytes).map_err(wrong)? == 0)
 }
 
-/// How long GETATTRs took.
+/// The durations of GETATTRs.
 pub(crate) struct Waits {
     pub(crate) calls: usize,
     pub(crate) median: Duration,
@@ -174,7 +174,7 @@ pub(crate) struct Waits {
     pub(crate) longest: Duration,
 }
 
-/// A client on a thread of its own that is connected.
+/// A connected client on a thread of its own.
 pub(crate) struct Looking {
     begin: mpsc::Sender<()>,
     stop: Arc<AtomicBool>,
@@ -209,7 +209,7 @@ pub(crate) fn look_connected(addresses: Addresses) -> Result<Looking, Wrong> {
             longest: took.last().copied().unwrap_or(Duration::MAX),
         })
     });
-    // A client that did not connect says why when it is asked for its times.
+    // A client that did not connect reports the reason when it is asked for its durations.
     let _ = is_connected.recv();
     Ok(Looking {
         begin,

@@ -1,8 +1,9 @@
-//! A server under a crowd of hostile connections, beside which an honest client works: how much memory it
-//! takes, how long a GETATTR waits, and whether a copy arrives. Ends with an error if a bound does not hold.
+//! Benchmarks a server under a crowd of hostile connections, beside which an honest client works:
+//! the memory of the server, the latency of GETATTR, and whether a copy succeeds. Ends with an
+//! error if a bound does not hold.
 //!
-//! The server is a process of its own, made as `rpcrdma serve --memory-limit 256M` makes its own, and counts
-//! what it allocates. The crowd comes back whenever it is thrown out.
+//! The server is a process of its own, configured like `rpcrdma serve --memory-limit 256M`, and
+//! counts its allocations. Members of the crowd reconnect whenever they are disconnected.
 
 #![allow(clippy::print_stdout, reason = "it is its own harness")]
 
@@ -21,20 +22,20 @@ use rpc_transport::limits;
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// Memory limit of the server, without receives.
+/// The memory limit of the server without receives, bytes.
 const LIMIT: usize = 256 << 20;
-/// Hostile connections.
+/// The numbers of hostile connections.
 const TCP: usize = 1024;
 const RDMA: usize = 64;
-/// Bytes that the honest client copies.
+/// The bytes that the honest client copies.
 const COPY: usize = 1 << 30;
 
 /// The bounds.
 const MOST_ALLOCATED: usize = 320 << 20;
 const SLOWEST_GETATTR: Duration = Duration::from_millis(50);
-/// How long the crowd is endured at least: peers that do nothing have 30 s at most.
+/// The minimum duration. The server's time-outs of inactive peers are at most 30 s.
 const AT_LEAST: Duration = Duration::from_secs(35);
-/// After that it has failed.
+/// The maximum duration, after which the benchmark fails.
 const AT_MOST: Duration = Duration::from_secs(115);
 
 fn main() -> ExitCode {
@@ -77,7 +78,7 @@ fn run() -> Result<(), Wrong> {
     );
     mob.begin();
     let looking = looking.begin();
-    // The crowd is to have done its worst when the copy begins.
+    // The crowd should have its full effect when the copy begins.
     thread::sleep(Duration::from_secs(3));
     let copied = copying.run()?;
     while start.elapsed() < AT_LEAST {

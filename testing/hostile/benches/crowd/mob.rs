@@ -1,4 +1,5 @@
-//! The crowd: plain sockets that hold what they get, and come back when they are thrown out.
+//! The crowd: plain sockets that hold the memory that they get, and reconnect when they are
+//! disconnected.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,36 +18,38 @@ use socket2::{Domain, Socket, Type};
 
 use crate::served::Addresses;
 
-/// Bytes of a READ or WRITE.
+/// The bytes of a READ or WRITE.
 const LEN: u32 = 1 << 20;
-/// Calls that a connection over RDMA may have outstanding: what the server grants.
+/// The number of calls that a connection over RDMA may have outstanding, which the server grants.
 const CREDITS: u32 = 64;
-/// Between one look at all connections and the next.
+/// The pause between two rounds over all connections.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a connection that takes no replies is silent before it is found out whether it is still one.
+/// How long a connection that reads no replies waits before it checks whether it is still
+/// connected.
 const SILENCE: Duration = Duration::from_secs(5);
-/// How long the server may take to answer a set-up.
+/// The time-out of connection setup.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the members of a kind do.
+/// The behaviour of a group of members.
 struct Kind {
     address: SocketAddr,
     rdma: bool,
-    /// What is said.
+    /// The bytes that each member sends.
     said: Vec<u8>,
-    /// Nothing is read. Over TCP the same is said for as long as the server listens.
+    /// Whether replies are not read. Over TCP, the bytes are sent repeatedly as long as the server
+    /// reads.
     deaf: bool,
 }
 
 struct Member {
     kind: usize,
-    /// None when it could not connect.
+    /// `None` if it could not connect.
     socket: Option<TcpStream>,
     at: usize,
     since: Instant,
 }
 
-/// See the module.
+/// The crowd; see the module documentation.
 pub(crate) struct Mob {
     begin: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
@@ -61,14 +64,14 @@ fn call(xid: u32, procedure: u32, args: Vec<u8>) -> Vec<u8> {
     call.bytes()
 }
 
-/// A record of TCP, of which only the front may be there.
+/// Returns a TCP record of length `len`, of which only the beginning may be present.
 fn record(len: usize, bytes: &[u8]) -> Vec<u8> {
     let mut out = (0x8000_0000 | len as u32).to_be_bytes().to_vec();
     out.extend(bytes);
     out
 }
 
-/// Sends of RDMA, one for each credit.
+/// Returns RDMA Sends, one for each credit.
 fn sends(message: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
     let fpdu = |msn| mpa::fpdu(&Untagged::send(msn, &message(msn)).ulpdu(), false);
     (1..=CREDITS).flat_map(fpdu).collect()
@@ -119,7 +122,7 @@ fn kinds(addresses: Addresses, file: &[u8]) -> Vec<Kind> {
 }
 
 impl Mob {
-    /// Connects so many over TCP and over RDMA, in kinds of equal size.
+    /// Connects these numbers of members over TCP and over RDMA, in groups of equal size.
     pub(crate) fn gather(
         addresses: Addresses,
         file: Vec<u8>,
@@ -165,12 +168,12 @@ impl Mob {
         })
     }
 
-    /// From here on they say what they have to say.
+    /// Makes the members start sending.
     pub(crate) fn begin(&self) {
         self.begin.store(true, Ordering::Relaxed);
     }
 
-    /// How many times one of them had to come back.
+    /// Ends the crowd. Returns the number of reconnects.
     pub(crate) fn end(self) -> Result<usize, Wrong> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| wrong("the crowd panicked"))
@@ -197,7 +200,8 @@ fn connect(kind: &Kind) -> Result<TcpStream, Wrong> {
     Ok(socket)
 }
 
-/// Says and hears what can be without waiting. False: it was thrown out.
+/// Sends and receives as much as possible without waiting. Returns false if the member was
+/// disconnected.
 fn visit(member: &mut Member, kind: &Kind) -> bool {
     let Some(socket) = &mut member.socket else {
         return false;
@@ -217,7 +221,8 @@ fn visit(member: &mut Member, kind: &Kind) -> bool {
         }
     }
     if kind.deaf {
-        // One more message than it may send shows whether anybody is there; and if so, is the end.
+        // One message beyond the credits shows whether the peer is still there. If it is, it closes
+        // the connection.
         return !(kind.rdma
             && member.since.elapsed() > SILENCE
             && socket

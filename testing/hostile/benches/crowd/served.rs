@@ -1,4 +1,4 @@
-//! The server, in a process of its own that counts what it allocates.
+//! The server, in a process of its own that counts its allocations.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
@@ -21,28 +21,29 @@ use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{Server, ServerOptions, Stop, TcpOptions, TcpServer};
 
-/// What tells this program that it is the server.
+/// The argument that makes this program the server.
 pub(crate) const SERVE: &str = "--serve";
 /// The export.
 pub(crate) const EXPORT: &str = "/crowded";
 
-/// Where it listens.
+/// The addresses that the server listens on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     pub(crate) rdma: SocketAddr,
     pub(crate) tcp: SocketAddr,
 }
 
-/// What it holds, bytes.
+/// The memory of the server, bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
-    /// The most that was ever allocated.
+    /// The maximum allocated at any time.
     pub(crate) peak: usize,
-    /// Of the device's pool: receives, as long as nobody has called.
+    /// The part in the device's pool. It consists of receives until the first call.
     pub(crate) receives: usize,
 }
 
-/// Serves a directory, and answers each line on its standard input with its figures, until that ends.
+/// Serves a directory until standard input ends, and answers each line of it with the memory
+/// figures.
 pub(crate) fn serve(directory: &Path, limit: usize, memory: &PeakAlloc) -> Result<(), Wrong> {
     let (descriptors, raised) = limits::raise_descriptors();
     raised.map_err(wrong)?;
@@ -75,7 +76,7 @@ fn say(line: &str) -> Result<(), Wrong> {
     out.flush().map_err(wrong)
 }
 
-/// A server as `rpcrdma serve` makes it.
+/// Creates a server like `rpcrdma serve`.
 fn listen(path: &Path, pool: Pool, limits: &Limits) -> Result<(Server, Addresses), Wrong> {
     let files = DirectoryFs::open(
         path,
@@ -128,7 +129,7 @@ fn listen(path: &Path, pool: Pool, limits: &Limits) -> Result<(Server, Addresses
     Ok((server, addresses))
 }
 
-/// The server's process.
+/// The server process.
 pub(crate) struct Child {
     pub(crate) addresses: Addresses,
     process: Process,
@@ -170,13 +171,13 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Its standard input ends, and so does it.
+        // Closing its standard input ends the server.
         self.input = None;
         drop(self.process.wait());
     }
 }
 
-/// A line of two words.
+/// Parses a line of two words.
 fn words<T: std::str::FromStr<Err: std::fmt::Display>>(
     output: &mut BufReader<ChildStdout>,
 ) -> Result<[T; 2], Wrong> {

@@ -1,4 +1,4 @@
-//! Calls that are none, and calls that nobody should make (RFC 5531, RFC 1813), and how many of them
+//! Invalid calls, calls with invalid arguments (RFC 5531, RFC 1813), and more calls than credits
 //! (RFC 8166, section 3.3.1).
 
 use super::{memory, null, on};
@@ -8,7 +8,7 @@ use crate::wire::Xdr;
 use crate::wire::rpc::{self, Call};
 use crate::wire::v1;
 
-/// XID of the call that is wrong.
+/// The XID of the invalid call.
 const XID: u32 = 0x0bad;
 /// `accept_stat` PROG_UNAVAIL.
 const PROG_UNAVAIL: u32 = 1;
@@ -29,25 +29,25 @@ fn sent(call: &Call) -> Step {
     Send(v1::header(call.xid).with(&call.bytes()))
 }
 
-/// A call, and its answer.
+/// A call with its reply.
 fn answered(name: &'static str, section: &'static str, call: Call, reply: Reply) -> Case {
     case(name, section, on(vec![sent(&call), Hear(reply)]), Lives)
 }
 
-/// A call of NFS by root, and its answer.
+/// A call of NFS by root with its reply.
 fn nfs(name: &'static str, procedure: u32, args: Vec<u8>, reply: Reply) -> Case {
     let mut call = rpc::nfs(XID, procedure, args);
     call.credential = rpc::root();
     answered(name, "RFC 1813, 3.3", call, reply)
 }
 
-/// What is no call, and ends its connection.
+/// A message that is not a call, and ends its connection.
 fn garbage(name: &'static str, payload: Vec<u8>) -> Case {
     let steps = vec![Send(v1::header(XID).with(&payload))];
     case(name, "RFC 5531, 9", on(steps), Closed)
 }
 
-/// An `opaque_auth` of that flavor, with that length and body.
+/// An `opaque_auth` with the given flavor, length and body.
 fn auth(flavor: u32, length: u32, body: &[u8]) -> (u32, Vec<u8>) {
     (flavor, Xdr::new().word(length).raw(body).done())
 }
@@ -279,7 +279,7 @@ fn rpc_level() -> Vec<Case> {
 fn nfs_level(file: &[u8]) -> Vec<Case> {
     let garbage = || refused(XID, &[GARBAGE_ARGS]);
     let bad_handle = || status(XID, BADHANDLE);
-    // What has a handle's form may be one of another key's.
+    // A handle of the right form may be one of another server key.
     let stale = || status(XID, STALE);
     let handle = |bytes: &[u8]| Xdr::new().opaque(bytes).done();
     let mut flipped = file.to_vec();
@@ -368,7 +368,7 @@ fn nfs_level(file: &[u8]) -> Vec<Case> {
     ]
 }
 
-/// XIDs and credits.
+/// Cases of XIDs and credits.
 fn numbers(file: &[u8]) -> Vec<Case> {
     let chunk = memory(0, 8192);
     let write = |xid| super::client_reads::write(file, xid, &[chunk]);

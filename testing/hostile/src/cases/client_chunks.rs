@@ -1,4 +1,4 @@
-//! Chunk lists that cannot be, and those that can and are not used (RFC 8166, sections 3.4 and 4.3).
+//! Invalid chunk lists, and valid ones that are not used (RFC 8166, sections 3.4 and 4.3).
 
 use super::{accepted, after, memory, on};
 use crate::End::Lives;
@@ -7,21 +7,21 @@ use crate::wire::mpa::Frame;
 use crate::wire::rpc;
 use crate::wire::v1::{self, Header, NOMSG, Segment, segment};
 
-/// XID of the call that is wrong.
+/// The XID of the invalid call.
 const XID: u32 = 0x0bad;
-/// Where the arguments of a call without credentials begin, and NULL's end.
+/// The position of the arguments of a call without credentials, which is the end of NULL.
 const END: u32 = rpc::CALL_HEADER;
 /// `accept_stat` GARBAGE_ARGS.
 const GARBAGE_ARGS: u32 = 4;
-/// What the RPC layer says to success, in words.
+/// The length of the RPC reply header of a successful call, bytes.
 const REPLY_HEADER: u32 = 24;
 
-/// A NULL with these lists.
+/// Encodes a NULL call with these chunk lists.
 fn message(header: Header) -> Vec<u8> {
     header.with(&rpc::null(XID).bytes())
 }
 
-/// A NULL with these lists that is answered with ERR_CHUNK.
+/// A NULL call with these chunk lists that is answered with ERR_CHUNK.
 fn err_chunk(name: &'static str, section: &'static str, header: Header) -> Case {
     case(
         name,
@@ -31,7 +31,7 @@ fn err_chunk(name: &'static str, section: &'static str, header: Header) -> Case 
     )
 }
 
-/// A NULL with this read list that is answered with ERR_CHUNK.
+/// A NULL call with this Read list that is answered with ERR_CHUNK.
 fn reads(name: &'static str, list: &[(u32, Segment)]) -> Case {
     let reads = list.to_vec();
     err_chunk(
@@ -44,7 +44,7 @@ fn reads(name: &'static str, list: &[(u32, Segment)]) -> Case {
     )
 }
 
-/// RDMA_NOMSG with this read list and payload, which is answered with ERR_CHUNK.
+/// An RDMA_NOMSG message with this Read list and payload that is answered with ERR_CHUNK.
 fn long(name: &'static str, list: &[(u32, Segment)], payload: &[u8]) -> Case {
     let header = Header {
         procedure: NOMSG,
@@ -55,7 +55,7 @@ fn long(name: &'static str, list: &[(u32, Segment)], payload: &[u8]) -> Case {
     case(name, "RFC 8166, 4.2.4", on(steps), Lives)
 }
 
-/// A READ of so many bytes, with these chunks.
+/// Encodes a READ of `count` bytes with these chunks.
 fn read(file: &[u8], count: u32, writes: &[&[Segment]], reply: Option<Segment>) -> Vec<u8> {
     let mut call = rpc::nfs(XID, 6, rpc::read_args(file, 0, count));
     call.credential = rpc::root();
@@ -219,7 +219,7 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
                     reads: vec![(END, all(0)); 100],
                     ..header()
                 })),
-                // An item of nothing is one as well, and NULL has none that could be reduced.
+                // An empty item counts as an item, and NULL has none that could be reduced.
                 Hear(refused(XID, &[GARBAGE_ARGS])),
             ]),
             Lives,
@@ -229,7 +229,7 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
             "RFC 8166, 4.5.3",
             after(
                 Frame {
-                    // It receives 1024 bytes, and sends 4096.
+                    // The client receives 1024 bytes, and sends 4096.
                     private: vec![0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 0],
                     ..Frame::request()
                 },
@@ -249,7 +249,7 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
     cases
 }
 
-/// What the server does with write chunks and reply chunks.
+/// Cases of the server's use of Write chunks and Reply chunks.
 fn replies(file: &[u8]) -> Vec<Case> {
     let all = |length| memory(0, length);
     let most = all(u32::MAX);
@@ -372,7 +372,7 @@ fn replies(file: &[u8]) -> Vec<Case> {
             on(vec![
                 Send(read_at(file, &[], Some(all(9000)))),
                 Hear(success(XID, &[]).long().with_reply_chunk(&[
-                    // RPC header, status, attributes, count, end of file, length, data.
+                    // RPC header, status, attributes, count, eof, length, data.
                     all(REPLY_HEADER + 4 + 88 + 12 + 8192),
                 ])),
             ]),
@@ -383,7 +383,7 @@ fn replies(file: &[u8]) -> Vec<Case> {
             "RFC 8166, 4.3.2",
             on(vec![
                 Send(read(file, u32::MAX, &[&[most]], None)),
-                // As much as the file has.
+                // The length of the file.
                 HearAnyReply(XID),
             ]),
             Lives,
@@ -392,7 +392,7 @@ fn replies(file: &[u8]) -> Vec<Case> {
     ]
 }
 
-/// A READ of what the cases write.
+/// Encodes a READ of the data that the cases write.
 fn read_there(file: &[u8], chunk: &[Segment]) -> Vec<u8> {
     match chunk {
         [] => read_at(file, &[], None),

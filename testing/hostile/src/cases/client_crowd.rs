@@ -1,4 +1,4 @@
-//! Many hostile clients.
+//! Cases with many hostile clients.
 
 use super::{accepted, memory, null, on};
 use crate::End::{Closed, Left, Lives};
@@ -7,7 +7,7 @@ use crate::wire::mpa::{self, ENHANCED, Frame, REJECT};
 use crate::wire::rpc;
 use crate::wire::v1::{self, Header};
 
-/// What a connection over the server's limit hears.
+/// Returns the setup frame with which the server rejects a connection over its limit.
 fn rejected() -> Frame {
     Frame {
         flags: ENHANCED | REJECT,
@@ -17,10 +17,10 @@ fn rejected() -> Frame {
     }
 }
 
-/// The longest chunk that a call may have here, about.
+/// The approximate maximum length of a call's chunk here, bytes.
 pub(super) const LONG: u32 = 255 << 10;
 
-/// A NULL with a long read chunk.
+/// Encodes a NULL call with a long Read chunk.
 pub(super) fn null_with_chunk() -> Vec<u8> {
     let header = Header {
         reads: vec![(rpc::CALL_HEADER, memory(0, LONG))],
@@ -29,7 +29,7 @@ pub(super) fn null_with_chunk() -> Vec<u8> {
     header.with(&rpc::null(1).bytes())
 }
 
-/// A READ of a mebibyte.
+/// Encodes a READ of 1 MiB.
 pub(super) fn read(file: &[u8]) -> Vec<u8> {
     let call = rpc::Call {
         credential: rpc::root(),
@@ -42,7 +42,7 @@ pub(super) fn read(file: &[u8]) -> Vec<u8> {
     header.with(&call.bytes())
 }
 
-/// Connections that are established and stay.
+/// Establishes connections that stay open.
 fn established(count: usize) -> Step {
     Repeat(count, on(vec![Send(null(1)), Hear(success(1, &[]))]))
 }

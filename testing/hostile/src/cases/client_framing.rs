@@ -1,4 +1,5 @@
-//! FPDUs of a hostile client (RFC 5044, section 4), and its Terminates (RFC 5040, section 4.8).
+//! Invalid FPDUs of a hostile client (RFC 5044, section 4), and its Terminates (RFC 5040, section
+//! 4.8).
 
 use super::client_segments::untagged;
 use super::ends::*;
@@ -8,12 +9,12 @@ use crate::client::{Case, Step::*, case, success};
 use crate::wire::ddp::{Tagged, Untagged};
 use crate::wire::mpa::{CRC, ENHANCED, Frame, fpdu, fpdu_of_length};
 
-/// Bad bytes.
+/// A case that sends invalid bytes.
 fn bytes(name: &'static str, section: &'static str, bytes: Vec<u8>, end: End) -> Case {
     case(name, section, on(vec![Bytes(bytes)]), end)
 }
 
-/// With CRCs agreed on, these bytes.
+/// A case that sends these bytes on a connection with CRCs.
 fn checked(name: &'static str, bytes: Vec<u8>, end: End) -> Case {
     let (request, reply) = (Frame::request(), accepted());
     let crc = |frame| Frame {
@@ -29,7 +30,7 @@ fn checked(name: &'static str, bytes: Vec<u8>, end: End) -> Case {
     )
 }
 
-/// An FPDU with a right CRC, one bit of which is then turned.
+/// Returns an FPDU with a correct CRC, of which one bit is then flipped.
 fn damaged(ulpdu: &[u8], at: usize) -> Vec<u8> {
     let mut bytes = fpdu(ulpdu, true);
     bytes[at] ^= 0x10;
@@ -177,7 +178,7 @@ fn framing(whole: &[u8]) -> Vec<Case> {
             "a ULPDU length shorter than its ULPDU",
             "RFC 5044, 4",
             on(vec![
-                // What was left of it is taken for the next FPDU: "no such version".
+                // The rest of it is interpreted as the next FPDU, with an invalid version.
                 Bytes(fpdu_of_length(long - 4, whole, false)),
             ]),
             CATASTROPHE,
@@ -236,7 +237,7 @@ fn framing(whole: &[u8]) -> Vec<Case> {
     ]
 }
 
-/// With CRCs agreed on (RFC 5044, section 4.4).
+/// Cases on connections with CRCs (RFC 5044, section 4.4).
 fn checksums(whole: &[u8]) -> Vec<Case> {
     vec![
         checked("a damaged payload", damaged(whole, 40), BAD_CRC),
@@ -260,7 +261,7 @@ fn checksums(whole: &[u8]) -> Vec<Case> {
         checked(
             "padding that is not covered",
             {
-                // 19 bytes and the length are padded by three.
+                // 19 bytes and the length field are padded by three.
                 let segment = Untagged::send(1, b"x").ulpdu();
                 let mut bytes = fpdu(&segment, true);
                 bytes[2 + segment.len()] = 0xff;

@@ -1,4 +1,4 @@
-//! Transport headers that are none (RFC 8166, sections 4.2 and 4.5).
+//! Invalid transport headers (RFC 8166, sections 4.2 and 4.5).
 
 use super::{null, on};
 use crate::End::Lives;
@@ -7,10 +7,10 @@ use crate::wire::Xdr;
 use crate::wire::rpc;
 use crate::wire::v1::{self, DONE, ERR_CHUNK, ERR_VERS, Header, MSG, MSGP, NOMSG};
 
-/// XID of the header that is wrong.
+/// The XID of the invalid header.
 const XID: u32 = 0x0bad;
 
-/// A message that is discarded without a word.
+/// A message that is silently discarded.
 fn discarded(name: &'static str, section: &'static str, message: Vec<u8>) -> Case {
     case(name, section, on(vec![Send(message)]), Lives)
 }
@@ -34,7 +34,7 @@ fn version(name: &'static str, version: u32) -> Case {
     )
 }
 
-/// The four fixed fields, and these words.
+/// Encodes the four fixed fields, followed by these words.
 fn words(procedure: u32, words: &[u32]) -> Vec<u8> {
     Xdr::new()
         .words(&[XID, 1, 8, procedure])
@@ -239,7 +239,7 @@ pub(super) fn cases() -> Vec<Case> {
             on({
                 (1..=100)
                     .flat_map(|n| {
-                        // Of another version, whatever else they say.
+                        // Headers of another version, with random content.
                         let mut bytes = crate::rig::content(n, 28 + n as usize);
                         bytes[..16].copy_from_slice(&Xdr::new().words(&[n, 0x6172, 8, 0]).done());
                         [Send(bytes), ErrVers(n, 0x6172)]

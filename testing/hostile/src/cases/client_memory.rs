@@ -1,4 +1,4 @@
-//! A hostile client that reaches for memory that is not offered: RDMA Writes, RDMA Reads and
+//! A hostile client that accesses memory which was not offered: RDMA Writes, RDMA Reads and
 //! invalidations (RFC 5041, section 7.1; RFC 5040, section 7.2).
 
 use super::client_segments::{request, untagged};
@@ -10,7 +10,7 @@ use crate::wire::ddp::{
     READ_REQUEST, SEND, SEND_INVALIDATE, SEND_SOLICITED_INVALIDATE, Tagged, Untagged,
 };
 
-/// One bad tagged segment.
+/// A case with one invalid tagged segment.
 fn tagged(name: &'static str, section: &'static str, segment: Tagged, end: End) -> Case {
     case(name, section, on(vec![Segment(segment.ulpdu())]), end)
 }

@@ -1,5 +1,6 @@
-//! Hostile clients that hold memory of the server's and do nothing with it: they do not answer its RDMA
-//! Reads, or do not take its replies. Each is ended in bounded time, and who was there before goes on.
+//! Hostile clients that hold memory of the server without making progress: they do not answer its
+//! RDMA Reads, or do not read its replies. Each is disconnected in bounded time, and the client
+//! that was there before continues.
 
 use super::client_crowd::{LONG, null_with_chunk, read};
 use super::{memory, on};
@@ -7,19 +8,19 @@ use crate::End::Left;
 use crate::client::{Case, Step::*, case, success};
 use crate::wire::rpc;
 
-/// Connections of a crowd: all that the server takes beside the bystander's.
+/// The number of connections of a crowd: all that the server accepts besides the bystander's.
 const CROWD: usize = 15;
-/// Credits of each.
+/// The credits of each.
 const CREDITS: usize = 16;
 
-/// A record of TCP in one fragment.
+/// Returns a TCP record in one fragment.
 fn record(message: &[u8]) -> Vec<u8> {
     let mut out = (0x8000_0000 | message.len() as u32).to_be_bytes().to_vec();
     out.extend(message);
     out
 }
 
-/// A READ of a mebibyte as a record.
+/// Returns a READ of 1 MiB as a record.
 fn read_record(file: &[u8]) -> Vec<u8> {
     let call = rpc::Call {
         credential: rpc::root(),
@@ -30,7 +31,7 @@ fn read_record(file: &[u8]) -> Vec<u8> {
 
 pub(super) fn cases(file: &[u8]) -> Vec<Case> {
     let chunk = memory(0, 8192);
-    // Makes the file a mebibyte long.
+    // Makes the file 1 MiB long.
     let write = || {
         let call = super::client_reads::write(file, 0x0bad_3000, &[chunk]);
         on(vec![

@@ -11,15 +11,15 @@ use crate::wire::mpa::Frame;
 use crate::wire::rpc;
 use crate::wire::v1::{self, Segment};
 
-/// Bytes of the WRITE that is to be fetched.
+/// The bytes of the WRITE whose data the server reads.
 const LEN: u32 = 8192;
 
-/// A WRITE of [`LEN`] bytes whose data is in these read segments.
+/// Encodes a WRITE of [`LEN`] bytes whose data is in these read segments.
 pub(super) fn write(file: &[u8], xid: u32, segments: &[Segment]) -> Vec<u8> {
     write_of(file, xid, LEN, segments)
 }
 
-/// A WRITE of so many bytes.
+/// Encodes a WRITE of `len` bytes.
 fn write_of(file: &[u8], xid: u32, len: u32, segments: &[Segment]) -> Vec<u8> {
     let mut call = rpc::nfs(xid, 7, rpc::write_args(file, 0x10_0000, len));
     call.credential = rpc::root();
@@ -33,7 +33,7 @@ fn write_of(file: &[u8], xid: u32, len: u32, segments: &[Segment]) -> Vec<u8> {
     header.with(&payload)
 }
 
-/// A WRITE, and a lie to the Read Request for its data.
+/// A case with a WRITE and an incorrect answer to the Read Request for its data.
 fn lie(
     file: &[u8],
     name: &'static str,
@@ -191,7 +191,7 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
             "RFC 5040, 5.5",
             on(vec![
                 Send(write(file, 0x0bad_0004, &halves)),
-                // Both are asked for before the first is answered; this answers the second.
+                // The server requests both before the first is answered; this answers the second.
                 Cheat(halves[0], |_| vec![]),
                 Cheat(halves[1], |request| {
                     vec![Tagged::response(request.sink, request.sink_offset, &[1; 4096]).ulpdu()]
@@ -380,7 +380,7 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
             "more data asked to be fetched than the server has room for",
             "RFC 8166, 3.4.5",
             on({
-                // 16 calls of 255 KiB each, of which the server fetches one at a time.
+                // 16 calls of 255 KiB each, whose data the server reads one after the other.
                 let mut header = v1::header(0x0bad_0010);
                 header.reads = vec![(40, memory(0, 255 << 10))];
                 let call = header.with(&rpc::null(0x0bad_0010).bytes());
@@ -396,7 +396,7 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
     ]
 }
 
-/// RDMA_NOMSG with a position-zero read chunk of so many bytes.
+/// Sends RDMA_NOMSG with a Position Zero Read chunk of `len` bytes.
 fn long(xid: u32, len: u32) -> Step {
     let mut header = v1::header(xid);
     header.procedure = v1::NOMSG;

@@ -1,4 +1,5 @@
-//! Untagged segments of a hostile client (RFC 5041, sections 4 and 7.1; RFC 5040, section 4).
+//! Invalid untagged segments of a hostile client (RFC 5041, sections 4 and 7.1; RFC 5040, section
+//! 4).
 
 use super::ends::*;
 use super::{null, on};
@@ -7,7 +8,7 @@ use crate::client::{Case, Step::*, case, success};
 use crate::wire::ddp::{READ_RESPONSE, ReadRequest, SEND_SOLICITED, TERMINATE, Untagged, WRITE};
 use crate::wire::mpa::fpdu;
 
-/// One bad untagged segment.
+/// A case with one invalid untagged segment.
 pub(super) fn untagged(
     name: &'static str,
     section: &'static str,
@@ -345,7 +346,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A Read Request for so many bytes of a handle.
+/// A Read Request for `length` bytes of a handle.
 pub(super) fn request(source: u32, length: u32) -> ReadRequest {
     ReadRequest {
         sink: 1,

@@ -1,4 +1,4 @@
-//! Set-up frames of a hostile initiator (RFC 5044, section 7.1; RFC 6581).
+//! Invalid setup frames of a hostile initiator (RFC 5044, section 7.1; RFC 6581).
 
 use super::ends::*;
 use super::{accepted, after, null};
@@ -10,12 +10,12 @@ use crate::wire::mpa::{
     fpdu,
 };
 
-/// Says bytes right after connecting.
+/// A case that sends bytes right after connecting.
 fn says(name: &'static str, section: &'static str, bytes: Vec<u8>) -> Case {
     case(name, section, vec![Connect, Bytes(bytes)], Closed)
 }
 
-/// Sends a frame that cannot be accepted.
+/// A case that sends a frame which cannot be accepted.
 fn frame(name: &'static str, section: &'static str, frame: Frame) -> Case {
     says(name, section, frame.bytes())
 }
@@ -27,7 +27,7 @@ fn peer_to_peer(bits: (u16, u16)) -> Frame {
     }
 }
 
-/// The server's choice of a ready-to-receive message.
+/// Returns the server's setup frame with its choice of a ready-to-receive message.
 fn chosen(bits: (u16, u16)) -> Frame {
     Frame {
         depths: Some((1 | PEER_TO_PEER | bits.0, 16 | bits.1)),
@@ -429,7 +429,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// An RDMA Read of no bytes into handle 1.
+/// An RDMA Read of 0 bytes into handle 1.
 fn nothing_read() -> Vec<u8> {
     let request = ReadRequest {
         sink: 1,

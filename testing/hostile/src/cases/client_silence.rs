@@ -1,4 +1,4 @@
-//! Hostile clients that say nothing, to a server that does not wait for ever.
+//! Hostile clients that send nothing to a server with time-outs.
 
 use super::{accepted, after, memory, null, on};
 use crate::End::Closed;

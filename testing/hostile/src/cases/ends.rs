@@ -1,50 +1,50 @@
-//! The Terminates that the documents name (RFC 5040, section 4.8; RFC 5041, section 7.2; RFC 5044,
-//! section 8).
+//! The Terminate codes of the specifications (RFC 5040, section 4.8; RFC 5041, section 7.2; RFC
+//! 5044, section 8).
 
 use crate::End::{self, Terminate};
 use crate::wire::ddp::Code;
 
-/// DDP, untagged: a queue that there is not.
+/// DDP, untagged: invalid queue number.
 pub(super) const QUEUE: End = Terminate(Code(1, 2, 1));
-/// DDP, untagged: no buffer for it.
+/// DDP, untagged: no buffer available for the MSN.
 pub(super) const NO_BUFFER: End = Terminate(Code(1, 2, 2));
-/// DDP, untagged: MSN.
+/// DDP, untagged: MSN out of range.
 pub(super) const MSN: End = Terminate(Code(1, 2, 3));
-/// DDP, untagged: message offset.
+/// DDP, untagged: invalid message offset.
 pub(super) const OFFSET: End = Terminate(Code(1, 2, 4));
-/// DDP, untagged: too long for its buffer.
+/// DDP, untagged: message too long for its buffer.
 pub(super) const TOO_LONG: End = Terminate(Code(1, 2, 5));
-/// DDP, untagged: version.
+/// DDP, untagged: invalid DDP version.
 pub(super) const UNTAGGED_VERSION: End = Terminate(Code(1, 2, 6));
-/// DDP, tagged: handle.
+/// DDP, tagged: invalid STag.
 pub(super) const STAG: End = Terminate(Code(1, 1, 0));
-/// DDP, tagged: bounds.
+/// DDP, tagged: base or bounds violation.
 pub(super) const BOUNDS: End = Terminate(Code(1, 1, 1));
-/// DDP, tagged: the offset passes the address space.
+/// DDP, tagged: the tagged offset wraps around.
 pub(super) const WRAP: End = Terminate(Code(1, 1, 3));
-/// DDP, tagged: version.
+/// DDP, tagged: invalid DDP version.
 pub(super) const TAGGED_VERSION: End = Terminate(Code(1, 1, 4));
-/// RDMAP: this side cannot do what it has to.
+/// RDMAP: local catastrophic error.
 pub(super) const LOCAL: End = Terminate(Code(0, 0, 0));
-/// RDMAP: handle of a Read.
+/// RDMAP: invalid STag of an RDMA Read.
 pub(super) const READ_STAG: End = Terminate(Code(0, 1, 0));
-/// RDMAP: bounds of a Read.
+/// RDMAP: base or bounds violation of an RDMA Read.
 pub(super) const READ_BOUNDS: End = Terminate(Code(0, 1, 1));
-/// RDMAP: a Read of what may not be read.
+/// RDMAP: access rights violation of an RDMA Read.
 pub(super) const READ_RIGHTS: End = Terminate(Code(0, 1, 2));
-/// RDMAP: the offset of a Read passes the address space.
+/// RDMAP: the tagged offset of an RDMA Read wraps around.
 pub(super) const READ_WRAP: End = Terminate(Code(0, 1, 4));
-/// RDMAP: handle to invalidate.
+/// RDMAP: the STag cannot be invalidated.
 pub(super) const INVALIDATE: End = Terminate(Code(0, 1, 9));
-/// RDMAP: version.
+/// RDMAP: invalid RDMAP version.
 pub(super) const RDMAP_VERSION: End = Terminate(Code(0, 2, 5));
-/// RDMAP: opcode.
+/// RDMAP: unexpected opcode.
 pub(super) const OPCODE: End = Terminate(Code(0, 2, 6));
-/// RDMAP: what has no code of its own.
+/// RDMAP: an error of the stream without a code of its own.
 pub(super) const CATASTROPHE: End = Terminate(Code(0, 2, 7));
-/// MPA: CRC.
+/// MPA: CRC error.
 pub(super) const BAD_CRC: End = Terminate(Code(2, 0, 2));
-/// MPA, enhanced set-up: the responder's ORD is over our IRD.
+/// MPA, enhanced setup: the responder's ORD exceeds this side's IRD.
 pub(super) const INSUFFICIENT_IRD: End = Terminate(Code(2, 0, 6));
-/// MPA, enhanced set-up: no ready-to-receive message that both can do.
+/// MPA, enhanced setup: no ready-to-receive message that both sides support.
 pub(super) const NO_MATCHING_RTR: End = Terminate(Code(2, 0, 7));

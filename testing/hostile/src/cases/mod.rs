@@ -1,4 +1,4 @@
-//! The tables. A new case is a new row; a new protocol version is a new file of rows.
+//! The tables of cases. A new case is a new row; a new protocol version is a new file of rows.
 
 mod client_calls;
 mod client_chunks;
@@ -26,17 +26,17 @@ use crate::wire::v1::{self, Segment};
 use crate::wire::{rpc, v1::segment};
 use crate::{client, server};
 
-/// A case of either role.
+/// A case for either role.
 #[derive(Clone, Debug)]
 pub enum Case {
-    /// A hostile client.
+    /// A case with a hostile client.
     Client(client::Case),
-    /// A hostile server.
+    /// A case with a hostile server.
     Server(server::Case),
 }
 
 impl Case {
-    /// What it is about.
+    /// Returns the description.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -45,7 +45,7 @@ impl Case {
         }
     }
 
-    /// What decides the outcome.
+    /// Returns the section of the specification that determines the result.
     #[must_use]
     pub fn section(&self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl Case {
         }
     }
 
-    /// Bytes that it may cost at most.
+    /// Returns the maximum memory growth, bytes.
     #[must_use]
     pub fn growth(&self) -> usize {
         match self {
@@ -64,22 +64,22 @@ impl Case {
     }
 }
 
-/// Rows of one table.
+/// A table of cases.
 pub struct Table {
-    /// What they have in common.
+    /// What its cases have in common.
     pub name: &'static str,
-    /// How long the server there waits for its peers.
+    /// The server's time-outs.
     pub timeouts: Timeouts,
-    /// What is spoken there.
+    /// The protocol version.
     pub form: Form,
-    /// The rows, given the handle of a file that there is.
+    /// Creates the cases, given the handle of an existing file.
     pub cases: fn(&[u8]) -> Vec<Case>,
 }
 
-/// The program that clients which take callbacks have, with NULL alone.
+/// The program of clients that accept callbacks. It has only NULL.
 pub const CALLED: u32 = 0x4000_8168;
 
-/// Every table.
+/// All tables.
 pub const TABLES: [Table; 27] = [
     table("client, set-up", |_| client(client_setup::cases())),
     table("client, framing", |_| client(client_framing::cases())),
@@ -153,7 +153,7 @@ const fn table(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
     }
 }
 
-/// Scripts of version 1 in the form of version 2.
+/// A table of version 1 cases, translated to version 2.
 const fn translated(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
     Table {
         form: Form::Translated,
@@ -161,7 +161,7 @@ const fn translated(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table 
     }
 }
 
-/// Version 2.
+/// A table of version 2 cases.
 const fn second(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
     Table {
         form: Form::Second,
@@ -169,8 +169,9 @@ const fn second(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
     }
 }
 
-/// Cases of version 1 that mean the same in version 2. There, a message's direction is in its transport
-/// header, and an RPC message that does not go with that has an answer; and replies have more room.
+/// Selects cases of version 1 that have the same meaning in version 2. There, the direction of a
+/// message is in its transport header, an RPC message that disagrees with it is answered, and
+/// replies can be longer.
 fn as_second(mut cases: Vec<client::Case>) -> Vec<client::Case> {
     cases.retain(|case| {
         ![
@@ -186,8 +187,8 @@ fn as_second(mut cases: Vec<client::Case>) -> Vec<client::Case> {
     cases
 }
 
-/// The same of hostile servers. What is about versions, or numbers of errors, means
-/// something else in another.
+/// Selects cases of hostile servers that have the same meaning in version 2. Cases about versions
+/// or error numbers do not.
 fn replies_as_second(mut cases: Vec<server::Case>) -> Vec<server::Case> {
     cases.retain(|case| {
         let otherwise = ["an error that there is not"].contains(&case.name.as_str());
@@ -204,9 +205,9 @@ fn server(cases: Vec<server::Case>) -> Vec<Case> {
     cases.into_iter().map(Case::Server).collect()
 }
 
-// ---- what scripts of hostile clients begin with, and say often ----
+// ---- common parts of the scripts of hostile clients ----
 
-/// The server's set-up frame, to [`Frame::request`].
+/// The server's setup frame in answer to [`Frame::request`].
 fn accepted() -> Frame {
     Frame {
         depths: Some((1, 16)),
@@ -217,12 +218,12 @@ fn accepted() -> Frame {
     }
 }
 
-/// A connection on which FPDUs can be said, and then these steps.
+/// A script that establishes a connection with default setup frames and continues with `steps`.
 fn on(steps: Vec<Step>) -> Vec<Step> {
     after(Frame::request(), accepted(), steps)
 }
 
-/// The same, with other set-up frames.
+/// A script that establishes a connection with these setup frames and continues with `steps`.
 fn after(request: Frame, reply: Frame, mut steps: Vec<Step>) -> Vec<Step> {
     let mut script = vec![
         Step::Connect,
@@ -233,12 +234,13 @@ fn after(request: Frame, reply: Frame, mut steps: Vec<Step>) -> Vec<Step> {
     script
 }
 
-/// NULL, whole.
+/// A complete NULL call.
 fn null(xid: u32) -> Vec<u8> {
     v1::header(xid).with(&rpc::null(xid).bytes())
 }
 
-/// Memory of the hostile client's, imaginary as it is: the handles that its scripts offer.
+/// A segment of the hostile client's memory, which does not exist. These are the handles that its
+/// scripts offer.
 fn memory(number: u32, length: u32) -> Segment {
     segment(0x5100_0000 + (number << 24), length, 0x1_0000_0000)
 }

@@ -1,15 +1,15 @@
-//! Calls from a hostile server (RFC 8167), to clients that take some and to those that take none, and
-//! replies that are none.
+//! Calls from a hostile server (RFC 8167) to clients that accept or do not accept calls, and
+//! invalid replies.
 
 use crate::End::{Left, Lives, Reset};
 use crate::server::{Ask, Call, Case, Step::*, case};
 use crate::wire::rpc;
 use crate::wire::v1::{self, ERR_CHUNK, ERR_VERS, Header, NOMSG, segment};
 
-/// XID of the first callback, and of the next.
+/// The XIDs of the first callback and of the next.
 const XID: u32 = 0x0bac_0001;
 
-/// The client's own program (`server::victim`): NULL is all it has.
+/// A call to the client's own program (`server::victim`), which has only NULL.
 fn callback(xid: u32) -> rpc::Call {
     rpc::Call {
         procedure: (super::CALLED, 1, 0),
@@ -17,7 +17,7 @@ fn callback(xid: u32) -> rpc::Call {
     }
 }
 
-/// A callback, with its header changed.
+/// A callback with a changed header.
 fn with(xid: u32, change: impl Fn(&mut Header)) -> Vec<u8> {
     let mut header = v1::header(xid);
     change(&mut header);
@@ -28,18 +28,19 @@ fn plain(_: &Call) -> Vec<u8> {
     with(XID, |_| {})
 }
 
-/// Memory of the hostile server's, imaginary as it is.
+/// A segment of the hostile server's memory, which does not exist.
 fn memory() -> v1::Segment {
     segment(0x5100_0000, 4096, 0x1_0000_0000)
 }
 
-/// A client that takes callbacks: this is what it says to one, while a NULL of its own is awaited.
+/// A case with a callback to which the client, which accepts calls, answers in this way while it
+/// waits for the reply to its own NULL.
 fn said(name: &'static str, section: &'static str, say: fn(&Call) -> Vec<u8>, hear: Said) -> Case {
     let script = vec![Hear, Send(say), hear.step()];
     case(name, section, Ask::Null, script, Lives).called()
 }
 
-/// What it says.
+/// The client's answer.
 enum Said {
     Reply,
     ErrChunk,
@@ -58,7 +59,7 @@ impl Said {
     }
 }
 
-/// A client that takes none, and says nothing to this.
+/// A case with a client that accepts no calls, and does not answer.
 fn none(name: &'static str, section: &'static str, say: fn(&Call) -> Vec<u8>) -> Case {
     let script = vec![Hear, Send(say), HearNothing];
     case(name, section, Ask::Null, script, Lives)
@@ -190,7 +191,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Several callbacks.
+/// Cases of several callbacks.
 fn several() -> Vec<Case> {
     let twice = vec![
         Hear,
@@ -231,9 +232,9 @@ fn several() -> Vec<Case> {
             Reset,
         )
         .called(),
-        // Receives run out, or credits, or the answers that are not taken are too many: who is faster
-        // decides which ends the connection. Errors take no credit, so that only the last two help where
-        // receives do not. What it costs is bounded either way.
+        // The receives or the credits are used up, or too many answers are not read; timing decides
+        // which of them ends the connection. Errors take no credit, so only the last two apply if
+        // there are enough receives. The cost is bounded in any case.
         case(
             "a flood that is refused, by a server that does not read",
             "RFC 8167, 5.3",
@@ -276,5 +277,5 @@ fn several() -> Vec<Case> {
     ]
 }
 
-/// What a flood may cost: the send queue is filled, and all sockets between the two.
+/// The maximum cost of a flood: a full send queue, and all socket buffers between the two, bytes.
 const FLOODED: usize = 4 << 20;

@@ -1,11 +1,11 @@
-//! What a hostile server's RPC and NFS say (RFC 5531, RFC 1813), and silence.
+//! Invalid RPC and NFS replies of a hostile server (RFC 5531, RFC 1813), and silence.
 
 use crate::End::{Lives, Reset};
 use crate::server::{Answer, Ask, Case, Outcome, Step::*, case};
 use crate::wire::Xdr;
 use crate::wire::rpc;
 
-/// An RPC reply that decides how the call ends.
+/// A case with an RPC reply that determines how the call ends.
 fn rpc(name: &'static str, outcome: Outcome, lie: fn(&mut Answer)) -> Case {
     let case = case(
         name,
@@ -17,18 +17,18 @@ fn rpc(name: &'static str, outcome: Outcome, lie: fn(&mut Answer)) -> Case {
     case.ending(outcome)
 }
 
-/// Results that decide how the call ends.
+/// A case with results that determine how the call ends.
 fn nfs(name: &'static str, ask: Ask, outcome: Outcome, lie: fn(&mut Answer)) -> Case {
     let case = case(name, "RFC 1813, 3.3", ask, vec![Hear, Answer(lie)], Lives);
     case.ending(outcome)
 }
 
-/// These words behind the XID.
+/// Replaces the reply with its XID and these words.
 fn words(answer: &mut Answer, words: &[u32]) {
     answer.payload = Xdr::new().word(answer.header.xid).words(words).done();
 }
 
-/// MSG_ACCEPTED, SUCCESS, and these words.
+/// Replaces the reply with MSG_ACCEPTED, SUCCESS, and these words.
 fn results(answer: &mut Answer, words: &[u32]) {
     let words = Xdr::new().words(words).done();
     answer.payload = rpc::accepted(answer.header.xid, 0, &words);
@@ -37,11 +37,11 @@ fn results(answer: &mut Answer, words: &[u32]) {
 pub(super) fn cases() -> Vec<Case> {
     use Outcome::{Nonsense, Protocol, Refused, Status, TimedOut};
     vec![
-        // An XID means something only together with the type behind it, and only a reply is matched
-        // with a call (RFC 8167, section 2.4): the first of these is a call of the server's, which may have
-        // the same XID, the next two are no messages, whose credits do not count either (section 4.1). None
-        // answers the call, nor gives its credit back; it ends when its time is over, and the connection
-        // with it.
+        // An XID has a meaning only with the message type behind it, and only a reply is matched
+        // with a call (RFC 8167, section 2.4). The first of these messages is a call of the server,
+        // which may have the same XID; the next two are no messages, and their credits do not count
+        // either (section 4.1). None answers the call or returns its credit; the call times out,
+        // and the connection with it.
         rpc("an answer that is a call", TimedOut, |a| {
             words(a, &[0, 2, 100_003, 3, 0, 0, 0, 0, 0])
         }),
@@ -135,7 +135,7 @@ pub(super) fn cases() -> Vec<Case> {
         }),
         // RFC 8166, section 6.1.
         nfs("data inline instead", Ask::Read, Protocol, |a| {
-            // A part of it, as much as goes inline; the chunk is unused.
+            // The part of it that fits inline; the chunk is unused.
             let data = crate::rig::content(crate::server::DATA_SEED, 8192);
             a.places.clear();
             a.header.writes.clear();
@@ -170,8 +170,8 @@ pub(super) fn cases() -> Vec<Case> {
         nfs("a listing that never ends", Ask::List, Nonsense, |a| {
             listing(a, &[0, 0])
         }),
-        // Each answer is right on its own: an entry, with another cookie than the one before. RFC 1813,
-        // section 3.3.16, leaves it to the client what it makes of that.
+        // Each reply is valid on its own: an entry with another cookie than the previous one. RFC
+        // 1813, section 3.3.16, leaves the handling to the client.
         case(
             "cookies that go round in a circle of two",
             "RFC 1813, 3.3.16",
@@ -216,10 +216,10 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Answers after which the client has noticed a circle of two.
+/// The number of replies after which the client has detected a circle of two.
 const CIRCLE: usize = 4;
 
-/// One entry, of which the cookie is 1 and 2 in turn, and no end.
+/// A listing of one entry, whose cookie is alternately 1 and 2, without an end.
 fn around(answer: usize) -> fn(&mut Answer) {
     match answer % 2 {
         0 => |a| {
@@ -237,7 +237,7 @@ fn around(answer: usize) -> fn(&mut Answer) {
     }
 }
 
-/// An answer to READDIR: status, attributes, cookie verifier, and these words.
+/// Sets a reply to READDIR: status, attributes, cookie verifier, and these words.
 fn listing(answer: &mut Answer, words: &[u32]) {
     let all = Xdr::new().words(&[0, 0, 0, 0]).words(words).done();
     let message = rpc::accepted(answer.header.xid, 0, &all);

@@ -1,32 +1,33 @@
-//! Transport headers of a hostile server (RFC 8166, sections 4.2 to 4.5). A requester discards what it
-//! cannot use without a word; the right answer behind it is taken.
+//! Invalid transport headers of a hostile server (RFC 8166, sections 4.2 to 4.5). A requester
+//! silently discards what it cannot use, and accepts the correct reply that follows.
 
 use crate::End::Lives;
 use crate::server::{Answer, Ask, Call, Case, Outcome, Step::*, Until, case};
 use crate::wire::rpc;
 use crate::wire::v1::{self, DONE, ERR_CHUNK, ERR_VERS, Header, MSG, MSGP, NOMSG, segment};
 
-/// An answer to a READ that is discarded.
+/// A case with a reply to a READ that is discarded.
 fn read(name: &'static str, section: &'static str, lie: fn(&mut Answer)) -> Case {
     case(name, section, Ask::Read, vec![Hear, Mislead(lie)], Lives)
 }
 
-/// An answer to a NULL that is discarded.
+/// A case with a reply to a NULL that is discarded.
 fn null(name: &'static str, section: &'static str, lie: fn(&mut Answer)) -> Case {
     case(name, section, Ask::Null, vec![Hear, Mislead(lie)], Lives)
 }
 
-/// An answer by reply chunk that is discarded.
+/// A case with a reply by Reply chunk that is discarded.
 fn list(name: &'static str, section: &'static str, lie: fn(&mut Answer)) -> Case {
     case(name, section, Ask::List, vec![Hear, Mislead(lie)], Lives)
 }
 
-/// A message that is discarded while a NULL is awaited.
+/// A case with a message that is discarded while a NULL is outstanding.
 fn message(name: &'static str, section: &'static str, message: fn(&Call) -> Vec<u8>) -> Case {
     case(name, section, Ask::Null, vec![Hear, Send(message)], Lives)
 }
 
-/// NULL's answer, with its header changed: SYSTEM_ERR, for whoever believes it.
+/// Encodes the reply to NULL with a changed header. Its status is SYSTEM_ERR, so accepting it is
+/// detected.
 fn with(call: &Call, change: impl Fn(&mut Header)) -> Vec<u8> {
     let xid = call.header.xid;
     let mut header = v1::header(xid);
@@ -104,7 +105,7 @@ pub(super) fn cases() -> Vec<Case> {
         message("a call", "RFC 8167", |_| {
             v1::header(0x0bad).with(&rpc::null(0x0bad).bytes())
         }),
-        // A call of the server's, which has XIDs of its own.
+        // A call of the server, which has XIDs of its own.
         message("the call sent back", "RFC 8167, 2.4.1", |call| {
             call.header.with(&call.rpc)
         }),
@@ -168,7 +169,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Grants (RFC 8166, section 3.3.1).
+/// Cases of grants (RFC 8166, section 3.3.1).
 fn credits() -> Vec<Case> {
     let section = "RFC 8166, 3.3.1";
     let calls = |name, granted| {
@@ -183,7 +184,7 @@ fn credits() -> Vec<Case> {
             section,
             Ask::Nulls(100),
             {
-                // 4294967295 granted, 8 asked for: the ninth call waits for an answer.
+                // 4294967295 credits granted, 8 requested: the ninth call waits for a reply.
                 let mut script = vec![Hear; 8];
                 script.push(HearNothing);
                 script
@@ -206,7 +207,7 @@ fn credits() -> Vec<Case> {
     ]
 }
 
-/// Chunks that are not those that were offered.
+/// Cases of chunks that differ from those that were offered.
 fn chunks() -> Vec<Case> {
     let mut cases = vec![
         read("a read list in a reply", "RFC 8166, 4.3.1", |answer| {
@@ -340,7 +341,7 @@ fn chunks() -> Vec<Case> {
             answer.header.reply = Some(vec![all; 16]);
         }),
     ];
-    // The header is right, so the reply counts; what it means is another matter.
+    // The header is correct, so the reply counts. Its content may still be invalid.
     let taken = |ask, name, section, lie| case(name, section, ask, vec![Hear, Answer(lie)], Lives);
     let wrong = |case: Case| case.ending(Outcome::Protocol);
     cases.extend([

@@ -1,5 +1,5 @@
-//! Segments of a hostile server, against the memory that a real client offers (RFC 5041, section
-//! 7.1; RFC 5040, section 7.2).
+//! Segments of a hostile server that access the memory of a real client (RFC 5041, section 7.1; RFC
+//! 5040, section 7.2).
 
 use super::ends::*;
 use crate::End::{self, Closed, Left, Lives};
@@ -9,10 +9,10 @@ use crate::wire::mpa::fpdu;
 use crate::wire::rpc;
 use crate::wire::v1;
 
-/// The four kilobytes of a segment.
+/// The bytes of a segment.
 const SEGMENT: usize = 4096;
 
-/// An RDMA Write where it may not go, while a READ is awaited.
+/// A case with an RDMA Write to memory that must not be written to, while a READ is outstanding.
 fn write(name: &'static str, ulpdu: fn(&Call) -> Vec<u8>, end: End) -> Case {
     case(
         name,
@@ -23,24 +23,27 @@ fn write(name: &'static str, ulpdu: fn(&Call) -> Vec<u8>, end: End) -> Case {
     )
 }
 
-/// A Read Request for what may not be read, while a call of that kind is awaited.
+/// A case with a Read Request for memory that must not be read, while a call of this kind is
+/// outstanding.
 fn read(name: &'static str, ask: Ask, ulpdu: fn(&Call) -> Vec<u8>, end: End) -> Case {
     case(name, "RFC 5040, 7.2", ask, vec![Hear, Segment(ulpdu)], end)
 }
 
-/// Any other bad segment.
+/// A case with any other invalid segment.
 fn other(name: &'static str, section: &'static str, ulpdu: fn(&Call) -> Vec<u8>, end: End) -> Case {
     case(name, section, Ask::Read, vec![Hear, Segment(ulpdu)], end)
 }
 
-/// So many bytes, so far from where the call's first segment begins.
+/// An RDMA Write of `len` bytes at a distance of `shift` bytes from the start of the call's first
+/// segment.
 fn at(call: &Call, shift: i64, len: usize) -> Vec<u8> {
     let segment = call.segment();
     let offset = segment.offset.wrapping_add_signed(shift);
     Tagged::write(segment.handle, offset, &vec![0x66; len]).ulpdu()
 }
 
-/// A Read of so many bytes, so far from where the call's first segment begins.
+/// A Read Request of `length` bytes at a distance of `shift` bytes from the start of the call's
+/// first segment.
 fn from(call: &Call, shift: i64, length: u32) -> Vec<u8> {
     let segment = call.segment();
     read_request(
@@ -65,10 +68,10 @@ fn whole(segment: v1::Segment) -> ReadRequest {
     }
 }
 
-/// MSN of the first message of the script: three have mounted.
+/// The MSN of the first message of the script, after three for mounting.
 const FIRST: u32 = 4;
 
-/// A message that answers nothing.
+/// A message that answers no call.
 fn stray(_: &Call) -> Vec<u8> {
     v1::header(0x0bad_0bad).with(&rpc::accepted(0x0bad_0bad, 0, &[]))
 }
@@ -135,7 +138,7 @@ pub(super) fn cases() -> Vec<Case> {
             vec![
                 Hear,
                 Answer(|_| {}),
-                // The client has its memory back when it makes another call.
+                // Its next call shows that the client has its memory back.
                 Hear,
                 SegmentOfEarlier(|call| at(call, 0, 64)),
             ],
@@ -151,7 +154,7 @@ pub(super) fn cases() -> Vec<Case> {
                 Hear,
                 SegmentOfEarlier(|call| {
                     let segment = call.segment();
-                    // Two have fetched the data.
+                    // Two Reads have fetched the data.
                     let request = ReadRequest {
                         length: 64,
                         ..whole(segment)
@@ -242,7 +245,8 @@ pub(super) fn cases() -> Vec<Case> {
             Ask::LongWrite(1 << 20),
             vec![
                 Hear,
-                // 32 are agreed on, and the first few may be with TCP before the last are here.
+                // 32 are agreed on, and the first few may have been handed to TCP before the last
+                // arrive.
                 ReadAhead(60),
             ],
             NO_BUFFER,
@@ -419,7 +423,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Handles that are invalidated when they should not be.
+/// Cases of invalid invalidations of handles.
 fn invalidations() -> Vec<Case> {
     let section = "RFC 8797, 4.1";
     let with = |name, script: Vec<Step>, end| case(name, section, Ask::Read, script, end);

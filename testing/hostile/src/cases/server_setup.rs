@@ -1,4 +1,4 @@
-//! Set-up frames of a hostile responder (RFC 5044, section 7.1; RFC 6581).
+//! Invalid setup frames of a hostile responder (RFC 5044, section 7.1; RFC 6581).
 
 use super::ends::*;
 use crate::End::{self, Closed, Left, Lives};
@@ -9,13 +9,13 @@ use crate::wire::mpa::{
 };
 use crate::wire::v1;
 
-/// A reply frame that cannot be used.
+/// A case with a reply frame that cannot be used.
 fn frame(name: &'static str, section: &'static str, frame: Frame, end: End) -> Case {
     let script = vec![HearFrame, Frame(frame)];
     failing(name, section, script, end)
 }
 
-/// There will be no connection.
+/// A case in which no connection is established.
 fn failing(
     name: &'static str,
     section: &'static str,
@@ -26,7 +26,7 @@ fn failing(
     case.ending(Outcome::NoConnection)
 }
 
-/// All is well.
+/// A case in which the connection works.
 fn working(name: &'static str, section: &'static str, script: Vec<crate::server::Step>) -> Case {
     case(name, section, Ask::Null, script, Lives).honest(Until::Start)
 }

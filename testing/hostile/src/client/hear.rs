@@ -1,18 +1,18 @@
-//! What the server must answer.
+//! The replies that the server must send.
 
 use crate::rig::SERVER;
 use crate::wire::v1::{self, Header, Message, Segment};
 use crate::wire::{Reader, Xdr};
 use crate::{Wrong, wrong};
 
-/// An RPC reply, and how it travels. Credits are looked at for what they must always be.
+/// An expected RPC reply and its transport header. Credits are only checked for validity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The transport header.
     header: Header,
     /// The words of the RPC message after its XID, or as many as matter.
     words: Vec<u32>,
-    /// More may follow them.
+    /// Whether more words may follow.
     more: bool,
 }
 
@@ -25,21 +25,21 @@ impl Reply {
         }
     }
 
-    /// The same, returning these write chunks.
+    /// Adds returned Write chunks.
     #[must_use]
     pub fn returning(mut self, writes: &[&[Segment]]) -> Self {
         self.header.writes = writes.iter().map(|chunk| chunk.to_vec()).collect();
         self
     }
 
-    /// The same, returning this reply chunk.
+    /// Adds a returned Reply chunk.
     #[must_use]
     pub fn with_reply_chunk(mut self, chunk: &[Segment]) -> Self {
         self.header.reply = Some(chunk.to_vec());
         self
     }
 
-    /// The same, by RDMA_NOMSG: the reply chunk has it all.
+    /// Changes the reply to RDMA_NOMSG: the whole message is in the Reply chunk.
     #[must_use]
     pub fn long(mut self) -> Self {
         self.header.procedure = v1::NOMSG;
@@ -47,7 +47,7 @@ impl Reply {
         self
     }
 
-    /// Compares a message with it.
+    /// Compares a message with the expected reply.
     pub(super) fn check(&self, bytes: &[u8]) -> Result<(), Wrong> {
         let Some(Message::Rpc(header, payload)) = v1::parse(bytes) else {
             return Err(wrong(format!("no reply but {bytes:x?}")));
@@ -78,7 +78,7 @@ impl Reply {
     }
 }
 
-/// MSG_ACCEPTED and SUCCESS with results that begin with these words.
+/// Expects MSG_ACCEPTED and SUCCESS with results that begin with these words.
 #[must_use]
 pub fn success(xid: u32, results: &[u32]) -> Reply {
     Reply::new(
@@ -88,25 +88,25 @@ pub fn success(xid: u32, results: &[u32]) -> Reply {
     )
 }
 
-/// An NFS status that is a failure.
+/// Expects an NFS error status.
 #[must_use]
 pub fn status(xid: u32, status: u32) -> Reply {
     success(xid, &[status])
 }
 
-/// MSG_ACCEPTED with another status than SUCCESS, and what follows it.
+/// Expects MSG_ACCEPTED with another status than SUCCESS, and the words that follow it.
 #[must_use]
 pub fn refused(xid: u32, status: &[u32]) -> Reply {
     Reply::new(xid, &[&[1, 0, 0, 0], status].concat(), false)
 }
 
-/// MSG_DENIED, and what follows.
+/// Expects MSG_DENIED, and the words that follow.
 #[must_use]
 pub fn denied(xid: u32, words: &[u32]) -> Reply {
     Reply::new(xid, &[&[1, 1], words].concat(), false)
 }
 
-/// Compares a message with an RDMA_ERROR, byte for byte but for its credits.
+/// Compares a message with an RDMA_ERROR, byte for byte except for the credits.
 pub(super) fn check_error(
     bytes: &[u8],
     xid: u32,

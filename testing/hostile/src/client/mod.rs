@@ -1,4 +1,4 @@
-//! A hostile client against the real server.
+//! Cases of a hostile client against the real server.
 
 mod hear;
 mod run;
@@ -11,22 +11,22 @@ use crate::wire::mpa::Frame;
 use crate::wire::v1::Segment;
 use crate::{End, GROWTH};
 
-/// What is done and expected, and what must come of it.
+/// A case: its script, and the expected result.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it is about.
+    /// The description.
     pub name: String,
-    /// What decides the outcome.
+    /// The section of the specification that determines the result.
     pub section: &'static str,
-    /// What happens, in order.
+    /// The steps, in order.
     pub script: Vec<Step>,
-    /// How the connection must end then.
+    /// How the connection must end afterwards.
     pub end: End,
-    /// Bytes that it may cost at most while it runs.
+    /// The maximum memory growth while it runs, bytes.
     pub growth: usize,
 }
 
-/// A case that may cost [`GROWTH`].
+/// Creates a case with a memory growth of at most [`GROWTH`].
 #[must_use]
 pub fn case(name: impl Into<String>, section: &'static str, script: Vec<Step>, end: End) -> Case {
     Case {
@@ -39,83 +39,85 @@ pub fn case(name: impl Into<String>, section: &'static str, script: Vec<Step>, e
 }
 
 impl Case {
-    /// The same, costing more.
+    /// Sets the maximum memory growth.
     #[must_use]
     pub fn costing(self, growth: usize) -> Self {
         Self { growth, ..self }
     }
 }
 
-/// Something that the hostile client does, or must hear.
+/// An action of the hostile client, or a message that it must receive.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Connects over TCP. The connection before, if any, stays and is silent.
+    /// Connects over TCP. The previous connection, if any, stays open and is silent.
     Connect,
-    /// The same to the server's port for TCP.
+    /// Connects to the server's port for RPC over TCP.
     ConnectTcp,
-    /// Says bytes again and again, and hears nothing, until the server ends the connection. The bystander
+    /// Sends bytes repeatedly without reading until the server ends the connection. The bystander
     /// writes and reads in between.
     BytesUntilEnd(Vec<u8>),
-    /// The server lets go of all connections of the script, which hear nothing meanwhile.
+    /// Waits until the server has closed all connections of the script, which read nothing
+    /// meanwhile.
     LetsGo,
-    /// Says bytes as they are.
+    /// Sends raw bytes.
     Bytes(Vec<u8>),
-    /// Says them one at a time, each after a round trip of the bystander's.
+    /// Sends bytes one at a time, each after a round trip of the bystander.
     Trickle(Vec<u8>),
-    /// Hears this set-up frame.
+    /// Expects this setup frame.
     HearFrame(Frame),
-    /// CRCs from here on.
+    /// Uses CRCs from here on.
     Crc,
-    /// Says a ULPDU, in a right FPDU.
+    /// Sends a ULPDU in a correct FPDU.
     Segment(Vec<u8>),
     /// Sends a message.
     Send(Vec<u8>),
-    /// Sends a message as that opcode, with that word for RDMAP.
+    /// Sends a message with this opcode and this RDMAP-specific word.
     SendAs(u8, u32, Vec<u8>),
-    /// Sends a message in segments of so many bytes.
+    /// Sends a message in segments of this many bytes.
     SendCut(usize, Vec<u8>),
-    /// Sends a message so many times, in one go.
+    /// Sends a message this many times with one write.
     Burst(usize, Vec<u8>),
-    /// Sends it so many times, a few at a time, unless that is not possible any more. Meanwhile
-    /// nothing is heard.
+    /// Sends a message this many times, a few at a time, or until the connection ends. Nothing is
+    /// read meanwhile.
     Flood(usize, Vec<u8>),
-    /// Takes note of so many Sends that were said as bytes or segments.
+    /// Accounts for this many Sends that were sent as raw bytes or segments.
     Said(u32),
-    /// Hears an empty Read Response to this handle.
+    /// Expects an empty Read Response to this handle.
     HearNothingRead(u32),
-    /// Hears an RDMA_ERROR with ERR_VERS: to this XID, with this version in its header.
+    /// Expects an RDMA_ERROR with ERR_VERS, with this XID and this version in its header.
     ErrVers(u32, u32),
-    /// Hears an RDMA_ERROR with ERR_CHUNK.
+    /// Expects an RDMA_ERROR with ERR_CHUNK and this XID.
     ErrChunk(u32),
-    /// Hears a reply.
+    /// Expects this reply.
     Hear(Reply),
-    /// Hears a reply to this XID, whatever it says.
+    /// Expects any reply with this XID.
     HearAnyReply(u32),
-    /// Version 2 from here on: what shows that the connection lives is said in it.
+    /// Uses version 2 from here on, also for the call that shows that the connection lives.
     Second,
-    /// Hears a message of version 2 that is these words but for its credits, with more behind them
-    /// if it says so.
+    /// Expects a message of version 2 with these words, except for credits. The flag allows further
+    /// words.
     HearWords(Vec<u32>, bool),
-    /// Hears an operation of an extension of version 2, whatever it says.
+    /// Expects this operation of an extension of version 2, with any content.
     HearOperation(u32),
-    /// Hears a Read Request for exactly this segment, and answers it with these bytes.
+    /// Expects a Read Request for exactly this segment, and answers it with these bytes.
     Serve(Segment, Vec<u8>),
-    /// The same, and says these ULPDUs instead.
+    /// Expects a Read Request for exactly this segment, and sends these ULPDUs instead of an
+    /// answer.
     Cheat(Segment, fn(&ReadRequest) -> Vec<Vec<u8>>),
-    /// The server has placed these bytes there, and nothing else since the last look.
+    /// Checks that the server has placed exactly these bytes there since the last check.
     Placed(u32, u64, Vec<u8>),
-    /// The server has placed so many bytes there, and nothing else since the last look.
+    /// Checks that the server has placed exactly this many bytes there since the last check.
     PlacedLength(u32, u64, usize),
-    /// What was said is with the server: a round trip of the bystander's.
+    /// Makes a round trip of the bystander, after which the server has received what was sent.
     Turn,
-    /// The bystander writes and reads, while all connections of the script are still there.
+    /// Lets the bystander write and read while all connections of the script are still open.
     Works,
-    /// FIN.
+    /// Sends FIN.
     Shut,
-    /// RST.
+    /// Sends RST.
     Abort,
-    /// All of it so many times.
+    /// Repeats steps this many times.
     Repeat(usize, Vec<Step>),
-    /// All of it on each connection that the script has made.
+    /// Performs steps on each connection that the script has made.
     OnAll(Vec<Step>),
 }

@@ -1,4 +1,4 @@
-//! Running a case.
+//! Runs a case of a hostile client.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::hear::check_error;
 use super::{Case, Step, success};
 use crate::peer::{Heard, Peer};
-use crate::rig::{Form, Rig, SERVER};
+use crate::rig::{Fixture, Form, SERVER};
 use crate::stream::{Gone, PATIENCE, Stream};
 use crate::wire::Reader;
 use crate::wire::ddp::{self, ReadRequest, Untagged};
@@ -14,19 +14,19 @@ use crate::wire::v1::{self, Segment};
 use crate::wire::{mpa, rpc, v2};
 use crate::{End, Wrong, wrong};
 
-/// XID of the call that shows that a connection lives.
+/// The XID of the call that shows that a connection lives.
 const LAST: u32 = 0x600d_600d;
-/// Messages of a flood that are written at a time: fewer than the server has receives.
+/// The number of messages of a flood that are written at a time: fewer than the server's receives.
 const IN_ONE_GO: usize = 10;
 
-/// Runs a case against the rig's server, and sees that nobody else was harmed.
+/// Runs a case against the server of `rig`, and checks that no other client was harmed.
 ///
 /// # Errors
-/// What was not as it must be.
-pub fn run(case: &Case, rig: &mut Rig) -> Result<(), Wrong> {
+/// The first deviation from the expectation.
+pub fn run(case: &Case, fixture: &mut Fixture) -> Result<(), Wrong> {
     let mut play = Play {
-        server: rig.address(),
-        rig,
+        server: fixture.address(),
+        fixture,
         peer: None,
         silent: Vec::new(),
         second: false,
@@ -34,16 +34,16 @@ pub fn run(case: &Case, rig: &mut Rig) -> Result<(), Wrong> {
     play.steps(&case.script)?;
     play.end(case.end)?;
     drop(play);
-    rig.unharmed()
+    fixture.unharmed()
 }
 
 struct Play<'a> {
-    rig: &'a mut Rig,
+    fixture: &'a mut Fixture,
     server: SocketAddr,
     peer: Option<Peer>,
-    /// Connections that stay without a word.
+    /// Connections that stay open and silent.
     silent: Vec<Peer>,
-    /// Version 2 is spoken, and not only the form in which version 1 is put.
+    /// Whether version 2 is used, not just messages of version 1 translated to it.
     second: bool,
 }
 
@@ -66,31 +66,31 @@ impl Play<'_> {
         match step {
             Step::Connect => {
                 let stream = Stream::connect(self.server).map_err(wrong)?;
-                let peer = match self.rig.form {
+                let peer = match self.fixture.form {
                     Form::Translated => Peer::new(stream).translated(v2::CALL),
                     Form::First | Form::Second => Peer::new(stream),
                 };
                 self.silent.extend(self.peer.replace(peer));
             }
             Step::ConnectTcp => {
-                let stream = Stream::connect(self.rig.tcp()).map_err(wrong)?;
+                let stream = Stream::connect(self.fixture.tcp()).map_err(wrong)?;
                 self.silent.extend(self.peer.replace(Peer::new(stream)));
             }
             Step::BytesUntilEnd(bytes) => {
                 let start = Instant::now();
                 while self.peer()?.stream.write(bytes) {
-                    self.rig.bystander.works()?;
+                    self.fixture.bystander.works()?;
                     if start.elapsed() > PATIENCE {
                         return Err(wrong("the connection is not ended"));
                     }
                 }
             }
-            Step::LetsGo => self.rig.lets_go()?,
+            Step::LetsGo => self.fixture.lets_go()?,
             Step::Bytes(bytes) => drop(self.peer()?.stream.write(bytes)),
             Step::Trickle(bytes) => {
                 for byte in bytes {
                     self.peer()?.stream.write(&[*byte]);
-                    self.rig.bystander.null()?;
+                    self.fixture.bystander.null()?;
                 }
             }
             Step::HearFrame(frame) => {
@@ -120,7 +120,7 @@ impl Play<'_> {
                     if !peer.stream.write(&bytes) {
                         break;
                     }
-                    self.rig.bystander.null()?;
+                    self.fixture.bystander.null()?;
                 }
             }
             Step::Said(count) => self.peer()?.said(*count),
@@ -170,8 +170,8 @@ impl Play<'_> {
             }
             Step::Placed(stag, offset, bytes) => self.placed(*stag, *offset, bytes)?,
             Step::PlacedLength(stag, offset, len) => self.placed_length(*stag, *offset, *len)?,
-            Step::Turn => self.rig.bystander.null()?,
-            Step::Works => self.rig.bystander.works()?,
+            Step::Turn => self.fixture.bystander.null()?,
+            Step::Works => self.fixture.bystander.works()?,
             Step::Shut => self.peer()?.stream.shut(),
             Step::Abort => {
                 self.peer()?.stream.reset_on_close();
@@ -195,25 +195,25 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Changes the connection at hand for a silent one, or back.
+    /// Swaps the current connection with a silent one.
     fn take_turns(&mut self, at: usize) {
         if let Some(peer) = &mut self.peer {
             std::mem::swap(peer, &mut self.silent[at]);
         }
     }
 
-    /// What the peer hears next. Meanwhile the bystander makes its calls.
+    /// Returns the next thing that the peer receives. The bystander makes calls meanwhile.
     fn hear(&mut self) -> Result<Heard, Gone> {
         let Some(peer) = &mut self.peer else {
             return Err(Gone::Nonsense("there is no connection".into()));
         };
-        let bystander = &self.rig.bystander;
-        // Its own connection is looked at after the case.
+        let bystander = &self.fixture.bystander;
+        // The bystander's own connection is checked after the case.
         peer.hear(&mut || bystander.null().is_ok())
     }
 
     fn hear_frame(&mut self) -> Result<mpa::Frame, Wrong> {
-        let bystander = &self.rig.bystander;
+        let bystander = &self.fixture.bystander;
         let peer = self
             .peer
             .as_mut()
@@ -228,7 +228,7 @@ impl Play<'_> {
                 bytes,
                 invalidate: None,
             } => Ok(bytes),
-            // It must be one that was offered, and the scripts offer these only.
+            // It must be one that was offered, and the scripts offer only these.
             Heard::Message {
                 bytes,
                 invalidate: Some(stag),
@@ -263,7 +263,7 @@ impl Play<'_> {
         }
     }
 
-    /// What was placed at one place, one piece behind the other.
+    /// Returns the bytes that were placed from an offset on, in consecutive pieces.
     fn all_placed(&mut self, stag: u32, offset: u64) -> Result<Vec<u8>, Wrong> {
         let mut at = offset;
         let mut all = Vec::new();
@@ -310,7 +310,7 @@ impl Play<'_> {
         loop {
             match self.hear() {
                 Err(gone) if gone == expected => return Ok(()),
-                // What was on its way.
+                // Messages that were already on the way.
                 Ok(Heard::Message { .. } | Heard::Read(_)) if end == End::Reset => {}
                 other => return Err(wrong(format!("not {expected:?} but {other:x?}"))),
             }
@@ -318,12 +318,12 @@ impl Play<'_> {
     }
 }
 
-/// Handles of the memory that scripts offer to the server.
+/// Returns whether the handle is one of those that scripts offer to the server.
 fn offered(stag: u32) -> bool {
     (0x51..=0x5f).contains(&(stag >> 24))
 }
 
-/// So many Sends of one message, as FPDUs.
+/// Returns `count` Sends of one message as FPDUs.
 fn sends(msn: u32, count: usize, message: &[u8]) -> Vec<u8> {
     let fpdu = |n| {
         let ulpdu = Untagged::send(msn.wrapping_add(n), message).ulpdu();
@@ -332,7 +332,7 @@ fn sends(msn: u32, count: usize, message: &[u8]) -> Vec<u8> {
     (0..count as u32).flat_map(fpdu).collect()
 }
 
-/// A message in words, as many as matter.
+/// Formats the beginning of a message as words.
 fn in_words(message: &[u8]) -> String {
     let words = message.chunks_exact(4).take(40);
     let words = words.map(|word| Reader(word).word().unwrap_or_default());
@@ -340,7 +340,7 @@ fn in_words(message: &[u8]) -> String {
     format!("{} bytes, {words:x?}", message.len())
 }
 
-/// A step's name.
+/// Returns a step's name.
 fn brief(step: &Step) -> String {
     let text = format!("{step:?}");
     text.chars().take(60).collect()

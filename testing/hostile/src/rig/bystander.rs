@@ -1,4 +1,4 @@
-//! An honest client.
+//! An honest client (the bystander).
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -17,18 +17,18 @@ use super::{BYSTANDER_POOL, EXPORT, Form, features};
 use crate::stream::PATIENCE;
 use crate::{Wrong, wrong};
 
-/// Bytes of each WRITE and READ: too many to go inline.
+/// The bytes of each WRITE and READ: too many for inline data.
 const LEN: usize = 8192;
-/// The file that it works on.
+/// The name of its file.
 const FILE: &[u8] = b"file";
 
-/// A client that mounts, writes and reads, and knows what it must see.
+/// A client that mounts, writes and reads, and checks the results.
 pub struct Bystander {
     runtime: Runtime,
     client: Client,
     mount: Mount<Client>,
     file: FileHandle,
-    /// Where its memory comes from.
+    /// Its memory pool.
     pub pool: Pool,
     serial: u32,
 }
@@ -39,16 +39,16 @@ impl std::fmt::Debug for Bystander {
     }
 }
 
-/// Who calls.
+/// Returns the credential of root.
 pub(crate) fn root() -> Credential {
     Credential::Sys(AuthSys::default())
 }
 
 impl Bystander {
-    /// Connects, mounts, and makes its file.
+    /// Connects, mounts, and creates its file.
     ///
     /// # Errors
-    /// The server does not let it.
+    /// The server refuses.
     pub fn connect(runtime: Runtime, server: SocketAddr, form: Form) -> Result<Self, Wrong> {
         let pool = Pool::new(BYSTANDER_POOL);
         let device = Iwarp::new(Options::default(), pool.clone()).map_err(wrong)?;
@@ -91,37 +91,37 @@ impl Bystander {
         })
     }
 
-    /// The runtime that drives it.
+    /// Returns the runtime that drives the client.
     #[must_use]
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// The handle of its file, for others to lie about.
+    /// Returns the handle of its file, for use in hostile calls.
     #[must_use]
     pub fn file(&self) -> Vec<u8> {
         self.file.as_bytes().to_vec()
     }
 
-    /// Connections that it had to make again.
+    /// Returns the number of reconnects.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.client.stats().reconnects
     }
 
-    /// A round trip.
+    /// Makes a round trip.
     ///
     /// # Errors
-    /// There is none.
+    /// The call failed.
     pub fn null(&self) -> Result<(), Wrong> {
         let null = self.runtime.block_on(self.mount.nfs().null(&()));
         null.map_err(|error| wrong(format!("the bystander's NULL: {error}")))
     }
 
-    /// NULL, WRITE by read chunk, READ by write chunk: with content that was never there before.
+    /// Makes NULL, WRITE with a Read chunk and READ with a Write chunk, with new content each time.
     ///
     /// # Errors
-    /// One of them failed, or other data came back.
+    /// A call failed, or returned other data.
     pub fn works(&mut self) -> Result<(), Wrong> {
         self.null()?;
         self.serial += 1;
@@ -148,7 +148,7 @@ impl Bystander {
     }
 }
 
-/// Bytes that depend on a seed and on their place.
+/// Returns bytes that depend on a seed and on their position.
 #[must_use]
 pub fn content(seed: u32, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b1) | 1;

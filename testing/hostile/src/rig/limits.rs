@@ -1,4 +1,4 @@
-//! How much memory the server may take, by its own documented limits.
+//! The maximum memory of the server according to its documented limits.
 
 use std::time::Duration;
 
@@ -12,32 +12,34 @@ use super::Form;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// Memory for the bystander's client, bytes.
+/// The memory of the bystander, bytes.
 pub const BYSTANDER_POOL: usize = 8 * MIB;
 
-/// Memory for a client that a hostile server lies to, bytes.
+/// The memory of a client under attack of a hostile server, bytes.
 pub const VICTIM_POOL: usize = 16 * MIB;
 
-/// A server's limits. Each is an option of the server's or a constant of the device's.
+/// The limits of a server. Each is an option of the server or a constant of the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The device's pool: all receives, fetched chunks and long replies ([`rdma::Pool::limit`]).
+    /// The device's pool, which contains all receives, fetched chunks and long replies
+    /// ([`rdma::Pool::limit`]).
     pub pool: usize,
-    /// The file system in memory.
+    /// The limit of the memory file system.
     pub files: u64,
-    /// [`ServerOptions::reply_cache_bytes`].
+    /// The value of [`ServerOptions::reply_cache_bytes`].
     pub reply_cache: usize,
-    /// [`RdmaServerOptions::max_connections`].
+    /// The value of [`RdmaServerOptions::max_connections`].
     pub connections: usize,
-    /// [`iwarp::Options::max_connections`]: those being set up, or ending, included.
+    /// The value of [`iwarp::Options::max_connections`], which includes connections that are being
+    /// set up or ending.
     pub sockets: usize,
-    /// [`RdmaOptions::credits`].
+    /// The value of [`RdmaOptions::credits`].
     pub credits: u32,
-    /// [`RdmaOptions::max_message`], and [`RdmaServerOptions::max_fetched`].
+    /// The value of [`RdmaOptions::max_message`] and [`RdmaServerOptions::max_fetched`].
     pub message: u32,
 }
 
-/// The limits of the server here: small, so that whoever passes them shows.
+/// The limits of the server here: small, so that exceeding them is detected.
 pub const SERVER: Limits = Limits {
     pool: 24 * MIB,
     files: 4 * MIB as u64,
@@ -48,17 +50,18 @@ pub const SERVER: Limits = Limits {
     message: 256 << 10,
 };
 
-/// What a socket costs while no memory of the pool is given to it: staging, queues, frames.
+/// The cost of a socket besides memory of the pool: staging area, queues, frames; bytes.
 const SOCKET: usize = 16 * KIB;
-/// What a connection's send queue can hold besides memory of the pool: 4096 requests
-/// ([`rdma::Attributes::max_send_wr`]) with a header each, and the calls that wait with their chunk
+/// The maximum size of a connection's send queue besides memory of the pool, bytes: 4096 requests
+/// ([`rdma::Attributes::max_send_wr`]) with a header each, and the waiting calls with their chunk
 /// lists.
 const SEND_QUEUE: usize = 2 * MIB;
-/// The bystander beside its pool, the program itself, and what the hostile peer has at hand.
+/// The cost of the bystander besides its pool, of the program itself, and of the hostile peer,
+/// bytes.
 const OURSELVES: usize = 4 * MIB;
 
 impl Limits {
-    /// Bytes that this process may have allocated at any time.
+    /// Returns the maximum number of bytes that this process may have allocated at any time.
     #[must_use]
     pub fn bound(&self) -> usize {
         self.pool
@@ -71,7 +74,7 @@ impl Limits {
             + OURSELVES
     }
 
-    /// The same in words.
+    /// Describes the bound in words.
     #[must_use]
     pub fn explain(&self) -> String {
         let mib = |bytes: usize| bytes as f64 / MIB as f64;
@@ -90,7 +93,7 @@ impl Limits {
         )
     }
 
-    /// The server's options, as far as these limits go.
+    /// Returns the server's options with these limits.
     #[must_use]
     pub fn server(&self) -> ServerOptions {
         ServerOptions {
@@ -101,13 +104,13 @@ impl Limits {
         }
     }
 
-    /// What calls and replies of all connections may take of the pool.
+    /// Returns the part of the pool that calls and replies of all connections may use.
     #[must_use]
     pub fn budget(&self) -> Budget {
         Budget::new(self.pool / 2, self.connections)
     }
 
-    /// The options of its port for TCP.
+    /// Returns the options of its port for TCP.
     #[must_use]
     pub fn tcp(&self, pool: Pool, budget: Budget, progress: Duration) -> TcpOptions {
         TcpOptions {
@@ -120,7 +123,7 @@ impl Limits {
         }
     }
 
-    /// The options of its port for RDMA.
+    /// Returns the options of its port for RDMA.
     #[must_use]
     pub fn rdma(&self, form: Form, budget: Budget, progress: Duration) -> RdmaServerOptions {
         let default = RdmaServerOptions::default();
@@ -136,7 +139,7 @@ impl Limits {
             budget,
             progress_timeout: progress,
             max_fetched: u64::from(self.message),
-            // What the tables' errors name as the lowest and highest version.
+            // The errors in the tables name these as the lowest and highest version.
             versions: match form {
                 Form::First => Versions::only(Version::One),
                 Form::Translated | Form::Second => Versions::default(),
@@ -145,7 +148,7 @@ impl Limits {
     }
 }
 
-/// What victims of hostile peers that speak in this form have.
+/// Returns the features of clients and servers under attack in this version.
 pub(crate) fn features(form: Form) -> RoundTripFeatures {
     match form {
         Form::First | Form::Translated => RoundTripFeatures::default(),

@@ -1,5 +1,5 @@
-//! The honest side: a server, and a client of it that was there before the lies and must not notice
-//! them.
+//! The honest side: a server, and a client of it that was connected before the attack and must not
+//! be affected.
 
 mod bystander;
 mod limits;
@@ -20,25 +20,25 @@ pub use serve::{EXPORT, Served, Timeouts};
 use crate::stream::PATIENCE;
 use crate::{Wrong, wrong};
 
-/// In which version hostile peers and their victims speak.
+/// The version that hostile peers and those under attack use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// In version 1, which is all that the victims have.
+    /// Version 1, the only one that the peer under attack supports.
     First,
-    /// In version 2, scripts of version 1 put into its form.
+    /// Version 2, with scripts of version 1 translated to it.
     Translated,
-    /// In version 2. The victims have all features.
+    /// Version 2. The peers under attack support all features.
     Second,
 }
 
-/// What a server, and this process, hold.
+/// The resources that the server and this process hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Holdings {
-    /// Bytes of the server's pool: receives, fetched chunks, replies on their way.
+    /// The bytes of the server's pool: receives, fetched chunks, replies being sent.
     server: usize,
-    /// Bytes of the bystander's.
+    /// The bytes of the bystander's pool.
     bystander: usize,
-    /// Sockets and the like.
+    /// The number of file descriptors.
     descriptors: usize,
 }
 
@@ -50,34 +50,34 @@ impl Holdings {
     }
 }
 
-/// Round trips in which what is held without any hostile peer is found out.
+/// The number of round trips in which the resources without a hostile peer are determined.
 const SETTLING: usize = 32;
 
-/// A server and its bystander.
+/// A test fixture: a server and its bystander.
 #[derive(Debug)]
-pub struct Rig {
+pub struct Fixture {
     served: Served,
-    /// The client that has been there all along.
+    /// The client that has been connected from the start.
     pub bystander: Bystander,
     before: Holdings,
     reconnects: u64,
-    /// What is spoken with hostile peers.
+    /// The version that hostile peers use.
     pub form: Form,
-    /// Whether the server may close connections that say nothing for a moment.
+    /// Whether the server may close connections that are silent for a moment.
     impatient: bool,
 }
 
-impl Rig {
-    /// Starts a server, connects the bystander, and notes what they hold.
+impl Fixture {
+    /// Starts a server, connects the bystander, and records the resources that they hold.
     ///
     /// # Errors
-    /// The system or the server refused, or the server serves wrong data.
+    /// The system or the server refused, or the server returns wrong data.
     pub fn start(timeouts: Timeouts, form: Form) -> Result<Self, Wrong> {
         let served = Served::start(timeouts, form)?;
         let runtime = Runtime::new().map_err(wrong)?;
         let mut bystander = Bystander::connect(runtime, served.address, form)?;
         bystander.works()?;
-        let mut rig = Self {
+        let mut fixture = Self {
             before: Holdings {
                 server: 0,
                 bystander: 0,
@@ -89,38 +89,38 @@ impl Rig {
             bystander,
             served,
         };
-        // First what the last call held goes back. Then it is seen what a client holds that is at
-        // peace: a receive more or less, as they are replaced behind the answer. A leak of that size
-        // shows when it comes a second time.
+        // First, the resources of the last call are released. Then the range of resources that an
+        // idle client holds is determined: it varies by one receive, because receives are reposted
+        // after the reply. A leak of that size is detected when it occurs a second time.
         for round in 0..2 * SETTLING {
-            rig.bystander.null()?;
+            fixture.bystander.null()?;
             if round >= SETTLING {
-                let now = rig.holdings()?;
-                rig.before.server = rig.before.server.max(now.server);
-                rig.before.bystander = rig.before.bystander.max(now.bystander);
-                rig.before.descriptors = now.descriptors;
+                let now = fixture.holdings()?;
+                fixture.before.server = fixture.before.server.max(now.server);
+                fixture.before.bystander = fixture.before.bystander.max(now.bystander);
+                fixture.before.descriptors = now.descriptors;
             }
         }
-        Ok(rig)
+        Ok(fixture)
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.served.address
     }
 
-    /// The server's address for TCP.
+    /// Returns the server's address for TCP.
     #[must_use]
     pub fn tcp(&self) -> SocketAddr {
         self.served.tcp
     }
 
-    /// The server lets go of what lies made it hold, while those who told them hold on to their
-    /// connections. The bystander works all the time.
+    /// Waits until the server has released the resources that an attack made it hold, although the
+    /// attackers keep their connections open. The bystander works all the time.
     ///
     /// # Errors
-    /// It does not, or the bystander is harmed.
+    /// The server does not release them, or the bystander is affected.
     pub fn lets_go(&mut self) -> Result<(), Wrong> {
         let start = Instant::now();
         while self.served.pool.in_use() > self.before.server {
@@ -135,7 +135,7 @@ impl Rig {
         Ok(())
     }
 
-    /// The server's pool.
+    /// Returns the server's pool.
     #[must_use]
     pub fn pool(&self) -> &Pool {
         &self.served.pool
@@ -150,11 +150,11 @@ impl Rig {
         })
     }
 
-    /// Everything that the lies made the server hold comes back, and the bystander's connection,
-    /// the same as ever, still moves the right data.
+    /// Checks that all resources that an attack made the server hold are released, and that the
+    /// bystander's connection, which must be the same, still transfers the right data.
     ///
     /// # Errors
-    /// Otherwise.
+    /// One of these checks failed.
     pub fn unharmed(&mut self) -> Result<(), Wrong> {
         if !self.served.runs() {
             return Err(wrong("the server has ended"));
@@ -174,7 +174,7 @@ impl Rig {
             if start.elapsed() > PATIENCE {
                 return Err(wrong(format!("held before {:?}, now {now:?}", self.before)));
             }
-            // A round trip is a turn of the server's loop.
+            // A round trip gives the server's loop a turn.
             self.bystander.null()?;
         }
     }

@@ -1,4 +1,4 @@
-//! The real server, over the real device, on a thread of its own.
+//! The real server with the real device, on a thread of its own.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,69 +17,70 @@ use rpc_transport::{Server, ServerOptions, ServerPort, Stop, TcpServer};
 use super::{Form, SERVER};
 use crate::{Wrong, wrong};
 
-/// The export's path.
+/// The path of the export.
 pub const EXPORT: &str = "/honest";
-/// For victims of silence. Long enough for a set-up on a busy machine, which another attempt
-/// follows if it was not.
+/// The time-out in cases of silence. It suffices for connection setup on a busy machine; if not,
+/// another attempt follows.
 const SHORT: Duration = Duration::from_millis(1500);
 
-/// How long a server waits for its peers.
+/// The server's time-outs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a set-up frame ([`Options::setup_timeout`]).
+    /// The time-out for a setup frame ([`Options::setup_timeout`]).
     pub setup: Duration,
-    /// For a call ([`ServerOptions::idle_timeout`]).
+    /// The time-out for a call ([`ServerOptions::idle_timeout`]).
     pub idle: Duration,
-    /// For data that it fetches, and for its replies to be taken
+    /// The time-out for data that the server reads, and for replies to be read
     /// ([`rpc_transport::rdma::RdmaServerOptions::progress_timeout`],
     /// [`rpc_transport::TcpOptions::reply_timeout`]).
     pub progress: Duration,
 }
 
 impl Timeouts {
-    /// No peer is ever late.
+    /// Time-outs that never expire.
     pub const LONG: Self = Self {
         setup: Duration::from_secs(600),
         idle: Duration::from_secs(600),
         progress: Duration::from_secs(600),
     };
-    /// Peers that say nothing soon are.
+    /// Short time-outs, for silent peers.
     pub const SHORT: Self = Self {
         setup: SHORT,
         idle: SHORT,
         progress: Duration::from_secs(600),
     };
-    /// A short progress timeout and a long idle timeout: stalled peers are closed soon, idle peers are not.
+    /// A short progress timeout and a long idle timeout: stalled peers are closed soon, idle peers
+    /// are not.
     pub const NO_PROGRESS: Self = Self {
         progress: SHORT,
         ..Self::LONG
     };
 
-    /// Whether it is worth waiting for them.
+    /// Returns whether the time-outs are short enough to wait for.
     #[must_use]
     pub fn are_short(self) -> bool {
         self == Self::SHORT
     }
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub struct Served {
-    /// Where it listens.
+    /// The address for RDMA.
     pub address: SocketAddr,
-    /// Where it listens for TCP.
+    /// The address for TCP.
     pub tcp: SocketAddr,
-    /// Where it has its memory from.
+    /// The memory pool.
     pub pool: Pool,
     stop: Stop,
     thread: Option<JoinHandle<Result<(), Wrong>>>,
 }
 
 impl Served {
-    /// Starts it.
+    /// Starts the server.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The error of the operating system.
     pub fn start(timeouts: Timeouts, form: Form) -> Result<Self, Wrong> {
         let (pool, stop) = (Pool::new(SERVER.pool), Stop::new());
         let (ready, addresses) = mpsc::channel();
@@ -105,7 +106,7 @@ impl Served {
     }
 }
 
-/// A server, and where it listens for RDMA and for TCP.
+/// A server, with its addresses for RDMA and for TCP.
 type Listening = (Server, (SocketAddr, SocketAddr));
 
 fn listen(pool: Pool, timeouts: Timeouts, form: Form) -> Result<Listening, Wrong> {
@@ -141,7 +142,7 @@ fn listen(pool: Pool, timeouts: Timeouts, form: Form) -> Result<Listening, Wrong
 }
 
 impl Served {
-    /// Whether it still serves. It ends, or panics, only because of a bug.
+    /// Returns whether the server is still running. It ends or panics only because of a bug.
     #[must_use]
     pub fn runs(&self) -> bool {
         self.thread
@@ -154,7 +155,7 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.stop.stop();
         if let Some(thread) = self.thread.take() {
-            // Whether it had ended before shows in the case in which it did.
+            // If the thread had ended before, the case in which that happened has reported it.
             drop(thread.join());
         }
     }

@@ -1,5 +1,5 @@
-//! What an honest server answers: the least that mounts, and one file of which any part has the same
-//! content.
+//! The replies of an honest server: the minimum for mounting, and one file whose parts all have the
+//! same content.
 
 use super::second::Request;
 use crate::rig::content;
@@ -7,9 +7,9 @@ use crate::wire::v1::{self, Header, Message, Segment};
 use crate::wire::{Reader, Xdr, rpc, v2};
 use crate::{Wrong, wrong};
 
-/// Bytes of a READ or WRITE.
+/// The bytes of a READ or WRITE.
 pub const LEN: u32 = 8192;
-/// What the file's content is made from.
+/// The seed of the file's content.
 pub const DATA_SEED: u32 = 7;
 
 /// A call that arrived.
@@ -20,12 +20,12 @@ pub struct Call {
     /// Its RPC message.
     pub rpc: Vec<u8>,
     pub(super) procedure: (u32, u32),
-    /// It came by ROPT_XMTREQ.
+    /// The ROPT_XMTREQ that it came in, if it did.
     pub(super) request: Option<Request>,
 }
 
 impl Call {
-    /// NULL, for asking scripts what they say about a call.
+    /// Returns a NULL call, for asking scripts what they send about a call.
     #[must_use]
     pub fn null(xid: u32) -> Self {
         let header = v1::header(xid);
@@ -38,7 +38,7 @@ impl Call {
         }
     }
 
-    /// Takes a message apart.
+    /// Decodes a message.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Wrong> {
         let strange = || wrong(format!("no call but {bytes:x?}"));
         let Some(Message::Rpc(header, rpc)) = v1::parse(bytes) else {
@@ -68,7 +68,7 @@ impl Call {
         })
     }
 
-    /// Takes a message of version 2 apart.
+    /// Decodes a message of version 2.
     pub(super) fn parse_second(bytes: &[u8]) -> Result<Self, Wrong> {
         if let Some(first) = v2::to_first(bytes, v2::CALL) {
             return Self::parse(&first);
@@ -79,10 +79,10 @@ impl Call {
         Ok(call)
     }
 
-    /// The first segment of all that it offers.
+    /// Returns the first segment that the call offers.
     ///
     /// # Panics
-    /// When it offers none: a mistake in a script.
+    /// The call offers none, which is a mistake in a script.
     #[must_use]
     pub fn segment(&self) -> Segment {
         let reads = self.header.reads.iter().map(|(_, segment)| segment);
@@ -96,7 +96,7 @@ impl Call {
         *first.expect("a call with chunks")
     }
 
-    /// What is right, as far as the call was honest.
+    /// Returns the correct reply, as far as the call was correct.
     pub(super) fn answer(&self, credits: u32) -> Answer {
         let xid = self.header.xid;
         let unused = |chunk: &Vec<Segment>| chunk.iter().map(|s| filled(*s, 0)).collect();
@@ -114,7 +114,7 @@ impl Call {
         };
         let results = match self.procedure {
             (rpc::NFS, 0) => Xdr::new(),
-            // EXPORT: no list. MNT: a handle.
+            // EXPORT: an empty list. MNT: a handle.
             (rpc::MOUNT, 5) => Xdr::new().word(0),
             (rpc::MOUNT, 1) => Xdr::new().word(0).opaque(&[0xf1; 16]).word(0),
             (rpc::NFS, 19) => Xdr::new()
@@ -133,7 +133,7 @@ impl Call {
                 }
             }
             (rpc::NFS, 7) => Xdr::new().words(&[0, 0, 0, self.count(), 2, 5, 5]),
-            // READDIR: nothing in it, and the end.
+            // READDIR: no entries, and the end.
             (rpc::NFS, 16) => Xdr::new().words(&[0, 0, 0, 0, 0, 1]),
             _ => {
                 answer.payload = Xdr::new().words(&[xid, rpc::REPLY, 0, 0, 0, 3]).done();
@@ -151,13 +151,13 @@ impl Call {
         answer
     }
 
-    /// `count` of a READ.
+    /// Returns the `count` of a READ.
     pub(super) fn last_word(&self) -> u32 {
         let at = self.rpc.len().saturating_sub(4);
         Reader(&self.rpc[at..]).word().unwrap_or_default()
     }
 
-    /// `count` of a WRITE: behind the offset, which is behind the file handle.
+    /// Returns the `count` of a WRITE, which follows the file handle and the offset.
     fn count(&self) -> u32 {
         let opaque = |from: &mut Reader<'_>| {
             let len = from.word()? as usize;
@@ -175,20 +175,20 @@ impl Call {
         count(Reader(&self.rpc)).unwrap_or_default()
     }
 
-    /// Whether it is a WRITE, whose data is to be fetched.
+    /// Returns whether the call is a WRITE, whose data must be read.
     pub(super) fn is_write(&self) -> bool {
         self.procedure == (rpc::NFS, 7)
     }
 }
 
-/// Longest WRITE, bytes.
+/// The maximum WRITE, bytes.
 const MOST: u32 = 4 << 20;
 
 fn filled(segment: Segment, length: u32) -> Segment {
     Segment { length, ..segment }
 }
 
-/// Fills a chunk, and notes what goes where.
+/// Fills a chunk, and records the data for each place.
 fn place(chunk: &mut [Segment], offered: &[Segment], data: &[u8], places: &mut Vec<Place>) {
     let mut left = data;
     for (segment, offered) in chunk.iter_mut().zip(offered) {
@@ -201,30 +201,31 @@ fn place(chunk: &mut [Segment], offered: &[Segment], data: &[u8], places: &mut V
     }
 }
 
-/// Handle, offset, bytes.
+/// Handle, offset, and data.
 type Place = (u32, u64, Vec<u8>);
 
-/// An answer, to be made worse.
+/// A reply, which a script can change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What RDMA Writes put where, before the reply.
+    /// The data that RDMA Writes place before the reply.
     pub places: Vec<Place>,
     /// The transport header.
     pub header: Header,
-    /// What follows it.
+    /// The payload.
     pub payload: Vec<u8>,
-    /// The handle to invalidate with it.
+    /// The handle that the Send invalidates.
     pub invalidate: Option<u32>,
-    /// How often it is sent.
+    /// The number of times it is sent.
     pub repeat: usize,
 }
 
-/// Where `accept_stat` is in a reply with an empty verifier, and SYSTEM_ERR (RFC 5531, section 9).
+/// The position of `accept_stat` in a reply with an empty verifier, and SYSTEM_ERR (RFC 5531,
+/// section 9).
 const STATUS: std::ops::Range<usize> = 20..24;
 const SYSTEM_ERR: u32 = 5;
 
 impl Answer {
-    /// Makes it one that shows when it is believed.
+    /// Changes the data and status, so that accepting the reply is detected.
     pub(super) fn poison(&mut self) {
         for byte in self.places.iter_mut().flat_map(|(_, _, bytes)| bytes) {
             *byte = !*byte;

@@ -1,4 +1,4 @@
-//! A hostile server against the real client.
+//! Cases of a hostile server against the real client.
 
 mod honest;
 mod perform;
@@ -14,34 +14,34 @@ use crate::wire::mpa::Frame;
 use crate::wire::v2;
 use crate::{End, GROWTH};
 
-/// What is done and expected, and what must come of it.
+/// A case: its script, and the expected result.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it is about.
+    /// The description.
     pub name: String,
-    /// What decides the outcome.
+    /// The section of the specification that determines the result.
     pub section: &'static str,
-    /// What the client is made to do.
+    /// The operation that the client performs.
     pub ask: Ask,
-    /// Until when the hostile server is honest.
+    /// The point until which the hostile server is honest.
     pub honest: Until,
-    /// What happens from there on.
+    /// The steps from there on.
     pub script: Vec<Step>,
-    /// How the connection must end then.
+    /// How the connection must end afterwards.
     pub end: End,
-    /// How what the client was made to do must end.
+    /// How the client's operation must end.
     pub outcome: Outcome,
-    /// Bytes that it may cost at most while it runs.
+    /// The maximum memory growth while it runs, bytes.
     pub growth: usize,
-    /// The client takes callbacks, without chunks.
+    /// Whether the client accepts callbacks (without chunks).
     pub called: bool,
-    /// Version 2: what the hostile server says of itself, in words of ROPT_INITXCH.
+    /// In version 2, the hostile server's characteristics, in words of ROPT_INITXCH.
     pub said: Vec<u32>,
 }
 
-/// A case that begins with the client's call, costs [`GROWTH`] at most, and whose lies are made good:
-/// once they are told, the hostile server answers every call rightly, on the same connection or on
-/// the next. So the call ends well.
+/// Creates a case that begins with the client's call and has a memory growth of at most [`GROWTH`].
+/// After the script, the hostile server answers every call correctly, on the same connection or the
+/// next one, so the call succeeds.
 #[must_use]
 pub fn case(
     name: impl Into<String>,
@@ -65,13 +65,13 @@ pub fn case(
 }
 
 impl Case {
-    /// The same, with another outcome, which no amends can change.
+    /// Sets another outcome, which correct replies cannot change.
     #[must_use]
     pub fn ending(self, outcome: Outcome) -> Self {
         Self { outcome, ..self }
     }
 
-    /// The same, against a client that takes callbacks.
+    /// Makes the client accept callbacks.
     #[must_use]
     pub fn called(self) -> Self {
         Self {
@@ -80,150 +80,153 @@ impl Case {
         }
     }
 
-    /// The same, saying something else of itself.
+    /// Sets the hostile server's characteristics.
     #[must_use]
     pub fn saying(self, said: Vec<u32>) -> Self {
         Self { said, ..self }
     }
 
-    /// The same, lying from another place on.
+    /// Sets the point until which the server is honest.
     #[must_use]
     pub fn honest(self, honest: Until) -> Self {
         Self { honest, ..self }
     }
 
-    /// The same, costing more.
+    /// Sets the maximum memory growth.
     #[must_use]
     pub fn costing(self, growth: usize) -> Self {
         Self { growth, ..self }
     }
 }
 
-/// What the client is made to do.
+/// The operation that the client performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// NULL: no chunks.
+    /// NULL, which has no chunks.
     Null,
-    /// So many of them at once.
+    /// This many NULLs at once.
     Nulls(usize),
-    /// READ: a write chunk of two segments.
+    /// READ with a Write chunk of two segments.
     Read,
-    /// WRITE: a read chunk of two segments.
+    /// WRITE with a Read chunk of two segments.
     Write,
-    /// WRITE of so many bytes.
+    /// WRITE of this many bytes.
     LongWrite(u32),
-    /// READ of so many bytes.
+    /// READ of this many bytes.
     LongRead(u32),
-    /// READDIR: a reply chunk.
+    /// READDIR with a Reply chunk.
     List,
 }
 
-/// Until when the hostile server is honest.
+/// The point until which the hostile server is honest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// It is not: the script begins with the client's TCP connection.
+    /// The script begins with the client's TCP connection.
     Start,
-    /// It sets the connection up and lets itself be mounted. The script begins with the call.
+    /// The server sets up the connection and answers the calls for mounting. The script begins with
+    /// the next call.
     Call,
-    /// The same, with CRCs.
+    /// Like [`Until::Call`], with CRCs.
     CallWithCrc,
-    /// The same, and every reply grants so many credits.
+    /// Like [`Until::Call`], and every reply grants this many credits.
     Granting(u32),
 }
 
-/// How what the client was made to do ends.
+/// How the client's operation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// With the right data.
     Right,
-    /// There was no connection: [`rpc_transport::CallError::Connect`].
+    /// With [`rpc_transport::CallError::Connect`]: there was no connection.
     NoConnection,
-    /// The same, after a short while.
+    /// With [`rpc_transport::CallError::Connect`] after a short time-out.
     NoAnswer,
-    /// [`rpc_transport::CallError::TimedOut`], after a short while.
+    /// With [`rpc_transport::CallError::TimedOut`] after a short time-out.
     TimedOut,
-    /// [`rpc_transport::CallError::Unanswered`].
+    /// With [`rpc_transport::CallError::Unanswered`].
     Unanswered,
-    /// [`rpc_transport::CallError::Chunk`].
+    /// With [`rpc_transport::CallError::Chunk`].
     Chunk,
-    /// [`rpc_transport::CallError::Protocol`].
+    /// With [`rpc_transport::CallError::Protocol`].
     Protocol,
-    /// [`rpc_transport::CallError::Refused`].
+    /// With [`rpc_transport::CallError::Refused`].
     Refused,
-    /// [`nfs_binding::client::NfsError::Nonsense`].
+    /// With [`nfs_binding::client::NfsError::Nonsense`].
     Nonsense,
-    /// [`nfs_binding::client::NfsError::Status`], with that number.
+    /// With [`nfs_binding::client::NfsError::Status`] and this number.
     Status(u32),
 }
 
-/// Something that the hostile server does, or must hear.
+/// An action of the hostile server, or a message that it must receive.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Hears the client's set-up frame.
+    /// Expects the client's setup frame.
     HearFrame,
-    /// Says a set-up frame.
+    /// Sends a setup frame.
     Frame(Frame),
-    /// Says bytes as they are.
+    /// Sends raw bytes.
     Bytes(Vec<u8>),
-    /// Says them one at a time.
+    /// Sends bytes one at a time.
     Trickle(Vec<u8>),
-    /// Hears the next call.
+    /// Expects the next call.
     Hear,
-    /// Hears a reply to a callback with this XID.
+    /// Expects a reply to a callback with this XID.
     HearReply(u32),
-    /// The same, with the XID of the last call.
+    /// Expects a reply to a callback with the XID of the last call.
     HearReplyToCall,
-    /// Hears an RDMA_ERROR to that XID, with these words.
+    /// Expects an RDMA_ERROR with this XID and these words.
     HearError(u32, Vec<u32>),
-    /// Sends a message so many times, a few at a time, unless that is not possible any more, and hears
-    /// nothing meanwhile.
+    /// Sends a message this many times, a few at a time, or until the connection ends. Nothing is
+    /// read meanwhile.
     Flood(usize, fn(&Call) -> Vec<u8>),
-    /// Hears a message of version 2 that is these words but for its credits.
+    /// Expects a message of version 2 with these words, except for credits.
     HearWords(Vec<u32>),
-    /// Hears ROPT_XMTERR about a transmission of the reply, with that number, naming the first one as
-    /// well or not, and with these words behind.
+    /// Expects ROPT_XMTERR about the transmission of the reply with this number. The flag tells
+    /// whether it also names the first one; the words follow.
     HearReport(u32, bool, Vec<u32>),
-    /// Hears ROPT_XMTERR with OPTXERR_BADXID about a transmission that said it was of a call with the
-    /// XID of the last, in the middle of the reply to that.
+    /// Expects ROPT_XMTERR with OPTXERR_BADXID about a transmission with the XID of the last call
+    /// that interrupted the reply to that call.
     HearBadXid(u32),
-    /// The calls that were heard before the last are answered, or never will be.
+    /// Declares that the calls before the last were answered, or never will be.
     Settled,
-    /// Sends a message as it is.
+    /// Sends a message unchanged.
     Say(Vec<u8>),
-    /// Sends ROPT_XMTERR about the last call, with these words behind its direction.
+    /// Sends ROPT_XMTERR about the last call, with these words after its direction.
     Reject(Vec<u32>),
-    /// Answers the last call by ROPT_XMTRESP, rightly but for these: words of the information of a
-    /// transmission. Its data is wrong, and its status SYSTEM_ERR.
+    /// Answers the last call by ROPT_XMTRESP with these words of a transmission's information
+    /// changed. Its data is wrong and its status is SYSTEM_ERR, so accepting it is detected.
     Patched(Vec<(usize, usize, u32)>),
-    /// The same, with this done to all transmissions.
+    /// Answers the last call by ROPT_XMTRESP after this change of its transmissions. Its data is
+    /// wrong and its status is SYSTEM_ERR.
     Transmissions(fn(&Call, &mut Vec<Vec<u8>>)),
-    /// Hears no other call while a round trip of the bystander's takes place.
+    /// Expects no call during a round trip of the bystander.
     HearNothing,
-    /// Answers the last call: rightly, but for what this changes.
+    /// Answers the last call correctly except for this change.
     Answer(fn(&mut Answer)),
-    /// The same, and whoever believes it comes to harm: data that is placed is wrong, and what comes
-    /// inline says SYSTEM_ERR.
+    /// Answers the last call with this change; placed data is wrong and inline data says
+    /// SYSTEM_ERR, so accepting the reply is detected.
     Mislead(fn(&mut Answer)),
-    /// Answers the last call rightly, one byte at a time.
+    /// Answers the last call correctly, one byte at a time.
     TrickleAnswer,
-    /// Says a ULPDU about the last call.
+    /// Sends a ULPDU about the last call.
     Segment(fn(&Call) -> Vec<u8>),
     /// Sends a message about the last call.
     Send(fn(&Call) -> Vec<u8>),
-    /// The same, so many times in one go.
+    /// Sends a message about the last call this many times with one write.
     Burst(usize, fn(&Call) -> Vec<u8>),
-    /// Reads the memory of the last call's first segment, so many times, without waiting for answers.
+    /// Reads the memory of the last call's first segment this many times, without waiting for the
+    /// responses.
     ReadAhead(usize),
-    /// The same, one after the other.
+    /// Reads the memory of the last call's first segment this many times, one after the other.
     ReadAgain(usize),
-    /// CRCs from here on.
+    /// Uses CRCs from here on.
     Crc,
-    /// Takes note of so many Sends that were said as bytes or segments.
+    /// Accounts for this many Sends that were sent as raw bytes or segments.
     Said(u32),
-    /// Says a ULPDU about the call before the last.
+    /// Sends a ULPDU about the call before the last.
     SegmentOfEarlier(fn(&Call) -> Vec<u8>),
-    /// FIN.
+    /// Sends FIN.
     Shut,
-    /// RST.
+    /// Sends RST.
     Abort,
 }

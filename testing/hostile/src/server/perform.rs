@@ -1,4 +1,4 @@
-//! The hostile server's part.
+//! Performs the script of a hostile server.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,40 +14,40 @@ use crate::wire::v1::{self, Segment};
 use crate::wire::{rpc, v2};
 use crate::{End, Wrong, wrong};
 
-/// Calls that mount: EXPORT, MNT, FSINFO.
+/// The number of calls for mounting: EXPORT, MNT, FSINFO.
 const GREETING: usize = 3;
-/// Credits that an honest server grants.
+/// The credits that an honest server grants.
 const CREDITS: u32 = 8;
-/// Credits that a client asks for at most, or grants.
+/// The maximum number of credits that a client requests or grants.
 const MOST_ASKED: u32 = 128;
-/// Messages of a flood that are written at a time.
+/// The number of messages of a flood that are written at a time.
 const IN_ONE_GO: usize = 4;
 
-/// The hostile server, between two connections or on one.
+/// The hostile server, between or during connections.
 pub(super) struct Performer<'a> {
     pub(super) listener: &'a TcpListener,
     pub(super) case: &'a Case,
-    /// The client has what it wanted, or never will.
+    /// Whether the client's operation has ended.
     pub(super) done: &'a AtomicBool,
-    /// What is spoken.
+    /// The protocol version.
     pub(super) form: Form,
 }
 
-/// A connection, and the calls on it.
+/// A connection with its calls.
 struct Scene<'a> {
     peer: Peer,
     done: &'a AtomicBool,
     credits: u32,
     earlier: Option<Call>,
     last: Option<Call>,
-    /// Calls that have not been answered rightly.
+    /// Calls that have not been answered correctly.
     owed: Vec<Call>,
-    /// Version 2 is spoken, and this is said in it of this end.
+    /// In version 2, the characteristics of this end.
     said: Option<&'a [u32]>,
 }
 
 impl Performer<'_> {
-    /// Plays the script to the first client that comes, and is honest to those that follow.
+    /// Performs the script with the first client that connects, and is honest to later ones.
     pub(super) fn perform(&self) -> Result<(), Wrong> {
         let Some(mut scene) = self.accept()? else {
             return Ok(());
@@ -81,7 +81,7 @@ impl Performer<'_> {
 
     fn accept(&self) -> Result<Option<Scene<'_>>, Wrong> {
         let (socket, _): (TcpStream, _) = self.listener.accept().map_err(wrong)?;
-        // Whoever ends the case connects to say so.
+        // The end of the case is signalled by a connection.
         if self.done.load(Ordering::Acquire) {
             return Ok(None);
         }
@@ -135,7 +135,7 @@ impl Scene<'_> {
             Step::Trickle(bytes) => self.trickle(bytes),
             Step::Hear => self.hear()?,
             Step::HearNothing => {
-                // Its answer comes behind whatever the client has said.
+                // Its response follows everything that the client has sent before.
                 self.peer.read(&ReadRequest {
                     sink: 0x51,
                     sink_offset: 0,
@@ -283,7 +283,7 @@ impl Scene<'_> {
         self.peer.hear(&mut || !done.load(Ordering::Acquire))
     }
 
-    /// Hears a call. Before the first, an honest client says what it is like.
+    /// Receives a call. Before the first, an honest client sends its characteristics.
     fn hear(&mut self) -> Result<(), Wrong> {
         loop {
             let Heard::Message { bytes, .. } = self.hear_any().map_err(wrong)? else {
@@ -295,7 +295,8 @@ impl Scene<'_> {
         }
     }
 
-    /// Whether this is what a client of version 2 says first. Then it hears the same of this end.
+    /// Returns whether this is the first message of a client of version 2, and answers it with the
+    /// characteristics of this end.
     fn introduced(&mut self, message: &[u8]) -> bool {
         let operation = v2::parse(message).filter(|heard| heard.opttype == v2::INITXCH);
         let (Some(_), Some(said)) = (operation, self.said) else {
@@ -321,7 +322,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Hears a reply, whatever it says.
+    /// Expects any reply with this XID.
     fn hear_reply(&mut self, xid: u32) -> Result<(), Wrong> {
         let heard = self.hear_any().map_err(wrong)?;
         let Heard::Message { bytes, .. } = &heard else {
@@ -354,7 +355,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Answers rightly what has not been.
+    /// Answers correctly the calls that have not been answered.
     fn make_amends(&mut self) -> Result<(), Wrong> {
         for call in std::mem::take(&mut self.owed) {
             self.last = Some(call);
@@ -363,7 +364,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Answers the last call, fetching its data first.
+    /// Answers the last call after reading its data.
     fn answer(&mut self, lie: impl Fn(&mut Answer)) -> Result<(), Wrong> {
         let call = self.call()?.clone();
         if call.request.is_some() {
@@ -386,7 +387,7 @@ impl Scene<'_> {
         let mut answer = call.answer(self.credits);
         let right = answer.clone();
         lie(&mut answer);
-        // Whatever else is wrong with it, it answers the call.
+        // Such a reply still answers the call, whatever else is wrong with it.
         let told = |answer: &Answer| (answer.header.clone(), answer.payload.clone());
         if answer.places == right.places && told(&answer) == told(&right) {
             self.owed.retain(|owed| *owed != call);
@@ -407,7 +408,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// The Read Response of so many bytes.
+    /// Receives the Read Response of `len` bytes.
     fn response(&mut self, len: usize) -> Result<Vec<u8>, Wrong> {
         let mut data = Vec::new();
         loop {
@@ -426,7 +427,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Is honest until the client goes.
+    /// Answers calls honestly until the client closes the connection.
     fn serve(&mut self) -> Result<(), Wrong> {
         loop {
             match self.hear_any() {
@@ -450,7 +451,7 @@ impl Scene<'_> {
             End::Reset => Gone::Reset,
             End::Terminate(code) => loop {
                 match self.hear_any() {
-                    // What was on its way.
+                    // Messages that were already on the way.
                     Ok(Heard::Response { .. } | Heard::Message { .. }) => {}
                     Ok(Heard::Terminate(heard)) if heard == code => break Gone::Closed,
                     other => return Err(wrong(format!("not {code:?} but {other:x?}"))),
@@ -464,7 +465,7 @@ impl Scene<'_> {
     }
 }
 
-/// Reads all of a segment.
+/// Returns the Read Request for a whole segment.
 fn request(segment: Segment) -> ReadRequest {
     ReadRequest {
         sink: 0x51,

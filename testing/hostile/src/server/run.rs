@@ -1,4 +1,4 @@
-//! Running a case.
+//! Runs a case of a hostile server.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,52 +7,52 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::perform::Performer;
 use super::victim::Victim;
 use super::{Case, Outcome};
-use crate::rig::Rig;
+use crate::rig::Fixture;
 use crate::stream::SMALL;
 use crate::{End, Wrong, wrong};
 
-/// Runs a case against a fresh client, in the company of the rig's bystander.
+/// Runs a case against a fresh client, beside the bystander of `rig`.
 ///
 /// # Errors
-/// What was not as it must be.
-pub fn run(case: &Case, rig: &mut Rig) -> Result<(), Wrong> {
+/// The first deviation from the expectation.
+pub fn run(case: &Case, fixture: &mut Fixture) -> Result<(), Wrong> {
     {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(wrong)?;
         let socket = socket2::SockRef::from(&listener);
         socket.set_recv_buffer_size(SMALL).map_err(wrong)?;
-        against(case, rig, &listener)?;
+        against(case, fixture, &listener)?;
     }
-    rig.unharmed()
+    fixture.unharmed()
 }
 
-fn against(case: &Case, rig: &Rig, listener: &TcpListener) -> Result<(), Wrong> {
+fn against(case: &Case, fixture: &Fixture, listener: &TcpListener) -> Result<(), Wrong> {
     let address = listener.local_addr().map_err(wrong)?;
     let done = AtomicBool::new(false);
     let performer = Performer {
         listener,
         case,
         done: &done,
-        form: rig.form,
+        form: fixture.form,
     };
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| performer.perform());
-        // A client that panics has lost; the hostile server still waits to hear so.
-        let seen = catch_unwind(AssertUnwindSafe(|| watch(case, rig, address)));
+        // If the client panics, the hostile server must still be told that the case has ended.
+        let seen = catch_unwind(AssertUnwindSafe(|| watch(case, fixture, address)));
         let seen = seen.unwrap_or_else(|_| Err(wrong("the client panicked")));
         done.store(true, Ordering::Release);
-        // It may wait for a connection.
+        // The server may be waiting for a connection.
         drop(TcpStream::connect(address));
         let played = thread
             .join()
             .map_err(|_| wrong("the hostile server panicked"))?;
-        // What the script saw explains what the client did.
+        // The script's error explains the client's.
         played.and(seen)
     })
 }
 
-/// Has the client do what the case asks for, and looks at what comes of it.
-fn watch(case: &Case, rig: &Rig, address: std::net::SocketAddr) -> Result<(), Wrong> {
-    let mut victim = Victim::new(rig.bystander.runtime(), case, rig.form)?;
+/// Makes the client perform the case's operation, and checks the outcome.
+fn watch(case: &Case, fixture: &Fixture, address: std::net::SocketAddr) -> Result<(), Wrong> {
+    let mut victim = Victim::new(fixture.bystander.runtime(), case, fixture.form)?;
     let outcome = victim.act(address, case);
     let expected = match case.outcome {
         Outcome::NoAnswer => Outcome::NoConnection,
@@ -63,7 +63,7 @@ fn watch(case: &Case, rig: &Rig, address: std::net::SocketAddr) -> Result<(), Wr
             "the call ended as {outcome:?}, not {expected:?}"
         )));
     }
-    // Without a connection there is nothing to look at.
+    // Without a connection there is nothing to check.
     if !matches!(
         outcome,
         Outcome::NoConnection | Outcome::TimedOut | Outcome::Unanswered

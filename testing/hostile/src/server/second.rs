@@ -1,5 +1,5 @@
-//! Calls of version 2 that come by ROPT_XMTREQ, and honest answers to them by ROPT_XMTRESP (rtrext-00,
-//! sections 6 to 9).
+//! Calls of version 2 that come by ROPT_XMTREQ, and honest replies to them by ROPT_XMTRESP
+//! (rtrext-00, sections 6 to 9).
 
 use super::{Call, DATA_SEED};
 use crate::rig::content;
@@ -8,25 +8,26 @@ use crate::wire::v2::{self, HEAD, OPERATION, TARGET};
 use crate::wire::{Reader, rpc};
 use crate::{Wrong, wrong};
 
-/// Kinds of `xmddp_type`.
+/// The values of `xmddp_type`.
 const EXRW: u32 = 1;
 const TBSN: u32 = 2;
 const BYSIZE: u32 = 4;
 const NOITEM: u32 = 6;
-/// Bytes of READ's results before the data: RPC header, status, no attributes, count, eof, length.
+/// The bytes of READ results before the data: RPC header, status, no attributes, count, eof,
+/// length.
 const RESULTS: u32 = 24 + 20;
 
-/// What a request says beside its RPC message.
+/// The content of a request besides its RPC message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
-    /// How items of the reply may come, in order: kinds of `xmddp_type`.
+    /// The ways in which items of the reply may be sent, in order: values of `xmddp_type`.
     directions: Vec<u32>,
-    /// Data that was placed.
+    /// The data that was placed.
     data: Vec<u8>,
 }
 
-/// Fields of ROPT_XMTRESP to a READ of so many bytes, by the names of the XDR: data is placed, in as
-/// many transmissions as it takes.
+/// Returns the fields of ROPT_XMTRESP in reply to a READ of `len` bytes, with their names in the
+/// XDR. The data is placed, in as many transmissions as needed.
 #[must_use]
 pub fn response(len: usize) -> Vec<(&'static str, u32)> {
     let count = len.div_ceil(TARGET) as u32;
@@ -44,7 +45,7 @@ pub fn response(len: usize) -> Vec<(&'static str, u32)> {
 }
 
 impl Request {
-    /// Of a message: the same by RDMA_MSG of version 1, and what else it says.
+    /// Splits a message into the equivalent RDMA_MSG of version 1 and the rest.
     pub(super) fn take_out_of(bytes: &[u8]) -> Result<(Vec<u8>, Self), Wrong> {
         let strange = || wrong(format!("no call but {bytes:x?}"));
         let heard = v2::parse(bytes).ok_or_else(strange)?;
@@ -57,7 +58,7 @@ impl Request {
         Ok((v1::header(heard.xid).with(rest), request))
     }
 
-    /// One transmission, and at most one item.
+    /// Decodes a request of one transmission with at most one item.
     fn parse(info: &[u8], bytes: &[u8]) -> Option<(Self, u32)> {
         let mut from = Reader(info);
         let mut data = Vec::new();
@@ -92,8 +93,8 @@ impl Request {
 }
 
 impl Call {
-    /// The right answer to a call that came by ROPT_XMTREQ. `poisoned`: but for its content, so that it
-    /// shows when it is believed.
+    /// Returns the correct reply to a call that came by ROPT_XMTREQ. If `poisoned`, its content is
+    /// wrong, so that accepting it is detected.
     pub(super) fn transmissions(&self, poisoned: bool) -> Result<Vec<Vec<u8>>, Wrong> {
         let Some(request) = &self.request else {
             return Err(wrong("the call came by no operation"));

@@ -1,4 +1,4 @@
-//! The real client.
+//! The real client, which is under attack.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -22,20 +22,20 @@ use crate::rig::{Form, VICTIM_POOL, content, features, root};
 use crate::stream::PATIENCE;
 use crate::{Wrong, wrong};
 
-/// What a client is content to wait for a server that says nothing. Long enough to mount before, on a
-/// busy machine.
+/// The time-out of a client that waits for a silent server. It suffices for mounting on a busy
+/// machine.
 const SHORT: Duration = Duration::from_millis(1500);
-/// Likewise for a connection.
+/// The time-out of a client that waits for a connection.
 const HASTY: Duration = Duration::from_millis(500);
-/// Longest segment: 8 KiB are two.
+/// The maximum length of a segment: 8 KiB take two.
 const SEGMENT: u32 = 4096;
-/// Calls outstanding, and so receives less four.
+/// The maximum number of outstanding calls. The number of receives is four more.
 const CREDITS: u32 = 8;
 
-/// Callbacks outstanding.
+/// The maximum number of outstanding callbacks.
 const CALLBACKS: u32 = 4;
 
-/// What a client answers to callbacks.
+/// The service for callbacks.
 struct Nothing;
 
 impl Service for Nothing {
@@ -97,7 +97,7 @@ impl Victim {
         })
     }
 
-    /// Connects, mounts, and does what is asked for.
+    /// Connects, mounts, and performs the case's operation.
     pub(super) fn act(&mut self, server: SocketAddr, case: &Case) -> Outcome {
         let runtime = self.runtime.clone();
         runtime.block_on(async {
@@ -138,14 +138,14 @@ impl Victim {
         Ok(mount)
     }
 
-    /// Connections that were made again.
+    /// Returns the number of reconnects.
     pub(super) fn reconnects(&self) -> u64 {
         self.client
             .as_ref()
             .map_or(0, |client| client.stats().reconnects)
     }
 
-    /// A round trip on whatever connection there is.
+    /// Makes a round trip on the present connection.
     pub(super) fn null(&self) -> Result<(), Wrong> {
         let Some(client) = &self.client else {
             return Err(wrong("there is no client"));
@@ -155,7 +155,8 @@ impl Victim {
         null.map_err(|error| wrong(format!("the victim's NULL: {error}")))
     }
 
-    /// Registrations that nobody has ended. Only of use while no connection has.
+    /// Returns the number of registrations that were not invalidated. Meaningful only while no
+    /// connection has ended.
     pub(super) fn registered(&self) -> u64 {
         let counters = self.port.borrow().counters();
         counters.registrations - counters.local_invalidations - counters.remote_invalidations
@@ -197,7 +198,7 @@ async fn read(mount: &Mount<Client>, file: FileHandle, len: u32) -> Outcome {
 }
 
 async fn nulls(mount: &Mount<Client>, count: usize) -> Outcome {
-    // All are sent, as far as credits go, before the first is waited for.
+    // All are sent, as far as credits allow, before the first reply is awaited.
     let calls: Vec<_> = (0..count).map(|_| mount.nfs().rpc().call(null())).collect();
     for call in calls {
         if let Err(error) = call.await {

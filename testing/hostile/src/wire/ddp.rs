@@ -34,12 +34,12 @@ pub struct Tagged {
     pub stag: u32,
     /// Tagged offset.
     pub offset: u64,
-    /// What it carries.
+    /// The payload.
     pub payload: Vec<u8>,
 }
 
 impl Tagged {
-    /// An RDMA Write of one segment.
+    /// Returns an RDMA Write of one segment.
     #[must_use]
     pub fn write(stag: u32, offset: u64, payload: &[u8]) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Tagged {
         }
     }
 
-    /// A Read Response of one segment.
+    /// Returns a Read Response of one segment.
     #[must_use]
     pub fn response(stag: u32, offset: u64, payload: &[u8]) -> Self {
         let opcode = READ_RESPONSE;
@@ -63,7 +63,7 @@ impl Tagged {
         }
     }
 
-    /// The ULPDU.
+    /// Encodes the ULPDU.
     #[must_use]
     pub fn ulpdu(&self) -> Vec<u8> {
         let last = u8::from(self.last) << 6;
@@ -86,7 +86,7 @@ pub struct Untagged {
     pub opcode: u8,
     /// L flag.
     pub last: bool,
-    /// Reserved for RDMAP: the handle to invalidate.
+    /// The word reserved for RDMAP: the handle to invalidate.
     pub word: u32,
     /// Queue number.
     pub queue: u32,
@@ -94,12 +94,12 @@ pub struct Untagged {
     pub msn: u32,
     /// Offset in the message.
     pub offset: u32,
-    /// What it carries.
+    /// The payload.
     pub payload: Vec<u8>,
 }
 
 impl Untagged {
-    /// A Send of one segment.
+    /// Returns a Send of one segment.
     #[must_use]
     pub fn send(msn: u32, payload: &[u8]) -> Self {
         Self {
@@ -115,7 +115,7 @@ impl Untagged {
         }
     }
 
-    /// A Read Request.
+    /// Returns a Read Request.
     #[must_use]
     pub fn read_request(msn: u32, request: &ReadRequest) -> Self {
         Self {
@@ -125,7 +125,7 @@ impl Untagged {
         }
     }
 
-    /// A Terminate whose header begins with these bytes.
+    /// Returns a Terminate whose header begins with these bytes.
     #[must_use]
     pub fn terminate(header: &[u8]) -> Self {
         Self {
@@ -135,7 +135,7 @@ impl Untagged {
         }
     }
 
-    /// The ULPDU.
+    /// Encodes the ULPDU.
     #[must_use]
     pub fn ulpdu(&self) -> Vec<u8> {
         let last = u8::from(self.last) << 6;
@@ -151,13 +151,13 @@ impl Untagged {
 /// A Read Request's header (RFC 5040, section 4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// Handle of the memory to read into.
+    /// The handle of the memory to read into.
     pub sink: u32,
     /// Its tagged offset.
     pub sink_offset: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub length: u32,
-    /// Handle of the memory to read from.
+    /// The handle of the memory to read from.
     pub source: u32,
     /// Its tagged offset.
     pub source_offset: u64,
@@ -174,11 +174,11 @@ impl ReadRequest {
     }
 }
 
-/// Why a stream was terminated: layer, error type, error code (RFC 5040, section 4.8).
+/// The code of a Terminate: layer, error type, error code (RFC 5040, section 4.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub u8, pub u8, pub u8);
 
-/// What a segment that arrived is.
+/// A segment that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arrived {
     /// A segment of an RDMA Write.
@@ -203,7 +203,7 @@ pub enum Arrived {
     Read(ReadRequest),
     /// A segment of a Send.
     Send {
-        /// The handle to invalidate, if it is such a Send.
+        /// The handle to invalidate, for a Send with Invalidate.
         invalidate: Option<u32>,
         /// Message sequence number.
         msn: u32,
@@ -218,7 +218,7 @@ pub enum Arrived {
     Terminate(Code),
 }
 
-/// Takes a ULPDU apart. Nothing: it is none that an honest peer sends.
+/// Decodes a ULPDU. Returns `None` if no honest peer would send it.
 #[must_use]
 pub fn parse(ulpdu: &[u8]) -> Option<Arrived> {
     let (&[ddp, rdmap], rest) = ulpdu.split_first_chunk()?;

@@ -1,8 +1,8 @@
-//! MPA: set-up frames (RFC 5044, section 7.1; RFC 6581) and FPDUs (RFC 5044, section 4).
+//! MPA: setup frames (RFC 5044, section 7.1; RFC 6581) and FPDUs (RFC 5044, section 4).
 
-/// Key of an initiator's frame.
+/// The key of an initiator's frame.
 pub const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
-/// Key of a responder's frame.
+/// The key of a responder's frame.
 pub const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
 
 /// Flag: the sender requires markers.
@@ -11,40 +11,40 @@ pub const MARKERS: u8 = 0x80;
 pub const CRC: u8 = 0x40;
 /// Flag: the connection is rejected.
 pub const REJECT: u8 = 0x20;
-/// Flag: IRD and ORD come first in the private data.
+/// Flag: the private data starts with IRD and ORD.
 pub const ENHANCED: u8 = 0x10;
 
-/// Bit of the IRD word: peer-to-peer set-up.
+/// Bit of the IRD word: peer-to-peer setup.
 pub const PEER_TO_PEER: u16 = 0x8000;
-/// Bit of the IRD word: an empty FPDU may be the ready-to-receive message.
+/// Bit of the IRD word: the ready-to-receive message may be an empty FPDU.
 pub const RTR_EMPTY: u16 = 0x4000;
-/// Bit of the ORD word: an RDMA Write may be.
+/// Bit of the ORD word: the ready-to-receive message may be an RDMA Write.
 pub const RTR_WRITE: u16 = 0x8000;
-/// Bit of the ORD word: an RDMA Read may be.
+/// Bit of the ORD word: the ready-to-receive message may be an RDMA Read.
 pub const RTR_READ: u16 = 0x4000;
 
-/// What RFC 8797 has in private data: 4096 bytes both ways, remote invalidation.
+/// The private data of RFC 8797: 4096 bytes in both directions, remote invalidation.
 pub const PRIVATE_DATA: [u8; 8] = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
 
-/// A set-up frame.
+/// A setup frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Which frame it says it is.
+    /// The key.
     pub key: [u8; 16],
     /// Flags.
     pub flags: u8,
     /// Revision.
     pub revision: u8,
-    /// Length of the private data, when it is not to be the right one.
+    /// The length field of the private data, if it differs from the actual length.
     pub length: Option<u16>,
     /// IRD and ORD with their bits.
     pub depths: Option<(u16, u16)>,
-    /// What follows them.
+    /// The private data after them.
     pub private: Vec<u8>,
 }
 
 impl Frame {
-    /// What an honest initiator sends.
+    /// Returns the frame of an honest initiator.
     #[must_use]
     pub fn request() -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Frame {
         }
     }
 
-    /// What an honest responder sends to an initiator that can begin with an RDMA Write.
+    /// Returns the frame of an honest responder to an initiator that can start with an RDMA Write.
     #[must_use]
     pub fn reply() -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Frame {
         }
     }
 
-    /// The bytes.
+    /// Encodes the frame.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let mut private = Vec::new();
@@ -85,19 +85,19 @@ impl Frame {
     }
 }
 
-/// Bytes between a ULPDU and its CRC.
+/// Returns the number of padding bytes between a ULPDU and its CRC.
 #[must_use]
 pub fn padding(ulpdu: usize) -> usize {
     (ulpdu + 2).wrapping_neg() % 4
 }
 
-/// The FPDU of a ULPDU.
+/// Returns the FPDU of a ULPDU.
 #[must_use]
 pub fn fpdu(ulpdu: &[u8], crc: bool) -> Vec<u8> {
     fpdu_of_length(ulpdu.len() as u16, ulpdu, crc)
 }
 
-/// The same, with another `ULPDU_Length` than the right one.
+/// Returns an FPDU with the given `ULPDU_Length`, which may be wrong.
 #[must_use]
 pub fn fpdu_of_length(length: u16, ulpdu: &[u8], crc: bool) -> Vec<u8> {
     let mut out = length.to_be_bytes().to_vec();

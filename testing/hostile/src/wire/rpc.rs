@@ -3,35 +3,35 @@
 
 use super::Xdr;
 
-/// The NFS program.
+/// The program number of NFS.
 pub const NFS: u32 = 100_003;
-/// The MOUNT program.
+/// The program number of MOUNT.
 pub const MOUNT: u32 = 100_005;
 /// `msg_type` CALL.
 pub const CALL: u32 = 0;
 /// `msg_type` REPLY.
 pub const REPLY: u32 = 1;
 
-/// A call.
+/// An RPC call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Transaction id.
+    /// The transaction id.
     pub xid: u32,
     /// `msg_type`.
     pub kind: u32,
     /// RPC version.
     pub rpc: u32,
-    /// Program, version, procedure.
+    /// The program, version and procedure.
     pub procedure: (u32, u32, u32),
-    /// Flavor and body of the credential: encoded, its length word included.
+    /// The flavor and body of the credential. The body is encoded, including its length word.
     pub credential: (u32, Vec<u8>),
-    /// Likewise, the verifier.
+    /// The flavor and body of the verifier. The body is encoded, including its length word.
     pub verifier: (u32, Vec<u8>),
     /// Arguments.
     pub args: Vec<u8>,
 }
 
-/// A call of an NFS procedure by nobody in particular.
+/// Returns a call of an NFS procedure with AUTH_NONE.
 #[must_use]
 pub fn nfs(xid: u32, procedure: u32, args: Vec<u8>) -> Call {
     Call {
@@ -45,17 +45,17 @@ pub fn nfs(xid: u32, procedure: u32, args: Vec<u8>) -> Call {
     }
 }
 
-/// NULL.
+/// Returns a NULL call.
 #[must_use]
 pub fn null(xid: u32) -> Call {
     nfs(xid, 0, Vec::new())
 }
 
-/// Bytes of a call before its arguments.
+/// The bytes of a call before its arguments.
 pub const CALL_HEADER: u32 = 40;
 
 impl Call {
-    /// The message.
+    /// Encodes the message.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let (program, version, procedure) = self.procedure;
@@ -67,20 +67,20 @@ impl Call {
     }
 }
 
-/// AUTH_SYS for root: flavor and body, for [`Call::credential`].
+/// Returns AUTH_SYS for root: flavor and body, for [`Call::credential`].
 #[must_use]
 pub fn root() -> (u32, Vec<u8>) {
     let body = Xdr::new().word(0).opaque(b"peer").words(&[0, 0, 0]).done();
     (1, Xdr::new().opaque(&body).done())
 }
 
-/// Arguments of READ.
+/// Returns the arguments of READ.
 #[must_use]
 pub fn read_args(file: &[u8], offset: u64, count: u32) -> Vec<u8> {
     Xdr::new().opaque(file).long(offset).word(count).done()
 }
 
-/// Arguments of WRITE up to its data, of which only the length is there: the reduced form.
+/// Returns the arguments of WRITE up to the length of its data (the reduced form).
 #[must_use]
 pub fn write_args(file: &[u8], offset: u64, count: u32) -> Vec<u8> {
     const FILE_SYNC: u32 = 2;
@@ -88,7 +88,7 @@ pub fn write_args(file: &[u8], offset: u64, count: u32) -> Vec<u8> {
     out.word(count).word(FILE_SYNC).word(count).done()
 }
 
-/// MSG_ACCEPTED with an empty verifier, and what follows the status.
+/// Returns MSG_ACCEPTED with an empty verifier and this status, followed by `rest`.
 #[must_use]
 pub fn accepted(xid: u32, status: u32, rest: &[u8]) -> Vec<u8> {
     let out = Xdr::new().words(&[xid, REPLY, 0, 0, 0, status]);

@@ -20,15 +20,15 @@ pub const ERR_CHUNK: u32 = 2;
 /// A segment (`xdr_rdma_segment`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Handle.
+    /// The handle.
     pub handle: u32,
-    /// Bytes.
+    /// The length in bytes.
     pub length: u32,
-    /// Offset.
+    /// The offset.
     pub offset: u64,
 }
 
-/// A segment of a peer's own making.
+/// Returns a segment.
 #[must_use]
 pub fn segment(handle: u32, length: u32, offset: u64) -> Segment {
     Segment {
@@ -49,15 +49,15 @@ pub struct Header {
     pub credits: u32,
     /// `rdma_proc`.
     pub procedure: u32,
-    /// Read list: positions and segments.
+    /// The Read list: positions and segments.
     pub reads: Vec<(u32, Segment)>,
-    /// Write list.
+    /// The Write list.
     pub writes: Vec<Vec<Segment>>,
-    /// Reply chunk.
+    /// The Reply chunk.
     pub reply: Option<Vec<Segment>>,
 }
 
-/// RDMA_MSG without chunks.
+/// Returns the header of an RDMA_MSG without chunks.
 #[must_use]
 pub fn header(xid: u32) -> Header {
     Header {
@@ -81,7 +81,7 @@ fn put_chunk(out: Xdr, chunk: &[Segment]) -> Xdr {
 }
 
 impl Header {
-    /// The header, and what follows it.
+    /// Encodes the header, followed by `payload`.
     #[must_use]
     pub fn with(&self, payload: &[u8]) -> Vec<u8> {
         let mut out = Xdr::new().words(&[self.xid, self.version, self.credits, self.procedure]);
@@ -101,7 +101,7 @@ impl Header {
     }
 }
 
-/// RDMA_ERROR, with the words that follow the procedure.
+/// Returns RDMA_ERROR with the words that follow the procedure.
 #[must_use]
 pub fn error(xid: u32, version: u32, words: &[u32]) -> Vec<u8> {
     let out = Xdr::new().words(&[xid, version, 8, ERROR]);
@@ -111,13 +111,13 @@ pub fn error(xid: u32, version: u32, words: &[u32]) -> Vec<u8> {
 /// A message that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// With chunk lists.
+    /// A message with chunk lists.
     Rpc(Header, Vec<u8>),
-    /// RDMA_ERROR: XID, version, and what follows the procedure.
+    /// RDMA_ERROR: XID, version, and the words that follow the procedure.
     Error(u32, u32, Vec<u32>),
 }
 
-/// Takes a message apart. Nothing: it is none that an honest peer sends.
+/// Decodes a message. Returns `None` if no honest peer would send it.
 #[must_use]
 pub fn parse(message: &[u8]) -> Option<Message> {
     let mut from = Reader(message);

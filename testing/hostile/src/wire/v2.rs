@@ -1,8 +1,8 @@
 //! RPC-over-RDMA version 2 headers (version-two-01, sections 3 and 4), and the operations of its
 //! extensions, word by word.
 //!
-//! The chunk lists and the rules on them are those of version 1. So a script of version 1 serves
-//! version 2 as well, put into the other form on its way ([`from_first`]).
+//! The chunk lists and their rules are those of version 1. So a script of version 1 can be
+//! translated to version 2 ([`from_first`]).
 
 use super::v1::{self, ERROR, Header, NOMSG};
 use super::{Reader, Xdr};
@@ -11,9 +11,9 @@ use super::{Reader, Xdr};
 pub const VERSION: u32 = 2;
 /// `rdma_proc` RDMA2_OPTIONAL.
 pub const OPTIONAL: u32 = 5;
-/// Direction of a call.
+/// The direction of a call.
 pub const CALL: u32 = 0;
-/// Direction of a reply.
+/// The direction of a reply.
 pub const REPLY: u32 = 1;
 /// `rdma_err` RDMA2_ERR_VERS.
 pub const ERR_VERS: u32 = 1;
@@ -22,41 +22,41 @@ pub const ERR_BAD_HEADER: u32 = 2;
 /// `rdma_err` RDMA2_ERR_INVAL_OPTION.
 pub const ERR_INVAL_OPTION: u32 = 3;
 
-/// `rdma_opttype` of xcharext-02, section 5.
+/// The `rdma_opttype` of ROPT_INITXCH (xcharext-02, section 5).
 pub const INITXCH: u32 = 1;
-/// ROPT_REQXCH.
+/// The `rdma_opttype` of ROPT_REQXCH.
 pub const REQXCH: u32 = 2;
-/// ROPT_RESPXCH.
+/// The `rdma_opttype` of ROPT_RESPXCH.
 pub const RESPXCH: u32 = 3;
-/// ROPT_UPDXCH.
+/// The `rdma_opttype` of ROPT_UPDXCH.
 pub const UPDXCH: u32 = 4;
-/// `rdma_opttype` of rtrext-00, section 9.
+/// The `rdma_opttype` of ROPT_XMTREQ (rtrext-00, section 9).
 pub const XMTREQ: u32 = 5;
-/// ROPT_XMTRESP.
+/// The `rdma_opttype` of ROPT_XMTRESP.
 pub const XMTRESP: u32 = 6;
-/// ROPT_XMTCONT.
+/// The `rdma_opttype` of ROPT_XMTCONT.
 pub const XMTCONT: u32 = 7;
-/// ROPT_XMTERR.
+/// The `rdma_opttype` of ROPT_XMTERR.
 pub const XMTERR: u32 = 8;
 
-/// Credits that a hostile end asks for, or grants.
+/// The credits that a hostile end requests or grants.
 pub const CREDITS: u32 = 8;
-/// Bytes of the fixed fields.
+/// The bytes of the fixed fields.
 const FIXED: usize = 16;
-/// Bytes of the header of an operation, without its information.
+/// The bytes of an operation's header without its information.
 pub const OPERATION: usize = 28;
-/// How receives are made up of both ends here: so many bytes, and so many more for bulk data.
+/// The structure of receive buffers of both ends: the bytes before the segment for bulk data.
 pub const HEAD: usize = 1024;
-/// Bytes of the segment for bulk data.
+/// The bytes of the segment for bulk data.
 pub const TARGET: usize = 65_536;
 
-/// These words.
+/// Encodes words.
 #[must_use]
 pub fn bytes(words: &[u32]) -> Vec<u8> {
     Xdr::new().words(words).done()
 }
 
-/// A message of version 2 with chunk lists, and what follows them.
+/// Encodes a message of version 2 with chunk lists and payload.
 #[must_use]
 pub fn with(header: &Header, direction: u32, payload: &[u8]) -> Vec<u8> {
     let first = Header {
@@ -66,13 +66,13 @@ pub fn with(header: &Header, direction: u32, payload: &[u8]) -> Vec<u8> {
     from_first(&first.with(payload), direction)
 }
 
-/// The same without chunks.
+/// Encodes a message of version 2 without chunks.
 #[must_use]
 pub fn plain(xid: u32, direction: u32, payload: &[u8]) -> Vec<u8> {
     with(&v1::header(xid), direction, payload)
 }
 
-/// An operation of an extension, with this information and what follows it.
+/// Encodes an operation of an extension with this information, followed by `rest`.
 #[must_use]
 pub fn operation(xid: u32, direction: u32, opttype: u32, info: &[u32], rest: &[u8]) -> Vec<u8> {
     let out = Xdr::new().words(&[xid, VERSION, CREDITS, OPTIONAL, direction, opttype]);
@@ -80,8 +80,8 @@ pub fn operation(xid: u32, direction: u32, opttype: u32, info: &[u32], rest: &[u
     out.raw(rest).done()
 }
 
-/// Characteristics of an end that has everything of rtrext-00, and receives like those of the
-/// product: words of ROPT_INITXCH.
+/// Returns the characteristics of an end that supports all of rtrext-00 and has the product's
+/// receive buffers, in words of ROPT_INITXCH.
 #[must_use]
 pub fn everything() -> Vec<u32> {
     let (head, target) = (HEAD as u32, TARGET as u32);
@@ -95,8 +95,8 @@ pub fn everything() -> Vec<u32> {
     said
 }
 
-/// What a message of version 1 is in version 2. One that is too short to say its version, or says
-/// another, stays as it is.
+/// Translates a message of version 1 to version 2. A message that is too short to contain its
+/// version, or has another version, is returned unchanged.
 #[must_use]
 pub fn from_first(message: &[u8], direction: u32) -> Vec<u8> {
     let Some((fixed, rest)) = message.split_at_checked(FIXED) else {
@@ -116,8 +116,8 @@ pub fn from_first(message: &[u8], direction: u32) -> Vec<u8> {
     out.raw(rest).done()
 }
 
-/// The other way round. Nothing: it is no message of version 2, or one that version 1 does not have,
-/// or of the other direction.
+/// Translates a message of version 2 to version 1. Returns `None` if it is not of version 2, does
+/// not exist in version 1, or has the other direction.
 #[must_use]
 pub fn to_first(message: &[u8], direction: u32) -> Option<Vec<u8>> {
     let mut from = Reader(message);
@@ -143,11 +143,11 @@ pub struct Operation {
     pub opttype: u32,
     /// `rdma_optinfo`.
     pub info: Vec<u32>,
-    /// What follows.
+    /// The bytes that follow.
     pub rest: Vec<u8>,
 }
 
-/// Takes an operation apart. Nothing: it is none.
+/// Decodes an operation. Returns `None` if the message is not one.
 #[must_use]
 pub fn parse(message: &[u8]) -> Option<Operation> {
     let mut from = Reader(message);
@@ -163,8 +163,8 @@ pub fn parse(message: &[u8]) -> Option<Operation> {
     })
 }
 
-/// Compares a message of version 2 with these words, but for its credits, of which there must be one
-/// and not more than `most`. More may follow if it says so.
+/// Compares a message of version 2 with these words, except for its credits, which must be from 1
+/// to `most`. `more` allows further words.
 #[must_use]
 pub fn is(message: &[u8], words: &[u32], more: bool, most: u32) -> bool {
     const CREDIT: std::ops::Range<usize> = 8..12;
@@ -178,25 +178,26 @@ pub fn is(message: &[u8], words: &[u32], more: bool, most: u32) -> bool {
     same && (1..=most).contains(&granted)
 }
 
-/// RDMA2_ERROR with BAD_HEADER, in words.
+/// Returns the words of RDMA2_ERROR with BAD_HEADER.
 #[must_use]
 pub fn bad_header(xid: u32) -> Vec<u32> {
     vec![xid, VERSION, 0, ERROR, ERR_BAD_HEADER]
 }
 
-/// RDMA2_ERROR with INVAL_OPTION, in words.
+/// Returns the words of RDMA2_ERROR with INVAL_OPTION.
 #[must_use]
 pub fn invalid_option(xid: u32) -> Vec<u32> {
     vec![xid, VERSION, 0, ERROR, ERR_INVAL_OPTION]
 }
 
-/// RDMA2_ERROR with the versions that are spoken, in that version's header, in words.
+/// Returns the words of RDMA2_ERROR with the range of supported versions, in the header of
+/// `version`.
 #[must_use]
 pub fn err_vers(xid: u32, version: u32, spoken: [u32; 2]) -> Vec<u32> {
     vec![xid, version, 0, ERROR, ERR_VERS, spoken[0], spoken[1]]
 }
 
-/// ROPT_XMTERR to a message in that direction, in words.
+/// Returns the words of ROPT_XMTERR about a message with this direction.
 #[must_use]
 pub fn report(xid: u32, direction: u32, info: &[u32]) -> Vec<u32> {
     let len = 4 * info.len() as u32;
@@ -207,8 +208,8 @@ pub fn report(xid: u32, direction: u32, info: &[u32]) -> Vec<u32> {
     .concat()
 }
 
-/// A reply by RDMA2_MSG without chunks: MSG_ACCEPTED, SUCCESS, and results that begin like this. In
-/// words.
+/// Returns the words of a reply by RDMA2_MSG without chunks: MSG_ACCEPTED, SUCCESS, and results
+/// that begin with `results`.
 #[must_use]
 pub fn success(xid: u32, results: &[u32]) -> Vec<u32> {
     let header = [xid, VERSION, 0, 0, REPLY, 0, 0, 0];

@@ -1,12 +1,13 @@
-//! What words of an operation's information are, by the XDR of its document (`drafts/xdr`).
+//! Labels the words of an operation's information with their fields in the XDR of the specification
+//! (`drafts/xdr`).
 
 use std::collections::BTreeSet;
 
 use xdr_oracle::xdr::{Body, Declaration, FILES, Shape, Specification, Type, parse};
 
-/// Files whose fields must have cases.
+/// The files whose fields must have cases.
 const COVERED: [&str; 2] = ["xchar.x", "rtr.x"];
-/// The types of operations, by their numbers.
+/// The types of operations, by number.
 const OPERATIONS: [&str; 8] = [
     "optinfo_initxch",
     "optinfo_reqxch",
@@ -17,7 +18,7 @@ const OPERATIONS: [&str; 8] = [
     "optxmt_cont",
     "optxmt_err",
 ];
-/// Characteristics, and the types of their values.
+/// The characteristics, and the types of their values.
 const CHARACTERISTICS: [(&str, &str); 7] = [
     ("XCHAR_RBSIZ", "xchrbsiz"),
     ("XCHAR_REQREMINV", "xchrreqrem"),
@@ -28,26 +29,26 @@ const CHARACTERISTICS: [(&str, &str); 7] = [
     ("XCHAR_RESPSXLIM", "xchrssxl"),
 ];
 
-/// A word, and the fields that it is a part of, the innermost last. A count is a word of its array, a
-/// characteristic's name is a field around its value.
+/// A word, and the fields that contain it, innermost last. The count of an array belongs to the
+/// array; the name of a characteristic is a field around its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     pub(crate) fields: Vec<String>,
     pub(crate) value: u32,
 }
 
-/// Information, as far as it is what its type says.
+/// Labelled information, up to the first deviation from its type.
 #[derive(Clone, Debug)]
 pub(crate) struct Labelled {
     pub(crate) words: Vec<Word>,
-    /// Where it is not.
+    /// The fields at the deviation, if there is one.
     pub(crate) bad: Option<Vec<String>>,
 }
 
-/// The documents' XDR.
+/// The XDR of the specifications.
 pub(crate) struct Xdr {
     all: Specification,
-    /// Fields that stand for themselves, and not for a structure or union with fields of its own.
+    /// Fields that are not structures or unions with fields of their own.
     pub(crate) fields: BTreeSet<String>,
 }
 
@@ -67,7 +68,7 @@ impl Xdr {
         Self { all, fields }
     }
 
-    /// Constants whose names begin like this, and their values.
+    /// Returns the constants whose names begin with `prefix`, and their values.
     pub(crate) fn constants(&self, prefix: &str) -> Vec<(String, u32)> {
         let all = self.all.constants.iter();
         let some = all.filter(|(name, _)| name.starts_with(prefix));
@@ -75,7 +76,7 @@ impl Xdr {
             .collect()
     }
 
-    /// Nothing: there is no such operation.
+    /// Labels information. Returns `None` if the operation does not exist.
     pub(crate) fn label(&self, opttype: u32, info: &[u32]) -> Option<Labelled> {
         let name = OPERATIONS.get((opttype as usize).checked_sub(1)?)?;
         let mut walk = Walk::new(&self.all, info);
@@ -88,7 +89,7 @@ impl Xdr {
     }
 }
 
-/// Not what its type says, in the fields that the walk stands in.
+/// The information deviates from its type, in the fields of the current position.
 struct Bad;
 
 struct Walk<'a> {
@@ -108,7 +109,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A value of this type, and nothing behind it.
+    /// Labels a value of this type, with nothing behind it.
     fn whole(&mut self, name: &str) -> Result<(), Bad> {
         self.named(name)?;
         if self.left.is_empty() {
@@ -188,7 +189,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A characteristic's value, of so many bytes: of the type that the word before its length says.
+    /// Labels the value of a characteristic, `len` bytes long. Its type is named by the word before
+    /// its length.
     fn value(&mut self, len: usize) -> Result<(), Bad> {
         let which = self.words.iter().rev().nth(1).map(|word| word.value);
         let known = CHARACTERISTICS.iter().find(|(name, _)| {
@@ -224,7 +226,7 @@ fn declarations(body: &Body) -> Vec<&Declaration> {
     }
 }
 
-/// Whether a field has no word of its own.
+/// Returns whether a field consists of other fields, and has no word of its own.
 fn is_composed(all: &Specification, field: &Declaration) -> bool {
     match (&field.of, field.shape) {
         (Type::Named(name), Shape::One) => match all.body(name) {

@@ -1,7 +1,7 @@
-//! That the tables leave nothing out: every field, characteristic, operation and error code in the XDR
-//! of xcharext-02 and rtrext-00 (`drafts/xdr`) has a case of version 2. What is added to the one and not
-//! to the other fails here. Names do not count: what a case says is read by the XDR and held against
-//! what is right, and it must be the field that it is called after which differs.
+//! Tests that the tables are complete: every field, characteristic, operation and error code in the
+//! XDR of xcharext-02 and rtrext-00 (`drafts/xdr`) has a case of version 2. An addition to one of
+//! them only fails the test. Names are not trusted: the messages of a case are decoded by the XDR
+//! and compared with correct ones, and the field in the case's name must be the one that differs.
 
 mod labels;
 mod messages;
@@ -18,35 +18,35 @@ use messages::{Messages, Operation, transmissions};
 
 /// `rdma_opttype` of ROPT_XMTERR.
 const XMTERR: u32 = 8;
-/// A message that differs from every right one in more words than these is held against that which it
-/// has the longest beginning in common with.
+/// The number of words up to which a message counts as similar to a correct one. A message without
+/// a similar one is compared with the correct one that shares its longest prefix.
 const ALIKE: usize = 3;
 
-/// XCHAR_EXPERIMENTAL_FIRST, from which on numbers are not assigned.
+/// XCHAR_EXPERIMENTAL_FIRST, from which on numbers are unassigned.
 const EXPERIMENTAL: u32 = 4_294_967_040;
 
-/// Every case of version 2.
+/// Returns every case of version 2.
 fn cases() -> Vec<Case> {
     let tables = TABLES.iter().filter(|table| table.form == Form::Second);
     tables.flat_map(|table| (table.cases)(&[0; 32])).collect()
 }
 
-/// Whether a name has this word in it, and not only as a part of another.
+/// Returns whether a name contains this word, and not only as a part of another.
 fn names(name: &str, word: &str) -> bool {
     let part = |c: char| !c.is_ascii_alphanumeric() && c != '_';
     name.split(part).any(|found| found == word)
 }
 
-/// The number behind the last of these words.
+/// Returns the number behind the last of these words.
 fn number_behind(name: &str, word: &str) -> Option<u32> {
     let (_, behind) = name.rsplit_once(word)?;
     let end = behind.find(|c: char| !c.is_ascii_digit());
     let (number, rest) = behind.split_at(end.unwrap_or(behind.len()));
-    // Not of a power.
+    // The base of a power is not the number.
     number.parse().ok().filter(|_| !rest.starts_with('^'))
 }
 
-/// The documents, and operations that are right by them.
+/// The specifications, and operations that are correct by them.
 struct Judge {
     xdr: Xdr,
     right: Vec<(Operation, Vec<Word>)>,
@@ -68,8 +68,8 @@ impl Judge {
         Self { xdr, right: all }
     }
 
-    /// What a case says otherwise than what is right: lists of fields, the innermost last. What is right
-    /// itself is no lie, unless the whole case is.
+    /// Returns the fields in which a case differs from correct messages: lists of fields, innermost
+    /// last. A correct message does not count, unless the whole case is correct.
     fn touched(&self, case: &Messages) -> Vec<Vec<String>> {
         let opening = v2::everything();
         let is_lie = |said: &&Operation| match case.are_right() {
@@ -83,7 +83,7 @@ impl Judge {
             .collect()
     }
 
-    /// Where an operation differs from one that is as long.
+    /// Returns the fields in which an operation differs from one of the same length.
     fn changed(&self, right: &Operation, said: &Operation) -> Vec<Vec<String>> {
         let labelled = self.xdr.label(right.opttype, &right.info);
         let words = labelled.map_or_else(Vec::new, |labelled| labelled.words);
@@ -92,8 +92,8 @@ impl Judge {
         changed.map(|(word, _)| word.fields).collect()
     }
 
-    /// Where an operation differs from those that are right: from the ones that are as much like it as can
-    /// be, or, if it is right itself, from any. Where it is no XDR, that as well.
+    /// Returns the fields in which an operation differs from the most similar correct ones or, if
+    /// it is correct itself, from any. Includes a deviation from the XDR.
     fn differs(&self, said: &Operation, is_right: bool) -> Vec<Vec<String>> {
         let Some(labelled) = self.xdr.label(said.opttype, &said.info) else {
             return Vec::new();
@@ -108,7 +108,7 @@ impl Judge {
             let differ = |at: &usize| right.info.get(*at) != said.info.get(*at);
             let most = right.info.len().max(said.info.len());
             let places: Vec<usize> = (0..most).filter(differ).collect();
-            // Where values decide what comes behind them, the same word is not the same in both.
+            // If values determine what follows them, the same word can belong to different fields.
             let fields = |at: usize| {
                 let both = [words.get(at), labelled.words.get(at)];
                 both.into_iter().flatten().map(|word| word.fields.clone())
@@ -136,14 +136,14 @@ impl Judge {
         touched
     }
 
-    /// Words that are said and heard in a case.
+    /// Returns the words that are sent and received in a case.
     fn words(&self, case: &Messages) -> Vec<Word> {
         let all = case.said.iter().chain(&case.heard);
         let labelled = all.filter_map(|op| self.xdr.label(op.opttype, &op.info));
         labelled.flat_map(|labelled| labelled.words).collect()
     }
 
-    /// What a case is called after and does not do.
+    /// Returns the fields and values that the case's name contains and its messages do not.
     fn missing(&self, name: &str, case: &Messages) -> Vec<String> {
         let mut missing = Vec::new();
         let words = self.words(case);
@@ -178,7 +178,7 @@ impl Judge {
         if let (Some(value), false) = (number_behind(name, " is "), wanted.is_empty()) {
             let own = |word: &Word| word.fields.last().is_some_and(|own| wanted.contains(own));
             match words.iter().any(|word| word.value == value && own(word)) {
-                // The value may be the one that is right.
+                // The value may be the correct one.
                 true => is_right |= case.are_right(),
                 false => missing.push(format!("{value}")),
             }
@@ -205,7 +205,7 @@ fn every_field_and_characteristic_has_a_case() {
     assert!(fields.len() > 45, "{fields:?}");
     let mut wanted = fields.clone();
     let mut characteristics = judge.xdr.constants("XCHAR_");
-    // What is tried out is not assigned, nor is the example extension's.
+    // Experimental numbers and those of the example extension are unassigned.
     characteristics.retain(|(_, number)| *number < EXPERIMENTAL);
     assert_eq!(characteristics.len(), 7);
     let mut values = BTreeSet::new();
@@ -246,8 +246,8 @@ fn what_a_case_is_called_after_is_what_it_does() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The test before this one can fail: with the messages of other cases, and with those that are right,
-/// none that has a field in its name passes.
+/// Tests that the previous test can fail: with the messages of other cases, or with correct ones,
+/// no case with a field in its name passes.
 #[test]
 fn a_case_that_is_gutted_or_has_another_name_is_found() {
     let cases = cases();
@@ -278,7 +278,7 @@ fn a_case_that_is_gutted_or_has_another_name_is_found() {
     }
 }
 
-/// Operations and error codes that were said, and codes that were heard, by hostile ends.
+/// The operations and error codes that hostile ends sent, and the codes that they received.
 #[derive(Default)]
 struct Seen {
     operations: BTreeSet<u32>,

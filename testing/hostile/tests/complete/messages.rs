@@ -1,30 +1,30 @@
-//! What hostile ends say and hear in a case, whatever it is called.
+//! The messages that hostile ends send and receive in a case, independent of its name.
 
 use hostile::cases::Case;
 use hostile::client;
 use hostile::server::{self, Ask, Call, LEN, response};
 use hostile::wire::v2::{self, CALL, XMTCONT, XMTERR, XMTRESP};
 
-/// XID of the calls of clients that are lied to.
+/// The XID of calls of clients under attack.
 pub(crate) const XID: u32 = 0x0ca1;
 
-/// An operation's information.
+/// The information of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operation {
     pub(crate) opttype: u32,
     pub(crate) info: Vec<u32>,
 }
 
-/// A case's operations.
+/// The operations of a case.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Messages {
     pub(crate) said: Vec<Operation>,
     pub(crate) heard: Vec<Operation>,
-    /// What was right in the place of something that was said, and that.
+    /// Pairs of the correct operation and the one that was sent instead.
     pub(crate) instead: Vec<(Operation, Operation)>,
-    /// The victim found something wrong with what was said.
+    /// Whether the other end rejected what was sent.
     refused: bool,
-    /// A report that was said was acted upon.
+    /// Whether a report that was sent was acted upon.
     acted_upon: bool,
 }
 
@@ -43,7 +43,7 @@ impl Messages {
         messages
     }
 
-    /// A case in which these are said.
+    /// Returns the messages of a case that sends these operations.
     pub(crate) fn saying(said: Vec<Operation>) -> Self {
         Self {
             said,
@@ -51,10 +51,10 @@ impl Messages {
         }
     }
 
-    /// Whether what was said was right.
+    /// Returns whether the sent operations were correct.
     pub(crate) fn are_right(&self) -> bool {
         match self.said.iter().any(|said| said.opttype == XMTERR) {
-            // What is wrong with a report is not answered.
+            // An invalid report is not answered.
             true => self.acted_upon,
             false => !self.refused,
         }
@@ -86,7 +86,7 @@ impl Messages {
         }
     }
 
-    /// OPTXERR_ with these words.
+    /// Records that ROPT_XMTERR with these words was received.
     fn hear_report(&mut self, number: u32, fault: &[u32]) {
         let info = [&[XID, CALL, number, 0], fault].concat();
         self.refused = true;
@@ -135,7 +135,7 @@ impl Messages {
     }
 }
 
-/// The right answer to a READ whose data is placed.
+/// Returns the correct reply to a READ whose data is placed.
 pub(crate) fn transmissions(ask: Ask) -> Vec<Operation> {
     let len = match ask {
         Ask::LongRead(len) => len,

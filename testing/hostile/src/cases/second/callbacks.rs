@@ -1,5 +1,5 @@
-//! Calls from a hostile server in version 2, to a client that takes some, without chunks (RFC 8167;
-//! version-two-01, section 4.2.2; xcharext-02, section 3.3).
+//! Calls from a hostile server in version 2 to a client that accepts calls without chunks (RFC
+//! 8167; version-two-01, section 4.2.2; xcharext-02, section 3.3).
 
 use super::XID;
 use crate::End::{Left, Lives};
@@ -9,7 +9,7 @@ use crate::wire::rpc;
 use crate::wire::v1::{self, Header, NOMSG, Segment, segment};
 use crate::wire::v2::{self, CALL, REPLY, XMTCONT, XMTREQ, XMTRESP, bytes};
 
-/// What a flood may cost: the send queue is filled, and all sockets between the two.
+/// The maximum cost of a flood: a full send queue, and all socket buffers between the two, bytes.
 const FLOODED: usize = 8 << 20;
 const RECEIVES: usize = 4 << 20;
 
@@ -34,7 +34,8 @@ fn memory() -> Segment {
     segment(0x5100_0000, 4096, 0x1_0000_0000)
 }
 
-/// What the client says to a message, while a NULL of its own is awaited.
+/// A case with a message to which the client answers in this way, while it waits for the reply to
+/// its own NULL.
 fn said(
     name: &'static str,
     section: &'static str,
@@ -257,7 +258,7 @@ fn several() -> Vec<Case> {
         called(
             "more at once than granted",
             Ask::Null,
-            // By the device or by the client, whoever is faster.
+            // The device or the client ends the connection, whichever is faster.
             vec![Hear, Burst(400, |_| plain())],
             Left,
         ),

@@ -1,5 +1,5 @@
-//! The exchange of transport characteristics (xcharext-02, sections 2 to 5; those of rtrext-00,
-//! section 8), every field of it.
+//! The exchange of transport characteristics (xcharext-02, sections 2 to 5; rtrext-00, section 8),
+//! with each field invalid.
 
 use super::*;
 use crate::client::Case;
@@ -12,7 +12,7 @@ const RESPONSES: &str = "xcharext-02, 5.4";
 const UPDATES: &str = "xcharext-02, 5.5";
 const STRUCTURES: &str = "rtrext-00, 8.3";
 
-/// ROPT_INITXCH that is the first message, and what the server says to it behind its own.
+/// ROPT_INITXCH as the first message, and the server's answer after its own ROPT_INITXCH.
 fn init(name: impl Into<String>, section: &'static str, info: &[u32], bad: bool) -> Case {
     let message = v2::operation(XID, CALL, INITXCH, info, &[]);
     let answer = bad.then(|| HearWords(v2::bad_header(XID), false));
@@ -20,7 +20,7 @@ fn init(name: impl Into<String>, section: &'static str, info: &[u32], bad: bool)
     client::case(name, section, script, Lives).costing(RECEIVES)
 }
 
-/// An operation in mid-stream, and the only answer to it.
+/// An operation in the middle of a connection, and the only answer to it.
 fn said(
     name: &'static str,
     section: &'static str,
@@ -32,7 +32,8 @@ fn said(
     row(name, section, vec![message], answer.into_iter().collect())
 }
 
-/// ROPT_RESPXCH: of the elements of the request, which were done, rejected, and are pending.
+/// The words of ROPT_RESPXCH: the subsets of the request's elements that were done, rejected, and
+/// are pending.
 fn response(subsets: [u32; 3]) -> Option<Vec<u32>> {
     let mut info = Vec::new();
     for subset in subsets {
@@ -190,7 +191,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             &[1, 7, 0, 0],
             true,
         ),
-        // Requests.
+        // Cases of requests.
         said(
             "control: optreqxch_want nothing",
             REQUESTS,
@@ -269,7 +270,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             &[0],
             None,
         ),
-        // Responses.
+        // Cases of responses.
         said(
             "optrespxch_done to no request",
             RESPONSES,
@@ -299,7 +300,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             &[0, 0, 0],
             bad(),
         ),
-        // Updates.
+        // Cases of updates.
         said(
             "control: optupdxch_now unknown",
             UPDATES,
@@ -357,7 +358,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             &[1, 4, 8192, 1],
             None,
         ),
-        // Again.
+        // Repetitions.
         said(
             "ROPT_INITXCH again",
             INITS,
@@ -403,7 +404,8 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     cases
 }
 
-/// XCHAR_RBSTRUCT, field by field. What has the form is no error: it is not used if it makes no sense.
+/// XCHAR_RBSTRUCT with each field changed. A structure of the right form is no error; it is not
+/// used if it makes no sense.
 fn structures() -> Vec<Case> {
     let fields: Fields = vec![
         ("xmrbuf_length", 66_560),

@@ -1,5 +1,6 @@
-//! Groups of transmissions of a hostile client: ROPT_XMTCONT, every field of it (rtrext-00, sections 4,
-//! 5.4 and 9.4), and groups that are abandoned, interrupted, repeated, too long, or more than credits.
+//! Groups of transmissions of a hostile client: ROPT_XMTCONT with each field changed (rtrext-00,
+//! sections 4, 5.4 and 9.4), and groups that are abandoned, interrupted, repeated, too long, or
+//! exceed the credits.
 
 use super::*;
 use crate::client::{Case, case};
@@ -9,17 +10,17 @@ use crate::wire::v2::{OPERATION, REPLY, UPDXCH, XMTCONT, XMTREQ};
 const SECTION: &str = "rtrext-00, 9.4";
 const GROUPS: &str = "rtrext-00, 4.2";
 
-/// What there is to continue with, by its bytes: NULL is 40.
+/// The number of bytes in the first transmission of NULL, which has 40 bytes.
 const FIRST: usize = 8;
 
-/// The first of so many transmissions of NULL, with its first bytes.
+/// The first of `count` transmissions of NULL, with its first bytes.
 fn first(xid: u32, count: u32) -> Vec<u8> {
     let payload = rpc::null(xid).bytes();
     let info = [0, 0, count, 0, FIRST as u32];
     v2::operation(xid, CALL, XMTREQ, &info, &payload[..FIRST])
 }
 
-/// Fields of a continuation with the rest.
+/// The fields of a continuation with the rest of NULL.
 fn fields(number: u32) -> Fields {
     vec![
         ("optxc_xnum", number),
@@ -37,7 +38,7 @@ fn second(xid: u32, number: u32) -> Vec<u8> {
     continued(xid, CALL, &fields(number))
 }
 
-/// ROPT_XMTERR about transmission `number` of the group that `XID` began.
+/// The words of ROPT_XMTERR about transmission `number` of the group that `XID` began.
 fn report(number: u32, lead: bool, fault: &[u32]) -> Vec<u32> {
     let lead = match lead {
         true => vec![1, XID, CALL, 0],
@@ -58,7 +59,7 @@ fn null(xid: u32) -> Vec<u8> {
     v2::plain(xid, CALL, &rpc::null(xid).bytes())
 }
 
-/// What it is about, what is sent, and the answers in words.
+/// The description, the messages that are sent, and the words of the answers.
 type Row = (&'static str, Vec<Vec<u8>>, Vec<Vec<u32>>);
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
@@ -199,7 +200,7 @@ fn every_field() -> Vec<Case> {
         let mut changed = fields(1);
         let field = changed[at].0;
         changed[at].1 = value;
-        // The first transmission is number 0, and then it is itself the one that is wrong.
+        // If the number becomes 0, the changed transmission itself is the first one, and invalid.
         let number = changed[0].1;
         row(
             format!("{field} is {value}"),
@@ -215,9 +216,9 @@ fn every_field() -> Vec<Case> {
     rows.map(case).into()
 }
 
-/// Many groups, and long ones.
+/// Cases of many groups, and of long ones.
 fn many() -> Vec<Case> {
-    // All the transmissions that credits allow, each as long as a receive.
+    // All the transmissions that the credits allow, each as long as a receive buffer.
     let long = |most: u32| -> Vec<Step> {
         let rest = vec![0; v2::HEAD + v2::TARGET - OPERATION - 12];
         let header = [0, 0, most, 0, FIRST as u32];
@@ -231,7 +232,7 @@ fn many() -> Vec<Case> {
         steps
     };
     let mut too_long = long(GRANT);
-    // More than the longest message: known when all is there.
+    // More than the maximum message length, which is detected when the group is complete.
     let room = (v2::HEAD + v2::TARGET - OPERATION - 12) as u32 / 4 * 4;
     let sum = FIRST as u32 + (GRANT - 1) * room;
     too_long.push(HearWords(report(0, false, &[8, sum, 0, 256 << 10]), false));

@@ -1,4 +1,4 @@
-//! Transport headers of version 2 that are none, and versions that change in mid-stream
+//! Invalid transport headers of version 2, and versions that change in the middle of a connection
 //! (version-two-01, sections 3 to 5).
 
 use super::*;
@@ -11,13 +11,13 @@ use crate::wire::v2::{OPTIONAL, REPLY, VERSION};
 const RULES: &str = "version-two-01, 4.2";
 const VERSIONS: &str = "version-two-01, 5.2";
 
-/// As the first message of a connection.
+/// A case with an invalid first message of a connection.
 fn first(name: &'static str, message: Vec<u8>, answer: Vec<u32>) -> Case {
     let script = beginning(message, vec![HearWords(answer, false)]);
     case(name, RULES, script, Lives).costing(RECEIVES)
 }
 
-/// Another version, in the middle of this one.
+/// A case with another version in the middle of a connection.
 fn version(version: u32) -> Case {
     let message = Header {
         version,
@@ -33,7 +33,7 @@ fn version(version: u32) -> Case {
     )
 }
 
-/// A message without chunks, of this procedure and direction.
+/// A message without chunks, with this procedure and direction.
 fn plain(procedure: u32, direction: u32, payload: &[u8]) -> Vec<u8> {
     [
         words(VERSION, procedure, &[direction, 0, 0, 0]),
@@ -216,7 +216,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     cases
 }
 
-/// RDMA2_OPTIONAL itself: operations that nobody has, and information that is not there.
+/// Cases of RDMA2_OPTIONAL: unknown operations, and missing information.
 fn operations() -> Vec<Case> {
     const OPERATIONS: &str = "version-two-01, 4.2.4";
     let mut cases = Vec::new();

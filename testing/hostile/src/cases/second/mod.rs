@@ -1,5 +1,5 @@
-//! Version 2 (version-two-01) and the operations of its extensions (xcharext-02, rtrext-00), against
-//! ends that have all of them.
+//! Version 2 (version-two-01) and the operations of its extensions (xcharext-02, rtrext-00),
+//! against ends that have all of them.
 
 pub(super) mod callbacks;
 pub(super) mod characteristics;
@@ -14,38 +14,40 @@ use crate::End::Lives;
 use crate::client::{self, Step, Step::*};
 use crate::wire::v2::{self, CALL, INITXCH, bytes};
 
-/// XID of the message that is wrong.
+/// The XID of the invalid message.
 const XID: u32 = 0x0bad;
-/// XID of the hostile end's characteristics.
+/// The XID of the hostile end's characteristics.
 const INIT: u32 = 0x0f00_0001;
-/// Calls and transmissions that the server grants.
+/// The credits that the server grants.
 const GRANT: u32 = 16;
-/// What receives of 66,560 bytes for 22 messages take, and a call's data.
+/// The memory of 22 receive buffers of 66,560 bytes, and of a call's data.
 const RECEIVES: usize = 3 << 20;
 
-/// Words with the names that their fields have in the XDR of their document, so that a case says by
-/// itself what it is about.
+/// Words with the names of their fields in the XDR of the specification, which make a case
+/// self-explanatory.
 pub(super) type Fields = Vec<(&'static str, u32)>;
 
 fn values(fields: &[(&'static str, u32)]) -> Vec<u32> {
     fields.iter().map(|(_, value)| *value).collect()
 }
 
-/// A connection of version 2 on which both ends have said what they are like, and then these steps.
+/// A script that establishes a connection of version 2, exchanges the characteristics of both ends,
+/// and continues with `steps`.
 fn on_second(steps: Vec<Step>) -> Vec<Step> {
     let first = v2::operation(INIT, CALL, INITXCH, &v2::everything(), &[]);
     beginning(first, steps)
 }
 
-/// The same, with another first message.
+/// A script that establishes a connection of version 2 with this first message, and continues with
+/// `steps`.
 fn beginning(first: Vec<u8>, mut steps: Vec<Step>) -> Vec<Step> {
     let mut script = vec![Second, Send(first), HearOperation(INITXCH)];
     script.append(&mut steps);
     on(script)
 }
 
-/// A case whose messages are answered with these words, and no others. The connection lives: a
-/// further call on it is answered, and by that next.
+/// A case whose messages are answered with exactly these words. The connection lives: a further
+/// call on it is the next to be answered.
 fn row(
     name: impl Into<String>,
     section: &'static str,
@@ -57,7 +59,7 @@ fn row(
     client::case(name, section, on_second(steps), Lives).costing(RECEIVES)
 }
 
-/// A message that is discarded without a word.
+/// A message that is silently discarded.
 fn discarded(name: &'static str, section: &'static str, message: Vec<u8>) -> client::Case {
     row(name, section, vec![message], vec![])
 }
@@ -67,7 +69,7 @@ fn bad_header(name: &'static str, section: &'static str, message: Vec<u8>) -> cl
     row(name, section, vec![message], vec![v2::bad_header(XID)])
 }
 
-/// Four fixed fields, and these words.
+/// Encodes the four fixed fields, followed by these words.
 fn words(version: u32, procedure: u32, rest: &[u32]) -> Vec<u8> {
     bytes(&[&[XID, version, v2::CREDITS, procedure], rest].concat())
 }

@@ -1,6 +1,6 @@
-//! A hostile server of version 2: operations and errors that a client does not expect, and replies by
-//! ROPT_XMTRESP and ROPT_XMTCONT with every field of them wrong (version-two-01; xcharext-02;
-//! rtrext-00, sections 6 to 9). Its client goes on, and gets what is right behind the lie.
+//! A hostile server of version 2: unexpected operations and errors, and replies by ROPT_XMTRESP and
+//! ROPT_XMTCONT with each field changed (version-two-01; xcharext-02; rtrext-00, sections 6 to 9).
+//! The client continues, and gets the correct reply after the invalid one.
 
 use super::reports::CODES;
 use super::{Fields, values};
@@ -17,22 +17,24 @@ const EXCHANGE: &str = "xcharext-02, 5";
 const RESPONSES: &str = "rtrext-00, 9.3";
 const CONTINUED: &str = "rtrext-00, 9.4";
 const REPORTS: &str = "rtrext-00, 9.5";
-/// XID of messages that are about no call.
+/// The XID of messages that belong to no call.
 const XID: u32 = 0x0bad;
-/// Bytes of a READ that comes in four transmissions.
+/// The bytes of a READ that takes four transmissions.
 const LONG: u32 = 200_000;
-/// What a client's receives for bulk data take, at both ends of a case.
+/// The memory of a client's receive buffers for bulk data, at both ends of a case.
 const RECEIVES: usize = 4 << 20;
-/// Longest message that a client takes ([`rpc_transport::rdma::RdmaOptions::max_message`]).
+/// The maximum length of a message that a client accepts
+/// ([`rpc_transport::rdma::RdmaOptions::max_message`]).
 const MOST: u32 = (4 << 20) + (64 << 10);
-/// Bytes of the results of a READ before its data.
+/// The bytes of READ results before the data.
 const RESULTS: u32 = 44;
 
 fn with(ask: Ask, name: impl Into<String>, section: &'static str, script: Vec<Step>) -> Case {
     case(name, section, ask, script, Lives).costing(RECEIVES)
 }
 
-/// A message that comes while NULL is awaited, and what the client says to it.
+/// A case with a message that arrives while the client waits for the reply to NULL, and the
+/// client's answer.
 fn said(
     name: impl Into<String>,
     section: &'static str,
@@ -70,7 +72,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Headers of version 2 that are none, and errors.
+/// Cases of invalid headers of version 2, and of errors.
 fn base() -> Vec<Case> {
     let message = |name, message: Vec<u8>| said(name, BASE, message, None);
     let bad = || Some(v2::bad_header(XID));
@@ -153,7 +155,7 @@ fn base() -> Vec<Case> {
             Outcome::Protocol,
         ),
     ]);
-    // To a call that went by ROPT_XMTREQ: it goes another way.
+    // In answer to a call by ROPT_XMTREQ: the client sends it in another transfer mode.
     let refused = |name: &'static str, say: fn(&crate::server::Call) -> Vec<u8>| {
         let script = vec![Hear, Send(say), Hear, Settled];
         with(Ask::Write, name, "rtrext-00, 5.1", script)
@@ -169,7 +171,7 @@ fn base() -> Vec<Case> {
     cases
 }
 
-/// Operations, known and unknown.
+/// Cases of operations, known and unknown.
 fn operations() -> Vec<Case> {
     let bad = || Some(v2::bad_header(XID));
     let op = |name: &'static str, direction, opttype, info: &[u32], answer| {
@@ -342,7 +344,7 @@ fn operations() -> Vec<Case> {
         ),
         op("ROPT_XMTERR cut off", REPLY, XMTERR, &[XID], None),
     ]);
-    // The document's own limit on messages without credit is far below this.
+    // The limit of the specification on messages without credit is far below this.
     let message = v2::operation(XID, CALL, UPDXCH, &[99, 4, 9, 0], &[]);
     let mut script = vec![Hear];
     for _ in 0..50 {
@@ -365,16 +367,16 @@ fn operations() -> Vec<Case> {
     cases
 }
 
-/// What comes of a changed field.
+/// The result of a changed field.
 #[derive(Clone, Copy)]
 enum Comes<'a> {
-    /// Nothing: it is discarded.
+    /// The message is discarded.
     Nothing,
-    /// ROPT_XMTERR, with these words.
+    /// ROPT_XMTERR with these words.
     Report(&'a [u32]),
 }
 
-/// ROPT_XMTRESP, every field of it.
+/// Cases of ROPT_XMTRESP with each field changed.
 fn responses() -> Vec<Case> {
     use Comes::{Nothing, Report};
     let fields = response(LEN as usize);
@@ -461,7 +463,7 @@ fn responses() -> Vec<Case> {
             HearNothing,
         ),
     ]);
-    // The one that is right comes twice: the second is nothing that is waited for.
+    // The correct reply comes twice. The second is discarded, because no call waits for it.
     cases.push(with(
         Ask::Null,
         "NULL answered by ROPT_XMTRESP",
@@ -480,7 +482,7 @@ fn responses() -> Vec<Case> {
     cases
 }
 
-/// ROPT_XMTCONT, every field of it, and transmissions in other orders.
+/// Cases of ROPT_XMTCONT with each field changed, and of transmissions in other orders.
 fn continued() -> Vec<Case> {
     let room = (TARGET + 1024 - v2::OPERATION - 12) as u32;
     let fields: Fields = vec![("optxc_xnum", 1), ("optxc_itype", 6), ("optxc_pslen", 0)];
@@ -511,7 +513,7 @@ fn continued() -> Vec<Case> {
             long(format!("{} is {value}", fields[at].0), script)
         })
         .collect();
-    // Payload in the place of data.
+    // The payload is in the place of the data.
     cases.push(long(
         "optxc_pslen of what is data".to_owned(),
         vec![
@@ -598,15 +600,16 @@ fn continued() -> Vec<Case> {
         changed(
             "a transmission behind the last",
             |_, all| {
-                // The group is complete with wrong data, so only the rest of it comes, of another call.
+                // The group is complete with wrong data, so only the rest of it is sent, with
+                // another call's XID.
                 all.clear();
                 all.push(v2::operation(XID, REPLY, XMTCONT, &[4, 6, 0], &[]));
             },
             vec![HearWords(v2::report(XID, REPLY, &[XID, REPLY, 4, 0, 3]))],
         ),
     ]);
-    // Transmissions for which the client has no receives. Who is faster decides whether the device ends
-    // the connection, or the client, whose answers are not taken.
+    // Transmissions for which the client has no receives. Either the device ends the connection, or
+    // the client, whose answers are not read; this depends on timing.
     cases.push(
         case(
             "more transmissions than receives",
@@ -625,7 +628,8 @@ fn continued() -> Vec<Case> {
     cases
 }
 
-/// ROPT_XMTERR about a call: each code, and every field of it. The call goes another way, once.
+/// Cases of ROPT_XMTERR about a call, with each code and each field changed. The client sends the
+/// call in another transfer mode, once.
 fn reports() -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, code, words) in CODES {
@@ -673,7 +677,7 @@ fn reports() -> Vec<Case> {
     };
     cases.push(other("xmsi_xid of another call", |xid| xid + 1, CALL));
     cases.push(other("xmsi_dir is REPLY", |xid| xid, REPLY));
-    // A call in one transmission is no group that something can have come into.
+    // A call in one transmission is not a group that another message could interrupt.
     let within = vec![Hear, Send(|call| within(call.header.xid)), HearNothing];
     let name = "in the middle of a call that came in one transmission";
     cases.push(with(Ask::Write, name, REPORTS, within));
@@ -694,8 +698,8 @@ fn other_call(xid: u32) -> Vec<u8> {
     v2::operation(xid, REPLY, XMTERR, &[xid ^ 0x8000_0000, CALL, 0, 0, 3], &[])
 }
 
-/// A server's receives as no server can have them: nothing is placed in those that make no sense, and
-/// the call is made all the same.
+/// Cases of a server with impossible receive buffers: nothing is placed in them, and the call
+/// succeeds nevertheless.
 fn structures() -> Vec<Case> {
     let fields: Fields = vec![
         ("xmrbuf_length", 66_560),

@@ -1,5 +1,5 @@
-//! ROPT_XMTERR from a hostile client (rtrext-00, section 9.5): every code about a reply that it got,
-//! and every field about things that never were.
+//! ROPT_XMTERR from a hostile client (rtrext-00, section 9.5): each code about a reply that it got,
+//! and each field about messages that never existed.
 
 use super::*;
 use crate::client::{Case, case};
@@ -8,7 +8,7 @@ use crate::wire::v2::{REPLY, XMTCONT, XMTERR, XMTREQ, XMTRESP};
 
 const SECTION: &str = "rtrext-00, 9.5";
 
-/// The codes, with the words that each has.
+/// The codes, with the words of each.
 pub(super) const CODES: [(&str, u32, &[u32]); 8] = [
     ("OPTXERR_BADHMT", 1, &[5, 0]),
     ("OPTXERR_BADOMT", 2, &[7, 4]),
@@ -20,7 +20,7 @@ pub(super) const CODES: [(&str, u32, &[u32]); 8] = [
     ("OPTXERR_BADPL", 8, &[64, 0, 0]),
 ];
 
-/// READ by ROPT_XMTREQ, whose data is to be placed, and hearing so.
+/// A READ by ROPT_XMTREQ with data to be placed, and its reply.
 fn answered(file: &[u8], xid: u32) -> Vec<Step> {
     const LEN: u32 = 4096;
     let mut call = rpc::nfs(xid, 6, rpc::read_args(file, 4096, LEN));
@@ -34,7 +34,7 @@ fn answered(file: &[u8], xid: u32) -> Vec<Step> {
     ]
 }
 
-/// READ of more than one transmission carries, and hearing all of it. The file is made long enough first.
+/// A READ of more data than one transmission carries, and its reply. The file is extended first.
 fn answered_at_length(file: &[u8]) -> Vec<Step> {
     const LONG: u32 = 96 << 10;
     let call = |procedure, args| {
@@ -56,7 +56,7 @@ fn answered_at_length(file: &[u8]) -> Vec<Step> {
     ]
 }
 
-/// What is bad is of no reply that there was, and came into the middle of one: both must agree.
+/// Cases of an invalid message without a reply that interrupts a reply: both parts must agree.
 fn broken_into(file: &[u8]) -> Vec<Case> {
     const OTHER: u32 = XID + 1;
     let rows: [(&str, [u32; 3], &[u32], bool); 7] = [
@@ -105,7 +105,7 @@ fn report(xid: u32, direction: u32, info: &[u32]) -> Step {
     Send(v2::operation(xid, direction, XMTERR, info, &[]))
 }
 
-/// Whether a report is acted upon in which this field has this value.
+/// Returns whether a report is acted upon if the field at this index has this value.
 type IsTaken<'a> = &'a dyn Fn(usize, u32) -> bool;
 
 pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
@@ -114,9 +114,9 @@ pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
         let info = [&[XID, REPLY, 0, 0, code], fields].concat();
         let mut steps = answered(file, XID);
         steps.push(report(XID, CALL, &info));
-        // It cannot be sent again: the call fails, and its requester is told.
+        // The reply cannot be sent again: the call fails, and its requester gets an error.
         steps.push(HearWords(v2::bad_header(XID), false));
-        // The same reply again is nothing that was sent any more.
+        // A second report about the same reply refers to nothing that is still outstanding.
         steps.push(report(XID, CALL, &info));
         let heard = case(
             format!("{name} about a reply"),
@@ -155,8 +155,8 @@ pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
         ("optxi_expect", 1),
         ("optxi_current", 2),
     ];
-    // What has the form and is about the reply is acted upon, and everything else discarded. No report
-    // is answered with another.
+    // A report of the right form about the reply is acted upon, and everything else is discarded.
+    // No report is answered with another.
     let range = |at: usize, value: u32| match at {
         2 | 4 | 6 | 8.. => true,
         5 => value == CALL,

@@ -1,5 +1,5 @@
-//! ROPT_XMTREQ, every field of it (rtrext-00, sections 6, 7 and 9.2): items of the call, placed and to
-//! be fetched, and where items of the reply are to go.
+//! ROPT_XMTREQ with each field changed (rtrext-00, sections 6, 7 and 9.2): items of the call,
+//! placed or to be read, and the destinations of items of the reply.
 
 use super::*;
 use crate::cases::memory;
@@ -12,22 +12,22 @@ use crate::wire::v2::{HEAD, OPERATION, REPLY, XMTREQ, XMTRESP};
 const SECTION: &str = "rtrext-00, 9.2";
 const DIRECTIONS: &str = "rtrext-00, 7.4";
 
-/// Bytes of a WRITE and of a READ.
+/// The bytes of a WRITE and of a READ.
 const LEN: u32 = 4096;
-/// Where they are, in a file that others use as well.
+/// Their offsets in a file that other cases use as well.
 const WRITTEN: u64 = 1 << 20;
 const READ: u64 = 4096;
-/// Longest message of the server's (`rig::SERVER`), and what its buffers have for bulk data.
+/// The server's maximum message length (`rig::SERVER`), and the space of its buffers for bulk data.
 const MOST: u32 = 256 << 10;
 const TARGET: u32 = 65_536;
 
-/// OPTXERR_BADPL, BADTBSN and BADOFF: a value, and those that are valid.
+/// OPTXERR_BADPL, BADTBSN and BADOFF: a value, and the valid range.
 const BADSEQ: u32 = 4;
 const BADOFF: u32 = 6;
 const BADTBSN: u32 = 7;
 const BADPL: u32 = 8;
 
-/// A request with its words named, and what follows its header.
+/// A request with its named words, and the payload.
 #[derive(Clone)]
 struct Request {
     fields: Fields,
@@ -35,7 +35,7 @@ struct Request {
     data: Vec<u8>,
 }
 
-/// What comes of a request.
+/// The result of a request.
 #[derive(Clone)]
 enum Said {
     /// RDMA2_ERR_BAD_HEADER.
@@ -53,7 +53,7 @@ fn range(code: u32, value: u32, min: u32, max: u32) -> Said {
 }
 
 impl Request {
-    /// As it goes on the wire: data lies in the segment for it.
+    /// Encodes the message, with data in its segment.
     fn message(&self) -> Vec<u8> {
         let mut message = v2::operation(XID, CALL, XMTREQ, &values(&self.fields), &self.payload);
         if !self.data.is_empty() {
@@ -63,12 +63,12 @@ impl Request {
         message
     }
 
-    /// Bytes behind its header.
+    /// Returns the number of bytes behind the header.
     fn room(&self) -> u32 {
         (self.message().len() - OPERATION - 4 * self.fields.len()) as u32
     }
 
-    /// The case in which one field has another value.
+    /// A case in which one field has another value.
     fn with(&self, at: usize, value: u32, said: &Said, good: &[Step]) -> Case {
         let mut changed = self.clone();
         changed.fields[at].1 = value;
@@ -98,7 +98,7 @@ fn answered() -> Vec<Step> {
     vec![HearWords(v2::success(XID, &[0]), true)]
 }
 
-/// ROPT_XMTRESP with these items, in one transmission, and a payload of so many bytes.
+/// Expects ROPT_XMTRESP with these items in one transmission, and a payload of this length.
 fn transmitted(items: &[u32], payload: u32) -> Vec<Step> {
     let len = 4 * (items.len() as u32 + 2);
     let header = [XID, v2::VERSION, 0, v2::OPTIONAL, REPLY, XMTRESP, len];
@@ -114,7 +114,7 @@ pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
     cases
 }
 
-/// WRITE, its data placed.
+/// A WRITE with its data placed.
 fn write(file: &[u8], item: &[(&'static str, u32)]) -> Request {
     let payload = nfs(7, rpc::write_args(file, WRITTEN, LEN));
     let mut fields = vec![("optxrq_ddp", 1), ("xmdmi_disp", payload.len() as u32)];
@@ -210,7 +210,7 @@ fn offered(memory: Segment) -> [(&'static str, u32); 4] {
     ]
 }
 
-/// WRITE, its data to be fetched (EXRW).
+/// Cases of a WRITE whose data the server reads (EXRW).
 fn fetched(file: &[u8]) -> Vec<Case> {
     let source = memory(0, LEN);
     let item = [("xmdl_type", 1), ("xmdl_ex", 1)];
@@ -256,10 +256,10 @@ fn fetched(file: &[u8]) -> Vec<Case> {
     cases
 }
 
-/// Bytes of READ's results before the data, and of what is behind no data.
+/// The bytes of READ results before the data and after it.
 const HEADER: u32 = 24 + 4 + 4 + 84 + 4 + 4 + 4;
 
-/// READ, whose data may go where this says.
+/// A READ whose data may be placed as this direction says.
 fn read(file: &[u8], item: &[(&'static str, u32)]) -> Request {
     let payload = nfs(6, rpc::read_args(file, READ, LEN));
     let mut fields = vec![
@@ -281,7 +281,7 @@ fn read(file: &[u8], item: &[(&'static str, u32)]) -> Request {
 }
 
 fn directions(file: &[u8]) -> Vec<Case> {
-    // At an item's place, so many bytes: in segment 0; written.
+    // `LEN` bytes at the position of an item: in segment 0, or written.
     let placed = || transmitted(&[1, HEADER, LEN, 2, 0, 1, 0], HEADER);
     let sink = memory(0, LEN);
     let words = [
@@ -329,7 +329,7 @@ fn directions(file: &[u8]) -> Vec<Case> {
             (8, u32::MAX, Good),
         ],
     );
-    // An item that is too short for it comes as it would without a direction.
+    // A direction whose minimum length exceeds the item has no effect.
     cases.push(plain.with(5, LEN + 1, &Good, &answered()));
     cases.push(plain.with(5, u32::MAX, &Good, &answered()));
     for (kind, label) in [(1, "xmdrsdl_ex"), (3, "xmdrsdl_chex")] {
@@ -374,13 +374,13 @@ fn directions(file: &[u8]) -> Vec<Case> {
     cases
 }
 
-/// Results of directions that were not used: XMDTYPE_TOOSHORT and XMDTYPE_NOITEM.
+/// Cases of directions that were not used: XMDTYPE_TOOSHORT and XMDTYPE_NOITEM.
 fn outcomes(file: &[u8], plain: &Request, sink: Segment) -> Vec<Case> {
-    /// More than one transmission carries.
+    /// More bytes than one transmission carries.
     const LONG: u32 = 96 << 10;
     let script = |steps| on_second(steps);
     let all = |name: &str, steps| case(name, DIRECTIONS, script(steps), Lives).costing(RECEIVES);
-    // GETATTR has no item, and is answered as it would be without a direction.
+    // GETATTR has no item, so the direction has no effect.
     let mut none = plain.clone();
     none.payload = nfs(1, crate::wire::Xdr::new().opaque(file).done());
     let last = none.fields.len() - 1;
@@ -391,7 +391,7 @@ fn outcomes(file: &[u8], plain: &Request, sink: Segment) -> Vec<Case> {
     let mut steps = vec![Send(none.message())];
     steps.extend(answered());
     let mut cases = vec![all("a direction and no item", steps)];
-    // Two directions, the second with memory in which nothing is written, and one item.
+    // Two directions, of which the second has memory that is not written to, and one item.
     let mut two = plain.clone();
     two.fields[4].1 = 2;
     let second = [
@@ -405,7 +405,7 @@ fn outcomes(file: &[u8], plain: &Request, sink: Segment) -> Vec<Case> {
     steps.extend(transmitted(&[2, HEADER, LEN, 2, 0, 1, 0, 0, 0, 6], HEADER));
     steps.push(PlacedLength(sink.handle, sink.offset, 0));
     cases.push(all("xmdl_type: XMDTYPE_NOITEM", steps));
-    // An item that must stay in the stream, of a reply that takes two transmissions.
+    // An item that must stay in the stream, in a reply that takes two transmissions.
     let mut long = plain.clone();
     long.payload = nfs(6, rpc::read_args(file, 0, LONG));
     (long.fields[5].1, long.fields[8].1) = (u32::MAX, 3);
@@ -424,7 +424,7 @@ fn outcomes(file: &[u8], plain: &Request, sink: Segment) -> Vec<Case> {
     cases
 }
 
-/// What is wrong with the whole.
+/// Cases of requests whose form is invalid as a whole.
 fn forms(file: &[u8]) -> Vec<Case> {
     let request = write_placed(file);
     let (whole, info) = (request.message(), values(&request.fields));
