@@ -1,5 +1,6 @@
-//! Whole calls, client and server on one thread: NULL beside the same bytes over bare TCP, and a mebibyte
-//! that goes in groups of Sends, put together again, beside one that the server reads.
+//! Benchmarks of whole calls, with client and server on one thread: NULL compared with the same
+//! bytes over bare TCP, and 1 MiB that is sent in groups of Sends and reassembled, compared with 1
+//! MiB that the server reads by RDMA.
 
 #![expect(missing_docs, reason = "criterion_group! makes public functions")]
 
@@ -9,7 +10,7 @@ use rpc_transport::rdma::Version;
 use rpcrdma_benches::against;
 use rpcrdma_benches::calls::{Bare, Carrier, Ends};
 
-/// Bytes of a long item.
+/// The bytes of a long item.
 const LONG: usize = 1 << 20;
 
 fn ends(carrier: Carrier) -> Ends {

@@ -1,5 +1,5 @@
-//! CRC32c over what one frame carries (RFC 5044, section 4.4): the one thing the iwarp device does
-//! with every byte.
+//! Benchmarks CRC32c over the content of one frame (RFC 5044, section 4.4), the only work that the
+//! iwarp device does for every byte.
 
 #![expect(missing_docs, reason = "criterion_group! makes public functions")]
 
@@ -8,7 +8,7 @@ use std::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
 use rpcrdma_benches::against;
 
-/// Frames of an Ethernet, of a jumbo and of a loopback path.
+/// The frame lengths of Ethernet, of jumbo frames and of the loopback interface.
 const FRAMES: [usize; 3] = [1448, 8948, 65_483];
 
 fn crc(c: &mut Criterion) {

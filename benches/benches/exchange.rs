@@ -1,5 +1,5 @@
-//! A request and its reply over the iwarp device, beside the same bytes over bare TCP: what the
-//! software RNIC adds to its wire.
+//! Benchmarks a request and its reply over the iwarp device, compared with the same bytes over bare
+//! TCP, which shows the overhead of the software RNIC.
 
 #![expect(missing_docs, reason = "criterion_group! makes public functions")]
 
@@ -22,12 +22,12 @@ use rpc_transport::MioReadiness;
 use rpcrdma_benches::against;
 use smallvec::smallvec;
 
-/// Bytes of a small call or reply, headers included.
+/// The bytes of a small call or reply, headers included.
 const MESSAGE: usize = 128;
-/// Receives posted on each side.
+/// The number of receives posted on each side.
 const RECEIVES: u64 = 4;
 
-/// Memory of one device, bytes.
+/// The memory of one device, bytes.
 const POOL: usize = 1 << 20;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -56,7 +56,7 @@ impl End {
         })
     }
 
-    /// The next event; waits for it.
+    /// Returns the next event, waiting if necessary.
     fn next(&mut self) -> Outcome<Event> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -98,7 +98,7 @@ impl End {
         posted.map_err(|(error, _)| error.into())
     }
 
-    /// Waits for a message, and posts its buffer again. False when the connection has ended.
+    /// Waits for a message, and reposts its buffer. Returns false when the connection has ended.
     fn message(&mut self, qp: QpId) -> Outcome<bool> {
         loop {
             match self.next()? {
@@ -140,7 +140,7 @@ fn echo(busy: bool, tell: impl FnOnce(SocketAddr)) -> Outcome<()> {
     Ok(())
 }
 
-/// A client of [`echo`].
+/// Returns the client of [`echo`].
 fn iwarp(busy: bool) -> Outcome<impl FnMut() -> Outcome<bool>> {
     let (tell, told) = channel();
     thread::spawn(move || {
@@ -166,7 +166,7 @@ fn iwarp(busy: bool) -> Outcome<impl FnMut() -> Outcome<bool>> {
     })
 }
 
-/// All of `buf`, spinning while there is nothing.
+/// Fills `buf`, spinning while there is no data.
 fn read(stream: &mut TcpStream, buf: &mut [u8]) -> io::Result<()> {
     let mut have = 0;
     while have < buf.len() {
@@ -180,7 +180,7 @@ fn read(stream: &mut TcpStream, buf: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The same over TCP.
+/// Returns the client of the same exchange over TCP.
 fn tcp(busy: bool) -> Outcome<impl FnMut() -> io::Result<()>> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let mut client = TcpStream::connect(listener.local_addr()?)?;

@@ -1,5 +1,5 @@
-//! FPDUs: a Send cut into segments, framed, taken apart and placed, beside copies of as many bytes. One
-//! copy stands for the socket in between, another for the way into it.
+//! Benchmarks FPDUs: a Send is segmented, framed, decoded and placed, compared with copies of the
+//! same number of bytes. One copy stands for the socket in between, another for the way into it.
 
 #![expect(missing_docs, reason = "criterion_group! makes public functions")]
 
@@ -10,11 +10,11 @@ use rdma::SendWr;
 use rpcrdma_benches::against;
 use smallvec::smallvec;
 
-/// Lengths of a small call, and of a usual item.
+/// The lengths of a small call, and of a typical item.
 const LENGTHS: [usize; 2] = [128, 64 << 10];
-/// ULPDUs of Ethernet's usual frames, and the longest there are.
+/// The ULPDU lengths of standard Ethernet frames, and the maximum.
 const ULPDUS: [(&str, usize); 2] = [("1500", 1440), ("65536", 65_476)];
-/// Memory of each side, bytes.
+/// The memory of each side, bytes.
 const MEMORY: usize = 1 << 20;
 
 fn side(max_ulpdu: usize, crc: bool) -> Side {

@@ -1,4 +1,5 @@
-//! The pool: a buffer for every message received and every item of bulk data.
+//! Benchmarks the memory pool, which provides a buffer for every received message and every bulk
+//! data item.
 
 #![expect(missing_docs, reason = "criterion_group! makes public functions")]
 
@@ -6,10 +7,11 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use rdma::Pool;
 use rpcrdma_benches::against;
 
-/// Sizes of a receive buffer, of a usual and of a large item.
+/// The sizes of a receive buffer, of a typical and of a large item.
 const SIZES: [(&str, usize); 3] = [("4 KiB", 4096), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20)];
 
-/// Taking a buffer and giving it back, used: pages that were touched before, against new ones.
+/// Benchmarks allocating and freeing a used buffer, whose pages were touched before, compared with
+/// new pages.
 fn pool(c: &mut Criterion) {
     let pool = Pool::new(64 << 20);
     for (size, len) in SIZES {
@@ -24,7 +26,7 @@ fn pool(c: &mut Criterion) {
     }
 }
 
-/// The same, with every byte written as a device does.
+/// Benchmarks the same with every byte written, as a device does.
 fn filled(c: &mut Criterion) {
     let pool = Pool::new(64 << 20);
     for (size, len) in SIZES {

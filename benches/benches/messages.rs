@@ -1,4 +1,4 @@
-//! Messages and headers: what a call costs before it reaches a device.
+//! Benchmarks encoding messages and headers: the cost of a call before it reaches a device.
 
 #![expect(missing_docs, reason = "criterion_group! makes public functions")]
 
@@ -13,7 +13,8 @@ use smallvec::smallvec;
 
 const MIB: usize = 1 << 20;
 
-/// A call with bulk data: its bytes stay where they are, so a mebibyte costs what a byte costs.
+/// Benchmarks a call with bulk data. Its bytes are not copied, so the cost does not depend on their
+/// number.
 fn bulk(c: &mut Criterion) {
     let data = Bytes::from(vec![1; MIB]);
     let head = [0; 64];
@@ -57,8 +58,8 @@ fn header() -> Header {
     }
 }
 
-/// A version 1 header with all three chunk lists, beside the least that a message takes: a piece
-/// of memory with as many bytes copied into it.
+/// Benchmarks a version 1 header with all three chunk lists, compared with the minimum for a
+/// message: allocating memory and copying as many bytes.
 fn transport_header(c: &mut Criterion) {
     let header = header();
     let encoded = header.encode();
@@ -83,7 +84,7 @@ fn transport_header(c: &mut Criterion) {
     );
 }
 
-/// The same for an RPC call header with AUTH_SYS.
+/// Benchmarks an RPC call header with AUTH_SYS, compared in the same way.
 fn rpc_header(c: &mut Criterion) {
     let call = CallHeader {
         xid: 1,

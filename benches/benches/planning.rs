@@ -1,4 +1,5 @@
-//! What choosing a message's way costs before anything of it moves: plans, layouts, headers.
+//! Benchmarks the choice of a message's transfer mode, before anything is transferred: plans,
+//! layouts, headers.
 
 #![expect(missing_docs, reason = "criterion_group! makes public functions")]
 
@@ -12,14 +13,14 @@ use rpcrdma_connection::dialect::{Dialect, VersionTwo};
 use rpcrdma_ext_send_ddp::{BufferStructure, Frame, Headers, lay_out};
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Optional, ReadSegment, Segment};
 
-/// A transport header's worth of bytes, copied: the yardstick of all here.
+/// The number of bytes whose copy is the yardstick of all benchmarks here: a transport header.
 const YARD: usize = 64;
 
 fn yard(data: &[u8]) -> Bytes {
     Bytes::copy_from_slice(black_box(data))
 }
 
-/// Plans by the base: a WRITE of 8 KiB, which needs a chunk, and its price.
+/// Benchmarks the planning of a WRITE of 8 KiB, which needs a chunk, and its cost.
 fn plans(c: &mut Criterion) {
     let limits = Limits {
         inline_send: 4096,
@@ -46,7 +47,7 @@ fn plans(c: &mut Criterion) {
     );
 }
 
-/// Where a mebibyte goes in Sends into receives of a kibibyte and 64 KiB.
+/// Benchmarks the layout of 1 MiB in Sends into receive buffers with segments of 1 KiB and 64 KiB.
 fn layouts(c: &mut Criterion) {
     let frame = Frame::new(&BufferStructure::with_placement(1024, 1, 65_536));
     let frame = frame.expect("a structure with room");
@@ -67,7 +68,7 @@ fn layouts(c: &mut Criterion) {
     }
 }
 
-/// Version 2's headers: with a chunk, and of an optional operation.
+/// Benchmarks headers of version 2: with a chunk, and of an optional operation.
 fn headers(c: &mut Criterion) {
     let segment = Segment {
         handle: 0x1234_5678,

@@ -1,5 +1,6 @@
-//! Makes calls over `tcp`, `v1`, `v2` or `v2-ddp-cont`, client and server on one thread: to be counted.
-//! NULL, or with so many bytes of bulk data.
+//! Makes calls over `tcp`, `v1`, `v2` or `v2-ddp-cont`, with client and server on one thread, for
+//! counting instructions or system calls. The calls are NULL, or have the given number of bytes of
+//! bulk data.
 //!
 //! ```sh
 //! cargo build --release -p rpcrdma-benches --example calls --features libc
@@ -7,7 +8,7 @@
 //! strace -c target/release/examples/calls v2-ddp-cont 200 1048576
 //! ```
 //!
-//! A second run with another number of calls tells what a call costs from what the rest does.
+//! A second run with another number of calls separates the cost per call from the rest.
 
 use rpcrdma_benches::calls::{Carrier, Ends, Outcomes};
 

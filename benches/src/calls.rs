@@ -1,7 +1,7 @@
 //! Whole calls: a client and a server that take turns on one thread.
 //!
-//! So what is measured is what both do for a call, system calls included, and no waiting for another
-//! thread: it can be counted exactly, and means something on a machine that is busy with other work.
+//! So a benchmark measures the work of both for a call, including system calls, without waiting for
+//! another thread. It can be counted exactly, and is meaningful on a busy machine.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -24,28 +24,28 @@ use rpc_transport::{
     Server, ServerOptions, ServerPort, Service, Stepped, TcpClient, TcpOptions, TcpServer,
 };
 
-/// Any program.
+/// The program of the calls; its number does not matter.
 const PROGRAM: u32 = 100_003;
 const VERSION: u32 = 3;
-/// Memory of one device, bytes.
+/// The memory of one device, bytes.
 const POOL: usize = 64 << 20;
-/// Bytes of a NULL call with `AUTH_SYS` credentials and of its reply, as bare TCP sends them.
+/// The bytes of a NULL call with `AUTH_SYS` credentials, and of its reply, as sent over bare TCP.
 const CALL: usize = 76;
 const REPLY: usize = 28;
-/// Turns that a call may take.
+/// The maximum number of turns of a call.
 const TURNS: u32 = 1_000_000;
 
-/// Why there are no ends, or a call failed.
+/// The result of a call or of creating the ends.
 pub type Outcomes<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What carries the calls.
+/// The transport of the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// TCP.
     Tcp,
     /// RPC-over-RDMA over the iwarp device.
     Rdma(Version),
-    /// Version 2, and both ends spare round trips in both ways.
+    /// Version 2 with both features for fewer round trips at both ends.
     RoundTrips,
 }
 
@@ -83,7 +83,7 @@ impl FromStr for Carrier {
     }
 }
 
-/// Answers every procedure as NULL.
+/// A service that answers every procedure like NULL.
 struct Null([Programs; 1]);
 
 impl Service for Null {
@@ -100,7 +100,7 @@ impl Service for Null {
     }
 }
 
-/// A client, and the server that it is connected to.
+/// A client and the server that it is connected to.
 pub struct Ends {
     runtime: Runtime,
     client: Client,
@@ -112,10 +112,10 @@ fn device() -> io::Result<Box<dyn Device>> {
 }
 
 impl Ends {
-    /// Connects a client to a server; both look for arrivals all the time.
+    /// Connects a client to a server. Both busy-poll.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub fn new(carrier: Carrier) -> Outcomes<Self> {
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let programs = Programs {
@@ -177,18 +177,18 @@ impl Ends {
         })
     }
 
-    /// One call without arguments.
+    /// Makes a call without arguments.
     ///
     /// # Errors
-    /// It failed, or took too long.
+    /// The call failed or took too long.
     pub fn call(&mut self) -> Outcomes<()> {
         self.call_with(Message::default())
     }
 
-    /// One call with a bulk item, which nobody looks at.
+    /// Makes a call with a bulk data item that the server does not examine.
     ///
     /// # Errors
-    /// Likewise.
+    /// The call failed or took too long.
     pub fn write(&mut self, data: &Bytes) -> Outcomes<()> {
         let mut args = Encoder::new();
         args.bulk(data.clone());
@@ -208,7 +208,7 @@ impl Ends {
     }
 }
 
-/// Runs a future of the client's to its end, the server's turns between the client's.
+/// Runs a future of the client to completion, with alternating turns of client and server.
 fn both<F: Future>(runtime: &Runtime, server: &mut Server, future: F) -> Outcomes<F::Output> {
     let mut future = pin!(future);
     runtime.wake();
@@ -221,17 +221,17 @@ fn both<F: Future>(runtime: &Runtime, server: &mut Server, future: F) -> Outcome
     Err("the call takes for ever".into())
 }
 
-/// As many bytes over bare TCP, on one thread as well.
+/// An exchange of the same number of bytes over bare TCP, also on one thread.
 pub struct Bare {
     client: TcpStream,
     server: TcpStream,
 }
 
 impl Bare {
-    /// A connection.
+    /// Creates a connection.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub fn new() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let client = TcpStream::connect(listener.local_addr()?)?;
@@ -241,7 +241,7 @@ impl Bare {
         Ok(Self { client, server })
     }
 
-    /// There and back.
+    /// Sends a request and a reply.
     ///
     /// # Errors
     /// The connection was lost.

@@ -1,8 +1,8 @@
 //! Benchmarks that print ratios.
 //!
-//! A time means little on a machine that is shared, or is not the reader's. So each benchmark here
-//! stands beside a yardstick of the same run, usually a plain copy of as many bytes, and what it
-//! prints last is how many yardsticks it takes.
+//! An absolute time means little on a shared machine, or on another machine than the reader's. So
+//! each benchmark here is compared with a yardstick in the same run, usually a plain copy of the
+//! same number of bytes, and the last line that it prints is the time in units of the yardstick.
 
 #![forbid(unsafe_code)]
 
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use criterion::Criterion;
 
-/// Pairs of turns that each ratio is the median of.
+/// The number of pairs of turns, whose median ratio counts.
 const TURNS: usize = 31;
-/// How long one turn takes, about.
+/// The approximate length of one turn.
 const TURN: Duration = Duration::from_millis(2);
 
-/// Measures `subject` beside `yardstick`: times by Criterion for both, then their ratio from turns
-/// that alternate, so that whatever else the machine does hits both.
+/// Benchmarks `subject` and `yardstick`: first the times of both by Criterion, then their ratio
+/// from alternating turns, so that other work on the machine affects both.
 pub fn against<Y, S>(
     c: &mut Criterion,
     group: &str,
@@ -36,7 +36,7 @@ pub fn against<Y, S>(
     });
     group.bench_function(subject_name, |b| b.iter(&mut subject));
     group.finish();
-    // Neither left out by a filter, nor run once to see that it works (`cargo test --benches`).
+    // Skipped if a filter excludes it, or if it only runs once as a test (`cargo test --benches`).
     let given = |flag: &str| std::env::args().any(|arg| arg == flag);
     if wanted && given("--bench") && !given("--test") {
         let ratio = ratio(&mut yardstick, &mut subject);
@@ -49,7 +49,7 @@ fn announce(subject: &str, ratio: f64, yardstick: &str) {
     println!("ratio: {subject} = {ratio:.3} x {yardstick}\n");
 }
 
-/// How often the one fits into the other: the median over alternating turns.
+/// Returns the time of `subject` divided by that of `yardstick`: the median over alternating turns.
 fn ratio<Y, S>(mut yardstick: impl FnMut() -> Y, mut subject: impl FnMut() -> S) -> f64 {
     let mut ratios: Vec<f64> = (0..TURNS)
         .map(|_| {
@@ -61,7 +61,7 @@ fn ratio<Y, S>(mut yardstick: impl FnMut() -> Y, mut subject: impl FnMut() -> S)
     ratios[TURNS / 2]
 }
 
-/// Seconds per call, over about one turn's time.
+/// Returns the seconds per call, measured over about one turn.
 fn turn<T>(mut call: impl FnMut() -> T) -> f64 {
     let (start, mut calls, mut batch) = (Instant::now(), 0u32, 1u32);
     loop {
@@ -73,7 +73,7 @@ fn turn<T>(mut call: impl FnMut() -> T) -> f64 {
         if elapsed >= TURN {
             return elapsed.as_secs_f64() / f64::from(calls);
         }
-        // So that looking at the clock costs little beside what is measured.
+        // With this, reading the clock costs little compared with the calls.
         batch = calls;
     }
 }

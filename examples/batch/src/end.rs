@@ -1,5 +1,5 @@
-//! One end of a connection over the simulated device, no more than what shows an extension at work:
-//! the connection engine's place, without its plans, memory and credits.
+//! One end of a connection over the simulated device, with the minimum that shows an extension at
+//! work: it takes the place of the connection engine, without plans, memory and credits.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,14 +14,14 @@ use rpcrdma_ext_xchar::{BackwardSupport, Config, Exchange, Registry};
 use rpcrdma_v2::extension::{Action, Conveyed, Extensions, Routed};
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Side};
 
-/// Bytes of receives, and so of transmissions.
+/// The size of receive buffers, and so of transmissions, bytes.
 const RECEIVE: u32 = 4096;
-/// Receives that are posted: credits, and those for messages that take none.
+/// The number of posted receives: for credits, and for messages that take none.
 const RECEIVES: u64 = 32;
 const CREDITS: u32 = 28;
-/// From an interrupt to the host's turn.
+/// The time from an interrupt to the host's turn.
 const INTERRUPT: Duration = Duration::from_micros(2);
-/// Of the calls.
+/// The XID of the first call.
 const FIRST_XID: u32 = 0x1000;
 
 pub(crate) struct End {
@@ -45,7 +45,7 @@ fn address(side: Side) -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, host), 20049).into()
 }
 
-/// A NULL call, without a credential, or its reply: the words of RFC 5531, section 9.
+/// Returns a NULL call without a credential, or its reply: the words of RFC 5531, section 9.
 fn rpc(xid: u32, direction: Direction) -> Bytes {
     let words: &[u32] = match direction {
         Direction::Call => &[xid, CALL, 2, 100_003, 3, 0, 0, 0, 0, 0],
@@ -91,12 +91,12 @@ impl End {
         self.device.node()
     }
 
-    /// Replies that arrived.
+    /// Returns the number of replies that arrived.
     pub(crate) fn answered(&self) -> u32 {
         self.answered
     }
 
-    /// When the last one did.
+    /// Returns the time at which the last reply arrived.
     pub(crate) fn last_reply(&self) -> Time {
         self.last_reply
     }
@@ -116,7 +116,7 @@ impl End {
         self.qp = Some(qp.expect("a connection"));
     }
 
-    /// Makes so many calls at once.
+    /// Makes `count` calls at once.
     pub(crate) fn call(&mut self, count: u32) {
         let xids = FIRST_XID..FIRST_XID + count;
         self.waiting
@@ -124,7 +124,7 @@ impl End {
         self.flush();
     }
 
-    /// Looks after its device, until that sleeps.
+    /// Handles the events of its device until there are no more.
     pub(crate) fn turn(&mut self) {
         let mut events = VecDeque::new();
         loop {
@@ -135,7 +135,7 @@ impl End {
             for event in events.drain(..) {
                 self.event(event);
             }
-            // All that was asked for at once is answered at once.
+            // Calls that arrived together are answered together.
             self.flush();
         }
     }
@@ -186,7 +186,7 @@ impl End {
         self.act();
     }
 
-    /// What the extensions want done.
+    /// Performs the actions that the extensions request.
     fn act(&mut self) {
         while let Some(action) = self.extensions.next_action() {
             match action {
@@ -210,7 +210,7 @@ impl End {
         self.rpc_message(xid, direction);
     }
 
-    /// A call is answered, a reply counted.
+    /// Answers a call, or counts a reply.
     fn rpc_message(&mut self, xid: u32, direction: Direction) {
         match direction {
             Direction::Call => self.waiting.push_back(rpc(xid, Direction::Reply)),
@@ -221,7 +221,7 @@ impl End {
         }
     }
 
-    /// Sends what waits: together if the peer takes that, one by one otherwise.
+    /// Sends the waiting messages: together if the peer accepts that, one by one otherwise.
     fn flush(&mut self) {
         let direction = match self.side {
             Side::Client => Direction::Call,

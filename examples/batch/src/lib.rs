@@ -1,8 +1,10 @@
-//! An example extension of RPC-over-RDMA version 2, built step by step in docs/tutorial.md: several small
-//! RPC messages in one transmission (rtissues-02, section 4), so that one Send serves all of them.
+//! An example extension of RPC-over-RDMA version 2, built step by step in docs/tutorial.md: several
+//! small RPC messages in one transmission (rtissues-02, section 4), so that one Send suffices for
+//! all of them.
 //!
-//! They go back to back behind one header, an operation that says how long each is. The receiver
-//! said, by a characteristic, how many it takes. Each takes the credit that it would alone.
+//! The messages follow one header, back to back. The header is an operation that lists their
+//! lengths. By a characteristic, the receiver announces how many messages it accepts in one
+//! transmission. Each message takes the same credit as it would alone.
 
 #![forbid(unsafe_code)]
 
@@ -19,30 +21,31 @@ use rpcrdma_v2::{Body, CallChunks, Direction, Header, Malformed, Optional, Reade
 
 /// The operation: from the range of experimental characteristics; the base has none for operations.
 pub const ROPT_BATCH: u32 = 0xffff_ff00;
-/// The characteristic: the most messages that its sender takes in one transmission.
+/// The characteristic: the maximum number of messages that its sender accepts in one transmission.
 pub const XCHAR_BATCHMAX: u32 = 0xffff_ff00;
-/// What a peer takes that says nothing.
+/// The number of messages that a peer accepts if it announces nothing.
 const DEFAULT_MAX: u32 = 1;
-/// Most messages in one transmission, whatever the peer takes.
+/// The maximum number of messages in one transmission, even if the peer accepts more.
 const MOST: u32 = 256;
-/// Least bytes of an RPC message: its XID, and whether it is a call (RFC 5531, section 9).
+/// The minimum length of an RPC message in bytes: its XID and message type (RFC 5531, section 9).
 const SHORTEST: usize = 8;
 
-/// The fields of the operation as XDR: bytes of each message, in order (drafts/xdr/batch.x).
+/// Encodes the fields of the operation as XDR: the lengths of the messages in bytes, in order
+/// (drafts/xdr/batch.x).
 #[must_use]
 pub fn encode(lengths: &[u32]) -> Bytes {
     let words = iter::once(lengths.len() as u32).chain(lengths.iter().copied());
     words.flat_map(u32::to_be_bytes).collect()
 }
 
-/// The lengths from XDR, at most `most` of them.
+/// Decodes the lengths, at most `most` of them.
 ///
 /// # Errors
-/// It is something else.
+/// [`Malformed`] if the XDR is invalid or there are too many.
 pub fn decode(info: &Bytes, most: u32) -> Result<Vec<u32>, Malformed> {
     let mut info = Reader::new(info);
     let count = info.u32()?;
-    // Before room is made for them.
+    // Checked before memory is allocated.
     if count > most {
         return Err(Malformed::TooMany("messages in a batch"));
     }
@@ -59,7 +62,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An end that takes up to so many messages in one transmission.
+    /// Creates an end that accepts up to `takes` messages in one transmission.
     #[must_use]
     pub fn new(takes: u32) -> Self {
         Self {
@@ -68,9 +71,10 @@ impl Batch {
         }
     }
 
-    /// Takes messages from the front of `waiting`, all of them calls or all replies: as many as the
-    /// peer takes and as fit `room` bytes with their header. They go behind that of the operation.
-    /// Nothing if that is not more than one: a single message needs no batch.
+    /// Takes messages from the front of `waiting`, which must be all calls or all replies: as many
+    /// as the peer accepts and as fit in `room` bytes with their header. They follow the
+    /// operation's header. Returns `None` for fewer than two, because a single message needs no
+    /// batch.
     pub fn gather(
         &self,
         direction: Direction,
@@ -95,7 +99,7 @@ impl Batch {
         Some((OutgoingOperation { xid, optional }, payload))
     }
 
-    /// The messages that arrived, each with its XID.
+    /// Returns the messages that arrived, each with its XID.
     fn parts(&self, op: &Operation<'_>) -> Result<Vec<(u32, Bytes)>, Malformed> {
         let mut payload = rest(op);
         let mut parts = Vec::new();
@@ -141,7 +145,8 @@ fn word(message: &Bytes, index: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes))
 }
 
-/// What follows the header: in one piece, unless this end built its receives otherwise.
+/// Returns the bytes after the header. They are in one piece, unless this end has receive buffers
+/// of several segments.
 fn rest(op: &Operation<'_>) -> Bytes {
     if let [message] = op.message {
         return message.slice(op.payload_at.min(message.len())..);

@@ -1,4 +1,4 @@
-//! What the example extension brings, measured: the same calls one by one and batched, over the
+//! Measures the benefit of the example extension: the same calls one by one and batched, over the
 //! simulated device, whose counts and times are exact.
 
 #![forbid(unsafe_code)]
@@ -12,21 +12,21 @@ use rdma::Counters;
 use rdma_sim::{Costs, Fabric, Faults, Turn};
 use rpcrdma_v2::Side;
 
-/// Calls that wait together.
+/// The number of calls that wait together.
 const CALLS: u32 = 8;
-/// Virtual time in which everything must have happened.
+/// The limit of virtual time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What all calls together cost.
+/// The cost of all calls together.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
-    /// From the first call to the last reply.
+    /// The time from the first call to the last reply.
     time: Duration,
     client: Counters,
     server: Counters,
 }
 
-/// Makes the calls at once, as two ends do that take `takes` messages in one transmission.
+/// Makes the calls at once, between two ends that accept `takes` messages in one transmission.
 fn measure(takes: [u32; 2]) -> Cost {
     let fabric = Fabric::new(1, Costs::default(), Faults::default());
     let mut client = End::new(&fabric, Side::Client, takes[0]);
@@ -53,7 +53,7 @@ fn measure(takes: [u32; 2]) -> Cost {
     }
 }
 
-/// Until nothing happens any more.
+/// Runs both ends until no event is left.
 fn run(fabric: &Fabric, client: &mut End, server: &mut End) {
     client.turn();
     server.turn();
@@ -106,7 +106,7 @@ mod tests {
         assert!(both.client.interrupts + both.server.interrupts <= 2);
     }
 
-    /// Each direction by itself, as its receiver said.
+    /// Each direction is batched as its receiver has announced.
     #[test]
     fn only_what_the_receiver_takes_is_batched() {
         let calls = measure([1, 16]);
@@ -116,7 +116,7 @@ mod tests {
         );
         let replies = measure([16, 1]);
         assert_eq!(replies.client.sends, u64::from(CALLS));
-        // Three at a time: 3, 3 and 2.
+        // At most three at a time: 3, 3 and 2.
         assert_eq!(measure([1, 3]).client.sends, 3);
     }
 }

@@ -1,4 +1,4 @@
-//! What is on the wire, and what must not be.
+//! Tests of messages on the wire, valid and invalid.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use rpcrdma_v2::extension::{
 };
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header, Optional, Side};
 
-/// An RPC message of so many words after its XID: a call or a reply.
+/// Returns an RPC message of `words` words after its XID and type: a call or a reply.
 fn message(xid: u32, kind: u32, words: usize) -> Bytes {
     let words = [xid, kind]
         .into_iter()
@@ -18,7 +18,7 @@ fn message(xid: u32, kind: u32, words: usize) -> Bytes {
     words.flat_map(u32::to_be_bytes).collect()
 }
 
-/// An end that takes 4, whose peer takes `peer`.
+/// Returns an end that accepts 4 messages, whose peer accepts `peer`.
 fn end(peer: u32) -> Extensions {
     let told = Property {
         id: XCHAR_BATCHMAX,
@@ -30,7 +30,8 @@ fn end(peer: u32) -> Extensions {
     set
 }
 
-/// Learns a property of the peer at the start, as the exchange of characteristics does.
+/// Passes a property of the peer to the other extensions at the start, like the exchange of
+/// characteristics.
 #[derive(Debug)]
 struct Teller(Option<Property>);
 
@@ -55,7 +56,7 @@ impl Extension for Teller {
     }
 }
 
-/// Has an operation with this payload arrive, in pieces of `piece` bytes.
+/// Delivers an operation with this payload, in pieces of `piece` bytes.
 fn arrive(
     set: &mut Extensions,
     xid: u32,
@@ -131,7 +132,7 @@ fn a_batch_has_two_messages_at_least_and_fits_its_receive() {
         let gathered = gathered.flatten();
         gathered.map(|(operation, payload)| {
             let header = operation.header(1).encode().len();
-            // Of 40 bytes each.
+            // The messages have 40 bytes each.
             (payload.len() / 40, header + payload.len())
         })
     };
@@ -140,7 +141,7 @@ fn a_batch_has_two_messages_at_least_and_fits_its_receive() {
     assert_eq!(gather(4, all), Some((3, all)));
     assert_eq!(gather(4, all - 1), Some((2, all - 44)));
     assert_eq!(gather(4, 100), None);
-    // A peer that says nothing, or nonsense, takes one.
+    // A peer that announces nothing, or an invalid number, accepts one.
     assert_eq!(gather(1, 4096), None);
     assert_eq!(gather(0, 4096), None);
 }
@@ -183,7 +184,7 @@ fn a_wrong_batch_is_answered_with_bad_header_and_nothing_of_it_is_delivered() {
                 matches!(&routed, Routed::Refused(answer) if answer.error == ErrorBody::BadHeader),
                 "{what}: {routed:?}"
             ),
-            // What is wrong with a reply is not answered.
+            // An invalid reply is not answered.
             Direction::Reply => assert!(!matches!(routed, Routed::Base), "{what}: {routed:?}"),
         }
     }

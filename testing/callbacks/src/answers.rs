@@ -1,4 +1,4 @@
-//! The client's end: answers callbacks, and writes down which came.
+//! The client's end: answers callbacks, and records them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,43 +10,43 @@ use rpc_transport::{Denial, Outcome, Programs, Request, Service, ServiceReply};
 use crate::wire::{Ask, BACK, MAX_LEN, THERE, pattern};
 use crate::{BACKWARD, ECHO, NULL};
 
-/// What came.
+/// The callbacks that arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// How often each callback came, by its ticket and number.
+    /// How often each callback arrived, by its ticket and number.
     pub times: BTreeMap<(u32, u32), u32>,
-    /// Those whose data was not what it should have been.
+    /// The number of callbacks with wrong data.
     pub wrong: u32,
 }
 
 impl Seen {
-    /// Callbacks that came, each counted once.
+    /// Returns the number of distinct callbacks.
     #[must_use]
     pub fn count(&self) -> usize {
         self.times.len()
     }
 
-    /// Callbacks that came more than once.
+    /// Returns the number of callbacks that arrived more than once.
     #[must_use]
     pub fn repeated(&self) -> usize {
         self.times.values().filter(|times| **times > 1).count()
     }
 }
 
-/// The backward program. Clones share what they have seen.
+/// The backward program. Clones share their record.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
     seen: Rc<RefCell<Seen>>,
 }
 
 impl Answers {
-    /// Has seen nothing yet.
+    /// Creates a service with an empty record.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What came so far.
+    /// Returns the record.
     #[must_use]
     pub fn seen(&self) -> Seen {
         self.seen.borrow().clone()

@@ -1,4 +1,4 @@
-//! Giving an order, and waiting until it is carried out.
+//! Sends an order, and waits until it has been carried out.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rpc_transport::{Call, CallError, CallFuture, Client, ReplyRoom};
 use crate::wire::{MAX_LEN, Order, Tally};
 use crate::{ECHO, FORWARD, NULL, ORDER, STATE};
 
-/// Pauses between questions: doubled from the first to the last.
+/// The first and the longest pause between two queries. The pause doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -26,7 +26,7 @@ fn call(client: &Client, proc: u32, args: Message, payload: u32) -> CallFuture {
     })
 }
 
-/// The forward program's NULL.
+/// Calls NULL of the forward program.
 ///
 /// # Errors
 /// See [`CallError`].
@@ -35,7 +35,7 @@ pub async fn null(client: &Client) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Data there and back, forward.
+/// Sends data to the forward program, which returns it.
 ///
 /// # Errors
 /// See [`CallError`].
@@ -58,11 +58,11 @@ pub async fn echo(client: &Client, data: Bytes) -> Result<Bytes, CallError> {
     Ok(data.to_bytes())
 }
 
-/// Has the server carry out an order, and waits until it has. `ticket` is one that no other order at
-/// this server has.
+/// Makes the server carry out an order, and waits until it has. No other order at this server may
+/// have the same `ticket`.
 ///
 /// # Errors
-/// See [`CallError`]: of the order itself. What became of the callbacks is in the tally.
+/// See [`CallError`]: failures of the order itself. The results of the callbacks are in the tally.
 pub async fn run(client: &Client, ticket: u32, order: Order) -> Result<Tally, CallError> {
     call(client, ORDER, order.encode(ticket), 0).await?;
     let mut pause = FIRST_PAUSE;

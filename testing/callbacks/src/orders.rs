@@ -1,4 +1,4 @@
-//! The server's end: takes orders for callbacks, makes them, and counts.
+//! The server's end: accepts orders for callbacks, makes them, and counts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,17 +13,17 @@ use rpc_transport::{
 use crate::wire::{Ask, BACK, MAX_LEN, Order, THERE, Tally, pattern};
 use crate::{BACKWARD, ECHO, FORWARD, NULL, ORDER, STATE};
 
-/// Orders that are kept. The oldest one goes, and is abandoned, when there are more.
+/// The maximum number of stored orders. Beyond it, the oldest one is dropped and abandoned.
 const MAX_ORDERS: usize = 64;
 
-/// What became of all callbacks, of all orders, by whoever shares it.
+/// The results of the callbacks of all orders that share this value.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     sum: Arc<Mutex<Tally>>,
 }
 
 impl Totals {
-    /// What became of them so far. They are done when none is outstanding.
+    /// Returns the results so far. All orders are done when no callback is outstanding.
     #[must_use]
     pub fn tally(&self) -> Tally {
         let mut tally = *lock(&self.sum);
@@ -36,14 +36,15 @@ impl Totals {
 #[derive(Debug, Default)]
 pub struct Orders {
     totals: Totals,
-    /// By who gave them: whichever connection the question comes over, its ticket is the same.
+    /// The orders by number. An order is found by its ticket, whichever connection the query comes
+    /// over.
     orders: BTreeMap<u64, Arc<Job>>,
-    /// Numbers of the orders, by ticket.
+    /// The numbers of the orders, by ticket.
     tickets: BTreeMap<u32, u64>,
     serial: u64,
 }
 
-/// An order that is being carried out.
+/// An order in progress.
 #[derive(Debug)]
 struct Job {
     ticket: u32,
@@ -56,18 +57,18 @@ struct Job {
 #[derive(Debug, Default)]
 struct State {
     tally: Tally,
-    /// No more are to be made.
+    /// Whether no more callbacks are to be made.
     stopped: bool,
 }
 
 impl Orders {
-    /// Without orders.
+    /// Creates a service without orders.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Without orders, adding up with others.
+    /// Creates a service without orders that adds its results to `totals`.
     #[must_use]
     pub fn counting(totals: Totals) -> Self {
         Self {
@@ -83,10 +84,10 @@ impl Orders {
             return Err(garbage);
         }
         if self.tickets.contains_key(&ticket) {
-            // The same order again, over another connection.
+            // A retransmission of the order over another connection.
             return Ok(Message::default());
         }
-        // A server that makes no callbacks.
+        // The server makes no callbacks.
         let unavailable = Denial::Accepted(AcceptStatus::ProcUnavail);
         let client = request.client().ok_or(unavailable)?.clone();
         let job = Arc::new(Job {
@@ -159,7 +160,7 @@ impl Job {
         tally
     }
 
-    /// Whether a callback's reply is what it should be.
+    /// Returns whether a callback's reply has the right data.
     fn is_right(&self, number: u32, reply: &Reply) -> bool {
         let mut results = reply.results();
         let (Ok(answered), Ok(data)) = (results.u32(), results.bulk(MAX_LEN)) else {
@@ -178,7 +179,7 @@ impl Job {
                 Err(_) => tally.failed += 1,
             }
         }
-        // Nobody is there any more, or nobody to make calls.
+        // The client is gone or accepts no calls.
         state.stopped |= matches!(
             ending,
             Err(CallError::Disconnected { .. } | CallError::Closed)
@@ -186,12 +187,12 @@ impl Job {
     }
 }
 
-/// Nothing that can panic runs under these locks, so poison would mean nothing.
+/// Locks `mutex` and ignores poisoning: no code that can panic runs under these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes as many callbacks as may be outstanding.
+/// Starts callbacks up to the maximum number of outstanding ones.
 fn go_on(job: &Arc<Job>) {
     loop {
         let number = {

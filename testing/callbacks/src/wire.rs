@@ -1,32 +1,35 @@
-//! Arguments and results.
+//! Arguments and results of the two programs.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use onc_rpc::{DecodeError, Decoder, Encoder, Message};
 
-/// Callbacks of one order at most.
+/// The maximum number of callbacks of one order.
 pub const MAX_ORDERED: u32 = 1_000_000;
-/// Bytes of data in a callback, or in the reply to one, at most.
+/// The maximum number of data bytes in a callback, or in the reply to one.
 pub const MAX_LEN: u32 = 1 << 20;
 
-/// Callbacks outstanding of one order at most.
+/// The maximum number of outstanding callbacks of one order.
 pub const MAX_AT_A_TIME: u32 = 4096;
-/// Bytes of data in all of them together at most: the server holds them.
+/// The maximum number of data bytes in all outstanding callbacks of an order, which the server
+/// holds in memory.
 pub const MAX_BYTES_AT_A_TIME: u64 = 64 << 20;
 
-/// What a client wants to be called with.
+/// The parameters of the callbacks that a client orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Callbacks, [`MAX_ORDERED`] at most.
+    /// The number of callbacks, at most [`MAX_ORDERED`].
     pub count: u32,
-    /// How many of them at a time, [`MAX_AT_A_TIME`] at most.
+    /// The number of concurrent callbacks, at most [`MAX_AT_A_TIME`].
     pub at_a_time: u32,
-    /// Bytes of data in each, [`MAX_LEN`] at most, and [`MAX_BYTES_AT_A_TIME`] in those at a time.
+    /// The data bytes in each callback: at most [`MAX_LEN`], and at most [`MAX_BYTES_AT_A_TIME`] in
+    /// all concurrent ones.
     pub call_len: u32,
-    /// Bytes of data in each reply, likewise.
+    /// The data bytes in each reply: at most [`MAX_LEN`], and at most [`MAX_BYTES_AT_A_TIME`] in
+    /// all concurrent ones.
     pub reply_len: u32,
-    /// How long each reply may take; whole milliseconds.
+    /// The time-out of each reply, in whole milliseconds.
     pub limit: Duration,
 }
 
@@ -42,23 +45,23 @@ impl Default for Order {
     }
 }
 
-/// What became of an order, as the server sees it.
+/// The results of an order, as seen by the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Callbacks begun.
+    /// The number of callbacks that were started.
     pub made: u32,
-    /// Of them, those that were answered with the right data,
+    /// The number of those that were answered with the right data.
     pub answered: u32,
-    /// those that were answered with other data,
+    /// The number of those that were answered with other data.
     pub wrong: u32,
-    /// and those that ended with an error.
+    /// The number of those that ended with an error.
     pub failed: u32,
-    /// Nothing is outstanding, and no more will be made.
+    /// Whether no callback is outstanding and no more will be made.
     pub done: bool,
 }
 
 impl Tally {
-    /// Callbacks that have ended.
+    /// Returns the number of callbacks that have ended.
     #[must_use]
     pub fn ended(&self) -> u32 {
         self.answered + self.wrong + self.failed
@@ -66,7 +69,7 @@ impl Tally {
 }
 
 impl Order {
-    /// Whether it keeps to the limits.
+    /// Returns whether the order is within the limits.
     #[must_use]
     pub fn is_possible(&self) -> bool {
         self.count <= MAX_ORDERED
@@ -116,13 +119,13 @@ impl Tally {
     }
 }
 
-/// A callback's arguments.
+/// The arguments of a callback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) ticket: u32,
-    /// From 1.
+    /// The number of the callback, from 1.
     pub(crate) number: u32,
-    /// Bytes of data that the reply is to have.
+    /// The number of data bytes in the reply.
     pub(crate) reply_len: u32,
     pub(crate) data: Bytes,
 }
@@ -145,7 +148,7 @@ impl Ask {
     }
 }
 
-/// Data that depends on who it is for.
+/// Returns data that depends on ticket, number and direction.
 pub(crate) fn pattern(ticket: u32, number: u32, way: u8, len: u32) -> impl Iterator<Item = u8> {
     let mut state = (u64::from(ticket) << 32 | u64::from(number)) ^ u64::from(way) << 24 | 1;
     (0..len).map(move |_| {
@@ -156,7 +159,7 @@ pub(crate) fn pattern(ticket: u32, number: u32, way: u8, len: u32) -> impl Itera
     })
 }
 
-/// Ways of [`pattern`].
+/// The directions of [`pattern`].
 pub(crate) const THERE: u8 = 1;
 pub(crate) const BACK: u8 = 2;
 

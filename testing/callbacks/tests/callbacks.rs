@@ -1,4 +1,4 @@
-//! The test program over TCP and both versions of RPC-over-RDMA, on the software iWARP device.
+//! Tests of the callbacks program over TCP and both versions of RPC-over-RDMA, on the iwarp device.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::cell::RefCell;
@@ -46,7 +46,7 @@ fn iwarp() -> Box<Iwarp> {
     Box::new(Iwarp::new(Options::default(), pool()).unwrap())
 }
 
-/// A server on a thread of its own; ends when dropped.
+/// A server on a thread of its own, stopped on drop.
 struct Running {
     address: SocketAddr,
     stop: Stop,
@@ -203,8 +203,8 @@ fn long_callbacks_and_long_replies_come_whole() {
     }
 }
 
-/// A client that was not told to take calls: it gets none in version 2, drops them otherwise, and its
-/// own calls go on. A server that makes none refuses the order.
+/// A client that was not configured to accept calls gets none in version 2, drops them otherwise,
+/// and its own calls continue to work. A server that makes none refuses the order.
 #[test]
 fn who_takes_or_makes_no_callbacks_has_none() {
     for over in ALL {
@@ -240,7 +240,7 @@ fn who_takes_or_makes_no_callbacks_has_none() {
     }
 }
 
-/// Callbacks that are outstanding when the client goes, end.
+/// Callbacks that are outstanding when the client goes away end.
 #[test]
 fn callbacks_end_with_their_connection() {
     for over in ALL {
@@ -258,7 +258,7 @@ fn callbacks_end_with_their_connection() {
         drop(client);
         let (client, _) = connect(&runtime, over, server.address);
         let start = Instant::now();
-        // The same ticket: the order is known, and only asked for.
+        // The ticket is the same, so the order is known, and this only queries its results.
         let tally = runtime.block_on(run(&client, 9, order)).unwrap();
         assert!(tally.done && tally.failed > 0, "{tally:?}");
         assert!(start.elapsed() < Duration::from_secs(60));
@@ -269,8 +269,8 @@ fn callbacks_end_with_their_connection() {
     }
 }
 
-/// Section 5.4 of RFC 8167: a client that may be called makes a lost connection again although it has
-/// nothing to send, and a server does not close one that it has a handle to.
+/// RFC 8167, section 5.4: a client that may be called re-establishes a lost connection although it
+/// has nothing to send, and a server does not close one that it holds a callback handle for.
 #[test]
 fn a_client_that_may_be_called_stays_connected() {
     for over in ALL {
@@ -286,12 +286,12 @@ fn a_client_that_may_be_called_stays_connected() {
         let (client, _) = connect(&runtime, over, server.address);
         runtime.block_on(null(&client)).unwrap();
         let start = Instant::now();
-        // Nobody wants to call it: the server closes it, and the client comes back.
+        // No callback handle is held: the server closes the connection, and the client reconnects.
         while client.stats().reconnects < 2 {
             runtime.block_on(runtime.sleep(Duration::from_millis(5)));
             assert!(start.elapsed() < Duration::from_secs(60), "{over:?}");
         }
-        // An order is kept, and its handle with it.
+        // The order is stored with its callback handle.
         let tally = runtime.block_on(run(&client, 1, Order::default())).unwrap();
         assert_eq!(tally.answered, 1);
         let before = client.stats().reconnects;

@@ -1,4 +1,4 @@
-//! The calls that are made, and what must come of them.
+//! Makes the calls, and checks their results.
 
 use bytes::Bytes;
 use nfs_binding::client::{Mount3, Nfs3};
@@ -12,13 +12,13 @@ use rpc_transport::{Call, CallError, Client, Denial, ReplyRoom};
 
 use crate::error::Error;
 
-/// Fits no Send of the default inline threshold, and several iwarp segments.
+/// A length in bytes that exceeds the default inline threshold, and takes several iWARP segments.
 const LARGE: usize = 300 << 10;
-/// Fits a Send.
+/// A length in bytes that fits in a Send.
 const SMALL: u32 = 64;
-/// More entries than a reply holds inline.
+/// A number of entries that exceeds an inline reply.
 const FILES: usize = 64;
-/// A program that is not there, and that tshark knows: the lock manager.
+/// A program that does not exist here but that tshark knows: the lock manager.
 const LOCK_MANAGER: (u32, u32) = (100_021, 4);
 
 fn called<T>(what: &'static str, outcome: Result<T, CallError>) -> Result<T, Error> {
@@ -52,13 +52,13 @@ fn at(dir: FileHandle, name: &str) -> DirOp {
     DirOp { dir, name }
 }
 
-/// A name that makes a call longer than the default inline threshold. Names are not DDP-eligible,
-/// so the whole call goes through a position-zero read chunk.
+/// Returns a name that makes a call longer than the default inline threshold. Names are not
+/// DDP-eligible, so the whole call is sent in a Position Zero Read chunk.
 pub(crate) fn long_name() -> String {
     "n".repeat(4096)
 }
 
-/// Makes the calls. Returns the handle of a file of many bytes.
+/// Makes the calls. Returns the handle of a long file.
 pub(crate) async fn make(client: &Client, export: &str) -> Result<FileHandle, Error> {
     let mountd = Mount3::new(client);
     let nfs = Nfs3::new(client);
@@ -109,7 +109,7 @@ async fn create(nfs: &Nfs3<&Client>, dir: FileHandle, name: &str) -> Result<File
         .ok_or_else(|| Error::ours("CREATE")("no handle"))
 }
 
-/// WRITE through a read chunk, READ through a write chunk and inline.
+/// Makes a WRITE with a Read chunk, and READs with a Write chunk and inline.
 async fn write_and_read(nfs: &Nfs3<&Client>, file: FileHandle, data: Bytes) -> Result<(), Error> {
     let write = WriteArgs {
         file,
@@ -141,7 +141,7 @@ async fn write_and_read(nfs: &Nfs3<&Client>, file: FileHandle, data: Bytes) -> R
     Ok(())
 }
 
-/// The other procedures with bulk data.
+/// Makes the other procedures with bulk data.
 async fn links(nfs: &Nfs3<&Client>, dir: FileHandle) -> Result<(), Error> {
     let text = "long/".repeat(200);
     let args = SymlinkArgs {
@@ -160,7 +160,7 @@ async fn links(nfs: &Nfs3<&Client>, dir: FileHandle) -> Result<(), Error> {
     Ok(())
 }
 
-/// READDIRPLUS inline, and into a reply chunk.
+/// Makes a READDIRPLUS inline, and one with a Reply chunk.
 async fn listings(nfs: &Nfs3<&Client>, root: FileHandle) -> Result<(), Error> {
     let args = MkdirArgs {
         place: at(root, "dir"),

@@ -1,4 +1,4 @@
-//! Capturing one port of the loopback interface with tcpdump.
+//! Captures one port of the loopback interface with tcpdump.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -11,21 +11,21 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::error::Error;
 
 const TOOL: &str = "tcpdump";
-/// Between the last packet and the end of the capture.
+/// The pause between the last packet and the end of the capture.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// A capture that is running.
+/// A running capture.
 pub(crate) struct Capture {
     child: Child,
     says: BufReader<ChildStderr>,
 }
 
 impl Capture {
-    /// Starts to capture `port` into `file`, and returns when nothing can be missed any more.
+    /// Starts to capture `port` into `file`. Returns when no packet can be missed any more.
     pub(crate) fn start(port: u16, file: &Path) -> Result<Self, Error> {
         let start = |source| Error::Start { tool: TOOL, source };
         let mut child = Command::new(TOOL)
-            // As root it would become another user, who may not write here.
+            // As root, tcpdump would change to another user, who may not write here.
             .args([
                 "-i",
                 "lo",
@@ -64,7 +64,7 @@ impl Capture {
         })
     }
 
-    /// Ends it. Fails when a packet was missed.
+    /// Ends the capture. Fails if a packet was missed.
     pub(crate) fn stop(mut self) -> Result<(), Error> {
         thread::sleep(SETTLE);
         let start = |source| Error::Start { tool: TOOL, source };
@@ -78,7 +78,7 @@ impl Capture {
                 .find_map(|line| line.strip_suffix(what)?.trim().parse::<u64>().ok())
         };
         let captured = count("packets captured");
-        // On loopback the filter sees every packet twice, so the two cannot be compared.
+        // On loopback the filter sees every packet twice, so the two numbers cannot be compared.
         if captured.is_none_or(|n| n == 0) || count("packets dropped by kernel") != Some(0) {
             return Err(Error::Tool { tool: TOOL, said });
         }
@@ -87,7 +87,7 @@ impl Capture {
 }
 
 impl Drop for Capture {
-    /// Nothing is left running when a check ends early.
+    /// Ends the capture if a check ends early.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

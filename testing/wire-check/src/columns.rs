@@ -1,9 +1,9 @@
-//! Values of tshark's fields, in the order of the wire.
+//! The values of tshark's fields, in the order of the wire.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Which way.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Direction {
     /// From the client to the server.
@@ -21,34 +21,34 @@ impl fmt::Display for Direction {
     }
 }
 
-/// For each direction and field, every value it has, message after message.
+/// For each direction and field, all its values, in the order of the messages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Columns(BTreeMap<(Direction, &'static str), Vec<String>>);
 
 impl Columns {
-    /// A field exists, even when it never has a value.
+    /// Adds a field that may have no value.
     pub(crate) fn expect(&mut self, direction: Direction, field: &'static str) {
         self.0.entry((direction, field)).or_default();
     }
 
-    /// The field's next value.
+    /// Adds the field's next value.
     pub(crate) fn push(&mut self, direction: Direction, field: &'static str, value: impl ToString) {
         let value = value.to_string();
         self.0.entry((direction, field)).or_default().push(value);
     }
 
-    /// A field's values.
+    /// Returns the values of a field.
     pub(crate) fn values(&self, direction: Direction, field: &'static str) -> &[String] {
         self.0.get(&(direction, field)).map_or(&[], Vec::as_slice)
     }
 
-    /// A field's values as numbers.
+    /// Returns the values of a field as numbers.
     pub(crate) fn numbers(&self, direction: Direction, field: &'static str) -> Vec<u64> {
         let values = self.values(direction, field).iter();
         values.filter_map(|value| value.parse().ok()).collect()
     }
 
-    /// All fields.
+    /// Returns all fields.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (Direction, &'static str)> {
         self.0.keys().copied()
     }

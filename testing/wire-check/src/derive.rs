@@ -1,39 +1,40 @@
-//! What several of tshark's fields say together: messages, which it shows segment by segment.
+//! Derives columns from several of tshark's fields: messages, which tshark shows segment by
+//! segment.
 
 use crate::columns::{Columns, Direction};
 
-/// Opcodes of RDMAP messages, Read Responses left out: their place among the others is the
-/// device's choice.
+/// The opcodes of RDMAP messages without Read Responses, whose position among the others the device
+/// chooses.
 pub(crate) const MESSAGES: &str = "RDMAP messages";
-/// STag of each RDMA Write.
+/// The STag of each RDMA Write.
 pub(crate) const WRITE_STAG: &str = "RDMA Write STag";
-/// Tagged offset of each RDMA Write.
+/// The tagged offset of each RDMA Write.
 pub(crate) const WRITE_OFFSET: &str = "RDMA Write offset";
-/// Bytes of each RDMA Write.
+/// The bytes of each RDMA Write.
 pub(crate) const WRITE_LENGTH: &str = "RDMA Write length";
-/// Bytes of each RDMA Read Response.
+/// The bytes of each RDMA Read Response.
 pub(crate) const READ_RESPONSE_BYTES: &str = "RDMA Read Response length";
 
-/// Opcode of an RDMA Write (RFC 5040, section 4.3).
+/// The opcode of an RDMA Write (RFC 5040, section 4.3).
 pub(crate) const WRITE: u64 = 0;
-/// Opcode of an RDMA Read Response.
+/// The opcode of an RDMA Read Response.
 const READ_RESPONSE: u64 = 2;
-/// Opcode of a Send.
+/// The opcode of a Send.
 pub(crate) const SEND: u64 = 3;
-/// Opcode of a Send With Invalidate.
+/// The opcode of a Send With Invalidate.
 pub(crate) const SEND_WITH_INVALIDATE: u64 = 4;
 
-/// Bytes of DDP and RDMAP headers in a tagged segment (RFC 5041, section 4.1).
+/// The bytes of DDP and RDMAP headers in a tagged segment (RFC 5041, section 4.1).
 const TAGGED_HEADER: u64 = 14;
 
-/// A message whose last segment has not come yet.
+/// A message whose last segment has not arrived.
 struct Partial {
     stag: u64,
     start: u64,
     next: u64,
 }
 
-/// Adds the columns of this module. Returns what does not fit together.
+/// Adds the derived columns. Returns inconsistencies.
 pub(crate) fn derive(columns: &mut Columns, direction: Direction) -> Vec<String> {
     let mut problems = Vec::new();
     let of = |field| columns.numbers(direction, field);
@@ -93,7 +94,8 @@ pub(crate) fn derive(columns: &mut Columns, direction: Direction) -> Vec<String>
 mod tests {
     use super::*;
 
-    /// Segments as opcode, length without the header, last, and for tagged ones STag and offset.
+    /// A segment: opcode, length without the header, last flag, and for tagged ones STag and
+    /// offset.
     type Segment = (u64, u64, bool, Option<(u64, u64)>);
 
     fn derived(segments: &[Segment]) -> (Columns, Vec<String>) {

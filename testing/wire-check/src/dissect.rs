@@ -1,4 +1,4 @@
-//! What tshark makes of a capture.
+//! Decodes a capture with tshark.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::error::Error;
 
 const TOOL: &str = "tshark";
 
-/// The fields that are looked at.
+/// The fields that are checked.
 pub(crate) const FIELDS: &[&str] = &[
     "iwarp_mpa.key.req",
     "iwarp_mpa.key.rep",
@@ -58,10 +58,10 @@ pub(crate) const FIELDS: &[&str] = &[
     "_ws.expert.message",
 ];
 
-/// Between the values of one field of one packet: in no name that is used here.
+/// The separator between several values of one field in one packet. It occurs in no name used here.
 const AGGREGATOR: char = '|';
 
-/// Decodes `file`, in which the server has `port`, with no options but which fields to print.
+/// Decodes `file`, in which the server has `port`, with no options except the fields to print.
 pub(crate) fn dissect(file: &Path, port: u16) -> Result<Columns, Error> {
     let mut command = Command::new(TOOL);
     command.arg("-r").arg(file).args(["-T", "fields"]);
@@ -88,7 +88,8 @@ pub(crate) fn dissect(file: &Path, port: u16) -> Result<Columns, Error> {
     Ok(columns)
 }
 
-/// How many frames' CRC32c is good, and how many are bad. No field says so, only the text.
+/// Returns how many frames have a good CRC32c, and how many a bad one. Only tshark's text output
+/// shows that.
 pub(crate) fn checksums(file: &Path) -> Result<(usize, usize), Error> {
     let mut command = Command::new(TOOL);
     command.arg("-r").arg(file).args(["-O", "iwarp_mpa"]);
@@ -107,7 +108,7 @@ fn run(command: &mut Command) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Numbers in decimal, however tshark prints that field.
+/// Converts a number to decimal, in whatever format tshark prints the field.
 fn normal(value: &str) -> String {
     let hex = value.strip_prefix("0x");
     match hex.map(|digits| u64::from_str_radix(digits, 16)) {

@@ -1,38 +1,38 @@
-//! Why a check could not be made. (A check that was made and failed is a [`crate::verdict::Verdict`].)
+//! Errors that prevent a check. (The result of a check is a [`crate::verdict::Verdict`].)
 
 use std::io;
 
-/// Why.
+/// The reason why a check could not be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// A tool could not be run.
+    /// A tool could not be started.
     #[error("{tool}: {source}")]
     Start {
-        /// Its name.
+        /// The tool's name.
         tool: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A tool ran, but not to its end.
+    /// A tool failed.
     #[error("{tool}: {said}")]
     Tool {
-        /// Its name.
+        /// The tool's name.
         tool: &'static str,
-        /// What it said.
+        /// The tool's output.
         said: String,
     },
-    /// Something of ours did not work.
+    /// An action of this program failed.
     #[error("{what}: {why}")]
     Ours {
-        /// What was tried.
+        /// The action.
         what: &'static str,
-        /// Why it failed.
+        /// The reason.
         why: String,
     },
 }
 
 impl Error {
-    /// For `map_err`: what was tried, and an error that says why it failed.
+    /// Returns a function for `map_err` that adds the failed action.
     pub(crate) fn ours<E: ToString>(what: &'static str) -> impl Fn(E) -> Self {
         move |error| Self::Ours {
             what,

@@ -1,4 +1,5 @@
-//! What tshark ought to find, from what the two devices were asked to send.
+//! Computes the values that tshark must find, from the requests that were posted to the two
+//! devices.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,11 +17,11 @@ use crate::derive::{
 use crate::error::Error;
 use crate::rpc;
 
-/// RDMAP queue of Sends (RFC 5040, section 5).
+/// The RDMAP queue of Sends (RFC 5040, section 5).
 const SEND_QUEUE: u32 = 0;
-/// RDMAP queue of RDMA Read Requests.
+/// The RDMAP queue of RDMA Read Requests.
 const READ_QUEUE: u32 = 1;
-/// RDMAP opcode of an RDMA Read Request (section 4.3).
+/// The RDMAP opcode of an RDMA Read Request (section 4.3).
 const READ_REQUEST: u64 = 1;
 
 /// `rdma_proc` (RFC 8166, section 4.2).
@@ -30,7 +31,7 @@ mod proc {
     pub(super) const ERROR: u32 = 4;
 }
 
-/// Fields that have to be right in both directions, also where they must not be at all.
+/// The fields that are checked in both directions, even if they must not occur in one.
 const EVERYWHERE: &[&str] = &[
     MESSAGES,
     READ_RESPONSE_BYTES,
@@ -69,31 +70,32 @@ const EVERYWHERE: &[&str] = &[
     "nfs.readdirplus.entry.name",
 ];
 
-/// Device and queue pair.
+/// A connection: device and queue pair.
 pub(crate) type Connection = (u32, QpId);
 
-/// Collects it.
+/// Collects the expected values.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
     pub(crate) columns: Columns,
-    /// Untagged messages so far, for each sender and queue.
+    /// The number of untagged messages so far, for each sender and queue.
     sent: HashMap<(Direction, Connection, u32), u32>,
-    /// Connections that clients have sent something on.
+    /// The connections on which clients have sent something.
     clients: HashSet<Connection>,
-    /// What was written to each handle, in order.
+    /// The data that was written to each handle, in order.
     written: HashMap<u32, Vec<Bytes>>,
     rpc: rpc::Expected,
-    /// Messages that tshark finds malformed, because they lack what was placed directly.
+    /// The number of messages that tshark reports as malformed, because data that was placed
+    /// directly is missing in them.
     pub(crate) malformed: usize,
 }
 
-/// Whether a returned write list has data in it.
+/// Returns whether a returned Write list contains data.
 fn is_used(writes: &[WriteChunk]) -> bool {
     writes.iter().flatten().any(|segment| segment.length > 0)
 }
 
 impl Expected {
-    /// Nothing was sent yet.
+    /// Creates a collection without messages.
     pub(crate) fn new() -> Self {
         let mut expected = Self::default();
         for field in EVERYWHERE {
@@ -104,7 +106,7 @@ impl Expected {
         expected
     }
 
-    /// The device on that side took this request.
+    /// Adds a request that was posted to the device on that side.
     pub(crate) fn posted(
         &mut self,
         direction: Direction,
@@ -160,13 +162,13 @@ impl Expected {
                     .extend(gather.iter().cloned());
                 Ok(())
             }
-            // Nothing of it shows.
+            // A local invalidation sends nothing.
             Posted::Invalidate { .. } => Ok(()),
         }
     }
 
-    /// What the initiator's device sends first of all by itself, so that the responder may send
-    /// too: an RDMA Write of nothing to nowhere (RFC 6581, peer-to-peer set-up).
+    /// Adds the message that the initiator's device sends first by itself, after which the
+    /// responder may send: an RDMA Write of 0 bytes (RFC 6581, peer-to-peer setup).
     fn ready_to_receive(&mut self, direction: Direction) {
         for field in [MESSAGES, WRITE_STAG, WRITE_OFFSET, WRITE_LENGTH] {
             self.columns.push(direction, field, 0);
@@ -180,7 +182,7 @@ impl Expected {
         self.columns.push(direction, "iwarp_ddp.msn", *msn);
     }
 
-    /// A version 1 message, and the RPC message in it.
+    /// Adds a version 1 message, and the RPC message in it.
     fn message(&mut self, direction: Direction, bytes: &Bytes) -> Result<(), Error> {
         let decoded = Header::decode(bytes);
         let (header, length) = decoded.map_err(Error::ours("a header that was sent"))?;
@@ -193,8 +195,8 @@ impl Expected {
                 push("rpcordma.msg_type", proc::MSG);
                 self.chunks(direction, &chunks);
                 let payload = bytes.slice(length..);
-                // A reply with data in write chunks is decoded twice: without the data, which is
-                // found to be malformed, and with what was written.
+                // tshark decodes a reply with data in Write chunks twice: without the data, when it
+                // is reported as malformed, and with the data.
                 let chunked = direction == Direction::Reply && is_used(&chunks.writes);
                 for _ in 0..1 + usize::from(chunked) {
                     self.payload(direction, payload.clone())?;
@@ -238,7 +240,7 @@ impl Expected {
             .map_err(Error::ours("an RPC message that was sent"))
     }
 
-    /// What the chunk's memory was filled with.
+    /// Returns the data that was written to the chunk's memory.
     fn written_to(&self, chunk: &WriteChunk) -> Bytes {
         let pieces = chunk
             .iter()

@@ -1,9 +1,10 @@
-//! Holds what Debian's `tshark` decodes from a capture of the loopback interface against what our
-//! own code says it sent.
+//! Compares Debian's `tshark`'s decoding of a capture on the loopback interface with what this
+//! project's code sent.
 //!
-//! A server and its clients run in this process, each over an iwarp device that shows what is
-//! posted to it ([`rdma::middleware::Tapped`]). From that follows what every RPC-over-RDMA, DDP,
-//! RDMAP, RPC and NFS field of the capture has to be, in order. Needs root, for `tcpdump`.
+//! A server and its clients run in this process, each over an iwarp device that records the
+//! requests posted to it ([`rdma::middleware::Tapped`]). From these follow the values of every
+//! RPC-over-RDMA, DDP, RDMAP, RPC and NFS field of the capture, in order. Needs root, for
+//! `tcpdump`.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +30,7 @@ use crate::error::Error;
 use crate::expect::Expected;
 use crate::scenario::Stage;
 
-/// What private data starts with (RFC 8797, section 4), in tshark's spelling.
+/// The start of the private data (RFC 8797, section 4), in tshark's notation.
 const PRIVATE_DATA_MAGIC: &str = "f6ab0e18";
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "the report")]
@@ -73,7 +74,7 @@ fn check() -> Result<Report, Error> {
     let scenario = scenario?;
 
     let mut sent = Expected::new();
-    // Replies do not say what they answer, so the calls come first.
+    // Replies do not contain the procedure, so the calls come first.
     for direction in [Direction::Call, Direction::Reply] {
         for seen in scenario
             .seen
@@ -108,8 +109,8 @@ fn check() -> Result<Report, Error> {
     Ok(report)
 }
 
-/// What no tap sees: how the connections are set up, and what tshark complains of. What it is, how
-/// often it has to be so, how often it is.
+/// Checks facts that the recorded requests do not show: connection setup, and tshark's complaints.
+/// Returns descriptions with the expected and the actual number.
 fn facts(
     decoded: &Columns,
     connections: usize,
@@ -125,7 +126,7 @@ fn facts(
     let (good, bad) = dissect::checksums(file)?;
     let frames = both("iwarp_mpa.ulpdulength").count();
     let complaints = both("_ws.malformed").filter(|found| found.starts_with('['));
-    // The library's clients send private data (RFC 8797), the bare device none.
+    // The library's clients send private data (RFC 8797), the bare device does not.
     let private = both("iwarp_mpa.privatedata").filter(|data| data.contains(PRIVATE_DATA_MAGIC));
     Ok(vec![
         ("MPA requests", connections, messages),

@@ -1,4 +1,4 @@
-//! Messages that no client of ours would send, sent with the bare device.
+//! Sends messages that this project's clients would not send, with the bare device.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,13 +13,13 @@ use smallvec::smallvec;
 
 use crate::error::Error;
 
-/// For each thing that is waited for.
+/// The time-out of each wait.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of a receive buffer: the inline threshold of a peer that says nothing (RFC 8166, section
-/// 3.3.2).
+/// The size of a receive buffer in bytes: the inline threshold of a peer without private data (RFC
+/// 8166, section 3.3.2).
 const INLINE: usize = 1024;
 
-/// A device and the poll loop around it.
+/// A device and its poll loop.
 pub(crate) struct Raw {
     device: Box<dyn Device>,
     poll: Poll,
@@ -28,7 +28,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// Takes a device that is used nowhere else.
+    /// Wraps a device that is used nowhere else.
     pub(crate) fn new(mut device: Box<dyn Device>) -> Result<Self, Error> {
         let system = Error::ours::<io::Error>("a poll loop for the bare device");
         let poll = Poll::new().map_err(&system)?;
@@ -42,8 +42,8 @@ impl Raw {
         })
     }
 
-    /// Connects, sends each message when the one before it was answered, and closes the
-    /// connection. The answers are what it returns.
+    /// Connects, sends each message after the previous one was answered, and closes the connection.
+    /// Returns the answers.
     pub(crate) fn exchange(
         &mut self,
         server: SocketAddr,
@@ -89,7 +89,7 @@ impl Raw {
         posted.map_err(|(error, _)| Error::ours(WHAT)(error))
     }
 
-    /// The first event that `wanted` makes something of.
+    /// Waits for the first event for which `wanted` returns a value.
     fn wait<T>(&mut self, mut wanted: impl FnMut(Event) -> Option<T>) -> Result<T, Error> {
         let deadline = Time::now() + PATIENCE;
         loop {

@@ -1,4 +1,4 @@
-//! The RPC and NFS part of what tshark ought to find.
+//! The RPC and NFS fields that tshark must find.
 
 use std::collections::HashMap;
 
@@ -12,15 +12,15 @@ use onc_rpc::{
 use crate::calls::long_name;
 use crate::columns::{Columns, Direction};
 
-/// Remembers the calls, because a reply does not say what it answers.
+/// The calls so far, because a reply does not contain its procedure.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
-    /// Procedures of NFS calls by XID.
+    /// The procedures of NFS calls by XID.
     calls: HashMap<u32, u32>,
 }
 
 impl Expected {
-    /// An RPC message as far as it was sent inline.
+    /// Adds an RPC message, as far as it was sent inline.
     pub(crate) fn message(
         &mut self,
         direction: Direction,
@@ -51,8 +51,8 @@ impl Expected {
         Ok(())
     }
 
-    /// The call that is so long that it is sent through a position-zero read chunk, where no tap
-    /// sees it.
+    /// Adds the call that is so long that it is sent in a Position Zero Read chunk, where the
+    /// recorded requests do not show it.
     pub(crate) fn long_call(&mut self, xid: u32, columns: &mut Columns) {
         const AT: Direction = Direction::Call;
         columns.push(AT, "rpc.xid", xid);
@@ -75,7 +75,7 @@ impl Expected {
         columns.push(AT, "nfs.procedure_v3", procedure);
         self.calls.insert(xid, procedure);
         match procedure {
-            // Their arguments start with a name in a directory.
+            // The arguments start with a directory handle and a name.
             nfs::Lookup::NUMBER
             | nfs::Create::NUMBER
             | nfs::Mkdir::NUMBER
@@ -84,7 +84,7 @@ impl Expected {
                 let name = String::from_utf8_lossy(&place.name.0).into_owned();
                 columns.push(AT, "nfs.name", name);
             }
-            // Theirs with a file, an offset and a count.
+            // The arguments start with a file handle, an offset and a count.
             nfs::Read::NUMBER | nfs::Write::NUMBER | nfs::Commit::NUMBER => {
                 let args = ReadArgs::decode(from)?;
                 columns.push(AT, "nfs.offset3", args.offset);
@@ -144,7 +144,7 @@ impl Expected {
                     columns.push(AT, "nfs.count3", ok.count);
                 }
             }
-            // Its data may have been placed elsewhere, so it cannot be decoded whole.
+            // The data may have been placed elsewhere, so the results cannot be decoded completely.
             nfs::Read::NUMBER if from.u32()? == 0 => {
                 Option::<Attributes>::decode(from)?;
                 columns.push(AT, "nfs.count3", from.u32()?);

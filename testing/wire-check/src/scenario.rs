@@ -1,4 +1,4 @@
-//! A server and its clients, over devices whose requests are written down.
+//! A server and its clients, over devices whose requests are recorded.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,23 +27,23 @@ use crate::expect::Connection;
 use crate::raw::Raw;
 use crate::service;
 
-/// All calls together take a second; more is a hang.
+/// The time limit. All calls together take a second; more indicates a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Memory of one device, bytes.
+/// The memory of one device, bytes.
 const POOL: usize = 256 << 20;
 
-/// A request that a device took.
+/// A request that was posted to a device.
 pub(crate) struct Seen {
     pub(crate) direction: Direction,
     pub(crate) connection: Connection,
     pub(crate) posted: Posted,
 }
 
-/// Where the taps write.
+/// The record of requests.
 type Log = Arc<Mutex<Vec<Seen>>>;
 
-/// An iwarp device that shows what it is asked to send. `number` tells devices apart.
+/// Returns an iwarp device that records its requests. `number` identifies the device.
 fn tapped(log: &Log, direction: Direction, number: u32) -> Result<Box<dyn Device>, Error> {
     let options = Options {
         crc: CrcPolicy::Request,
@@ -64,7 +64,7 @@ fn tapped(log: &Log, direction: Direction, number: u32) -> Result<Box<dyn Device
     })))
 }
 
-/// A server that runs, before anything was asked of it.
+/// A running server before the first call.
 pub(crate) struct Stage {
     address: SocketAddr,
     stop: Stop,
@@ -72,22 +72,22 @@ pub(crate) struct Stage {
     log: Log,
 }
 
-/// What happened.
+/// The record of the whole scenario.
 pub(crate) struct Scenario {
-    /// Everything that any device was asked to send, in order for each device.
+    /// All requests of all devices, in order for each device.
     pub(crate) seen: Vec<Seen>,
-    /// Connections made.
+    /// The number of connections.
     pub(crate) connections: usize,
 }
 
 impl Stage {
-    /// Starts the server, on a free port.
+    /// Starts the server on a free port.
     pub(crate) fn set() -> Result<Self, Error> {
         let (stop, log) = (Stop::new(), Log::default());
         let (tell, told) = channel();
         let thread = {
             let (stop, log) = (stop.clone(), Arc::clone(&log));
-            // A device stays on the thread that made it.
+            // A device must stay on the thread that created it.
             thread::spawn(move || serve(&log, &stop, &tell))
         };
         let address = started(&told)?;
@@ -99,12 +99,12 @@ impl Stage {
         })
     }
 
-    /// Where the server is.
+    /// Returns the server's address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Makes the calls, and ends the server.
+    /// Makes the calls, and stops the server.
     pub(crate) fn play(self) -> Result<Scenario, Error> {
         let outcome = clients(&self.log, self.address);
         self.stop.stop();
@@ -136,7 +136,7 @@ fn serve(log: &Log, stop: &Stop, tell: &Sender<Result<SocketAddr, Error>>) {
         added.map_err(Error::ours("a server"))?;
         Ok((server, address))
     };
-    // Whoever started this thread waits for what is told, so nobody has gone away.
+    // The starting thread waits for this message, so the receiver still exists.
     match started() {
         Ok((mut server, address)) => {
             let _ = tell.send(Ok(address));
@@ -150,11 +150,11 @@ fn serve(log: &Log, stop: &Stop, tell: &Sender<Result<SocketAddr, Error>>) {
     }
 }
 
-/// Returns the number of connections.
+/// Runs the clients. Returns the number of connections.
 fn clients(log: &Log, server: SocketAddr) -> Result<usize, Error> {
     let runtime = Runtime::new().map_err(Error::ours("a client"))?;
     let device = tapped(log, Direction::Call, 1)?;
-    // There are golden bytes and foreign decoders for this version only.
+    // Only for this version, there are recorded bytes and foreign decoders.
     let one = RdmaClientOptions {
         version: Choice::Only(Version::One),
         ..RdmaClientOptions::default()
@@ -194,8 +194,8 @@ fn credential() -> Credential {
     })
 }
 
-/// A READ whose results fit neither inline nor into a chunk, because there is none: it has to be
-/// answered with ERR_CHUNK (RFC 8166, section 4.5.3).
+/// Encodes a READ whose results fit neither inline nor in a chunk, because there is none: the
+/// server must answer with ERR_CHUNK (RFC 8166, section 4.5.3).
 fn hopeless(file: FileHandle) -> Bytes {
     let xid = 0x7eed_1e55;
     let header = Header {

@@ -1,4 +1,4 @@
-//! What is served.
+//! The service of the scenario's server.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use rpc_transport::Service;
 
 use crate::error::Error;
 
-/// What clients mount.
+/// The path that clients mount.
 pub(crate) const EXPORT: &str = "/wire";
-/// Bytes that the file system may hold.
+/// The size of the file system, bytes.
 const LIMIT: u64 = 16 << 20;
 
-/// NFS over a file system in memory.
+/// Returns NFS with a memory file system.
 pub(crate) fn nfs() -> Result<Box<dyn Service>, Error> {
     let backend = MemoryFs::new(LIMIT).map_err(Error::ours("a file system"))?;
     let export = Export {

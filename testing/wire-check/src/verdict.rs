@@ -1,10 +1,10 @@
-//! Holding one against the other.
+//! Compares expected and decoded values.
 
 use std::fmt;
 
 use crate::columns::{Columns, Direction};
 
-/// What came of one field in one direction.
+/// The result of a field in one direction.
 pub(crate) struct Verdict {
     direction: Direction,
     field: &'static str,
@@ -14,7 +14,7 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Whether the field is right.
+    /// Returns whether the field is right.
     pub(crate) fn is_right(&self) -> bool {
         self.problem.is_none()
     }
@@ -32,7 +32,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Compares every field that `sent` has, values and order.
+/// Compares the values and their order for every field in `sent`.
 pub(crate) fn compare(sent: &Columns, decoded: &Columns) -> Vec<Verdict> {
     sent.fields()
         .map(|(direction, field)| {
