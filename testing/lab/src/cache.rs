@@ -1,32 +1,32 @@
-//! The folder in which the lab keeps what it downloads, builds and logs.
+//! The cache directory with downloads, build results and logs.
 //!
-//! A *step* of the build has a folder and a *key*: a text that names everything the step is made
-//! from. The key is kept beside the result, and the step is current if it is equal, letter for
-//! letter. So a key needs no hash, and `diff` says why something is built again.
+//! A *step* of the build has a directory and a *key*: a text that names everything the step is made
+//! from. The key is stored beside the result. The step is current if the stored key is equal,
+//! character by character. So a key needs no hash, and `diff` shows why a step is built again.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// Name of the file with a step's key.
+/// The name of the file with a step's key.
 const KEY: &str = "key";
 
-/// The cache folder.
+/// The cache directory.
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
 }
 
-/// While it lives, no other lab works in the cache folder.
+/// A lock that keeps other labs from working in the cache directory.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "closing the file unlocks it")] File);
 
 impl Cache {
-    /// Makes the folder if it is not there.
+    /// Creates the directory if it does not exist.
     ///
     /// # Errors
-    /// [`Error::CachePath`], or [`Error::File`] when the folder cannot be made.
+    /// [`Error::CachePath`], or [`Error::File`] if the directory cannot be created.
     pub fn new(root: &Path) -> Result<Self, Error> {
         let root = std::path::absolute(root).map_err(Error::file(root))?;
         let misread = |c: char| c.is_whitespace() || matches!(c, ',' | ':' | '"' | '\'');
@@ -37,7 +37,7 @@ impl Cache {
         Ok(Self { root })
     }
 
-    /// Takes the cache folder for this process.
+    /// Locks the cache directory for this process.
     ///
     /// # Errors
     /// [`Error::Busy`], or [`Error::File`].
@@ -51,26 +51,26 @@ impl Cache {
         }
     }
 
-    /// A file or folder in the cache folder.
+    /// Returns the path of a file or directory in the cache.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// Where a step's results are.
+    /// Returns the directory of a step's results.
     #[must_use]
     pub fn step(&self, name: &str) -> PathBuf {
         self.root.join("steps").join(name)
     }
 
-    /// Whether the step was built from what this key names.
+    /// Returns whether the step was built with this key.
     #[must_use]
     pub fn is_current(&self, name: &str, key: &str) -> bool {
         fs::read_to_string(self.step(name).join(KEY)).is_ok_and(|built_from| built_from == key)
     }
 
-    /// Builds a step: `work` fills a new folder, which takes the place of the old one only when it
-    /// is complete. An interrupted build leaves nothing that looks finished.
+    /// Builds a step: `work` fills a new directory, which replaces the old one only when it is
+    /// complete. An interrupted build leaves no result that looks complete.
     ///
     /// # Errors
     /// Those of `work`, and [`Error::File`].
@@ -91,7 +91,7 @@ impl Cache {
     }
 }
 
-/// Removes a folder, if it is there, with all that is in it.
+/// Removes a directory with everything in it, if it exists.
 ///
 /// # Errors
 /// [`Error::File`].
@@ -104,7 +104,7 @@ pub fn remove(folder: &Path) -> Result<(), Error> {
     }
 }
 
-/// Writes a file, and makes the folder that it is in.
+/// Writes a file, and creates its directory.
 ///
 /// # Errors
 /// [`Error::File`].
@@ -115,7 +115,7 @@ pub fn write(path: &Path, text: &str) -> Result<(), Error> {
     fs::write(path, text).map_err(Error::file(path))
 }
 
-/// Reads a file of text.
+/// Reads a text file.
 ///
 /// # Errors
 /// [`Error::File`].
@@ -159,7 +159,7 @@ mod tests {
         assert!(failed.is_err());
         assert_eq!(read(&file).unwrap(), "old");
         assert!(cache.is_current("siw", "a") && !cache.is_current("siw", "b"));
-        // What the failed one left behind does not leak into the next.
+        // Files of the failed build are not part of the next.
         cache.build("siw", "c", |_| Ok(())).unwrap();
         assert!(cache.is_current("siw", "c") && !file.exists());
     }

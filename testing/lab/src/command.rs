@@ -1,4 +1,4 @@
-//! Commands on the host, none without a time limit.
+//! Runs commands on the host, all with a time-out.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,13 +14,14 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::error::Error;
 use crate::stop::Stop;
 
-/// How long a command has that was given no other limit.
+/// The default time-out.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How much of what a command printed goes into an error.
+/// The number of bytes of a command's output that an error contains.
 const SAID: usize = 2000;
-/// Most that is kept of a command's standard output: more than apt prints about any package list.
+/// The maximum size of a command's standard output that is kept, bytes: more than apt prints about
+/// any package list.
 const MOST_OUTPUT: u64 = 64 << 20;
-/// The slowest that a running command is looked at.
+/// The maximum interval at which a running command is polled.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A command to run to its end.
@@ -33,7 +34,7 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// This program, in the plain locale so that what it prints can be parsed.
+    /// Creates a command in the C locale, so that its output can be parsed.
     #[must_use]
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let program = program.as_ref();
@@ -52,56 +53,56 @@ impl Tool {
         }
     }
 
-    /// One argument more.
+    /// Adds an argument.
     #[must_use]
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.command.arg(arg);
         self
     }
 
-    /// More arguments.
+    /// Adds arguments.
     #[must_use]
     pub fn args(mut self, args: impl IntoIterator<Item: AsRef<OsStr>>) -> Self {
         self.command.args(args);
         self
     }
 
-    /// A variable of its environment.
+    /// Sets an environment variable.
     #[must_use]
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.command.env(name, value.into());
         self
     }
 
-    /// Where it runs.
+    /// Sets the working directory.
     #[must_use]
     pub fn folder(mut self, folder: &Path) -> Self {
         self.command.current_dir(folder);
         self
     }
 
-    /// The time that it has.
+    /// Sets the time-out.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// What it reads from standard input.
+    /// Sets the file for standard input.
     #[must_use]
     pub fn input(mut self, file: File) -> Self {
         self.command.stdin(file);
         self
     }
 
-    /// Where its standard output goes, instead of into the value that [`Tool::run`] returns.
+    /// Sets the file for standard output, which [`Tool::run`] then does not return.
     #[must_use]
     pub fn output(mut self, file: File) -> Self {
         self.output = Some(file);
         self
     }
 
-    /// Runs it and returns what it wrote to standard output.
+    /// Runs the command and returns its standard output.
     ///
     /// # Errors
     /// The command cannot be started, fails, takes too long, or the lab is interrupted. In the last
@@ -141,14 +142,16 @@ impl Tool {
     }
 }
 
-/// Where programs are: also where root's are, which `su` alone does not look through.
+/// Returns the search path of programs, with the directories of root's programs, which are missing
+/// after a plain `su`.
 fn path() -> OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin");
     path
 }
 
-/// Waits for a child that leads its process group; kills the group when time is up (`None`).
+/// Waits for a child that leads its process group. Returns `None` after killing the group on a
+/// time-out.
 fn wait(child: &mut Child, limit: Duration, stop: &Stop) -> Result<Option<ExitStatus>, Error> {
     let start = Instant::now();
     let mut pause = Duration::from_millis(1);
@@ -169,10 +172,9 @@ fn wait(child: &mut Child, limit: Duration, stop: &Stop) -> Result<Option<ExitSt
     }
 }
 
-/// Kills a child that this process started as leader of a process group, with what it started, and
-/// reaps it.
+/// Kills the process group of a child that this process started as its leader, and reaps the child.
 pub fn kill_group(child: &mut Child) {
-    // A reaped child's id may be somebody else's by now.
+    // After reaping, the child's process id may belong to another process.
     if let Ok(None) = child.try_wait() {
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(pid, Signal::KILL);
@@ -181,8 +183,8 @@ pub fn kill_group(child: &mut Child) {
     }
 }
 
-/// What stands in the file from its beginning; nothing when it cannot be read back (it was given by
-/// the caller, for writing only).
+/// Returns the text of a file from its beginning, or an empty text if it cannot be read (the caller
+/// may have opened it for writing only).
 fn text(file: &mut File) -> String {
     let mut bytes = Vec::new();
     if file.seek(SeekFrom::Start(0)).is_ok() {
@@ -191,7 +193,7 @@ fn text(file: &mut File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The end of a text, from the beginning of a line where there is one.
+/// Returns the end of a text, starting at the beginning of a line if possible.
 #[must_use]
 pub fn tail(text: &str, most: usize) -> &str {
     let text = text.trim_end();
@@ -235,8 +237,8 @@ mod tests {
         assert!(matches!(error, Error::TimedOut { .. }), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(60));
         let pid = std::fs::read_to_string(file).unwrap();
-        // Killed with its parent, which takes effect in its own time: gone, or a zombie that nobody
-        // has reaped yet.
+        // It is killed with its parent, which takes some time: afterwards it is gone, or a zombie
+        // that is not reaped yet.
         let stat = format!("/proc/{}/stat", pid.trim());
         while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
             assert!(begun.elapsed() < Duration::from_secs(60), "it lives on");

@@ -1,4 +1,4 @@
-//! A TCP echo: what the `smoke` lane proves the ways between guest and host with.
+//! A TCP echo service, with which the `smoke` lane tests the connections between guest and host.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// How long either side waits for the other.
+/// The time-out of either side.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest line that is echoed.
+/// The maximum length of a line, bytes.
 const LONGEST: u64 = 4096;
 
 /// Answers one line per connection with the same line, until killed.
@@ -18,7 +18,7 @@ const LONGEST: u64 = 4096;
 pub fn serve(address: &str) -> Result<(), Error> {
     let listener = TcpListener::bind(address).map_err(Error::system("listening"))?;
     for connection in listener.incoming().flatten() {
-        // Whoever does not keep to it loses the connection only.
+        // A failure ends only this connection.
         let _ = echo(&connection);
     }
     Ok(())
@@ -29,7 +29,7 @@ fn echo(mut connection: &TcpStream) -> std::io::Result<()> {
     connection.write_all(line.as_bytes())
 }
 
-/// Sends a line and returns what comes back.
+/// Sends a line and returns the answer.
 ///
 /// # Errors
 /// There is no connection, or no answer in time.

@@ -1,26 +1,26 @@
-//! What goes wrong in the lab itself, as opposed to a check that fails in a lane.
+//! Errors of the lab itself, as opposed to failed checks in a lane.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Why the lab could not do its work.
+/// The reason why the lab could not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or folder could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file or folder.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Something that has no path could not be done.
+    /// An operation without a path failed.
     #[error("{what}: {source}")]
     System {
-        /// What was being done.
+        /// The operation.
         what: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A command could not be started.
@@ -28,17 +28,17 @@ pub enum Error {
     Start {
         /// The command.
         program: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A command ended with another status than 0.
+    /// A command ended with an exit status other than 0.
     #[error("{program} failed ({status}):\n{said}")]
     Command {
         /// The command.
         program: String,
-        /// How it ended, in words.
+        /// The exit status in words.
         status: String,
-        /// The end of what it printed.
+        /// The end of its output.
         said: String,
     },
     /// A command did not end in time and was killed.
@@ -46,56 +46,56 @@ pub enum Error {
     TimedOut {
         /// The command.
         program: String,
-        /// The time that it had.
+        /// The time-out.
         limit: Duration,
-        /// The end of what it printed.
+        /// The end of its output.
         said: String,
     },
     /// SIGINT or SIGTERM arrived.
     #[error("interrupted")]
     Interrupted,
-    /// Another lab is at work in the same cache folder: guests run one at a time.
+    /// Another lab works in the same cache directory. Guests run one at a time.
     #[error("another lab is at work in {}", .0.display())]
     Busy(PathBuf),
-    /// Building takes root: packages are installed, and files in the guest belong to root.
+    /// Building needs root: packages are installed, and files in the guest belong to root.
     #[error("building the guest takes root")]
     NotRoot,
-    /// The path would be misread by QEMU, by make or by apt.
+    /// The path contains characters that QEMU, make or apt would misinterpret.
     #[error("{}: a cache folder's path has no white space, comma, colon or quote", .0.display())]
     CachePath(PathBuf),
     /// The machine's apt configuration names no archive with Debian 12.
     #[error("apt on this machine is not configured for Debian 12 (bookworm)")]
     NoArchive,
-    /// What apt said makes no sense to the lab.
+    /// The output of apt cannot be parsed.
     #[error("apt: {0}")]
     Apt(String),
-    /// A source file is not what the lab's patch of it expects.
+    /// A source file does not contain the line that a patch replaces.
     #[error("siw: {file} has no line `{line}`")]
     Patch {
         /// The file of the driver.
         file: &'static str,
-        /// The line that was looked for.
+        /// The expected line.
         line: &'static str,
     },
-    /// A module that the guest is to have is neither there nor built in.
+    /// A module for the guest neither exists nor is built in.
     #[error("this kernel has no module {0}")]
     NoModule(String),
-    /// There is no such lane.
+    /// The lane does not exist.
     #[error("no lane {name}; there are: {there}")]
     NoLane {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The existing lanes.
         there: String,
     },
-    /// A lane's header is wrong.
+    /// A lane's header is invalid.
     #[error("{}:{line}: {problem}", path.display())]
     Lane {
         /// The lane's file.
         path: PathBuf,
-        /// Counted from 1.
+        /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A program that a lane needs has not been built.
@@ -104,22 +104,22 @@ pub enum Error {
         .0.display()
     )]
     NoProgram(PathBuf),
-    /// A lane runs a command on the host that is not installed there.
+    /// A command that a lane runs on the host is not installed there.
     #[error("the lane needs {0} on this machine: install it (tshark has a package of that name)")]
     NoCommand(String),
-    /// A lane wants tests of a package that has none.
+    /// A package whose tests a lane runs has none.
     #[error("package {0} has no integration tests")]
     NoTests(String),
 }
 
 impl Error {
-    /// For `map_err`: what failed was this file or folder.
+    /// Returns a function for `map_err`: an operation on this file or directory failed.
     pub fn file(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         let path = path.as_ref().to_path_buf();
         move |source| Self::File { path, source }
     }
 
-    /// For `map_err`: what failed was this.
+    /// Returns a function for `map_err`: this operation failed.
     pub fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { what, source }
     }

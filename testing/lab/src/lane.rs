@@ -1,4 +1,4 @@
-//! Lanes: scripts in `lanes/`, each with a header that says what it needs.
+//! Lanes: scripts in `lanes/`, each with a header that declares its needs.
 //!
 //! ```text
 //! #: about    our server under Linux's client
@@ -11,17 +11,18 @@
 //! | field | meaning |
 //! |---|---|
 //! | `about` | one line for people |
-//! | `control` | nothing of the product runs in it: whatever fails is the lab |
-//! | `timeout` | seconds from user space to the end |
-//! | `copy` | a program built on the host, to be in the guest's path |
-//! | `tests` | a package whose integration tests are built, to be run in the guest |
+//! | `control` | nothing of the product runs in it: every failure is the lab's |
+//! | `timeout` | the time-out in seconds, from user space to the end |
+//! | `copy` | a program built on the host, copied to a directory in the guest's path |
+//! | `tests` | a package whose integration tests are built on the host and run in the guest |
 //! | `host` | a process on the host that the guest can start, stop, kill or run, by name |
 //! | `forward` | a TCP port of the guest that the host reaches as `127.0.0.1:{forward:N}` |
-//! | `capture` | keep what crosses the network device between guest and host |
+//! | `capture` | capture the traffic on the network device between guest and host |
 //!
-//! A command is cut at blanks. `{bin:NAME}` is a built program, `{lab}` this one, `{port:NAME}` a
-//! free port of the host that the guest knows as `$PORT_NAME`, `{share}` the shared folder, which
-//! is `/lab` in the guest, and the word `{args}` what the lane gives with its request, word by word.
+//! A command is split at blanks. `{bin:NAME}` is the path of a built program, `{lab}` that of this
+//! one, `{port:NAME}` a free port of the host whose number the guest has in `$PORT_NAME`, `{share}`
+//! the path of the shared directory, which is `/lab` in the guest. The word `{args}` is replaced by
+//! the words of the lane's request.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,31 +32,31 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::protocol::is_name;
 
-/// How long a lane has that does not say.
+/// The default time-out of a lane.
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// What header lines start with.
+/// The prefix of header lines.
 const MARK: &str = "#:";
 
 /// A lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
-    /// Its name: that of its file.
+    /// The name, which is that of its file.
     pub name: String,
-    /// Its script.
+    /// The path of the script.
     pub path: PathBuf,
-    /// What it is about.
+    /// The description.
     pub about: String,
     /// Whether nothing of the product runs in it.
     pub control: bool,
-    /// How long it has.
+    /// The time-out.
     pub timeout: Duration,
-    /// Programs that are copied into the guest.
+    /// The programs that are copied into the guest.
     pub copies: Vec<String>,
-    /// Packages whose integration tests are built and copied into the guest.
+    /// The packages whose integration tests are built and copied into the guest.
     pub tests: Vec<String>,
-    /// Processes on the host.
+    /// The processes on the host.
     pub hosts: Vec<Host>,
-    /// Ports of the guest that the host reaches.
+    /// The ports of the guest that are forwarded from the host.
     pub forwards: Vec<u16>,
     /// Whether traffic between guest and host is captured.
     pub capture: bool,
@@ -64,38 +65,38 @@ pub struct Lane {
 /// A process on the host that a lane declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// What the lane calls it.
+    /// The name in the lane.
     pub name: String,
-    /// Program and arguments.
+    /// The program and its arguments.
     pub words: Vec<Vec<Piece>>,
 }
 
 /// A piece of a word of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Itself.
+    /// Literal text.
     Text(String),
-    /// A program that was built on the host.
+    /// The path of a program that was built on the host.
     Bin(String),
     /// A port of the host, chosen before the guest boots.
     Port(String),
-    /// The port of the host that a port of the guest is reached by.
+    /// The port of the host that is forwarded to this port of the guest.
     Forward(u16),
-    /// The shared folder.
+    /// The path of the shared directory.
     Share,
-    /// This program.
+    /// The path of this program.
     Lab,
-    /// What the request gives, none or more words: a word of its own.
+    /// The words of the request, if any, as separate words.
     Args,
 }
 
 impl Host {
-    /// All pieces of its command.
+    /// Returns all pieces of its command.
     pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
         self.words.iter().flatten()
     }
 
-    /// The names of the host's ports that it is given.
+    /// Returns the names of the host's ports in its command.
     pub fn ports(&self) -> impl Iterator<Item = &str> {
         self.pieces().filter_map(|piece| match piece {
             Piece::Port(name) => Some(name.as_str()),
@@ -108,7 +109,7 @@ impl Lane {
     /// Reads a lane's header.
     ///
     /// # Errors
-    /// [`Error::File`], or [`Error::Lane`] with the line that is wrong.
+    /// [`Error::File`], or [`Error::Lane`] with the invalid line.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(path).map_err(Error::file(path))?;
         Self::parse(path, &text)
@@ -193,7 +194,7 @@ impl Lane {
         Ok(())
     }
 
-    /// What can be said only of the whole.
+    /// Checks conditions on the header as a whole.
     fn check(&self) -> Result<(), String> {
         let mut names = BTreeSet::new();
         for host in &self.hosts {
@@ -211,7 +212,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The names of the host's ports that its processes are given.
+    /// Returns the names of the host's ports in the commands of all its processes.
     #[must_use]
     pub fn ports(&self) -> BTreeSet<String> {
         self.hosts
@@ -222,7 +223,7 @@ impl Lane {
     }
 }
 
-/// Cuts a word at its `{…}`.
+/// Splits a word at its `{…}`.
 fn pieces(word: &str) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let mut rest = word;
@@ -251,15 +252,15 @@ fn pieces(word: &str) -> Result<Vec<Piece>, String> {
     Ok(pieces)
 }
 
-/// Whether this can be part of a shell variable's name.
+/// Returns whether this can be part of a shell variable's name.
 fn is_variable(word: &str) -> bool {
     !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// All lanes in a folder, by name.
+/// Returns all lanes in a directory, by name.
 ///
 /// # Errors
-/// As [`Lane::read`].
+/// The errors of [`Lane::read`].
 pub fn all(folder: &Path) -> Result<Vec<Lane>, Error> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(Error::file(folder))? {
@@ -272,7 +273,7 @@ pub fn all(folder: &Path) -> Result<Vec<Lane>, Error> {
     paths.iter().map(|path| Lane::read(path)).collect()
 }
 
-/// The lane of this name.
+/// Returns the lane with this name.
 ///
 /// # Errors
 /// [`Error::NoLane`], and those of [`Lane::read`].

@@ -1,10 +1,10 @@
-//! A small Debian guest under QEMU's software emulation, in which real verbs devices (`rdma_rxe`
-//! and `siw`) and Linux's own NFS over RDMA run, and *lanes*: scripts of named checks run in it.
+//! A small Debian guest under QEMU's software emulation with software verbs devices (`rdma_rxe` and
+//! `siw`) and Linux's own NFS over RDMA, and *lanes*: scripts of named checks that run in it.
 //!
-//! [`build`] makes the guest from nothing on a Debian 12 machine; [`run`] boots it and runs a
-//! [`lane::Lane`]. What a guest says is read by [`protocol`] and gathered by [`report`]; when to
-//! give up, and whether to boot again, is decided by [`watch`], which has no clock of its own.
-//! Processes on the host that a lane needs are declared in the lane and live in [`service`].
+//! [`build`] builds the guest from nothing on a Debian 12 machine. [`run`] boots it and runs a
+//! [`lane::Lane`]. [`protocol`] parses the guest's output, and [`report`] collects the results.
+//! [`watch`] decides when to give up and whether to boot again; it has no clock of its own.
+//! Processes on the host that a lane needs are declared in the lane and managed by [`service`].
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Lines with the time since the start, on standard output and in a file.
+//! A log whose lines have the time since the start, on standard output and in a file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 
-/// What standard output gets.
+/// What is written to standard output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Screen {
     /// Nothing.
     Off,
     /// Every line.
     On,
-    /// Every line, with the name of whom it is of: others write there, too.
+    /// Every line, with the name of its source, because others write there, too.
     Named(String),
 }
 
-/// Where progress goes.
+/// A log of the progress.
 #[derive(Debug)]
 pub struct Log {
     started: Instant,
@@ -28,7 +28,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// To standard output, or nowhere.
+    /// Creates a log to standard output, or to nowhere.
     #[must_use]
     pub fn new(screen: Screen) -> Self {
         Self {
@@ -38,10 +38,10 @@ impl Log {
         }
     }
 
-    /// The same, and to a new file.
+    /// Creates a log to standard output and to a new file.
     ///
     /// # Errors
-    /// [`Error::File`] when it cannot be made.
+    /// [`Error::File`] if the file cannot be created.
     pub fn with_file(screen: Screen, path: &Path) -> Result<Self, Error> {
         let file = File::create(path).map_err(Error::file(path))?;
         Ok(Self {
@@ -50,19 +50,18 @@ impl Log {
         })
     }
 
-    /// Time since the log was opened.
+    /// Returns the time since the log was created.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Writes the text, each line of it with the time. A log that cannot be written is no reason to
-    /// end what is being logged.
+    /// Writes a text, each line with the time. A failure to write is ignored.
     pub fn say(&self, text: impl AsRef<str>) {
         let at = self.started.elapsed();
         for line in text.as_ref().lines() {
             let line = stamped(at, line);
-            // In one piece: lines of others stay whole.
+            // Written as one piece, so that lines of several sources do not mix.
             let _ = match &self.screen {
                 Screen::Off => Ok(()),
                 Screen::On => io::stdout().write_all(line.as_bytes()),

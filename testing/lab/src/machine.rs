@@ -1,4 +1,4 @@
-//! QEMU: its flags, and the one process of it that the lab started.
+//! QEMU: its arguments, and its process.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,30 +14,34 @@ use crate::command::kill_group;
 use crate::error::Error;
 use crate::protocol::Lines;
 
-/// The host, as the guest sees it: QEMU's user networking.
+/// The address of the host in the guest: QEMU's user networking.
 pub const HOST: &str = "10.0.2.2";
-/// Without a PIT: on a busy machine the guest's kernel would measure its TSC wrongly by it, take the
-/// PIT's word over the HPET's, and have a clock that runs up to three times too fast.
+/// There is no PIT. On a busy machine the guest's kernel would calibrate its TSC wrongly by it,
+/// prefer the PIT to the HPET, and have a clock that runs up to three times too fast.
 const MACHINE: &str = "q35,pit=off";
-/// All that is emulated, but for what makes emulation slow: with the first two, kernel and C library copy
-/// memory byte by byte; each system call would open and close user memory; and page tables would have
-/// five levels. Work on a mount takes a fifth less time without them.
+/// All CPU features except those that make emulation slow. With the first two, kernel and C library
+/// copy memory byte by byte; the third makes each system call enable and disable access to user
+/// memory; the last adds a fifth page table level. Without them, work on a mount takes a fifth less
+/// time.
 const CPU: &str = "max,-erms,-fsrm,-smap,-la57";
-/// Memory of the guest.
+/// The memory of the guest.
 const MEMORY: &str = "2G";
-/// Processors of a guest, at most. With Debian 12's own QEMU, two of them lose a race in int3 handling.
+/// The maximum number of processors of a guest. With Debian 12's own QEMU, two of them lose a race
+/// in int3 handling.
 const PROCESSORS: usize = 2;
-/// The kernel's words. `panic=-1` restarts at once, which `-no-reboot` makes the end. Whether the timer
-/// works, a kernel finds out in a time that a busy host may not have for it, and panics. The rest leaves
-/// out what hardens a kernel against its users, who are the lab's own, at a price in emulation.
+/// The kernel's command line. `panic=-1` restarts at once, which `-no-reboot` turns into the end.
+/// The timer options skip a check that fails on a busy host and makes the kernel panic. The rest
+/// disables hardening against local users, which is expensive in emulation and pointless in the
+/// lab.
 const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 reboot=t mitigations=off nokaslr \
                       tsc=reliable no_timer_check init_on_alloc=0 hardened_usercopy=off \
                       randomize_kstack_offset=off lsm=capability audit=0 preempt=none";
-/// Lines that wait to be read.
+/// The maximum number of lines that wait to be read.
 const QUEUE: usize = 1024;
 
-/// How many processors each of so many guests gets that run at the same time: its share of the host's.
-/// Emulated ones that wait for each other while the host runs another guest's take longer than one.
+/// Returns the number of processors for each of `guests` guests that run at the same time: its
+/// share of the host's. With more, emulated processors that wait for each other while the host runs
+/// another guest's would be slower than one.
 #[must_use]
 pub fn processors(guests: usize) -> usize {
     share(
@@ -50,20 +54,20 @@ fn share(processors: usize, guests: usize) -> usize {
     (processors / guests.max(1)).clamp(1, PROCESSORS)
 }
 
-/// A machine to be started.
+/// The parameters of a machine.
 #[derive(Debug)]
 pub struct Spec<'a> {
-    /// What it boots from.
+    /// The files to boot from.
     pub built: &'a Built,
-    /// The folder that it shares with the host.
+    /// The directory that is shared with the host.
     pub share: &'a Path,
-    /// Where the kernel's console goes.
+    /// The file for the kernel's console.
     pub console: &'a Path,
-    /// Ports of the host, and the guest's ports that they lead to.
+    /// Pairs of a host port and the guest port that it is forwarded to.
     pub forwards: &'a [(u16, u16)],
-    /// Where to write what crosses its network device, if at all.
+    /// The file for a capture of its network device, if any.
     pub capture: Option<&'a Path>,
-    /// Its processors.
+    /// The number of its processors.
     pub processors: usize,
 }
 
@@ -72,7 +76,7 @@ impl Spec<'_> {
         self.built.qemu.join("usr/bin/qemu-system-x86_64")
     }
 
-    /// All of QEMU's arguments. The lane's serial line is standard input and output.
+    /// Returns QEMU's arguments. The lane's serial line is standard input and output.
     fn arguments(&self) -> Vec<OsString> {
         let path = |before: &str, path: &Path, after: &str| {
             let mut word = OsString::from(before);
@@ -104,7 +108,7 @@ impl Spec<'_> {
         add(&["-device", "virtio-rng-pci"]);
         add(&["-device", "virtio-blk-pci,drive=root"]);
         add(&["-device", "virtio-9p-pci,fsdev=share,mount_tag=lab"]);
-        // Nothing boots from the network.
+        // No boot from the network.
         add(&["-device", "virtio-net-pci,netdev=net,romfile="]);
         let mut network = "user,id=net".to_owned();
         for (host, guest) in self.forwards {
@@ -116,7 +120,7 @@ impl Spec<'_> {
         }
         all.extend(["-kernel".into(), self.built.kernel.clone().into()]);
         all.extend(["-initrd".into(), self.built.initramfs.clone().into()]);
-        // What the guest writes is forgotten.
+        // Writes of the guest are discarded.
         let disk = "if=none,id=root,format=raw,snapshot=on,file=";
         all.extend(["-drive".into(), path(disk, &self.built.disk, "")]);
         let share = path("local,id=share,security_model=none,path=", self.share, "");
@@ -131,7 +135,7 @@ impl Spec<'_> {
         all
     }
 
-    /// QEMU, to end with this process however that ends.
+    /// Returns QEMU's command, which ends with this process in any case.
     fn command(&self) -> Command {
         let mut command = Command::new("setpriv");
         command
@@ -145,7 +149,7 @@ impl Spec<'_> {
         command
     }
 
-    /// Starts it on this terminal and waits for its end.
+    /// Runs the machine on this terminal until it ends.
     ///
     /// # Errors
     /// [`Error::Start`], or [`Error::System`].
@@ -155,10 +159,10 @@ impl Spec<'_> {
         Ok(())
     }
 
-    /// Starts it; what it says on the lane's serial line is in [`Machine::lines`].
+    /// Starts the machine. The output of the lane's serial line is in [`Machine::lines`].
     ///
     /// # Errors
-    /// [`Error::Start`], or [`Error::File`] for the file of QEMU's own complaints.
+    /// [`Error::Start`], or [`Error::File`] for the file of QEMU's error messages.
     pub fn start(&self, complaints: &Path) -> Result<Machine, Error> {
         let complaints = File::create(complaints).map_err(Error::file(complaints))?;
         let mut child = self
@@ -166,7 +170,7 @@ impl Spec<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(complaints)
-            // A SIGINT at the terminal is for the lab, which ends the machine.
+            // The lab handles a SIGINT at the terminal, and ends the machine.
             .process_group(0)
             .spawn()
             .map_err(start_error)?;
@@ -185,7 +189,7 @@ fn start_error(source: std::io::Error) -> Error {
     }
 }
 
-/// Reads lines until QEMU ends or nobody listens.
+/// Reads lines until QEMU ends or the receiver is gone.
 fn read(mut output: ChildStdout, lines: &SyncSender<String>) {
     let mut cutter = Lines::default();
     let mut bytes = [0; 4096];
@@ -197,21 +201,21 @@ fn read(mut output: ChildStdout, lines: &SyncSender<String>) {
         }
     }
     if let Some(line) = cutter.finish() {
-        // Nobody may listen any more.
+        // The receiver may be gone.
         let _ = lines.send(line);
     }
 }
 
-/// A machine that runs. Killed when dropped.
+/// A running machine, killed on drop.
 #[derive(Debug)]
 pub struct Machine {
     child: Child,
-    /// What the guest says; disconnected when QEMU has ended.
+    /// The guest's output. Disconnected when QEMU has ended.
     pub lines: Receiver<String>,
 }
 
 impl Machine {
-    /// Ends it, if it has not ended.
+    /// Kills the machine if it has not ended.
     pub fn kill(&mut self) {
         kill_group(&mut self.child);
     }
@@ -262,7 +266,7 @@ mod tests {
         assert_eq!(after(&words, "-accel"), ["tcg,thread=multi"]);
         assert_eq!(after(&words, "-smp"), ["1"]);
         assert!(after(&words, "-drive")[0].contains("snapshot=on"));
-        // The console is the first serial line, the lane the second.
+        // The console is the first serial line, the lane's the second.
         assert_eq!(
             after(&words, "-serial"),
             ["file:/r/console.log", "chardev:lane"]

@@ -24,7 +24,7 @@ use rpcrdma_lab::{Cache, Error, Log, Stop, echo, machine, run, versions};
 #[derive(Debug, Parser)]
 #[command(name = "lab", version)]
 struct Cli {
-    /// Where everything is downloaded, built and logged [default: target/lab of the checkout]
+    /// Directory for downloads, build results and logs [default: target/lab of the checkout]
     #[arg(long, global = true, value_name = "DIR")]
     cache: Option<PathBuf>,
     #[command(subcommand)]
@@ -33,44 +33,45 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Build the guest, or what of it is not current
+    /// Build the parts of the guest that are not current
     Build {
         /// Fetch package lists again and take the newest versions
         #[arg(long)]
         refresh: bool,
     },
-    /// Boot the guest and run a lane in it; several at the same time, each in a guest of its own
+    /// Boot the guest and run a lane in it; several lanes run at the same time, each in a guest of
+    /// its own
     Run(RunArgs),
     /// Boot the guest with a shell on this terminal; `exit` ends it
     Shell {
-        /// With this lane's programs and functions
+        /// Provide this lane's programs and functions
         #[arg(default_value = "control")]
         lane: String,
         /// NAME=PATH of a program that the lane copies
         #[arg(long = "bin", value_name = "NAME=PATH", value_parser = bin)]
         bins: Vec<(String, PathBuf)>,
     },
-    /// Say which lanes there are
+    /// List the lanes
     List,
-    /// Say what the guest is made of
+    /// Print the versions of the guest's parts
     Versions,
-    /// A TCP echo, for the smoke lane
+    /// A TCP echo service, for the smoke lane
     #[command(hide = true, subcommand)]
     Echo(Echo),
 }
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Of `lab list`
+    /// Lanes from `lab list`
     #[arg(required = true, value_name = "LANE")]
     lanes: Vec<String>,
-    /// Keep logs and captures of a lane that passed, too
+    /// Keep logs and captures even if the lane passed
     #[arg(long)]
     keep: bool,
-    /// Time for each lane, from user space on [default: what the lane says]
+    /// Time-out of each lane, from user space on [default: that of the lane]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     timeout: Option<u32>,
-    /// A program that the lane uses, instead of the one beside `lab` (repeatable)
+    /// NAME=PATH of a program to use instead of the one beside `lab` (repeatable)
     #[arg(long = "bin", value_name = "NAME=PATH", value_parser = bin)]
     bins: Vec<(String, PathBuf)>,
 }
@@ -79,12 +80,12 @@ struct RunArgs {
 enum Echo {
     /// Answer each line with itself
     Serve {
-        /// Where to listen
+        /// Address to listen on
         address: String,
     },
     /// Send a line, print the answer
     Ask {
-        /// Where to connect
+        /// Address to connect to
         address: String,
         /// The line
         text: String,
@@ -114,7 +115,7 @@ fn main() -> ExitCode {
 
 #[expect(clippy::print_stdout, reason = "what was asked for")]
 fn work(cli: &Cli) -> Result<Verdict, Error> {
-    // Lanes and scripts are those of the checkout that this was built in.
+    // The lanes and scripts are those of the checkout that this program was built in.
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let lanes = home.join("lanes");
     match &cli.command {
@@ -154,7 +155,7 @@ fn work(cli: &Cli) -> Result<Verdict, Error> {
     Ok(Verdict::Passed)
 }
 
-/// Runs lanes, all at the same time. What they come to together is the worst of what each does.
+/// Runs lanes, all at the same time. The combined verdict is the worst of them.
 #[expect(clippy::print_stderr, reason = "the complaint of a command")]
 fn beside_each_other(
     cli: &Cli,
@@ -165,7 +166,7 @@ fn beside_each_other(
     let mut found: Vec<Lane> = Vec::new();
     for name in &args.lanes {
         let lane = lane::find(lanes, name)?;
-        // Its logs and results have one place.
+        // Each lane runs once, because its logs and results have one place.
         if found.iter().all(|other| other.name != lane.name) {
             found.push(lane);
         }
@@ -195,7 +196,7 @@ fn beside_each_other(
     Ok(verdicts.into_iter().max().unwrap_or(Verdict::Passed))
 }
 
-/// A guest that is current, and nobody else's for as long as this lives.
+/// A guest that is current, with the lock of the cache directory.
 struct Guest<'a> {
     home: &'a Path,
     scripts: PathBuf,
@@ -206,7 +207,7 @@ struct Guest<'a> {
 }
 
 impl<'a> Guest<'a> {
-    /// Builds what of it is not current.
+    /// Builds the parts of the guest that are not current.
     fn built(cli: &Cli, home: &'a Path) -> Result<Self, Error> {
         let (cache, stop) = (cache(cli, home)?, Stop::on_signals()?);
         let lock = cache.lock()?;
@@ -221,7 +222,7 @@ impl<'a> Guest<'a> {
         })
     }
 
-    /// A lane's, which is run at the same time as the others of `guests`.
+    /// Returns the order of a lane that runs at the same time as the other `guests`.
     fn order<'b>(
         &'b self,
         lane: &'b Lane,

@@ -7,22 +7,22 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::error::Error;
 
-/// The state of a listening socket in `/proc/net/tcp` (TCP_LISTEN of the kernel's tcp_states.h).
+/// The state of a listening socket in `/proc/net/tcp` (TCP_LISTEN in the kernel's tcp_states.h).
 const LISTEN: &str = "0A";
 
-/// Ports that [`free`] has given out.
+/// The ports that [`free`] has returned.
 static GIVEN_OUT: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// That many ports that nobody uses now, and that were not given out before: several lanes may look for
-/// some before any of them uses its own. Nothing keeps other processes from taking them before they are
-/// used; the kernel gives out other ports first.
+/// Returns `count` ports that are not in use now and were not returned before, because several
+/// lanes may ask for ports before any of them uses its own. Other processes could take them before
+/// they are used, but the kernel prefers other ports.
 ///
 /// # Errors
-/// [`Error::System`] when there are none.
+/// [`Error::System`] if there are none.
 pub fn free(count: usize) -> Result<Vec<u16>, Error> {
     let mut given_out = GIVEN_OUT.lock().unwrap_or_else(PoisonError::into_inner);
     let mut ports = Vec::with_capacity(count);
-    // All are held until the last is there, so that they differ.
+    // All sockets are held until the last one exists, so that the ports differ.
     let mut held = Vec::with_capacity(count);
     while ports.len() < count {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
@@ -37,8 +37,8 @@ pub fn free(count: usize) -> Result<Vec<u16>, Error> {
     Ok(ports)
 }
 
-/// The ports that something listens on. Read from the kernel: to connect would be a connection
-/// that the listener has to account for.
+/// Returns the ports that something listens on, from the kernel's tables. Connecting to find out
+/// would create a connection that the listener has to handle.
 #[must_use]
 pub fn listening() -> BTreeSet<u16> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn free_ports_differ() {
-        // None is in use any longer when the next are looked for.
+        // No port is in use when the next ones are chosen.
         let mut seen = BTreeSet::new();
         for _ in 0..100 {
             for port in free(8).unwrap() {

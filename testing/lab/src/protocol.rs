@@ -1,31 +1,32 @@
-//! What a guest says on the serial line of its lane, one line each.
+//! The output of a guest on the serial line of its lane, line by line.
 //!
 //! | line | meaning |
 //! |---|---|
 //! | `ok NAME SECONDS` | a check passed |
 //! | `not ok NAME SECONDS` | a check failed |
-//! | `skip NAME REASON` | a check that this guest or this version cannot do |
-//! | `::lab up SECONDS` | user space was reached, so long after power-on |
-//! | `::lab ask ID VERB NAME WORD…` | the lane wants something of the host: see [`Request`] |
-//! | `::lab end STATUS SECONDS` | the lane's script ended, so long after power-on |
+//! | `skip NAME REASON` | a check was skipped, because this guest or version does not support it |
+//! | `::lab up SECONDS` | user space was reached this long after power-on |
+//! | `::lab ask ID VERB NAME WORD…` | the lane sends a request to the host: see [`Request`] |
+//! | `::lab end STATUS SECONDS` | the lane's script ended this long after power-on |
 //! | anything else | text for people |
 
 use std::fmt;
 use std::time::Duration;
 
-/// A line is cut here: a guest that prints without a line's end must not fill the host's memory.
+/// The maximum length of a line, bytes. A longer one is split, so that a guest cannot fill the
+/// host's memory.
 pub const LONGEST_LINE: usize = 4096;
-/// What the lab's own lines start with.
+/// The prefix of the lab's own lines.
 const MARK: &str = "::lab ";
 
-/// One line, understood.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Line {
-    /// User space was reached.
+    /// User space was reached, after this time.
     Up(Duration),
-    /// A check's result.
+    /// The result of a check.
     Check(Check),
-    /// The host is to do something.
+    /// A request to the host.
     Ask(Ask),
     /// The lane's script ended with this status, at this time of the guest's clock.
     End(i32, Duration),
@@ -33,54 +34,55 @@ pub enum Line {
     Text(String),
 }
 
-/// A check's result.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// Its name, unique in its lane; `lab/…` when it is about the lab and not about the product.
+    /// The name, unique in its lane; `lab/…` if the check is about the lab and not about the
+    /// product.
     pub name: String,
-    /// How it went.
+    /// The result.
     pub result: Outcome,
 }
 
-/// How a check went.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It passed, in this time.
+    /// The check passed, in this time.
     Passed(Duration),
-    /// It failed, after this time.
+    /// The check failed, after this time.
     Failed(Duration),
-    /// It was left out, for this reason.
+    /// The check was skipped, for this reason.
     Skipped(String),
 }
 
-/// A question of the guest to the host.
+/// A request of the guest to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// Names the file that the answer goes into.
+    /// The name of the file for the answer.
     pub id: String,
-    /// What is to be done.
+    /// The action.
     pub request: Request,
-    /// With which of the processes that the lane declares.
+    /// The name of the process that the lane declares.
     pub name: String,
-    /// What stands for `{args}` in its command.
+    /// The words that replace `{args}` in its command.
     pub words: Vec<String>,
 }
 
-/// What a lane can ask of the host, about a process that it declares.
+/// An action of the host on a process that the lane declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Start it; answered when its ports take connections.
+    /// Start the process. The answer is sent when its ports accept connections.
     Start,
-    /// End it by SIGTERM; answered when it has ended, with its exit status.
+    /// End the process with SIGTERM. The answer is its exit status, when it has ended.
     Stop,
-    /// End it by SIGKILL; answered when it has ended.
+    /// End the process with SIGKILL. The answer is sent when it has ended.
     Kill,
-    /// Run it to its end; answered with its exit status.
+    /// Run the process to its end. The answer is its exit status.
     Run,
 }
 
 impl Line {
-    /// Reads one line.
+    /// Parses a line.
     #[must_use]
     pub fn parse(line: &str) -> Self {
         let line = line.trim_end();
@@ -137,7 +139,7 @@ impl Check {
         })
     }
 
-    /// Whether it is about the lab itself.
+    /// Returns whether the check is about the lab itself.
     #[must_use]
     pub fn is_of_lab(&self) -> bool {
         self.name.starts_with("lab/")
@@ -167,31 +169,31 @@ impl fmt::Display for Request {
     }
 }
 
-/// Seconds with decimals; neither negative nor absurd.
+/// Parses seconds with decimals, which must be in the range of a duration.
 fn seconds(word: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(word.parse().ok()?).ok()
 }
 
-/// Whether this can name a process, a port or a file of its own.
+/// Returns whether this is a valid name of a process, a port or a file.
 #[must_use]
 pub fn is_name(word: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     !word.is_empty() && word.len() <= 64 && !word.starts_with('.') && word.chars().all(plain)
 }
 
-/// Whether this can name a check: names with slashes between them.
+/// Returns whether this is a valid name of a check: names separated by slashes.
 fn is_path(word: &str) -> bool {
     word.split('/').all(is_name)
 }
 
-/// Cuts a stream of bytes into lines.
+/// Splits a stream of bytes into lines.
 #[derive(Debug, Default)]
 pub struct Lines {
     partial: Vec<u8>,
 }
 
 impl Lines {
-    /// Takes bytes, gives the lines that they complete.
+    /// Adds bytes. Returns the lines that they complete.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut lines = Vec::new();
         for &byte in bytes {
@@ -205,7 +207,7 @@ impl Lines {
         lines
     }
 
-    /// What stands after the last line's end.
+    /// Returns the incomplete last line.
     pub fn finish(mut self) -> Option<String> {
         (!self.partial.is_empty()).then(|| self.take())
     }

@@ -1,50 +1,50 @@
-//! What a lane's run came to: for people, for programs, and as an exit status.
+//! The result of a lane, for people, for programs, and as an exit status.
 
 use serde::Serialize;
 
 use crate::protocol::{Check, Outcome};
 use crate::watch::{Clock, Ending};
 
-/// Whether the product is right, as far as this run can tell.
+/// The verdict on the product, as far as this run can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Every check passed.
     Passed,
-    /// The lab itself failed, and nothing is known of the product.
+    /// The lab itself failed, so nothing is known about the product.
     Lab,
-    /// A check of the product failed, or the product hung or killed the guest: of several lanes, that is
-    /// what counts.
+    /// A check of the product failed, or the product hung or killed the guest. Among several lanes,
+    /// this verdict prevails.
     Failed,
-    /// The lab was told to end.
+    /// The lab was interrupted.
     Interrupted,
 }
 
 impl Verdict {
-    /// The exit status of the command.
+    /// Returns the exit status of the command.
     #[must_use]
     pub fn exit_status(self) -> u8 {
         match self {
             Self::Passed => 0,
             Self::Failed => 1,
             Self::Lab => 3,
-            // As a shell has it for a command that SIGINT ended.
+            // The exit status in a shell of a command that SIGINT ended.
             Self::Interrupted => 130,
         }
     }
 }
 
-/// The result of a check, as it is written for programs.
+/// The result of a check, as written for programs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Its name.
     pub name: String,
-    /// `ok`, `not ok` or `skip`.
+    /// The result: `ok`, `not ok` or `skip`.
     pub result: &'static str,
-    /// How long it took.
+    /// The duration in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
-    /// Why it was skipped.
+    /// The reason why it was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -66,42 +66,42 @@ impl From<&Check> for Row {
 }
 
 impl Row {
-    /// Seconds; none for what was skipped.
+    /// Returns the duration in seconds, and 0 for a skipped check.
     fn time(&self) -> f64 {
         self.seconds.unwrap_or_default()
     }
 }
 
-/// How many of the slowest checks are shown.
+/// The number of the slowest checks that are shown.
 const SLOWEST: usize = 5;
 
-/// A lane's run.
+/// The result of a lane.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The lane.
     pub lane: String,
-    /// What it came to.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why, in words, unless all passed.
+    /// The reason for the verdict, unless all checks passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
-    /// How often the guest was booted.
+    /// The number of boots.
     pub boots: u32,
-    /// How long the last boot took to user space.
+    /// The time from the last boot to user space, seconds.
     pub boot_seconds: Option<f64>,
-    /// How many seconds of the guest went by in one of the host.
+    /// The rate of the guest's clock relative to the host's.
     pub clock_rate: Option<f64>,
-    /// From the first boot to the end.
+    /// The time from the first boot to the end, seconds.
     pub seconds: f64,
-    /// Every check, in the order in which they ended.
+    /// All checks, in the order in which they ended.
     pub checks: Vec<Row>,
-    /// Versions of what it ran on.
+    /// The versions of the guest's parts.
     pub versions: Vec<(String, String)>,
 }
 
-/// Judges a run by how it ended and what was checked. In a control lane nothing of the product
-/// runs, so that whatever fails is the lab's; as are checks whose name starts with `lab/` with
-/// whatever fails after them, and whatever fails in a guest whose clock is wrong.
+/// Determines the verdict of a run from its end and its checks. Failures count as the lab's in a
+/// control lane, in which nothing of the product runs; from the first failure of a check whose name
+/// starts with `lab/`; and in a guest whose clock is wrong.
 #[must_use]
 pub fn judge(
     is_control: bool,
@@ -134,7 +134,7 @@ fn judge_checks(is_control: bool, ending: Ending, checks: &[Check]) -> (Verdict,
         let names: Vec<_> = checks.iter().map(|check| check.name.as_str()).collect();
         names.join(", ")
     };
-    // What fails after the lab failed says nothing; what failed before it does.
+    // Failures after the lab failed are meaningless; those before it count.
     let first_of_lab = failed.iter().position(|check| check.is_of_lab());
     let (before, since) = failed.split_at(first_of_lab.unwrap_or(failed.len()));
     let (verdict, because) = match ending {
@@ -167,8 +167,8 @@ fn judge_checks(is_control: bool, ending: Ending, checks: &[Check]) -> (Verdict,
 }
 
 impl Report {
-    /// For people: one line per check that did not pass, the slowest checks, and one line for the
-    /// whole.
+    /// Formats a summary for people: one line per check that did not pass, the slowest checks, and
+    /// one line for the whole.
     #[must_use]
     pub fn summary(&self) -> String {
         let mut text = String::new();
@@ -217,7 +217,7 @@ impl Report {
     }
 }
 
-/// For [`Report::seconds`] and the like: two decimals are all that was measured.
+/// Rounds to two decimals, which is the precision of the measurements.
 #[must_use]
 pub fn rounded(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(verdict(&["ok a 1"], Some(2.8)), Verdict::Passed);
     }
 
-    /// As several lanes come to what the worst of them did.
+    /// The verdict of several lanes is that of the worst.
     #[test]
     fn what_is_worse_is_greater() {
         let mut all = [
@@ -339,7 +339,7 @@ mod tests {
             summary.contains("1 passed, 1 failed, 1 skipped in 30 s"),
             "{summary}"
         );
-        // The slowest first.
+        // The slowest is first.
         let times = [summary.find("2.0 s b"), summary.find("1.5 s a")];
         assert!(times[0].is_some() && times[0] < times[1], "{summary}");
         assert!(

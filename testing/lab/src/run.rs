@@ -1,4 +1,4 @@
-//! A lane in a guest, from an empty run folder to a report.
+//! Runs a lane in a guest, from an empty run directory to a report.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,43 +23,43 @@ use crate::suite::{self, Suite};
 use crate::versions;
 use crate::watch::{Clock, Ending, Watch};
 
-/// The longest that signals and processes of the host go unnoticed.
+/// The maximum delay until signals and processes of the host are noticed.
 const LOOK: Duration = Duration::from_millis(50);
-/// How much of the console is shown when a guest does not come up, or dies.
+/// The number of bytes of the console that are shown when a guest does not come up, or dies.
 const CONSOLE: usize = 3000;
 
-/// A lane to run.
+/// The parameters of a lane's run.
 #[derive(Debug)]
 pub struct Order<'a> {
-    /// Where the guest is, and logs go.
+    /// The cache directory, with the guest and the logs.
     pub cache: &'a Cache,
-    /// What the guest is made of.
+    /// The packages of the guest.
     pub pins: &'a Pins,
     /// The lane.
     pub lane: &'a Lane,
-    /// The scripts that the guest gets.
+    /// The directory of the guest's scripts.
     pub scripts: &'a Path,
-    /// Where packages are whose tests a lane wants.
+    /// The workspace with the packages whose tests a lane runs.
     pub workspace: &'a Path,
-    /// How long it has, if not as long as it says.
+    /// The time-out, if it differs from the lane's own.
     pub timeout: Option<Duration>,
-    /// Keep logs of a lane that passed, too.
+    /// Whether to keep logs even if the lane passed.
     pub keep: bool,
-    /// Programs by name; others are looked for beside this program.
+    /// The programs by name. Others are searched for beside this program.
     pub bins: BTreeMap<String, PathBuf>,
-    /// What of its progress goes to standard output.
+    /// What is written to standard output.
     pub screen: Screen,
-    /// Processors of its guest ([`machine::processors`]).
+    /// The number of processors of the guest ([`machine::processors`]).
     pub processors: usize,
-    /// What ends it early.
+    /// The handle that can end the run early.
     pub stop: &'a Stop,
 }
 
-/// Runs a lane. A report is returned however it ends, and is in `results/LANE.json`; logs stay in
-/// `logs/LANE-TIME` unless it passed.
+/// Runs a lane. Returns a report however it ends, and writes it to `results/LANE.json`. Logs stay
+/// in `logs/LANE-TIME` unless the lane passed.
 ///
 /// # Errors
-/// What keeps it from being run at all.
+/// An error that prevents the run.
 pub fn run(order: &Order<'_>) -> Result<Report, Error> {
     let started = Tool::new("date")
         .args(["-u", "+%Y%m%d-%H%M%S"])
@@ -85,7 +85,7 @@ pub fn run(order: &Order<'_>) -> Result<Report, Error> {
     if report.verdict == Verdict::Passed && !order.keep {
         cache::remove(&folder)?;
     } else {
-        // Programs are large, and still where they were copied from.
+        // Programs are large, and still exist where they were copied from.
         for name in ["bin", suite::FOLDER] {
             cache::remove(&meaning.share.join(name))?;
         }
@@ -94,10 +94,10 @@ pub fn run(order: &Order<'_>) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Where a lane puts what is kept however it ends, below what is shared with the guest.
+/// The directory, below the shared one, of files that a lane wants to be kept in any case.
 const RESULTS: &str = "out/results";
 
-/// Keeps what the lane put there, in a folder of the lane's name beside its report.
+/// Keeps the lane's files in a directory with its name beside its report.
 fn keep_results(share: &Path, folder: &Path) -> Result<(), Error> {
     cache::remove(folder)?;
     let from = share.join(RESULTS);
@@ -114,10 +114,10 @@ fn keep_results(share: &Path, folder: &Path) -> Result<(), Error> {
 }
 
 /// Boots the guest with a shell on this terminal instead of the lane's script. The lane's programs
-/// and functions are there; its processes on the host are not.
+/// and functions are available; its processes on the host are not.
 ///
 /// # Errors
-/// What keeps it from being started.
+/// An error that prevents the start.
 pub fn shell(order: &Order<'_>) -> Result<(), Error> {
     let folder = order.cache.path("logs").join("shell");
     cache::remove(&folder)?;
@@ -144,7 +144,7 @@ pub fn shell(order: &Order<'_>) -> Result<(), Error> {
     }
 }
 
-/// Boots the guest until it comes up, and judges what the lane says.
+/// Boots the guest until it comes up, and determines the verdict.
 fn boots(
     order: &Order<'_>,
     meaning: &Meaning,
@@ -200,7 +200,7 @@ fn boots(
     })
 }
 
-/// What was seen of one boot.
+/// The events of one boot.
 #[derive(Debug, Default)]
 struct Run {
     boot: Option<Duration>,
@@ -209,7 +209,7 @@ struct Run {
     checks: Vec<Check>,
 }
 
-/// Listens to a guest until it ends, or its time is up, or the lab is told to end.
+/// Follows a guest until it ends, it times out, or the lab is interrupted.
 fn watch(
     order: &Order<'_>,
     meaning: &Meaning,
@@ -257,7 +257,7 @@ fn watch(
     }
 }
 
-/// Finds programs and ports before anything is started.
+/// Determines programs and ports before anything is started.
 fn prepare(order: &Order<'_>, folder: &Path) -> Result<Meaning, Error> {
     let lane = order.lane;
     let lab = std::env::current_exe().map_err(Error::system("this program's path"))?;
@@ -293,14 +293,14 @@ fn prepare(order: &Order<'_>, folder: &Path) -> Result<Meaning, Error> {
     })
 }
 
-/// Whether a command of the host can be run: a path, or a name that is looked for as a shell does.
+/// Returns whether a command of the host exists: as a path, or as a name in the search path.
 fn is_installed(command: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    // Joined to an absolute path, a folder makes no difference.
+    // Joining a directory and an absolute path returns the latter.
     std::env::split_paths(&paths).any(|folder| folder.join(command).is_file())
 }
 
-/// Builds the tests that the lane wants, by package.
+/// Builds the tests that the lane runs, by package.
 fn suites(order: &Order<'_>, log: &Log) -> Result<BTreeMap<String, Suite>, Error> {
     let packages = order.lane.tests.iter();
     let built = packages.map(|package| {
@@ -311,7 +311,7 @@ fn suites(order: &Order<'_>, log: &Log) -> Result<BTreeMap<String, Suite>, Error
     built.collect()
 }
 
-/// Makes the folder that the guest shares afresh: a boot that failed leaves nothing to the next.
+/// Creates the shared directory anew, so that a failed boot does not affect the next.
 fn share(
     order: &Order<'_>,
     meaning: &Meaning,
@@ -342,7 +342,7 @@ fn share(
     cache::write(&share.join("env.sh"), &environment)
 }
 
-/// What the guest is told, as assignments of a shell.
+/// Returns the parameters for the guest, as assignments of a shell.
 fn environment(lane: &Lane, meaning: &Meaning) -> String {
     let mut text = format!("LANE={}\nHOST={}\n", lane.name, machine::HOST);
     for (name, port) in &meaning.ports {
@@ -355,7 +355,7 @@ fn environment(lane: &Lane, meaning: &Meaning) -> String {
 mod tests {
     use super::*;
 
-    /// An order for a lane with this header, in a folder of its own.
+    /// Runs `test` with an order for a lane with this header, in a directory of its own.
     fn ordered<T>(header: &str, test: impl FnOnce(&Order<'_>, &Path) -> T) -> T {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::new(&folder.path().join("cache")).unwrap();

@@ -1,8 +1,8 @@
-//! Processes on the host that a lane declares, at the guest's request: a server that the guest
-//! mounts, and kills in the middle of its work; a client that works on the guest's server.
+//! Processes on the host that a lane declares and the guest controls: a server that the guest
+//! mounts, and kills during its work; or a client that works on the guest's server.
 //!
-//! The guest asks on its serial line ([`Ask`]) and finds the answer, an exit status, in a file of
-//! the shared folder. Only what the lane's header declares can be started.
+//! The guest sends requests on its serial line ([`Ask`]) and finds the answer, an exit status, in a
+//! file of the shared directory. Only processes that the lane's header declares can be started.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,21 +21,22 @@ use crate::log::Log;
 use crate::ports;
 use crate::protocol::{Ask, Request};
 
-/// How long a process may take to listen on its ports, and to end after SIGTERM.
+/// The time-out for a process to listen on its ports, and to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The answer when the lab cannot do what is asked: what timeout(1) uses for itself.
+/// The answer if the lab cannot do what is requested: the status that timeout(1) uses for its own
+/// failures.
 const CANNOT: i32 = 125;
-/// Where answers are, in the shared folder.
+/// The subdirectory for answers in the shared directory.
 pub const ANSWERS: &str = "answers";
 
-/// What stands for the `{…}` of a lane's commands.
+/// The values of `{…}` in a lane's commands.
 #[derive(Clone, Debug, Default)]
 pub struct Meaning {
-    /// Programs, by name.
+    /// The programs, by name.
     pub bins: BTreeMap<String, PathBuf>,
-    /// Ports of the host, by name.
+    /// The ports of the host, by name.
     pub ports: BTreeMap<String, u16>,
-    /// Ports of the host, by the guest's port that they lead to.
+    /// The ports of the host, by the guest's port that they are forwarded to.
     pub forwards: BTreeMap<u16, u16>,
     /// The shared folder.
     pub share: PathBuf,
@@ -44,8 +45,8 @@ pub struct Meaning {
 }
 
 impl Meaning {
-    /// A process's program and arguments, with these words for `{args}`. `None` when something in
-    /// it has no meaning, which a lane that was read and prepared does not have, or when there is no
+    /// Returns a process's program and arguments, with `args` in place of `{args}`. Returns `None`
+    /// if a value is missing, which does not happen for a prepared lane, or if the command has no
     /// place for the words.
     #[must_use]
     pub fn command(&self, host: &Host, args: &[String]) -> Option<Vec<OsString>> {
@@ -79,13 +80,13 @@ impl Meaning {
     }
 }
 
-/// A process that a request started, with what it is being waited for.
+/// A process that a request started, with its pending request.
 #[derive(Debug)]
 struct Process {
     child: Child,
-    /// The request that is not answered yet, and when to give up on it.
+    /// The pending request, with the time of its time-out.
     waiting: Option<(String, Request, Duration)>,
-    /// Ports that it is to listen on.
+    /// The ports that it must listen on.
     ports: Vec<u16>,
 }
 
@@ -98,7 +99,7 @@ pub struct Services<'a> {
 }
 
 impl<'a> Services<'a> {
-    /// None yet.
+    /// Creates a manager without processes.
     #[must_use]
     pub fn new(hosts: &'a [Host], meaning: &'a Meaning) -> Self {
         Self {
@@ -108,7 +109,7 @@ impl<'a> Services<'a> {
         }
     }
 
-    /// Does what the guest asks, or begins to.
+    /// Performs a request of the guest, or begins to.
     ///
     /// # Errors
     /// An answer cannot be written.
@@ -116,7 +117,7 @@ impl<'a> Services<'a> {
         log.say(format!("host: {} {}", ask.request, ask.name));
         match ask.request {
             Request::Start | Request::Run => {
-                // One that outlived the check that started it.
+                // Ends a process that outlived the check which started it.
                 self.end(&ask.name);
                 match self.spawn(now, ask) {
                     Ok(process) => {
@@ -144,10 +145,10 @@ impl<'a> Services<'a> {
         }
     }
 
-    /// Answers what can be answered by now.
+    /// Answers the requests that are complete by now.
     ///
     /// # Errors
-    /// An answer cannot be written, or the state of a process not be read.
+    /// An answer cannot be written, or the state of a process cannot be read.
     pub fn poll(&mut self, now: Duration, log: &Log) -> Result<(), Error> {
         let mut answers = Vec::new();
         let mut ended = Vec::new();
@@ -191,7 +192,7 @@ impl<'a> Services<'a> {
                     answers.push((id, CANNOT));
                     ended.push(name);
                 }
-                // The guest gives up on what it runs, or the lane's time does.
+                // The guest or the lane's time-out ends the wait.
                 _ => process.waiting = Some((id, request, deadline)),
             }
         }
@@ -203,7 +204,7 @@ impl<'a> Services<'a> {
             .try_for_each(|(id, status)| self.answer(&id, status))
     }
 
-    /// Whether an answer is outstanding.
+    /// Returns whether an answer is pending.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.running
@@ -211,7 +212,7 @@ impl<'a> Services<'a> {
             .any(|process| process.waiting.is_some())
     }
 
-    /// Kills it, if it runs.
+    /// Kills a process if it is running.
     fn end(&mut self, name: &str) -> bool {
         let process = self.running.remove(name);
         process.is_some_and(|mut process| {
@@ -237,7 +238,7 @@ impl<'a> Services<'a> {
             Request::Run => File::create(self.answers().join(format!("{}.out", ask.id))),
             _ => errors.try_clone(),
         };
-        // It ends with the lab, however the lab ends.
+        // The process ends with the lab in any case.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .args(&words)
@@ -261,7 +262,7 @@ impl<'a> Services<'a> {
         self.meaning.share.join(ANSWERS)
     }
 
-    /// Writes an answer such that the guest sees it whole or not at all.
+    /// Writes an answer atomically.
     fn answer(&self, id: &str, status: i32) -> Result<(), Error> {
         let partial: &Path = &self.answers().join(format!("{id}.part"));
         let whole = self.answers().join(id);
@@ -287,7 +288,7 @@ fn listens(wanted: &[u16]) -> bool {
 }
 
 fn terminate(child: &mut Child) {
-    // A reaped child's id may be somebody else's by now.
+    // After reaping, the child's process id may belong to another process.
     if let Ok(None) = child.try_wait()
         && let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
     {
@@ -295,7 +296,7 @@ fn terminate(child: &mut Child) {
     }
 }
 
-/// An exit status as a shell has it.
+/// Returns an exit status as in a shell.
 fn status(exit: ExitStatus) -> i32 {
     let signal = exit.signal().map(|signal| 128 + signal);
     exit.code().or(signal).unwrap_or(CANNOT)
@@ -349,7 +350,7 @@ mod tests {
             }
         }
 
-        /// The answer, once it is there.
+        /// Waits for the answer.
         fn answer(&self, services: &mut Services<'_>, id: &str) -> i32 {
             let file = self.folder.path().join(ANSWERS).join(id);
             loop {
@@ -410,7 +411,7 @@ mod tests {
     #[test]
     fn a_process_is_started_stopped_and_killed() {
         let room = Room::new();
-        // Without `exec` a SIGTERM would leave the sleep behind, which `kill` takes along.
+        // Without `exec`, SIGTERM would leave the sleep process, which `kill` also ends.
         let hosts = [host("nap", &["sleep", "600"])];
         let mut services = Services::new(&hosts, &room.meaning);
         let zero = Duration::ZERO;

@@ -1,25 +1,25 @@
-//! SIGINT and SIGTERM, as a flag that everything which waits looks at.
+//! SIGINT and SIGTERM as a flag that all waiting code checks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Error;
 
-/// Whether the lab was told to end. Cheap to clone; all clones are one flag.
+/// Whether the lab was interrupted. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// A flag that nothing has raised.
+    /// Creates a flag that is not raised.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A flag that SIGINT and SIGTERM raise instead of ending the process.
+    /// Creates a flag that SIGINT and SIGTERM raise instead of ending the process.
     ///
     /// # Errors
-    /// [`Error::System`] when the handlers cannot be set.
+    /// [`Error::System`] if the handlers cannot be installed.
     pub fn on_signals() -> Result<Self, Error> {
         let stop = Self::new();
         for signal in [
@@ -38,16 +38,16 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was raised.
+    /// Returns whether the flag was raised.
     #[must_use]
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// [`Error::Interrupted`] when it was raised.
+    /// Fails if the flag was raised.
     ///
     /// # Errors
-    /// See above.
+    /// [`Error::Interrupted`].
     pub fn check(&self) -> Result<(), Error> {
         if self.is_raised() {
             return Err(Error::Interrupted);

@@ -1,6 +1,6 @@
-//! Test programs of a package of this workspace, built on the host to be run in the guest: as cargo
-//! makes them, without debugging information. Where devices and commands are is told to them in
-//! variables by the lane.
+//! Integration tests of a package of this workspace, built on the host and run in the guest:
+//! cargo's test programs without debugging information. The lane tells them by environment
+//! variables which devices and commands to use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use crate::command::Tool;
 use crate::error::Error;
 use crate::stop::Stop;
 
-/// For building them from nothing, on a busy machine.
+/// The time-out of a build from nothing on a busy machine.
 const LIMIT: Duration = Duration::from_secs(1200);
-/// Where they are in the shared folder, package by package.
+/// Their subdirectory in the shared directory, with one directory per package.
 pub const FOLDER: &str = "tests";
 
 /// The integration tests of a package: their names in `tests/`, and the programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suite(Vec<(String, PathBuf)>);
 
-/// A line of what cargo says.
+/// A message in cargo's output.
 #[derive(Debug, Deserialize)]
 struct Message {
     reason: String,
@@ -37,10 +37,10 @@ struct Target {
 }
 
 impl Suite {
-    /// Builds it in the workspace of this folder.
+    /// Builds the tests in the given workspace.
     ///
     /// # Errors
-    /// It cannot be built, or has no integration tests.
+    /// They cannot be built, or there are none.
     pub fn build(workspace: &Path, package: &str, stop: &Stop) -> Result<Self, Error> {
         let said = Tool::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .args([
@@ -81,10 +81,10 @@ impl Suite {
         suite
     }
 
-    /// Puts the programs into this folder, by their names.
+    /// Copies the programs into a directory, by their names.
     ///
     /// # Errors
-    /// Something cannot be copied.
+    /// A file cannot be copied.
     pub fn copy(&self, folder: &Path, stop: &Stop) -> Result<(), Error> {
         fs::create_dir_all(folder).map_err(Error::file(folder))?;
         self.0

@@ -1,8 +1,8 @@
-//! The versions of what the guest is made of and runs on.
+//! The versions of the guest's parts and of its emulator.
 
 use crate::build::pins::Pins;
 
-/// Packages worth naming; the kernel is named by its release.
+/// The packages that are listed; the kernel is listed by its release.
 const NAMED: [&str; 4] = [
     "qemu-system-x86",
     "linux-source-6.12",
@@ -10,7 +10,7 @@ const NAMED: [&str; 4] = [
     "nfs-kernel-server",
 ];
 
-/// Name and version, in order of interest.
+/// Returns names and versions, in order of interest.
 #[must_use]
 pub fn of(pins: &Pins) -> Vec<(String, String)> {
     let mut versions = vec![("kernel".to_owned(), pins.release.clone())];
@@ -22,7 +22,7 @@ pub fn of(pins: &Pins) -> Vec<(String, String)> {
     versions
 }
 
-/// For people: one line each.
+/// Formats them for people, one line each.
 #[must_use]
 pub fn text(pins: &Pins) -> String {
     let line = |(name, version): (String, String)| format!("{name:<18} {version}\n");

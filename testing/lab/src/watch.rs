@@ -1,38 +1,39 @@
-//! When to give up on a guest, and whether to boot it again. Takes the time, has no clock.
+//! Decides when to give up on a guest, and whether to boot it again. The time is passed in.
 
 use std::time::Duration;
 
-/// How often a guest is booted in all.
+/// The maximum number of boots.
 pub const BOOTS: u32 = 3;
-/// How long a guest has to reach user space. It takes 6 s on an idle machine.
+/// The time-out for reaching user space. It takes 6 s on an idle machine.
 pub const BOOT_LIMIT: Duration = Duration::from_secs(90);
-/// How long QEMU has to end after the lane's script has.
+/// The time-out for QEMU to end after the lane's script.
 pub const END_LIMIT: Duration = Duration::from_secs(20);
 
-/// How one boot of a guest ended.
+/// How a boot of a guest ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The lane's script ended with this status.
     Finished(i32),
-    /// The lane took longer than it had.
+    /// The lane timed out.
     TimedOut,
-    /// The machine ended after user space was reached, and before the script did.
+    /// The machine ended after user space was reached, and before the script.
     Died,
-    /// User space was not reached: in time, or at all.
+    /// User space was not reached.
     NeverUp,
-    /// The lab was told to end.
+    /// The lab was interrupted.
     Interrupted,
 }
 
 impl Ending {
-    /// Whether the guest is worth another boot: nothing of the lane has run.
+    /// Returns whether to boot the guest again, which is possible because nothing of the lane has
+    /// run.
     #[must_use]
     pub fn boots_again(self, boots: u32) -> bool {
         self == Self::NeverUp && boots < BOOTS
     }
 }
 
-/// What has been seen of a guest.
+/// The state of a guest.
 #[derive(Debug)]
 pub struct Watch {
     lane_limit: Duration,
@@ -48,7 +49,7 @@ enum Stage {
 }
 
 impl Watch {
-    /// A guest that is started now. Times are since any one moment.
+    /// Creates the state of a guest that is started now. All times count from the same moment.
     #[must_use]
     pub fn new(now: Duration, lane_limit: Duration) -> Self {
         Self {
@@ -58,7 +59,7 @@ impl Watch {
         }
     }
 
-    /// User space was reached; the lane's time begins.
+    /// Records that user space was reached. The lane's time-out starts.
     pub fn up(&mut self, now: Duration) {
         if self.stage == Stage::Booting {
             self.stage = Stage::Running;
@@ -66,7 +67,7 @@ impl Watch {
         }
     }
 
-    /// The lane's script ended with this status.
+    /// Records that the lane's script ended with this status.
     pub fn script_ended(&mut self, now: Duration, status: i32) {
         if self.stage == Stage::Running {
             self.stage = Stage::Ended(status);
@@ -74,7 +75,7 @@ impl Watch {
         }
     }
 
-    /// The machine ended: how.
+    /// Returns the ending of a machine that has ended by itself.
     #[must_use]
     pub fn machine_ended(&self) -> Ending {
         match self.stage {
@@ -84,7 +85,7 @@ impl Watch {
         }
     }
 
-    /// How it ended if time is up, and the machine has to be killed.
+    /// Returns the ending if a time-out has expired and the machine must be killed.
     #[must_use]
     pub fn expired(&self, now: Duration) -> Option<Ending> {
         (now >= self.deadline).then(|| match self.stage {
@@ -93,14 +94,14 @@ impl Watch {
         })
     }
 
-    /// How long there is nothing to do if nothing is heard.
+    /// Returns how long to wait for output of the guest.
     #[must_use]
     pub fn patience(&self, now: Duration) -> Duration {
         self.deadline.saturating_sub(now)
     }
 }
 
-/// The guest's clock against the host's. A busy host can make the guest's kernel measure its
+/// Compares the guest's clock with the host's. On a busy host the guest's kernel can calibrate its
 /// processor wrongly at boot, and then all its time-outs and delays are wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
@@ -108,19 +109,20 @@ pub struct Clock {
     host: Duration,
 }
 
-/// Less time tells nothing of a clock's rate: lines take a while to arrive.
+/// The minimum time for determining a clock's rate, because lines arrive with a delay.
 const CLOCK_SPAN: Duration = Duration::from_secs(5);
-/// How much faster or slower than the host's a clock may be.
+/// The maximum relative deviation of a clock's rate.
 const CLOCK_SLACK: f64 = 0.15;
 
 impl Clock {
-    /// The clocks at one moment, and after that the rate of the guest's.
+    /// Records the values of both clocks at the start of the measurement.
     #[must_use]
     pub fn new(guest: Duration, host: Duration) -> Self {
         Self { guest, host }
     }
 
-    /// How many seconds of the guest go by in one of the host; `None` if too little time went by.
+    /// Returns the rate of the guest's clock relative to the host's, or `None` if too little time
+    /// has passed.
     #[must_use]
     pub fn rate(&self, guest: Duration, host: Duration) -> Option<f64> {
         let host = host.saturating_sub(self.host);
@@ -128,7 +130,7 @@ impl Clock {
         (host >= CLOCK_SPAN).then(|| guest.as_secs_f64() / host.as_secs_f64())
     }
 
-    /// Whether a clock of this rate will do.
+    /// Returns whether this rate is acceptable.
     #[must_use]
     pub fn is_right(rate: f64) -> bool {
         (rate - 1.0).abs() <= CLOCK_SLACK
@@ -173,7 +175,7 @@ mod tests {
         watch.up(at(80));
         assert_eq!(watch.patience(at(80)), LANE);
         assert_eq!(watch.expired(at(100)), None);
-        // A lane that says it again gains nothing.
+        // A repeated report does not extend the time-out.
         watch.up(at(600));
         assert_eq!(watch.expired(at(680)), Some(Ending::TimedOut));
         assert_eq!(watch.machine_ended(), Ending::Died);

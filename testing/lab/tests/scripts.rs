@@ -1,5 +1,4 @@
-//! The guest's scripts against the host's reading of them, without a guest: checks need nothing of
-//! it but a folder.
+//! Tests the guest's scripts with the host's parser, without a guest: checks need only a directory.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +13,7 @@ fn home() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A folder such as a guest shares with the host, with this lane.
+/// Creates a directory like the one that a guest shares with the host, with this lane.
 fn share(lane: &str) -> tempfile::TempDir {
     let share = tempfile::tempdir().unwrap();
     let copy = |from: &Path, to: &Path| fs::copy(from, to).map(drop).unwrap();
@@ -31,7 +30,7 @@ fn share(lane: &str) -> tempfile::TempDir {
     share
 }
 
-/// The lane's script, to be run.
+/// Returns the command that runs the lane's script.
 fn script(share: &Path) -> Command {
     let mut command = Command::new("sh");
     command
@@ -43,7 +42,7 @@ fn script(share: &Path) -> Command {
     command
 }
 
-/// What the lane says, and whether its script ended well.
+/// Returns the lane's output, and whether its script succeeded.
 fn run(lane: &str) -> (Vec<Line>, bool) {
     let share = share(lane);
     let output = script(share.path()).output().unwrap();
@@ -84,10 +83,10 @@ fn checks_pass_fail_and_end_in_time() {
         panic!("{four:?}");
     };
     assert!((1..60).contains(&time.as_secs()), "{time:?}");
-    // The first command that fails, fails the check.
+    // The first command that fails makes the check fail.
     assert!(matches!(five, ("five", Outcome::Failed(_))));
     assert_eq!(six, ("six", &Outcome::Skipped("not here".to_owned())));
-    // What a check printed is shown when it failed.
+    // The output of a check is shown when it failed.
     let shown = Line::Text("    numbers: '1' is not '2'".to_owned());
     assert!(lines.contains(&shown), "{lines:?}");
 }
@@ -141,7 +140,7 @@ fn the_host_is_asked_and_answers() {
     );
 }
 
-/// Whether a lane's check of the kernel's log passes, when `dmesg --decode` prints this.
+/// Returns whether a lane's check of the kernel's log passes with this output of `dmesg --decode`.
 fn log_is_clean(check: &str, log: &str) -> bool {
     let lane = format!("lane() {{ check log 20 {check}; }}\n");
     let share = share(&lane);
@@ -188,14 +187,14 @@ fn the_kernels_log_is_judged_from_the_lanes_beginning() {
             &begun(&format!("kern  :{level}: [ 9.1] mounted"))
         ));
     }
-    // Trouble that is no warning, and what a lane allows.
+    // Errors that are not warnings, and warnings that a lane allows.
     assert!(!log_is_clean(
         plain,
         &begun("kern  :info  : [ 9.1] Call Trace:")
     ));
     assert!(!log_is_clean(plain, &begun(silent)));
     assert!(log_is_clean(allowed, &begun(silent)));
-    // siw's own: 0x11223344 in memory is 44 33 22 11, and of that 33 22 11 came late.
+    // siw's own message: 0x11223344 in memory is 44 33 22 11, of which 33 22 11 came late.
     let crc =
         |got: &str| format!("kern  :warn  : [ 9.1] siw: crc error. in: {got}, own 11223344, op 3");
     for split in ["aabbcc11", "aabb1122", "aa112233"] {

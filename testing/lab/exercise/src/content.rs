@@ -1,4 +1,4 @@
-//! Bytes that are made from a number, and checksums of files.
+//! Reproducible pseudo-random content, and checksums of files.
 
 use std::fs::File;
 use std::hash::Hasher;
@@ -9,10 +9,10 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::Failure;
 
-/// Bytes read at a time.
+/// The number of bytes read at a time.
 const BLOCK: usize = 256 << 10;
 
-/// `len` bytes that are the same for the same number, and look random otherwise.
+/// Returns `len` pseudo-random bytes that depend only on `number`.
 #[must_use]
 pub fn bytes(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
@@ -20,7 +20,8 @@ pub fn bytes(number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A checksum, 32 hexadecimal digits. It finds accidents, not intent: its key is no secret.
+/// Returns a checksum of 32 hexadecimal digits. It detects accidental changes, not intentional
+/// ones: its key is not secret.
 #[must_use]
 pub fn sum(bytes: &[u8]) -> String {
     let mut hasher = SipHasher13::new();
@@ -28,7 +29,7 @@ pub fn sum(bytes: &[u8]) -> String {
     format!("{:032x}", hasher.finish128().as_u128())
 }
 
-/// The [`sum`] of a file's content.
+/// Returns the [`sum`] of a file's content.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -44,7 +45,7 @@ pub fn sum_of_file(path: &Path) -> Result<String, Failure> {
     }
 }
 
-/// The first place where two contents differ, with some of both.
+/// Returns the first position at which two contents differ, with an excerpt of both.
 #[must_use]
 pub fn difference(wanted: &[u8], found: &[u8]) -> Option<(usize, String)> {
     let common = wanted

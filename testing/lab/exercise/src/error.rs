@@ -1,26 +1,26 @@
-//! Why an exercise failed.
+//! The error of an exercise.
 
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
-/// What went wrong, for people: an exercise that fails ends, and says what it saw.
+/// The description of a failure for the user. An exercise ends at its first failure.
 #[derive(Debug)]
 pub struct Failure(String);
 
 impl Failure {
-    /// Something is not as it has to be.
+    /// Creates a failure for an unexpected result.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// For `map_err`: a system call on this path failed.
+    /// Returns a function for `map_err`: a system call on this path failed.
     pub fn at<E: Into<io::Error>>(what: &str, path: &Path) -> impl FnOnce(E) -> Self {
         let at = format!("{what} {}", path.display());
         move |error| Self(format!("{at}: {}", error.into()))
     }
 
-    /// The same, with where it happened in front.
+    /// Prefixes the failure with its place.
     #[must_use]
     pub fn within(self, place: impl Display) -> Self {
         Self(format!("{place}: {}", self.0))

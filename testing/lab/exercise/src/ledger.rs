@@ -1,13 +1,13 @@
-//! What fsync has acknowledged is there after the server died: a writer that keeps a ledger of what
-//! it was promised, on a disk of its own, and a check of files against it.
+//! Checks that data acknowledged by fsync survives a crash of the server. A writer keeps a ledger
+//! of the acknowledged data on another disk, and a checker compares files with the ledger.
 //!
 //! | line of the ledger | meaning |
 //! |---|---|
 //! | `write FILE OFFSET LEN SEED` | is about to write; may be lost, wholly or in part |
 //! | `synced FILE` | all writes to this file so far are promised |
 //!
-//! A server that dies between two writes and the next fsync has the client send both again, to a
-//! server whose write verifier is another.
+//! If a server crashes between two writes and the next fsync, the client must send both again,
+//! because the restarted server has another write verifier.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -20,26 +20,26 @@ use std::time::Duration;
 use crate::Failure;
 use crate::content::bytes;
 
-/// The longest write, bytes.
+/// The maximum length of a write, bytes.
 const MOST: usize = 30_000;
-/// Where files end, bytes.
+/// The size of the files, bytes.
 const SIZE: usize = 400_000;
 
-/// What is done.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// What all choices are made from.
+    /// The seed of all choices.
     pub seed: u64,
-    /// Writes.
+    /// The number of writes.
     pub count: u64,
-    /// Files.
+    /// The number of files.
     pub files: u64,
-    /// A pause after each fsync, so that a server can die while there is something to do.
+    /// A pause after each fsync, so that the server can crash during the run.
     pub pause: Duration,
 }
 
-/// Writes, syncs and notes, to new files in a folder that exists; the ledger is made anew. In the end
-/// all is synced.
+/// Writes, syncs and records, with new files in an existing directory. The ledger is created anew.
+/// Everything is synced at the end.
 ///
 /// # Errors
 /// The first call that fails.
@@ -54,7 +54,8 @@ pub fn write(folder: &Path, ledger: &Path, order: &Order) -> Result<(), Failure>
     };
     let mut files = BTreeMap::new();
     for number in 0..order.count {
-        // Files come one after the other, so that some are made after the server has died.
+        // Files are created one after the other, so that some are created after the server has
+        // crashed.
         let made = (number * order.files / order.count + 1).min(order.files);
         let name = rng.u64(..made);
         let path = file_path(folder, name);
@@ -89,20 +90,20 @@ fn file_path(folder: &Path, name: u64) -> PathBuf {
     folder.join(format!("ledger-{name}"))
 }
 
-/// What is known of a byte.
+/// The knowledge about a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
-    /// It has to be this.
+    /// The byte must have this value.
     Promised(u8),
-    /// A write that was not synced may have changed it.
+    /// The byte may have been changed by a write that was not synced.
     Open,
 }
 
-/// A file, as the ledger has it.
+/// The content of a file according to the ledger.
 #[derive(Debug, Default)]
 struct Account {
     bytes: Vec<Known>,
-    /// Writes since the last sync.
+    /// The writes since the last sync.
     open: Vec<(usize, Vec<u8>)>,
     is_synced: bool,
 }
@@ -126,15 +127,15 @@ impl Account {
     }
 }
 
-/// Compares files with the ledger of their writer. Returns how many writes were promised.
+/// Compares files with the ledger of their writer. Returns the number of acknowledged writes.
 ///
 /// # Errors
-/// The first byte that was promised and is another, with its file and place; or a ledger that cannot
-/// be read, or promises nothing.
+/// The first acknowledged byte with another value, with its file and offset; or a ledger that
+/// cannot be read, or contains no acknowledged write.
 pub fn check(folder: &Path, ledger: &Path) -> Result<u64, Failure> {
     let text = fs::read_to_string(ledger).map_err(Failure::at("read", ledger))?;
     let (mut accounts, mut promised) = (BTreeMap::<u64, Account>::new(), 0);
-    // A last line that is not whole was not acted on.
+    // An incomplete last line was not acted on.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for line in whole.lines() {
         let odd = || Failure::new(format!("the ledger says `{line}`"));

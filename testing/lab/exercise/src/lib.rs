@@ -1,7 +1,7 @@
-//! Work such as programs do on a file system, each piece with a model that says what has to come of
-//! it. The lab's lanes run it on NFS mounts, and on the server's own disk to see the same there.
+//! Typical file system workloads of programs, each with a model that defines the expected results.
+//! The lab's lanes run them on NFS mounts, and compare with the server's own disk.
 //!
-//! Everything is made from a seed, which is printed: with the same seed a failure is made again.
+//! Everything is derived from a seed, which is printed, so that a failure can be repeated.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The `exercise` command: the library's exercises, for scripts. It says on standard output what is
-//! to be compared, on standard error what is wrong, and exits with 1 then.
+//! The `exercise` command, which runs the library's exercises for scripts. It prints results for
+//! comparison on standard output and errors on standard error, and exits with 1 after an error.
 
 #![forbid(unsafe_code)]
 
@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use exercise::fsx::{self, MountedFile};
 use exercise::{Failure, content, ledger, names, tree, writers};
 
-/// Work on a file system, checked against models.
+/// Run workloads on a file system, checked against models.
 #[derive(Debug, Parser)]
 #[command(name = "exercise", version)]
 struct Cli {
@@ -21,42 +21,43 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Random operations on one new file; prints the checksum of what it has to hold
+    /// Random operations on one new file; prints the checksum of its expected content
     Fsx {
         /// The file
         file: PathBuf,
-        /// Operations
+        /// Number of operations
         #[arg(long, default_value_t = 20_000)]
         count: u64,
-        /// What all choices are made from [default: another each time]
+        /// Seed of all choices [default: another one each time]
         #[arg(long)]
         seed: Option<u64>,
-        /// The longest that the file gets, bytes
+        /// Maximum size of the file, bytes
         #[arg(long, default_value_t = 256 << 10, value_parser = size)]
         max_size: usize,
-        /// The longest read or write, bytes
+        /// Maximum length of a read or write, bytes
         #[arg(long, default_value_t = 64 << 10, value_parser = size)]
         max_len: usize,
-        /// Some reads and writes with O_DIRECT
+        /// Use O_DIRECT for some reads and writes
         #[arg(long)]
         direct: bool,
     },
-    /// Make a tree of files of all sorts in a new folder
+    /// Create a tree of files of all kinds in a new directory
     MakeTree {
-        /// The folder
+        /// The directory
         folder: PathBuf,
-        /// Files
+        /// Number of files
         #[arg(long, default_value_t = 1000)]
         count: usize,
-        /// What contents and attributes are made from
+        /// Seed of contents and attributes
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Print all that a copy of a tree has to keep: one line for each entry, and a checksum of them
+    /// Print everything that a copy of a tree has to keep: one line for each entry, and a checksum
+    /// of the lines
     ListTree {
-        /// The folder
+        /// The directory
         folder: PathBuf,
-        /// Only the checksum
+        /// Print only the checksum
         #[arg(long)]
         sum: bool,
     },
@@ -65,55 +66,55 @@ enum Command {
         /// The file
         file: PathBuf,
     },
-    /// Rename and unlink open files, and what else programs do to names, in a new folder
+    /// Rename and unlink open files, and other operations on names, in a new directory
     Names {
-        /// The folder
+        /// The directory
         folder: PathBuf,
     },
-    /// Several writers at once, in a new folder
+    /// Several concurrent writers in a new directory
     Write(Writers),
-    /// Check what they have written
+    /// Check what the writers have written
     CheckWritten(Writers),
-    /// Write, sync, and note what was promised
+    /// Write, sync, and record the acknowledged data in a ledger
     Ledger {
-        /// Where to write
+        /// Directory to write to
         folder: PathBuf,
-        /// Where to note
+        /// File of the ledger
         ledger: PathBuf,
-        /// Writes
+        /// Number of writes
         #[arg(long, default_value_t = 400)]
         count: u64,
         /// Milliseconds to wait after each sync
         #[arg(long, default_value_t = 0)]
         pause: u64,
-        /// What all choices are made from
+        /// Seed of all choices
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Check that what was promised is there
+    /// Check that the acknowledged data in a ledger is there
     CheckLedger {
-        /// Where it was written
+        /// Directory that was written to
         folder: PathBuf,
-        /// Where it was noted
+        /// File of the ledger
         ledger: PathBuf,
     },
 }
 
-/// What is written, and by how many.
+/// The parameters of concurrent writers.
 #[derive(Debug, Args)]
 struct Writers {
-    /// The folder
+    /// The directory
     folder: PathBuf,
-    /// Writers
+    /// Number of writers
     #[arg(long, default_value_t = 8)]
     count: usize,
-    /// Bytes each writes to a file of its own
+    /// Bytes that each writes to a file of its own
     #[arg(long, default_value_t = 2 << 20)]
     size: usize,
-    /// Records each writes to the shared file
+    /// Records that each writes to the shared file
     #[arg(long, default_value_t = 200)]
     records: usize,
-    /// What contents are made from
+    /// Seed of contents
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -129,7 +130,7 @@ impl Writers {
     }
 }
 
-/// A size that is not zero, and small enough to keep a model in memory.
+/// Parses a size that is not zero, and small enough for a model in memory.
 fn size(word: &str) -> Result<usize, String> {
     let size = word
         .parse()
@@ -207,7 +208,7 @@ fn work(command: Command) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says the seed before it begins, so that it is known of a run that hangs.
+/// Prints the seed before the run, so that it is known even if the run hangs.
 #[expect(clippy::print_stderr, reason = "what is needed to do it again")]
 fn random_work(path: &Path, order: &fsx::Order) -> Result<String, Failure> {
     eprintln!("fsx: {} operations of seed {}", order.count, order.seed);

@@ -1,7 +1,9 @@
-//! Names that change while files are open, and other things that programs do to names and attributes.
+//! Operations on names while files are open, and other operations of programs on names and
+//! attributes.
 //!
-//! An NFSv3 server knows no open files: the client renames what is unlinked while it is open, and
-//! removes it when it is closed. What a program sees must be what a local file system shows.
+//! An NFSv3 server does not know open files: if a file is unlinked while it is open, the client
+//! renames it, and removes it when it is closed. A program must see the same as on a local file
+//! system.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -13,12 +15,13 @@ use rustix::fs::{Access, access};
 
 use crate::Failure;
 
-/// Entries of a folder that is removed while it is listed: more than a READDIR reply holds.
+/// The number of entries of a directory that is removed while it is listed: more than a READDIR
+/// reply can hold.
 const MANY: usize = 500;
 
 type Part = fn(&Path) -> Result<(), Failure>;
 
-/// What there is, by name.
+/// The parts of the exercise, by name.
 const PARTS: [(&str, Part); 9] = [
     ("unlink an open file", unlink_open),
     ("rename an open file", rename_open),
@@ -31,16 +34,16 @@ const PARTS: [(&str, Part); 9] = [
     ("set attributes", set_attributes),
 ];
 
-/// Does all of it in a new folder, and leaves nothing.
+/// Runs all parts in a new directory, which is removed afterwards.
 ///
 /// # Errors
-/// The first thing that is not as on a local file system.
+/// The first difference from a local file system.
 pub fn run(folder: &Path) -> Result<(), Failure> {
     for (name, part) in PARTS {
         fs::create_dir(folder).map_err(Failure::at("make", folder))?;
         part(folder).map_err(|failure| failure.within(name))?;
         empty(folder).map_err(|failure| failure.within(name))?;
-        // Fails if the part left something.
+        // Fails if the part left an entry.
         fs::remove_dir(folder)
             .map_err(|error| Failure::at("remove", folder)(error).within(name))?;
     }
@@ -102,7 +105,7 @@ fn unlink_open(folder: &Path) -> Result<(), Failure> {
         .map_err(Failure::at("write", &path))?;
     file.sync_all().map_err(Failure::at("sync", &path))?;
     holds("read", all(&mut file)?, "before and after".to_owned())?;
-    // Its name is free.
+    // The name is free.
     put(&path, "another")?;
     holds("read", all(&mut file)?, "before and after".to_owned())?;
     drop(file);
@@ -145,7 +148,7 @@ fn move_folders(folder: &Path) -> Result<(), Failure> {
     put(&a.join("inner/file"), "deep")?;
     rename(&a.join("inner"), &b.join("moved"))?;
     holds("deep", text(&b.join("moved/file"))?, "deep".to_owned())?;
-    // Up from it leads to where it is now.
+    // Its `..` leads to its new parent.
     let up = fs::metadata(b.join("moved/..")).map_err(Failure::at("look at", &b))?;
     let there = fs::metadata(&b).map_err(Failure::at("look at", &b))?;
     holds("its parent", up.ino(), there.ino())?;
@@ -153,7 +156,7 @@ fn move_folders(folder: &Path) -> Result<(), Failure> {
     holds("into itself", error, Err(ErrorKind::InvalidInput))?;
     let error = fs::remove_dir(&b).map_err(|error| error.kind());
     holds("not empty", error, Err(ErrorKind::DirectoryNotEmpty))?;
-    // An empty folder gives way.
+    // An empty directory is replaced.
     rename(&b.join("moved"), &a)?;
     holds("deep", text(&a.join("file"))?, "deep".to_owned())?;
     fs::remove_dir_all(&a).map_err(Failure::at("remove", &a))?;
@@ -195,7 +198,7 @@ fn create_exclusively(folder: &Path) -> Result<(), Failure> {
         .map(drop)
         .map_err(|error| error.kind());
     holds("again", again, Err(ErrorKind::AlreadyExists))?;
-    // Times hold the verifier of the call until the client sets them.
+    // The times contain the verifier of the call until the client sets them.
     let meta = file.metadata().map_err(Failure::at("look at", &path))?;
     let age = meta.modified().ok().and_then(|time| time.elapsed().ok());
     let is_new = age.is_none_or(|age| age < Duration::from_secs(3600));
@@ -246,7 +249,7 @@ fn set_attributes(folder: &Path) -> Result<(), Failure> {
         .map_err(Failure::at("read", &path))?;
     holds("bytes", &bytes, b"0123\0\0")?;
     access(&path, Access::READ_OK).map_err(Failure::at("ask for access to", &path))?;
-    // A program that may not be executed by anybody may not by root.
+    // Not even root may execute a file without any execute permission.
     holds("executable", access(&path, Access::EXEC_OK).is_ok(), false)?;
     unlink(&path)
 }

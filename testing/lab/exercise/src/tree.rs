@@ -1,4 +1,4 @@
-//! A tree of files of all sorts to copy, and a text that says all that a copy has to keep.
+//! A tree of files of all kinds for copying, and a listing of everything that a copy has to keep.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,29 +12,30 @@ use rustix::fs::{mknodat, utimensat};
 use crate::Failure;
 use crate::content::{bytes, sum, sum_of_file};
 
-/// Sizes at and around limits: nothing, less than a word, inline thresholds, pages, segments, rsize.
+/// File sizes at and around limits: empty, less than a word, inline thresholds, pages, segments,
+/// rsize.
 const SIZES: [usize; 16] = [
     0, 1, 3, 4, 700, 1000, 3900, 4095, 4096, 4097, 8192, 10_001, 65_536, 65_537, 131_072, 300_007,
 ];
-/// One file in so many is of a random size up to this.
+/// One file in this many has a random size up to the second number, bytes.
 const LARGE: (usize, usize) = (100, 3 << 20);
-/// Files per folder, so that a thousand need a tree.
+/// The number of files per directory, small enough that a thousand files need a tree.
 const PER_FOLDER: usize = 40;
-/// Modes; also such as nobody but root may read. Where an ordinary user makes the tree, its owner may
-/// read all, or a copy could not be made.
+/// The modes, including some of files that only root may read. If an ordinary user creates the
+/// tree, its owner may read all files, because they could not be copied otherwise.
 const MODES: [u32; 7] = [0o644, 0o600, 0o755, 0o444, 0o000, 0o4755, 0o2710];
 const OWNER_READS: u32 = 0o400;
-/// Times of modification are spread over so many seconds from [`OLDEST`] on.
+/// The modification times are spread over this many seconds, starting at [`OLDEST`].
 const YEARS: u64 = 1_500_000_000;
-/// 1985.
+/// A time in 1985, in seconds since 1970.
 const OLDEST: u64 = 473_385_600;
 
-/// Makes a tree of `count` files and what else there is in trees: folders in folders, an empty one,
-/// names that are odd or long, symbolic and hard links, a pipe. Owners are set, and files made that
-/// their owner may not read, if root makes it.
+/// Creates a tree of `count` files and other objects: nested directories, an empty one, unusual and
+/// long names, symbolic and hard links, a pipe. If root creates it, owners are set, and some files
+/// are not readable by their owner.
 ///
 /// # Errors
-/// The folder exists, or something cannot be made.
+/// The directory exists, or something cannot be created.
 pub fn make(folder: &Path, count: usize, seed: u64) -> Result<(), Failure> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut folders = vec![folder.to_path_buf()];
@@ -61,14 +62,14 @@ pub fn make(folder: &Path, count: usize, seed: u64) -> Result<(), Failure> {
     mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o640), 0)
         .map_err(Failure::at("make", &pipe))?;
     stamp(&pipe, &mut rng, 0o640)?;
-    // From the inside out: what is made in a folder changes its time.
+    // Innermost directories first, because creating an entry changes the directory's time.
     for path in folders.iter().rev() {
         stamp(path, &mut rng, 0o755)?;
     }
     Ok(())
 }
 
-/// The last of [`LARGE`]'s hundred.
+/// The last of every hundred files ([`LARGE`]).
 const LAST: usize = LARGE.0 - 1;
 
 fn name(number: usize) -> String {
@@ -93,7 +94,7 @@ fn file(path: &Path, size: usize, rng: &mut fastrand::Rng) -> Result<(), Failure
     stamp(path, rng, mode)
 }
 
-/// Owner, mode and time.
+/// Sets owner, mode and time.
 fn stamp(path: &Path, rng: &mut fastrand::Rng, mode: u32) -> Result<(), Failure> {
     let (uid, gid) = (rng.u32(0..3) * 1000, rng.u32(0..3) * 100);
     if rustix::process::geteuid().is_root() {
@@ -118,7 +119,7 @@ fn set_time(path: &Path, seconds: u64, nanoseconds: u32) -> Result<(), Failure> 
         .map_err(Failure::at("set the time of", path))
 }
 
-/// A link of either kind to some files.
+/// Creates a symbolic or hard link to some files.
 fn links(parent: &Path, path: &Path, number: usize) -> Result<(), Failure> {
     match number % 50 {
         10 => {
@@ -140,8 +141,9 @@ fn links(parent: &Path, path: &Path, number: usize) -> Result<(), Failure> {
     }
 }
 
-/// All that a copy keeps of a tree, one line for each entry, sorted by name: kind, mode, owner, size,
-/// links, time of modification to the nanosecond, and the content's sum or the link's text.
+/// Lists everything that a copy of a tree keeps, one line for each entry, sorted by name: kind,
+/// mode, owner, size, links, modification time to the nanosecond, and the content's checksum or the
+/// link's target.
 ///
 /// # Errors
 /// Something cannot be read.
@@ -165,7 +167,7 @@ pub fn list(folder: &Path) -> Result<Vec<String>, Failure> {
             ("other", String::new())
         };
         let name = path.strip_prefix(folder).unwrap_or(&path);
-        // File systems count a folder's links and size as they like.
+        // Link count and size of a directory depend on the file system.
         let (size, links) = match what {
             "folder" => (0, 0),
             _ => (meta.size(), meta.nlink()),
@@ -183,7 +185,7 @@ pub fn list(folder: &Path) -> Result<Vec<String>, Failure> {
     Ok(lines)
 }
 
-/// The checksum of such a list.
+/// Returns the checksum of such a listing.
 #[must_use]
 pub fn sum_of_list(lines: &[String]) -> String {
     sum(lines.join("\n").as_bytes())
@@ -194,7 +196,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// Not by `eprintln!`, which is kept back while a test succeeds.
+    /// Writes directly to stderr, because `eprintln!` is captured while a test succeeds.
     fn say_what_is_left_out() {
         if !rustix::process::geteuid().is_root() {
             let text =

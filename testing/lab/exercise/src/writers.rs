@@ -1,6 +1,6 @@
-//! Several writers at once: each on a file of its own, and all on one that they share, record by
-//! record. What has to be there in the end follows from the seed, so that it can be checked by
-//! another process, later, or on the server.
+//! Concurrent writers: each writes to a file of its own, and all to a shared one, record by record.
+//! The expected content follows from the seed, so that another process can check it, later, or on
+//! the server.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -10,21 +10,22 @@ use std::thread;
 use crate::Failure;
 use crate::content::{bytes, difference};
 
-/// A record of the shared file, bytes: no divisor of a page, so that pages are shared, too.
+/// The length of a record of the shared file in bytes. It does not divide the page size, so that
+/// pages are shared as well.
 const RECORD: usize = 1009;
-/// The most that is written at once, bytes.
+/// The maximum length of a write, bytes.
 const MOST: usize = 200_000;
 
-/// What is written.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// What contents and order are made from.
+    /// The seed of contents and order.
     pub seed: u64,
-    /// Writers at once.
+    /// The number of concurrent writers.
     pub count: usize,
-    /// Bytes that each writes to a file of its own.
+    /// The number of bytes that each writes to a file of its own.
     pub size: usize,
-    /// Records that each writes to the shared file.
+    /// The number of records that each writes to the shared file.
     pub records: usize,
 }
 
@@ -42,10 +43,10 @@ fn own_path(folder: &Path, writer: usize) -> PathBuf {
     folder.join(format!("writer-{writer}"))
 }
 
-/// Writes all of it into a new folder, and sees to it that the server has it.
+/// Writes everything to a new directory, and syncs it.
 ///
 /// # Errors
-/// The first that any writer met.
+/// The first error of any writer.
 pub fn write(folder: &Path, order: &Order) -> Result<(), Failure> {
     fs::create_dir(folder).map_err(Failure::at("make", folder))?;
     let shared = folder.join("shared");
@@ -76,7 +77,7 @@ fn one(folder: &Path, shared: &Path, order: &Order, writer: usize) -> Result<(),
     let common = OpenOptions::new().write(true).open(shared);
     let common = common.map_err(Failure::at("open", shared))?;
     let content = order.own(writer);
-    // Pieces in any order, the records among them.
+    // The pieces, including the records, are written in random order.
     let mut pieces = Vec::new();
     let mut at = 0;
     while at < content.len() {
@@ -104,7 +105,7 @@ fn one(folder: &Path, shared: &Path, order: &Order, writer: usize) -> Result<(),
     common.sync_all().map_err(Failure::at("sync", shared))
 }
 
-/// Compares what is there with what was written.
+/// Compares the files with what was written.
 ///
 /// # Errors
 /// The first difference.

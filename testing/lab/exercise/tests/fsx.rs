@@ -1,4 +1,4 @@
-//! fsx finds what it is there to find: files that are wrong in the ways file systems are wrong.
+//! Tests that fsx detects typical errors of file systems.
 
 use std::io;
 
@@ -13,21 +13,21 @@ const ORDER: Order = Order {
     direct: false,
 };
 
-/// What is wrong with a file.
+/// An error in the implementation of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
-    /// What was cut off is there again when the file gets longer.
+    /// Bytes that were cut off reappear when the file is extended.
     OldBytesAfterTruncate,
-    /// A write that makes the file longer leaves the size as it was.
+    /// A write that extends the file does not change the size.
     SizeNotExtended,
-    /// What was written since the last sync is lost when the file is opened again.
+    /// Data written since the last sync is lost when the file is reopened.
     LostAtReopen,
     /// The last byte of a page is not written.
     LastByteOfPage,
-    /// A read that reaches over the end gives zeroes there.
+    /// A read beyond the end returns zeroes there.
     ReadsPastEnd,
-    /// Reads through a mapping are of the state at the last sync.
+    /// Reads through a mapping return the state at the last sync.
     StaleMapping,
 }
 
@@ -35,7 +35,7 @@ struct Faulty {
     fault: Fault,
     model: Model,
     synced: Model,
-    /// What has been beyond the end.
+    /// The bytes that have been beyond the end.
     beyond: Model,
 }
 

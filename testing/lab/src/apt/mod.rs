@@ -1,6 +1,6 @@
-//! Debian packages, without touching the machine's own: a private apt with an empty package
+//! Debian packages without changes to the machine's own: a private apt with an empty package
 //! database, the machine's archives and bookworm-backports. The archives' addresses and keys come
-//! from the machine's configuration ([`sources`]); what apt resolves to is kept ([`packages`]).
+//! from the machine's configuration ([`sources`]). The resolved packages are stored ([`packages`]).
 
 pub mod packages;
 pub mod sources;
@@ -17,11 +17,11 @@ use crate::log::Log;
 use crate::stop::Stop;
 use packages::Package;
 
-/// How long fetching package lists may take.
+/// The time-out of fetching package lists.
 const UPDATE: Duration = Duration::from_secs(300);
-/// How long fetching packages may take.
+/// The time-out of fetching packages.
 const DOWNLOAD: Duration = Duration::from_secs(1200);
-/// Where the machine keeps its sources.
+/// The directory of the machine's apt configuration.
 const MACHINES: &str = "/etc/apt";
 
 /// The private apt.
@@ -33,10 +33,10 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// Sets it up in the cache folder.
+    /// Sets up the private apt in the cache directory.
     ///
     /// # Errors
-    /// [`Error::NoArchive`], or files cannot be written.
+    /// [`Error::NoArchive`], or an error of writing files.
     pub fn new(cache: &Cache, stop: &Stop) -> Result<Self, Error> {
         let apt = Self {
             folder: cache.path("apt"),
@@ -56,13 +56,13 @@ impl Apt {
         Ok(apt)
     }
 
-    /// Fetches the package lists, if there are none yet or `again` is asked for.
+    /// Fetches the package lists if there are none yet, or if `again` is set.
     ///
     /// # Errors
     /// Those of `apt-get update`.
     pub fn update(&self, again: bool, log: &Log) -> Result<(), Error> {
         let fetched = self.folder.join("fetched");
-        // Lists of other archives than these are of no use.
+        // Package lists of other archives are useless.
         let sources = cache::read(&self.folder.join("sources/lab.sources"))?;
         if !again && fs::read_to_string(&fetched).is_ok_and(|of| of == sources) {
             return Ok(());
@@ -72,11 +72,11 @@ impl Apt {
         cache::write(&fetched, &sources)
     }
 
-    /// All that these packages depend on, themselves included. `release` is the suite to prefer
-    /// over Debian 12's own.
+    /// Resolves packages with all their dependencies. `release` is the suite to prefer over Debian
+    /// 12's own.
     ///
     /// # Errors
-    /// Those of `apt-get`; [`Error::Apt`] when what it prints is not understood.
+    /// Those of `apt-get`; [`Error::Apt`] if its output cannot be parsed.
     pub fn closure(&self, names: &[&str], release: Option<&str>) -> Result<Vec<Package>, Error> {
         let mut args = vec!["--print-uris", "--no-install-recommends", "-y"];
         if let Some(release) = release {
@@ -87,17 +87,17 @@ impl Apt {
         packages::parse(&self.get(&args, UPDATE)?)
     }
 
-    /// These packages alone; `name` or `name=version`.
+    /// Resolves packages without dependencies; `name` or `name=version`.
     ///
     /// # Errors
-    /// As [`Apt::closure`].
+    /// The errors of [`Apt::closure`].
     pub fn exactly(&self, names: &[String]) -> Result<Vec<Package>, Error> {
         let mut args = vec!["--print-uris", "download"];
         args.extend(names.iter().map(String::as_str));
         packages::parse(&self.get(&args, UPDATE)?)
     }
 
-    /// The fields of a package's newest version.
+    /// Returns the fields of a package's newest version.
     ///
     /// # Errors
     /// Those of `apt-cache`.
@@ -107,10 +107,10 @@ impl Apt {
             .run(&self.stop)
     }
 
-    /// Fetches what is not there yet, and checks it against the hashes of the package lists.
+    /// Fetches missing packages, and checks them against the hashes of the package lists.
     ///
     /// # Errors
-    /// Those of `apt-get`; [`Error::Command`] when a file is not what it should be.
+    /// Those of `apt-get`; [`Error::Command`] if a file has another hash.
     pub fn download(&self, packages: &[Package], log: &Log) -> Result<(), Error> {
         let missing: Vec<_> = packages
             .iter()
@@ -146,7 +146,7 @@ impl Apt {
         cache::remove(&partial)
     }
 
-    /// Removes packages that are no longer in use.
+    /// Removes packages that are no longer used.
     ///
     /// # Errors
     /// [`Error::File`].
@@ -161,7 +161,7 @@ impl Apt {
         Ok(())
     }
 
-    /// Where a fetched package is.
+    /// Returns the path of a fetched package.
     #[must_use]
     pub fn file(&self, package: &Package) -> PathBuf {
         self.archives.join(&package.file)
@@ -180,7 +180,8 @@ impl Apt {
     }
 }
 
-/// Read after the machine's own configuration, whose proxies and the like therefore hold.
+/// Returns the private configuration. It is read after the machine's own, so proxies and similar
+/// settings of that apply.
 fn configuration(folder: &Path) -> String {
     let folder = folder.display();
     format!(

@@ -1,33 +1,33 @@
-//! What apt resolved package names to.
+//! The packages that apt resolved.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// One version of one package, by the hash that the archive signed.
+/// One version of one package, identified by the hash that the archive signed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Package {
     /// Its name.
     pub name: String,
     /// Its version, with the epoch.
     pub version: String,
-    /// What apt calls the file.
+    /// The file name that apt uses.
     pub file: String,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// SHA-256, in hexadecimal digits.
+    /// The SHA-256 hash in hexadecimal.
     pub sha256: String,
 }
 
 impl Package {
-    /// `name=version`, as apt takes it.
+    /// Returns `name=version`, the format of apt.
     #[must_use]
     pub fn exact(&self) -> String {
         format!("{}={}", self.name, self.version)
     }
 
-    /// The package that one line of `apt-get --print-uris` is about:
-    /// `'address' name_version_architecture.deb size SHA256:digits`.
+    /// Parses one line of `apt-get --print-uris`: `'address' name_version_architecture.deb size
+    /// SHA256:digits`.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         words.next()?.strip_prefix('\'')?.strip_suffix('\'')?;
@@ -48,10 +48,10 @@ impl Package {
     }
 }
 
-/// The packages that `apt-get --print-uris` prints, by name.
+/// Parses the output of `apt-get --print-uris`. Returns the packages by name.
 ///
 /// # Errors
-/// [`Error::Apt`] when there are none, or a line is not understood.
+/// [`Error::Apt`] if there are none, or a line cannot be parsed.
 pub fn parse(printed: &str) -> Result<Vec<Package>, Error> {
     let mut packages = Vec::new();
     // Other lines are remarks.
@@ -66,17 +66,17 @@ pub fn parse(printed: &str) -> Result<Vec<Package>, Error> {
     Ok(packages)
 }
 
-/// For `sha256sum --check`.
+/// Formats the input of `sha256sum --check`.
 #[must_use]
 pub fn checksums(packages: &[&Package]) -> String {
     let line = |package: &&Package| format!("{}  {}\n", package.sha256, package.file);
     packages.iter().map(line).collect()
 }
 
-/// The value of a field in what `apt-cache show` prints.
+/// Returns the value of a field in the output of `apt-cache show`.
 ///
 /// # Errors
-/// [`Error::Apt`] when there is none.
+/// [`Error::Apt`] if the field is missing.
 pub fn field<'a>(shown: &'a str, name: &str) -> Result<&'a str, Error> {
     let value = |line: &'a str| line.strip_prefix(name)?.strip_prefix(": ");
     let missing = || Error::Apt(format!("a package has no field {name}"));

@@ -5,24 +5,24 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// The release that the guest is made of.
+/// The Debian release of the guest.
 const RELEASE: &str = "bookworm";
-/// Where its newer QEMU is.
+/// The suite with a newer QEMU.
 pub const BACKPORTS: &str = "bookworm-backports";
 
-/// One archive and the suites that are used of it.
+/// An archive and the suites of it that are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Addresses, separated by blanks.
+    /// The addresses, separated by blanks.
     pub uris: String,
-    /// For example `bookworm bookworm-updates`.
+    /// The suites, for example `bookworm bookworm-updates`.
     pub suites: Vec<String>,
-    /// All other fields that say how to reach or trust it, as they stand: `Signed-By: …` with its
-    /// continuation lines.
+    /// All other fields that describe access to it or trust in it, unchanged: `Signed-By: …` with
+    /// its continuation lines.
     pub options: Vec<String>,
 }
 
-/// All archives of packages that the machine's apt uses, in `folder`/sources.list and
+/// Reads all package archives of the machine's apt, from `folder`/sources.list and
 /// `folder`/sources.list.d.
 ///
 /// # Errors
@@ -48,8 +48,8 @@ pub fn read(folder: &Path) -> Result<Vec<Source>, Error> {
     Ok(sources)
 }
 
-/// The sources of the private apt: those of Debian 12, and its backports from the same place.
-/// Nothing when none is of Debian 12.
+/// Returns the sources of the private apt: those of Debian 12, and its backports from the same
+/// place. Returns `None` if there are none of Debian 12.
 #[must_use]
 pub fn with_backports(sources: &[Source]) -> Option<String> {
     let is_ours = |suite: &String| {
@@ -96,7 +96,7 @@ fn stanza(source: &Source) -> String {
     text
 }
 
-/// The deb822 format: fields, one stanza per archive.
+/// Parses the deb822 format: fields, with one stanza per archive.
 fn stanzas(text: &str) -> Vec<Source> {
     let mut sources = Vec::new();
     let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
@@ -107,7 +107,7 @@ fn stanzas(text: &str) -> Vec<Source> {
                 Some((name, value)) if !line.starts_with([' ', '\t']) => {
                     fields.push((name.trim().to_ascii_lowercase(), value.trim().to_owned()));
                 }
-                // A continuation: an address more, or a line of a key.
+                // A continuation line: another address, or a line of a key.
                 _ => {
                     if let Some((_, value)) = fields.last_mut() {
                         value.push('\n');
@@ -140,7 +140,7 @@ fn stanzas(text: &str) -> Vec<Source> {
     sources
 }
 
-/// The older format: `deb [options] address suite components...`.
+/// Parses the older format: `deb [options] address suite components...`.
 fn one_liners(text: &str) -> Vec<Source> {
     text.lines().filter_map(one_liner).collect()
 }
@@ -239,7 +239,7 @@ Components: main
         assert_eq!(again[2].suites, [BACKPORTS]);
         assert_eq!(again[2].uris, again[0].uris);
         assert_eq!(again[2].options, again[0].options);
-        // Where they are in use already, they stay where they are.
+        // Backports that are already in the sources stay in their place.
         assert_eq!(stanzas(&with_backports(&again).unwrap()), again);
     }
 

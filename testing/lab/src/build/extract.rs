@@ -1,4 +1,4 @@
-//! Packages as trees of files: extracted, never configured.
+//! Extracts packages as trees of files, without configuring them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -10,13 +10,14 @@ use crate::build::Site;
 use crate::command::Tool;
 use crate::error::Error;
 
-/// How long one package may take; the kernel's source is the longest.
+/// The time-out for one package; the kernel's source takes longest.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Folders of which Debian has one in `/usr`, but whose old names packages still use.
+/// The top-level directories that Debian has merged into `/usr`, but whose old names packages still
+/// use.
 const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
 
-/// Nothing in the lab reads these.
+/// Directories that are not needed.
 const LEFT_OUT: [&str; 8] = [
     "./lib/systemd/system",
     "./usr/share/bug",
@@ -28,7 +29,7 @@ const LEFT_OUT: [&str; 8] = [
     "./usr/share/zoneinfo",
 ];
 
-/// Makes the links from `/bin` to `/usr/bin` and so on.
+/// Creates the links from `/bin` to `/usr/bin` and so on.
 pub(super) fn skeleton(to: &Path) -> Result<(), Error> {
     for name in MERGED {
         let folder = to.join("usr").join(name);
@@ -58,7 +59,7 @@ pub(super) fn packages<'a>(
     Ok(())
 }
 
-/// The files of a package, as a tar archive.
+/// Returns the files of a package as a tar archive.
 pub(super) fn files(site: &Site<'_>, package: &Package) -> Result<File, Error> {
     let scratch = tempfile::tempfile().map_err(Error::system("a temporary file"))?;
     let share = || scratch.try_clone().map_err(Error::system("a file handle"));
@@ -71,7 +72,7 @@ pub(super) fn files(site: &Site<'_>, package: &Package) -> Result<File, Error> {
     rewound(scratch)
 }
 
-/// The file, to be read from its beginning.
+/// Returns the file, positioned at its beginning.
 pub(super) fn rewound(mut file: File) -> Result<File, Error> {
     use std::io::{Seek, SeekFrom};
     file.seek(SeekFrom::Start(0))

@@ -1,4 +1,4 @@
-//! What the build needs on the machine itself: the only packages that are installed.
+//! Packages that the build needs on the machine itself, and the only ones that are installed there.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::log::Log;
 use crate::stop::Stop;
 
-/// A compiler for the driver (the one the kernel was compiled with, and a library of its build
-/// tools), and tools for images and modules.
+/// The compiler for the driver (the one that the kernel was compiled with, and a library of its
+/// build tools), and tools for images and modules.
 const NEEDED: [&str; 7] = [
     "cpio",
     "e2fsprogs",
@@ -19,10 +19,10 @@ const NEEDED: [&str; 7] = [
     "xz-utils",
 ];
 
-/// How long installing may take.
+/// The time-out of installing.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Installs what is missing.
+/// Installs missing packages.
 pub(super) fn install(stop: &Stop, log: &Log) -> Result<(), Error> {
     let missing: Vec<_> = NEEDED
         .into_iter()
@@ -38,7 +38,7 @@ pub(super) fn install(stop: &Stop, log: &Log) -> Result<(), Error> {
         let options = ["-qq", "-y", "--no-install-recommends", "install"];
         apt(&[&options, &missing[..]].concat())
     };
-    // Lists may be missing, or older than the archive.
+    // The package lists may be missing or out of date.
     if install().is_err() {
         apt(&["-qq", "update"])?;
         install()?;

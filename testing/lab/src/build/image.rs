@@ -1,4 +1,4 @@
-//! What the machine boots from: an initramfs, and the root file system as an image.
+//! Builds the boot files of the machine: an initramfs, and the image of the root file system.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,19 +10,19 @@ use crate::cache;
 use crate::command::Tool;
 use crate::error::Error;
 
-/// How long making a file system may take.
+/// The time-out of creating a file system.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Room beside the files of the guest, in bytes, on top of an eighth of their size.
+/// The free space in the image in bytes, besides an eighth of the size of its files.
 const ROOM: u64 = 64 << 20;
-/// The commands that the initramfs uses; all are BusyBox.
+/// The commands that the initramfs uses, all of BusyBox.
 const COMMANDS: [&str; 6] = ["modprobe", "mount", "sh", "sleep", "switch_root", "insmod"];
 
-/// Makes `root.ext4`.
+/// Builds `root.ext4`.
 pub(super) fn disk(site: &Site<'_>, to: &Path) -> Result<(), Error> {
     let tree = to.join("tree");
     let root = site.cache.step(Part::Root.name()).join("tree");
     let modules = site.cache.step(Part::Kernel.name()).join("modules/lib");
-    // Hard links: files are only added, never written to.
+    // The trees are hard links: files are only added, never written to.
     for (from, to) in [(root, tree.clone()), (modules, tree.join("usr/lib"))] {
         Tool::new("cp")
             .args(["--archive", "--link"])
@@ -62,7 +62,8 @@ pub(super) fn disk(site: &Site<'_>, to: &Path) -> Result<(), Error> {
     cache::remove(&tree)
 }
 
-/// Makes `initramfs.cpio`: BusyBox and the modules that the root file system is mounted with.
+/// Builds `initramfs.cpio`: BusyBox and the modules that are needed for mounting the root file
+/// system.
 pub(super) fn initramfs(site: &Site<'_>, to: &Path) -> Result<(), Error> {
     let tree = to.join("tree");
     for folder in ["bin", "proc", "sys", "dev", "newroot"] {

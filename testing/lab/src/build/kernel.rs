@@ -1,5 +1,5 @@
-//! The kernel, and the modules that lanes use with all they depend on. Not compressed: emulation
-//! makes unpacking slow.
+//! Builds the tree of the kernel and the modules that lanes use, with all their dependencies. The
+//! modules are not compressed, because unpacking is slow in emulation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use crate::cache;
 use crate::command::Tool;
 use crate::error::Error;
 
-/// What lanes may load.
+/// The modules that lanes may load.
 pub(super) const MODULES: [&str; 47] = [
     // The machine.
     "virtio_pci",
@@ -20,7 +20,7 @@ pub(super) const MODULES: [&str; 47] = [
     "ext4",
     "9p",
     "9pnet_virtio",
-    // Networks, and faults in them.
+    // Networks and network faults.
     "af_packet",
     "veth",
     "dummy",
@@ -32,7 +32,7 @@ pub(super) const MODULES: [&str; 47] = [
     "act_mirred",
     "nf_tables",
     "nft_compat",
-    // Who owns the other end of a connection.
+    // Lookup of the owner of a socket.
     "inet_diag",
     "tcp_diag",
     // Verbs.
@@ -60,17 +60,17 @@ pub(super) const MODULES: [&str; 47] = [
     "overlay",
     "quota_v2",
     "quota_tree",
-    // Checksums, which the others ask for by name: rxe, siw and ext4.
+    // Checksums, which rxe, siw and ext4 request by name.
     "crc32_generic",
     "crc32_pclmul",
     "crc32c_generic",
     "crc32c_intel",
 ];
 
-/// What the root file system is mounted with.
+/// The modules that are needed for mounting the root file system.
 pub(super) const EARLY: [&str; 4] = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"];
 
-/// Fills `to` with `vmlinuz`, and with trees `modules` and `early` that hold
+/// Fills `to` with `vmlinuz`, and with trees `modules` and `early` that contain
 /// `lib/modules/RELEASE`.
 pub(super) fn build(site: &Site<'_>, to: &Path) -> Result<(), Error> {
     site.apt.download(&site.pins.kernel, site.log)?;
@@ -96,7 +96,7 @@ pub(super) fn build(site: &Site<'_>, to: &Path) -> Result<(), Error> {
     cache::remove(&tree)
 }
 
-/// Copies these modules and what they depend on into a tree of their own.
+/// Copies modules and their dependencies into a separate tree.
 fn select(
     site: &Site<'_>,
     index: &Index,
@@ -146,16 +146,16 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// What depmod found.
+/// The output of depmod.
 struct Index {
-    /// Of each module its file, and the files of all it depends on.
+    /// For each module, its file and the files of all its dependencies.
     files: BTreeMap<String, Vec<String>>,
-    /// Modules that are part of the kernel.
+    /// The modules that are built into the kernel.
     builtin: BTreeSet<String>,
 }
 
 impl Index {
-    /// The files of these modules with all that they depend on.
+    /// Returns the files of modules with all their dependencies.
     fn closure(&self, wanted: &[&str]) -> Result<BTreeSet<String>, Error> {
         let mut files = BTreeSet::new();
         for name in wanted {
@@ -169,7 +169,7 @@ impl Index {
     }
 }
 
-/// Reads modules.dep: `a.ko.xz: b.ko.xz c.ko.xz`, where the list is complete.
+/// Parses modules.dep: `a.ko.xz: b.ko.xz c.ko.xz`, where the list includes indirect dependencies.
 fn dependencies(text: &str) -> BTreeMap<String, Vec<String>> {
     let line = |line: &str| {
         let (file, needs) = line.split_once(':')?;
@@ -184,7 +184,7 @@ fn names(text: &str) -> BTreeSet<String> {
     text.lines().map(name).collect()
 }
 
-/// A module's name: that of its file, with the dashes that the kernel takes for underscores.
+/// Returns a module's name: that of its file, with dashes replaced by underscores as in the kernel.
 fn name(file: &str) -> String {
     let file = PathBuf::from(file);
     let name = file

@@ -1,8 +1,8 @@
-//! From nothing to a guest that boots.
+//! Builds a bootable guest from nothing.
 //!
-//! What is to be built is a [`Plan`]: steps in order, each with a key that names all it is made
-//! from. Only the steps whose key changed are built, and without such a step nothing is asked of
-//! apt: versions stay what they were until [`Order::refresh`].
+//! A [`Plan`] consists of ordered steps, each with a key that names everything the step is made
+//! from. Only steps whose key changed are built. If there are none, apt is not asked: versions stay
+//! the same until [`Order::refresh`].
 
 mod extract;
 mod host;
@@ -23,22 +23,22 @@ use crate::stop::Stop;
 use pins::Pins;
 pub use plan::{Part, Plan, Scripts};
 
-/// What to build, and where.
+/// The parameters of a build.
 #[derive(Debug)]
 pub struct Order<'a> {
-    /// Where everything goes.
+    /// The cache directory.
     pub cache: &'a Cache,
-    /// The scripts that go into the guest.
+    /// The scripts that are part of the guest.
     pub scripts: Scripts,
-    /// Fetch package lists again, and take the versions that they have.
+    /// Whether to fetch the package lists again, and to use the versions in them.
     pub refresh: bool,
-    /// What ends the build early.
+    /// The handle that can end the build early.
     pub stop: &'a Stop,
-    /// Who hears of it.
+    /// The log of the progress.
     pub log: &'a Log,
 }
 
-/// What every step gets.
+/// The common parameters of all steps.
 struct Site<'a> {
     cache: &'a Cache,
     apt: &'a Apt,
@@ -48,10 +48,11 @@ struct Site<'a> {
     log: &'a Log,
 }
 
-/// Builds what is not current, and returns what the guest is made of.
+/// Builds what is not current. Returns the packages of the guest.
 ///
 /// # Errors
-/// Root is missing, apt fails, a tool fails or takes too long, or the lab is interrupted.
+/// The process does not run as root, apt fails, a tool fails or takes too long, or the lab is
+/// interrupted.
 pub fn build(order: &Order<'_>) -> Result<Pins, Error> {
     let pins = Pins::read(order.cache).filter(|_| !order.refresh);
     if let Some(pins) = &pins
@@ -106,21 +107,21 @@ pub fn build(order: &Order<'_>) -> Result<Pins, Error> {
     Ok(pins)
 }
 
-/// The files that a machine is started from.
+/// The files for starting a machine.
 #[derive(Clone, Debug)]
 pub struct Built {
-    /// QEMU's tree.
+    /// The directory of QEMU.
     pub qemu: PathBuf,
     /// The kernel.
     pub kernel: PathBuf,
-    /// What the kernel starts with.
+    /// The initramfs.
     pub initramfs: PathBuf,
-    /// The root file system; never written to.
+    /// The root file system; it is never written to.
     pub disk: PathBuf,
 }
 
 impl Built {
-    /// Where they are in this cache folder.
+    /// Returns their paths in this cache directory.
     #[must_use]
     pub fn of(cache: &Cache) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! The packages that the guest is made of, by version and hash, kept until they are refreshed: the
-//! archive moves, a guest that was built does not.
+//! The packages of the guest with their versions and hashes. They stay the same until they are
+//! refreshed, even if the archive changes.
 
 use std::fs;
 
@@ -10,18 +10,19 @@ use crate::apt::{Apt, sources};
 use crate::cache::{self, Cache};
 use crate::error::Error;
 
-/// Where they are kept in the cache folder.
+/// The file name in the cache directory.
 const FILE: &str = "pins.json";
-/// What a kernel package's name starts with.
+/// The prefix of a kernel package's name.
 const IMAGE: &str = "linux-image-";
-/// The kernel of the guest, from Debian 12 itself: a package that names the newest build of it.
+/// The kernel of the guest, from Debian 12: a package that depends on the newest build.
 const KERNEL: &str = "linux-image-6.12-amd64";
-/// Its source.
+/// The kernel's source.
 const SOURCE: &str = "linux-source-6.12";
-/// Runs the guest. Debian 12's own QEMU 7.2 panics multi-threaded guests, its backports do not.
+/// QEMU, which runs the guest. Debian 12's own QEMU 7.2 panics multi-threaded guests; that of its
+/// backports does not.
 const QEMU: [&str; 1] = ["qemu-system-x86"];
 
-/// What is installed in the guest, with all it depends on.
+/// The packages of the guest, without dependencies.
 const GUEST: [&str; 35] = [
     // A system to run scripts on.
     "base-files",
@@ -42,7 +43,7 @@ const GUEST: [&str; 35] = [
     "procps",
     "sed",
     "util-linux",
-    // What file systems know of users.
+    // Users and quotas in file systems.
     "acl",
     "quota",
     // Networks.
@@ -68,25 +69,25 @@ const GUEST: [&str; 35] = [
 /// All packages in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pins {
-    /// The kernel's release, as `uname -r` prints it.
+    /// The kernel's release, as printed by `uname -r`.
     pub release: String,
     /// QEMU and its libraries.
     pub qemu: Vec<Package>,
     /// The kernel, its headers and its source.
     pub kernel: Vec<Package>,
-    /// What is in the guest's root.
+    /// The packages in the guest's root file system.
     pub guest: Vec<Package>,
 }
 
 impl Pins {
-    /// The newest that apt knows of.
+    /// Resolves the newest versions that apt knows.
     ///
     /// # Errors
     /// Those of apt.
     pub fn resolve(apt: &Apt) -> Result<Self, Error> {
         let shown = apt.show(KERNEL)?;
         let release = release(packages::field(&shown, "Depends")?)?;
-        // The source is that of the image to the letter, or the driver may not fit.
+        // The source must have exactly the version of the image, or the driver may not fit.
         let version = packages::field(&shown, "Version")?;
         let kernel = kernel_packages(&release, version)?;
         Ok(Self {
@@ -97,13 +98,14 @@ impl Pins {
         })
     }
 
-    /// Those of the last build; `None` when there was none, or another lab's.
+    /// Reads the packages of the last build; `None` if there was none, or if another version of the
+    /// lab wrote it.
     #[must_use]
     pub fn read(cache: &Cache) -> Option<Self> {
         serde_json::from_slice(&fs::read(cache.path(FILE)).ok()?).ok()
     }
 
-    /// Keeps them.
+    /// Stores the packages.
     ///
     /// # Errors
     /// [`Error::File`].
@@ -113,20 +115,20 @@ impl Pins {
         cache::write(&cache.path(FILE), &text)
     }
 
-    /// All packages.
+    /// Returns all packages.
     pub fn all(&self) -> impl Iterator<Item = &Package> {
         [&self.qemu, &self.kernel, &self.guest]
             .into_iter()
             .flatten()
     }
 
-    /// The package of this name, wherever it is.
+    /// Returns the package with this name.
     #[must_use]
     pub fn package(&self, name: &str) -> Option<&Package> {
         self.all().find(|package| package.name == name)
     }
 
-    /// The packages of the kernel whose name starts with this.
+    /// Returns the kernel packages whose names start with `prefix`.
     pub fn kernel_packages(&self, prefix: &str) -> impl Iterator<Item = &Package> {
         let prefix = prefix.to_owned();
         self.kernel
@@ -135,7 +137,7 @@ impl Pins {
     }
 }
 
-/// The release of the kernel that the package depends on.
+/// Returns the release of the kernel that the package depends on.
 fn release(depends: &str) -> Result<String, Error> {
     depends
         .split([',', ' '])

@@ -1,4 +1,4 @@
-//! The steps, in order, and their keys.
+//! The build steps, in order, with their keys.
 
 use std::path::Path;
 
@@ -8,25 +8,25 @@ use crate::build::{kernel, siw};
 use crate::cache::{self, Cache};
 use crate::error::Error;
 
-/// A part of the guest, or what runs it. A part's results are in a folder of its name.
+/// A part of the guest or of its emulator. Its results are in a directory of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// QEMU, with its libraries and firmware.
     Qemu,
     /// The soft-iWARP driver, which Debian's kernel leaves out.
     Siw,
-    /// The kernel and the modules of interest, not compressed.
+    /// The kernel and the needed modules, not compressed.
     Kernel,
     /// Debian packages, as a tree of files.
     Root,
     /// The root file system, as an image.
     Image,
-    /// What mounts it.
+    /// The initramfs, which mounts the root file system.
     Initramfs,
 }
 
 impl Part {
-    /// All, in the order in which they are built.
+    /// All parts, in build order.
     pub const ALL: [Self; 6] = [
         Self::Qemu,
         Self::Siw,
@@ -36,7 +36,7 @@ impl Part {
         Self::Initramfs,
     ];
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -49,23 +49,24 @@ impl Part {
         }
     }
 
-    /// To be counted up when the way it is built changes what comes out.
+    /// Returns the version of the build recipe. It must be incremented when a change of the recipe
+    /// changes the result.
     fn recipe(self) -> u32 {
         1
     }
 }
 
-/// The scripts that are part of the guest. All others reach it through the shared folder.
+/// The scripts that are part of the guest. All others are in the shared directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scripts {
-    /// First process, of the root file system.
+    /// The first process of the root file system.
     pub init: String,
-    /// First process, of the initramfs.
+    /// The first process of the initramfs.
     pub initramfs: String,
 }
 
 impl Scripts {
-    /// Reads them.
+    /// Reads the scripts.
     ///
     /// # Errors
     /// [`Error::File`].
@@ -77,14 +78,14 @@ impl Scripts {
     }
 }
 
-/// What each part is made from.
+/// The keys of all parts.
 #[derive(Debug)]
 pub struct Plan {
     keys: [String; Part::ALL.len()],
 }
 
 impl Plan {
-    /// From these packages and scripts.
+    /// Computes the keys from these packages and scripts.
     #[must_use]
     pub fn new(pins: &Pins, scripts: &Scripts) -> Self {
         let mut plan = Self {
@@ -113,13 +114,13 @@ impl Plan {
         plan
     }
 
-    /// The key of a part.
+    /// Returns the key of a part.
     #[must_use]
     pub fn key(&self, part: Part) -> &str {
         &self.keys[part as usize]
     }
 
-    /// What has to be built, in order.
+    /// Returns the parts that must be built, in order.
     #[must_use]
     pub fn stale(&self, cache: &Cache) -> Vec<Part> {
         let is_stale = |part: &Part| !cache.is_current(part.name(), self.key(*part));
@@ -162,7 +163,7 @@ mod tests {
         }
     }
 
-    /// A cache in which everything was built from the above.
+    /// Fills a cache as if everything had been built from the packages above.
     fn built(cache: &Cache) {
         let plan = Plan::new(&pins(), &scripts());
         for part in plan.stale(cache) {

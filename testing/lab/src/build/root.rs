@@ -1,4 +1,4 @@
-//! Trees of packages: QEMU beside the system, and the guest's root.
+//! Builds trees from packages: QEMU, and the guest's root file system.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +9,7 @@ use crate::cache;
 use crate::command::Tool;
 use crate::error::Error;
 
-/// Users that the packages' scripts would have made.
+/// The users that the packages' scripts would have created.
 const PASSWD: &str = "\
 root:x:0:0:root:/root:/bin/bash
 _rpc:x:101:65534::/run/rpcbind:/bin/false
@@ -18,7 +18,7 @@ tcpdump:x:103:65534::/:/bin/false
 nobody:x:65534:65534::/nonexistent:/bin/false
 ";
 
-/// The files that the guest needs and no package holds.
+/// The files that the guest needs and no package contains.
 const FILES: [(&str, &str); 11] = [
     ("etc/passwd", PASSWD),
     ("etc/group", "root:x:0:\ntcpdump:x:103:\nnogroup:x:65534:\n"),
@@ -37,7 +37,7 @@ const FILES: [(&str, &str); 11] = [
     ("var/lib/nfs/state", ""),
 ];
 
-/// What libtirpc knows of transports; its package makes it when configured.
+/// The transports that libtirpc supports. Its package creates this file when it is configured.
 const NETCONFIG: &str = "\
 udp        tpi_clts      v     inet     udp     -       -
 tcp        tpi_cots_ord  v     inet     tcp     -       -
@@ -46,7 +46,7 @@ tcp6       tpi_cots_ord  v     inet6    tcp     -       -
 local      tpi_cots_ord  -     loopback -       -       -
 ";
 
-/// Folders that something is mounted on or written to.
+/// The directories that are mount points or are written to.
 const FOLDERS: [&str; 14] = [
     "dev",
     "export",
@@ -64,16 +64,16 @@ const FOLDERS: [&str; 14] = [
     "var/lib/nfs/v4recovery",
 ];
 
-/// Names that alternatives would have made, if no package has them.
+/// The links that alternatives would have created, if no package contains them.
 const LINKS: [(&str, &str); 3] = [
     ("usr/bin/awk", "mawk"),
     ("usr/bin/sh", "dash"),
     ("etc/mtab", "/proc/mounts"),
 ];
 
-/// QEMU with its libraries, for use with `LD_LIBRARY_PATH`.
+/// Extracts QEMU with its libraries, for use with `LD_LIBRARY_PATH`.
 pub(super) fn qemu(site: &Site<'_>, to: &Path) -> Result<(), Error> {
-    // The C library is the machine's own: it has to be that of the machine's dynamic linker.
+    // The C library is the machine's own, because it has to match the machine's dynamic linker.
     let needed = |name: &str| name != "libc6";
     let packages = site.pins.qemu.iter();
     let packages: Vec<_> = packages
@@ -85,10 +85,10 @@ pub(super) fn qemu(site: &Site<'_>, to: &Path) -> Result<(), Error> {
     extract::packages(site, &packages, to)
 }
 
-/// The guest's root: packages, and the files that their scripts would have made.
+/// Builds the guest's root: packages, and the files that their scripts would have created.
 pub(super) fn guest(site: &Site<'_>, to: &Path) -> Result<(), Error> {
     site.apt.download(&site.pins.guest, site.log)?;
-    // Beside the step's key, which is not part of the guest.
+    // The tree is beside the step's key, which is not part of the guest.
     let tree = to.join("tree");
     fs::create_dir_all(&tree).map_err(Error::file(&tree))?;
     extract::skeleton(&tree)?;

@@ -1,8 +1,8 @@
-//! The soft-iWARP driver, out of tree: Debian's kernel has everything it needs but not the driver
-//! itself.
+//! Builds the soft-iWARP driver out of tree: Debian's kernel has everything that it needs, but not
+//! the driver itself.
 //!
-//! Its settings are constants in the source. Four of them are made module parameters, so that a
-//! lane can ask for CRC or for another MPA revision without another build
+//! Its settings are constants in the source. Four of them become module parameters, so that a lane
+//! can enable CRC or select another MPA revision without another build
 //! (`/sys/module/siw/parameters`).
 
 use std::fs;
@@ -14,12 +14,12 @@ use crate::cache;
 use crate::command::Tool;
 use crate::error::Error;
 
-/// How long compiling, or reading through the kernel's source, may take.
+/// The time-out of compiling, or of reading the kernel's source.
 const LIMIT: Duration = Duration::from_secs(600);
-/// The driver, in the kernel's source.
+/// The directory of the driver in the kernel's source.
 const DRIVER: &str = "drivers/infiniband/sw/siw";
 
-/// One line of the driver's source, and what takes its place.
+/// One line of the driver's source, and its replacement.
 struct Patch {
     file: &'static str,
     line: &'static str,
@@ -69,7 +69,7 @@ const PATCHES: [Patch; 8] = [
     },
 ];
 
-/// All patches, for the step's key.
+/// Returns all patches as text, for the step's key.
 pub(super) fn patches_as_text() -> String {
     let text = |patch: &Patch| format!("{}: {} -> {}\n", patch.file, patch.line, patch.becomes);
     PATCHES.iter().map(text).collect()
@@ -91,12 +91,12 @@ pub(super) fn build(site: &Site<'_>, to: &Path) -> Result<(), Error> {
         cache::write(&path, &patched(&cache::read(&path)?, file)?)?;
     }
     let tree = headers.join(format!("usr/src/linux-headers-{}", site.pins.release));
-    // Debian's headers include each other where they are when installed.
+    // Debian's headers include each other by the paths at which they are installed.
     let makefile = tree.join("Makefile");
     let here = format!("{}/usr/src/", headers.display());
     let text = cache::read(&makefile)?.replace("/usr/src/", &here);
     cache::write(&makefile, &text)?;
-    // Without it no type information is made, which would take pahole.
+    // Without this file, no type information is generated, which would need pahole.
     let _ = fs::remove_file(tree.join("vmlinux"));
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     Tool::new("make")
@@ -114,7 +114,7 @@ pub(super) fn build(site: &Site<'_>, to: &Path) -> Result<(), Error> {
     cache::remove(&driver)
 }
 
-/// Takes the driver out of the kernel's source: an archive in an archive.
+/// Extracts the driver from the kernel's source, which is an archive in an archive.
 fn source(site: &Site<'_>, to: &Path) -> Result<(), Error> {
     let name = "linux-source-";
     let package = site.pins.kernel_packages(name).next();
@@ -138,7 +138,7 @@ fn source(site: &Site<'_>, to: &Path) -> Result<(), Error> {
     fs::remove_file(&inner).map_err(Error::file(&inner))
 }
 
-/// The text of a file with its patches; an error when it is not what they were written for.
+/// Applies the patches to a file. Fails if it does not contain the expected lines.
 fn patched(text: &str, file: &str) -> Result<String, Error> {
     let mut lines: Vec<&str> = text.lines().collect();
     for patch in PATCHES.iter().filter(|patch| patch.file == file) {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn declarations_follow_definitions() {
-        // Each variable that stops being constant does so in both files.
+        // Each variable that becomes non-constant does so in both files.
         let of = |file| PATCHES.iter().filter(move |patch| patch.file == file);
         assert_eq!(of("siw_main.c").count(), of("siw.h").count());
     }

@@ -10,7 +10,7 @@ use vmap::{Flush, MapMut, Span};
 
 use super::{Kind, Subject};
 
-/// An open file, and the same opened for input and output past the cache.
+/// An open file, and the same file opened with `O_DIRECT`.
 #[derive(Debug)]
 pub struct MountedFile {
     path: PathBuf,
@@ -19,10 +19,10 @@ pub struct MountedFile {
 }
 
 impl MountedFile {
-    /// Makes it, empty.
+    /// Creates the file.
     ///
     /// # Errors
-    /// It exists, or cannot be made; with `direct`, the file system does not have that.
+    /// The file exists or cannot be created, or the file system does not support `direct`.
     pub fn create(path: &Path, direct: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).open(path)?;
@@ -66,7 +66,7 @@ impl Subject for MountedFile {
         let file = self.for_kind(kind);
         let mut bytes = vec![0; len];
         let mut got = 0;
-        // Only the end of the file may make a read short for good.
+        // Only the end of the file may end the reads early.
         while got < len {
             match file.read_at(&mut bytes[got..], (offset + got) as u64)? {
                 0 => break,
@@ -87,7 +87,8 @@ impl Subject for MountedFile {
         }
         let mut map = self.map(offset, bytes.len())?;
         map.copy_from_slice(bytes);
-        // One in four at once, by the length's accident; the others whenever the kernel likes.
+        // One in four, depending on the length, is synced at once; the others whenever the kernel
+        // chooses.
         if map.len() % 4 == 0 {
             map.flush(&self.file, Flush::Sync)
                 .map_err(io::Error::other)?;

@@ -1,9 +1,9 @@
-//! Random operations on one file, each checked against a model: what fsx does on local file systems.
+//! Random operations on one file, each checked against a model, as fsx does on local file systems.
 //!
-//! Reads, writes, both past the cache (`O_DIRECT`), truncation down and up, reads and writes through
-//! a mapping, fsync, closing and opening again, and giving up cached pages so that the next read
-//! asks the server. Every read is compared, the size is looked at after each operation, and all of
-//! the content at the end.
+//! The operations are reads and writes, both also with `O_DIRECT`, truncation down and up, reads
+//! and writes through a mapping, fsync, closing and reopening, and dropping cached pages so that
+//! the next read asks the server. Every read is compared with the model, the size is checked after
+//! each operation, and the whole content at the end.
 
 mod file;
 mod model;
@@ -19,63 +19,62 @@ pub use step::{Kind, Step};
 use crate::Failure;
 use crate::content::difference;
 
-/// How many operations a failure shows of those before it.
+/// The number of preceding operations that a failure shows.
 const SHOWN: usize = 30;
 
-/// What to do.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// What all choices are made from.
+    /// The seed of all choices.
     pub seed: u64,
-    /// Operations.
+    /// The number of operations.
     pub count: u64,
-    /// The longest that the file gets, bytes.
+    /// The maximum size of the file, bytes.
     pub max_size: usize,
-    /// The longest read or write, bytes.
+    /// The maximum length of a read or write, bytes.
     pub max_len: usize,
-    /// Whether some reads and writes go past the cache.
+    /// Whether some reads and writes use `O_DIRECT`.
     pub direct: bool,
 }
 
-/// A file to work on. The model says what has to come of it.
+/// A file to operate on. The model defines the expected results.
 pub trait Subject {
-    /// Reads as many bytes as there are from `offset`, at most `len`.
+    /// Reads at most `len` bytes from `offset`, up to the end of the file.
     ///
     /// # Errors
-    /// Any: the exercise fails.
+    /// Any error fails the exercise.
     fn read(&mut self, kind: Kind, offset: usize, len: usize) -> io::Result<Vec<u8>>;
 
-    /// Writes all of it at `offset`, making the file longer if need be.
+    /// Writes all bytes at `offset`, and extends the file if necessary.
     ///
     /// # Errors
-    /// Any.
+    /// Any error fails the exercise.
     fn write(&mut self, kind: Kind, offset: usize, bytes: &[u8]) -> io::Result<()>;
 
-    /// Cuts, or lengthens with zeroes.
+    /// Truncates the file, or extends it with zeroes.
     ///
     /// # Errors
-    /// Any.
+    /// Any error fails the exercise.
     fn truncate(&mut self, len: usize) -> io::Result<()>;
 
-    /// Does what changes neither content nor size: [`Kind::Sync`], [`Kind::Reopen`],
-    /// [`Kind::Forget`].
+    /// Performs an operation that changes neither content nor size: [`Kind::Sync`],
+    /// [`Kind::Reopen`], [`Kind::Forget`].
     ///
     /// # Errors
-    /// Any.
+    /// Any error fails the exercise.
     fn settle(&mut self, kind: Kind) -> io::Result<()>;
 
-    /// Its size, bytes.
+    /// Returns the size of the file, bytes.
     ///
     /// # Errors
-    /// Any.
+    /// Any error fails the exercise.
     fn size(&mut self) -> io::Result<u64>;
 }
 
-/// Does all of it. Returns what the file has to hold then.
+/// Performs all operations. Returns the expected content of the file.
 ///
 /// # Errors
-/// The first operation that fails or gives something else than the model, with the operations
-/// before it.
+/// The first operation that fails or differs from the model, with the preceding operations.
 pub fn run(order: &Order, subject: &mut impl Subject) -> Result<Model, Failure> {
     let mut rng = fastrand::Rng::with_seed(order.seed);
     let mut model = Model::default();

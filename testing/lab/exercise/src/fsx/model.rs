@@ -1,4 +1,4 @@
-//! What a file is by its specification: bytes.
+//! The model of a file: an array of bytes.
 
 /// A file's content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -7,25 +7,25 @@ pub struct Model {
 }
 
 impl Model {
-    /// Its size.
+    /// Returns the size.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether it is empty.
+    /// Returns whether the file is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// All of it.
+    /// Returns the whole content.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What a read gives: nothing after the end.
+    /// Returns the result of a read, which stops at the end of the file.
     #[must_use]
     pub fn read(&self, offset: usize, len: usize) -> &[u8] {
         let start = offset.min(self.len());
@@ -33,7 +33,7 @@ impl Model {
         &self.bytes[start..end]
     }
 
-    /// A write; what lies between the end and it reads as zeroes.
+    /// Writes. A gap between the end of the file and the offset is filled with zeroes.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         let end = offset + bytes.len();
         if end > self.len() {
@@ -42,7 +42,7 @@ impl Model {
         self.bytes[offset..end].copy_from_slice(bytes);
     }
 
-    /// A change of size; what is new reads as zeroes, also where something was before.
+    /// Changes the size. New bytes are zero, even where the file had other bytes earlier.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.resize(len, 0);
     }

@@ -1,4 +1,4 @@
-//! What is done next.
+//! Chooses the next operation.
 
 use std::fmt;
 
@@ -12,28 +12,28 @@ pub enum Kind {
     Read,
     /// write(2) at an offset.
     Write,
-    /// The same, past the cache.
+    /// read(2) with `O_DIRECT`.
     DirectRead,
-    /// The same, past the cache.
+    /// write(2) with `O_DIRECT`.
     DirectWrite,
-    /// Through a mapping.
+    /// A read through a mapping.
     MapRead,
-    /// Through a mapping, after the file was made long enough.
+    /// A write through a mapping, after extending the file if necessary.
     MapWrite,
     /// ftruncate(2).
     Truncate,
     /// fsync(2).
     Sync,
-    /// close(2) and open(2): a client asks for attributes again.
+    /// close(2) and open(2), after which a client asks for attributes again.
     Reopen,
-    /// fsync(2), and cached pages are given up: the next read asks the server.
+    /// fsync(2), and dropping cached pages, so that the next read asks the server.
     Forget,
 }
 
-/// What a client caches and maps, bytes.
+/// The page size, in which a client caches and maps, bytes.
 const PAGE: usize = 4096;
 
-/// Kinds with how often they are done, in a hundred.
+/// The kinds of operations, with their percentages.
 const OFTEN: [(Kind, u64); 10] = [
     (Kind::Read, 26),
     (Kind::Write, 26),
@@ -50,24 +50,24 @@ const OFTEN: [(Kind, u64); 10] = [
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Its number, from 1.
+    /// The number of the operation, from 1.
     pub number: u64,
-    /// What it does.
+    /// The kind.
     pub kind: Kind,
-    /// Where it begins; the new size if it truncates.
+    /// The offset; for a truncation, the new size.
     pub offset: usize,
-    /// How many bytes it is about.
+    /// The number of bytes.
     pub len: usize,
     seed: u64,
 }
 
 impl Step {
-    /// Chooses one for a file that is `size` long. The same choices are made whatever earlier
-    /// operations gave.
+    /// Chooses an operation for a file of `size` bytes. The choices do not depend on the results of
+    /// earlier operations.
     pub fn choose(rng: &mut fastrand::Rng, order: &Order, number: u64, size: usize) -> Self {
         let mut kind = Self::kind(rng.u64(0..100));
         let (place, want) = (rng.usize(..), rng.usize(1..=order.max_len));
-        // Pages' ends are where mistakes are: some operations begin or end there, or both.
+        // Errors are likely at page boundaries, so some operations begin or end there, or both.
         let (starts, ends) = (rng.u8(0..8) == 0, rng.u8(0..8) == 0);
         let seed = rng.u64(..);
         if !order.direct {
@@ -77,7 +77,7 @@ impl Step {
                 other => other,
             };
         }
-        // What a mapping has no bytes for is a signal, not an error.
+        // An access to a mapping beyond the end of the file is a signal, not an error.
         if kind == Kind::MapRead && size == 0 {
             kind = Kind::MapWrite;
         }
@@ -121,7 +121,7 @@ impl Step {
         Kind::Read
     }
 
-    /// What it writes.
+    /// Returns the bytes that it writes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         content::bytes(self.seed, self.len)
