@@ -1,4 +1,4 @@
-//! Constants of the XDR files that no structure uses, and the same in the crates.
+//! Compares constants of the XDR files that no structure uses with those of the crates.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use rpcrdma_ext_xchar::Characteristic;
 
 use crate::xdr::{Body, Specification};
 
-/// Each constant of the files that is not of an enumeration, and its value in the crate it is from.
-/// The enumerations are compared with every value that is encoded.
+/// Returns each constant of the files that is not part of an enumeration, with its value in its
+/// crate. The enumerations are compared with every value that is encoded.
 #[must_use]
 pub fn of_crates() -> Vec<(&'static str, u64)> {
     let narrow = [
@@ -43,7 +43,7 @@ pub fn of_crates() -> Vec<(&'static str, u64)> {
         .to_vec()
 }
 
-/// What differs between files and crates, a line each.
+/// Returns the differences between files and crates, a line each.
 #[must_use]
 pub fn differences(all: &Specification) -> Vec<String> {
     let crates = of_crates();

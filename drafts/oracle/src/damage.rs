@@ -1,9 +1,9 @@
-//! Damaged values: what a peer may send that is nearly right.
+//! Damages values, to get data that is nearly valid.
 
 use bytes::Bytes;
 use quickcheck::{Arbitrary, Gen};
 
-/// Words that mean something in one place or another: small numbers, versions, lengths near limits.
+/// Words with a meaning in some place: small numbers, versions, lengths near limits.
 const WORDS: &[u32] = &[
     0,
     1,
@@ -31,7 +31,7 @@ const WORDS: &[u32] = &[
     0xffff_ffff,
 ];
 
-/// A copy with one thing wrong, which may happen to be right.
+/// Returns a copy with one change, which may happen to be valid.
 #[must_use]
 pub fn damage(g: &mut Gen, bytes: &Bytes) -> Bytes {
     let mut bytes = bytes.to_vec();
@@ -59,7 +59,7 @@ pub fn damage(g: &mut Gen, bytes: &Bytes) -> Bytes {
             bytes.splice(at..at, twice);
         }
         _ => {
-            // As many words again, of small numbers, after what all headers begin with.
+            // Appends random words of small numbers after the fields that all headers begin with.
             bytes.truncate(bytes.len().min(16));
             for _ in 0..usize::arbitrary(g) % 24 {
                 let word = u32::arbitrary(g) % 4;

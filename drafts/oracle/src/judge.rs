@@ -1,4 +1,4 @@
-//! Whether both sides agree.
+//! Decides whether the crates and the C program agree.
 
 use bytes::Bytes;
 use rpcrdma_v1::limits::MIN_HEADER_LEN;
@@ -6,33 +6,33 @@ use rpcrdma_v1::limits::MIN_HEADER_LEN;
 use crate::kind::{Kind, Read, Refused};
 use crate::program::Answer;
 
-/// A way to agree.
+/// A kind of agreement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
     /// Both accept, and every field and byte is the same.
     Accepted,
-    /// As above, but a subset of characteristics came with words of zero at its end, which are
-    /// not sent here (xcharext-02, section 2.1: words that are not there count as zero).
+    /// Both accept, but a subset of characteristics has zero words at its end, which the crates do
+    /// not send (xcharext-02, section 2.1: missing words count as zero).
     Shortened,
-    /// Both refuse.
+    /// Both reject.
     Refused,
-    /// XDR alone would accept it, and a rule beyond XDR forbids it.
+    /// A rule beyond XDR forbids the value, which XDR alone accepts.
     Stricter(Refused),
 }
 
-/// Why both sides do not agree.
+/// The reason why the two sides disagree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Disagreement {
-    /// The C program refuses what the workspace accepts.
+    /// The C program rejects what the crates accept.
     #[error("accepted here as {0}, refused by the C program")]
     OnlyHere(String),
-    /// The workspace refuses what the C program accepts, and no rule beyond XDR is the reason.
+    /// The crates reject what the C program accepts, and no rule beyond XDR is the reason.
     #[error("refused here ({0:?}), accepted by the C program as {1}")]
     OnlyThere(Refused, String),
     /// The fields have different values.
     #[error("here {0}, in C {1}")]
     Values(String, String),
-    /// They use different numbers of bytes.
+    /// They consume different numbers of bytes.
     #[error("{0} bytes used here, {1} in C")]
     Lengths(usize, usize),
     /// The value is encoded in different ways.
@@ -40,13 +40,13 @@ pub enum Disagreement {
     Encodings(String, String),
 }
 
-/// Bytes in hexadecimal.
+/// Formats bytes in hexadecimal.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares what both sides make of these bytes.
+/// Compares how both sides decode these bytes.
 ///
 /// # Errors
 /// [`Disagreement`].
@@ -56,10 +56,10 @@ pub fn judge(
     here: Result<Read, Refused>,
     there: &Answer,
 ) -> Result<Agreement, Disagreement> {
-    // The C program leaves bytes behind a value alone. Where they are no payload, they are an error.
+    // The C program ignores bytes behind a value. If these are not payload, they are an error.
     let is_whole = kind.has_payload || there.used == bytes.len();
     let accepted = there.accepted && is_whole;
-    // The library reads some things loosely, and writes them as they should be.
+    // The C library accepts some invalid encodings, and encodes their values correctly.
     let is_loose = accepted && there.again != bytes[..there.used];
     match here {
         Ok(read) if accepted => compare(bytes, &read, there),
@@ -103,14 +103,14 @@ fn compare(bytes: &Bytes, here: &Read, there: &Answer) -> Result<Agreement, Disa
             false => Err(Disagreement::Values(here.json.clone(), there.json.clone())),
         };
     }
-    // In C the words of zero are part of the value.
+    // In C, the zero words are part of the value.
     match shortened(&there.json) == here.json {
         true => Ok(Agreement::Shortened),
         false => Err(encodings()),
     }
 }
 
-/// JSON without zeros at the ends of the arrays of numbers, which subsets are.
+/// Returns the JSON without zeros at the end of arrays of numbers, which represent subsets.
 fn shortened(json: &str) -> String {
     let mut json = json.to_owned();
     loop {

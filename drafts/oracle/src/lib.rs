@@ -1,13 +1,13 @@
-//! The codecs of the workspace, held against an independent implementation: C that `rpcgen` makes
-//! of the XDR files in `drafts/xdr`.
+//! Compares the codecs of the workspace with an independent implementation: C code that `rpcgen`
+//! generates from the XDR files in `drafts/xdr`.
 //!
-//! [`xdr`] reads the files and writes the part of the C program that shows values by the names of
-//! their fields. [`kind`] lists what is compared: every header type, operation and characteristic,
-//! as its crate encodes, decodes and names it. [`program`] is the C program behind a pipe, [`judge`]
-//! says whether both agree, and [`run`] does that for as many random values as are wanted, and for
-//! as many damaged ones. [`vectors`] writes some of them down for other implementations.
+//! [`xdr`] parses the files and generates the part of the C program that shows values by the names
+//! of their fields. [`kind`] lists the types to compare: every header type, operation and
+//! characteristic, with the codec of its crate. [`program`] runs the C program, [`judge`] decides
+//! whether both agree, and [`run`] compares random values and damaged ones. [`vectors`] writes some
+//! of them as test vectors for other implementations.
 //!
-//! Only running the comparison needs C: this crate's own tests do not.
+//! Only the comparison needs C: this crate's own tests do not.
 
 #![forbid(unsafe_code)]
 

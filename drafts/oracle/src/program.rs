@@ -1,4 +1,4 @@
-//! The C program behind a pipe (`c/main.c` says what goes over it).
+//! Runs the C program, with pipes for requests and answers (`c/main.c` describes the format).
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
@@ -9,21 +9,21 @@ use bytes::Bytes;
 
 use crate::xdr::Specification;
 
-/// Asks for the answers that are held back.
+/// The request that flushes pending answers.
 const FLUSH: u32 = u32::MAX;
-/// Longest answer that is taken.
+/// The maximum length of an answer, bytes.
 const LONGEST: u32 = 1 << 24;
 
-/// What the C program says of some bytes.
+/// The C program's answer about some bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether they are a value.
+    /// Whether they are a valid value.
     pub accepted: bool,
-    /// Bytes used.
+    /// The number of bytes consumed.
     pub used: usize,
     /// The value, encoded again.
     pub again: Vec<u8>,
-    /// The value by the names of its fields.
+    /// The value by the names of its fields, as JSON.
     pub json: String,
 }
 
@@ -57,10 +57,10 @@ fn block(from: &mut impl Read) -> io::Result<Vec<u8>> {
 }
 
 impl Program {
-    /// Starts it, and sees that it knows the types of the files that this crate was built with.
+    /// Starts the program, and checks that it was built from the same XDR files as this crate.
     ///
     /// # Errors
-    /// It cannot be started, or was built from other files.
+    /// The program cannot be started, or was built from other files.
     pub fn start(path: &Path, all: &Specification) -> io::Result<Self> {
         let start = Command::new(path)
             .stdin(Stdio::piped())
@@ -98,25 +98,25 @@ impl Program {
         })
     }
 
-    /// A type's number.
+    /// Returns the number of a type.
     ///
     /// # Errors
-    /// There is no such type.
+    /// The type does not exist.
     pub fn number(&self, name: &str) -> io::Result<u32> {
         let place = self.types.iter().position(|known| known == name);
-        // There are some sixty.
+        // A linear search suffices for about sixty types.
         place
             .map(|place| place as u32)
             .ok_or_else(|| other(format!("no XDR type {name}")))
     }
 
-    /// Its answers for values, or what claim to be values, of a type.
+    /// Asks the program about encoded values, which may be invalid, of a type.
     ///
     /// # Errors
-    /// It ended, or cannot be understood.
+    /// The program ended, or sent an invalid answer.
     pub fn ask(&mut self, number: u32, values: &[Bytes]) -> io::Result<Vec<Answer>> {
         let Self { to, from, .. } = self;
-        // In another thread: either pipe may be full while the other must be emptied.
+        // Requests are written by another thread, because the program may block on either pipe.
         thread::scope(|scope| {
             let asked = scope.spawn(move || -> io::Result<()> {
                 for value in values {
@@ -148,7 +148,7 @@ fn answer(from: &mut impl Read) -> io::Result<Answer> {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It ends by itself when its input does, but a broken one must not be waited for.
+        // The program normally ends when its input does. A broken one must not block.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

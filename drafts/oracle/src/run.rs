@@ -1,4 +1,4 @@
-//! The comparison, of many values of every kind.
+//! Runs the comparison with many values of every type.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,29 +16,29 @@ use crate::kind::{Kind, Refused};
 use crate::program::Program;
 use crate::xdr::Specification;
 
-/// Values that are asked about at once.
+/// The number of values in one request.
 const AT_ONCE: u64 = 256;
-/// Longest list and longest bytes that quickcheck makes.
+/// The maximum length of lists and byte strings that quickcheck generates.
 const SIZE: usize = 40;
-/// Disagreements that are kept for each kind.
+/// The maximum number of stored disagreements for each type.
 const KEPT: usize = 5;
 
-/// What came of one kind.
+/// The results for one type.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Values that were compared, encoded here and in C.
+    /// The number of values that were compared, encoded both here and in C.
     pub values: u64,
-    /// Damaged values that both accept.
+    /// The number of damaged values that both accept.
     pub accepted: u64,
-    /// Damaged values that both refuse.
+    /// The number of damaged values that both reject.
     pub refused: u64,
-    /// Damaged values with superfluous words of zero.
+    /// The number of damaged values with superfluous zero words.
     pub shortened: u64,
-    /// Damaged values that a rule beyond XDR forbids, by its name.
+    /// The number of damaged values that a rule beyond XDR forbids, by the rule's name.
     pub stricter: BTreeMap<&'static str, u64>,
-    /// Values that the two sides disagree about, and why.
+    /// Values about which the two sides disagree, with the reason.
     pub disagreements: Vec<(String, Disagreement)>,
-    /// How many disagreements there were.
+    /// The number of disagreements.
     pub disagreed: u64,
 }
 
@@ -52,7 +52,7 @@ impl Tally {
             Ok(Agreement::Stricter(refused)) if !is_value => {
                 *self.stricter.entry(refused.name()).or_default() += 1;
             }
-            // A value that was made here must be accepted.
+            // A value that was generated here must be accepted.
             Ok(_) => self.disagree(bytes, Disagreement::OnlyThere(Refused::Form, String::new())),
             Err(why) => self.disagree(bytes, why),
         }
@@ -66,7 +66,7 @@ impl Tally {
     }
 }
 
-/// Compares `count` values of a kind, and as many damaged ones.
+/// Compares `count` values of a type, and as many damaged ones.
 fn one(program: &mut Program, kind: &Kind, count: u64, seed: u64) -> io::Result<Tally> {
     let number = program.number(kind.xdr)?;
     let mut g = Gen::from_size_and_seed(SIZE, seed);
@@ -102,8 +102,8 @@ fn one(program: &mut Program, kind: &Kind, count: u64, seed: u64) -> io::Result<
     Ok(tally)
 }
 
-/// Compares `count` values of each kind, and as many damaged ones, with as many programs at once as
-/// there are processors.
+/// Compares `count` values of each type, and as many damaged ones, with one C program per
+/// processor.
 ///
 /// # Errors
 /// A program cannot be started, or ended.

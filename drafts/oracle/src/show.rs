@@ -1,16 +1,16 @@
-//! Values as JSON, by the names of the fields in `drafts/xdr`.
+//! Shows values as JSON by the names of the fields in `drafts/xdr`.
 //!
-//! The C program writes the same from its own structures, so that a field in the wrong place is
-//! found although each side by itself decodes what it encoded.
+//! The C program writes the same from its own structures, so that a misplaced field is found even
+//! though each side decodes what it encoded.
 
 use std::fmt::Write;
 
-/// JSON that is being written, without blanks.
+/// A JSON writer without blanks.
 #[derive(Debug, Default)]
 pub struct Json(String);
 
 impl Json {
-    /// One value.
+    /// Returns the JSON of one value.
     #[must_use]
     pub fn of(value: impl FnOnce(&mut Self)) -> String {
         let mut json = Self::default();
@@ -18,28 +18,28 @@ impl Json {
         json.0
     }
 
-    /// A number.
+    /// Writes a number.
     pub fn number(&mut self, value: u32) {
-        // Writing to a string does not fail, here and below.
+        // Writing to a String does not fail, here and below.
         let _ = write!(self.0, "{value}");
     }
 
-    /// A number of 64 bits, in quotes: readers may take bare ones for floating point.
+    /// Writes a 64-bit number in quotes, because readers may treat bare ones as floating point.
     pub fn wide(&mut self, value: u64) {
         let _ = write!(self.0, "\"{value}\"");
     }
 
-    /// A boolean.
+    /// Writes a boolean.
     pub fn boolean(&mut self, value: bool) {
         let _ = write!(self.0, "{value}");
     }
 
-    /// The name of an enumeration's value.
+    /// Writes the name of an enumeration's value.
     pub fn name(&mut self, name: &str) {
         let _ = write!(self.0, "\"{name}\"");
     }
 
-    /// Opaque data, in hexadecimal.
+    /// Writes opaque data in hexadecimal.
     pub fn hex(&mut self, bytes: &[u8]) {
         self.0.push('"');
         for byte in bytes {
@@ -48,7 +48,7 @@ impl Json {
         self.0.push('"');
     }
 
-    /// An array.
+    /// Writes an array.
     pub fn list<T>(&mut self, of: impl IntoIterator<Item = T>, one: impl Fn(&mut Self, T)) {
         self.0.push('[');
         for (i, element) in of.into_iter().enumerate() {
@@ -60,7 +60,7 @@ impl Json {
         self.0.push(']');
     }
 
-    /// Optional data.
+    /// Writes optional data.
     pub fn option<T>(&mut self, of: Option<T>, one: impl FnOnce(&mut Self, T)) {
         match of {
             Some(value) => one(self, value),
@@ -68,7 +68,7 @@ impl Json {
         }
     }
 
-    /// A structure, or a union: its discriminant, then its arm if that has a field.
+    /// Writes a structure, or a union: its discriminant, and its arm if that has a field.
     pub fn object(&mut self, fields: impl FnOnce(&mut Fields<'_>)) {
         self.0.push('{');
         fields(&mut Fields {
@@ -79,7 +79,7 @@ impl Json {
     }
 }
 
-/// Fields of a structure that is being written.
+/// A writer for the fields of a structure.
 #[derive(Debug)]
 pub struct Fields<'a> {
     json: &'a mut Json,
@@ -87,7 +87,7 @@ pub struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// A field.
+    /// Writes a field.
     pub fn field(&mut self, name: &str, value: impl FnOnce(&mut Json)) -> &mut Self {
         if !self.is_first {
             self.json.0.push(',');
@@ -98,12 +98,12 @@ impl Fields<'_> {
         self
     }
 
-    /// A number.
+    /// Writes a number field.
     pub fn number(&mut self, name: &str, value: u32) -> &mut Self {
         self.field(name, |json| json.number(value))
     }
 
-    /// The name of an enumeration's value.
+    /// Writes a field with the name of an enumeration's value.
     pub fn name(&mut self, name: &str, value: &str) -> &mut Self {
         self.field(name, |json| json.name(value))
     }

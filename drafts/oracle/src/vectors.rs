@@ -1,5 +1,5 @@
-//! Test vectors: values and damaged values that both sides agree about, written down for other
-//! implementations. `drafts/vectors/README.md` says what the files hold.
+//! Writes test vectors for other implementations: values and damaged values about which both sides
+//! agree. `drafts/vectors/README.md` describes the files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,20 +13,20 @@ use crate::judge::{Agreement, hex, judge};
 use crate::kind::{Kind, Refused};
 use crate::program::Program;
 
-/// Where the values come from: the files are the same whenever they are made.
+/// The seed of the values, which makes the files reproducible.
 const SEED: u64 = 20_160_603;
-/// Lists and bytes are as long as this at most.
+/// The maximum length of lists and byte strings.
 const SIZE: usize = 12;
-/// Longest vector, bytes.
+/// The maximum length of a vector, bytes.
 const LONGEST: usize = 240;
-/// Values of each kind.
+/// The number of values of each type.
 const VALUES: usize = 16;
-/// Damaged values that are accepted, and refused for each reason.
+/// The number of damaged values that are accepted, and of those that are rejected for each reason.
 const DAMAGED: usize = 4;
-/// Damaged values that are looked at.
+/// The number of damaged values to choose from.
 const TRIES: usize = 8_000;
 
-/// The file of a kind.
+/// Returns the content of a type's file.
 ///
 /// # Errors
 /// The C program ended, or disagrees.
@@ -48,14 +48,14 @@ pub fn file(kind: &Kind, program: &mut Program) -> io::Result<String> {
             let here = (kind.read)(bytes);
             let verdict = judge(kind, bytes, here.clone(), there)
                 .map_err(|why| io::Error::other(format!("{}: {}: {why}", kind.name, hex(bytes))))?;
-            // Every other one is a value.
+            // Every second one is an undamaged value.
             let is_value = (at_once * 512 + i) % 2 == 0;
             let (group, most) = match (verdict, is_value) {
                 (_, true) => ("value", VALUES),
                 (Agreement::Accepted, _) => ("damaged", DAMAGED),
                 (Agreement::Shortened, _) => ("shortened", DAMAGED),
                 (Agreement::Refused, _) => ("form", DAMAGED),
-                // The limits are this project's.
+                // The limits are this project's, so they are no test for others.
                 (Agreement::Stricter(Refused::Limit), _) => continue,
                 (Agreement::Stricter(refused), _) => (refused.name(), DAMAGED),
             };
@@ -69,7 +69,7 @@ pub fn file(kind: &Kind, program: &mut Program) -> io::Result<String> {
         }
     }
     let mut text = String::new();
-    // Writing to a string does not fail.
+    // Writing to a String does not fail.
     let _ = writeln!(
         text,
         "{{\"format\": 1, \"kind\": \"{}\", \"type\": \"{}\", \"payload\": {}, \"vectors\": [",
@@ -100,8 +100,8 @@ fn row(bytes: &Bytes, here: Result<crate::kind::Read, Refused>, xdr: bool) -> St
     }
 }
 
-/// The answer to a line of the runner's: a type's name and bytes in hexadecimal (see
-/// `drafts/vectors/README.md`). Nothing when it cannot be understood.
+/// Returns the answer to a line of the runner, which consists of a type's name and bytes in
+/// hexadecimal (see `drafts/vectors/README.md`). Returns `None` if the line is invalid.
 #[must_use]
 pub fn answer(kinds: &[Kind], line: &str) -> Option<String> {
     let (xdr, text) = line.trim_end_matches(['\r', '\n']).split_once(' ')?;

@@ -1,5 +1,5 @@
-//! What can be seen without C: the XDR files can be read, their constants are the crates', the
-//! vectors are what the codecs make of them, and the C text names every type.
+//! Tests that need no C: the XDR files can be parsed, their constants are those of the crates, the
+//! vectors agree with the codecs, and the C code names every type.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn another_constant_is_found() {
     );
 }
 
-/// The lines fit an Internet-Draft, which includes the files.
+/// The lines are short enough for an Internet-Draft, which includes the files.
 #[test]
 fn lines_are_short() {
     for (name, text) in FILES {
@@ -95,7 +95,7 @@ fn what_is_no_xdr_is_refused_with_its_line() {
     assert_eq!(error("/* "), "1: a comment that does not end");
 }
 
-/// A codec that was changed by itself reads the committed vectors in another way.
+/// Detects a codec that changed alone: it would decode the committed vectors differently.
 #[test]
 fn the_vectors_are_read_as_they_say() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors");

@@ -7,7 +7,7 @@ use super::any::{few, number};
 use super::{Codec, Kind, Refused, kind};
 use crate::show::Json;
 
-/// Most messages in one transmission, for a decoder that wants to be told.
+/// The maximum number of messages in one transmission, which the decoder needs as a parameter.
 const MOST: u32 = 256;
 
 pub(super) const KINDS: &[Kind] = &[kind!("batch", Batch, any_lengths, payload: false)];

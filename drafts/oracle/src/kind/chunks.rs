@@ -1,4 +1,4 @@
-//! Chunk lists, which both versions have.
+//! Chunk lists, which both versions share.
 
 use quickcheck::{Arbitrary, Gen};
 use rpcrdma_v2::{Chunks, ReadSegment, Segment, WriteChunk};
@@ -69,7 +69,7 @@ pub(super) fn show_chunks(to: &mut Fields<'_>, chunks: &Chunks) {
     });
 }
 
-/// The fields of a version error, which are the same in both versions.
+/// Shows the fields of a version error, which both versions share.
 pub(super) fn show_versions(to: &mut Fields<'_>, low: u32, high: u32) {
     to.field("rdma_vrange", |json| {
         json.object(|to| {

@@ -1,5 +1,5 @@
-//! What is compared: for each header type, operation and characteristic, values of it, and how the
-//! crate that owns it encodes and decodes them.
+//! The types to compare: for each header type, operation and characteristic, a generator of values
+//! and the codec of its crate.
 
 mod any;
 mod batch;
@@ -18,47 +18,49 @@ use crate::show::Json;
 
 /// A type of the workspace that has an XDR definition in `drafts/xdr`.
 pub trait Codec {
-    /// Its values.
+    /// The type of its values.
     type Value: PartialEq;
 
     /// The name of its XDR type.
     const XDR: &'static str;
 
-    /// Its XDR.
+    /// Encodes a value as XDR.
     fn encode(value: &Self::Value) -> Bytes;
 
-    /// From XDR, with the number of bytes used.
+    /// Decodes a value. Returns it with the number of bytes consumed.
     ///
     /// # Errors
-    /// [`Refused`], as the crate that owns it refuses.
+    /// [`Refused`], as the crate rejects the bytes.
     fn decode(bytes: &Bytes) -> Result<(Self::Value, usize), Refused>;
 
-    /// By the names of its fields.
+    /// Shows the value by the names of its fields.
     fn show(value: &Self::Value, json: &mut Json);
 }
 
-/// Why a codec of the workspace does not accept something.
+/// The reason why a codec of the workspace rejects something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is not what its XDR definition says. Everybody must refuse it.
+    /// The bytes do not match the XDR definition. Both sides must reject them.
     Form,
-    /// A boolean that is neither 0 nor 1 (RFC 4506, section 4.4), which the C library takes for
-    /// true. It cannot be told from what the C program decodes, but from what it encodes.
+    /// A boolean is neither 0 nor 1 (RFC 4506, section 4.4), which the C library takes for true.
+    /// What the C program encodes shows this; what it decodes does not.
     Boolean,
-    /// Bytes that fill opaque data up are not zero (RFC 4506, section 4.10). As above.
+    /// Padding of opaque data is not zero (RFC 4506, section 4.10). What the C program encodes
+    /// shows this; what it decodes does not.
     RoundUp,
     /// More elements than the crates' limits allow (`limits` in each). XDR has no such limits.
     Limit,
-    /// Another version's header (RFC 8166, section 4.2.2).
+    /// A header of another version (RFC 8166, section 4.2.2).
     Version,
     /// RDMA_MSGP or RDMA_DONE (RFC 8166, section 4.6).
     Retired,
-    /// Shorter than any header but an error's (RFC 8166, section 4.5), which RDMA_DONE can be.
+    /// Shorter than any header except that of an error (RFC 8166, section 4.5), as RDMA_DONE can
+    /// be.
     Short,
 }
 
 impl Refused {
-    /// Its name in reports and vectors.
+    /// Returns the name in reports and vectors.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -84,35 +86,35 @@ impl From<Malformed> for Refused {
             | Malformed::ErrorCode(_)
             | Malformed::Enumeration(..)
             | Malformed::Trailing(_)
-            // No decoder has one so far. If one gets one, it needs a name of its own above.
+            // No codec here has one so far. A new one needs a name of its own above.
             | Malformed::Rule(_) => Self::Form,
         }
     }
 }
 
-/// What a codec of the workspace read.
+/// The result of decoding with a codec of the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Bytes used.
+    /// The number of bytes consumed.
     pub used: usize,
     /// The value, encoded again.
     pub again: Bytes,
-    /// Whether what was encoded again means the same.
+    /// Whether the value that was encoded again is equal.
     pub is_stable: bool,
-    /// The value by the names of its fields.
+    /// The value by the names of its fields, as JSON.
     pub json: String,
 }
 
-/// One kind of value: a row of [`all`].
+/// One type to compare: a row of [`all`].
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// Its name in reports and vectors.
+    /// The name in reports and vectors.
     pub name: &'static str,
     /// The name of its XDR type.
     pub xdr: &'static str,
-    /// An arbitrary value, encoded.
+    /// Generates an arbitrary value: its encoding and its JSON.
     pub sample: fn(&mut Gen) -> (Bytes, String),
-    /// What the workspace's codec reads in these bytes.
+    /// Decodes bytes with the workspace's codec.
     pub read: fn(&Bytes) -> Result<Read, Refused>,
     /// Whether bytes after the value are payload. Otherwise they are an error.
     pub has_payload: bool,
@@ -135,7 +137,7 @@ fn sample<C: Codec>(value: &C::Value) -> (Bytes, String) {
     (C::encode(value), Json::of(|json| C::show(value, json)))
 }
 
-/// A [`Kind`]: name, [`Codec`], function that makes a value, and whether payload may follow.
+/// Defines a [`Kind`] by name, [`Codec`], generator, and whether payload may follow.
 macro_rules! kind {
     ($name:literal, $codec:ty, $any:expr, payload: $payload:literal) => {
         $crate::kind::Kind {
@@ -149,7 +151,7 @@ macro_rules! kind {
 }
 pub(crate) use kind;
 
-/// Every kind.
+/// Returns every type to compare.
 #[must_use]
 pub fn all() -> Vec<Kind> {
     [v1::KINDS, v2::KINDS, xchar::KINDS, rtr::KINDS, batch::KINDS].concat()

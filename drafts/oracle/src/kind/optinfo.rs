@@ -1,4 +1,5 @@
-//! What all extensions have: operations, whose information is read to its end, and characteristics.
+//! The common parts of all extensions: operations, whose information is read to its end, and
+//! characteristics.
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_ext_xchar::Characteristic;
@@ -6,7 +7,7 @@ use rpcrdma_ext_xchar::Characteristic;
 use super::{Codec, Refused};
 use crate::show::Json;
 
-/// The [`Codec`] of an operation, whose information is read to its end.
+/// Implements [`Codec`] for an operation, whose information is read to its end.
 macro_rules! operation {
     ($operation:ty, $xdr:literal, $show:expr) => {
         impl $crate::kind::Codec for $operation {
@@ -30,15 +31,15 @@ macro_rules! operation {
 
 pub(super) use operation;
 
-/// A characteristic's value.
+/// The codec of a characteristic's value.
 pub(super) struct Value<C>(std::marker::PhantomData<C>);
 
-/// The rest of a [`Codec`] of a characteristic.
+/// The parts of a [`Codec`] that a characteristic has to define.
 pub(super) trait Shown: Characteristic {
     /// The name of its XDR type.
     const XDR: &'static str;
 
-    /// By the names of its fields.
+    /// Shows the value by the names of its fields.
     fn show(value: &Self::Value, json: &mut Json);
 }
 

@@ -362,7 +362,7 @@ fn show_buffer_segment(json: &mut Json, group: &SegmentGroup) {
     });
 }
 
-/// The [`Shown`] of a characteristic that is a number.
+/// Implements [`Shown`] for a characteristic that is a number.
 macro_rules! number_shown {
     ($characteristic:ty, $xdr:literal) => {
         impl Shown for $characteristic {

@@ -84,7 +84,7 @@ fn show_list(to: &mut Fields<'_>, name: &str, list: &[Property]) {
     to.field(name, |json| json.list(list, show_property));
 }
 
-/// Words up to the last that is not zero.
+/// Shows the words of a subset up to the last that is not zero.
 fn show_subset(to: &mut Fields<'_>, name: &str, subset: Subset) {
     let word = |n: usize| {
         (0..32).fold(0, |w, bit| {

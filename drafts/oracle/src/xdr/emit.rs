@@ -1,18 +1,19 @@
-//! From definitions to C: functions that show values by the names of their fields, in JSON, and
-//! tables of types, enumerations and constants. What encodes and decodes, `rpcgen` writes.
+//! Generates C code from definitions: functions that show values as JSON by the names of their
+//! fields, and tables of types, enumerations and constants. `rpcgen` generates the encoders and
+//! decoders.
 
 use std::fmt::Write;
 
 use super::{Body, Declaration, Shape, Specification, Type};
 
-/// The C text, for a program that also holds what `rpcgen` made of the same files.
+/// Returns the C code, for a program that also contains the output of `rpcgen` for the same files.
 #[must_use]
 pub fn emit(all: &Specification) -> String {
     let mut c = String::from(
         "/* Made from drafts/xdr by xdr-oracle. */\n#include \"all.h\"\n#include \"oracle.h\"\n\n",
     );
     for (name, body) in &all.types {
-        // Writing to a string does not fail, here and below.
+        // Writing to a String does not fail, here and below.
         let _ = writeln!(c, "static void show_{name}(const {name} *v)\n{{");
         show(all, name, body, &mut c);
         c.push_str("}\n\n");
@@ -63,7 +64,7 @@ fn structure(all: &Specification, fields: &[Declaration], c: &mut String) {
     c.push_str("\tput_text(\"}\");\n");
 }
 
-/// Shows the field that `at` points to.
+/// Generates code that shows the field at `at`.
 fn one(all: &Specification, field: &Declaration, at: &str, c: &mut String) {
     match field.shape {
         Shape::One => element(&field.of, at, c),

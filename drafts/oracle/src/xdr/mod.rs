@@ -1,4 +1,5 @@
-//! The XDR language (RFC 4506, section 6.3), as far as the files in `drafts/xdr` use it.
+//! A parser of the XDR language (RFC 4506, section 6.3), as far as the files in `drafts/xdr` use
+//! it.
 
 mod emit;
 mod parse;
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 pub use emit::emit;
 pub use parse::parse;
 
-/// The files, each with its name, in the order in which they build on one another.
+/// The names and contents of the files, in the order of their dependencies.
 pub const FILES: &[(&str, &str)] = &[
     ("rpcrdma1.x", include_str!("../../../xdr/rpcrdma1.x")),
     ("rpcrdma2.x", include_str!("../../../xdr/rpcrdma2.x")),
@@ -18,13 +19,13 @@ pub const FILES: &[(&str, &str)] = &[
     ("batch.x", include_str!("../../../xdr/batch.x")),
 ];
 
-/// What is wrong with a file.
+/// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct Error {
-    /// Line, from 1.
+    /// The line, from 1.
     pub line: usize,
-    /// What.
+    /// The description.
     pub what: String,
 }
 
@@ -37,38 +38,38 @@ pub enum Type {
     UnsignedHyper,
     /// `bool`.
     Bool,
-    /// Bytes, always in an array.
+    /// Bytes, always as an array.
     Opaque,
-    /// One that is defined in the files.
+    /// A type that is defined in the files.
     Named(String),
 }
 
-/// How many of them.
+/// The multiplicity of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// One.
+    /// Exactly one.
     One,
-    /// One or none: `*name`.
+    /// Optional data: `*name`.
     Optional,
     /// Any number: `name<>`.
     Array,
 }
 
-/// A field, or what a typedef names.
+/// A field, or the definition of a typedef.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
     /// Its name.
     pub name: String,
     /// Its type.
     pub of: Type,
-    /// How many.
+    /// The multiplicity.
     pub shape: Shape,
 }
 
 /// An arm of a union: the values that select it, and its field, if it has one.
 pub type Arm = (Vec<String>, Option<Declaration>);
 
-/// What a name stands for.
+/// The definition of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// An enumeration's names and numbers.
@@ -81,20 +82,20 @@ pub enum Body {
     Union(Declaration, Vec<Arm>),
 }
 
-/// Files that were read: types in the order of their definitions, and constants.
+/// The content of the files: types in the order of their definitions, and constants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Specification {
     /// Types.
     pub types: Vec<(String, Body)>,
-    /// Constants, and those of enumerations.
+    /// Constants, including those of enumerations.
     pub constants: BTreeMap<String, u64>,
 }
 
 impl Specification {
-    /// All of [`FILES`].
+    /// Parses all [`FILES`].
     ///
     /// # Errors
-    /// The name of a file, and what is wrong with it.
+    /// The name of a file and its error.
     pub fn of_files() -> Result<Self, (&'static str, Error)> {
         let mut all = Self::default();
         for (name, text) in FILES {
@@ -103,14 +104,14 @@ impl Specification {
         Ok(all)
     }
 
-    /// What a type's name stands for.
+    /// Returns the definition of a type.
     #[must_use]
     pub fn body(&self, name: &str) -> Option<&Body> {
         let mut types = self.types.iter();
         types.find(|(known, _)| known == name).map(|(_, body)| body)
     }
 
-    /// Fields of a structure whose last field says whether another of its kind follows, without
+    /// Returns the fields of a linked structure, whose last field is a pointer to the next, without
     /// that field; and that field's name.
     #[must_use]
     pub fn linked(&self, name: &str) -> Option<(&[Declaration], &str)> {

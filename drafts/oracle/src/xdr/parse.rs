@@ -1,12 +1,12 @@
-//! From text to definitions.
+//! Parses definitions.
 
 use super::words::Words;
 use super::{Arm, Body, Declaration, Error, Shape, Specification, Type};
 
-/// Adds a file's definitions to those of the files it builds on.
+/// Adds a file's definitions to those of the files that it depends on.
 ///
 /// # Errors
-/// The first thing that is not XDR, is not known here, or has been defined before.
+/// The first element that is not XDR, is not supported here, or is already defined.
 pub fn parse(text: &str, into: &mut Specification) -> Result<(), Error> {
     let mut words = Words::new(text);
     while let Some(word) = words.next()? {
@@ -125,7 +125,8 @@ fn union(words: &mut Words<'_>, into: &mut Specification) -> Result<(), Error> {
     define(words, into, name, Body::Union(tag, arms))
 }
 
-/// `within` is the structure that is being defined, which its last field may point to.
+/// Parses a declaration. `within` is the structure that is being defined, which its last field may
+/// point to.
 fn declaration(
     words: &mut Words<'_>,
     into: &Specification,

@@ -1,8 +1,8 @@
-//! Words of the XDR language.
+//! Splits the XDR language into words.
 
 use super::Error;
 
-/// The words of a file that are left.
+/// The remaining words of a file.
 #[derive(Debug)]
 pub(super) struct Words<'a> {
     text: &'a str,
@@ -41,7 +41,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The next word, which is a name, a number or a mark; nothing at the end.
+    /// Returns the next word, which is a name, a number or a punctuation mark, or `None` at the
+    /// end.
     pub(super) fn next(&mut self) -> Result<Option<&'a str>, Error> {
         self.skip_blanks()?;
         let Some(first) = self.text.chars().next() else {
@@ -57,7 +58,7 @@ impl<'a> Words<'a> {
         Ok(Some(word))
     }
 
-    /// The next word, without taking it.
+    /// Returns the next word without consuming it.
     pub(super) fn peek(&mut self) -> Result<Option<&'a str>, Error> {
         let (text, line) = (self.text, self.line);
         let word = self.next();
@@ -69,7 +70,7 @@ impl<'a> Words<'a> {
         self.next()?.ok_or_else(|| self.error("the file ends here"))
     }
 
-    /// Takes a word that must come.
+    /// Consumes a word that must be `wanted`.
     pub(super) fn expect(&mut self, wanted: &str) -> Result<(), Error> {
         match self.word()? {
             word if word == wanted => Ok(()),
@@ -77,7 +78,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Takes a word if it comes.
+    /// Consumes the next word if it is `wanted`.
     pub(super) fn accept(&mut self, wanted: &str) -> Result<bool, Error> {
         let comes = self.peek()? == Some(wanted);
         if comes {
