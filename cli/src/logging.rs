@@ -47,6 +47,6 @@ pub(crate) fn start(verbose: u8) {
         .fmt_fields(fields())
         .init();
     if let Some((asked, why)) = misread {
-        tracing::warn!(asked, %why, "RUST_LOG is not understood, and has no effect");
+        tracing::warn!(asked, %why, "RUST_LOG is invalid and has no effect");
     }
 }

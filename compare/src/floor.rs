@@ -154,7 +154,7 @@ pub(crate) fn serve(listener: &TcpListener) -> io::Result<()> {
         if let Err(error) = obey(stream)
             && error.kind() != io::ErrorKind::UnexpectedEof
         {
-            tracing::warn!(%peer, %error, "floor connection failed");
+            tracing::warn!(%peer, %error, "TCP baseline connection failed");
         }
     }
 }

@@ -294,7 +294,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
             // A directory that is writable but not readable cannot be synced.
             let path = item.dir.info.local.path(item.local());
             let path = escape(path.as_os_str().as_bytes());
-            tracing::warn!(%path, %error, "cannot sync the folder of this name");
+            tracing::warn!(%path, %error, "cannot sync the directory of this file");
         }
     }
 

@@ -62,7 +62,7 @@ impl Drop for Partial<'_> {
         {
             let path = self.item.dir.info.local.path(temporary);
             let path = escape(path.as_os_str().as_bytes());
-            tracing::warn!(%path, %error, "cannot remove half a file");
+            tracing::warn!(%path, %error, "cannot remove an incomplete file");
         }
     }
 }

@@ -27,7 +27,7 @@ enum State<P, T> {
     At(P),
 }
 
-/// What to do with a name.
+/// The action for a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Turn<P, T> {
     /// Copy the object, and report the result with [`Links::done`] or [`Links::failed`].

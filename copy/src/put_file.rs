@@ -271,7 +271,7 @@ impl<C: RpcClient> Put<'_, C> {
     }
 }
 
-/// What remains to be done after some WRITEs.
+/// The remaining work after some WRITEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
     /// Nothing: all data is on stable storage.

@@ -103,7 +103,7 @@ pub enum CallError {
     Unanswered {
         /// The server's name or address.
         server: String,
-        /// How the connections ended, in words for the user.
+        /// The reason why the connections ended, in words for the user.
         reason: String,
     },
     /// The server's RPC layer answered with an error instead of results (RFC 5531, section 9).

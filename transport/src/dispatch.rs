@@ -1,4 +1,4 @@
-//! Decides what a server does with a message that arrived (RFC 5531, section 9).
+//! Decodes RPC headers and decides how a server handles a message (RFC 5531, section 9).
 
 use bytes::BytesMut;
 use onc_rpc::{
@@ -8,7 +8,7 @@ use onc_rpc::{
 
 use crate::{Denial, Programs, ServiceReply};
 
-/// What a server does with a message.
+/// The handling of a message by a server.
 pub(crate) enum Disposition {
     /// Execute the call: pass it to the service.
     Execute {

@@ -11,7 +11,7 @@ pub const MAX_NCONNECT: usize = 16;
 /// share one allocation, which lives as long as any of them.
 pub(crate) const HEADER_ROOM: usize = 2048;
 
-/// What happens to a call that gets no reply, in the terms of the NFS mount options.
+/// The treatment of a call that gets no reply, in the terms of the NFS mount options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// Retransmit until a reply comes, or until the server has been unreachable for
@@ -40,7 +40,7 @@ pub struct ClientOptions {
     /// call is never sent twice over one connection, because over RDMA only the reply returns the
     /// credit of the first transmission (RFC 8166, section 3.3.1).
     pub timeout: Duration,
-    /// What to do after a time-out.
+    /// The action after a time-out.
     pub retry: Retry,
     /// How long a connection that had worked may stay lost before all its calls fail. The time
     /// counts from the loss or, if no call was pending then, from the next call. A connection works

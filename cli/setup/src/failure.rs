@@ -21,14 +21,14 @@ pub enum Failure {
     /// A signal ended the command.
     #[error("{what}: interrupted")]
     Interrupted {
-        /// What the command was doing.
+        /// The action that was interrupted.
         what: String,
         /// The signal number.
         signal: i32,
     },
     /// A child process has printed the reason on the same standard error, and ended with this
     /// status.
-    #[error("a process that was started ended with status {0}")]
+    #[error("a child process ended with status {0}")]
     Told(u8),
     /// The reader of standard output has gone (`rpcrdma ls … | head`), which is not reported.
     #[error("standard output was closed")]

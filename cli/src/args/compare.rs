@@ -34,32 +34,33 @@ pub(crate) const CHILD: &str = "internal-child";
 /// The long help: what is measured, and the meaning of the columns.
 const COLUMNS: &str = "\
 Starts a server process for each transport, with a file system in memory, and a process that
-echoes over bare TCP (the floor). Everything is measured in this run, in rounds in which the
-floor and the transports take turns, so that other work on the machine hits all of them. The
-client has one processor and the servers another, as on two machines.
+echoes over bare TCP (the floor, or baseline). Everything is measured in this run, in rounds in
+which the floor and the transports take turns, so that other work on the machine affects all of
+them. The client runs on one processor and the servers on another, as on two machines.
 
   p50, p99     latency, one call at a time
-  x v1         p50 over that of v1, which has no remote invalidation, like x p50
-  floor        a raw TCP ping-pong of as many bytes each way, without the added delay or
-               rate: with --delay or --rate there is nothing to hold against it
-  x p50        p50 over the floor's, taken in turns of a few milliseconds: the median of the
-               turns' ratios, so it need not be p50 divided by floor
+  x v1         p50 divided by that of v1, which has no remote invalidation; computed like x p50
+  floor        a raw TCP ping-pong with the same number of bytes each way, without the added
+               delay or rate: with --delay or --rate, there is no comparison with it
+  x p50        p50 divided by the floor's, measured in turns of a few milliseconds: the median of
+               the turns' ratios, so it can differ from p50 divided by floor
   ops/s MiB/s  with several calls in flight
-  raw MiB/s    a raw TCP stream, one way and in messages of the same size, likewise without
-               delay or rate. No bound: what keeps both processors busy at once can beat it
-  x raw        throughput over the raw stream's, again the median of the rounds' ratios
-  CPU          processor time of client and server together, per operation
-  trips        round trips: (p10 at a long delay - p10 at a short one) / twice what is between
-               them, from time alone; not measured again for the rows of NULL that spin, (busy)
+  raw MiB/s    a raw TCP stream in one direction, with messages of the same size and without
+               added delay or rate. It is no upper bound: work that keeps both processors busy
+               can be faster
+  x raw        throughput divided by the raw stream's, again the median of the rounds' ratios
+  CPU          CPU time of client and server together, per operation
+  trips        round trips: (p10 at a long delay - p10 at a short one) / twice the difference of
+               the delays, from time alone; not repeated for rows of NULL that spin (busy)
   Sends, Reads, Writes, reg, inval
-               work the devices of both sides did per operation (Reads and Writes are RDMA)
-  intr cl/srv  times the client or the server slept and had to be woken
+               work of the devices of both sides per operation (Reads and Writes are RDMA)
+  intr cl/srv  wake-ups of the client or the server from sleep
   copied B     bytes copied in user space, both sides
-  wire B       bytes on the wire, both directions, the device's own framing included; none
+  wire B       bytes on the wire, both directions, including the device's own framing; none
                for verbs devices, which do not count them
 
-When the floor or the raw stream moves from round to round, the machine did other work as
-well; lines below the tables then say by how much: the floor for latencies, the raw stream for
+If the floor or the raw stream varies from round to round, the machine did other work as well.
+Lines below the tables then say by how much: the floor for latencies, the raw stream for
 throughput.";
 
 /// Describes the simulated link when no option changes it, from the simulation's own default.

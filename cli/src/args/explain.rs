@@ -14,23 +14,23 @@ const DEFAULT_SIZE: u32 = 8192;
 /// is chosen.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nothing is sent: client and server are simulated, with options as given, the server with all that
-this program has unless --server-features says less. What each way takes is counted from its plan,
-and priced by a cost model with the link's --delay and --rate; the cheapest is taken, or of those
-within 2 % of it the one with the fewest registrations, and then the fewest bytes unplaced. The same
-functions decide for every call of every command. The model, and where each of its figures came
-from, is printed first. Of mount options those count that change how an operation is carried:
-rpcrdma=, features=, rsize= and wsize=.
+Nothing is sent. Client and server are simulated with the given options; the server supports all
+features of this program unless --server-features says otherwise. The resources of each transfer
+mode are counted from its plan, and priced by a cost model with the link's --delay and --rate. The
+cheapest mode is chosen; among those within 2 % of it, the one with the fewest registrations, and
+then the fewest bytes unplaced. The same code decides for every call of every command. The cost
+model is printed first, with the source of each value. The only mount options with an effect here
+are those that affect transfer modes: rpcrdma=, features=, rsize= and wsize=.
 
-What a way takes, both ends together, with the longest reply that the call can have:
+The resources of a mode, for both ends together, with the longest reply that the call can have:
   sends, B             Sends, and the bytes of all messages and RDMA operations
   RDMA operations      RDMA Reads and RDMA Writes
-  turn-arounds         times that the server must wait for RDMA Reads before it can begin: a round
+  turn-arounds         how often the server must wait for RDMA Reads before it can begin: a round
                        trip each
-  registrations        pieces of memory that the client registers
-  local invalidations  registrations that the client must end itself
-  B unplaced           bytes of file data that arrive among other bytes of a message, so that their
-                       receiver has to bring them to where they are wanted
+  registrations        memory regions that the client registers
+  local invalidations  registrations that the client must invalidate itself
+  B unplaced           bytes of file data that arrive inside a message, so that their receiver
+                       has to copy them to their destination
 
 Examples:
   rpcrdma explain write:8192

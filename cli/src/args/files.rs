@@ -113,10 +113,10 @@ pub(crate) struct GetArgs {
     /// Copy directories with everything in them
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// What to copy
+    /// The file or directory to copy
     #[arg(value_name = URL)]
     pub(crate) source: String,
-    /// Where to: a new name, or an existing directory to copy into
+    /// The target: a new name, or an existing directory to copy into
     #[arg(value_name = "LOCAL", default_value = ".")]
     pub(crate) target: PathBuf,
     #[command(flatten)]
@@ -129,10 +129,10 @@ pub(crate) struct PutArgs {
     /// Copy directories with everything in them
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// What to copy
+    /// The file or directory to copy
     #[arg(value_name = "LOCAL")]
     pub(crate) source: PathBuf,
-    /// Where to: a new name, or an existing directory to copy into
+    /// The target: a new name, or an existing directory to copy into
     #[arg(value_name = URL)]
     pub(crate) target: String,
     #[command(flatten)]
@@ -148,7 +148,7 @@ pub(crate) struct RmArgs {
     /// Ignore files that do not exist
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// What to remove
+    /// The files to remove
     #[arg(value_name = URL, required = true)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
@@ -161,7 +161,7 @@ pub(crate) struct MkdirArgs {
     /// Make missing parents too, and accept a directory that is there already
     #[arg(short, long)]
     pub(crate) parents: bool,
-    /// What to make
+    /// The directories to create
     #[arg(value_name = URL, required = true)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]

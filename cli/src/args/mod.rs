@@ -83,7 +83,7 @@ pub(crate) enum Command {
     Rm(RmArgs),
     /// Make directories
     Mkdir(MkdirArgs),
-    /// What `compare` starts: serves one thing until standard input ends
+    /// Serve one transport for `compare` until standard input ends
     // The name differs much from all others, because clap would suggest it for a misspelt one.
     #[command(name = CHILD, hide = true)]
     CompareChild(ChildArgs),

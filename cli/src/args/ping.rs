@@ -34,11 +34,11 @@ impl PingOp {
 /// Call a server repeatedly, and print the latency.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-With -v also which version of RPC-over-RDMA was spoken, what was used of it, and why.
+With -v, also prints the version of RPC-over-RDMA and its features in use, and the reasons.
 
-Nothing is kept on a processor of its own. On one machine, the scheduler often has client and
-server share one, which can halve the latency, while `rpcrdma compare` gives each its own. To
-have the same here, start both by taskset(1), and leave out CRCs as `compare` does:
+`ping` does not pin itself to a CPU. On one machine, the scheduler often puts client and server on
+the same one, which can halve the latency, while `rpcrdma compare` pins each to its own. For the
+same conditions here, start both with taskset(1), and turn off CRCs as `compare` does:
 
   taskset -c 1 rpcrdma serve --memory --crc off
   taskset -c 0 rpcrdma ping localhost")]

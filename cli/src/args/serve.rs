@@ -23,14 +23,14 @@ use super::compare::Crc;
 Export options are those of exports(5): ro, rw (the default), root_squash, no_root_squash,
 all_squash, anonuid=, anongid=, secure, insecure, sync (the default), async, crossmnt, nohide,
 fsid=, and client=ADDRESS[/PREFIX] to allow only those clients (repeatable); inode_reuse exports a
-file system that cannot tell a removed file from a later one. A server that runs as root has
-root_squash and secure by default, any other no_root_squash and insecure: it does everything as
-its own user.
+file system in which a later file cannot be distinguished from a removed one. A server that runs
+as root has root_squash and secure by default. Any other server has no_root_squash and insecure,
+because it can only act as its own user.
 
-An export's path is its directory, or /NAME. By default only this machine can connect. A user of
-this machine is who it is, whatever it says, and root is root. Other machines are believed: there is
-no authentication beyond AUTH_SYS, which a client can fill in as it likes. Use `--listen 0.0.0.0`
-or `--listen ::` to serve them, and secure and client= to say which.")]
+An export's path is its directory, or /NAME. By default only this machine can connect. For local
+users, the kernel's information decides who calls, and local root is root. Other machines are
+trusted: there is no authentication beyond AUTH_SYS, in which a client can claim any identity. Use
+`--listen 0.0.0.0` or `--listen ::` to serve them, and secure and client= to restrict which.")]
 pub(crate) struct ServeArgs {
     /// A directory to export as its own path, or as /NAME (repeatable)
     #[arg(

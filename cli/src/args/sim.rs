@@ -9,23 +9,25 @@ use rpcrdma_sim::{FeaturesOf, Swarm};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each seed is a run of its own: a server and up to three clients, with NFS and a file system in
-memory, joined by a simulated network on a virtual clock. The seed chooses the hosts, their options,
-what they do, and what goes wrong. The same seed is the same run, byte for byte, on any machine.
+memory, connected by a simulated network on a virtual clock. The seed determines the hosts, their
+options, the workload and the faults. The same seed gives the same run, byte for byte, on any
+machine.
 
-Of 64 seeds in a row from a multiple of 64 on, the first 16 speak version 1, the next 16 version 2
-with features that a side may only send or only receive, and the last 32 version 2 with each of the
-sixteen pairings of features twice (each side has ddp, cont, both or none).
+Of 64 consecutive seeds starting at a multiple of 64, the first 16 use version 1, the next 16 use
+version 2 with features that a side may only send or only receive, and the last 32 use version 2
+with each of the sixteen combinations of features twice (each side has ddp, cont, both or none).
 
-Checked are, at every step: that no peer is overrun, that memory is reached only as it was offered
-and only while its call lasts, and that credits are kept to; and at the end: that every call has
-ended, that every resource is back, and that the files hold what clients were told they hold.
+At every step, the simulation checks that no peer is overrun, that memory is accessed only as it
+was offered and only during its call, and that credits are not exceeded. At the end, it checks that
+every call has ended, that all resources were released, and that the files have the content that
+clients were told.
 
-What is counted: calls that ended; of those, how many \"without results\", that is with an error at
-the client; and connections lost, hosts crashed and registrations refused, as faults that took
-place. Of the faults that --explain lists first, as planned, some do not: of what is down already,
-or after the end. Pauses and shortages of memory are not counted.
+The totals are: calls that ended; those that ended \"without results\", that is with an error at
+the client; and faults: connections lost, hosts crashed and registrations refused. Some of the
+faults that --explain lists as planned do not happen, because their target is already down or the
+run has ended. Pauses and shortages of memory are not counted.
 
-A seed that finds something is printed with the command that runs it again.")]
+A seed that fails is printed with the command that repeats it.")]
 pub(crate) struct SimArgs {
     /// Run this seed
     #[arg(long, value_name = "N", value_parser = seed, conflicts_with_all = ["seeds", "threads"])]

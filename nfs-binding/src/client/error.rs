@@ -32,13 +32,13 @@ pub enum NfsError {
         source: CallError,
     },
     /// The server sent a reply that violates the protocol.
-    #[error("the server's answer makes no sense, {what}: {} {path}", op.verb())]
+    #[error("invalid reply of the server, {what}: {} {path}", op.verb())]
     Nonsense {
         /// The operation.
         op: Op,
         /// The path.
         path: DisplayPath,
-        /// What is wrong with the reply.
+        /// The violation.
         what: &'static str,
     },
     /// A directory has more entries than the client can hold, or than any real directory has.
@@ -61,7 +61,9 @@ pub enum NfsError {
         exports: Vec<DisplayPath>,
     },
     /// The export accepts neither AUTH_SYS nor AUTH_NONE credentials.
-    #[error("export {path} wants authentication flavors {flavors:?}; only sys and none are had")]
+    #[error(
+        "export {path} accepts only authentication flavors {flavors:?}; this client supports sys and none"
+    )]
     Security {
         /// The export.
         path: DisplayPath,

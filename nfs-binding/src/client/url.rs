@@ -7,10 +7,10 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// The text does not start with `nfs://`.
-    #[error("{0:?} is no URL: nfs://SERVER[:PORT]/EXPORT/PATH is wanted")]
+    #[error("{0:?} is not a URL of the form nfs://SERVER[:PORT]/EXPORT/PATH")]
     Scheme(String),
     /// The text contains no server.
-    #[error("{0:?} names no server: nfs://SERVER[:PORT]/EXPORT/PATH is wanted")]
+    #[error("{0:?} contains no server; the form is nfs://SERVER[:PORT]/EXPORT/PATH")]
     NoServer(String),
     /// An IPv6 address lacks its closing bracket, or something other than a port follows the
     /// bracket.

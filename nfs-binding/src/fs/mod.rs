@@ -103,7 +103,7 @@ pub struct Written {
     pub committed: Stable,
 }
 
-/// How CREATE treats an existing name (RFC 1813, section 3.3.8).
+/// The treatment of an existing name by CREATE (RFC 1813, section 3.3.8).
 #[derive(Clone, Debug)]
 pub enum HowToCreate {
     /// Opens the existing file and sets only its size.

@@ -191,7 +191,7 @@ impl EntryPlus {
     }
 }
 
-/// How CREATE treats an existing name (`createhow3`).
+/// The treatment of an existing name by CREATE (`createhow3`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CreateHow {
     /// Opens the existing file.

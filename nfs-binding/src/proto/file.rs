@@ -73,7 +73,7 @@ xdr_struct! {
         pub offset: u64,
         /// The number of bytes: the length of `data`.
         pub count: u32,
-        /// What must be on stable storage before the reply.
+        /// The data and metadata that must be on stable storage before the reply.
         pub stable: Stable,
         /// The bytes.
         pub data: Data,
@@ -84,7 +84,7 @@ xdr_struct! {
         pub wcc: WccData,
         /// The number of bytes written; may be less than requested.
         pub count: u32,
-        /// What is on stable storage; at least what was requested.
+        /// The data and metadata that are on stable storage; at least what was requested.
         pub committed: Stable,
         /// The write verifier, which changes when the server may have lost uncommitted data.
         pub verifier: Verifier,

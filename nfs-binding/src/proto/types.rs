@@ -272,7 +272,7 @@ xdr_struct! {
     }
 }
 
-/// How a time is set (`set_atime`, `set_mtime`).
+/// The change of a time (`set_atime`, `set_mtime`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetTime {
     /// Does not set the time.

@@ -102,7 +102,7 @@ impl CallContext<'_> {
             let room = self.pool.room_for(count as usize);
             count = count.min(u32::try_from(room).unwrap_or(count));
             let mut buf = self.pool.alloc(count as usize).map_err(|error| {
-                rdma::limited!(warn, %error, "READ is put off");
+                rdma::limited!(warn, %error, "READ deferred");
                 FsError::Later
             })?;
             let read = target

@@ -58,7 +58,7 @@ pub enum HandleKeyError {
     Empty(PathBuf),
     /// Users other than its owner can access the key file.
     #[error(
-        "{path} has mode {mode:04o}, and others than its owner can have the key, with which they can make \
+        "{path} has mode {mode:04o}, and others than its owner can access the key and forge \
          the handle of any file: remove it, and a new key is made; or, if nobody has read it, chmod 600 \
          {path}", path = path.display()
     )]

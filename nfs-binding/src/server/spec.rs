@@ -49,10 +49,10 @@ pub struct ExportSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// Nothing precedes the options.
+    /// The description has no directory before the options.
     #[error("{0:?} names no directory; write DIR[:OPTION,...] or NAME=DIR[:OPTION,...]")]
     NoDirectory(String),
-    /// Nothing precedes the `=`.
+    /// The description has no name before the `=`.
     #[error("{0:?} has an empty name before the \"=\"")]
     NoName(String),
     /// The option is unknown.

@@ -28,7 +28,7 @@ use rpc_transport::{Call, CallError, Outcome, Reply, Request, Service, ServiceRe
 /// The fault to inject into a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing special.
+    /// No fault: the call is executed.
     None,
     /// The call is executed, the reply and the server's reply cache are lost, and the call is
     /// executed again.

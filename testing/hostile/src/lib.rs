@@ -23,18 +23,18 @@ pub mod wire;
 
 use std::fmt::Display;
 
-/// How the connection of a case must end.
+/// The expected end of a case's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It must not end: the next call on it is answered as usual.
+    /// The connection must not end: the next call on it is answered as usual.
     Lives,
-    /// With this Terminate, followed by a graceful close.
+    /// This Terminate, followed by a graceful close.
     Terminate(wire::ddp::Code),
-    /// With FIN, without a message before it.
+    /// FIN, without a message before it.
     Closed,
-    /// With RST, which may come before or after messages that were on the way.
+    /// RST, which may come before or after messages that were on the way.
     Reset,
-    /// By the script itself, or at a time when the script does not read.
+    /// An end by the script itself, or at a time when the script does not read.
     Left,
 }
 

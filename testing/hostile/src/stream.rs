@@ -26,7 +26,7 @@ pub enum Gone {
     /// RST.
     #[error("reset")]
     Reset,
-    /// Nothing came in time.
+    /// No data came in time.
     #[error("nothing came in {PATIENCE:?}")]
     Late,
     /// The peer sent something invalid.

@@ -58,10 +58,10 @@ pub enum Error {
     #[error("another lab is at work in {}", .0.display())]
     Busy(PathBuf),
     /// Building needs root: packages are installed, and files in the guest belong to root.
-    #[error("building the guest takes root")]
+    #[error("building the guest needs root")]
     NotRoot,
     /// The path contains characters that QEMU, make or apt would misinterpret.
-    #[error("{}: a cache folder's path has no white space, comma, colon or quote", .0.display())]
+    #[error("{}: a cache directory's path must not contain white space, comma, colon or quote", .0.display())]
     CachePath(PathBuf),
     /// The machine's apt configuration names no archive with Debian 12.
     #[error("apt on this machine is not configured for Debian 12 (bookworm)")]

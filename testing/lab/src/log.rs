@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 
-/// What is written to standard output.
+/// The output to standard output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Screen {
-    /// Nothing.
+    /// No output.
     Off,
     /// Every line.
     On,

@@ -37,7 +37,7 @@ impl Verdict {
 /// The result of a check, as written for programs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Its name.
+    /// The check's name.
     pub name: String,
     /// The result: `ok`, `not ok` or `skip`.
     pub result: &'static str,

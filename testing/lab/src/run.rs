@@ -47,7 +47,7 @@ pub struct Order<'a> {
     pub keep: bool,
     /// The programs by name. Others are searched for beside this program.
     pub bins: BTreeMap<String, PathBuf>,
-    /// What is written to standard output.
+    /// The log's output to standard output.
     pub screen: Screen,
     /// The number of processors of the guest ([`machine::processors`]).
     pub processors: usize,

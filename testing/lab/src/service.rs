@@ -40,7 +40,7 @@ pub struct Meaning {
     pub forwards: BTreeMap<u16, u16>,
     /// The shared folder.
     pub share: PathBuf,
-    /// This program.
+    /// The path of this program.
     pub lab: PathBuf,
 }
 

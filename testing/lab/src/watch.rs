@@ -9,7 +9,7 @@ pub const BOOT_LIMIT: Duration = Duration::from_secs(90);
 /// The time-out for QEMU to end after the lane's script.
 pub const END_LIMIT: Duration = Duration::from_secs(20);
 
-/// How a boot of a guest ended.
+/// The ending of a boot of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The lane's script ended with this status.

@@ -27,8 +27,8 @@ struct Slot {
     versions: Vec<(u64, Standing)>,
     /// The version that the slot is known to contain now.
     live: Option<u64>,
-    /// The number of versions at the power failure, if it is not known that a later one was
-    /// written.
+    /// The number of versions at the last power failure, or `None` if a later version is known to
+    /// have been written.
     lost_at: Option<usize>,
     /// Whether a write was not acknowledged, so that it may still be executed at any time.
     doubtful: bool,

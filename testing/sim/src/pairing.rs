@@ -58,7 +58,7 @@ impl fmt::Display for Pairing {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownPairing {
     /// The text does not have two sides.
-    #[error("{0:?} names no two sides: write SERVER/CLIENT, for instance ddp+cont/none")]
+    #[error("{0:?} does not have two sides: write SERVER/CLIENT, for instance ddp+cont/none")]
     Sides(String),
     /// A side has unknown features.
     #[error(transparent)]

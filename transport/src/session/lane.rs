@@ -38,11 +38,11 @@ pub(crate) struct Connection {
     pub(crate) was_up: bool,
     /// Whether to stay connected although no call needs the connection.
     pub(crate) keep: bool,
-    /// Why the last connection or attempt ended, in words for the user.
+    /// The reason why the last connection or attempt ended, in words for the user.
     pub(crate) reason: String,
     /// The pause before the next attempt if the present one fails.
     backoff: Duration,
-    /// Since when calls have been waiting without any reply.
+    /// The time since which calls have been waiting without any reply.
     outage: Option<Time>,
 }
 

@@ -21,7 +21,7 @@ pub(super) const MAX_UNANSWERED: u32 = 8;
 pub(super) struct ServerProbe {
     /// Whether there was a reply.
     answered: bool,
-    /// Since when calls have been sent and not answered.
+    /// The time since which calls have been sent and not answered.
     unanswered_since: Option<Time>,
     /// The number of connections that ended since then.
     ended: u32,

@@ -58,9 +58,9 @@ pub enum Shape {
 /// A field, or the definition of a typedef.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
-    /// Its name.
+    /// The field's name.
     pub name: String,
-    /// Its type.
+    /// The field's type.
     pub of: Type,
     /// The multiplicity.
     pub shape: Shape,

@@ -19,7 +19,7 @@ use crate::fs::{FileId, FsError, FsResult};
 
 /// The maximum depth of a remembered path. Objects at a greater depth are found by the index.
 const MAX_DEPTH: usize = 4096;
-/// How long a call waits for the index before its client is told to try again.
+/// The time that a call waits for the index before its client is told to try again.
 const WAIT: Duration = Duration::from_millis(100);
 /// The minimum wait for a scan that may not begin yet.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
@@ -273,7 +273,7 @@ impl Served {
         let thread = std::thread::Builder::new().name("nfs-index".to_owned());
         match thread.spawn(made) {
             Ok(_) => state.running = true,
-            Err(error) => tracing::warn!(%error, "no thread to index an export"),
+            Err(error) => tracing::warn!(%error, "cannot start a thread to index an export"),
         }
     }
 

@@ -15,7 +15,7 @@ pub(super) const ROUND: Duration = Duration::from_secs(2);
 /// The number of rounds that an idle object stays open, besides the present one.
 const ROUNDS: u64 = 2;
 
-/// Wakes the thread.
+/// The signal that wakes or ends the thread that closes idle objects.
 #[derive(Default)]
 pub(super) struct CloserSignal {
     state: Mutex<State>,

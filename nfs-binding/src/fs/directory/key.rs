@@ -46,7 +46,7 @@ enum Tag {
     Placeholder = 6,
 }
 
-/// How the files of a file system are identified.
+/// The method of identifying the files of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Naming {
     /// By handles that the kernel can open again.

@@ -66,7 +66,7 @@ impl Case {
 
 /// A table of cases.
 pub struct Table {
-    /// What its cases have in common.
+    /// The common subject of its cases.
     pub name: &'static str,
     /// The server's time-outs.
     pub timeouts: Timeouts,

@@ -20,7 +20,7 @@ pub struct Case {
     pub section: &'static str,
     /// The steps, in order.
     pub script: Vec<Step>,
-    /// How the connection must end afterwards.
+    /// The expected end of the connection.
     pub end: End,
     /// The maximum memory growth while it runs, bytes.
     pub growth: usize,

@@ -27,9 +27,9 @@ pub struct Case {
     pub honest: Until,
     /// The steps from there on.
     pub script: Vec<Step>,
-    /// How the connection must end afterwards.
+    /// The expected end of the connection.
     pub end: End,
-    /// How the client's operation must end.
+    /// The expected outcome of the client's operation.
     pub outcome: Outcome,
     /// The maximum memory growth while it runs, bytes.
     pub growth: usize,
@@ -132,28 +132,28 @@ pub enum Until {
     Granting(u32),
 }
 
-/// How the client's operation ends.
+/// The outcome of the client's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// With the right data.
+    /// Success with the right data.
     Right,
-    /// With [`rpc_transport::CallError::Connect`]: there was no connection.
+    /// The error [`rpc_transport::CallError::Connect`]: there was no connection.
     NoConnection,
-    /// With [`rpc_transport::CallError::Connect`] after a short time-out.
+    /// The error [`rpc_transport::CallError::Connect`] after a short time-out.
     NoAnswer,
-    /// With [`rpc_transport::CallError::TimedOut`] after a short time-out.
+    /// The error [`rpc_transport::CallError::TimedOut`] after a short time-out.
     TimedOut,
-    /// With [`rpc_transport::CallError::Unanswered`].
+    /// The error [`rpc_transport::CallError::Unanswered`].
     Unanswered,
-    /// With [`rpc_transport::CallError::Chunk`].
+    /// The error [`rpc_transport::CallError::Chunk`].
     Chunk,
-    /// With [`rpc_transport::CallError::Protocol`].
+    /// The error [`rpc_transport::CallError::Protocol`].
     Protocol,
-    /// With [`rpc_transport::CallError::Refused`].
+    /// The error [`rpc_transport::CallError::Refused`].
     Refused,
-    /// With [`nfs_binding::client::NfsError::Nonsense`].
+    /// The error [`nfs_binding::client::NfsError::Nonsense`].
     Nonsense,
-    /// With [`nfs_binding::client::NfsError::Status`] and this number.
+    /// The error [`nfs_binding::client::NfsError::Status`] and this number.
     Status(u32),
 }
 

@@ -185,7 +185,7 @@ pub fn list(folder: &Path) -> Result<Vec<String>, Failure> {
     Ok(lines)
 }
 
-/// Returns the checksum of such a listing.
+/// Returns the checksum of the lines of [`list`].
 #[must_use]
 pub fn sum_of_list(lines: &[String]) -> String {
     sum(lines.join("\n").as_bytes())

@@ -7,9 +7,9 @@ use crate::error::Error;
 /// One version of one package, identified by the hash that the archive signed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Package {
-    /// Its name.
+    /// The package's name.
     pub name: String,
-    /// Its version, with the epoch.
+    /// The package's version, with the epoch.
     pub version: String,
     /// The file name that apt uses.
     pub file: String,

@@ -30,7 +30,7 @@ pub struct Swarm {
     pub features: FeaturesOf,
 }
 
-/// How seeds choose the features of both sides.
+/// The rule by which seeds choose the features of both sides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FeaturesOf {
     /// Every second seed uses version 2 with one of the sixteen combinations, each in turn. Of the
@@ -98,7 +98,7 @@ pub struct Plan {
     pub nconnect: usize,
     /// The time-out of a client's calls.
     pub timeout: Duration,
-    /// What a client does after a time-out.
+    /// The clients' action after a time-out.
     pub retry: Retry,
     /// The options of the clients' side of connections.
     pub requester: RdmaOptions,
