@@ -71,15 +71,16 @@ impl ClientState {
     /// Handles an established connection: sends the calls that wait for it.
     #[cold]
     pub(super) fn up(&mut self, conn: ConnId, port: &mut dyn ClientPort, now: Time) {
-        let Some(index) = self.index_of(conn) else {
+        // sim/planted/pending-call.patch names this variable.
+        let Some(lane) = self.index_of(conn) else {
             return;
         };
-        self.connections[index].state = ConnectionState::Up { conn };
-        if std::mem::replace(&mut self.connections[index].was_up, true) {
+        self.connections[lane].state = ConnectionState::Up { conn };
+        if std::mem::replace(&mut self.connections[lane].was_up, true) {
             self.stats.reconnects += 1;
-            tracing::info!(server = %self.remote, connection = index, "connected again");
+            tracing::info!(server = %self.remote, connection = lane, "connected again");
         } else {
-            tracing::info!(server = %self.remote, connection = index, "connected");
+            tracing::info!(server = %self.remote, connection = lane, "connected");
         }
         if self.first_connect.is_none() {
             self.first_connect = Some(Ok(()));
@@ -87,7 +88,7 @@ impl ClientState {
                 self.open_if_due(other, port, now);
             }
         }
-        for xid in self.xids_of(Some(index)) {
+        for xid in self.xids_of(Some(lane)) {
             self.send(xid, conn, port, now);
         }
     }
