@@ -11,10 +11,10 @@ use crate::poll_loop::Wake;
 use crate::{Call, CallError, ConnId, Reply};
 
 /// A connection: the index of its port, and its id on that port.
-pub(crate) type Place = (usize, ConnId);
+pub(crate) type ConnKey = (usize, ConnId);
 
 /// The result of a callback.
-pub(crate) type Ending = Result<Reply, CallError>;
+pub(crate) type CallbackResult = Result<Reply, CallError>;
 
 /// A connected client that can be called over the connection that it established. Clones refer to
 /// the same client. The handle can be used on any thread.
@@ -33,13 +33,13 @@ pub struct Callee {
 
 struct Inner {
     mailbox: Arc<Mailbox>,
-    place: Place,
+    place: ConnKey,
     peer: SocketAddr,
     gone: AtomicBool,
 }
 
 impl Callee {
-    pub(crate) fn new(mailbox: &Arc<Mailbox>, place: Place, peer: SocketAddr) -> Self {
+    pub(crate) fn new(mailbox: &Arc<Mailbox>, place: ConnKey, peer: SocketAddr) -> Self {
         Self {
             inner: Arc::new(Inner {
                 mailbox: Arc::clone(mailbox),
@@ -59,7 +59,7 @@ impl Callee {
         limit: Duration,
         done: impl FnOnce(Result<Reply, CallError>) + Send + 'static,
     ) {
-        let done = Done(Some(Box::new(done)));
+        let done = Completion(Some(Box::new(done)));
         if !self.is_connected() {
             let reason = "the connection has ended".to_owned();
             return done.end(Err(CallError::Disconnected { reason }));
@@ -136,17 +136,17 @@ impl PartialEq for Callee {
 impl Eq for Callee {}
 
 /// A completion callback. Dropping it without calling it reports [`CallError::Closed`].
-pub(crate) struct Done(Option<Box<dyn FnOnce(Ending) + Send>>);
+pub(crate) struct Completion(Option<Box<dyn FnOnce(CallbackResult) + Send>>);
 
-impl Done {
-    pub(crate) fn end(mut self, ending: Ending) {
+impl Completion {
+    pub(crate) fn end(mut self, ending: CallbackResult) {
         if let Some(done) = self.0.take() {
             done(ending);
         }
     }
 }
 
-impl Drop for Done {
+impl Drop for Completion {
     fn drop(&mut self) {
         if let Some(done) = self.0.take() {
             done(Err(CallError::Closed));
@@ -156,10 +156,10 @@ impl Drop for Done {
 
 /// A callback that has been submitted and not yet seen by the server's thread.
 pub(crate) struct Submitted {
-    pub(crate) place: Place,
+    pub(crate) place: ConnKey,
     pub(crate) call: Call,
     pub(crate) limit: Duration,
-    pub(crate) done: Done,
+    pub(crate) done: Completion,
 }
 
 /// The queue of submitted callbacks, from any thread to the server's thread.

@@ -367,7 +367,7 @@ impl Server {
 
     /// Removes a connection that has ended or is about to.
     #[cold]
-    fn forget(&mut self, place: Place, reason: &str) -> Option<Peer> {
+    fn forget(&mut self, place: ConnKey, reason: &str) -> Option<Peer> {
         let (port, conn) = place;
         let peer = self.ports[port].peers.remove(&conn)?;
         if let Some(callee) = &peer.callee {
@@ -378,7 +378,7 @@ impl Server {
     }
 
     /// Closes a connection.
-    fn close(&mut self, place: Place, reason: &str) {
+    fn close(&mut self, place: ConnKey, reason: &str) {
         let (port, conn) = place;
         self.forget(place, reason);
         self.ports[port].port.borrow_mut().close(conn);

@@ -37,7 +37,7 @@ use trust::ServerProbe;
 /// The offset of the credential in a call header: it follows XID, message type, RPC version,
 /// program, version and procedure (RFC 5531, section 9).
 const CREDENTIAL_AT: usize = 24;
-/// Ended calls are removed from the queue of tries when it has this many entries more than twice
+/// EndedCall calls are removed from the queue of tries when it has this many entries more than twice
 /// the number of pending calls.
 const SLACK: usize = 64;
 
@@ -59,7 +59,7 @@ struct Pending {
 }
 
 /// An ended call: the caller's id, and the result.
-pub(crate) type Ended = (usize, Result<Reply, CallError>);
+pub(crate) type EndedCall = (usize, Result<Reply, CallError>);
 
 /// The state of an RPC client: its calls and connections; see the module documentation.
 pub(crate) struct ClientState {
@@ -80,7 +80,7 @@ pub(crate) struct ClientState {
     first_connect: Option<Result<(), CallError>>,
     /// Detects that the peer is no RPC server for this transport.
     probe: ServerProbe,
-    ended: VecDeque<Ended>,
+    ended: VecDeque<EndedCall>,
     stats: ClientStats,
 }
 
@@ -142,7 +142,7 @@ impl ClientState {
     }
 
     /// Returns the next ended call.
-    pub(crate) fn next_ended(&mut self) -> Option<Ended> {
+    pub(crate) fn next_ended(&mut self) -> Option<EndedCall> {
         self.ended.pop_front()
     }
 

@@ -55,21 +55,21 @@ impl Room {
 impl CallContext<'_> {
     /// Executes LOOKUP (RFC 1813, section 3.3.3).
     pub(super) fn lookup(&self, args: DirOpArgs) -> LookupResult {
-        self.reading(&args.what.dir, |target| {
+        self.run_reading(&args.what.dir, |target| {
             let name = args.what.name.as_ref();
             let found = target.fs().lookup(&target.who, &target.id, name)?;
-            let (object, attributes) = target.present(found.object);
+            let (object, attributes) = target.handle_and_attributes(found.object);
             Ok(LookupOk {
                 object,
                 attributes: Some(attributes),
-                dir_attributes: Some(target.own(found.directory)),
+                dir_attributes: Some(target.to_client(found.directory)),
             })
         })
     }
 
     /// Executes READDIR (section 3.3.16). The results have at most `count` bytes.
     pub(super) fn readdir(&self, args: ReaddirArgs) -> ReaddirResult {
-        self.reading(&args.dir, |target| {
+        self.run_reading(&args.dir, |target| {
             let mut room = Room::new(args.count, self.pool.room())?;
             let mut entries = Vec::new();
             let listing = target.fs().readdir(
@@ -92,7 +92,7 @@ impl CallContext<'_> {
             )?;
             room.check(listing.eof)?;
             Ok(ReaddirOk {
-                dir_attributes: Some(target.own(listing.attributes)),
+                dir_attributes: Some(target.to_client(listing.attributes)),
                 verifier: listing.verifier,
                 entries,
                 eof: listing.eof,
@@ -104,7 +104,7 @@ impl CallContext<'_> {
     /// part of the entries that READDIR would return has at most `dir_count`. The first entry is
     /// returned even if it exceeds `dir_count`, which some clients set too low.
     pub(super) fn readdirplus(&self, args: ReaddirplusArgs) -> ReaddirplusResult {
-        self.reading(&args.dir, |target| {
+        self.run_reading(&args.dir, |target| {
             let mut room = Room::new(args.max_count, self.pool.room())?;
             let mut names = u64::from(args.dir_count);
             let mut entries = Vec::new();
@@ -120,7 +120,10 @@ impl CallContext<'_> {
                     if len > names && !first {
                         return false;
                     }
-                    let object = entry.object.clone().map(|object| target.present(object));
+                    let object = entry
+                        .object
+                        .clone()
+                        .map(|object| target.handle_and_attributes(object));
                     let (handle, attributes) = object.unzip();
                     let entry = EntryPlus {
                         fileid: entry.fileid,
@@ -139,7 +142,7 @@ impl CallContext<'_> {
             )?;
             room.check(listing.eof)?;
             Ok(ReaddirplusOk {
-                dir_attributes: Some(target.own(listing.attributes)),
+                dir_attributes: Some(target.to_client(listing.attributes)),
                 verifier: listing.verifier,
                 entries,
                 eof: listing.eof,

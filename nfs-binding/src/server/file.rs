@@ -24,18 +24,18 @@ impl CallContext<'_> {
     pub(super) fn getattr(&self, args: HandleArgs) -> GetattrResult {
         let target = self.target(&args.object)?;
         match target.fs().getattr(&target.id) {
-            Ok(attributes) => Ok(target.own(attributes)),
+            Ok(attributes) => Ok(target.to_client(attributes)),
             Err(error) => Err(Status::from(error).into()),
         }
     }
 
     /// Executes SETATTR (section 3.3.2).
     pub(super) fn setattr(&self, args: SetattrArgs) -> SetattrResult {
-        let target = self.changing(&args.object)?;
+        let target = self.resolve_writable(&args.object)?;
         let change = target
             .fs()
             .setattr(&target.who, &target.id, &args.attributes, args.guard);
-        let wcc = target.own_wcc(change.wcc);
+        let wcc = target.wcc_to_client(change.wcc);
         match change.result {
             Ok(()) => Ok(wcc),
             Err(error) => Err(Failed {
@@ -47,14 +47,14 @@ impl CallContext<'_> {
 
     /// Executes ACCESS (section 3.3.4).
     pub(super) fn access(&self, args: AccessArgs) -> AccessResult {
-        self.reading(&args.object, |target| {
+        self.run_reading(&args.object, |target| {
             let (mut access, attributes) =
                 target.fs().access(&target.who, &target.id, args.access)?;
             if target.exported.export.options.read_only {
                 access -= Access::MODIFY | Access::EXTEND | Access::DELETE;
             }
             Ok(AccessOk {
-                attributes: Some(target.own(attributes)),
+                attributes: Some(target.to_client(attributes)),
                 access,
             })
         })
@@ -62,10 +62,10 @@ impl CallContext<'_> {
 
     /// Executes READLINK (section 3.3.5).
     pub(super) fn readlink(&self, args: HandleArgs) -> ReadlinkResult {
-        self.reading(&args.object, |target| {
+        self.run_reading(&args.object, |target| {
             let (text, attributes) = target.fs().readlink(&target.who, &target.id)?;
             Ok(ReadlinkOk {
-                attributes: Some(target.own(attributes)),
+                attributes: Some(target.to_client(attributes)),
                 text: LinkText(Bytes::from(text)),
             })
         })
@@ -73,10 +73,10 @@ impl CallContext<'_> {
 
     /// Executes READ (section 3.3.6).
     pub(super) fn read(&self, args: ReadArgs) -> ReadResult {
-        self.reading(&args.file, |target| {
+        self.run_reading(&args.file, |target| {
             let mut count = args.count.min(MAX_TRANSFER);
             let ok = |read: Read, data: Bulk| ReadOk {
-                attributes: Some(target.own(read.attributes)),
+                attributes: Some(target.to_client(read.attributes)),
                 count: read.count,
                 eof: read.eof,
                 data: data.into(),
@@ -116,7 +116,7 @@ impl CallContext<'_> {
     /// Executes WRITE (section 3.3.7). The caller has already checked that `count` equals the
     /// length of the data.
     pub(super) fn write(&self, args: WriteArgs) -> WriteResult {
-        let target = self.changing(&args.file)?;
+        let target = self.resolve_writable(&args.file)?;
         let mut data = args.data.0;
         data.truncate(MAX_TRANSFER as usize);
         // The verifier is read before the data is written: a later loss of data changes the
@@ -125,7 +125,7 @@ impl CallContext<'_> {
         let change = target
             .fs()
             .write(&target.who, &target.id, args.offset, &data, args.stable);
-        let wcc = target.own_wcc(change.wcc);
+        let wcc = target.wcc_to_client(change.wcc);
         match change.result {
             Ok(written) => Ok(WriteOk {
                 wcc,
@@ -142,11 +142,11 @@ impl CallContext<'_> {
 
     /// Executes COMMIT (section 3.3.21).
     pub(super) fn commit(&self, args: CommitArgs) -> CommitResult {
-        let target = self.changing(&args.file)?;
+        let target = self.resolve_writable(&args.file)?;
         let change = target
             .fs()
             .commit(&target.who, &target.id, args.offset, args.count);
-        let wcc = target.own_wcc(change.wcc);
+        let wcc = target.wcc_to_client(change.wcc);
         match change.result {
             // The verifier is read after the sync, so that it reflects any loss.
             Ok(()) => Ok(CommitOk {
@@ -162,7 +162,7 @@ impl CallContext<'_> {
 
     /// Executes FSSTAT (section 3.3.18).
     pub(super) fn fsstat(&self, args: HandleArgs) -> FsstatResult {
-        self.reading(&args.object, |target| {
+        self.run_reading(&args.object, |target| {
             let space = target.fs().space(&target.who, &target.id)?;
             Ok(FsstatOk {
                 attributes: target.attributes(),
@@ -179,7 +179,7 @@ impl CallContext<'_> {
 
     /// Executes FSINFO (section 3.3.19).
     pub(super) fn fsinfo(&self, args: HandleArgs) -> FsinfoResult {
-        self.reading(&args.object, |target| {
+        self.run_reading(&args.object, |target| {
             let abilities = target.fs().abilities(&target.id)?;
             Ok(FsinfoOk {
                 attributes: target.attributes(),
@@ -199,7 +199,7 @@ impl CallContext<'_> {
 
     /// Executes PATHCONF (section 3.3.20).
     pub(super) fn pathconf(&self, args: HandleArgs) -> PathconfResult {
-        self.reading(&args.object, |target| {
+        self.run_reading(&args.object, |target| {
             let rules = target.fs().name_rules(&target.id)?;
             Ok(PathconfOk {
                 attributes: target.attributes(),

@@ -283,7 +283,7 @@ impl HandleCodec {
     }
 
     /// Creates the handle of an object.
-    pub(super) fn seal(&self, export: u32, id: &FileId) -> FileHandle {
+    pub(super) fn issue(&self, export: u32, id: &FileId) -> FileHandle {
         let mut bytes = [0; 64];
         let id = id.as_bytes();
         bytes[0] = LAYOUT;
@@ -332,7 +332,7 @@ mod tests {
         let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]));
         for len in [0, 16, 48] {
             let id = FileId::new(&vec![3; len]).unwrap();
-            let handle = codec.seal(99, &id);
+            let handle = codec.issue(99, &id);
             assert_eq!(codec.open(&handle), Ok((99, id)));
             for at in 0..handle.as_bytes().len() {
                 let mut bytes = handle.as_bytes().to_vec();

@@ -9,10 +9,10 @@ use crate::proto::{
 };
 
 fn created(target: &Target<'_>, change: Change<Object>) -> CreateResult {
-    let dir_wcc = target.own_wcc(change.wcc);
+    let dir_wcc = target.wcc_to_client(change.wcc);
     match change.result {
         Ok(object) => {
-            let (handle, attributes) = target.present(object);
+            let (handle, attributes) = target.handle_and_attributes(object);
             Ok(CreateOk {
                 object: Some(handle),
                 attributes: Some(attributes),
@@ -27,7 +27,7 @@ fn created(target: &Target<'_>, change: Change<Object>) -> CreateResult {
 }
 
 fn removed(target: &Target<'_>, change: Change<()>) -> RemoveResult {
-    let wcc = target.own_wcc(change.wcc);
+    let wcc = target.wcc_to_client(change.wcc);
     match change.result {
         Ok(()) => Ok(wcc),
         Err(error) => Err(Failed {
@@ -40,7 +40,7 @@ fn removed(target: &Target<'_>, change: Change<()>) -> RemoveResult {
 impl<'a> CallContext<'a> {
     /// Executes CREATE (RFC 1813, section 3.3.8).
     pub(super) fn create(&self, args: CreateArgs) -> CreateResult {
-        let target = self.changing(&args.place.dir)?;
+        let target = self.resolve_writable(&args.place.dir)?;
         let how = match args.how {
             CreateHow::Unchecked(set) => HowToCreate::Unchecked(set),
             CreateHow::Guarded(set) => HowToCreate::Guarded(set),
@@ -53,7 +53,7 @@ impl<'a> CallContext<'a> {
 
     /// Executes MKDIR (section 3.3.9).
     pub(super) fn mkdir(&self, args: MkdirArgs) -> CreateResult {
-        let target = self.changing(&args.place.dir)?;
+        let target = self.resolve_writable(&args.place.dir)?;
         let (name, set) = (args.place.name.as_ref(), &args.attributes);
         let change = target.fs().mkdir(&target.who, &target.id, name, set);
         created(&target, change)
@@ -61,7 +61,7 @@ impl<'a> CallContext<'a> {
 
     /// Executes SYMLINK (section 3.3.10).
     pub(super) fn symlink(&self, args: SymlinkArgs) -> CreateResult {
-        let target = self.changing(&args.place.dir)?;
+        let target = self.resolve_writable(&args.place.dir)?;
         let (name, text) = (args.place.name.as_ref(), args.text.as_ref());
         let set = &args.attributes;
         let change = target
@@ -72,7 +72,7 @@ impl<'a> CallContext<'a> {
 
     /// Executes MKNOD (section 3.3.11).
     pub(super) fn mknod(&self, args: MknodArgs) -> CreateResult {
-        let target = self.changing(&args.place.dir)?;
+        let target = self.resolve_writable(&args.place.dir)?;
         let (what, set) = match args.what {
             MknodWhat::Character(set, device) => (Special::Character(device), set),
             MknodWhat::Block(set, device) => (Special::Block(device), set),
@@ -95,7 +95,7 @@ impl<'a> CallContext<'a> {
 
     /// Executes REMOVE (section 3.3.12).
     pub(super) fn remove(&self, args: DirOpArgs) -> RemoveResult {
-        let target = self.changing(&args.what.dir)?;
+        let target = self.resolve_writable(&args.what.dir)?;
         let name = args.what.name.as_ref();
         let change = target.fs().remove(&target.who, &target.id, name);
         removed(&target, change)
@@ -103,7 +103,7 @@ impl<'a> CallContext<'a> {
 
     /// Executes RMDIR (section 3.3.13).
     pub(super) fn rmdir(&self, args: DirOpArgs) -> RemoveResult {
-        let target = self.changing(&args.what.dir)?;
+        let target = self.resolve_writable(&args.what.dir)?;
         let name = args.what.name.as_ref();
         let change = target.fs().rmdir(&target.who, &target.id, name);
         removed(&target, change)
@@ -111,12 +111,12 @@ impl<'a> CallContext<'a> {
 
     /// Resolves two handles of one writable export. The error contains the status and the
     /// attributes of both objects, as far as they can be read.
-    fn pair(
+    fn resolve_two(
         &self,
         one: &FileHandle,
         other: &FileHandle,
     ) -> Result<(Target<'a>, Target<'a>), Failed<[WccData; 2]>> {
-        let both = [one, other].map(|handle| self.changing(handle));
+        let both = [one, other].map(|handle| self.resolve_writable(handle));
         let failed = match &both {
             [Err(failed), _] | [_, Err(failed)] => failed.status,
             [Ok(one), Ok(other)] if !one.same_export(other) => Status::XDEV,
@@ -147,7 +147,7 @@ impl<'a> CallContext<'a> {
             dir: to_dir,
             name: to,
         } = args.to;
-        let (source, target) = self.pair(&from_dir, &to_dir).map_err(|failed| {
+        let (source, target) = self.resolve_two(&from_dir, &to_dir).map_err(|failed| {
             let [from_dir, to_dir] = failed.attributes;
             Failed {
                 status: failed.status,
@@ -162,8 +162,8 @@ impl<'a> CallContext<'a> {
             to.as_ref(),
         );
         let wcc = RenameWcc {
-            from_dir: source.own_wcc(renamed.from),
-            to_dir: target.own_wcc(renamed.to),
+            from_dir: source.wcc_to_client(renamed.from),
+            to_dir: target.wcc_to_client(renamed.to),
         };
         match renamed.result {
             Ok(()) => Ok(wcc),
@@ -176,22 +176,24 @@ impl<'a> CallContext<'a> {
 
     /// Executes LINK (section 3.3.15).
     pub(super) fn link(&self, args: LinkArgs) -> LinkResult {
-        let (object, dir) = self.pair(&args.object, &args.link.dir).map_err(|failed| {
-            let [object, dir_wcc] = failed.attributes;
-            Failed {
-                status: failed.status,
-                attributes: LinkWcc {
-                    attributes: object.after,
-                    dir_wcc,
-                },
-            }
-        })?;
+        let (object, dir) = self
+            .resolve_two(&args.object, &args.link.dir)
+            .map_err(|failed| {
+                let [object, dir_wcc] = failed.attributes;
+                Failed {
+                    status: failed.status,
+                    attributes: LinkWcc {
+                        attributes: object.after,
+                        dir_wcc,
+                    },
+                }
+            })?;
         let name = args.link.name.as_ref();
         let change = dir.fs().link(&dir.who, &object.id, &dir.id, name);
-        let dir_wcc = dir.own_wcc(change.wcc);
+        let dir_wcc = dir.wcc_to_client(change.wcc);
         match change.result {
             Ok(attributes) => Ok(LinkWcc {
-                attributes: Some(object.own(attributes)),
+                attributes: Some(object.to_client(attributes)),
                 dir_wcc,
             }),
             Err(error) => Err(Failed {

@@ -88,7 +88,7 @@ struct Exported {
 impl Exported {
     /// Sets the `fsid` that clients see: each export is a file system of its own, and so is each
     /// one mounted in it.
-    fn own(&self, attributes: Attributes) -> Attributes {
+    fn to_client(&self, attributes: Attributes) -> Attributes {
         let below = match attributes.fsid {
             0 => 0,
             mounted => SipHasher13::new().hash(&mounted.to_be_bytes()) << u32::BITS,

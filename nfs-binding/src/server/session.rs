@@ -82,7 +82,7 @@ impl<'a> CallContext<'a> {
 
     /// Resolves a handle and runs a reading operation on it. Adds the object's attributes to a
     /// failure.
-    pub(super) fn reading<T>(
+    pub(super) fn run_reading<T>(
         &self,
         handle: &FileHandle,
         read: impl FnOnce(&Target<'a>) -> Result<T, Status>,
@@ -95,7 +95,10 @@ impl<'a> CallContext<'a> {
     }
 
     /// Resolves a handle for an operation that modifies the object. Fails on a read-only export.
-    pub(super) fn changing(&self, handle: &FileHandle) -> Result<Target<'a>, Failed<WccData>> {
+    pub(super) fn resolve_writable(
+        &self,
+        handle: &FileHandle,
+    ) -> Result<Target<'a>, Failed<WccData>> {
         let target = self.target(handle)?;
         if target.exported.export.options.read_only {
             return Err(Failed {
@@ -119,38 +122,38 @@ impl Target<'_> {
     /// Returns the object's attributes, if they can be read.
     pub(super) fn attributes(&self) -> Option<Attributes> {
         let attributes = self.fs().getattr(&self.id).ok()?;
-        Some(self.own(attributes))
+        Some(self.to_client(attributes))
     }
 
     /// Converts attributes to those that clients see.
-    pub(super) fn own(&self, attributes: Attributes) -> Attributes {
-        self.exported.own(attributes)
+    pub(super) fn to_client(&self, attributes: Attributes) -> Attributes {
+        self.exported.to_client(attributes)
     }
 
     /// Converts the attributes before and after a change to those that clients see.
-    pub(super) fn own_wcc(&self, wcc: WccData) -> WccData {
+    pub(super) fn wcc_to_client(&self, wcc: WccData) -> WccData {
         WccData {
             before: wcc.before,
-            after: wcc.after.map(|attributes| self.own(attributes)),
+            after: wcc.after.map(|attributes| self.to_client(attributes)),
         }
     }
 
     /// Returns the handle of an object.
     pub(super) fn handle(&self, id: &FileId) -> FileHandle {
-        self.shared.handles.seal(self.exported.number, id)
+        self.shared.handles.issue(self.exported.number, id)
     }
 
     /// Returns the handle and attributes of an object.
-    pub(super) fn present(&self, object: Object) -> (FileHandle, Attributes) {
+    pub(super) fn handle_and_attributes(&self, object: Object) -> (FileHandle, Attributes) {
         object
             .mounted
-            .and_then(|mounted| self.unhidden(&mounted))
-            .unwrap_or_else(|| (self.handle(&object.id), self.own(object.attributes)))
+            .and_then(|mounted| self.visible_root(&mounted))
+            .unwrap_or_else(|| (self.handle(&object.id), self.to_client(object.attributes)))
     }
 
     /// Returns the root of the export that is mounted at a placeholder directory, if it is to be
     /// visible there (`nohide`, or `crossmnt` of this export) and this client may use it.
-    fn unhidden(&self, mounted: &FileId) -> Option<(FileHandle, Attributes)> {
+    fn visible_root(&self, mounted: &FileId) -> Option<(FileHandle, Attributes)> {
         let found = self.shared.exports.iter().find(|exported| {
             let export = &exported.export;
             (export.options.nohide || self.exported.export.options.crossmnt)
@@ -160,8 +163,8 @@ impl Target<'_> {
         })?;
         let root = found.export.backend.root();
         let attributes = found.export.backend.getattr(&root).ok()?;
-        let handle = self.shared.handles.seal(found.number, &root);
-        Some((handle, found.own(attributes)))
+        let handle = self.shared.handles.issue(found.number, &root);
+        Some((handle, found.to_client(attributes)))
     }
 
     /// Returns whether another handle refers to the same export.

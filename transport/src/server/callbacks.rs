@@ -15,7 +15,7 @@ use crate::{CallError, Callee};
 
 /// A callback that has not ended.
 struct Pending {
-    done: Done,
+    done: Completion,
     started: Time,
     due: Time,
 }
@@ -43,9 +43,9 @@ impl Table {
 /// The outstanding callbacks of a server.
 pub(super) struct Callbacks {
     mailbox: Arc<Mailbox>,
-    tables: HashMap<Place, Table>,
+    tables: HashMap<ConnKey, Table>,
     /// The time-outs of callbacks. The number distinguishes callbacks with the same deadline.
-    due: BTreeMap<(Time, u64), (Place, u32)>,
+    due: BTreeMap<(Time, u64), (ConnKey, u32)>,
     serial: u64,
     pending: usize,
 }
@@ -71,7 +71,7 @@ impl Callbacks {
         self.due.first_key_value().map(|((at, _), _)| *at)
     }
 
-    fn take(&mut self, place: Place, xid: u32) -> Option<Pending> {
+    fn take(&mut self, place: ConnKey, xid: u32) -> Option<Pending> {
         let pending = self.tables.get_mut(&place)?.pending.remove(&xid)?;
         self.pending -= 1;
         // Other callbacks with the same deadline have other numbers.
@@ -94,7 +94,7 @@ impl Drop for Callbacks {
 
 impl Server {
     /// Creates the handle to a client that has just connected.
-    pub(super) fn callee(&self, place: Place, peer: std::net::SocketAddr) -> Option<Callee> {
+    pub(super) fn callee(&self, place: ConnKey, peer: std::net::SocketAddr) -> Option<Callee> {
         let callbacks = self.callbacks.as_ref()?;
         Some(Callee::new(&callbacks.mailbox, place, peer))
     }
@@ -153,7 +153,7 @@ impl Server {
     #[inline(never)]
     pub(super) fn callback_ended(
         &mut self,
-        place: Place,
+        place: ConnKey,
         xid: u32,
         ended: Result<Message, CallError>,
         now: Time,
@@ -170,7 +170,7 @@ impl Server {
         self.tell(done, ending);
     }
 
-    fn tell(&mut self, done: Done, ending: Ending) {
+    fn tell(&mut self, done: Completion, ending: CallbackResult) {
         match &ending {
             Ok(_) => self.stats.callback_replies += 1,
             Err(error) => tracing::debug!(%error, "callback ended"),
@@ -202,7 +202,7 @@ impl Server {
     }
 
     /// Ends all callbacks of a connection that has ended.
-    pub(super) fn end_callbacks(&mut self, place: Place, reason: &str) {
+    pub(super) fn end_callbacks(&mut self, place: ConnKey, reason: &str) {
         let Some(callbacks) = &mut self.callbacks else {
             return;
         };

@@ -10,7 +10,7 @@ use onc_rpc::{CALL, Message, peek_start, peek_xid};
 use rdma::{Poller, Pool, Time};
 
 use super::set::StreamSet;
-use super::stream::Ended;
+use super::stream::StreamEnd;
 use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
 use crate::{CallError, ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
 
@@ -19,7 +19,7 @@ pub struct TcpClient {
     set: StreamSet<Connection>,
     events: VecDeque<ClientEvent>,
     /// The number of attempts that failed before they had a socket, used for their ids.
-    stillborn: u64,
+    failed_attempts: u64,
     /// Reused to save allocations; empty between polls.
     visits: Vec<usize>,
 }
@@ -31,7 +31,7 @@ struct Connection {
 
 /// The bit that is set in the ids of attempts without a socket, so that they differ from all other
 /// ids.
-const STILLBORN: u64 = 1 << 63;
+const FAILED_ATTEMPT: u64 = 1 << 63;
 
 impl TcpClient {
     /// Creates a port without connections.
@@ -40,7 +40,7 @@ impl TcpClient {
         Self {
             set: StreamSet::new(options),
             events: VecDeque::new(),
-            stillborn: 0,
+            failed_attempts: 0,
             visits: Vec::new(),
         }
     }
@@ -112,7 +112,7 @@ impl TcpClient {
             Err(ended) => {
                 self.set.remove(index);
                 // A record that is too long would be as long after a reconnect.
-                let retry = matches!(ended, Ended::Eof | Ended::Io(_));
+                let retry = matches!(ended, StreamEnd::Eof | StreamEnd::Io(_));
                 self.down(conn, ended.to_string(), retry, true);
             }
         }
@@ -189,8 +189,8 @@ impl Source for TcpClient {
 impl ClientPort for TcpClient {
     fn open(&mut self, remote: SocketAddr, _now: Time) -> ConnId {
         self.start(remote).unwrap_or_else(|error| {
-            self.stillborn += 1;
-            let conn = ConnId(STILLBORN | self.stillborn);
+            self.failed_attempts += 1;
+            let conn = ConnId(FAILED_ATTEMPT | self.failed_attempts);
             self.down(conn, connect_reason(&error), true, false);
             conn
         })

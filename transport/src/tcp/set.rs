@@ -12,18 +12,18 @@ use onc_rpc::record::RecordError;
 use rdma::{Interest, Poller, Pool, Time};
 use slab::Slab;
 
-use super::stream::{Credit, Ended, Stream};
+use super::stream::{Credit, Stream, StreamEnd};
 use super::{TcpCounters, TcpOptions};
 use crate::ConnId;
 use crate::poll_loop::earlier;
 
 /// The pause before asking an exhausted pool again.
-const STARVED: Duration = Duration::from_millis(1);
+const POOL_RETRY: Duration = Duration::from_millis(1);
 
 /// The maximum interval between searches for connections that wait for their peers.
-const LOOK: Duration = Duration::from_secs(1);
+const STALL_CHECK: Duration = Duration::from_secs(1);
 /// How long a peer may make no progress while it holds memory that others need.
-const IN_THE_WAY: Duration = Duration::from_secs(2);
+const STALL_LIMIT: Duration = Duration::from_secs(2);
 
 /// The pool's size divided by this number may be allocated in advance for peers that have announced
 /// long records. Further memory is allocated as they send.
@@ -35,7 +35,7 @@ pub(super) struct Member<X> {
     pub(super) stream: Stream,
     /// The port's state of the connection.
     pub(super) extra: X,
-    hot: bool,
+    marked: bool,
 }
 
 /// The reason why a peer counts as stalled.
@@ -68,10 +68,10 @@ pub(super) struct StreamSet<X> {
     members: Slab<Member<X>>,
     serial: u32,
     /// Connections to visit at the next poll.
-    hot: Vec<usize>,
+    marked: Vec<usize>,
     busy: bool,
     armed: bool,
-    starved_at: Option<Time>,
+    pool_retry_at: Option<Time>,
     /// Memory of all connections that is allocated in advance and not filled, bytes.
     promised: usize,
     /// The time of the next search for stalled records.
@@ -88,10 +88,10 @@ impl<X> StreamSet<X> {
             poller: None,
             members: Slab::new(),
             serial: 0,
-            hot: Vec::new(),
+            marked: Vec::new(),
             busy: false,
             armed: false,
-            starved_at: None,
+            pool_retry_at: None,
             promised: 0,
             stalled_at: None,
             visited: Time::ZERO,
@@ -114,7 +114,9 @@ impl<X> StreamSet<X> {
     /// same host would pay for each notification of a watched socket.
     pub(super) fn set_busy_poll(&mut self, on: bool) {
         let changed = std::mem::replace(&mut self.busy, on) != on;
-        let Self { members, hot, .. } = self;
+        let Self {
+            members, marked, ..
+        } = self;
         for (index, member) in members {
             if let Some(poller) = self.poller.as_ref().filter(|_| changed) {
                 let socket = member.stream.socket.as_fd();
@@ -131,7 +133,7 @@ impl<X> StreamSet<X> {
                 }
             }
             // Visiting once finds what became ready while the socket was not watched.
-            mark(index, member, hot);
+            mark(index, member, marked);
         }
     }
 
@@ -152,7 +154,7 @@ impl<X> StreamSet<X> {
             id,
             stream,
             extra,
-            hot: false,
+            marked: false,
         });
         Ok(id)
     }
@@ -189,7 +191,7 @@ impl<X> StreamSet<X> {
     /// Makes the next poll visit a connection.
     pub(super) fn mark(&mut self, index: usize) {
         if let Some(member) = self.members.get_mut(index) {
-            mark(index, member, &mut self.hot);
+            mark(index, member, &mut self.marked);
         }
     }
 
@@ -198,7 +200,7 @@ impl<X> StreamSet<X> {
         self.interrupted();
         if let Some(member) = self.members.get_mut(index) {
             member.stream.set_ready(closed);
-            mark(index, member, &mut self.hot);
+            mark(index, member, &mut self.marked);
         }
     }
 
@@ -209,7 +211,7 @@ impl<X> StreamSet<X> {
     }
 
     pub(super) fn arm(&mut self) -> bool {
-        self.armed = self.hot.is_empty();
+        self.armed = self.marked.is_empty();
         self.armed
     }
 
@@ -223,7 +225,7 @@ impl<X> StreamSet<X> {
             Some(_) => releases().filter(|release| *release > self.visited).min(),
             None => None,
         };
-        earlier(release, self.starved_at)
+        earlier(release, self.pool_retry_at)
     }
 
     /// Starts a round of visits: puts the connections to visit into `visits`.
@@ -231,22 +233,24 @@ impl<X> StreamSet<X> {
         self.armed = false;
         self.visited = now;
         let due = |at: &mut Option<Time>| at.take_if(|at| *at <= now).is_some();
-        let starved = due(&mut self.starved_at);
+        let pool_retry_due = due(&mut self.pool_retry_at);
         let shaped = self.options.link.is_some();
-        if starved || shaped || self.busy {
+        if pool_retry_due || shaped || self.busy {
             for (index, member) in &mut self.members {
                 let stream = &member.stream;
                 let released = || stream.next_release().is_some_and(|at| at <= now);
-                let visit = self.busy || (starved && stream.starved()) || (shaped && released());
+                let visit = self.busy
+                    || (pool_retry_due && stream.waits_for_memory())
+                    || (shaped && released());
                 if visit {
-                    mark(index, member, &mut self.hot);
+                    mark(index, member, &mut self.marked);
                 }
             }
         }
-        std::mem::swap(&mut self.hot, visits);
+        std::mem::swap(&mut self.marked, visits);
         for index in visits {
             if let Some(member) = self.members.get_mut(*index) {
-                member.hot = false;
+                member.marked = false;
             }
         }
     }
@@ -288,7 +292,7 @@ impl<X> StreamSet<X> {
         };
         member.stream.queue(xid, message, release)?;
         self.counters.sends += 1;
-        mark(index, member, &mut self.hot);
+        mark(index, member, &mut self.marked);
         Ok(())
     }
 
@@ -300,7 +304,7 @@ impl<X> StreamSet<X> {
         now: Time,
         mut deliver: impl FnMut(&mut X, Message) -> bool,
         may_receive: impl FnOnce(&X, usize) -> bool,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), StreamEnd> {
         let Some(member) = self.members.get_mut(index) else {
             return Ok(());
         };
@@ -336,10 +340,10 @@ impl<X> StreamSet<X> {
         if stream.receiving().since().is_some() {
             self.stalled_at.get_or_insert(look);
         }
-        if stream.starved() {
-            self.starved_at.get_or_insert(now + STARVED);
+        if stream.waits_for_memory() {
+            self.pool_retry_at.get_or_insert(now + POOL_RETRY);
         } else if more && stream.readable() {
-            mark(index, member, &mut self.hot);
+            mark(index, member, &mut self.marked);
         }
         Ok(())
     }
@@ -362,8 +366,8 @@ impl<X> StreamSet<X> {
             if receiving.is_none() && sending.is_none() {
                 continue;
             }
-            let most = match stream.is_in_the_way() {
-                true => IN_THE_WAY,
+            let most = match stream.holds_scarce_memory() {
+                true => STALL_LIMIT,
                 false => Duration::MAX,
             };
             let is_late = |since: Option<Time>, limit: Duration| {
@@ -385,11 +389,11 @@ impl<X> StreamSet<X> {
 /// Returns the interval between searches for connections that wait for their peers.
 fn look_every(options: &TcpOptions) -> Duration {
     let shortest = options.record_timeout.min(options.reply_timeout);
-    LOOK.min(shortest / 4)
+    STALL_CHECK.min(shortest / 4)
 }
 
-fn mark<X>(index: usize, member: &mut Member<X>, hot: &mut Vec<usize>) {
-    if !std::mem::replace(&mut member.hot, true) {
-        hot.push(index);
+fn mark<X>(index: usize, member: &mut Member<X>, marked: &mut Vec<usize>) {
+    if !std::mem::replace(&mut member.marked, true) {
+        marked.push(index);
     }
 }

@@ -33,7 +33,7 @@ const BURST_BYTES: u64 = 256 << 10;
 
 /// The reason why a stream ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Ended {
+pub(super) enum StreamEnd {
     /// The peer closed it, between records or within one.
     #[error("closed by the peer")]
     Eof,
@@ -102,7 +102,7 @@ pub(super) struct Stream {
     /// The progress of records that wait for the peer to read them.
     sending: Progress,
     /// Whether the pool had no buffer for a fragment.
-    starved: bool,
+    waits_for_memory: bool,
     out: VecDeque<Outbound>,
     /// The number of bytes in `out`, and how many bytes of its first record have been sent.
     out_bytes: usize,
@@ -128,7 +128,7 @@ impl Stream {
             body: None,
             receiving: Progress::default(),
             sending: Progress::default(),
-            starved: false,
+            waits_for_memory: false,
             out: VecDeque::new(),
             out_bytes: 0,
             sent: 0,
@@ -147,8 +147,8 @@ impl Stream {
     }
 
     /// Returns whether the pool must be asked for a buffer again.
-    pub(super) fn starved(&self) -> bool {
-        self.starved
+    pub(super) fn waits_for_memory(&self) -> bool {
+        self.waits_for_memory
     }
 
     /// Returns the memory that was allocated for the peer's data and is not filled, bytes.
@@ -167,7 +167,7 @@ impl Stream {
                 .account()
                 .is_some_and(|account| account.over() > 0)
         };
-        let waits = !held && !self.reader.at_boundary() && (!self.starved || over());
+        let waits = !held && !self.reader.at_boundary() && (!self.waits_for_memory || over());
         self.receiving.note(waits, came, now);
     }
 
@@ -182,7 +182,7 @@ impl Stream {
     }
 
     /// Returns whether the connection holds memory that others need.
-    pub(super) fn is_in_the_way(&self) -> bool {
+    pub(super) fn holds_scarce_memory(&self) -> bool {
         let account = self.pool.account();
         account.is_some_and(Account::is_in_the_way)
     }
@@ -195,7 +195,7 @@ impl Stream {
     }
 
     /// Records at the account that the peer completed the transfer of a long record.
-    fn prove(&self, len: usize) {
+    fn record_completed(&self, len: usize) {
         if len > FIRST_GRANT
             && let Some(account) = self.pool.account()
         {
@@ -221,8 +221,8 @@ impl Stream {
         credit: Credit,
         counters: &mut TcpCounters,
         mut deliver: impl FnMut(Message) -> bool,
-    ) -> Result<(), Ended> {
-        self.starved = false;
+    ) -> Result<(), StreamEnd> {
+        self.waits_for_memory = false;
         self.readable |= look;
         let enough = counters.wire_bytes_received + BURST_BYTES;
         let mut delivered = false;
@@ -236,10 +236,10 @@ impl Stream {
             }
             match self.fill(counters) {
                 Ok(()) => {}
-                Err(Ended::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(StreamEnd::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.readable = false;
                 }
-                Err(Ended::Io(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(StreamEnd::Io(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
@@ -252,7 +252,7 @@ impl Stream {
         credit: Credit,
         counters: &mut TcpCounters,
         deliver: &mut impl FnMut(Message) -> bool,
-    ) -> Result<bool, Ended> {
+    ) -> Result<bool, StreamEnd> {
         loop {
             let staged = &self.staging[self.staged.clone()];
             match self.reader.want() {
@@ -277,7 +277,7 @@ impl Stream {
                         && let Some(account) = self.pool.account()
                     {
                         if account.room() < len {
-                            self.starved = true;
+                            self.waits_for_memory = true;
                             return Ok(false);
                         }
                         body = account.hold(body);
@@ -309,11 +309,11 @@ impl Stream {
         filled: usize,
         own: usize,
         credit: Credit,
-    ) -> Result<Option<Buf>, Ended> {
+    ) -> Result<Option<Buf>, StreamEnd> {
         let pool = &self.pool;
         let limit = pool.limit();
         if len > limit {
-            return Err(Ended::NoPool { len, limit });
+            return Err(StreamEnd::NoPool { len, limit });
         }
         let room = self.room_without(own);
         let fits = |grant| Pool::block_size(grant) <= room;
@@ -325,14 +325,14 @@ impl Stream {
         // Partial buffers that no peer can complete must not use up the pool together.
         let spare = || grant == len || (limit - pool.in_use()) / 2 >= grant.max(credit.reserve);
         let buf = (whole || (fits(grant) && spare())).then(|| pool.alloc(grant));
-        self.starved = !matches!(buf, Some(Ok(_)));
+        self.waits_for_memory = !matches!(buf, Some(Ok(_)));
         Ok(buf.and_then(Result::ok))
     }
 
     /// Replaces a full partial buffer of a long fragment with a larger one. Returns whether to
     /// receive more. The copy is needed only in exceptional times: while many peers have announced
     /// much and sent little.
-    fn grow(&mut self, credit: Credit, counters: &mut TcpCounters) -> Result<bool, Ended> {
+    fn grow(&mut self, credit: Credit, counters: &mut TcpCounters) -> Result<bool, StreamEnd> {
         let full = |body: &mut Body| body.filled == body.buf.len();
         let Some(Body { buf, filled, len }) = self.body.take_if(full) else {
             return Ok(true);
@@ -354,7 +354,7 @@ impl Stream {
 
     /// Receives with one system call: the rest of a long fragment directly into its buffer, and the
     /// data after it into the staging area, which is empty.
-    fn fill(&mut self, counters: &mut TcpCounters) -> Result<(), Ended> {
+    fn fill(&mut self, counters: &mut TcpCounters) -> Result<(), StreamEnd> {
         counters.receive_calls += 1;
         let (n, wanted) = match &mut self.body {
             None => (self.socket.read(&mut self.staging)?, self.staging.len()),
@@ -372,7 +372,7 @@ impl Stream {
             }
         };
         if n == 0 {
-            return Err(Ended::Eof);
+            return Err(StreamEnd::Eof);
         }
         counters.wire_bytes_received += n as u64;
         // A short read has emptied the socket, and later data is reported anew. But the end of the
@@ -385,7 +385,7 @@ impl Stream {
             staged -= direct;
         }
         if let Some(body) = self.body.take_if(|body| body.filled == body.len) {
-            self.prove(body.len);
+            self.record_completed(body.len);
             self.reader.body(&mut body.buf.freeze());
         }
         self.staged = 0..staged;
@@ -508,7 +508,7 @@ impl Stream {
             self.sent -= len;
             self.out.pop_front();
             self.charge.sub(charged);
-            self.prove(len);
+            self.record_completed(len);
         }
     }
 }

@@ -128,7 +128,7 @@ impl Served {
             {
                 return Err(FsError::Stale);
             }
-            let beside = self.root.volume.beside(fsid, &host::stat(&object)?);
+            let beside = self.root.volume.subvolume(fsid, &host::stat(&object)?);
             let beside = Arc::new(beside.map_err(|_| FsError::Later)?);
             locked(&self.crossed).add(Arc::clone(&beside));
             return Ok(beside);

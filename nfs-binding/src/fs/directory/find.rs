@@ -24,10 +24,10 @@ const WAIT: Duration = Duration::from_millis(100);
 /// The minimum wait for a scan that may not begin yet.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 /// The number of complete indexes without an object that prove that it no longer exists.
-const ENOUGH: u32 = 2;
+const COMPLETE_SCANS: u32 = 2;
 /// The number of incomplete indexes without an object that prove that it no longer exists, in an
 /// export that keeps changing.
-const ENOUGH_INCOMPLETE: u32 = 8;
+const INCOMPLETE_SCANS: u32 = 8;
 /// The pause between two scans, as a multiple of the duration of the last scan.
 const PAUSE: u32 = 4;
 
@@ -87,9 +87,9 @@ impl Served {
         }
         // If the file system's root had to be searched for, it is open by now.
         let open = locked(&self.table).open(id);
-        match open.map_or_else(|| self.by_place(id), |node| Ok(Some(node)))? {
+        match open.map_or_else(|| self.find_at_last_place(id), |node| Ok(Some(node)))? {
             Some(node) => Ok(node),
-            None => self.by_index(id),
+            None => self.find_by_index(id),
         }
     }
 
@@ -99,7 +99,7 @@ impl Served {
             return self.open_mounted(dir, name);
         };
         let stat = host::stat(&path)?;
-        if dir.volume.is_left_by(&stat) {
+        if dir.volume.is_subvolume_root(&stat) {
             return self.open_root(path, &stat);
         }
         let id = dir.volume.identify(&path, &stat)?;
@@ -121,14 +121,14 @@ impl Served {
 
     /// Keeps an object open that was opened as the entry `name` of `dir`.
     pub(super) fn keep_child(&self, dir: &Node, name: &[u8], node: Node) -> Arc<Node> {
-        self.saw(dir, name, &node);
+        self.record_place(dir, name, &node);
         self.keep_open(node)
     }
 
     /// Records that an object is the entry `name` of `dir`, if the index is in use for it.
-    pub(super) fn saw(&self, dir: &Node, name: &[u8], node: &Node) {
+    pub(super) fn record_place(&self, dir: &Node, name: &[u8], node: &Node) {
         if self.is_indexed(node) && node.id != self.root.id {
-            locked(&self.table).saw(node.id, dir.id, name);
+            locked(&self.table).record_place(node.id, dir.id, name);
         }
     }
 
@@ -144,14 +144,14 @@ impl Served {
         let (node, closed) = locked(&self.table).keep_open(node);
         self.closer_signal.opened();
         // Closing can take time, so it happens without the lock.
-        self.let_go(closed);
+        self.handle_evicted(closed);
         node
     }
 
     /// Opens the parent of a directory. Returns `None` for the root of the export, and for the root
     /// of a mount unless `crossmnt` is set. The parent lies outside the export if the directory was
     /// moved out of it: the caller has to check that.
-    pub(super) fn above(&self, dir: &Node) -> FsResult<Option<Arc<Node>>> {
+    pub(super) fn parent_of(&self, dir: &Node) -> FsResult<Option<Arc<Node>>> {
         if dir.id == self.root.id {
             return Ok(None);
         }
@@ -159,7 +159,7 @@ impl Served {
             return Ok(None);
         };
         let stat = host::stat(&path)?;
-        let left = dir.volume.is_left_by(&stat) || !dir.volume.is_mounted_as(&stat);
+        let left = dir.volume.is_subvolume_root(&stat) || !dir.volume.is_mounted_as(&stat);
         let volume = match left {
             false => Arc::clone(&dir.volume),
             true => match self.volume_of(&path, &stat)? {
@@ -179,7 +179,7 @@ impl Served {
     }
 
     /// Returns the object if it is still at its last known place.
-    fn by_place(&self, id: &FileId) -> FsResult<Option<Arc<Node>>> {
+    fn find_at_last_place(&self, id: &FileId) -> FsResult<Option<Arc<Node>>> {
         let mut names = Vec::new();
         let mut at = *id;
         let mut node = loop {
@@ -198,7 +198,7 @@ impl Served {
         };
         for (id, name) in names.into_iter().rev() {
             let Some(found) = self.open_if(&node, &name, &id)? else {
-                locked(&self.table).left(&id, &node.id, &name);
+                locked(&self.table).forget_place(&id, &node.id, &name);
                 return Ok(None);
             };
             node = found;
@@ -217,11 +217,11 @@ impl Served {
 
     /// Searches for the object in the index.
     ///
-    /// An object no longer exists if it is missing in [`ENOUGH`] complete indexes whose scans began
+    /// An object no longer exists if it is missing in [`COMPLETE_SCANS`] complete indexes whose scans began
     /// after the object was first asked for: a single scan can miss a file that the host moves
     /// meanwhile. Until then, the call waits for up to [`WAIT`] if no other call waits, and then
     /// the client is told to try again (NFS3ERR_JUKEBOX). One scan serves all searches.
-    fn by_index(&self, id: &FileId) -> FsResult<Arc<Node>> {
+    fn find_by_index(&self, id: &FileId) -> FsResult<Arc<Node>> {
         let begun = Instant::now();
         locked(&self.table).wanted(*id, begun);
         let waiting = self.finder.waiting.try_lock();
@@ -230,13 +230,13 @@ impl Served {
             let latest = self.finder.latest();
             if let Some(index) = latest.filter(|index| seen != Some(index.begun)) {
                 seen = Some(index.begun);
-                if let Some(node) = self.by_way(&index, id)? {
+                if let Some(node) = self.find_indexed(&index, id)? {
                     return Ok(node);
                 }
                 let mut table = locked(&self.table);
-                let wanted = table.missed(id, index.begun, index.complete);
+                let wanted = table.record_missing(id, index.begun, index.complete);
                 let enough = |wanted: Wanted| {
-                    wanted.complete >= ENOUGH || wanted.incomplete >= ENOUGH_INCOMPLETE
+                    wanted.complete >= COMPLETE_SCANS || wanted.incomplete >= INCOMPLETE_SCANS
                 };
                 if wanted.is_some_and(enough) {
                     let closed = table.remove(id);
@@ -278,7 +278,7 @@ impl Served {
     }
 
     /// Returns the object if it is where the index says.
-    fn by_way(&self, index: &Index, id: &FileId) -> FsResult<Option<Arc<Node>>> {
+    fn find_indexed(&self, index: &Index, id: &FileId) -> FsResult<Option<Arc<Node>>> {
         'ways: for (way, ino) in index.ways(id) {
             let mut dir = Arc::clone(&self.root);
             for name in way {

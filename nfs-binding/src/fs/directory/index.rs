@@ -104,7 +104,7 @@ impl Index {
             let Some(name) = level.below.pop() else {
                 way.pop();
                 let Some(above) = way.last() else { break };
-                here = match served.above(&here) {
+                here = match served.parent_of(&here) {
                     Ok(Some(parent)) if number(&parent) == Ok(above.number) => parent,
                     // The directory was moved meanwhile: go down again from the root.
                     _ => self.go_down(served, &mut way),

@@ -93,7 +93,7 @@ impl Served {
         match self.open_child(dir, name)? {
             Child::Here(node) if used => object(&self.keep_child(dir, name, node)),
             Child::Here(node) => {
-                self.saw(dir, name, &node);
+                self.record_place(dir, name, &node);
                 object(&node)
             }
             Child::Elsewhere(mounted) => covered::object(dir, mounted),
@@ -105,7 +105,7 @@ impl Served {
         // A caller that may search a directory may know its parent. The permissions of the
         // directories between there and the root do not matter.
         self.authority.as_server(|| {
-            let Some(parent) = self.above(dir)? else {
+            let Some(parent) = self.parent_of(dir)? else {
                 return match dir.id == self.root.id {
                     true => object(dir),
                     false => Err(FsError::Access),
@@ -117,7 +117,7 @@ impl Served {
                 if at.id == self.root.id {
                     return object(&parent);
                 }
-                match self.above(&at)? {
+                match self.parent_of(&at)? {
                     Some(above) if above.id != at.id => at = above,
                     _ => break,
                 }

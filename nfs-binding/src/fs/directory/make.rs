@@ -306,7 +306,7 @@ impl Served {
             }
             target.attributes()?;
             self.link_as_caller(&target, dir, name)?;
-            self.saw(dir, name, &target);
+            self.record_place(dir, name, &target);
             unstable.push(Arc::clone(dir));
             target.attributes()
         })

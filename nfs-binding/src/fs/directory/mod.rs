@@ -291,7 +291,7 @@ impl FileSystem for DirectoryFs {
     ) -> FsResult<(Access, Attributes)> {
         match covered::find(file) {
             Some(attributes) => Ok((covered::access(wanted), attributes)),
-            None => self.0.what_may(who, file, wanted),
+            None => self.0.allowed_access(who, file, wanted),
         }
     }
 
@@ -351,11 +351,11 @@ impl FileSystem for DirectoryFs {
     }
 
     fn remove(&self, who: &Caller, dir: &FileId, name: &[u8]) -> Change<()> {
-        self.0.take_away(who, dir, name, false)
+        self.0.remove_entry(who, dir, name, false)
     }
 
     fn rmdir(&self, who: &Caller, dir: &FileId, name: &[u8]) -> Change<()> {
-        self.0.take_away(who, dir, name, true)
+        self.0.remove_entry(who, dir, name, true)
     }
 
     fn rename(
@@ -366,7 +366,7 @@ impl FileSystem for DirectoryFs {
         to_dir: &FileId,
         to: &[u8],
     ) -> Renamed {
-        self.0.move_name(who, from_dir, from, to_dir, to)
+        self.0.rename_entry(who, from_dir, from, to_dir, to)
     }
 
     fn link(&self, who: &Caller, file: &FileId, dir: &FileId, name: &[u8]) -> Change<Attributes> {
@@ -490,7 +490,7 @@ impl Served {
         let mut idle = locked(&self.table).next_round(rounds, keeps);
         idle.append(&mut locked(&self.evicted));
         for node in idle {
-            self.let_go(Some(node));
+            self.handle_evicted(Some(node));
         }
         let unused = locked(&self.crossed).unused();
         // Closing can take time, so it happens without the lock.

@@ -63,7 +63,7 @@ impl Node {
     }
 
     /// Records that it is used in this round.
-    pub(super) fn use_in(&self, round: u64) {
+    pub(super) fn record_use(&self, round: u64) {
         self.used.store(round, Ordering::Relaxed);
     }
 
@@ -73,7 +73,7 @@ impl Node {
     }
 
     /// Waits until no other thread is syncing the object's content, and locks out further syncs.
-    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+    pub(super) fn lock_sync(&self) -> MutexGuard<'_, ()> {
         locked(&self.synchronising)
     }
 
@@ -94,7 +94,7 @@ impl Node {
 
     /// Records that everything written so far is about to be synced. Returns whether there is
     /// anything.
-    pub(super) fn written_no_more(&self) -> bool {
+    pub(super) fn take_unstable(&self) -> bool {
         self.unstable.swap(false, Ordering::AcqRel)
     }
 
@@ -115,11 +115,11 @@ impl Node {
     /// # Errors
     /// [`FsError::Stale`] if its last name was removed.
     pub(super) fn attributes(&self) -> FsResult<Attributes> {
-        Ok(self.present(&self.stat()?))
+        Ok(self.to_client(&self.stat()?))
     }
 
     /// Converts metadata to the attributes that clients see.
-    pub(super) fn present(&self, stat: &Statx) -> Attributes {
+    pub(super) fn to_client(&self, stat: &Statx) -> Attributes {
         Attributes {
             fsid: self.volume.shown,
             ..host::attributes(stat)

@@ -44,7 +44,7 @@ impl Served {
     }
 
     /// Executes ACCESS (RFC 1813, section 3.3.4).
-    pub(super) fn what_may(
+    pub(super) fn allowed_access(
         &self,
         who: &Caller,
         file: &FileId,
@@ -63,7 +63,7 @@ impl Served {
         if stat.stx_attributes.contains(StatxAttributes::APPEND) {
             allowed -= Access::MODIFY | Access::DELETE;
         }
-        Ok((allowed & wanted, node.present(&stat)))
+        Ok((allowed & wanted, node.to_client(&stat)))
     }
 }
 

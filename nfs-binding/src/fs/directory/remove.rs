@@ -11,12 +11,12 @@ impl Served {
         let gone = matches!(victim.attributes(), Err(FsError::Stale));
         match gone {
             true => self.forget(victim),
-            false => locked(&self.table).left(&victim.id, &dir.id, name),
+            false => locked(&self.table).forget_place(&victim.id, &dir.id, name),
         }
     }
 
     /// Executes REMOVE and RMDIR.
-    pub(super) fn take_away(
+    pub(super) fn remove_entry(
         &self,
         who: &Caller,
         dir: &FileId,
@@ -41,7 +41,7 @@ impl Served {
     }
 
     /// Executes RENAME.
-    pub(super) fn move_name(
+    pub(super) fn rename_entry(
         &self,
         who: &Caller,
         from_dir: &FileId,
@@ -100,7 +100,7 @@ impl Served {
             }
             self.lost_name(to_dir, to, target);
         }
-        self.saw(to_dir, to, &source);
+        self.record_place(to_dir, to, &source);
         Ok(())
     }
 }

@@ -30,7 +30,7 @@ impl Served {
         if !self.options.sync || stable == Stable::Unstable {
             return Ok(());
         }
-        let _turn = node.turn();
+        let _turn = node.lock_sync();
         (self.synchronise)(fd.as_fd(), stable).map_err(|error| {
             node.failed();
             self.lost_writes(error)
@@ -53,7 +53,7 @@ impl Served {
             match node.file_type {
                 FileType::Regular | FileType::Directory => {
                     let content = self.content(node, false)?;
-                    node.written_no_more();
+                    node.take_unstable();
                     self.synchronise(node, &content.fd, Stable::FileSync)?;
                 }
                 // Other objects cannot be opened without side effects, so the whole file system is
@@ -71,13 +71,13 @@ impl Served {
     /// Handles an object that was evicted. The kernel forgets a failed write-back when a file is no
     /// longer open, so a later COMMIT would not see the error. Therefore the object is synced now,
     /// or kept while it is in use.
-    pub(super) fn let_go(&self, closed: Option<Arc<Node>>) {
+    pub(super) fn handle_evicted(&self, closed: Option<Arc<Node>>) {
         let Some(node) = closed else { return };
         if Arc::strong_count(&node) > 1 && node.is_writable() {
             // A call is still writing. The error of that write has to be reported as well.
             return locked(&self.evicted).push(node);
         }
-        if node.written_no_more() {
+        if node.take_unstable() {
             // A failure has changed the verifier, which is how clients learn of it.
             let _ = self.make_stable(&[node]);
         }
@@ -228,11 +228,11 @@ mod tests {
         let (_host, fs, file) = served(|_, _| Err(Errno::IO));
         let before = fs.write_verifier();
         let node = || locked(&fs.0.table).remove(&file);
-        fs.0.let_go(node());
+        fs.0.handle_evicted(node());
         assert_eq!(fs.write_verifier(), before, "nothing was written");
         assert_eq!(write(&fs, &file, Stable::Unstable), Ok(Stable::Unstable));
         let used = fs.0.find(&file).unwrap();
-        fs.0.let_go(node());
+        fs.0.handle_evicted(node());
         assert_eq!(fs.write_verifier(), before, "it is still in use");
         drop(used);
         fs.0.close_idle(0);

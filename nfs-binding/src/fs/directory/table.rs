@@ -60,7 +60,7 @@ impl Table {
     /// Returns an object if it is open.
     pub(super) fn open(&mut self, id: &FileId) -> Option<Arc<Node>> {
         let node = self.open.get(id)?;
-        node.use_in(self.round);
+        node.record_use(self.round);
         Some(Arc::clone(node))
     }
 
@@ -86,7 +86,12 @@ impl Table {
 
     /// Records that an index that was begun at `begun` does not contain an object that is being
     /// searched for.
-    pub(super) fn missed(&mut self, id: &FileId, begun: Instant, complete: bool) -> Option<Wanted> {
+    pub(super) fn record_missing(
+        &mut self,
+        id: &FileId,
+        begun: Instant,
+        complete: bool,
+    ) -> Option<Wanted> {
         let wanted = self.wanted.get(id)?;
         if begun >= wanted.since && wanted.last.is_none_or(|last| last < begun) {
             wanted.last = Some(begun);
@@ -104,7 +109,7 @@ impl Table {
     }
 
     /// Records that `id` is the entry `name` of `parent`.
-    pub(super) fn saw(&mut self, id: FileId, parent: FileId, name: &[u8]) {
+    pub(super) fn record_place(&mut self, id: FileId, parent: FileId, name: &[u8]) {
         self.gone.remove(&id);
         self.wanted.remove(&id);
         if let Some(place) = self.places.get(&id)
@@ -123,14 +128,14 @@ impl Table {
         if let Some(open) = self.open(&node.id) {
             return (open, Some(Arc::new(node)));
         }
-        node.use_in(self.round);
+        node.record_use(self.round);
         let node = Arc::new(node);
         let closed = self.open.insert(node.id, Arc::clone(&node));
         (node, closed)
     }
 
     /// Forgets the place of an object if it is still the entry `name` of `parent`.
-    pub(super) fn left(&mut self, id: &FileId, parent: &FileId, name: &[u8]) {
+    pub(super) fn forget_place(&mut self, id: &FileId, parent: &FileId, name: &[u8]) {
         if let Some(place) = self.places.get(id)
             && place.parent == *parent
             && *place.name == *name

@@ -93,7 +93,7 @@ impl Volume {
 
     /// Creates the volume of another subvolume of this file system, which has an object with these
     /// attributes.
-    pub(super) fn beside(&self, number: u64, stat: &Statx) -> std::io::Result<Self> {
+    pub(super) fn subvolume(&self, number: u64, stat: &Statx) -> std::io::Result<Self> {
         Ok(Self {
             fsid: number,
             shown: number.max(1),
@@ -120,7 +120,7 @@ impl Volume {
 
     /// Returns whether a directory with these attributes, found without crossing a mount point,
     /// belongs to another file system nevertheless: it is the root of a subvolume.
-    pub(super) fn is_left_by(&self, stat: &Statx) -> bool {
+    pub(super) fn is_subvolume_root(&self, stat: &Statx) -> bool {
         let directory = host::file_type(stat) == crate::proto::FileType::Directory;
         directory && self.device != (stat.stx_dev_major, stat.stx_dev_minor)
     }

@@ -51,7 +51,7 @@ impl MemoryFs {
             permission::require(&state.attributes, who, permission::READ)?;
             let entries = state.entries()?;
             // Cookies stay valid as long as the directory lives, so the verifier never changes.
-            if cookie != 0 && (verifier != self.verifier || !entries.gave(cookie)) {
+            if cookie != 0 && (verifier != self.verifier || !entries.is_issued(cookie)) {
                 return Err(FsError::BadCookie);
             }
             (state.attributes.clone(), entries.after(node.ino, cookie))

@@ -175,7 +175,7 @@ impl MemoryFs {
             },
             body,
         };
-        state.touched(self.now());
+        state.update_times(self.now());
         state.attributes.atime = state.attributes.mtime;
         state.apply(plan, self.now());
         Arc::new(Node {
@@ -296,7 +296,7 @@ impl FileSystem for MemoryFs {
             let plan = permission::plan_setattr(&state.attributes, set, who)?;
             if let Some(size) = plan.size {
                 file(state)?.resize(size, &self.budget)?;
-                state.touched(self.now());
+                state.update_times(self.now());
             }
             if let Body::File { made_by, .. } = &mut state.body {
                 // The client has received the reply to CREATE, so it will not repeat it.
@@ -361,7 +361,7 @@ impl FileSystem for MemoryFs {
                 if !who.is_root() {
                     state.attributes.mode = permission::without_set_id(state.attributes.mode);
                 }
-                state.touched(self.now());
+                state.update_times(self.now());
             }
             Ok(Written {
                 count: data.len() as u32,
@@ -419,11 +419,11 @@ impl FileSystem for MemoryFs {
     }
 
     fn remove(&self, who: &Caller, dir: &FileId, name: &[u8]) -> Change<()> {
-        self.take_away(who, dir, name, false)
+        self.remove_entry(who, dir, name, false)
     }
 
     fn rmdir(&self, who: &Caller, dir: &FileId, name: &[u8]) -> Change<()> {
-        self.take_away(who, dir, name, true)
+        self.remove_entry(who, dir, name, true)
     }
 
     fn rename(
@@ -434,7 +434,7 @@ impl FileSystem for MemoryFs {
         to_dir: &FileId,
         to: &[u8],
     ) -> Renamed {
-        self.move_name(who, from_dir, from, to_dir, to)
+        self.rename_entry(who, from_dir, from, to_dir, to)
     }
 
     fn link(&self, who: &Caller, file: &FileId, dir: &FileId, name: &[u8]) -> Change<Attributes> {

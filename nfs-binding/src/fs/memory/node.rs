@@ -122,7 +122,7 @@ impl Entries {
     }
 
     /// Returns whether `cookie` was issued by this directory, or is 0.
-    pub(super) fn gave(&self, cookie: u64) -> bool {
+    pub(super) fn is_issued(&self, cookie: u64) -> bool {
         cookie < self.next_cookie
     }
 }
@@ -166,7 +166,7 @@ impl State {
     }
 
     /// Updates the times after a change of the content.
-    pub(super) fn touched(&mut self, now: NfsTime) {
+    pub(super) fn update_times(&mut self, now: NfsTime) {
         self.attributes.mtime = now;
         self.attributes.ctime = now;
         match &self.body {

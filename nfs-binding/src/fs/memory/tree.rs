@@ -97,7 +97,7 @@ impl MemoryFs {
             if object.attributes.file_type == FileType::Directory {
                 state.attributes.nlink += 1;
             }
-            state.touched(self.now());
+            state.update_times(self.now());
             exclusive(&self.nodes).insert(node.ino, node);
             Ok(object)
         })
@@ -198,7 +198,7 @@ impl MemoryFs {
     }
 
     /// Executes REMOVE and RMDIR.
-    pub(super) fn take_away(
+    pub(super) fn remove_entry(
         &self,
         who: &Caller,
         dir: &FileId,
@@ -220,7 +220,7 @@ impl MemoryFs {
                 _ => {}
             }
             self.drop_entry(state, name, &victim)?;
-            state.touched(self.now());
+            state.update_times(self.now());
             Ok(victim)
         });
         let result = change.result.map(|victim| self.drop_link(&victim.node));
@@ -290,7 +290,7 @@ impl MemoryFs {
             }
             self.budget.take(Entries::cost(name))?;
             state.entries_mut()?.insert(name, target.ino);
-            state.touched(self.now());
+            state.update_times(self.now());
             Ok(target)
         });
         let result = change.result.map(|target| {
@@ -306,7 +306,7 @@ impl MemoryFs {
     }
 
     /// Executes RENAME.
-    pub(super) fn move_name(
+    pub(super) fn rename_entry(
         &self,
         who: &Caller,
         from_dir: &FileId,
@@ -336,7 +336,7 @@ impl MemoryFs {
             if source.is_directory() {
                 state.attributes.nlink += 1;
             }
-            state.touched(self.now());
+            state.update_times(self.now());
             Ok(state.attributes.fileid)
         });
         let to_wcc = added.wcc;
@@ -349,7 +349,7 @@ impl MemoryFs {
         } else {
             self.change(from_dir, |state| {
                 self.drop_entry(state, from, &source)?;
-                state.touched(self.now());
+                state.update_times(self.now());
                 Ok(())
             })
             .wcc
