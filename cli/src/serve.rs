@@ -10,7 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nfs_binding::fs::MemoryFs;
-use nfs_binding::server::{Export, ExportOptions, ExportSpec, HandleKey, NfsServer, Trust};
+use nfs_binding::server::{
+    Export, ExportOptions, ExportSpec, HandleKey, IdentityPolicy, NfsServer,
+};
 use rdma::{DeviceError, Pool};
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Version};

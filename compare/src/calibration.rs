@@ -12,11 +12,11 @@ use rpcrdma_setup::{Context, Failure};
 
 use crate::conveyance::Conveyance;
 use crate::differences::{Differences, LARGE, Moved, PLAIN, Round, SHORT};
-use crate::floor::Floor;
+use crate::floor::TcpBaseline;
 use crate::latency::Latency;
 use crate::op::{LONG, Op};
 use crate::options::{Options, inline_size};
-use crate::rig::{Budget, Rig};
+use crate::rig::{BenchTarget, Budget};
 use crate::rows::Mode;
 use crate::set::{self, Setting};
 

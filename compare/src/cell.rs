@@ -7,10 +7,10 @@ use std::time::Duration;
 use rpcrdma_setup::{Context, Failure};
 
 use crate::conveyance::Conveyance;
-use crate::floor::{Floor, Kind};
+use crate::floor::{Kind, TcpBaseline};
 use crate::latency::{Latency, error_of_median, median, spread, weighted_median};
 use crate::op::Op;
-use crate::rig::{Budget, Rig, WARM_UP};
+use crate::rig::{BenchTarget, Budget, WARM_UP};
 use crate::rows::{Mode, Row, Split};
 use crate::usage::Both;
 

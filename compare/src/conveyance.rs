@@ -116,7 +116,7 @@ impl Serves {
     /// From its name, if it is one.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
-            Self::FLOOR => Some(Self::Floor),
+            Self::FLOOR => Some(Self::Baseline),
             _ => {
                 let named = |conveyance: &Conveyance| conveyance.name() == text;
                 Conveyance::ALL.into_iter().find(named).map(Self::Nfs)
@@ -135,7 +135,7 @@ mod tests {
             let read = Serves::parse(conveyance.name());
             assert_eq!(read, Some(Serves::Nfs(conveyance)));
         }
-        assert_eq!(Serves::parse("floor"), Some(Serves::Floor));
+        assert_eq!(Serves::parse("floor"), Some(Serves::Baseline));
     }
 
     #[test]

@@ -73,9 +73,9 @@ use rpcrdma_setup::costs::Costs;
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::{Context, Failure};
 
-use cell::Cell;
+use cell::Measurement;
 pub use conveyance::Conveyance;
-use floor::Floor;
+use floor::TcpBaseline;
 pub use latency::Latency;
 use network::Network;
 pub use network::end_delay;
@@ -291,10 +291,10 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
         time: options.time,
         count: options.count,
     };
-    let (_floor_process, address) = set::floor(setting)?;
-    let mut floor = Floor::connect(address).context("cannot connect to the floor process")?;
+    let (_floor_process, address) = set::start_baseline(setting)?;
+    let mut floor = TcpBaseline::connect(address).context("cannot connect to the floor process")?;
 
-    let cell = |op, mode| Cell {
+    let cell = |op, mode| Measurement {
         op,
         mode,
         delay,
@@ -304,8 +304,8 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
     show(&"measuring what everything costs");
     let costs = calibration::costs(setting, &mut floor, ops)?;
     let mut rows = Vec::new();
-    let mut rigs = set::rigs(setting)?;
-    let device = rigs
+    let mut start_targets = set::start_targets(setting)?;
+    let device = start_targets
         .iter()
         .find_map(|rig| rig.mounted().reached.device_name());
     for (index, &op) in ops.iter().enumerate() {
@@ -314,15 +314,15 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
         rows.extend(cell::measure(
             cell(op, mode),
             &mut floor,
-            &mut rigs,
+            &mut start_targets,
             budget,
         )?);
     }
     if options.ops.contains(&OpName::Tree) {
         show(&"copying trees");
-        rows.extend(tree::measure(mode, delay, &mut rigs)?);
+        rows.extend(tree::measure(mode, delay, &mut start_targets)?);
     }
-    drop(rigs);
+    drop(start_targets);
 
     // What spinning gains shows best where there is nothing but latency. It needs a processor for
     // each side.
@@ -331,8 +331,8 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
     if mode == Mode::Blocking && ops.contains(&Op::Null) && two {
         let (op, mode) = (Op::Null, Mode::Busy);
         show(&format_args!("measuring {op}, spinning"));
-        let mut rigs = set::rigs(&Setting { mode, ..*setting })?;
-        let busy = cell::measure(cell(op, mode), &mut floor, &mut rigs, budget)?;
+        let mut start_targets = set::start_targets(&Setting { mode, ..*setting })?;
+        let busy = cell::measure(cell(op, mode), &mut floor, &mut start_targets, budget)?;
         let after = rows
             .iter()
             .take_while(|row: &&Row| row.op == op.name())

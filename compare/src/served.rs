@@ -39,7 +39,7 @@ pub(crate) struct Served {
 
 impl Served {
     /// Raw TCP exchanges, which nothing but the address matters for.
-    pub(crate) fn floor(listen: IpAddr) -> Self {
+    pub(crate) fn baseline(listen: IpAddr) -> Self {
         Self {
             serves: Serves::FLOOR.to_owned(),
             device: String::new(),

@@ -1,4 +1,5 @@
-//! Processes and connections that are measured together: one rig for each conveyance.
+//! Processes and connections that are measured together: one benchmark target for each transport or
+//! variant.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::conveyance::Conveyance;
 use crate::network::Network;
 use crate::op::Op;
 use crate::options::{Options, inline_size};
-use crate::rig::Rig;
+use crate::rig::BenchTarget;
 use crate::rows::{Conditions, Mode};
 use crate::served::{Listening, Served};
 
@@ -26,30 +27,30 @@ const EXPORT: &[u8] = b"/memory";
 ///
 /// # Errors
 /// It does not start.
-pub(crate) fn floor(setting: &Setting<'_>) -> Result<(ChildProcess, SocketAddr), Failure> {
+pub(crate) fn start_baseline(setting: &Setting<'_>) -> Result<(ChildProcess, SocketAddr), Failure> {
     let served = Served {
         processor: setting.processors.map(|(_, server)| server),
-        ..Served::floor(setting.options.address)
+        ..Served::baseline(setting.options.address)
     };
     let mut child = ChildProcess::start("floor", &setting.options.child, &served)?;
     let listening: Listening = child.answer()?;
     Ok((child, listening.address))
 }
 
-/// What a set of rigs has in common.
+/// The settings that benchmark targets share.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting<'a> {
     /// Device, link rate and checksums.
     pub(crate) options: &'a Options,
     /// Sleeping or spinning.
     pub(crate) mode: Mode,
-    /// Delay of the link, each way, that this program adds.
+    /// The delay that this program adds to the link in each direction.
     pub(crate) delay: Duration,
-    /// What makes the delay, if that is not this program.
+    /// The network that makes the delay, if this program does not.
     pub(crate) network: Option<&'a Network>,
-    /// What is performed, and needs to be there.
+    /// The operations to perform, whose objects must be created.
     pub(crate) ops: &'a [Op],
-    /// The client's processor and the servers'.
+    /// The processors of the client and of the servers.
     pub(crate) processors: Option<(usize, usize)>,
 }
 
@@ -57,20 +58,20 @@ pub(crate) struct Setting<'a> {
 ///
 /// # Errors
 /// A server does not start, or cannot be reached.
-pub(crate) fn rigs(setting: &Setting<'_>) -> Result<Vec<Rig>, Failure> {
+pub(crate) fn start_targets(setting: &Setting<'_>) -> Result<Vec<BenchTarget>, Failure> {
     let via = setting.options.via.iter();
     via.map(|&conveyance| {
-        let rig = rig(setting, conveyance)?;
+        let bench = bench(setting, conveyance)?;
         if setting.mode.is_busy() {
-            // One at a time gets the processors, when its turn comes.
-            rig.pause()?;
+            // Only the target whose turn it is runs.
+            bench.pause()?;
         }
-        Ok(rig)
+        Ok(bench)
     })
     .collect()
 }
 
-fn rig(setting: &Setting<'_>, conveyance: Conveyance) -> Result<Rig, Failure> {
+fn bench(setting: &Setting<'_>, conveyance: Conveyance) -> Result<BenchTarget, Failure> {
     let &Setting {
         options,
         mode,
@@ -142,5 +143,5 @@ fn rig(setting: &Setting<'_>, conveyance: Conveyance) -> Result<Rig, Failure> {
         processor_requester: processors.map(|(client, _)| client),
         processor_responder: processors.map(|(_, server)| server),
     };
-    Rig::new(conveyance, &options.device, child, mounted, conditions, ops)
+    BenchTarget::new(conveyance, &options.device, child, mounted, conditions, ops)
 }

@@ -8,7 +8,7 @@ use nfs_copy::{CopyOptions, Report};
 use rpcrdma_setup::{Context, Failure};
 
 use crate::latency::Latency;
-use crate::rig::Rig;
+use crate::rig::BenchTarget;
 use crate::rows::{Mode, Row, Split};
 use crate::sample_tree::{self, Extent};
 use crate::usage::Both;

@@ -13,7 +13,7 @@ use rpcrdma_setup::Failure;
 use crate::latency::Latency;
 use crate::network::Network;
 use crate::op::Op;
-use crate::rig::Rig;
+use crate::rig::BenchTarget;
 use crate::rows::{Mode, OverDelay, Row};
 use crate::set::{self, Setting};
 
@@ -68,7 +68,7 @@ impl<'a> Links<'a> {
         Ok(Self {
             delays,
             network: setting.network,
-            rigs,
+            benches,
             // Whoever asks for a number of calls gets that.
             calls: match (setting.network, setting.options.count) {
                 (Some(_), None) => LONG_TURN,

@@ -15,8 +15,8 @@ use rdma::{Clock, Time};
 use rpcrdma_connection::IdMap;
 use slab::Slab;
 
-use crate::callee::Place;
-use crate::dispatch::{Verdict, answer, judge};
+use crate::callee::ConnKey;
+use crate::dispatch::{Disposition, answer, dispatch};
 use crate::options::HEADER_ROOM;
 use crate::poll_loop::{Armed, PollLoop, Wake, earlier};
 use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, Known, ReplyCache};

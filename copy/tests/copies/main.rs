@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use nfs_copy::{Report, Totals};
-use rig::{Served, Session};
+use rig::{Mounted, Served};
 use tree::{Scratch, is_root, make_odd_tree, make_writable, pattern, same_trees, snapshot};
 
 #[track_caller]

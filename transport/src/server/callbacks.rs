@@ -8,7 +8,7 @@ use rdma::Time;
 use rpcrdma_connection::IdMap;
 
 use super::Server;
-use crate::callee::{Done, Ending, Mailbox, Place, Submitted};
+use crate::callee::{CallbackResult, Completion, ConnKey, Mailbox, Submitted};
 use crate::poll_loop::Wake;
 use crate::session::open_reply;
 use crate::{CallError, Callee};

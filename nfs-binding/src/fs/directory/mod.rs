@@ -46,7 +46,7 @@ use crate::proto::{
 use authority::Authority;
 use find::Finder;
 use host::OpenFiles;
-use keeper::Bell;
+use keeper::CloserSignal;
 use node::{Child, Node};
 use table::Table;
 use volume::{Crossed, Volume};
