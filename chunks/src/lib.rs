@@ -7,6 +7,24 @@
 //! list and leaves this crate alone.
 //!
 //! Sections cited here without a document are those of RFC 8166.
+//! A call with 8192 bytes in a read chunk, and a result of 100 bytes for a write chunk of 8192:
+//!
+//! ```
+//! use rpcrdma_chunks::{CallChunks, Chunks, ReadSegment, Segment, fill};
+//!
+//! let segment = Segment { handle: 7, length: 8192, offset: 1 << 32 };
+//! let reads = vec![ReadSegment { position: 152, segment }];
+//! let chunks = Chunks { reads, ..Chunks::default() };
+//! // 152 bytes of payload follow the header, and the responder accepts calls of up to a mebibyte.
+//! let call = CallChunks::new(chunks, false, 152, 1 << 20)?;
+//! assert_eq!(call.read_len(), 8192);
+//!
+//! let placed = fill(&[segment], 100)?;
+//! assert_eq!(placed[0], Segment { length: 100, ..segment });
+//! // A responder must not write to a chunk that is too short for the result.
+//! assert!(fill(&[segment], 8193).is_err());
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

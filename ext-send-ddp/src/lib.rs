@@ -14,6 +14,21 @@
 //! Section numbers are those of rtrext-00. MUSTS.md beside the manifest of
 //! `rpcrdma-ext-continuation` lists its requirements, and drafts/errata.md lists what the draft
 //! leaves open.
+//! A message with 8192 bytes of bulk data, laid out for the receiver's buffers:
+//!
+//! ```
+//! use rpcrdma_ext_send_ddp::{BufferStructure, Frame, Headers, lay_out};
+//!
+//! // Each receive buffer has 1 KiB for header and payload, then 64 KiB for bulk data.
+//! let frame = Frame::new(&BufferStructure::with_placement(1024, 1, 65_536))?;
+//! let headers = Headers { first: 60, next: 32 };
+//! let layout = lay_out(&frame, &headers, 156, &[8192], 1)?;
+//! // One transmission is enough. The data begins where the segment for bulk data begins.
+//! let [part] = &layout.parts[..] else { panic!("{layout:?}") };
+//! assert_eq!(part.payload, 0..156);
+//! assert_eq!((part.runs[0].at, part.runs[0].len), (1024, 8192));
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

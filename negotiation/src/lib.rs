@@ -7,6 +7,7 @@
 //! everything else back until it knows the version; [`ServerNegotiation`] uses the version of the
 //! first message that arrives. A client keeps the evidence about servers without version 2 in a
 //! [`Memory`].
+//!
 //! ```
 //! use rpcrdma_negotiation::{
 //!     Choice, Decision, Reason, ServerReaction, Verdict, Version, decide_version,

@@ -3,6 +3,28 @@
 //! The unit of work above every transport is a [`Message`]: an XDR stream whose bulk data items
 //! are kept apart, each at its position in the stream. [`Encoder`] makes one, [`Decoder`] reads
 //! one, and neither copies a bulk item.
+//! A call with a number and a bulk data item, as the client encodes and the server decodes it:
+//!
+//! ```
+//! use bytes::Bytes;
+//! use onc_rpc::{CallHeader, Credential, Decoder, Encoder, Verifier};
+//!
+//! let mut arguments = Encoder::new();
+//! arguments.u32(42).bulk(Bytes::from_static(b"hello"));
+//! let mut call = arguments.finish();
+//! let (cred, verf) = (Credential::None, Verifier::default());
+//! let header = CallHeader { xid: 7, prog: 100_003, vers: 3, proc: 1, cred, verf };
+//! call.prepend(header.encode());
+//! // 40 bytes of header, the number and the length of the item. The item is apart from them.
+//! assert_eq!((call.payload_len(), call.items().len()), (48, 1));
+//!
+//! let mut decoder = Decoder::new(&call);
+//! assert_eq!(CallHeader::decode(&mut decoder)?, header);
+//! assert_eq!(decoder.u32()?, 42);
+//! assert_eq!(decoder.bulk(1024)?.to_bytes(), "hello");
+//! decoder.finish()?;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

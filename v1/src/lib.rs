@@ -10,6 +10,29 @@
 //!
 //! MUSTS.md, beside this crate's manifest, lists every requirement of the two documents with the
 //! name of the test for it.
+//! A call without chunks, and its reply:
+//!
+//! ```
+//! use bytes::Bytes;
+//! use rpcrdma_v1::{Body, Chunks, Header, Returned, check_call, check_reply};
+//!
+//! let offered = Chunks::default();
+//! let header = Header { xid: 7, credits: 32, body: Body::Msg(offered.clone()) };
+//! let rpc_call = [0; 40];
+//! let message = Bytes::from([&header.encode()[..], &rpc_call].concat());
+//!
+//! // The responder finds the payload behind the header, and checks the chunks.
+//! let (header, at) = Header::decode(&message)?;
+//! let payload = message.slice(at..);
+//! let call = check_call(header, payload.len() as u64, 1 << 20)?;
+//! assert_eq!((payload.len(), call.read_len()), (40, 0));
+//!
+//! // The requester holds the reply against the chunks that it offered.
+//! let reply = Header { xid: 7, credits: 16, body: Body::Msg(Chunks::default()) };
+//! let returned = check_reply(&reply, 24, &offered)?;
+//! assert!(matches!(returned, Returned::Reply { long: None, .. }));
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

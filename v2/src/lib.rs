@@ -16,6 +16,25 @@
 //! Section numbers in this crate are those of version-two-01, unless another document is named.
 //! MUSTS.md, beside this crate's manifest, lists every requirement of that draft and of RFC 8167
 //! with the name of the test for it.
+//! A call without chunks:
+//!
+//! ```
+//! use bytes::Bytes;
+//! use rpcrdma_v2::{Body, Chunks, Direction, Header, Role, check_call};
+//!
+//! let body = Body::Msg(Direction::Call, Chunks::default());
+//! let header = Header { xid: 7, credits: 32, body };
+//! let rpc_call = [0; 40];
+//! let message = Bytes::from([&header.encode()[..], &rpc_call].concat());
+//!
+//! // The receiver learns from the header that it is the responder.
+//! let (header, at) = Header::decode(&message)?;
+//! assert_eq!(header.direction().receiver(), Role::Responder);
+//! let payload = message.slice(at..);
+//! let call = check_call(header, payload.len() as u64, 1 << 20)?;
+//! assert_eq!((payload.len(), call.read_len()), (40, 0));
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
