@@ -35,7 +35,7 @@ impl CallContext<'_> {
         let change = target
             .fs()
             .setattr(&target.who, &target.id, &args.attributes, args.guard);
-        let wcc = target.wcc_to_client(change.wcc);
+        let wcc = target.own_wcc(change.wcc);
         match change.result {
             Ok(()) => Ok(wcc),
             Err(error) => Err(Failed {
@@ -125,7 +125,7 @@ impl CallContext<'_> {
         let change = target
             .fs()
             .write(&target.who, &target.id, args.offset, &data, args.stable);
-        let wcc = target.wcc_to_client(change.wcc);
+        let wcc = target.own_wcc(change.wcc);
         match change.result {
             Ok(written) => Ok(WriteOk {
                 wcc,
@@ -146,7 +146,7 @@ impl CallContext<'_> {
         let change = target
             .fs()
             .commit(&target.who, &target.id, args.offset, args.count);
-        let wcc = target.wcc_to_client(change.wcc);
+        let wcc = target.own_wcc(change.wcc);
         match change.result {
             // The verifier is read after the sync, so that it reflects any loss.
             Ok(()) => Ok(CommitOk {

@@ -9,7 +9,7 @@ use crate::proto::{
 };
 
 fn created(target: &Target<'_>, change: Change<Object>) -> CreateResult {
-    let dir_wcc = target.wcc_to_client(change.wcc);
+    let dir_wcc = target.own_wcc(change.wcc);
     match change.result {
         Ok(object) => {
             let (handle, attributes) = target.handle_and_attributes(object);
@@ -27,7 +27,7 @@ fn created(target: &Target<'_>, change: Change<Object>) -> CreateResult {
 }
 
 fn removed(target: &Target<'_>, change: Change<()>) -> RemoveResult {
-    let wcc = target.wcc_to_client(change.wcc);
+    let wcc = target.own_wcc(change.wcc);
     match change.result {
         Ok(()) => Ok(wcc),
         Err(error) => Err(Failed {
@@ -162,8 +162,8 @@ impl<'a> CallContext<'a> {
             to.as_ref(),
         );
         let wcc = RenameWcc {
-            from_dir: source.wcc_to_client(renamed.from),
-            to_dir: target.wcc_to_client(renamed.to),
+            from_dir: source.own_wcc(renamed.from),
+            to_dir: target.own_wcc(renamed.to),
         };
         match renamed.result {
             Ok(()) => Ok(wcc),
@@ -190,7 +190,7 @@ impl<'a> CallContext<'a> {
             })?;
         let name = args.link.name.as_ref();
         let change = dir.fs().link(&dir.who, &object.id, &dir.id, name);
-        let dir_wcc = dir.wcc_to_client(change.wcc);
+        let dir_wcc = dir.own_wcc(change.wcc);
         match change.result {
             Ok(attributes) => Ok(LinkWcc {
                 attributes: Some(object.to_client(attributes)),

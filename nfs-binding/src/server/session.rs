@@ -131,7 +131,7 @@ impl Target<'_> {
     }
 
     /// Converts the attributes before and after a change to those that clients see.
-    pub(super) fn wcc_to_client(&self, wcc: WccData) -> WccData {
+    pub(super) fn own_wcc(&self, wcc: WccData) -> WccData {
         WccData {
             before: wcc.before,
             after: wcc.after.map(|attributes| self.to_client(attributes)),
