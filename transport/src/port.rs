@@ -85,7 +85,7 @@ pub enum ClientEvent {
         message: Message,
     },
     /// The connection has ended, and with it every outstanding call on it. The port has released
-    /// the memory of those calls. It does not reconnect; its user may call `open` again.
+    /// the memory of those calls. The port does not reconnect; its user may call `open`.
     Down {
         /// The connection.
         conn: ConnId,

@@ -1,6 +1,6 @@
 //! Axes of figures: mapping of values to positions, and tick values.
 
-/// An axis.
+/// An axis of a figure, which maps values to positions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     low: f64,

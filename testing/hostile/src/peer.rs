@@ -51,7 +51,7 @@ pub struct Placed {
 pub struct Peer {
     /// The byte stream, for sending bytes that are not FPDUs.
     pub stream: Stream,
-    /// The data that the peer wrote to memory of this end, which does not exist.
+    /// The RDMA Writes received from the peer. This end offers handles without real memory.
     pub placed: Vec<Placed>,
     crc: bool,
     /// The MSNs of the next Send, of the next Read Request, and of the peer's next Send.

@@ -7,9 +7,9 @@
 
 use super::*;
 
-/// The mode of the directory.
+/// The mode of a placeholder directory.
 const MODE: u32 = 0o555;
-/// The size of the directory, typical of small ones.
+/// The size of a placeholder directory in bytes, typical of small directories.
 const SIZE: u64 = 4096;
 
 /// Returns the attributes of the placeholder directory. `number` is its file id.

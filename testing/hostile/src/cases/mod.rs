@@ -239,7 +239,7 @@ fn null(xid: u32) -> Vec<u8> {
     v1::header(xid).with(&rpc::null(xid).bytes())
 }
 
-/// A segment of the hostile client's memory, which does not exist. These are the handles that its
+/// A segment that the hostile client offers, without real memory. These are the handles that its
 /// scripts offer.
 fn memory(number: u32, length: u32) -> Segment {
     segment(0x5100_0000 + (number << 24), length, 0x1_0000_0000)

@@ -28,7 +28,7 @@ fn plain(_: &Call) -> Vec<u8> {
     with(XID, |_| {})
 }
 
-/// A segment of the hostile server's memory, which does not exist.
+/// A segment that the hostile server offers. There is no real memory behind its handle.
 fn memory() -> v1::Segment {
     segment(0x5100_0000, 4096, 0x1_0000_0000)
 }

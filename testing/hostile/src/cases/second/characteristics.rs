@@ -20,7 +20,7 @@ fn init(name: impl Into<String>, section: &'static str, info: &[u32], bad: bool)
     client::case(name, section, script, Lives).costing(RECEIVES)
 }
 
-/// An operation in the middle of a connection, and the only answer to it.
+/// A case that sends an operation in the middle of a connection and expects this single answer.
 fn said(
     name: &'static str,
     section: &'static str,

@@ -12,7 +12,7 @@ use crate::wire::v2::{HEAD, OPERATION, REPLY, XMTREQ, XMTRESP};
 const SECTION: &str = "rtrext-00, 9.2";
 const DIRECTIONS: &str = "rtrext-00, 7.4";
 
-/// The bytes of a WRITE and of a READ.
+/// The number of data bytes of a WRITE and of a READ.
 const LEN: u32 = 4096;
 /// Their offsets in a file that other cases use as well.
 const WRITTEN: u64 = 1 << 20;
