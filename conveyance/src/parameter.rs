@@ -106,7 +106,7 @@ impl Parameter {
             Self::InvalidationWait => "until the requester knows that these have completed",
             Self::Interrupt => "from a completion to the program that waits for it",
             Self::ReadTurnaround => "from an RDMA Read's arrival to its response",
-            Self::CopyRate => "of the copy of data that was not placed",
+            Self::CopyRate => "of copies at the receiver of what was sent inline",
             Self::Group => "that a message in several Sends takes in addition",
             Self::Placement => "that a message with data placed by Sends takes in addition",
             Self::Call => "that every call takes, whatever its transfer mode",
