@@ -1,4 +1,4 @@
-//! The upper layers: who calls, who answers, and what must hold of each call's end.
+//! The upper layers: callers, those who answer, and what must hold of each call's end.
 
 use super::*;
 
@@ -16,7 +16,7 @@ impl Run {
             payload: payload.saturating_sub(REPLY_HEADER),
             items: items.iter().map(|item| item.len() as u32).collect(),
         };
-        let message = message(xid, words, &items);
+        let message = message(xid, CALL, words, &items);
         let (room, right) = match room {
             Room::Right => (right, true),
             Room::Small => (ReplyRoom::default(), false),
@@ -26,8 +26,8 @@ impl Run {
                 (ReplyRoom { payload, items }, false)
             }
         };
-        let may_fail = !right || message.stream_len() > MAX_MESSAGE - 512;
-        self.requester.submit(xid, message, &room);
+        let may_fail = !right || message.stream_len() > u64::from(MAX_MESSAGE) - 512;
+        self.client.call(xid, message, &room);
         let (ended, cancelled) = (false, false);
         self.made.insert(
             xid,
@@ -51,11 +51,12 @@ impl Run {
         let at = usize::from(which).checked_rem(live.len());
         if let Some((xid, made)) = at.map(|at| live.swap_remove(at)) {
             made.cancelled = true;
-            self.requester.cancel(*xid);
+            self.client.cancel(*xid);
         }
     }
 
-    pub(super) fn ended(&mut self, xid: u32, outcome: Result<&Message, &CallError>) {
+    pub(super) fn ended(&mut self, xid: u32, result: Result<Message, CallError>) {
+        let lies = self.lies();
         let made = self.made.get_mut(&xid).expect("a call that was made");
         assert!(!made.ended, "call {xid} ended twice");
         assert!(!made.cancelled, "call {xid} ended after it was cancelled");
@@ -67,16 +68,15 @@ impl Run {
                 "call {xid} ended, its memory in reach"
             );
         }
-        let reply = match outcome {
+        let reply = match result {
             Ok(reply) => reply,
             Err(error) => {
-                let lies = self.client_lies || self.server_lies;
                 assert!(made.may_fail || lies, "call {xid} failed: {error}");
                 return;
             }
         };
-        // What it brought is no more than there was room for.
-        assert_eq!(onc_rpc::peek_xid(reply), Some(xid));
+        // A reply brings no more than there was room for.
+        assert_eq!(onc_rpc::peek_xid(&reply), Some(xid));
         // An item that is missing leaves its chunk to the next one (RFC 8166, section 4.3.2.2).
         let mut longest = 0;
         let mut rooms = made.room.items.clone();
@@ -90,33 +90,33 @@ impl Run {
         }
         let room = u64::from(made.room.payload) + 64 + INLINE;
         assert!(reply.payload_len() <= room, "a reply longer than its room");
-        if !self.server_lies && !self.client_lies && !made.may_fail {
+        if !lies && !made.may_fail {
             assert!(
-                is_message(reply, xid, made.words, &made.items),
+                is_message(&reply, xid, REPLY, made.words, &made.items),
                 "another's reply"
             );
         }
     }
 
-    pub(super) fn answer(&mut self, token: u64, call: &Message, how: &Answer) {
-        let xid = onc_rpc::peek_xid(call).expect("what is delivered has an XID");
-        let echo = |made: &Made| message(xid, made.words, &made.items);
+    pub(super) fn answer(&mut self, id: CallId, call: &Message, how: &Answer) {
+        let xid = onc_rpc::peek_xid(call).expect("a call that is delivered has an XID");
+        let echo = |made: &Made| message(xid, REPLY, made.words, &made.items);
         let honest = !self.lies();
         let made = self.made.get_mut(&xid).filter(|_| honest);
         if let Some(made) = &made {
             assert!(
-                is_message(call, xid, made.words, &made.items),
+                is_message(call, xid, CALL, made.words, &made.items),
                 "a call changed on its way"
             );
         }
         let reply = match (how, made) {
             (Answer::Echo, Some(made)) => Some(echo(made)),
-            (Answer::Echo | Answer::Nothing, None) => Some(message(xid, 1, &[])),
+            (Answer::Echo | Answer::Nothing, None) => Some(message(xid, REPLY, 1, &[])),
             (Answer::Nothing, Some(made)) => {
                 // No reply ever: its caller gives up.
                 if !made.ended && !made.cancelled {
                     made.cancelled = true;
-                    self.requester.cancel(xid);
+                    self.client.cancel(xid);
                 }
                 None
             }
@@ -125,15 +125,20 @@ impl Run {
                     made.may_fail = true;
                     (made.words, made.items.clone())
                 });
-                Some(message(xid, have + usize::from(*words), &items))
+                Some(message(xid, REPLY, have + usize::from(*words), &items))
             }
             (Answer::Unasked(len), made) => {
                 if let Some(made) = made {
                     made.may_fail = true;
                 }
-                Some(message(xid, 0, &[vec![1; usize::from(*len % 5000)].into()]))
+                Some(message(
+                    xid,
+                    REPLY,
+                    0,
+                    &[vec![1; usize::from(*len % 5000)].into()],
+                ))
             }
         };
-        self.responder.reply(token, reply);
+        self.server.reply(id, reply);
     }
 }

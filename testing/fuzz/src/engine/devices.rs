@@ -3,13 +3,12 @@
 use super::*;
 
 impl Run {
-    pub(super) fn registered(&mut self, id: RegId, region: Region, fails: bool) {
+    pub(super) fn registered(&mut self, id: RegistrationId, region: Region, fails: bool) {
         if fails {
             // Whichever call it was: that is for the caller's log only.
             self.made.values_mut().for_each(|made| made.may_fail = true);
-            return self
-                .requester
-                .registered(id, Err("the device has no room".to_owned()));
+            let result = Err("the device has no room".to_owned());
+            return self.client.handle(NOW, Event::Registered { id, result });
         }
         let stag = Stag(self.next_stag);
         self.next_stag += 1;
@@ -20,21 +19,25 @@ impl Run {
             length,
             offset,
         };
-        self.requester.registered(id, Ok(segment));
+        let result = Ok(segment);
+        self.client.handle(NOW, Event::Registered { id, result });
     }
 
-    pub(super) fn invalidated(&mut self, id: RegId, stag: Stag) {
+    pub(super) fn invalidated(&mut self, id: RegistrationId, stag: Stag) {
         let (region, _) = self.memory.remove(&stag.0).expect("invalidated once");
-        self.requester.reclaimed(id, region);
+        self.client.handle(NOW, Event::Reclaimed { id, region });
     }
 
     pub(super) fn lies(&self) -> bool {
         self.client_lies || self.server_lies
     }
 
-    /// Whether a handle's failure is the peer's own doing, or a cancelled call's.
-    pub(super) fn excused(&self) -> bool {
-        self.lies() || self.made.values().any(|made| made.cancelled)
+    /// Returns whether it is no finding that a handle was not valid: somebody lied, or the handle was
+    /// that of a cancelled call. Where the server may invalidate handles, those of cancelled calls stay
+    /// valid until the reply.
+    fn excused(&self) -> bool {
+        let cancelled = self.made.values().any(|made| made.cancelled);
+        self.lies() || (cancelled && !self.remote_invalidation)
     }
 
     pub(super) fn read(&mut self, (id, mut sink, stag, offset): (ReadId, Buf, Stag, u64)) {
@@ -55,7 +58,7 @@ impl Run {
                 sink.fill(stag.0 as u8);
             }
         }
-        self.responder.read_done(id, sink);
+        self.server.handle(NOW, Event::ReadDone { id, sink });
     }
 
     pub(super) fn next_reply(&mut self) {
@@ -95,19 +98,81 @@ impl Run {
             };
         }
         self.last_reply = Some(bytes.clone());
-        let before = self.requester.counters();
-        self.requester.received(bytes.clone(), invalidate);
-        let after = self.requester.counters();
-        let passed_over = |counters: &RequesterCounters| counters.unknown_xid + counters.discarded;
-        if passed_over(&before) == passed_over(&after) {
-            let (header, _) = Header::decode(&bytes).expect("the requester took it");
-            self.granted = header.credits.max(1);
-            self.in_flight -= 1;
-        } else {
-            assert!(
-                self.server_lies || self.client_lies,
-                "an honest reply was passed over"
-            );
+        let before = self.counters();
+        let message = Segments::from_iter([bytes.clone()]);
+        let invalidated = invalidate;
+        self.client.handle(
+            NOW,
+            Event::Received {
+                message,
+                invalidated,
+            },
+        );
+        self.reply_counted(&bytes, &before);
+    }
+
+    /// Checks what a message to the client counted for, and acts upon it in the model.
+    fn reply_counted(&mut self, bytes: &Bytes, before: &RequesterCounters) {
+        let after = self.counters();
+        let unknown = after.unknown_xid - before.unknown_xid;
+        let passed_over = unknown + after.discarded - before.discarded;
+        let header = Header::decode(bytes).ok().map(|(header, _)| header);
+        let awaited = header.filter(|header| self.awaited.contains(&header.xid));
+        let mut cancelled = 0;
+        match (passed_over, awaited) {
+            (0, Some(header)) => {
+                self.awaited.remove(&header.xid);
+                self.granted = header.credits.max(1);
+                let made = self.made.get(&header.xid);
+                cancelled = u64::from(made.is_some_and(|made| made.cancelled));
+            }
+            (0, None) => panic!("a message that answers no outstanding call was acted upon"),
+            (1, awaited) => {
+                assert!(self.lies(), "an honest reply was passed over");
+                assert!(
+                    unknown == 0 || awaited.is_none(),
+                    "an outstanding call was taken for unknown"
+                );
+            }
+            (times, _) => panic!("a message was passed over {times} times"),
+        }
+        let replies = after.cancelled_replies - before.cancelled_replies;
+        assert_eq!(replies, cancelled, "replies to cancelled calls");
+    }
+
+    pub(super) fn counters(&self) -> RequesterCounters {
+        let counters = self.client.requester_counters();
+        counters.expect("a client makes calls")
+    }
+
+    /// A message arrives at the server, and counts for one thing: a call, an error that is sent, or a
+    /// message that is discarded. If it is none of them, the connection must be closed.
+    pub(super) fn call_arrives(&mut self, message: Bytes) {
+        let count = |server: &Connection| {
+            let counters = server.responder_counters().unwrap_or_default();
+            let refused = counters.errors_sent + counters.discarded;
+            (refused, server.unanswered_calls() as u64)
+        };
+        let (refused, unanswered) = count(&self.server);
+        let message = Segments::from_iter([message]);
+        let invalidated = None;
+        self.server.handle(
+            NOW,
+            Event::Received {
+                message,
+                invalidated,
+            },
+        );
+        let after = count(&self.server);
+        let (refused, taken) = (after.0 - refused, after.1 - unanswered);
+        assert!(
+            refused == 0 || self.client_lies,
+            "an honest call was refused"
+        );
+        match refused + taken {
+            0 => self.overrun = true,
+            1 => {}
+            times => panic!("a message counted {times} times"),
         }
     }
 }

@@ -99,7 +99,11 @@ impl Run {
         let mut bytes = BytesMut::from(&header.encode()[..]);
         if !lie.long && lie.error == 0 {
             bytes.extend_from_slice(&xid.to_be_bytes());
-            bytes.resize(bytes.len() + 4 * usize::from(lie.payload % 32), 0);
+            let words = usize::from(lie.payload % 32);
+            if words > 0 {
+                bytes.extend_from_slice(&REPLY.to_be_bytes());
+                bytes.resize(bytes.len() + 4 * (words - 1), 0);
+            }
         }
         let stags = self.memory.keys();
         let invalidate = usize::from(lie.invalidate);

@@ -1,12 +1,13 @@
-//! A requester and a responder face each other, or liars, over devices that complete what they
-//! were asked for in any order and late.
+//! A client's [`Connection`] and a server's face each other, or liars, over devices that complete work
+//! requests late and in any order. Both speak version 1.
 //!
-//! With an honest peer every call ends once, with its own reply. With any peer: credits are kept
-//! to, a call ends only when its memory is out of the peer's reach, what is read and held stays
-//! within limits, and nothing is left in the end, however the connection ended.
+//! With an honest peer every call ends once, with its own reply. With any peer: credits are kept to, a
+//! call ends only when its memory is out of the peer's reach, what is read and held stays within
+//! limits, and nothing is left in the end, however the connection ended.
 
 mod callers;
 mod devices;
+mod dialect;
 mod lies;
 mod script;
 mod wants;
@@ -14,34 +15,41 @@ mod wants;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use conveyance::Limits;
-use onc_rpc::{Decoder, Encoder, Message, Segments};
-use rdma::{Buf, Pool, Region, RemoteSegment, Stag};
-use rpc_transport::rdma::{
-    ReadId, RegId, Requester, RequesterAction, RequesterConfig, RequesterCounters, Responder,
-    ResponderAction, ResponderConfig, Version, header_len,
+use onc_rpc::{CALL, Decoder, Encoder, Message, REPLY, Segments};
+use rdma::{Buf, Pool, Region, RemoteSegment, Stag, Time};
+use rpc_transport::rdma::{Choice, Version, Versions};
+use rpcrdma_connection::{
+    Action, CallError, CallId, Config, Connection, Event, Options, ReadId, RegistrationId,
+    ReplyRoom, RequesterCounters, Role,
 };
-use rpc_transport::{CallError, ReplyRoom};
 use rpcrdma_v1::{Body, Chunks, Header, ReadSegment, Segment};
 
+use self::dialect::{DIALECTS, SHORTEST_INLINE};
 use self::lies::flip;
 pub use self::script::Script;
-use self::script::{Answer, Event, Length, LyingCall, LyingReply, Room};
+use self::script::{Answer, Length, LyingCall, LyingReply, Room, Step};
 
 /// Inline thresholds, bytes.
 const INLINE: u64 = 256;
-/// The longest message, bytes.
-const MAX_MESSAGE: u64 = 4096;
-/// Bytes that a responder fetches for unanswered calls together.
+/// Length of the longest message, bytes.
+const MAX_MESSAGE: u32 = 4096;
+/// Length of the longest segment, bytes: so long that the header of any call that is made here fits
+/// inline.
+const MAX_SEGMENT: u64 = 1200;
+/// Bytes that a server fetches for unanswered calls together.
 const MAX_FETCHED: u64 = 6000;
 /// RDMA Reads outstanding.
 const READS: u32 = 3;
 /// Calls of one run.
 const MAX_CALLS: u32 = 24;
-/// What one side's memory is good for: small enough to be short of, in pages of 4 KiB.
+/// The memory of one end, bytes: small enough to be short of, in pages of 4 KiB.
 const POOL: usize = 16 << 12;
 /// Room around results that no call's own reply takes.
 const REPLY_HEADER: u32 = 24;
+/// Free entries of the send queue: there always are some.
+const SEND_QUEUE: usize = usize::MAX;
+/// When everything happens: version 1 has no time-outs.
+const NOW: Time = Time::ZERO;
 
 enum Posted {
     Write(Bytes, Stag, u64),
@@ -55,126 +63,167 @@ struct Made {
     room: ReplyRoom,
     ended: bool,
     cancelled: bool,
-    /// A failure is nobody's fault but the script's.
+    /// If it fails, that is nobody's fault but the script's.
     may_fail: bool,
 }
 
 struct Run {
     client_lies: bool,
     server_lies: bool,
+    /// Both ends said that the server may invalidate handles.
+    remote_invalidation: bool,
+    /// The connection is lost.
     lost: bool,
-    requester: Requester,
-    responder: Responder,
+    client: Connection,
+    server: Connection,
     client_pool: Pool,
     server_pool: Pool,
     ballast: [Vec<Buf>; 2],
+    /// What the server can reach, by handle, with the offset of its first byte.
     memory: BTreeMap<u32, (Region, u64)>,
+    /// What the server has invalidated and the client has not taken back.
     invalid: BTreeMap<u32, Region>,
     next_stag: u32,
-    registering: Vec<(RegId, Region)>,
-    invalidating: Vec<(RegId, Stag)>,
+    registering: Vec<(RegistrationId, Region)>,
+    invalidating: Vec<(RegistrationId, Stag)>,
     calls: VecDeque<Bytes>,
     replies: VecDeque<Posted>,
     reads: Vec<(ReadId, Buf, Stag, u64)>,
-    held: Vec<(u64, Message)>,
+    held: Vec<(CallId, Message)>,
     made: BTreeMap<u32, Made>,
-    /// What was sent: by XID, with the chunks that it offered.
+    /// The chunks that calls offered when they were sent, by XID.
     offered: BTreeMap<u32, Chunks>,
     last_call: Option<Bytes>,
     last_reply: Option<Bytes>,
-    in_flight: u32,
+    /// The XIDs of calls that were sent and are not answered: each has one credit.
+    awaited: BTreeSet<u32>,
+    /// The most of them at a time.
+    most_awaited: u32,
     granted: u32,
     client_credits: u32,
     server_credits: u32,
+    /// The server has got a message that it can answer only by closing the connection.
+    overrun: bool,
 }
 
-/// Whose headers both ends write and read; the liars' are of version 1.
-const VERSION: Version = Version::One;
-
-fn limits() -> Limits {
-    Limits {
-        inline_send: INLINE,
-        inline_receive: INLINE,
-        // So long that the header of any call that is made here fits inline.
-        max_segment: 1200,
+/// The configuration of one end.
+fn config(role: Role, options: Options, credits: u32, script: &Script, pool: &Pool) -> Config {
+    let options = Options {
+        credits,
+        inline_send: SHORTEST_INLINE,
+        inline_receive: SHORTEST_INLINE,
+        remote_invalidation: script.remote_invalidation,
+        outbound_reads: READS,
         max_message: MAX_MESSAGE,
-        header_len: header_len(VERSION),
+        ..options
+    };
+    Config {
+        max_fetched: MAX_FETCHED,
+        max_segment: MAX_SEGMENT,
+        dialects: DIALECTS,
+        ..Config::new(role, options, false, pool.clone())
+    }
+}
+
+impl Run {
+    fn new(script: &Script, client_pool: &Pool, server_pool: &Pool) -> Self {
+        let client_credits = 1 + u32::from(script.client_credits % 8);
+        let server_credits = 1 + u32::from(script.server_credits % 8);
+        let as_client = Role::Client {
+            versions: Choice::Only(Version::One),
+            lesson: None,
+            patience: Config::DEFAULT_PATIENCE,
+            last_xid: 0,
+        };
+        let as_server = Role::Server {
+            versions: Versions::only(Version::One),
+        };
+        let (of_client, of_server) = (Options::client(), Options::server());
+        let client = config(as_client, of_client, client_credits, script, client_pool);
+        let server = config(as_server, of_server, server_credits, script, server_pool);
+        let said = client.options.private_data();
+        let mut run = Self {
+            client_lies: script.client_lies,
+            server_lies: script.server_lies,
+            remote_invalidation: script.remote_invalidation,
+            lost: false,
+            client: Connection::new(client),
+            server: Connection::new(server),
+            client_pool: client_pool.clone(),
+            server_pool: server_pool.clone(),
+            ballast: [Vec::new(), Vec::new()],
+            memory: BTreeMap::new(),
+            invalid: BTreeMap::new(),
+            next_stag: 1,
+            registering: Vec::new(),
+            invalidating: Vec::new(),
+            calls: VecDeque::new(),
+            replies: VecDeque::new(),
+            reads: Vec::new(),
+            held: Vec::new(),
+            made: BTreeMap::new(),
+            offered: BTreeMap::new(),
+            last_call: None,
+            last_reply: None,
+            awaited: BTreeSet::new(),
+            most_awaited: 0,
+            granted: 1,
+            client_credits,
+            server_credits,
+            overrun: false,
+        };
+        run.settle();
+        run.server.handle(NOW, Event::Established { peer: said });
+        run
+    }
+
+    /// The client learns that the connection is established. Nothing happens if it knows.
+    fn established(&mut self) {
+        let options = Options {
+            inline_send: SHORTEST_INLINE,
+            inline_receive: SHORTEST_INLINE,
+            remote_invalidation: self.remote_invalidation,
+            ..Options::server()
+        };
+        let peer = options.private_data();
+        self.client.handle(NOW, Event::Established { peer });
     }
 }
 
 /// Carries a script out and checks what it came to.
 pub fn run(script: Script) {
     let (client_pool, server_pool) = (Pool::new(POOL), Pool::new(POOL));
-    let client_credits = 1 + u32::from(script.client_credits % 8);
-    let server_credits = 1 + u32::from(script.server_credits % 8);
-    let mut run = Run {
-        client_lies: script.client_lies,
-        server_lies: script.server_lies,
-        lost: false,
-        requester: Requester::new(RequesterConfig {
-            credits: client_credits,
-            pool: client_pool.clone(),
-        }),
-        responder: Responder::new(ResponderConfig {
-            version: VERSION,
-            credits: server_credits,
-            max_fetched: MAX_FETCHED,
-            outbound_reads: READS,
-            remote_invalidation: script.remote_invalidation,
-            limits: limits(),
-            pool: server_pool.clone(),
-        }),
-        client_pool: client_pool.clone(),
-        server_pool: server_pool.clone(),
-        ballast: [Vec::new(), Vec::new()],
-        memory: BTreeMap::new(),
-        invalid: BTreeMap::new(),
-        next_stag: 1,
-        registering: Vec::new(),
-        invalidating: Vec::new(),
-        calls: VecDeque::new(),
-        replies: VecDeque::new(),
-        reads: Vec::new(),
-        held: Vec::new(),
-        made: BTreeMap::new(),
-        offered: BTreeMap::new(),
-        last_call: None,
-        last_reply: None,
-        in_flight: 0,
-        granted: 1,
-        client_credits,
-        server_credits,
-    };
-    let cut = script.events.len().is_multiple_of(3);
-    for (n, event) in script.events.into_iter().enumerate() {
+    let mut run = Run::new(&script, &client_pool, &server_pool);
+    let cut = script.steps.len().is_multiple_of(3);
+    for (n, step) in script.steps.into_iter().enumerate() {
         if run.lost {
             break;
         }
         if n == 1 {
-            // One call may be made before the connection is.
-            run.requester.connected(VERSION, limits());
+            // One call may be made before the connection is established.
+            run.established();
             run.settle();
         }
-        run.happen(event);
+        run.take(step);
         run.settle();
     }
     if !run.lost && !cut {
-        run.requester.connected(VERSION, limits());
+        run.established();
         run.finish();
     }
-    // The connection is lost: its driver lets go of both.
-    drop(run);
+    let ended = run.closed();
     assert_eq!(
         (client_pool.in_use(), server_pool.in_use()),
         (0, 0),
         "memory is lost"
     );
+    drop(ended);
 }
 
-/// Bytes of a call or reply: XID, words, items.
-fn message(xid: u32, words: usize, items: &[Bytes]) -> Message {
+/// Bytes of a call or reply: XID, message type, words, items.
+fn message(xid: u32, kind: u32, words: usize, items: &[Bytes]) -> Message {
     let mut out = Encoder::with_capacity(12 + 4 * words + 4 * items.len());
-    out.u32(xid).u32(words as u32);
+    out.u32(xid).u32(kind);
     for word in 0..words {
         out.u32(word as u32);
     }
@@ -185,11 +234,11 @@ fn message(xid: u32, words: usize, items: &[Bytes]) -> Message {
     out.finish()
 }
 
-/// Whether it is that message, however it travelled.
-fn is_message(message: &Message, xid: u32, words: usize, items: &[Bytes]) -> bool {
+/// Returns whether it is that message, however it was transferred.
+fn is_message(message: &Message, xid: u32, kind: u32, words: usize, items: &[Bytes]) -> bool {
     let mut from = Decoder::new(message);
     from.u32() == Ok(xid)
-        && from.u32() == Ok(words as u32)
+        && from.u32() == Ok(kind)
         && (0..words).all(|word| from.u32() == Ok(word as u32))
         && from.u32() == Ok(items.len() as u32)
         && items
@@ -204,38 +253,38 @@ fn pick<T>(from: &mut Vec<T>, which: u8) -> Option<T> {
 }
 
 impl Run {
-    fn happen(&mut self, event: Event) {
-        match event {
-            Event::Submit { words, items, room } => self.submit(words, &items, &room),
-            Event::Cancel(which) => self.cancel(which),
-            Event::Registered { which, fails } => {
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Submit { words, items, room } => self.submit(words, &items, &room),
+            Step::Cancel(which) => self.cancel(which),
+            Step::Registered { which, fails } => {
                 if let Some((id, region)) = pick(&mut self.registering, which) {
                     self.registered(id, region, fails == 1);
                 }
             }
-            Event::Invalidated(which) => {
+            Step::Invalidated(which) => {
                 if let Some((id, stag)) = pick(&mut self.invalidating, which) {
                     self.invalidated(id, stag);
                 }
             }
-            Event::ReadDone(which) => {
+            Step::ReadDone(which) => {
                 if let Some(read) = pick(&mut self.reads, which) {
                     self.read(read);
                 }
             }
-            Event::ToResponder => {
+            Step::ToServer => {
                 if let Some(call) = self.calls.pop_front() {
                     self.last_call = Some(call.clone());
-                    self.responder.received(call);
+                    self.call_arrives(call);
                 }
             }
-            Event::ToRequester => self.next_reply(),
-            Event::Answer { which, how } => {
-                if let Some((token, call)) = pick(&mut self.held, which) {
-                    self.answer(token, &call, &how);
+            Step::ToClient => self.next_reply(),
+            Step::Answer { which, how } => {
+                if let Some((id, call)) = pick(&mut self.held, which) {
+                    self.answer(id, &call, &how);
                 }
             }
-            Event::Ballast { client, kib } => {
+            Step::Ballast { client, kib } => {
                 let pool = if client {
                     &self.client_pool
                 } else {
@@ -245,12 +294,12 @@ impl Run {
                 ballast.clear();
                 ballast.extend(pool.alloc(usize::from(kib) << 10));
             }
-            Event::Retry => {
-                self.requester.retry();
-                self.responder.retry();
+            Step::Retry => {
+                self.client.retry();
+                self.server.retry();
             }
-            Event::Tamper {
-                to_responder: true,
+            Step::Tamper {
+                to_server: true,
                 at,
                 bits,
             } if self.client_lies => {
@@ -258,8 +307,8 @@ impl Run {
                     flip(call, at, bits);
                 }
             }
-            Event::Tamper {
-                to_responder: false,
+            Step::Tamper {
+                to_server: false,
                 at,
                 bits,
             } if self.server_lies => {
@@ -271,31 +320,29 @@ impl Run {
                     flip(reply, at, bits);
                 }
             }
-            Event::Repeat { to_responder: true } if self.client_lies => {
+            Step::Repeat { to_server: true } if self.client_lies => {
                 self.calls.extend(self.last_call.clone());
             }
-            Event::Repeat {
-                to_responder: false,
-            } if self.server_lies => {
+            Step::Repeat { to_server: false } if self.server_lies => {
                 if let Some(reply) = self.last_reply.clone() {
                     self.replies.push_back(Posted::Send(reply, None));
                 }
             }
-            Event::Call(call) if self.client_lies => self.lying_call(&call),
-            Event::Reply(reply) if self.server_lies => self.lying_reply(&reply),
-            Event::Noise {
-                to_responder,
+            Step::Call(call) if self.client_lies => self.lying_call(&call),
+            Step::Reply(reply) if self.server_lies => self.lying_reply(&reply),
+            Step::Noise {
+                to_server,
                 bytes,
                 len,
             } => {
                 let bytes = Bytes::copy_from_slice(&bytes[..bytes.len().min(usize::from(len))]);
-                if to_responder && self.client_lies {
+                if to_server && self.client_lies {
                     self.calls.push_back(bytes);
-                } else if !to_responder && self.server_lies {
+                } else if !to_server && self.server_lies {
                     self.replies.push_back(Posted::Send(bytes, None));
                 }
             }
-            Event::Tamper { .. } | Event::Repeat { .. } | Event::Call(_) | Event::Reply(_) => {}
+            Step::Tamper { .. } | Step::Repeat { .. } | Step::Call(_) | Step::Reply(_) => {}
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a script says: events, in the order in which they happen.
+//! The script of a run: its steps, in the order in which they are taken.
 
 use arbitrary::Arbitrary;
 
@@ -11,50 +11,51 @@ pub struct Script {
     pub(super) remote_invalidation: bool,
     pub(super) client_credits: u8,
     pub(super) server_credits: u8,
-    pub(super) events: Vec<Event>,
+    pub(super) steps: Vec<Step>,
 }
 
 #[derive(Arbitrary, Debug)]
-pub(super) enum Event {
+pub(super) enum Step {
     Submit {
         words: u8,
         items: [Length; 2],
         room: Room,
     },
     Cancel(u8),
-    /// A device completes one of what it was asked for.
+    /// A device completes one of its work requests.
     Registered {
         which: u8,
         fails: u8,
     },
     Invalidated(u8),
     ReadDone(u8),
-    /// The next thing takes effect at the other side.
-    ToResponder,
-    ToRequester,
+    /// The next message, or RDMA Write, takes effect at the other end.
+    ToServer,
+    ToClient,
     Answer {
         which: u8,
         how: Answer,
     },
-    /// The pools are short of memory, or no more; and somebody looks again.
+    /// A pool gets short of memory, or is short no longer.
     Ballast {
         client: bool,
         kib: u8,
     },
+    /// Both ends look for memory again.
     Retry,
-    /// Lies.
+    /// One end sends what it should not.
     Tamper {
-        to_responder: bool,
+        to_server: bool,
         at: u8,
         bits: u8,
     },
     Repeat {
-        to_responder: bool,
+        to_server: bool,
     },
     Call(LyingCall),
     Reply(LyingReply),
     Noise {
-        to_responder: bool,
+        to_server: bool,
         bytes: [u8; 20],
         len: u8,
     },

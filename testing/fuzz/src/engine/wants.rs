@@ -1,48 +1,65 @@
-//! What the machines ask for, what holds at all times, and what must hold in the end.
+//! The actions of both ends, what holds at all times, and what must hold in the end.
 
 use super::*;
 
 impl Run {
-    /// Does what both ask for, and checks what holds at all times.
+    /// Carries out the actions of both ends, and checks what holds at all times.
     pub(super) fn settle(&mut self) {
-        while let Some(action) = self.requester.next_action() {
-            self.requester_wants(action);
+        while let Some(action) = self.client.poll_action(SEND_QUEUE) {
+            self.client_wants(action);
         }
-        while let Some(action) = self.responder.next_action() {
-            self.responder_wants(action);
+        while let Some(action) = self.server.poll_action(SEND_QUEUE) {
+            self.server_wants(action);
         }
         if self.lost {
             return;
         }
-        assert_eq!(self.requester.in_flight(), self.in_flight);
-        assert!(self.responder.outstanding() <= self.server_credits as usize);
+        assert!(!self.overrun, "a message without a credit was passed over");
+        let timeouts = (self.client.poll_timeout(), self.server.poll_timeout());
+        assert_eq!(timeouts, (None, None), "a time-out in version 1");
+        // In version 1, one message is expected for each call that has a credit.
+        assert_eq!(self.client.expected_messages(), self.awaiting());
+        assert!(self.server.unanswered_calls() <= self.server_credits as usize);
         assert!(self.held.len() <= self.server_credits as usize);
         assert!(self.reads.len() <= READS as usize, "more Reads than ORD");
-        assert!(self.requester.unfinished() <= self.made.len());
+        assert!(self.client.unfinished_calls() <= self.made.len());
         assert!(self.registering.len() + self.memory.len() <= 16 * self.made.len());
     }
 
-    pub(super) fn requester_wants(&mut self, action: RequesterAction) {
+    /// Returns the number of calls that were sent and are not answered.
+    pub(super) fn awaiting(&self) -> u32 {
+        self.awaited.len() as u32
+    }
+
+    fn client_wants(&mut self, action: Action) {
         match action {
-            RequesterAction::Register { id, region } => self.registering.push((id, region)),
-            RequesterAction::Reserve { .. } | RequesterAction::Release { .. } => {
-                unreachable!("nobody conveys")
+            Action::PostReceives { id, count } => {
+                assert!(count > self.client_credits, "fewer receives than credits");
+                let posted = true;
+                self.client
+                    .handle(NOW, Event::ReceivesPosted { id, posted });
             }
-            RequesterAction::Send { gather } => self.sent(&gather),
-            RequesterAction::Invalidate { id, stag } => self.invalidating.push((id, stag)),
-            RequesterAction::Reclaim { id, stag } => {
+            Action::Decided(_) => {}
+            Action::Register { id, region } => self.registering.push((id, region)),
+            Action::Send {
+                gather,
+                invalidate: None,
+                more: false,
+            } => self.sent(&gather),
+            Action::Invalidate { id, stag } => self.invalidating.push((id, stag)),
+            Action::Reclaim { id, stag } => {
                 let region = self
                     .invalid
                     .remove(&stag.0)
                     .expect("the peer invalidated it");
-                self.requester.reclaimed(id, region);
+                self.client.handle(NOW, Event::Reclaimed { id, region });
             }
-            RequesterAction::Deliver { xid, message } => self.ended(xid, Ok(&message)),
-            RequesterAction::Fail { xid, error } => self.ended(xid, Err(&error)),
+            Action::Finished { xid, result } => self.ended(xid, result),
+            other => panic!("a client of version 1 wants {other:?}"),
         }
     }
 
-    pub(super) fn sent(&mut self, gather: &Segments) {
+    fn sent(&mut self, gather: &Segments) {
         let bytes = Bytes::from(gather.concat());
         assert!(bytes.len() as u64 <= INLINE, "over the inline threshold");
         let (header, _) = Header::decode(&bytes).expect("a header of ours");
@@ -56,30 +73,43 @@ impl Run {
         );
         assert_eq!(header.credits, self.client_credits);
         drop(handles);
+        let made = self
+            .made
+            .get(&header.xid)
+            .expect("only calls that were made");
+        assert!(!made.ended && !made.cancelled, "sent after its end");
         assert!(
             self.offered.insert(header.xid, chunks).is_none(),
             "sent twice"
         );
-        self.in_flight += 1;
+        self.awaited.insert(header.xid);
+        self.most_awaited = self.most_awaited.max(self.awaiting());
         assert!(
-            self.in_flight <= self.granted.min(self.client_credits),
+            self.awaiting() <= self.granted.min(self.client_credits),
             "more calls than granted"
         );
         self.calls.push_back(bytes);
     }
 
-    pub(super) fn responder_wants(&mut self, action: ResponderAction) {
+    fn server_wants(&mut self, action: Action) {
         match action {
-            ResponderAction::Read {
+            Action::PostReceives { id, count } => {
+                assert!(count > self.server_credits, "fewer receives than credits");
+                let posted = true;
+                self.server
+                    .handle(NOW, Event::ReceivesPosted { id, posted });
+            }
+            Action::Decided(_) => {}
+            Action::Read {
                 id,
                 sink,
                 stag,
                 offset,
             } => {
-                assert!(sink.len() as u64 <= MAX_MESSAGE);
+                assert!(sink.len() <= MAX_MESSAGE as usize);
                 self.reads.push((id, sink, stag, offset));
             }
-            ResponderAction::Write {
+            Action::Write {
                 gather,
                 stag,
                 offset,
@@ -87,24 +117,32 @@ impl Run {
                 let bytes = Bytes::from(gather.concat());
                 self.replies.push_back(Posted::Write(bytes, stag, offset));
             }
-            ResponderAction::Send {
-                gather, invalidate, ..
+            Action::Send {
+                gather,
+                invalidate,
+                more: false,
             } => {
                 let bytes = Bytes::from(gather.concat());
                 assert!(bytes.len() as u64 <= INLINE, "over the inline threshold");
+                assert!(
+                    self.remote_invalidation || invalidate.is_none(),
+                    "invalidated without consent"
+                );
                 self.replies.push_back(Posted::Send(bytes, invalidate));
             }
-            ResponderAction::Deliver { token, message } => {
+            Action::Deliver { id, message } => {
                 assert!(
-                    message.stream_len() <= MAX_MESSAGE + INLINE,
+                    message.stream_len() <= u64::from(MAX_MESSAGE) + INLINE,
                     "a call over the limit"
                 );
-                self.held.push((token, message));
+                self.held.push((id, message));
             }
-            ResponderAction::Close { .. } => {
+            Action::Close { .. } => {
                 assert!(self.lies(), "closed on an honest client");
+                assert!(self.overrun, "closed without a reason");
                 self.lost = true;
             }
+            other => panic!("a server of version 1 wants {other:?}"),
         }
     }
 
@@ -126,12 +164,12 @@ impl Run {
             } else if !self.replies.is_empty() {
                 self.next_reply();
             } else if let Some(call) = self.calls.pop_front() {
-                self.responder.received(call);
-            } else if let Some((token, call)) = pick(&mut self.held, 0) {
-                self.answer(token, &call, &Answer::Echo);
-            } else if self.requester.starved() || self.responder.starved() {
-                self.requester.retry();
-                self.responder.retry();
+                self.call_arrives(call);
+            } else if let Some((id, call)) = pick(&mut self.held, 0) {
+                self.answer(id, &call, &Answer::Echo);
+            } else if self.client.waits_for_memory() || self.server.waits_for_memory() {
+                self.client.retry();
+                self.server.retry();
             } else {
                 break;
             }
@@ -139,12 +177,18 @@ impl Run {
         self.finished();
     }
 
-    pub(super) fn finished(&mut self) {
+    fn finished(&mut self) {
         self.settle();
         if self.lost {
             return;
         }
-        assert_eq!((self.responder.outstanding(), self.held.len()), (0, 0));
+        // Calls that have no answer keep their memory.
+        let short = self.client.waits_for_memory() && self.awaited.is_empty();
+        assert!(
+            !short && !self.server.waits_for_memory(),
+            "a wait for memory did not end"
+        );
+        assert_eq!((self.server.unanswered_calls(), self.held.len()), (0, 0));
         let open = |made: &Made| !made.ended && !made.cancelled;
         let left: BTreeSet<u32> = self
             .made
@@ -152,15 +196,15 @@ impl Run {
             .filter(|(_, made)| open(made))
             .map(|(xid, _)| *xid)
             .collect();
-        let silenced =
-            self.made.values().any(|made| made.cancelled) || self.client_lies || self.server_lies;
+        let silenced = self.made.values().any(|made| made.cancelled) || self.lies();
         assert!(silenced || left.is_empty(), "calls {left:?} never ended");
-        // Their callers give up: no memory stays in reach, whatever the server does.
+        // Their callers give up: no memory stays in reach, whatever the server does, unless it may
+        // invalidate that with a reply.
         for xid in left {
             if let Some(made) = self.made.get_mut(&xid) {
                 made.cancelled = true;
             }
-            self.requester.cancel(xid);
+            self.client.cancel(xid);
         }
         self.settle();
         while let Some((id, region)) = pick(&mut self.registering, 0) {
@@ -171,10 +215,28 @@ impl Run {
             self.invalidated(id, stag);
             self.settle();
         }
+        assert!(self.invalid.is_empty(), "memory was not taken back");
+        let awaited = self.awaited.iter().filter(|_| self.remote_invalidation);
+        let kept = awaited.filter_map(|xid| self.offered.get(xid));
+        let kept: BTreeSet<u32> = kept.flat_map(Chunks::handles).collect();
+        let mut reachable = self.memory.keys();
         assert!(
-            self.memory.is_empty() && self.invalid.is_empty(),
+            reachable.all(|handle| kept.contains(handle)),
             "something stays registered"
         );
-        assert_eq!(self.requester.unfinished(), self.in_flight as usize);
+        assert_eq!(self.client.unfinished_calls(), self.awaited.len());
+        assert_eq!(self.counters().most_in_flight, self.most_awaited);
+    }
+
+    /// The connection ends, and the devices give their memory back. Returns what is left of both ends.
+    pub(super) fn closed(mut self) -> [Connection; 2] {
+        for end in [&mut self.client, &mut self.server] {
+            end.handle(NOW, Event::Closed);
+            while let Some(action) = end.poll_action(SEND_QUEUE) {
+                let report = matches!(action, Action::Close { .. } | Action::Decided(_));
+                assert!(report, "a connection that has ended wants {action:?}");
+            }
+        }
+        [self.client, self.server]
     }
 }

@@ -1,0 +1,65 @@
+//! Version 1 with inline thresholds that are shorter than private data can say.
+
+use bytes::{Bytes, BytesMut};
+use conveyance::ChunkCounts;
+use onc_rpc::{Message, Segments};
+use rpc_transport::rdma::Version;
+use rpcrdma_connection::Extended;
+use rpcrdma_connection::dialect::{
+    BadReply, Dialect, ErrorMessage, Incoming, Outgoing, Plain, Receiver, VersionOne,
+};
+use rpcrdma_v1::Chunks;
+use rpcrdma_v2::Direction;
+
+use super::INLINE;
+
+/// The shortest inline threshold that private data can say, bytes (RFC 8797, section 4.2).
+pub(super) const SHORTEST_INLINE: u32 = 1024;
+
+/// The dialects of a run.
+pub(super) const DIALECTS: &[&dyn Dialect] = &[&ShortInline];
+
+/// Version 1, which leaves only [`INLINE`] of [`SHORTEST_INLINE`] bytes to messages: a short script
+/// reaches everything that long messages need.
+#[derive(Debug)]
+struct ShortInline;
+
+impl Dialect for ShortInline {
+    fn version(&self) -> Version {
+        VersionOne.version()
+    }
+
+    fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
+        |chunks| VersionOne.header_len()(chunks) + u64::from(SHORTEST_INLINE) - INLINE
+    }
+
+    fn encode_plain(&self, out: &mut BytesMut, direction: Direction, header: Plain) {
+        VersionOne.encode_plain(out, direction, header);
+    }
+
+    fn encode(&self, out: &mut BytesMut, header: Outgoing) -> Chunks {
+        VersionOne.encode(out, header)
+    }
+
+    fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes {
+        VersionOne.encode_error(error, credits)
+    }
+
+    fn decode(
+        &self,
+        message: Segments,
+        receiver: &Receiver,
+        operations: Option<&mut Extended>,
+    ) -> Incoming {
+        VersionOne.decode(message, receiver, operations)
+    }
+
+    fn check_payload(
+        &self,
+        xid: u32,
+        direction: Direction,
+        message: &Message,
+    ) -> Result<(), BadReply> {
+        VersionOne.check_payload(xid, direction, message)
+    }
+}
