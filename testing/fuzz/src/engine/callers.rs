@@ -27,7 +27,8 @@ impl Run {
             }
         };
         let may_fail = !right || message.stream_len() > u64::from(MAX_MESSAGE) - 512;
-        self.client.call(xid, message, &room);
+        let called = self.client.call(xid, message, &room);
+        assert!(called.is_ok(), "a client's calls are taken in every phase");
         let (ended, cancelled) = (false, false);
         self.made.insert(
             xid,
