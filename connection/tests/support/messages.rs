@@ -1,0 +1,135 @@
+//! RPC messages with known content, and what a test sees of a message on the wire.
+
+use bytes::Bytes;
+use onc_rpc::{Decoder, Encoder, Message};
+use rpcrdma_chunks::Chunks;
+use rpcrdma_connection::ReplyRoom;
+use rpcrdma_v2::Direction;
+
+/// Returns a call with this XID, so many words, and these bulk items.
+pub fn message(xid: u32, words: usize, items: &[Bytes]) -> Message {
+    typed(xid, onc_rpc::CALL, words, items)
+}
+
+/// Returns a reply with the same content as [`message`] has.
+pub fn reply(xid: u32, words: usize, items: &[Bytes]) -> Message {
+    typed(xid, onc_rpc::REPLY, words, items)
+}
+
+fn typed(xid: u32, msg_type: u32, words: usize, items: &[Bytes]) -> Message {
+    let mut encoder = Encoder::new();
+    encoder.u32(xid);
+    encoder.u32(msg_type);
+    encoder.u32((words as u32) << 8 | items.len() as u32);
+    for n in 0..words {
+        encoder.u32(n as u32);
+    }
+    for item in items {
+        encoder.bulk(item.clone());
+    }
+    encoder.u32(0xe0f);
+    encoder.finish()
+}
+
+/// Returns the XID, the number of words and the items of a [`message`] or a [`reply`], and checks its
+/// content.
+pub fn open(message: &Message) -> (u32, usize, Vec<Bytes>) {
+    let mut decoder = Decoder::new(message);
+    let xid = decoder.u32().unwrap();
+    decoder.u32().unwrap();
+    let counts = decoder.u32().unwrap();
+    let words = (counts >> 8) as usize;
+    for n in 0..words {
+        assert_eq!(decoder.u32().unwrap(), n as u32);
+    }
+    let items = (0..counts & 0xff)
+        .map(|_| decoder.bulk(u32::MAX).unwrap().to_bytes())
+        .collect();
+    assert_eq!(decoder.u32().unwrap(), 0xe0f);
+    decoder.finish().unwrap();
+    (xid, words, items)
+}
+
+/// Returns bytes that depend on `seed` and on their place.
+pub fn data(seed: u32, len: usize) -> Bytes {
+    let mut state = seed.wrapping_mul(0x9e37_79b1) | 1;
+    let byte = |_| {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as u8
+    };
+    (0..len).map(byte).collect::<Vec<u8>>().into()
+}
+
+/// Returns the room that a [`reply`] with so many words and such items needs, less the 24 bytes of an
+/// RPC reply header.
+pub fn room(words: usize, items: &[usize]) -> ReplyRoom {
+    ReplyRoom {
+        payload: (16 + 4 * words + 4 * items.len()).saturating_sub(24) as u32,
+        items: items.iter().map(|&len| len as u32).collect(),
+    }
+}
+
+/// Returns the bytes of a message without items.
+pub fn bytes(message: &Message) -> Vec<u8> {
+    message.gather(|_| true).concat()
+}
+
+/// A message as a test sees it on the wire.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub version: u32,
+    pub xid: u32,
+    pub credits: u32,
+    /// The chunk lists; `None` for errors and operations.
+    pub chunks: Option<Chunks>,
+    /// Whether it is an error.
+    pub error: bool,
+    /// Whether it says itself that it is a call: version 2 only.
+    pub direction: Option<Direction>,
+    /// Whether it is an operation of an extension.
+    pub optional: bool,
+    /// Where the payload starts.
+    pub payload_at: usize,
+}
+
+impl Seen {
+    /// Decodes a message that a connection sent. Returns `None` for an error in another version than
+    /// the connection speaks.
+    #[track_caller]
+    pub fn new(bytes: &Bytes) -> Option<Self> {
+        let version = u32::from_be_bytes(bytes[4..8].try_into().unwrap());
+        if version == 1 {
+            let (header, payload_at) = rpcrdma_v1::Header::decode(bytes).unwrap();
+            let error = matches!(header.body, rpcrdma_v1::Body::Error(_));
+            return Some(Self {
+                version,
+                xid: header.xid,
+                credits: header.credits,
+                chunks: match header.body {
+                    rpcrdma_v1::Body::Msg(chunks) | rpcrdma_v1::Body::NoMsg(chunks) => Some(chunks),
+                    rpcrdma_v1::Body::Error(_) => None,
+                },
+                error,
+                direction: None,
+                optional: false,
+                payload_at,
+            });
+        }
+        if version != 2 {
+            return None;
+        }
+        let (header, payload_at) = rpcrdma_v2::Header::decode(bytes).unwrap();
+        Some(Self {
+            version,
+            xid: header.xid,
+            credits: header.credits,
+            chunks: header.chunks().cloned(),
+            error: matches!(header.body, rpcrdma_v2::Body::Error(_)),
+            direction: Some(header.direction()),
+            optional: matches!(header.body, rpcrdma_v2::Body::Optional(_)),
+            payload_at,
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! Connections in memory: a small device that does what a connection asks for, and two connections
+//! that face each other.
+#![allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    reason = "each test program uses a part"
+)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod endpoint;
+mod messages;
+mod pair;
+
+pub use endpoint::{Endpoint, PendingRead, Posted};
+pub use messages::{Seen, bytes, data, message, open, reply, room};
+pub use pair::{Answer, Pair, echo};
+
+use std::time::Duration;
+
+use rdma::Pool;
+use rpcrdma_connection::{Config, Options, Role};
+use rpcrdma_negotiation::{Choice, Lesson, Version, Versions};
+
+/// Pool limit of an end of a connection, bytes.
+pub const POOL: usize = 1 << 28;
+
+/// How long clients wait for the answer to their first message in version 2.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Returns the configuration of a client that may speak these versions.
+pub fn client(versions: Choice, options: Options) -> Config {
+    client_with(versions, None, options)
+}
+
+/// Returns the configuration of a client that learnt something of the server before.
+pub fn client_with(versions: Choice, lesson: Option<Lesson>, options: Options) -> Config {
+    let role = Role::Client {
+        versions,
+        lesson,
+        patience: PATIENCE,
+        last_xid: 0,
+    };
+    let two = versions.allows(Version::Two);
+    Config::new(role, options, two, Pool::new(POOL))
+}
+
+/// Returns the configuration of a server that speaks these versions.
+pub fn server(versions: Versions, options: Options) -> Config {
+    let two = versions.contains(Version::Two);
+    Config::new(Role::Server { versions }, options, two, Pool::new(POOL))
+}
+
+/// Returns the configurations of both ends of a connection that speaks this version only, with the
+/// default options.
+pub fn configs(version: Version) -> (Config, Config) {
+    configs_with(version, |_, _| {})
+}
+
+/// Returns the configurations of both ends of a connection that speaks this version only, with the
+/// options of the client and of the server changed.
+pub fn configs_with(
+    version: Version,
+    change: impl FnOnce(&mut Options, &mut Options),
+) -> (Config, Config) {
+    let (mut ours, mut theirs) = (Options::client(), Options::server());
+    change(&mut ours, &mut theirs);
+    let (choice, versions) = (Choice::Only(version), Versions::only(version));
+    (client(choice, ours), server(versions, theirs))
+}
