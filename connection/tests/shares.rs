@@ -1,0 +1,194 @@
+//! The memory that all connections of a server share: the calls of one connection wait for its part.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use bytes::Bytes;
+use onc_rpc::{CALL, Encoder, Message, REPLY, Segments};
+use rdma::{Account, Budget, GUARANTEED, PER_CALL, Pool, Time};
+use rpcrdma_connection::{Action, CallId, Connection, Event};
+use rpcrdma_negotiation::Version;
+use rpcrdma_v1::{Body, Chunks, Header, PrivateData, ReadSegment, Segment};
+use support::configs_with;
+
+const MIB: usize = 1 << 20;
+
+/// Returns a server's connection that shares 4 MiB with seven others, and its account.
+fn server() -> (Connection, Account) {
+    let account = Budget::new(4 * MIB, 8).account();
+    assert_eq!(account.guaranteed(), GUARANTEED);
+    let (_, mut config) = configs_with(Version::One, |_, server| {
+        server.credits = 8;
+        server.outbound_reads = 4;
+        server.remote_invalidation = false;
+        server.max_message = 64 << 20;
+    });
+    config.pool = Pool::new(64 * MIB).charged_to(&account);
+    let mut server = Connection::new(config);
+    let Some(Action::PostReceives { id, .. }) = next(&mut server) else {
+        panic!("receives come first");
+    };
+    let posted = true;
+    handle(&mut server, Event::ReceivesPosted { id, posted });
+    let peer = Some(PrivateData::new(4096, 4096, false));
+    handle(&mut server, Event::Established { peer });
+    // The first call says which version is spoken.
+    receive(&mut server, call(0, 0));
+    assert!(matches!(next(&mut server), Some(Action::Decided(_))));
+    let id = delivered(&mut server).unwrap();
+    server.reply(id, None);
+    assert!(next(&mut server).is_none() && account.held() == 0);
+    (server, account)
+}
+
+fn next(server: &mut Connection) -> Option<Action> {
+    server.poll_action(usize::MAX)
+}
+
+fn handle(server: &mut Connection, event: Event) {
+    server.handle(Time::ZERO, event);
+}
+
+fn receive(server: &mut Connection, message: Bytes) {
+    let message = Segments::from_iter([message]);
+    let invalidated = None;
+    handle(
+        server,
+        Event::Received {
+            message,
+            invalidated,
+        },
+    );
+}
+
+/// Returns a call, with a read chunk of so many bytes if there are any.
+fn call(xid: u32, fetched: u32) -> Bytes {
+    let mut chunks = Chunks::default();
+    let payload = [xid, CALL, 0].map(u32::to_be_bytes).concat();
+    if fetched > 0 {
+        chunks.reads.push(ReadSegment {
+            position: payload.len() as u32,
+            segment: Segment {
+                handle: xid,
+                length: fetched,
+                offset: 0,
+            },
+        });
+    }
+    let header = Header {
+        xid,
+        credits: 8,
+        body: Body::Msg(chunks),
+    };
+    [&header.encode()[..], &payload].concat().into()
+}
+
+/// Returns a reply of so many bytes of payload.
+fn reply(xid: u32, len: usize) -> Message {
+    let mut encoder = Encoder::new();
+    encoder.u32(xid);
+    encoder.u32(REPLY);
+    for _ in 0..len / 4 {
+        encoder.u32(7);
+    }
+    encoder.finish()
+}
+
+fn delivered(server: &mut Connection) -> Option<CallId> {
+    match next(server)? {
+        Action::Deliver { id, .. } => Some(id),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn calls_wait_while_replies_that_nobody_takes_fill_the_share() {
+    let (mut server, account) = server();
+    let mut untaken = Vec::new();
+    let mut xid = 0;
+    // As many replies as there may be; the device lets go of none.
+    loop {
+        xid += 1;
+        receive(&mut server, call(xid, 0));
+        let Some(id) = delivered(&mut server) else {
+            break;
+        };
+        assert!(xid < 10_000, "no end of it");
+        server.reply(id, Some(reply(xid, 3000)));
+        untaken.extend(next(&mut server));
+    }
+    assert!(server.waits_for_memory());
+    assert!(!server.calls_wait_for_memory(), "no call of this end does");
+    assert!(
+        account.over() > 0 && account.held() < 3 * MIB,
+        "{}",
+        account.held()
+    );
+    server.retry();
+    assert!(delivered(&mut server).is_none(), "nothing has changed");
+    drop(untaken);
+    assert_eq!(account.held(), 0);
+    server.retry();
+    assert!(delivered(&mut server).is_some() && !server.waits_for_memory());
+    assert_eq!(account.held(), PER_CALL);
+}
+
+#[test]
+fn a_fetch_waits_for_its_share_and_short_calls_pass_it() {
+    let (mut server, account) = server();
+    receive(&mut server, call(1, MIB as u32));
+    let Some(Action::Read { id, sink, .. }) = next(&mut server) else {
+        panic!("there is room for the first");
+    };
+    assert_eq!(account.held(), MIB);
+    receive(&mut server, call(2, 2 * MIB as u32));
+    assert!(next(&mut server).is_none() && server.waits_for_memory());
+    receive(&mut server, call(3, 0));
+    let short = delivered(&mut server).expect("it needs no memory to be fetched");
+    server.reply(short, None);
+    handle(&mut server, Event::ReadDone { id, sink });
+    let first = delivered(&mut server).expect("it was fetched");
+    assert!(next(&mut server).is_none() && server.waits_for_memory());
+    // The call's message was dropped above; the rest of its memory is released by the reply.
+    server.reply(first, None);
+    assert!(matches!(next(&mut server), Some(Action::Read { .. })));
+    assert!(!server.waits_for_memory());
+}
+
+/// RFC 8166, section 4.5.3: a call that can never be transferred is answered with an error.
+#[test]
+fn a_call_that_is_longer_than_any_share_is_refused() {
+    let (mut server, account) = server();
+    receive(&mut server, call(1, 4 * MIB as u32));
+    let Some(Action::Send { gather, .. }) = next(&mut server) else {
+        panic!("it is answered");
+    };
+    let (header, _) = Header::decode(&gather.concat().into()).unwrap();
+    assert!(matches!(header.body, Body::Error(_)), "{header:?}");
+    assert_eq!((account.held(), server.waits_for_memory()), (0, false));
+    assert_eq!(server.unanswered_calls(), 0);
+}
+
+/// Chunks of unanswered calls hold at most what the server allows them, together.
+#[test]
+fn calls_wait_while_fetched_chunks_hold_all_that_they_may() {
+    let (_, mut config) = configs_with(Version::One, |_, server| server.max_message = 1 << 20);
+    config.max_fetched = 100_000;
+    let mut server = support::Endpoint::new(config);
+    server.establish(Some(PrivateData::new(4096, 4096, false)));
+    for xid in 1..=3 {
+        server.receive(&call(xid, 40_000), None).unwrap();
+    }
+    server.run();
+    assert_eq!(server.reads.len(), 2, "the third would hold too much");
+    assert!(server.connection.waits_for_memory());
+    let read = server.reads.remove(0);
+    server.read_done(read);
+    server.run();
+    assert_eq!(server.reads.len(), 1, "the first holds its chunk still");
+    let (id, _) = server.delivered.pop_front().unwrap();
+    server.reply(id, None);
+    server.run();
+    assert_eq!(server.reads.len(), 2);
+    assert!(!server.connection.waits_for_memory());
+}
