@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rdma::Time;
 use rpcrdma_connection::{Action, Connection, Event, Options};
-use rpcrdma_negotiation::{Choice, Decision, Lesson, Reason, Verdict, Version, Versions};
+use rpcrdma_negotiation::{Choice, Decision, Evidence, Reason, Verdict, Version, Versions};
 use rpcrdma_v1::{Body, ErrorBody, Header, PrivateData};
 use rpcrdma_v2::Answer;
 use support::{
@@ -39,14 +39,14 @@ fn decision(verdict: Verdict, reason: Reason) -> Decision {
 }
 
 /// Returns what a client that may speak both versions decides about a server that was not heard of.
-fn over_a_new_connection(lesson: Lesson) -> Decision {
+fn over_a_new_connection(lesson: Evidence) -> Decision {
     let verdict = Verdict::Reconnect(Version::One);
     decision(verdict, Reason::Learnt(lesson))
 }
 
 /// Takes the calls over to a connection that goes by what the first one learnt, and checks that they
 /// are made there, in version 1 and in their order.
-fn calls_go_on(first: Endpoint, lesson: Lesson) {
+fn calls_go_on(first: Endpoint, lesson: Evidence) {
     let calls = first.connection.into_pending_calls();
     assert_eq!((calls.len(), calls.is_empty()), (2, false));
     let config = client_with(Choice::Auto, Some(lesson), Options::client());
@@ -74,7 +74,7 @@ fn a_client_waits_for_the_answer_as_long_as_its_patience_and_no_longer() {
     }
     client.connection.handle_timeout(end);
     client.run();
-    let expected = over_a_new_connection(Lesson::KeptSilent);
+    let expected = over_a_new_connection(Evidence::NoAnswer);
     assert_eq!(client.decisions, [expected]);
     assert_eq!(client.connection.decision(), Some(expected));
     assert_eq!(client.connection.poll_timeout(), None);
@@ -82,7 +82,7 @@ fn a_client_waits_for_the_answer_as_long_as_its_patience_and_no_longer() {
     client.run();
     assert_eq!(client.decisions.len(), 1, "once");
     assert!(client.finished.is_empty() && client.sent.len() == 1);
-    calls_go_on(client, Lesson::KeptSilent);
+    calls_go_on(client, Evidence::NoAnswer);
 }
 
 #[test]
@@ -90,11 +90,11 @@ fn a_connection_that_is_lost_while_a_client_asks_is_made_again_in_version_1() {
     let mut client = asking(Choice::Auto);
     client.handle(Event::Closed);
     client.run();
-    assert_eq!(client.decisions, [over_a_new_connection(Lesson::Dropped)]);
+    assert_eq!(client.decisions, [over_a_new_connection(Evidence::Dropped)]);
     // A call that is made before there is a new connection goes with the others, or is cancelled.
     client.call(message(3, 0, &[]), &room(0, &[]));
     client.connection.cancel(3);
-    calls_go_on(client, Lesson::Dropped);
+    calls_go_on(client, Evidence::Dropped);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_client_that_wants_version_2_only_gives_up_and_keeps_its_calls() {
     let mut client = asking(Choice::Only(Version::Two));
     client.connection.handle_timeout(START + PATIENCE);
     client.run();
-    let reason = Reason::OnlyOne(Lesson::KeptSilent);
+    let reason = Reason::OnlyOne(Evidence::NoAnswer);
     assert_eq!(client.decisions, [decision(Verdict::GiveUp, reason)]);
     assert_eq!(client.connection.unfinished_calls(), 2);
     assert_eq!(client.connection.into_pending_calls().len(), 2);
@@ -129,7 +129,7 @@ fn a_server_that_refuses_version_2_gets_the_calls_in_version_1() {
     client.run();
     let expected = decision(
         Verdict::Speak(Version::One),
-        Reason::Learnt(Lesson::Refused),
+        Reason::Learnt(Evidence::Refused),
     );
     assert_eq!(client.decisions, [expected]);
     assert_eq!(client.connection.poll_timeout(), None);
@@ -180,14 +180,14 @@ fn an_answer_in_version_2_ends_the_wait() {
 #[test]
 fn a_client_that_misjudged_its_server_has_the_connection_made_again() {
     for (lesson, low, high, misjudged) in [
-        (Lesson::KeptSilent, 2, 2, true),
-        (Lesson::Dropped, 2, 3, true),
+        (Evidence::NoAnswer, 2, 2, true),
+        (Evidence::Dropped, 2, 3, true),
         // The server speaks version 1 as well, or not version 2.
-        (Lesson::Dropped, 1, 2, false),
-        (Lesson::Dropped, 3, 3, false),
+        (Evidence::Dropped, 1, 2, false),
+        (Evidence::Dropped, 3, 3, false),
         // The server itself said that it does not speak version 2.
-        (Lesson::Refused, 2, 2, false),
-        (Lesson::AnsweredInOne, 2, 2, false),
+        (Evidence::Refused, 2, 2, false),
+        (Evidence::AnsweredVersion1, 2, 2, false),
     ] {
         let config = client_with(Choice::Auto, Some(lesson), Options::client());
         let mut client = Endpoint::new(config);
@@ -284,7 +284,9 @@ fn calls_made_before_the_connection_is_there_wait_for_it_in_order() {
     let (client, server) = configs_with(Version::One, |_, _| {});
     let mut first = Connection::new(client.clone());
     for xid in 1..=3 {
-        first.call(xid, message(xid, 0, &[]), &room(0, &[]));
+        first
+            .call(xid, message(xid, 0, &[]), &room(0, &[]))
+            .unwrap();
     }
     first.cancel(2);
     assert_eq!(first.unfinished_calls(), 2);

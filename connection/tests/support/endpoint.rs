@@ -144,10 +144,12 @@ impl Endpoint {
         self.connection.handle(self.now, event);
     }
 
-    /// Makes a call.
+    /// Makes a call. If the peer takes no calls, it has ended with that.
     pub fn call(&mut self, call: Message, room: &ReplyRoom) {
         let xid = u32::from_be_bytes(call.payload().concat()[..4].try_into().unwrap());
-        self.connection.call(xid, call, room);
+        if let Err(error) = self.connection.call(xid, call, room) {
+            self.finished.push((xid, Err(error)));
+        }
     }
 
     /// Collects the actions of the connection.
@@ -383,7 +385,7 @@ impl Endpoint {
         let is_new = |receive: &ReceiveStructure| *receive == self.structure;
         if self.replacing && self.receives.iter().all(is_new) {
             self.replacing = false;
-            self.handle(Event::ReceivesReplaced);
+            self.handle(Event::ReceivesReplaced(self.structure.clone()));
         }
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use rdma::Pool;
 use rpcrdma_connection::{Config, Options, Role};
-use rpcrdma_negotiation::{Choice, Lesson, Version, Versions};
+use rpcrdma_negotiation::{Choice, Evidence, Version, Versions};
 
 /// Pool limit of an end of a connection, bytes.
 pub const POOL: usize = 1 << 28;
@@ -34,7 +34,7 @@ pub fn client(versions: Choice, options: Options) -> Config {
 }
 
 /// Returns the configuration of a client that learnt something of the server before.
-pub fn client_with(versions: Choice, lesson: Option<Lesson>, options: Options) -> Config {
+pub fn client_with(versions: Choice, lesson: Option<Evidence>, options: Options) -> Config {
     let role = Role::Client {
         versions,
         lesson,
