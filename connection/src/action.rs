@@ -45,15 +45,17 @@ pub struct CallId(pub u64);
 /// Something that happened on a connection.
 #[derive(Debug)]
 pub enum Event {
-    /// The connection is established at a client, or about to be accepted at a server: messages may
+    /// The connection is established at a client, or the server is about to accept it: messages may
     /// arrive from now on.
     Established {
-        /// What the peer said of itself in the connection manager's private data (RFC 8797).
+        /// What the peer sent in the connection manager's private data (RFC 8797): its
+        /// [`Options::private_data`](crate::Options::private_data). `None` if it sent none.
         peer: Option<PrivateData>,
     },
     /// A message arrived and consumed a posted receive.
     Received {
-        /// The message, in the pieces of memory that it was placed in.
+        /// The message, in pieces. With bulk data placed by Sends there is a piece for each segment of
+        /// the receive; otherwise they may be any.
         message: Segments,
         /// The handle that its sender invalidated with it (Send With Invalidate).
         invalidated: Option<Stag>,
@@ -96,15 +98,17 @@ pub enum Event {
 /// Something that the driver of a connection must do, in the order given.
 #[derive(Debug)]
 pub enum Action {
-    /// Post so many further receives, or none; [`Event::ReceivesPosted`] answers. Each receive is posted
-    /// again after a message has consumed it.
+    /// Keep so many further receives posted, or none of them if there is no memory for all;
+    /// [`Event::ReceivesPosted`] answers. The driver posts a receive again after each message, without
+    /// being asked. The structure of receives is [`Config::receives`](crate::Config::receives) until
+    /// [`Action::ReplaceReceives`].
     PostReceives {
         /// Names the receives in the answer.
         id: ReceivesId,
         /// How many.
         count: u32,
     },
-    /// Do not post so many of the further receives again after messages have consumed them.
+    /// Keep so many receives fewer posted: after the next so many messages, none is posted again.
     ReleaseReceives {
         /// How many.
         count: u32,
@@ -119,23 +123,23 @@ pub enum Action {
         /// The memory, and whether the peer may read or write it.
         region: Region,
     },
-    /// Invalidate this handle with a work request and take its memory back; [`Event::Reclaimed`]
-    /// answers.
+    /// Post a Local Invalidate of this handle, and take its memory back when that is done;
+    /// [`Event::Reclaimed`] answers, with the region that was registered.
     Invalidate {
         /// Names the registration in the answer.
         id: RegistrationId,
         /// The handle.
         stag: Stag,
     },
-    /// Take back the memory of this handle, which the peer has invalidated; [`Event::Reclaimed`]
-    /// answers.
+    /// Take back the memory of this handle, which the peer has invalidated with a Send: no work request is
+    /// needed. [`Event::Reclaimed`] answers, with the region that was registered.
     Reclaim {
         /// Names the registration in the answer.
         id: RegistrationId,
         /// The handle.
         stag: Stag,
     },
-    /// Post a Send.
+    /// Post a Send. Nothing answers.
     Send {
         /// The message: transport header and payload.
         gather: Segments,
@@ -155,7 +159,7 @@ pub enum Action {
         /// Tagged offset of the first byte.
         offset: u64,
     },
-    /// Post an RDMA Write.
+    /// Post an RDMA Write. Nothing answers.
     Write {
         /// The data.
         gather: Segments,

@@ -17,8 +17,6 @@ use crate::{ReceiveStructure, round_trips};
 /// Makes the state of an extension for a new connection, at the given end of it.
 pub type MakeExtension = fn(Side) -> Box<dyn Extension>;
 
-/// The default inline threshold, bytes: that of Linux.
-const DEFAULT_INLINE: u32 = 4096;
 /// The default length of the longest RPC message, bytes: an item of 4 MiB and what surrounds it.
 const DEFAULT_MAX_MESSAGE: u32 = (4 << 20) + (64 << 10);
 /// The default length of the longest segment, bytes. A segment's length has 32 bits, and sums of two
@@ -30,17 +28,16 @@ const DEFAULT_MAX_RECEIVE: u32 = 32 << 10;
 const DEFAULT_SPARE_RECEIVES: u32 = 256;
 /// The default time for a continued message to be complete: 4 MiB at half a Mbit/s.
 const DEFAULT_GROUP_TIMEOUT: Duration = Duration::from_secs(60);
-/// The default time to wait for the answer to the first version 2 message.
-const DEFAULT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Calls from server to client (RFC 8167).
+/// Calls from server to client (RFC 8167). By default there are none. Both ends have to choose them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallbackOptions {
-    /// The most such calls outstanding on a connection. A client that has none of them refuses them
-    /// all, and a server makes none.
+    /// The most such calls outstanding on a connection. With 0, a server makes none. A client then says
+    /// in version 2 that it takes none; in version 1 it discards them, and the server does not learn it.
     pub credits: u32,
-    /// Whether such calls and their replies may have chunks. In version 2 clients tell servers; in
-    /// version 1 nothing does, and only the upper layer can know it (section 6).
+    /// Whether such calls and their replies may have chunks. In version 2 a client tells its server; in
+    /// version 1 it cannot, so the server goes by its own option, and only the upper layer knows whether
+    /// that is what the client takes (section 6).
     pub chunks: bool,
 }
 
@@ -56,8 +53,9 @@ pub struct Options {
     /// Length of the longest message to receive inline, in the same bounds; also the length of every
     /// receive buffer.
     pub inline_receive: u32,
-    /// Whether the peer is told of both in the connection manager's private data. An end that says
-    /// nothing, or is told nothing, sends and gets 1024 bytes at most.
+    /// Whether the peer is told of both in the connection manager's private data ([`PrivateData`]). In
+    /// version 1, an end that says nothing, or is told nothing, sends and gets 1024 bytes at most.
+    /// Version 2 does not go by it.
     pub private_data: bool,
     /// Whether the responder may invalidate one of a call's handles with its reply. Both ends must want
     /// it and say so, in private data (version 1) or by a characteristic (version 2).
@@ -90,16 +88,17 @@ pub struct Options {
 }
 
 impl Options {
-    /// The default of [`Options::inline_send`] and [`Options::inline_receive`], bytes.
-    pub const DEFAULT_INLINE: u32 = DEFAULT_INLINE;
+    /// The default of [`Options::inline_send`] and [`Options::inline_receive`], bytes: that of Linux.
+    pub const DEFAULT_INLINE: u32 = 4096;
 
-    /// Returns the defaults of a client.
+    /// Returns the defaults of a client: 128 calls outstanding, 4096 bytes inline, RPC messages of up to
+    /// 4 MiB and 64 KiB.
     #[must_use]
     pub fn client() -> Self {
         Self {
             credits: 128,
-            inline_send: DEFAULT_INLINE,
-            inline_receive: DEFAULT_INLINE,
+            inline_send: Self::DEFAULT_INLINE,
+            inline_receive: Self::DEFAULT_INLINE,
             private_data: true,
             remote_invalidation: true,
             inbound_reads: 32,
@@ -117,7 +116,7 @@ impl Options {
         }
     }
 
-    /// Returns the defaults of a server.
+    /// Returns the defaults of a server: those of a client, with 64 credits.
     #[must_use]
     pub fn server() -> Self {
         Self {
@@ -168,7 +167,8 @@ pub enum Role {
     Client {
         /// The versions that it may speak.
         versions: Choice,
-        /// What an earlier connection taught of the server.
+        /// What an earlier connection showed of the server's versions, if it showed that the server
+        /// speaks version 1 only.
         lesson: Option<Evidence>,
         /// How long to wait for the answer to the first version 2 message, before the server is taken
         /// for one that speaks version 1 only.
@@ -185,6 +185,14 @@ pub enum Role {
 }
 
 impl Role {
+    /// Returns whether version 2 may be spoken.
+    fn allows_two(&self) -> bool {
+        match self {
+            Self::Client { versions, .. } => versions.allows(Version::Two),
+            Self::Server { versions } => versions.contains(Version::Two),
+        }
+    }
+
     pub(crate) fn side(&self) -> Side {
         match self {
             Self::Client { .. } => Side::Client,
@@ -202,7 +210,7 @@ pub struct Config {
     pub options: Options,
     /// The most calls outstanding from client to server, [`Options::credits`] or fewer.
     pub credits: u32,
-    /// The most calls outstanding from server to client, the credits of [`Options::callbacks`] or fewer.
+    /// The most calls outstanding from server to client, [`CallbackOptions::credits`] or fewer.
     pub callbacks: u32,
     /// The most receives posted for further messages of replies, [`Options::spare_receives`] or fewer.
     pub spare_receives: u32,
@@ -211,11 +219,12 @@ pub struct Config {
     pub max_fetched: u64,
     /// Length of the longest segment, bytes: [`Options::max_segment`] or what the device allows.
     pub max_segment: u64,
-    /// The structure of the receives that are posted at first.
+    /// The structure of the receives that are posted at first. The driver needs it to post them.
     pub receives: ReceiveStructure,
     /// Where memory for chunks comes from.
     pub pool: Pool,
-    /// The versions that there are. [`Role`] says which of them may be spoken.
+    /// The implementations of versions that there are. [`Role`] says which versions may be spoken, and
+    /// all of those must be among them: a connection that comes to speak another is closed.
     pub dialects: &'static [&'static dyn Dialect],
 }
 
@@ -229,23 +238,24 @@ impl Config {
             patience: Self::DEFAULT_PATIENCE,
             last_xid: 0,
         };
-        Self::new(role, Options::client(), true, pool)
+        Self::new(role, Options::client(), pool)
     }
 
     /// Returns the configuration of a server with the default options, which makes no calls.
     #[must_use]
     pub fn server(pool: Pool) -> Self {
         let versions = Versions::default();
-        Self::new(Role::Server { versions }, Options::server(), true, pool)
+        Self::new(Role::Server { versions }, Options::server(), pool)
     }
 
     /// The default time to wait for a server's answer to the first version 2 message.
-    pub const DEFAULT_PATIENCE: Duration = DEFAULT_PATIENCE;
+    pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Returns a configuration with all that `options` asks for. `two` says whether version 2 may be
-    /// spoken, for which receives have to be long enough.
+    /// Returns a configuration with all that `options` asks for. Receives are long enough for every
+    /// version that `role` allows.
     #[must_use]
-    pub fn new(role: Role, options: Options, two: bool, pool: Pool) -> Self {
+    pub fn new(role: Role, options: Options, pool: Pool) -> Self {
+        let two = role.allows_two();
         Self {
             role,
             credits: options.credits,
@@ -263,7 +273,19 @@ impl Config {
         }
     }
 
-    /// Has a client take calls of its server, or a server make calls to its clients (RFC 8167).
+    /// Has the connection speak this version and no other.
+    #[must_use]
+    pub fn with_version(mut self, version: Version) -> Self {
+        match &mut self.role {
+            Role::Client { versions, .. } => *versions = Choice::Only(version),
+            Role::Server { versions } => *versions = Versions::only(version),
+        }
+        self.receives = self.options.receives(self.role.allows_two());
+        self
+    }
+
+    /// Has a client take calls of its server, or a server make calls to its clients (RFC 8167). Both have
+    /// to be told.
     #[must_use]
     pub fn with_callbacks(mut self, callbacks: CallbackOptions) -> Self {
         self.options.callbacks = callbacks;

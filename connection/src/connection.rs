@@ -153,14 +153,17 @@ impl Connection {
     }
 
     /// Makes a call to the peer, which ends with [`Action::Finished`], or with the connection. The
-    /// message starts with `xid`, which no other call has that was made over this connection and has
-    /// not ended. `room` is the room that the reply needs.
+    /// message starts with `xid`, which no other call has that this end has made over this connection
+    /// and that has not ended; calls of the peer have XIDs of their own. `room` is the room that the
+    /// reply needs.
     ///
-    /// A server can call a client after the client's first message has arrived (RFC 8167).
+    /// A server can call a client after any message of the client has arrived (RFC 8167): in version 2
+    /// the first one that negotiates, in version 1 the first call.
     ///
     /// # Errors
-    /// [`CallError::NoCallbacks`]: this end is a server, and it makes no calls, the client takes none,
-    /// or nothing has arrived from it yet. The call has ended with that.
+    /// [`CallError::NoCallbacks`] at a server that makes no calls, to a client that says that it takes
+    /// none, or before anything has arrived from the client. The call is over then, and no
+    /// [`Action::Finished`] follows. Calls of a client never fail like this.
     pub fn call(&mut self, xid: u32, message: Message, room: &ReplyRoom) -> Result<(), CallError> {
         let no_callbacks = || {
             let reason = "nothing has come from it yet, or this server makes none";
@@ -203,8 +206,9 @@ impl Connection {
         }
     }
 
-    /// Sends the reply to a call that [`Action::Deliver`] brought, or none if `message` is `None`. Every
-    /// call that was delivered has to be answered once, by one or the other.
+    /// Sends the reply to a call that [`Action::Deliver`] brought, or none if `message` is `None`. The
+    /// message starts with the XID of the call. Every call that was delivered has to be answered once, by
+    /// one or the other.
     pub fn reply(&mut self, id: CallId, message: Option<Message>) {
         if let Phase::Open(open) = &mut self.phase {
             open.reply(id, message);
@@ -212,8 +216,9 @@ impl Connection {
     }
 
     /// Returns the next thing to do. `room` is the number of entries that are free in the send queue
-    /// now; each action takes one at most. Calls that would not find an entry are not sent, as the
-    /// credits may be fewer by the time that there is one.
+    /// now. [`Action::Send`], [`Action::Read`], [`Action::Write`] and [`Action::Invalidate`] take an entry
+    /// each. New calls wait while there is none, as the credits may be fewer by the time that there is
+    /// one; all else is handed out, and the driver keeps it until there is room.
     #[inline]
     pub fn poll_action(&mut self, room: usize) -> Option<Action> {
         if let Some(action) = self.actions.pop_front() {

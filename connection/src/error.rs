@@ -4,8 +4,8 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The call, or the longest reply that it may have, is longer than the connection or the memory
-    /// for it allows.
+    /// The call, or the longest reply that it may have, is longer than the connection or its memory
+    /// allows; or it needs chunks, and the peer takes none.
     #[error("the call cannot be sent: {0}")]
     TooLarge(String),
     /// The responder answered with ERR_CHUNK or RDMA2_ERR_BAD_HEADER (RFC 8166, section 4.5.3): the
@@ -16,7 +16,8 @@ pub enum CallError {
     /// The responder sent something that the protocol does not allow.
     #[error("protocol error: {0}")]
     Protocol(String),
-    /// A server called a client that takes no calls (RFC 8167, section 5).
+    /// A server called a client that says that it takes no calls (RFC 8167, section 5), which only
+    /// version 2 can say; or this server makes none.
     #[error("the client takes no calls: {0}")]
     NoCallbacks(String),
 }

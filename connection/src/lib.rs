@@ -1,4 +1,4 @@
-//! The protocol state of one RPC-over-RDMA connection: what `quinn_proto::Connection` is to QUIC.
+//! The protocol state of one RPC-over-RDMA connection, as `quinn_proto::Connection` is for QUIC.
 //!
 //! A [`Connection`] owns the requester, the responder, the extensions and the version negotiation of one
 //! connection, at a client or at a server, for calls in both directions (RFC 8166, RFC 8167, version 2
@@ -24,10 +24,36 @@
 //! Calls, replies and events may come in any order, and nothing else has to be called. A call ends exactly
 //! once: by [`Action::Finished`], by [`Connection::cancel`], or with the connection.
 //!
-//! Receives are numbers here, not buffers: the connection says how many the driver has to keep posted
-//! ([`Action::PostReceives`]), and the driver posts another one in place of each that a message consumed.
-//! The queue pair keeps the order of work requests, and the connection relies on that: an RDMA Write is
-//! placed before the Send that was posted after it arrives.
+//! | action | what the driver does | answered by |
+//! |---|---|---|
+//! | [`PostReceives`](Action::PostReceives) | keeps so many more receives posted | [`Event::ReceivesPosted`], at once |
+//! | [`ReleaseReceives`](Action::ReleaseReceives) | keeps so many fewer posted | |
+//! | [`ReplaceReceives`](Action::ReplaceReceives) | posts receives of another structure from now on | [`Event::ReceivesReplaced`], when none of the old ones is left |
+//! | [`Register`](Action::Register) | registers memory that the peer may read or write | [`Event::Registered`], at once or later |
+//! | [`Send`](Action::Send), [`Write`](Action::Write) | posts the work request | |
+//! | [`Read`](Action::Read) | posts the work request | [`Event::ReadDone`], on its completion |
+//! | [`Invalidate`](Action::Invalidate) | posts the work request | [`Event::Reclaimed`], on its completion |
+//! | [`Reclaim`](Action::Reclaim) | takes back memory that the peer has invalidated | [`Event::Reclaimed`], at once or later |
+//! | [`Deliver`](Action::Deliver) | has the call executed | [`Connection::reply`] |
+//! | [`Finished`](Action::Finished) | tells whoever made the call | |
+//! | [`Decided`](Action::Decided), [`Misjudged`](Action::Misjudged) | makes the connection again if they say so | |
+//! | [`Close`](Action::Close) | closes the connection | [`Event::Closed`] |
+//!
+//! A handle that the peer invalidated with a Send comes with [`Event::Received`], and an action to reclaim
+//! it follows. When the connection is closed, the driver drops all memory that is registered for it.
+//!
+//! Receives are numbers here, not buffers: the connection says how many the driver has to keep posted. The
+//! queue pair keeps the order of work requests, and the connection relies on that: an RDMA Write is placed
+//! before the Send that was posted after it arrives.
+//!
+//! # Versions, and calls from server to client
+//!
+//! [`Config::client`] speaks version 2 where the server does, and version 1 otherwise; [`Config::server`]
+//! speaks what its client begins with. [`Config::with_version`] fixes one, and
+//! [`Config::with_callbacks`] allows calls from server to client (RFC 8167), which both ends have to be
+//! told. A server then uses [`Connection::call`] as a client does. In version 1, a client that takes no
+//! calls discards them and cannot say so: the server has to give up by a time-out of its own, with
+//! [`Connection::cancel`].
 //!
 //! # Example
 //!
@@ -80,14 +106,11 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Where things are
-//!
-//! - [`Connection`] is one of five phases (connecting, asking, listening, open, ended); state that is
-//!   valid in one phase only is in that phase. An open connection has a requester, a responder, or both.
-//! - [`dialect`] has the versions: how headers are written, read and checked. A program can bring its own.
-//! - Plans are made by functions (`plan.rs` here, and the crate `conveyance` for the base protocol): the
-//!   plan of the base protocol and those of extensions are candidates side by side.
-//! - [`round_trips`] says what receives are made of where an end does without RDMA Reads and Writes.
+//! `examples/callback.rs` does the same with memory to register and with a call from server to client.
+
+// The phases of a connection are in connection.rs; state that is valid in one phase only is in that phase.
+// An open connection (open.rs) has a requester, a responder, or both. The versions are in dialect/. Plans
+// are made by functions (plan.rs, and the crate `conveyance` for the base protocol).
 
 #![forbid(unsafe_code)]
 
@@ -109,6 +132,14 @@ mod shared;
 
 pub mod dialect;
 pub mod round_trips;
+
+// What configurations and inspection are made of.
+pub use conveyance::{CostModel, ReplyNeed, Shape};
+pub use rpcrdma_ext_continuation::Features as RoundTripFeatures;
+pub use rpcrdma_ext_xchar::NotChanged;
+pub use rpcrdma_negotiation::{Choice, Decision, Evidence, Features, Version, Versions};
+pub use rpcrdma_v1::PrivateData;
+pub use rpcrdma_v2::{Direction, Side};
 
 pub use action::{Action, CallId, Event, ReadId, ReceivesId, RegistrationId};
 pub use config::{CallbackOptions, Config, MakeExtension, Options, Role};

@@ -8,8 +8,8 @@ use rdma::{ALIGNMENT, Pool};
 /// extensions.
 pub const EXTRA_RECEIVES: u32 = 4;
 
-/// Consumed receives that need not be posted again at once: a driver may do so after it has acted
-/// upon the messages that came in them.
+/// The most consumed receives that may be missing for a while: a driver may post them again after it has
+/// acted upon the messages that came in them.
 pub const REPOST_LATER: u32 = EXTRA_RECEIVES / 2;
 
 /// All receives posted beyond the credits: [`EXTRA_RECEIVES`], and the [`REPOST_LATER`] of them that

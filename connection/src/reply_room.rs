@@ -10,11 +10,13 @@ const REPLY_HEADER: u64 = 24;
 const LONGEST_WITHOUT_RESULTS: u64 = REPLY_HEADER + 8;
 
 /// The room that the reply to a call needs, which the upper-layer binding knows before the reply
-/// exists (RFC 8166, section 6; RFC 8267, section 2.2).
+/// exists (RFC 8166, section 6; RFC 8267, section 2.2). The default is that of a procedure without
+/// results. A longer reply ends the call with [`CallError::Chunk`](crate::CallError::Chunk).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplyRoom {
-    /// Bytes of XDR that the results take at most, without DDP-eligible items and their round-up. (The
-    /// RPC reply header is not part of the results.)
+    /// Bytes of XDR that the results take at most, without the data and round-up of DDP-eligible items.
+    /// The length word before each item counts; the RPC reply header, which is not part of the results,
+    /// does not.
     pub payload: u32,
     /// Bytes that each DDP-eligible result item has at most, in the order in which the items are
     /// decoded.

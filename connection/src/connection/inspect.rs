@@ -85,8 +85,7 @@ impl Connection {
         }
     }
 
-    /// Returns the counts of this end as a responder, if it takes calls and the version is known or has
-    /// been refused.
+    /// Returns the counts of this end as a responder, if it takes calls and anything has arrived.
     #[must_use]
     pub fn responder_counters(&self) -> Option<ResponderCounters> {
         match &self.phase {

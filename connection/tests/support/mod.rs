@@ -41,14 +41,12 @@ pub fn client_with(versions: Choice, lesson: Option<Evidence>, options: Options)
         patience: PATIENCE,
         last_xid: 0,
     };
-    let two = versions.allows(Version::Two);
-    Config::new(role, options, two, Pool::new(POOL))
+    Config::new(role, options, Pool::new(POOL))
 }
 
 /// Returns the configuration of a server that speaks these versions.
 pub fn server(versions: Versions, options: Options) -> Config {
-    let two = versions.contains(Version::Two);
-    Config::new(Role::Server { versions }, options, two, Pool::new(POOL))
+    Config::new(Role::Server { versions }, options, Pool::new(POOL))
 }
 
 /// Returns the configurations of both ends of a connection that speaks this version only, with the

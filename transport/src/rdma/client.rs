@@ -16,7 +16,7 @@ use rpcrdma_connection::{
     BEYOND_CREDITS, CallId, Config, Connection, Event, PendingCalls, RequesterCounters,
     ResponderCounters, Role,
 };
-use rpcrdma_negotiation::{Memory, Version};
+use rpcrdma_negotiation::Memory;
 use rpcrdma_v1::PrivateData;
 
 use self::memory::Stuck;
@@ -124,10 +124,9 @@ impl RdmaClient {
             patience: self.options.patience,
             last_xid: self.last_xid,
         };
-        let two = self.options.version.allows(Version::Two);
         let max_segment = max_segment(&*self.driver.device, common.max_segment);
         let pool = self.driver.device.pool().clone();
-        let mut config = Config::new(role, common, two, pool);
+        let mut config = Config::new(role, common, pool);
         // Every reply, and every callback, must find a receive.
         config.callbacks = config.callbacks.min(most.saturating_sub(1));
         config.credits = config.credits.min(most - config.callbacks).max(1);

@@ -207,7 +207,7 @@ impl RdmaServer {
         let most_reads = device.attributes().max_outbound_reads;
         common.outbound_reads = common.outbound_reads.min(most_reads);
         let max_segment = max_segment(device, common.max_segment);
-        let mut config = Config::new(Role::Server { versions }, common, two, pool);
+        let mut config = Config::new(Role::Server { versions }, common, pool);
         config.credits = share.credits;
         config.callbacks = share.callbacks;
         config.max_fetched = self.options.max_fetched;

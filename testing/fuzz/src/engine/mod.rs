@@ -121,7 +121,7 @@ fn config(role: Role, options: Options, credits: u32, script: &Script, pool: &Po
         max_fetched: MAX_FETCHED,
         max_segment: MAX_SEGMENT,
         dialects: DIALECTS,
-        ..Config::new(role, options, false, pool.clone())
+        ..Config::new(role, options, pool.clone())
     }
 }
 
