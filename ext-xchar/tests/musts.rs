@@ -7,7 +7,7 @@ mod names;
 fn the_list_of_requirements_and_the_tests_agree() {
     let list = names::List {
         folder: "ext-xchar",
-        crates: &["ext-xchar", "negotiation", "transport"],
+        crates: &["ext-xchar", "negotiation", "connection", "transport"],
         is_after_section: |name| name.starts_with("xchar_s"),
         min: 30,
     };

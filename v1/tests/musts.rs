@@ -19,6 +19,7 @@ fn the_list_of_requirements_and_the_tests_agree() {
             "rpc",
             "v1",
             "conveyance",
+            "connection",
             "transport",
             "nfs-binding",
             "rdma",

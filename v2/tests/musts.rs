@@ -12,6 +12,7 @@ fn the_list_of_requirements_and_the_tests_agree() {
             "ext-xchar",
             "ext-continuation",
             "negotiation",
+            "connection",
             "transport",
         ],
         is_after_section: |name| name.starts_with("v2_s") || name.starts_with("rfc8167_s"),
