@@ -206,7 +206,7 @@ quickcheck! {
         let ended = sim.client.finished.len();
         for end in [&mut sim.client, &mut sim.server] {
             end.handle(rpcrdma_connection::Event::Closed);
-            while let Some(action) = end.connection.poll_action(usize::MAX) {
+            if let Some(action) = end.connection.poll_action(usize::MAX) {
                 return failed(format!("it still wants: {action:?}"));
             }
         }

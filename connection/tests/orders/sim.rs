@@ -189,7 +189,7 @@ impl Sim {
         let first = self.below(14);
         let happened = (0..14).any(|n| {
             let what = (first + n) % 14;
-            self.happen(what / 2, what % 2 == 0)
+            self.happen(what / 2, what.is_multiple_of(2))
         });
         self.collect();
         happened && !self.lost
