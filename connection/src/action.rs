@@ -1,4 +1,7 @@
 //! What a connection is told, and what it wants done.
+//!
+//! What moves by value from layer to layer is kept near 100 bytes, and a call with nothing queued
+//! before it and nothing to register is planned, encoded and sent in one go.
 
 use onc_rpc::{Message, Segments};
 use rdma::{Buf, Region, RemoteSegment, Stag};

@@ -1,4 +1,15 @@
 //! The connection: its phases, and the events and timers that lead from one to the next.
+//!
+//! A client's first connection holds its calls until the version is known. Until a server has
+//! granted more, one message may be under way (RFC 8166, section 3.3.3), and the client's
+//! characteristics are that message. A call sent beside it would need a credit that is not there,
+//! could use no more than 1024 bytes, and would come back as a version error from a server of
+//! version 1. This costs one round trip for each connection, not for each call. The server's answer
+//! carries its grant and its receive size, so the first calls use both. Where version 1 is known to
+//! be the only version, nothing is asked and nothing is held.
+//!
+//! A message in several transmissions that is begun and not finished ends its connection after a
+//! minute, because it holds the receives in which its parts arrived.
 
 mod inspect;
 

@@ -1,4 +1,14 @@
 //! A connection whose version is known: its requester, its responder and its extensions.
+//!
+//! Calls from server to client (RFC 8167) are made by the same requester and responder as those of
+//! the forward direction, with the ends exchanged: a client that takes calls has a responder beside
+//! its requester, and a server that makes calls has a requester beside its responder. Each has its
+//! own XIDs and credits, and receives are posted for both. Calls do not outlive their connection,
+//! because only the client can make another.
+//!
+//! Limits change only while nothing relies on the old ones: a planned call that is now too long is
+//! planned again before it is sent, and a reply that needs more than may be sent waits until the
+//! limit is settled.
 
 use conveyance::Limits;
 use onc_rpc::{Message, Segments};

@@ -2,6 +2,9 @@
 //! candidates side by side, and the cheapest one by the cost model is taken.
 //!
 //! Nothing here changes any state: the functions take lengths, limits and costs, and return a plan.
+//!
+//! A call in several transmissions takes one credit for each of them, and only credits that are
+//! free. A call for which they are not enough uses RDMA Reads and Writes instead.
 
 use std::time::Duration;
 

@@ -37,6 +37,11 @@
 //!
 //! Section numbers are those of rtrext-00. MUSTS.md beside the manifest lists its requirements with
 //! the name of the test for each; drafts/errata.md lists what the draft leaves open.
+//!
+//! Both features of round-trip reduction are one extension because they share their operations. It
+//! offers several candidates for a call, because a placed reply and a written one cost different
+//! things. Nothing of a message is delivered before its whole group has arrived and is consistent;
+//! an error is reported once for a group, and the rest of that group is dropped without a report.
 
 #![forbid(unsafe_code)]
 

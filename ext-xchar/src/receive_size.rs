@@ -5,6 +5,9 @@
 //! lowered only when the peer asks, which from then on sends no message longer than it asked for.
 //! To lower it, this side waits for the replies to calls that relied on the old size, then
 //! announces the new size and replaces the receives.
+//!
+//! Each of these waits has a test that fails without it (`ext-xchar/tests/resizing.rs`,
+//! `exchange.rs`).
 
 /// A change of the size in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

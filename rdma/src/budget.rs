@@ -11,6 +11,10 @@
 //! a third each. A connection that holds nothing of the common part may take all that is free. A
 //! quarter of the common part is reserved for connections whose peers have shown that they make
 //! progress ([`Account::prove`]); the others share the remaining three quarters.
+//!
+//! Because a buffer is counted where it is allocated and released, workers, queues and devices need
+//! no accounting of their own; other memory is charged explicitly. Dynamic thresholds, which
+//! switches use for their packet buffers, need neither a queue of waiters nor a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

@@ -1,4 +1,8 @@
 //! The device model: the trait [`Device`], its requests, completions, events and errors.
+//!
+//! A device has one owner thread and never blocks. It joins the owner's poll loop
+//! ([`Device::attach`]), is polled, and is armed before the owner sleeps. [`Counters::interrupts`]
+//! counts the armed wake-ups, which is what the documents about round trips call an interrupt.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -3,6 +3,9 @@
 //! A machine that loses its power or network does not close its connections. Without data to send,
 //! the loss would never be noticed and the connection would stay; with data, TCP retransmits for a
 //! quarter of an hour.
+//!
+//! TCP keep-alive and a limit on unacknowledged data end such connections. Devices without TCP use
+//! empty RDMA Writes for the same purpose (`rdma/rdma-core/src/progress.rs`).
 
 use std::os::fd::AsFd;
 use std::time::Duration;

@@ -4,6 +4,14 @@
 //! [`Block`] is one heap allocation, zeroed when it is made and freed when the pool and all users
 //! have released it; and every [`Buf`] owns a range of a block that no other `Buf` overlaps, which
 //! only its owner reads or writes.
+//!
+//! Memory is passed by value: posting or registering a [`Buf`] moves it into the device, and a
+//! completion or [`crate::Device::reclaim`] moves it back. Aliasing between program and device
+//! therefore cannot be expressed, and the iwarp device needs no `unsafe` code. Read-only sharing is
+//! `bytes::Bytes` ([`Buf::freeze`]), which returns the memory to its pool when the last slice is
+//! dropped. A pool can have a registrar that is told of each large piece of memory when it comes
+//! from the system and before it goes back, so that a real device registers a few large pieces
+//! instead of every buffer.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};

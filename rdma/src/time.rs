@@ -1,4 +1,7 @@
 //! Time for state machines.
+//!
+//! Time is a value that the driver of a state machine passes to it. The same code therefore runs on
+//! a virtual clock.
 
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -1,6 +1,10 @@
 //! Plain messages: a header without chunks, followed by the RPC message. Most messages are plain. They
 //! need no plan, no memory and no registration, so both ends have a short way for them; a message that
 //! is not recognized here takes the long one.
+//!
+//! `conveyance::goes_plain` tells beforehand that a message is plain (a property test compares it
+//! with `plan_call`), and a received header without chunks is recognized by its words. The long way
+//! finds all errors, so the short one needs none. The log contains the plan in both cases.
 
 use bytes::Buf as _;
 use onc_rpc::Segments;

@@ -4,6 +4,10 @@
 //! When its reply has arrived, every registration that the responder has not ended with its Send With
 //! Invalidate is ended locally, and only then the call is finished (RFC 8166, section 4.4.1): nobody
 //! looks at memory that the responder can still reach, and nothing stays registered after its call.
+//!
+//! A cancelled call keeps its registrations until its reply arrives if the responder may invalidate
+//! them, because a device ends the connection over a handle that is not valid any more. Otherwise
+//! they end at once.
 
 mod credits;
 mod memory;

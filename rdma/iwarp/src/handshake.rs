@@ -1,4 +1,8 @@
 //! Connection set-up: the TCP handshake, then the MPA handshake.
+//!
+//! The device does not ask for the peer-to-peer set-up of RFC 6581, because Linux's siw loses
+//! messages with it, and its kernel can crash. It still sends that mode's first message, so that
+//! either side may begin, and sends it again to a peer from which nothing has arrived.
 
 use std::io::{ErrorKind, Read};
 use std::time::Duration;

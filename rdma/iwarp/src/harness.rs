@@ -1,6 +1,8 @@
 //! One end of a stream without a socket, for tests and for the fuzz target. Bytes are put and taken
 //! as `stream.rs` exchanges them with TCP. Errors have the same effect as there: all requests
 //! complete, and a Terminate remains to be sent.
+//!
+//! This module is built for tests and for the fuzz targets only.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,8 @@
 //! Negotiation with the two set-up frames (RFC 5044, section 7.1; RFC 6581). No I/O.
+//!
+//! CRC32C is used if either side asks for it (RFC 5044, section 7.1). By default this device does
+//! not ask, nor does Linux's siw. `rpcrdma serve` asks unless it is told not to; `rpcrdma compare`
+//! does not, because the raw TCP stream beside it has no CRC either.
 
 use bytes::Bytes;
 

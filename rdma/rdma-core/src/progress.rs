@@ -1,4 +1,7 @@
 //! Polling, arming and time-outs.
+//!
+//! A connection without traffic posts empty RDMA Writes now and then: hardware retransmits them,
+//! and a peer that has vanished makes them fail.
 
 use std::time::Duration;
 

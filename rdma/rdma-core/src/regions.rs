@@ -10,6 +10,12 @@
 //! the peer's own is refused because the window was freed or rebound with another key, or because
 //! the registration has ended. Offsets are addresses of this process: a peer learns the addresses
 //! of memory that was offered to it, but cannot access more memory with them.
+//!
+//! Where windows are missing, a connection has its own protection domain, because a plain
+//! registration is valid for all queue pairs of a domain. The price is that the pool's memory is
+//! registered once for each connection that uses it. On siw, sinks of RDMA Reads, whose handles the
+//! peer learns, have registrations of their own, because the peer can read by any handle of the
+//! connection.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;

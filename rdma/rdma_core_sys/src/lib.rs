@@ -26,6 +26,9 @@
 //!     Err(error) => println!("{error}"),
 //! }
 //! ```
+//!
+//! The declarations are written by hand because generated ones would need libclang, and the
+//! published crates need CMake or a vendored copy of rdma-core. About a hundred are enough.
 #![allow(unsafe_code, non_camel_case_types, missing_docs)]
 
 pub mod cm;

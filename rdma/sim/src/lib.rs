@@ -49,6 +49,10 @@
 //! assert!(matches!(&events[0], Event::ConnectRequest(request) if request.peer == near));
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! The device hands out one event at a time, and everything that its owner does next inherits that
+//! event's history. The counts of `compare --device sim` are therefore those of the chain of events
+//! that ends in the reply.
 
 #![forbid(unsafe_code)]
 

@@ -3,6 +3,11 @@
 //! Decoders: whatever arrives, decoding ends, takes no more memory than the input justifies, and
 //! what was decoded is encoded as it came. State machines: whatever happens in whatever order,
 //! every call and every work request ends once, and nothing stays registered.
+//!
+//! Connections face each other, or a liar, through their public interface; the iwarp endpoint is
+//! driven through its `harness`; whole clients and servers use the fakes of `transport/tests`. The
+//! flags are in `.cargo/config.toml`, so that the ordinary toolchain builds the targets. That
+//! excludes AddressSanitizer; Miri on the crate with `unsafe` code takes its place.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,8 @@
 //! The memory for a server's receives, and the share of it that a connection gets.
+//!
+//! All receives of a server share one limit. As their memory comes near it, connections get fewer
+//! credits. Calls in several transmissions hold the receives that they arrived in, so they get half
+//! of the limit at most.
 
 use rpcrdma_connection::{BEYOND_CREDITS, ReceiveStructure, round_trips};
 

@@ -2,6 +2,8 @@
 //!
 //! A call whose RDMA Reads are not answered, and a reply that stays in the send queue, hold memory. Both
 //! show in the same way: a signaled work request does not complete, nor does any later one.
+//!
+//! So every work request is signaled while its connection holds a part of the common memory.
 
 use std::time::Duration;
 

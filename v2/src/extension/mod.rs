@@ -69,6 +69,12 @@
 //! assert!(matches!(without.received(&header, &[], at), Routed::Refused(_)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! An extension sees every message and is asked for limits and for candidates to carry a message.
+//! What one extension learns of the peer is passed to the others, so that crates that do not know
+//! each other can rely on the same exchange of properties. A plan of an extension ([`Planned`]) is
+//! a box that only this extension opens. Extensions are not asked about messages that one plain
+//! Send carries.
 
 mod action;
 mod convey;

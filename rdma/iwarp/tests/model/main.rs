@@ -9,6 +9,9 @@
 //! `VERBS_MODEL_REGISTRATION=per-call` selects a registration strategy, and
 //! `VERBS_MODEL_AS_ADAPTER=1` selects windows to the pool's registrations that are invalidated by
 //! requests, as on all devices but rxe (which does not check the bounds of such windows).
+//!
+//! The tests found two faults of the kernel's soft drivers: rxe does not check the bounds of a
+//! window, and siw lets a peer read by any handle of its connection.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -1,4 +1,7 @@
 //! Calls that wait for memory which nobody is going to give back.
+//!
+//! A call waits for memory as long as another call can give some back. If no call under way can for
+//! five seconds, the waiting call fails, because a new connection would not bring more memory.
 
 use std::time::Duration;
 

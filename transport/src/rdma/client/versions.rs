@@ -1,4 +1,8 @@
 //! What a client does about versions: which one is spoken, and what may be used with it.
+//!
+//! A connection that is lost while the version is being negotiated, or on which the server stays
+//! silent, is made again in version 1. Calls that were handed in meanwhile move to the new
+//! connection, and the user sees one connection only.
 
 use conveyance::{ReplyNeed, Shape};
 use onc_rpc::Message;
