@@ -76,7 +76,8 @@ fn rfc8167_s4_1_credits_without_a_direction_are_ignored() {
     for xid in 1..=4 {
         client
             .connection
-            .call(xid, payload(xid, onc_rpc::CALL), &room(0, &[]));
+            .call(xid, payload(xid, onc_rpc::CALL), &room(0, &[]))
+            .unwrap();
     }
     client.run();
     assert_eq!(client.sent.len(), 1, "one credit until more are granted");

@@ -7,7 +7,12 @@ mod names;
 fn the_list_of_requirements_and_the_tests_agree() {
     let list = names::List {
         folder: "ext-continuation",
-        crates: &["ext-continuation", "ext-send-ddp", "connection", "transport"],
+        crates: &[
+            "ext-continuation",
+            "ext-send-ddp",
+            "connection",
+            "transport",
+        ],
         is_after_section: |name| name.starts_with("rtr_s"),
         min: 40,
     };
