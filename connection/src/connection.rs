@@ -545,7 +545,7 @@ impl Connection {
     }
 }
 
-/// Hands the answer to an action to the half of the connection that it is for.
+/// Passes the answer to an action to the requester or the responder, whichever asked for the action.
 fn handle_work(open: &mut Open, event: Event) {
     let shared = &mut open.shared;
     match (event, &mut open.requester, &mut open.responder) {

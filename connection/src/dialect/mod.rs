@@ -73,8 +73,8 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// Returns the version that this is.
     fn version(&self) -> Version;
 
-    /// Returns a function that gives the length of a header with so many chunks, bytes: what
-    /// [`conveyance::Limits::header_len`] needs.
+    /// Returns the function that computes the length of a header from the numbers of its chunks, in
+    /// bytes, for [`conveyance::Limits::header_len`].
     fn header_len(&self) -> fn(&ChunkCounts) -> u64;
 
     /// Appends the header of a message without chunks.

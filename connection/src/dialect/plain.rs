@@ -124,7 +124,7 @@ mod tests {
             taken == expected && of == expected && message[0].len() == left
         }
 
-        /// The codec reads each recognized header in the same way.
+        /// Whatever is recognized as a plain header, the codec decodes to the same header.
         fn nothing_else_is_recognized(words: Vec<u8>, at: u8, value: u32) -> bool {
             let (mut room, xid) = (BytesMut::new(), 9);
             put_words(&mut room, [xid, 1, 5, 0, 0, 0, 0, xid, 0]);

@@ -55,7 +55,8 @@ impl Requester {
         self.further_receives = self.further_receives.saturating_sub(receives);
     }
 
-    /// Records that one of the requests is answered that a call needs before it can be sent.
+    /// Records the answer to one of the requests (registrations, further receives) that a call waits
+    /// for before it can be sent.
     fn answered_part(&mut self, shared: &mut Shared, key: usize) {
         let call = &mut self.calls[key];
         let Stage::Registering(unsent) = &mut call.stage else {

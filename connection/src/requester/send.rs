@@ -72,8 +72,8 @@ impl Requester {
         }
     }
 
-    /// Sends the first ready call, which an extension carries, or leaves it the first until it has its
-    /// credits. Returns false if it cannot be sent in this way any more: it is planned again.
+    /// Sends the first ready call, which an extension carries, or keeps it at the head of the queue until
+    /// there are enough credits for it. Returns false if it cannot be sent in this way any more: it is planned again.
     fn send_carried(&mut self, shared: &mut Shared, key: usize) -> bool {
         match self.credits.may_send(self.calls[key].sends()) {
             MaySend::Now => {}

@@ -197,7 +197,7 @@ impl Responder {
         self.no_memory.push_back(key);
     }
 
-    /// Takes any other call.
+    /// Takes a call that is not plain: one with chunks.
     pub(crate) fn take(&mut self, shared: &mut Shared, call: CallHeader) {
         if !self.terms.chunks && call.has_chunks() {
             let bad = BadMessage {
@@ -221,7 +221,7 @@ impl Responder {
         self.admit_to_fetch(shared, in_call, call.requested);
     }
 
-    /// Admits a call that asks for so many credits, and starts to fetch it.
+    /// Admits a call whose header requests `requested` credits, and starts to fetch its read chunks.
     fn admit_to_fetch(&mut self, shared: &mut Shared, call: InCall, requested: u32) {
         let short = call.fetch.as_ref().is_none_or(|fetch| fetch.memory() == 0);
         let may_start = short || self.no_memory.is_empty();
@@ -232,8 +232,8 @@ impl Responder {
         }
     }
 
-    /// Admits a call that asks for so many credits, and returns its key. A call without a credit ends
-    /// the connection.
+    /// Admits a call whose header requests `requested` credits, and returns its key. A call beyond the
+    /// granted credits ends the connection.
     fn admit(&mut self, shared: &mut Shared, mut call: InCall, requested: u32) -> Option<usize> {
         let taken = self.credits.called_group(requested, call.messages());
         if let Err(overrun) = taken {

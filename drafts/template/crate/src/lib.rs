@@ -62,7 +62,7 @@ pub struct @Name@ {
 }
 
 impl @Name@ {
-    /// With what the peer is told.
+    /// Returns the extension of one end, which announces `ours` to the peer.
     #[must_use]
     pub fn new(ours: Note) -> Self {
         Self { ours, peers: None }
