@@ -14,7 +14,7 @@ const FIXED: usize = 4;
 const MSG: u32 = 0;
 const NOMSG: u32 = 1;
 const ERROR: u32 = 4;
-/// Words of a segment, and of a read list entry after its "follows" word.
+/// Number of 32-bit words of a segment; a read list entry has one more, its position.
 const SEGMENT: usize = 4;
 const READ_SEGMENT: usize = 1 + SEGMENT;
 
