@@ -1,17 +1,21 @@
 //! A dialect of a program's own: version 1 with another number and a word more in each header. The
 //! engine carries it without knowing it, chunks included.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
 use bytes::{Buf as _, Bytes, BytesMut};
 use conveyance::ChunkCounts;
-use onc_rpc::{BulkItem, Message, Position, Segments};
-use rdma::{Pool, RemoteSegment, Stag, Time};
+use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::Chunks;
 use rpcrdma_connection::dialect::{
     BadMessage, BadReply, Dialect, ErrorMessage, Incoming, Outgoing, Plain, Receiver, VersionOne,
 };
-use rpcrdma_connection::{Action, Config, Connection, Event, Extended, ReplyRoom, Role};
-use rpcrdma_negotiation::{Choice, Version, Versions};
+use rpcrdma_connection::{Config, Extended};
+use rpcrdma_negotiation::Version;
 use rpcrdma_v2::Direction;
+use support::{Pair, data, message, open, room};
 
 /// The number of the version, and the word that each of its headers has after the fixed ones.
 const NUMBER: u32 = 9;
@@ -76,88 +80,21 @@ impl Dialect for Nine {
     }
 }
 
-fn connections(pool: &Pool) -> [Connection; 2] {
-    let dialects: &[&dyn Dialect] = &[&VersionOne, &Nine];
-    let (mut client, mut server) = (Config::client(pool.clone()), Config::server(pool.clone()));
-    if let Role::Client { versions, .. } = &mut client.role {
-        *versions = Choice::Only(Version::Other(NUMBER));
-    }
-    let versions = Versions::only(Version::Other(NUMBER));
-    server.role = Role::Server { versions };
-    [client, server].map(|mut config| {
-        config.dialects = dialects;
-        let mut connection = Connection::new(config);
-        connection.handle(Time::ZERO, Event::Established { peer: None });
-        connection
-    })
-}
-
 #[test]
-fn a_dialect_of_the_programs_own_carries_a_call_with_a_chunk() {
-    let pool = Pool::new(1 << 20);
-    let mut ends = connections(&pool);
-    let header = Bytes::from([7, onc_rpc::CALL, 2, 1].map(u32::to_be_bytes).concat());
-    let item = BulkItem {
-        position: Position::At(16),
-        data: Bytes::from(vec![5; 8192]).into(),
-    };
-    let call = Message::new(Segments::from_iter([header]), [item]);
-    ends[0].call(7, call, &ReplyRoom::default()).unwrap();
-
-    let (mut registered, mut reply) = (None, None);
-    for (at, peer) in [(0, 1), (1, 0)].into_iter().cycle().take(8) {
-        while let Some(action) = ends[at].poll_action(16) {
-            let (to, event) = match action {
-                Action::Send {
-                    gather: message, ..
-                } => {
-                    let (header, invalidated) = (message.concat(), None);
-                    assert_eq!(header[4..8], NUMBER.to_be_bytes());
-                    (
-                        peer,
-                        Event::Received {
-                            message,
-                            invalidated,
-                        },
-                    )
-                }
-                Action::Register { id, region } => {
-                    let (stag, length, offset) = (Stag(1), region.len() as u32, 0);
-                    registered = Some(region);
-                    let result = Ok(RemoteSegment {
-                        stag,
-                        length,
-                        offset,
-                    });
-                    (at, Event::Registered { id, result })
-                }
-                Action::Read { id, mut sink, .. } => {
-                    sink.fill(5);
-                    (at, Event::ReadDone { id, sink })
-                }
-                Action::Invalidate { id, .. } => {
-                    let region = registered.take().unwrap();
-                    (at, Event::Reclaimed { id, region })
-                }
-                Action::Deliver { id, message } => {
-                    assert_eq!(message.items()[0].data, [5; 8192][..]);
-                    let words = [7, onc_rpc::REPLY, 0, 0, 0, 0].map(u32::to_be_bytes);
-                    let reply = Message::from_payload(Bytes::from(words.concat()));
-                    ends[at].reply(id, Some(reply));
-                    continue;
-                }
-                Action::Finished { result, .. } => {
-                    reply = Some(result.unwrap());
-                    continue;
-                }
-                _ => continue,
-            };
-            ends[to].handle(Time::ZERO, event);
-        }
+fn a_dialect_of_the_programs_own_carries_calls_with_chunks_and_without() {
+    let dialects: &[&dyn Dialect] = &[&VersionOne, &Nine];
+    let (client, server) = support::configs(Version::Other(NUMBER));
+    let configs = [client, server].map(|config| Config { dialects, ..config });
+    let mut pair = Pair::echoing(configs.into());
+    for (xid, len) in [(1, 8), (2, 9000), (3, 100_000)] {
+        let sent = data(xid, len);
+        let call = message(xid, 4, std::slice::from_ref(&sent));
+        let reply = pair.call(call, &room(4, &[len])).unwrap();
+        assert_eq!(open(&reply).2.concat(), sent);
     }
-    assert_eq!(reply.map(|reply| reply.payload_len()), Some(24));
-    assert!(
-        registered.is_none(),
-        "its memory is back before it is finished"
-    );
+    assert!(pair.client.registrations > 0);
+    let headers = pair.client.sent.iter().chain(&pair.server.sent);
+    for (header, _) in headers {
+        assert_eq!(header[4..8], NUMBER.to_be_bytes());
+    }
 }
