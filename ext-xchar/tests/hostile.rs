@@ -8,7 +8,7 @@ use common::{XID, config, end, exchange, words};
 use rpcrdma_ext_xchar::{Response, Subset};
 use rpcrdma_v2::extension::{Action, Extensions, Routed};
 use rpcrdma_v2::{
-    Answer, Body, Direction, Header, Role, Side, check_call, check_payload, check_reply,
+    Answer, Body, Direction, Header, Role, Side, check_call, check_payload, check_returned,
 };
 
 /// Credits granted in answers.
@@ -61,11 +61,16 @@ fn receive(end: &mut Extensions, side: Side, message: &Bytes) -> (Vec<Bytes>, bo
         (Routed::Refused(answer), _) => (vec![answer.encode(GRANT)], false),
         // No call is outstanding to which the error could belong.
         (Routed::Base, Body::Error(_)) => (Vec::new(), false),
-        (Routed::Base, _) if direction == Direction::Reply => {
-            let offered = rpcrdma_v2::Chunks::default();
-            let good = check_reply(&header, payload.len() as u64, &offered).is_ok();
+        (
+            Routed::Base,
+            Body::Msg(Direction::Reply, chunks) | Body::NoMsg(Direction::Reply, chunks),
+        ) => {
+            let (inline, offered) = (payload.len() as u64, rpcrdma_v2::Chunks::default());
+            let long = matches!(header.body, Body::NoMsg(..));
+            let good = check_returned(chunks, long, inline, &offered).is_ok();
             (Vec::new(), good)
         }
+        (Routed::Base, _) if direction == Direction::Reply => (Vec::new(), false),
         (Routed::Base, _) => {
             let inline = payload.len() as u64;
             let message = onc_rpc::Message::from_payload(payload);

@@ -60,7 +60,7 @@ impl Header {
     /// Decodes the header of a received message. Returns the header and its length, which is the
     /// offset of the payload.
     ///
-    /// Checks the form only; [`crate::CallChunks`] and [`crate::check_reply`] check the rest.
+    /// Checks the form only; [`crate::CallChunks`] and [`crate::check_returned`] check the rest.
     ///
     /// # Errors
     /// [`HeaderError`], which says whether the receiver must answer with an RDMA_ERROR.

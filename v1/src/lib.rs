@@ -2,8 +2,8 @@
 //! I/O and no clock.
 //!
 //! A message's header is decoded with [`Header::decode`]. The responder then checks the chunks of a
-//! call with [`check_call`] and fills those of the reply with [`fill`]; the requester checks a
-//! reply with [`check_reply`]. [`HeaderError::answer`] and [`Answer::to_violation`] say whether an
+//! call with [`check_call`] and fills those of the reply with [`fill`]; the requester checks the
+//! chunks of a reply with [`check_returned`]. [`HeaderError::answer`] and [`Answer::to_violation`] say whether an
 //! error must be reported to the peer. The `conveyance` crate decides which bytes go into which
 //! chunk. Chunk lists, their rules and credits come from the `rpcrdma-chunks` crate, which version
 //! 2 shares.
@@ -47,7 +47,7 @@ pub use header::{Body, ErrorBody, Header, VERSION};
 pub use private_data::{Agreed, DEFAULT_INLINE, MAX_INLINE, PRIVATE_DATA_LEN, PrivateData};
 pub use rpcrdma_chunks::{
     CallChunks, ChunkTooSmall, Chunks, CreditOverrun, Malformed, ReadChunk, ReadSegment,
-    ReplyViolation, RequesterCredits, ResponderCredits, Role, Segment, Violation, WriteChunk,
-    check_xid, chunk_len, fill, limits, unused,
+    ReplyViolation, RequesterCredits, ResponderCredits, ReturnedChunks, Role, Segment, Violation,
+    WriteChunk, check_returned, check_xid, chunk_len, fill, limits, unused,
 };
-pub use rules::{Returned, check_call, check_reply};
+pub use rules::check_call;

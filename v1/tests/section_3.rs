@@ -3,12 +3,12 @@
 mod common;
 
 use bytes::Bytes;
-use common::{AnyChunk, chunk, msg, nomsg, read, reads, segment};
+use common::{AnyChunk, check_reply, chunk, msg, nomsg, read, reads, segment};
 use onc_rpc::{Decoder, Encoder, Message, Position};
 use quickcheck::quickcheck;
 use rpcrdma_v1::{
     Agreed, ChunkTooSmall, Chunks, PrivateData, ReplyViolation, RequesterCredits, ResponderCredits,
-    Returned, Violation, WriteChunk, check_call, check_reply, chunk_len, fill,
+    ReturnedChunks, Violation, WriteChunk, check_call, chunk_len, fill,
 };
 
 const MAX_CALL: u64 = 1 << 20;
@@ -53,7 +53,7 @@ quickcheck! {
             ..Chunks::default()
         };
         let returned = check_reply(&msg(chunks(&filled)), 4, &chunks(&offered));
-        returned == Ok(Returned::Reply { writes: [len].into_iter().collect(), long: None })
+        returned == Ok(ReturnedChunks { writes: [len].into_iter().collect(), long: None })
     }
 }
 
@@ -303,10 +303,9 @@ fn returned(offered: &WriteChunk, returned: WriteChunk) -> Result<Vec<u64>, Repl
         writes: [chunk].into_iter().collect(),
         ..Chunks::default()
     };
-    match check_reply(&msg(chunks(returned)), 100, &chunks(offered.clone()))? {
-        Returned::Reply { writes, long: None } => Ok(writes.to_vec()),
-        other => panic!("{other:?}"),
-    }
+    let returned = check_reply(&msg(chunks(returned)), 100, &chunks(offered.clone()))?;
+    assert_eq!(returned.long, None);
+    Ok(returned.writes.to_vec())
 }
 
 #[test]

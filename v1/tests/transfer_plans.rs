@@ -4,15 +4,15 @@
 
 mod common;
 
-use common::{XID, chunk, segment};
+use common::{XID, check_reply, chunk, segment};
 use conveyance::{
     CallItem, CallPayload, ChunkCounts, Item, Limits, Offer, Offers, ReplyError, ReplyItem,
     ReplyNeed, ReplyPayload, ReplyPlan, Shape, plan_call, plan_reply,
 };
 use quickcheck::quickcheck;
 use rpcrdma_v1::{
-    Body, Chunks, Header, ReadSegment, ReplyViolation, Returned, WriteChunk, check_call,
-    check_reply, chunk_len, fill, unused,
+    Body, Chunks, Header, ReadSegment, ReplyViolation, ReturnedChunks, WriteChunk, check_call,
+    chunk_len, fill, unused,
 };
 
 const INLINE: u64 = 1024;
@@ -135,7 +135,7 @@ quickcheck! {
             }
         }
         let long = (plan.payload == ReplyPayload::ReplyChunk).then_some(plan.payload_len);
-        let returned = Returned::Reply { writes: expected.into(), long };
+        let returned = ReturnedChunks { writes: expected.into(), long };
         plan.send_len() <= INLINE && check_reply(&header, inline, &offered) == Ok(returned)
     }
 
@@ -265,7 +265,7 @@ fn s4_3_2_2_the_next_item_takes_an_unconsumed_chunk_and_the_last_chunks_stay_unu
     let (_, header) = reply(&items(&[]), &offered).unwrap();
     assert_eq!(lengths(&header), [&[0][..], &[0, 0]]);
     // The requester sees both chunks as unused.
-    let unused = Returned::Reply {
+    let unused = ReturnedChunks {
         writes: [0, 0].into_iter().collect(),
         long: None,
     };
@@ -297,7 +297,7 @@ fn s4_3_2_3_an_item_with_an_empty_chunk_goes_inline() {
     let (plan, header) = reply(&items(&[70, 60]), &offered).unwrap();
     assert_eq!(lengths(&header), [&[][..], &[60]]);
     assert_eq!(plan.payload_len, 100 + 72);
-    let returned = Returned::Reply {
+    let returned = ReturnedChunks {
         writes: [0, 60].into_iter().collect(),
         long: None,
     };

@@ -68,7 +68,7 @@ impl Header {
     /// offset of the payload. The information (`rdma_optinfo`) of an optional operation is a slice
     /// of the message.
     ///
-    /// Checks the form only; [`crate::check_call`] and [`crate::check_reply`] check the rest.
+    /// Checks the form only; [`crate::check_call`] and [`crate::check_returned`] check the rest.
     ///
     /// # Errors
     /// [`HeaderError`], which says whether the receiver must answer with an RDMA2_ERROR.

@@ -3,8 +3,8 @@
 //!
 //! The interface resembles that of the version 1 crate as far as the protocols agree. A message's
 //! header is decoded with [`Header::decode`]. A responder checks the chunks of a call with
-//! [`check_call`] and fills those of the reply with [`fill`]; a requester checks a reply with
-//! [`check_reply`]. [`HeaderError::answer`] and [`Answer::to_violation`] say whether an error must
+//! [`check_call`] and fills those of the reply with [`fill`]; a requester checks the chunks of a reply with
+//! [`check_returned`]. [`HeaderError::answer`] and [`Answer::to_violation`] say whether an error must
 //! be reported to the peer. Segments, chunk lists and credits are the same types in both versions,
 //! from the `rpcrdma-chunks` crate, so that code that uses them does not depend on the version.
 //!
@@ -51,6 +51,6 @@ pub use header::{Body, Direction, ErrorBody, Header, OPTIONAL, Optional};
 pub use rpcrdma_chunks::{
     CallChunks, ChunkTooSmall, Chunks, CreditOverrun, Malformed, ReadChunk, ReadSegment, Reader,
     ReplyViolation, RequesterCredits, ResponderCredits, ReturnedChunks, Role, Segment, WriteChunk,
-    check_write_list, check_xid, chunk_len, fill, unused,
+    check_returned, check_write_list, check_xid, chunk_len, fill, unused,
 };
-pub use rules::{BadReply, Returned, Violation, check_call, check_payload, check_reply};
+pub use rules::{Violation, check_call, check_payload};

@@ -1,12 +1,10 @@
-//! The rules for calls and replies, applied to version 2 headers (version-two-01, sections 4.2.1
+//! The rules for calls and payloads, applied to version 2 headers (version-two-01, sections 4.2.1
 //! and 4.2.2, and the rules of RFC 8166 for chunks).
 
 use onc_rpc::{Message, peek_start};
-use rpcrdma_chunks::{
-    CallChunks, Chunks, ReplyViolation, ReturnedChunks, check_returned, check_xid,
-};
+use rpcrdma_chunks::{CallChunks, check_xid};
 
-use crate::{Body, Direction, ErrorBody, Header};
+use crate::{Body, Direction, Header};
 
 /// A protocol rule that a decoded message violates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,40 +56,4 @@ pub fn check_payload(xid: u32, direction: Direction, message: &Message) -> Resul
         header: direction,
         payload,
     })
-}
-
-/// The result of a call, as its reply's header gives it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Returned {
-    /// A reply. Its payload follows the header or is in the reply chunk.
-    Reply(ReturnedChunks),
-    /// The transaction ends with this error, and there will be no reply.
-    Error(ErrorBody),
-}
-
-/// The reason why a message from a responder is discarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadReply {
-    /// The message is neither a reply nor an error.
-    #[error("not an RDMA2_MSG or RDMA2_NOMSG reply")]
-    NotAReply,
-    /// The chunks of the reply do not match those that the call offered.
-    #[error(transparent)]
-    Chunks(#[from] ReplyViolation),
-}
-
-/// Checks the header of a reply against the chunks that the call offered. `inline` is the number of
-/// payload bytes after the header.
-///
-/// # Errors
-/// [`BadReply`]. The message must be discarded.
-pub fn check_reply(header: &Header, inline: u64, offered: &Chunks) -> Result<Returned, BadReply> {
-    let (chunks, long) = match &header.body {
-        Body::Msg(Direction::Reply, chunks) => (chunks, false),
-        Body::NoMsg(Direction::Reply, chunks) => (chunks, true),
-        Body::Error(error) => return Ok(Returned::Error(*error)),
-        _ => return Err(BadReply::NotAReply),
-    };
-    let returned = check_returned(chunks, long, inline, offered)?;
-    Ok(Returned::Reply(returned))
 }

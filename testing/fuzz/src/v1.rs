@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use onc_rpc::padded;
 use rpcrdma_v1::{
-    Answer, Body, Chunks, ErrorBody, Header, HeaderError, Returned, Role, WriteChunk, check_call,
-    check_reply, chunk_len, fill, unused,
+    Answer, Body, Chunks, ErrorBody, Header, HeaderError, ReturnedChunks, Role, WriteChunk,
+    check_call, check_returned, chunk_len, fill, unused,
 };
 
 use crate::chunks::{MAX_CALL, fetchable, most, within_limits};
@@ -24,7 +24,7 @@ pub fn check(data: &[u8]) {
             let inline = (message.len() - at) as u64;
             if let Body::Msg(chunks) | Body::NoMsg(chunks) = &header.body {
                 within_limits(chunks);
-                returned(header.xid, chunks, choice);
+                returned(chunks, choice);
             }
             call(&header, inline, bytes.len());
         }
@@ -57,7 +57,7 @@ fn call(header: &Header, inline: u64, len: usize) {
 
 /// A responder's use of the chunks is accepted by the requester, with the same lengths; other
 /// uses are not.
-fn returned(xid: u32, offered: &Chunks, choice: u8) {
+fn returned(offered: &Chunks, choice: u8) {
     let used = |chunk: &WriteChunk| chunk_len(chunk).saturating_mul(u64::from(choice)) / 255;
     let place = |chunk: &WriteChunk| {
         let capacity = chunk_len(chunk);
@@ -71,14 +71,9 @@ fn returned(xid: u32, offered: &Chunks, choice: u8) {
         writes: offered.writes.iter().map(place).collect(),
         reply: offered.reply.as_ref().map(|chunk| unused(chunk)),
     };
-    let reply = |body| Header {
-        xid,
-        credits: 1,
-        body,
-    };
     let lengths: Vec<u64> = offered.writes.iter().map(used).collect();
-    let checked = check_reply(&reply(Body::Msg(chunks.clone())), 4, offered);
-    let Ok(Returned::Reply { writes, long: None }) = checked else {
+    let checked = check_returned(&chunks, false, 4, offered);
+    let Ok(ReturnedChunks { writes, long: None }) = checked else {
         panic!("a reply as it should be: {checked:?}");
     };
     assert_eq!(writes[..], lengths[..]);
@@ -92,18 +87,18 @@ fn returned(xid: u32, offered: &Chunks, choice: u8) {
         reply: Some(filled),
         ..chunks
     };
-    let checked = check_reply(&reply(Body::NoMsg(chunks.clone())), 0, offered);
+    let checked = check_returned(&chunks, true, 0, offered);
     match checked {
-        Ok(Returned::Reply {
+        Ok(ReturnedChunks {
             long: Some(len), ..
         }) => assert_eq!(len, long),
         Err(_) => assert_eq!(long, 0),
         other => panic!("a long reply: {other:?}"),
     }
     // Two payloads, or one in no place.
-    assert!(check_reply(&reply(Body::Msg(chunks.clone())), 4, offered).is_err() == (long > 0));
+    assert!(check_returned(&chunks, false, 4, offered).is_err() == (long > 0));
     let none = Chunks::default();
-    assert!(check_reply(&reply(Body::NoMsg(chunks)), 0, &none).is_err());
+    assert!(check_returned(&chunks, true, 0, &none).is_err());
 }
 
 fn refused(error: &HeaderError, bytes: &[u8]) {

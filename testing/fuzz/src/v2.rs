@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use onc_rpc::pad;
 use rpcrdma_v2::{
-    Answer, Body, Direction, Header, HeaderError, Role, Side, check_call, check_reply,
+    Answer, Body, Direction, Header, HeaderError, Role, Side, check_call, check_returned,
 };
 
 use crate::chunks::{MAX_CALL, fetchable, most, within_limits};
@@ -44,21 +44,17 @@ fn decoded(header: &Header, message: &Bytes, at: usize) {
     }
 
     let inline = (message.len() - at) as u64;
-    let (call, reply) = crate::within(2 * most(message.len()), || {
-        let offered = header.chunks().cloned().unwrap_or_default();
-        let reply = check_reply(header, inline, &offered);
-        (check_call(header.clone(), inline, MAX_CALL), reply)
-    });
-    let (is_call, is_error) = match &header.body {
-        Body::Msg(direction, _) | Body::NoMsg(direction, _) => {
-            (*direction == Direction::Call, false)
+    let call = crate::within(2 * most(message.len()), || {
+        if let Body::Msg(_, chunks) | Body::NoMsg(_, chunks) = &header.body {
+            let long = matches!(header.body, Body::NoMsg(..));
+            let _ = check_returned(chunks, long, inline, chunks);
         }
-        Body::Error(_) => (false, true),
-        Body::Optional(_) => (false, false),
+        check_call(header.clone(), inline, MAX_CALL)
+    });
+    let is_call = match &header.body {
+        Body::Msg(direction, _) | Body::NoMsg(direction, _) => *direction == Direction::Call,
+        Body::Error(_) | Body::Optional(_) => false,
     };
-    // A message is one or the other.
-    assert!(call.is_err() || reply.is_err());
-    assert!(!is_error || reply.is_ok());
     match call {
         Ok(call) => {
             assert!(is_call);

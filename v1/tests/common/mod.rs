@@ -3,7 +3,10 @@
 
 use bytes::Bytes;
 use quickcheck::{Arbitrary, Gen};
-use rpcrdma_v1::{Body, Chunks, ErrorBody, Header, ReadSegment, Segment, WriteChunk};
+use rpcrdma_v1::{
+    Body, Chunks, ErrorBody, Header, ReadSegment, ReplyViolation, ReturnedChunks, Segment,
+    WriteChunk, check_returned,
+};
 
 /// XID of every hand-made header.
 pub(crate) const XID: u32 = 0x1234_5678;
@@ -129,4 +132,17 @@ pub(crate) fn msg(chunks: Chunks) -> Header {
 
 pub(crate) fn nomsg(chunks: Chunks) -> Header {
     header(Body::NoMsg(chunks))
+}
+
+/// Checks a reply's chunks against those offered. The body must be a reply.
+pub(crate) fn check_reply(
+    header: &Header,
+    inline: u64,
+    offered: &Chunks,
+) -> Result<ReturnedChunks, ReplyViolation> {
+    match &header.body {
+        Body::Msg(chunks) => check_returned(chunks, false, inline, offered),
+        Body::NoMsg(chunks) => check_returned(chunks, true, inline, offered),
+        Body::Error(error) => panic!("not a reply: {error:?}"),
+    }
 }

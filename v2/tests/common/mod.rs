@@ -5,7 +5,8 @@ use bytes::Bytes;
 use onc_rpc::{Encoder, Message};
 use quickcheck::{Arbitrary, Gen};
 use rpcrdma_v2::{
-    Body, Chunks, Direction, ErrorBody, Header, Optional, ReadSegment, Segment, WriteChunk,
+    Body, Chunks, Direction, ErrorBody, Header, Optional, ReadSegment, ReplyViolation,
+    ReturnedChunks, Segment, WriteChunk, check_returned,
 };
 
 /// XID of every hand-made header.
@@ -144,4 +145,17 @@ pub(crate) fn optional(direction: Direction, opttype: u32, info: &[u8]) -> Heade
         opttype,
         info: Bytes::copy_from_slice(info),
     }))
+}
+
+/// Checks a reply's chunks against those offered. The body must be a reply.
+pub(crate) fn check_reply(
+    header: &Header,
+    inline: u64,
+    offered: &Chunks,
+) -> Result<ReturnedChunks, ReplyViolation> {
+    match &header.body {
+        Body::Msg(Direction::Reply, chunks) => check_returned(chunks, false, inline, offered),
+        Body::NoMsg(Direction::Reply, chunks) => check_returned(chunks, true, inline, offered),
+        other => panic!("not a reply: {other:?}"),
+    }
 }
