@@ -73,28 +73,6 @@ impl Callee {
         self.inner.mailbox.put(submitted);
     }
 
-    /// Calls the client and waits for the result. Must not be called on the server's own thread,
-    /// which would wait for itself; worker threads may call it.
-    ///
-    /// # Errors
-    /// See [`CallError`].
-    pub fn call_and_wait(&self, call: Call, limit: Duration) -> Result<Reply, CallError> {
-        let slot = Arc::new((Mutex::new(None), Condvar::new()));
-        let other = Arc::clone(&slot);
-        self.call(call, limit, move |ending| {
-            *lock(&other.0) = Some(ending);
-            other.1.notify_one();
-        });
-        let (ending, told) = &*slot;
-        let mut ending = lock(ending);
-        loop {
-            if let Some(ending) = ending.take() {
-                return ending;
-            }
-            ending = told.wait(ending).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
     /// Returns the client's address.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {

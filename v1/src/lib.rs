@@ -10,11 +10,12 @@
 //!
 //! MUSTS.md, beside this crate's manifest, lists every requirement of the two documents with the
 //! name of the test for it.
+//!
 //! A call without chunks, and its reply:
 //!
 //! ```
 //! use bytes::Bytes;
-//! use rpcrdma_v1::{Body, Chunks, Header, Returned, check_call, check_reply};
+//! use rpcrdma_v1::{Body, Chunks, Header, check_call, check_returned};
 //!
 //! let offered = Chunks::default();
 //! let header = Header { xid: 7, credits: 32, body: Body::Msg(offered.clone()) };
@@ -29,8 +30,9 @@
 //!
 //! // The requester holds the reply against the chunks that it offered.
 //! let reply = Header { xid: 7, credits: 16, body: Body::Msg(Chunks::default()) };
-//! let returned = check_reply(&reply, 24, &offered)?;
-//! assert!(matches!(returned, Returned::Reply { long: None, .. }));
+//! let Body::Msg(chunks) = &reply.body else { panic!() };
+//! let returned = check_returned(chunks, false, 24, &offered)?;
+//! assert_eq!(returned.long, None);
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 
