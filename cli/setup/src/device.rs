@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 
 use iwarp::{CrcPolicy, Iwarp};
-use rdma::middleware::{Counting, Linked, Shaper};
+use rdma::middleware::{Linked, Shaper};
 use rdma::{Device, Pool};
 use rdma_core::{self, OpenError, Registration};
 
@@ -202,8 +202,8 @@ fn not_opened(name: &DeviceName, error: &OpenError) -> Failure {
 
 fn wrap(device: impl Device + 'static, link: Option<Shaper>) -> AnyDevice {
     match link {
-        Some(link) => Box::new(Counting::new(Linked::new(device, link))),
-        None => Box::new(Counting::new(device)),
+        Some(link) => Box::new(Linked::new(device, link)),
+        None => Box::new(device),
     }
 }
 

@@ -139,10 +139,11 @@ impl Verbs {
             return Err((PostError::TooManyElements, wr));
         }
         if let SendWr::Invalidate { stag } = wr {
-            return match self.invalidate(qp, id, stag) {
-                true => Ok(()),
-                false => Err((PostError::QueueFull, wr)),
-            };
+            if !self.invalidate(qp, id, stag) {
+                return Err((PostError::QueueFull, wr));
+            }
+            self.counters.local_invalidations += 1;
+            return Ok(());
         }
         self.batch.clear();
         if conn.room() <= conn.regions.waiting() {
@@ -250,10 +251,10 @@ impl Verbs {
         counters.wire_bytes_sent += total;
         match wr {
             SendWr::Send { gather, invalidate } => {
-                // A Send without invalidation is always allowed, and some devices support no other.
-                let invalidate = invalidate.filter(|_| self.capabilities.invalidation);
                 counters.sends += 1;
                 counters.sends_with_invalidate += u64::from(invalidate.is_some());
+                // A Send without invalidation is always allowed, and some devices support no other.
+                let invalidate = invalidate.filter(|_| self.capabilities.invalidation);
                 request.opcode = match invalidate {
                     Some(_) => sys::IBV_WR_SEND_WITH_INV,
                     None => sys::IBV_WR_SEND,
@@ -294,7 +295,6 @@ impl Verbs {
                     conn.wants_room = true;
                     return false;
                 }
-                out.counters.local_invalidations += 1;
                 let request = Request {
                     opcode: sys::IBV_WR_LOCAL_INV,
                     invalidate: Some(stag),
@@ -318,7 +318,6 @@ impl Verbs {
                 out.events.push_back(done);
             }
             Some(ending @ (Invalidation::Now | Invalidation::After(_))) => {
-                out.counters.local_invalidations += 1;
                 if ending.is_due(conn.sends.first()) {
                     conn.invalidate_now(id, stag, &mut out, &mut cause);
                 } else {

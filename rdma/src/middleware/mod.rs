@@ -3,7 +3,6 @@
 //! Each adds one function and implements [`Device`](crate::Device) itself, so they can be stacked
 //! in any order. A boxed device is also a device.
 
-mod counting;
 mod edited;
 mod forward;
 mod link;
@@ -13,7 +12,6 @@ mod tapped;
 #[cfg(test)]
 mod fake;
 
-pub use counting::Counting;
 pub use edited::Edited;
 pub use link::{Delay, ParseLinkError, Rate, Shaper};
 pub use linked::Linked;
