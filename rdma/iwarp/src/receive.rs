@@ -360,14 +360,8 @@ impl Receiver {
     /// from staging to `copied`.
     #[inline(never)]
     pub(super) fn step(&mut self, memory: &mut Memory, copied: &mut u64) -> Result<Step, Fault> {
-        if matches!(self.stage, Stage::Head) {
-            if let Some(segment) = self.short(memory) {
-                *copied += segment.payload as u64;
-                return Ok(Step::Segment(segment));
-            }
-            if self.is_used_up() {
-                return Ok(Step::More);
-            }
+        if self.is_used_up() {
+            return Ok(Step::More);
         }
         loop {
             let advanced = match self.stage {

@@ -6,13 +6,13 @@
 use bytes::Bytes;
 
 use super::conn::{Conn, Cx};
-use super::ddp::{self, HeaderView};
+use super::ddp;
 use super::endpoint::{Current, Endpoint, Out};
-use super::memory::{Memory, Receive, Target};
+use super::memory::Receive;
 use super::mpa;
 use super::outbound::finishes;
 use super::rdmap::{self, Opcode};
-use super::receive::{Receiver, Segment, Stage};
+use super::receive::Stage;
 use super::socket;
 use super::tap::Direction;
 use rdma::{QpId, SendWr, Stag, Success, WrId};
@@ -22,6 +22,10 @@ const FRAMING: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED + 3 + mpa::CRC_FIELD;
 
 /// Number of bytes before a Send's payload.
 const HEAD: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED;
+
+/// Control fields of the Sends that are taken in one step.
+const SEND: u8 = Opcode::Send.control();
+const SEND_INVALIDATE: u8 = Opcode::SendInvalidate.control();
 
 /// The outcome of trying a short Send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +76,10 @@ impl Endpoint {
 }
 
 impl Endpoint {
-    /// Takes the most common kind of message: a Send in one FPDU that is completely staged, is next
-    /// in order, and fits the next receive. Its header is compared with the only one that such a
-    /// Send can have. Returns false, without effect, for anything else and for any error.
+    /// Takes the most common kind of message: a Send, with or without Invalidate, in one FPDU that is
+    /// completely staged, is next in order, and fits the next receive. Its header is compared with
+    /// the only one that such a Send can have. Returns false, without effect, for anything else and
+    /// for any error; the regular stages then parse it.
     pub(super) fn take_send(&mut self, out: &mut Out<'_>) -> bool {
         let Self {
             receiver, memory, ..
@@ -87,18 +92,25 @@ impl Endpoint {
         let ulpdu = usize::from(u16::from_be_bytes([head[0], head[1]]));
         let covered = mpa::LENGTH_FIELD + ulpdu + mpa::padding(ulpdu);
         let queue = rdmap::SEND_QUEUE;
-        // All fields except the length, and except the four bytes that have a meaning only in a
+        // All fields except the length, the opcode, and the four bytes that have a meaning only in a
         // Send with Invalidate.
-        let next = ddp::first_of_one(Opcode::Send.control(), queue, memory.msn[queue as usize]);
-        let (control, place) = (&head[2..4], &head[8..HEAD]);
-        if control != &next[..2] || place != &next[6..] || ulpdu < ddp::UNTAGGED {
+        let next = ddp::first_of_one(head[3], queue, memory.msn[queue as usize]);
+        if head[2] != next[0] || head[8..HEAD] != next[6..] || ulpdu < ddp::UNTAGGED {
             return false;
         }
+        let invalidated = match head[3] {
+            SEND => None,
+            SEND_INVALIDATE => Some(u32::from_be_bytes([head[4], head[5], head[6], head[7]])),
+            _ => return false,
+        };
         let Some(fpdu) = staged.get(..covered + mpa::CRC_FIELD) else {
             return false;
         };
         let (payload, crc) = (&fpdu[HEAD..mpa::LENGTH_FIELD + ulpdu], &fpdu[covered..]);
         if receiver.check_crc && crc32c::crc32c(&fpdu[..covered]).to_le_bytes() != crc {
+            return false;
+        }
+        if invalidated.is_some_and(|stag| !memory.regions.is_valid(stag)) {
             return false;
         }
         if !memory
@@ -114,53 +126,16 @@ impl Endpoint {
         memory.msn[queue as usize] = memory.msn[queue as usize].wrapping_add(1);
         out.counters.copied_bytes += copied;
         out.counters.receives += 1;
+        if let Some(stag) = invalidated {
+            memory.regions.invalidate(stag);
+            out.counters.remote_invalidations += 1;
+        }
         (self.open, self.heard) = (true, true);
         if let Some(Receive { id, buf }) = self.memory.receives.pop_front() {
-            let invalidated = None;
+            let invalidated = invalidated.map(Stag);
             out.complete(self.qp, id, Ok(Success::Receive { buf, invalidated }));
         }
         true
-    }
-}
-
-impl Receiver {
-    /// Returns the Send at the front of the staged bytes, if it is complete, in one FPDU, and
-    /// without errors. Otherwise the regular stages must parse it.
-    pub(super) fn short(&mut self, memory: &mut Memory) -> Option<Segment> {
-        let staged = &self.staging[self.start..self.end];
-        let (length, rest) = staged.split_first_chunk::<{ mpa::LENGTH_FIELD }>()?;
-        let ulpdu = usize::from(u16::from_be_bytes(*length));
-        let payload = ulpdu.checked_sub(ddp::UNTAGGED)?;
-        let covered = mpa::LENGTH_FIELD + ulpdu + mpa::padding(ulpdu);
-        let (fpdu, crc) = staged
-            .get(..covered + mpa::CRC_FIELD)?
-            .split_at_checked(covered)?;
-        let header = HeaderView::new(rest)?.to_header().ok()?;
-        if !header.last {
-            return None;
-        }
-        let (opcode, target) = memory.place(&header, payload).ok()?;
-        if !matches!(target, Target::Receive { .. })
-            || (self.check_crc && crc32c::crc32c(fpdu).to_le_bytes() != crc)
-        {
-            return None;
-        }
-        let (head, mut bytes) =
-            fpdu.split_first_chunk::<{ mpa::LENGTH_FIELD + ddp::UNTAGGED }>()?;
-        let mut places = memory.places(target, 0, payload).ok()?;
-        places.take(payload, |place| {
-            let (now, later) = bytes.split_at(place.len());
-            place.copy_from_slice(now);
-            bytes = later;
-        });
-        (self.raw, self.raw_len) = (*head, head.len());
-        self.start += covered + mpa::CRC_FIELD;
-        Some(Segment {
-            header,
-            opcode,
-            target,
-            payload,
-        })
     }
 }
 
