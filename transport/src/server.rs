@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use onc_rpc::{CallHeader, Cursor, Message};
+use onc_rpc::{CallHeader, Message};
 use rdma::{Clock, Time};
 use rpcrdma_connection::IdMap;
 use slab::Slab;
@@ -22,8 +22,7 @@ use crate::poll_loop::{Armed, PollLoop, Wake, earlier};
 use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, Known, ReplyCache};
 use crate::workers::{Workers, catch};
 use crate::{
-    Callee, ConnId, Outcome, PeerOrigin, Request, ServerEvent, ServerPort, Service, ServiceReply,
-    Stop,
+    ConnId, Outcome, PeerOrigin, Request, ServerEvent, ServerPort, Service, ServiceReply, Stop,
 };
 
 mod callbacks;
@@ -405,16 +404,12 @@ impl Server {
                 let key = remember
                     .then(|| CallKey::new(peer.ip(), &header, &message, args_at).with_origin(from));
                 if key.is_none_or(|key| self.is_new(key, origin, now)) {
-                    self.execute(
-                        origin,
-                        (peer, from),
-                        callee,
-                        header,
-                        message,
-                        args,
-                        key,
-                        now,
-                    );
+                    let xid = header.xid;
+                    let pool = self.ports[origin.port].port.borrow().pool(origin.conn);
+                    let request = Request::new(peer, header, pool, message, args)
+                        .from_origin(from)
+                        .from_client(callee);
+                    self.execute(origin, xid, request, key, now);
                 }
             }
             other => self.refuse(origin, peer, other, now),
@@ -463,30 +458,15 @@ impl Server {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one per part of a decoded call")]
+    /// Executes a call, at once or on a worker thread.
     fn execute(
         &mut self,
         origin: Origin,
-        (peer, from): (SocketAddr, PeerOrigin),
-        callee: Option<Callee>,
-        header: CallHeader,
-        message: Message,
-        args: Cursor,
+        xid: u32,
+        request: Request,
         key: Option<CallKey>,
         now: Time,
     ) {
-        let CallHeader {
-            xid,
-            prog,
-            vers,
-            proc,
-            cred,
-            ..
-        } = header;
-        let pool = self.ports[origin.port].port.borrow().pool(origin.conn);
-        let request = Request::new(peer, prog, vers, proc, cred, pool, message, args)
-            .from_origin(from)
-            .from_client(callee);
         let service = &mut self.service;
         match catch(|| Ok(service.call(request)))
             .unwrap_or_else(|denial| Outcome::Done(Err(denial)))

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use onc_rpc::{AcceptStatus, AuthStat, Credential, Cursor, Decoder, Message};
+use onc_rpc::{AcceptStatus, AuthStat, CallHeader, Credential, Cursor, Decoder, Message};
 use rdma::Pool;
 
 use crate::{Callee, PeerOrigin};
@@ -73,15 +73,11 @@ pub struct Request {
 }
 
 impl Request {
-    /// Creates a request from a call message and the position of its arguments.
+    /// Creates a request from the header of a call, the whole message, and the position of its arguments.
     #[must_use]
-    #[expect(clippy::too_many_arguments, reason = "one per field of an RPC call")]
     pub fn new(
         peer: SocketAddr,
-        prog: u32,
-        vers: u32,
-        proc: u32,
-        cred: Credential,
+        header: CallHeader,
         pool: Pool,
         message: Message,
         args: Cursor,
@@ -89,10 +85,10 @@ impl Request {
         Self {
             peer,
             origin: PeerOrigin::default(),
-            prog,
-            vers,
-            proc,
-            cred,
+            prog: header.prog,
+            vers: header.vers,
+            proc: header.proc,
+            cred: header.cred,
             pool,
             message,
             args,

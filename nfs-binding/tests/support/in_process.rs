@@ -21,7 +21,10 @@ use nfs_binding::proto::{
     CommitArgs, CommitResult, Data, FileHandle, NFS_PROGRAM, Procedure, Stable, Status, WriteArgs,
     WriteResult, Xdr, nfs,
 };
-use onc_rpc::{AuthSys, BulkItem, Credential, Cursor, Decoder, Encoder, Message, Position};
+use onc_rpc::{
+    AuthSys, BulkItem, CallHeader, Credential, Cursor, Decoder, Encoder, Message, Position,
+    Verifier,
+};
 use rdma::Pool;
 use rpc_transport::{Call, CallError, Outcome, Reply, Request, Service, ServiceReply};
 
@@ -126,10 +129,14 @@ impl InProcess {
     fn execute(&self, prog: u32, proc: u32, args: &Message) -> ServiceReply {
         let request = Request::new(
             SocketAddr::from((Ipv4Addr::LOCALHOST, 700)),
-            prog,
-            3,
-            proc,
-            self.credential.clone(),
+            CallHeader {
+                xid: 0,
+                prog,
+                vers: 3,
+                proc,
+                cred: self.credential.clone(),
+                verf: Verifier::default(),
+            },
             self.pool.clone(),
             args.clone(),
             Cursor::default(),

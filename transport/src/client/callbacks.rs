@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::BytesMut;
-use onc_rpc::{CallHeader, Cursor, Message};
+use onc_rpc::Message;
 use rdma::{Pool, Time};
 
 use super::Shared;
@@ -41,7 +41,7 @@ impl Callbacks {
         match dispatch(&message, self.service.programs()) {
             Disposition::Execute { header, args, .. } => {
                 let xid = header.xid;
-                let request = request(server, header, pool, message, args);
+                let request = Request::new(server, header, pool, message, args);
                 let service = &mut self.service;
                 let reply = catch(|| Ok(service.call(request)));
                 let reply = match reply.unwrap_or_else(|denial| Outcome::Done(Err(denial))) {
@@ -61,23 +61,6 @@ impl Callbacks {
             }
         }
     }
-}
-
-fn request(
-    server: SocketAddr,
-    header: CallHeader,
-    pool: Pool,
-    message: Message,
-    args: Cursor,
-) -> Request {
-    let CallHeader {
-        prog,
-        vers,
-        proc,
-        cred,
-        ..
-    } = header;
-    Request::new(server, prog, vers, proc, cred, pool, message, args)
 }
 
 impl Shared {

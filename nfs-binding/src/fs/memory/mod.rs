@@ -32,6 +32,8 @@ mod list;
 mod node;
 mod tree;
 
+use self::tree::NewObject;
+
 /// The inode number of the root.
 const ROOT: u64 = 1;
 /// The maximum number of hard links to a file.
@@ -381,7 +383,12 @@ impl FileSystem for MemoryFs {
         name: &[u8],
         set: &SetAttributes,
     ) -> Change<Object> {
-        self.make(who, dir, name, set, 0o700, FileType::Directory, |parent| {
+        let new = NewObject {
+            file_type: FileType::Directory,
+            set,
+            default_mode: 0o700,
+        };
+        self.make(who, dir, name, &new, |parent| {
             Body::Directory(Entries::new(parent))
         })
     }
@@ -402,9 +409,12 @@ impl FileSystem for MemoryFs {
             mode: Some(0o777),
             ..set.clone()
         };
-        self.make(who, dir, name, &set, 0o777, FileType::Symlink, |_| {
-            Body::Symlink(target.to_vec())
-        })
+        let new = NewObject {
+            file_type: FileType::Symlink,
+            set: &set,
+            default_mode: 0o777,
+        };
+        self.make(who, dir, name, &new, |_| Body::Symlink(target.to_vec()))
     }
 
     fn mknod(

@@ -25,6 +25,15 @@ fn cost(body: &Body) -> u64 {
     }
 }
 
+/// What a new directory or symbolic link begins with.
+pub(super) struct NewObject<'a> {
+    pub(super) file_type: FileType,
+    /// The attributes that the client sets.
+    pub(super) set: &'a SetAttributes,
+    /// The mode where the client sets none.
+    pub(super) default_mode: u32,
+}
+
 impl MemoryFs {
     /// Returns the entry `name` of `dir`.
     fn entry(&self, dir: &Node, name: &[u8]) -> FsResult<Option<Entry>> {
@@ -45,24 +54,18 @@ impl MemoryFs {
     }
 
     /// Adds an object with the body that `body` returns. Checks the caller's permission.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "MKDIR's arguments, and what differs"
-    )]
     pub(super) fn make(
         &self,
         who: &Caller,
         dir: &FileId,
         name: &[u8],
-        set: &SetAttributes,
-        default_mode: u32,
-        file_type: FileType,
+        new: &NewObject<'_>,
         body: impl FnOnce(u64) -> Body,
     ) -> Change<Object> {
         let names = locked(&self.names);
         self.make_locked(&names, who, dir, name, |parent, state| {
-            let mut plan = permission::plan_new(&state.attributes, set, who, default_mode)?;
-            if file_type == FileType::Directory {
+            let mut plan = permission::plan_new(&state.attributes, new.set, who, new.default_mode)?;
+            if new.file_type == FileType::Directory {
                 // The set-group-id bit of a directory makes new files inherit the group, and new
                 // directories inherit the bit.
                 let inherited = state.attributes.mode & permission::SET_GID;
@@ -70,7 +73,7 @@ impl MemoryFs {
             }
             let body = body(parent);
             self.budget.take(cost(&body) + Entries::cost(name))?;
-            Ok(self.new_node(file_type, body, &plan))
+            Ok(self.new_node(new.file_type, body, &plan))
         })
     }
 

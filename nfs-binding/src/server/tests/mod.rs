@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use onc_rpc::{AuthSys, Credential, Cursor, Decoder, Encoder};
+use onc_rpc::{AuthSys, CallHeader, Credential, Cursor, Decoder, Encoder, Verifier};
 use rdma::Pool;
 use rpc_transport::{Denial, Outcome, Request, Service, ServiceReply};
 
@@ -96,10 +96,14 @@ impl Rig {
     fn request(&self, prog: u32, proc: u32, args: Message) -> Request {
         Request::new(
             self.peer,
-            prog,
-            3,
-            proc,
-            self.credential.clone(),
+            CallHeader {
+                xid: 0,
+                prog,
+                vers: 3,
+                proc,
+                cred: self.credential.clone(),
+                verf: Verifier::default(),
+            },
             self.pool.clone(),
             args,
             Cursor::default(),
