@@ -30,7 +30,7 @@ use rpcrdma_v2::Side;
 use crate::action::{ReceivesFor, ReceivesId};
 use crate::open::Open;
 use crate::receives::BEYOND_CREDITS;
-use crate::requester::{PendingCalls, RequesterCounters};
+use crate::requester::{PendingCall, PendingCalls, RequesterCounters};
 use crate::responder::ResponderCounters;
 use crate::{Action, CallError, CallId, Config, Event, ReplyRoom, Role};
 
@@ -181,11 +181,7 @@ impl Connection {
             Err(CallError::NoCallbacks(reason.to_owned()))
         };
         let pending = match &mut self.phase {
-            Phase::Open(open) => {
-                let mut call = PendingCalls::default();
-                call.push(xid, message, room);
-                return open.call(call);
-            }
+            Phase::Open(open) => return open.call(PendingCall::new(xid, message, room)),
             Phase::Connecting(connecting) => match &mut connecting.config.role {
                 Role::Client { last_xid, .. } => {
                     *last_xid = xid;
@@ -197,7 +193,7 @@ impl Connection {
             Phase::Asking(asking) => &mut asking.pending,
             Phase::Ended(ended) => &mut ended.pending,
         };
-        pending.push(xid, message, room);
+        pending.push(PendingCall::new(xid, message, room));
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use rpcrdma_v2::{Direction, Side};
 
 use crate::dialect::{BadMessage, Dialect, ErrorMessage, Incoming, Receiver};
 use crate::extended::Extended;
-use crate::requester::{PendingCalls, Requester};
+use crate::requester::{PendingCall, PendingCalls, Requester};
 use crate::responder::{ReplyTerms, Responder};
 use crate::shared::Shared;
 use crate::{Action, CallError, Config, ReceiveStructure, round_trips};
@@ -398,16 +398,16 @@ impl Open {
         }
     }
 
-    /// Takes calls to the peer.
+    /// Accepts a call of this end, to be sent to the peer.
     ///
     /// # Errors
     /// [`CallError::NoCallbacks`]: this end is a server that makes no calls, or the client takes none.
-    pub(crate) fn call(&mut self, calls: PendingCalls) -> Result<(), CallError> {
+    pub(crate) fn call(&mut self, call: PendingCall) -> Result<(), CallError> {
         let takes = self.peer_takes_calls();
         let why = match &mut self.requester {
             Some(requester) if takes != Backward::None => {
                 requester.chunks = takes == Backward::General;
-                requester.call(&mut self.shared, calls);
+                requester.call(&mut self.shared, call);
                 return Ok(());
             }
             Some(_) => "the client says so",
@@ -419,7 +419,7 @@ impl Open {
     /// Takes the calls of a client that were handed in before the version was known.
     pub(crate) fn take_over(&mut self, calls: PendingCalls) {
         if let Some(requester) = &mut self.requester {
-            requester.call(&mut self.shared, calls);
+            requester.take_over(&mut self.shared, calls);
         }
     }
 

@@ -22,19 +22,19 @@ mod watch;
 use std::collections::VecDeque;
 
 use conveyance::ReplyNeed;
-use onc_rpc::Message;
 use rdma::PoolExhausted;
 use rpcrdma_v2::extension::{CallToPlan, Calls};
 use slab::Slab;
 
 use self::credits::CallCredits;
-use self::outstanding::{Outcome, Outstanding, PendingCall, Stage};
+pub(crate) use self::outstanding::PendingCall;
+use self::outstanding::{Outcome, Outstanding, Stage};
 use self::watch::AnswerWatch;
 use crate::action::{ReceivesFor, ReceivesId};
 use crate::id_map::IdMap;
 use crate::plan::{Considered, consider_call};
 use crate::shared::Shared;
-use crate::{Action, CallError, ReplyRoom};
+use crate::{Action, CallError};
 
 /// Calls that were handed in and not started yet. Another connection can take them over.
 #[derive(Debug, Default)]
@@ -42,13 +42,8 @@ pub struct PendingCalls(VecDeque<PendingCall>);
 
 impl PendingCalls {
     /// Adds a call.
-    pub(crate) fn push(&mut self, xid: u32, message: Message, room: &ReplyRoom) {
-        self.0.push_back(PendingCall {
-            xid,
-            message,
-            need: room.need(),
-            base_only: false,
-        });
+    pub(crate) fn push(&mut self, call: PendingCall) {
+        self.0.push_back(call);
     }
 
     /// Removes the call with this XID.
@@ -189,7 +184,22 @@ impl Requester {
     }
 
     /// Takes a call. It is sent when a credit is free and there is room in the send queue.
-    pub(crate) fn call(&mut self, shared: &mut Shared, call: PendingCalls) {
+    #[inline]
+    pub(crate) fn call(&mut self, shared: &mut Shared, call: PendingCall) {
+        self.ask_for_receives(shared);
+        self.pending.push_back(call);
+    }
+
+    /// Takes several calls.
+    pub(crate) fn take_over(&mut self, shared: &mut Shared, calls: PendingCalls) {
+        if !calls.is_empty() {
+            self.ask_for_receives(shared);
+            self.pending.extend(calls.0);
+        }
+    }
+
+    /// Asks for the receives of the reverse direction before its first call.
+    fn ask_for_receives(&mut self, shared: &mut Shared) {
         if self.receives == ReplyReceives::NotPosted {
             self.receives = ReplyReceives::Asked;
             shared.actions.push_back(Action::PostReceives {
@@ -197,7 +207,6 @@ impl Requester {
                 count: self.credits.requested(),
             });
         }
-        self.pending.extend(call.0);
     }
 
     /// Records that the limits have changed (version-two-01, section 5.2). Calls that were planned with

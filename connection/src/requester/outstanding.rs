@@ -12,7 +12,7 @@ use super::prepared::{Carrier, Prepared};
 use super::registration::{Purpose, Registration};
 use crate::dialect::{Dialect, Outgoing};
 use crate::shared::Shared;
-use crate::{CallError, memory};
+use crate::{CallError, ReplyRoom, memory};
 
 /// How a call ended.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) enum Outcome {
 
 /// A call that has not been planned yet.
 #[derive(Clone, Debug)]
-pub(super) struct PendingCall {
+pub(crate) struct PendingCall {
     pub(super) xid: u32,
     pub(super) message: Message,
     pub(super) need: ReplyNeed,
@@ -48,6 +48,17 @@ pub(super) struct PendingCall {
 }
 
 impl PendingCall {
+    /// Returns a call whose reply needs this room.
+    #[inline]
+    pub(crate) fn new(xid: u32, message: Message, room: &ReplyRoom) -> Self {
+        Self {
+            xid,
+            message,
+            need: room.need(),
+            base_only: false,
+        }
+    }
+
     pub(super) fn base_only(self) -> Self {
         let base_only = true;
         Self { base_only, ..self }
