@@ -198,9 +198,9 @@ impl Open {
             (Incoming::Plain(Direction::Reply, header, payload), Some(requester), _) => {
                 requester.take_plain(shared, header, payload, invalidated);
             }
-            (Incoming::Call(call), _, Some(responder)) => responder.take(shared, *call),
+            (Incoming::Call(call), _, Some(responder)) => responder.take(shared, call),
             (Incoming::Reply(reply), Some(requester), _) => {
-                requester.take(shared, *reply, invalidated);
+                requester.take(shared, reply, invalidated);
             }
             (Incoming::Operation(Direction::Call, Some(credits)), _, Some(responder)) => {
                 responder.requested(credits);

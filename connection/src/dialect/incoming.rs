@@ -12,9 +12,9 @@ pub enum Incoming {
     /// A call or reply without chunks, whose payload follows.
     Plain(Direction, Plain, Segments),
     /// Any other call, whose chunk lists are checked.
-    Call(Box<CallHeader>),
+    Call(CallHeader),
     /// Any other reply, or an error for a call, which is still to be checked against its call.
-    Reply(Box<ReplyHeader>),
+    Reply(ReplyHeader),
     /// An optional operation that an extension has dealt with. Its credits count like those of a
     /// message of its direction; an error has none (version-two-01, section 5).
     Operation(Direction, Option<u32>),

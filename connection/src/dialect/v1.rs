@@ -149,13 +149,13 @@ fn call(mut payload: Segments, max_call: u64) -> Incoming {
     {
         return violated(violation);
     }
-    Incoming::Call(Box::new(CallHeader {
+    Incoming::Call(CallHeader {
         xid,
         requested,
         chunks,
         handle,
         payload: message.into_payload(),
-    }))
+    })
 }
 
 fn reply(mut payload: Segments) -> Incoming {
@@ -175,12 +175,12 @@ fn reply(mut payload: Segments) -> Incoming {
             ReplyBody::Error(PeerError::Version { low, high })
         }
     };
-    Incoming::Reply(Box::new(ReplyHeader {
+    Incoming::Reply(ReplyHeader {
         xid: header.xid,
         granted: header.credits,
         body,
         payload,
-    }))
+    })
 }
 
 fn error_message(answer: Answer) -> ErrorMessage {

@@ -167,13 +167,13 @@ fn call(header: Header, payload: Segments, max_call: u64) -> Incoming {
     {
         return violated(violation);
     }
-    Incoming::Call(Box::new(CallHeader {
+    Incoming::Call(CallHeader {
         xid,
         requested,
         chunks,
         handle,
         payload: message.into_payload(),
-    }))
+    })
 }
 
 fn reply(header: Header, payload: Segments) -> Incoming {
@@ -187,12 +187,12 @@ fn reply(header: Header, payload: Segments) -> Incoming {
         // Operations never come here: no extension leaves them to the base.
         Body::Optional(_) => return bad(Direction::Reply, None, "not a reply"),
     };
-    Incoming::Reply(Box::new(ReplyHeader {
+    Incoming::Reply(ReplyHeader {
         xid: header.xid,
         granted: header.credits,
         body,
         payload,
-    }))
+    })
 }
 
 fn peer_error(error: ErrorBody) -> PeerError {
