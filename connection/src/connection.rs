@@ -144,7 +144,6 @@ impl Connection {
 
     fn handle_other(&mut self, now: Time, event: Event) {
         match event {
-            Event::Received { .. } => {}
             Event::Established { peer } => self.established(now, peer),
             Event::Closed => self.closed(),
             Event::ReceivesPosted {
@@ -275,8 +274,8 @@ impl Connection {
         }
     }
 
-    /// Takes the calls that were not started, for another connection to the same server
-    /// ([`Connection::resume`]).
+    /// Takes the calls that were handed in before the version was known, for another connection to the
+    /// same server ([`Connection::resume`]).
     #[must_use]
     pub fn into_pending_calls(self) -> PendingCalls {
         match self.phase {
@@ -342,7 +341,10 @@ impl Connection {
                         self.actions.push_back(Action::Decided(decision));
                         match decision.verdict {
                             Verdict::Speak(version) => version,
-                            Verdict::Reconnect(_) | Verdict::GiveUp => return,
+                            Verdict::Reconnect(_) | Verdict::GiveUp => {
+                                self.phase = Phase::ended(pending);
+                                return;
+                            }
                         }
                     }
                     Asked::Ask => Version::Two,
@@ -369,6 +371,7 @@ impl Connection {
 
     /// Closes a connection that cannot speak the version that was decided.
     fn not_opened(&mut self, reason: String, pending: PendingCalls) {
+        self.decision = None;
         self.phase = Phase::ended(pending);
         self.close(reason);
     }

@@ -18,8 +18,8 @@
 //! 5. Then ask [`Connection::poll_timeout`] when [`Connection::handle_timeout`] has to be called, which is
 //!    followed by step 4 as well.
 //! 6. When the transport connection is lost, tell it with [`Event::Closed`], take the last actions, and
-//!    drop it. Calls that have not ended are over with that; those that were never started can be handed
-//!    to the next connection ([`Connection::into_pending_calls`]).
+//!    drop it. Calls that have not ended are over with that, and no action says so; while the version is
+//!    not known, they can be handed to the next connection ([`Connection::into_pending_calls`]).
 //!
 //! Calls, replies and events may come in any order, and nothing else has to be called. A call ends exactly
 //! once: by [`Action::Finished`], by [`Connection::cancel`], or with the connection.

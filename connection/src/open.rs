@@ -15,7 +15,7 @@ use onc_rpc::{Message, Segments};
 use rdma::{Stag, Time};
 use rpcrdma_v1::{Agreed, PrivateData};
 use rpcrdma_v2::extension::{
-    Action as ExtensionAction, Backward, Conveyed, IncomingCall, IncomingReply, OpttypeTaken,
+    Action as ExtensionAction, Backward, Calls, Conveyed, IncomingCall, IncomingReply, OpttypeTaken,
 };
 use rpcrdma_v2::{Direction, Side};
 
@@ -118,11 +118,9 @@ impl Open {
         let account = config.pool.account().cloned();
         let (requester, responder) = match config.role.side() {
             Side::Client => {
-                let mut requester = Requester::new(config.credits);
-                requester.may_be_invalidated = terms.may_be_invalidated;
-                if extended.as_ref().is_some_and(|e| e.carries_messages) {
-                    requester.allow_extensions();
-                }
+                let extensible = extended.as_ref().is_some_and(|e| e.carries_messages);
+                let invalidated = terms.may_be_invalidated;
+                let requester = Requester::forward(config.credits, extensible, invalidated);
                 let responder = (config.callbacks > 0)
                     .then(|| Responder::new(config.callbacks, terms.reply, account));
                 (Some(requester), responder)
@@ -312,10 +310,11 @@ impl Open {
             ExtensionAction::AwaitReplies(calls) => {
                 match (&mut self.requester, &mut self.shared.extended) {
                     (Some(requester), _) => requester.watch(calls),
-                    // An end that makes no calls has none outstanding, and no limit depends on its next
-                    // one.
-                    (None, Some(extended)) => extended.extensions.replies_arrived(calls),
-                    (None, None) => {}
+                    // An end that makes no calls has none outstanding, and its next one never comes.
+                    (None, Some(extended)) if calls == Calls::Earlier => {
+                        extended.extensions.replies_arrived(calls);
+                    }
+                    (None, _) => {}
                 }
             }
             ExtensionAction::LimitsChanged => self.limits_changed(),

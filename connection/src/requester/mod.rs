@@ -127,14 +127,23 @@ pub(crate) struct Requester {
     /// Whether the responder may invalidate a handle of a call with its reply (RFC 8797, section 4.1;
     /// xcharext-02, section 3.2). If so, a cancelled call keeps its registrations until its reply
     /// arrives: a device ends the connection over a handle that is not valid any more.
-    pub(crate) may_be_invalidated: bool,
+    may_be_invalidated: bool,
     pub(crate) counters: RequesterCounters,
 }
 
 impl Requester {
-    /// Returns a requester that has at most `credits` calls outstanding, with receives posted for
-    /// their replies.
-    pub(crate) fn new(credits: u32) -> Self {
+    /// Returns a client's requester, which has at most `credits` calls outstanding. Receives for their
+    /// replies are posted. Extensions may carry calls if it is `extensible`; the responder may invalidate
+    /// handles if both ends have agreed so (`may_be_invalidated`).
+    pub(crate) fn forward(credits: u32, extensible: bool, may_be_invalidated: bool) -> Self {
+        Self {
+            extensible,
+            may_be_invalidated,
+            ..Self::new(credits)
+        }
+    }
+
+    fn new(credits: u32) -> Self {
         Self {
             credits: CallCredits::new(credits),
             receives: ReplyReceives::Posted,
@@ -162,11 +171,6 @@ impl Requester {
             receives: ReplyReceives::NotPosted,
             ..Self::new(credits)
         }
-    }
-
-    /// Allows extensions to carry calls.
-    pub(crate) fn allow_extensions(&mut self) {
-        self.extensible = true;
     }
 
     /// Records the answer to the request for receives of the reverse direction. Without them, its

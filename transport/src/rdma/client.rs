@@ -274,24 +274,21 @@ impl RdmaClient {
         self.met.insert(link.peer);
         self.driver.handle(qp, Event::Established { peer });
         self.run(qp);
-        // Extensions that do not go together will not do so next time.
-        let link = self.driver.links.get(&qp);
-        if let Some(Link {
-            closing: Some(Closing::Failed(reason)),
-            ..
-        }) = link
-        {
-            let reason = reason.clone();
-            if let Some(mut gone) = self.remove(qp) {
-                gone.closing = None;
-                let (retry, was_up) = (false, false);
-                let down = Down {
-                    reason,
-                    retry,
-                    was_up,
-                };
-                self.down(&gone, down);
-            }
+        // A connection that could not begin to speak any version will not be able to next time.
+        let reason = match self.driver.links.get(&qp) {
+            Some(link) if link.connection.decision().is_none() => match &link.closing {
+                Some(Closing::Failed(reason)) => reason.clone(),
+                _ => return,
+            },
+            _ => return,
+        };
+        if let Some(gone) = self.remove(qp) {
+            let down = Down {
+                reason,
+                retry: false,
+                was_up: false,
+            };
+            self.down(&gone, down);
         }
     }
 
@@ -418,11 +415,15 @@ impl ClientPort for RdmaClient {
         let Some(qp) = self.qp_of(conn) else {
             return;
         };
-        let links = &self.driver.links;
-        if links.get(&qp).is_some_and(|link| link.established) {
-            self.driver.close(qp);
-        } else {
-            self.remove(qp);
+        match self.driver.links.get_mut(&qp) {
+            Some(link) if link.established => {
+                // No event follows, whatever the connection is ending for.
+                link.closing = Some(Closing::ByUser);
+                self.driver.close(qp);
+            }
+            _ => {
+                self.remove(qp);
+            }
         }
     }
 

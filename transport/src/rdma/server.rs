@@ -142,6 +142,7 @@ impl RdmaServer {
                 }
             }
             DeviceEvent::Disconnected { qp, reason } => {
+                self.driver.handle(qp, Event::Closed);
                 let Some(gone) = self.driver.remove(qp) else {
                     return;
                 };
