@@ -14,9 +14,9 @@ use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
 use rpcrdma_sim::Long;
 
-/// The file's name.
+/// The name of the file that is read and written.
 const NAME: &[u8] = b"measured";
-/// The name of the directory.
+/// The name of the directory that the listing operation creates and lists.
 const FOLDER: &[u8] = b"listed";
 /// Bytes of long calls and replies.
 pub const LONG: u32 = 64 << 10;

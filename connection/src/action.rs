@@ -1,7 +1,7 @@
-//! What a connection is told, and what it wants done.
+//! The events that a connection handles, and the actions that it asks its driver for.
 //!
-//! What moves by value from layer to layer is kept near 100 bytes, and a call with nothing queued
-//! before it and nothing to register is planned, encoded and sent in one go.
+//! Events and actions are kept to about 100 bytes, because they are moved by value. A call that
+//! needs no registration and has no call queued before it is planned, encoded and sent in one step.
 
 use onc_rpc::{Message, Segments};
 use rdma::{Buf, Region, RemoteSegment, Stag};
@@ -36,7 +36,7 @@ pub(crate) enum ReceivesFor {
     Connection,
     /// Replies to calls in the reverse direction (RFC 8167, section 4.3.2).
     Callbacks,
-    /// The further messages of the reply to this call.
+    /// The second and later messages of a reply in several transmissions (rtrext-00).
     Reply(usize),
 }
 
@@ -57,8 +57,8 @@ pub enum Event {
     },
     /// A message arrived and consumed a posted receive.
     Received {
-        /// The message, in pieces. With bulk data placed by Sends there is a piece for each segment of
-        /// the receive; otherwise they may be any.
+        /// The message, in pieces. If bulk data is placed by Sends, there is one piece for each
+        /// segment of the receive; otherwise the message may be divided anywhere.
         message: Segments,
         /// The handle that its sender invalidated with it (Send With Invalidate).
         invalidated: Option<Stag>,
@@ -93,25 +93,25 @@ pub enum Event {
         /// The memory that it filled.
         sink: Buf,
     },
-    /// The connection is lost. If the version was still being negotiated, that decides it
-    /// ([`Action::Decided`]).
+    /// The connection is lost. A loss during version negotiation is taken as the server's answer;
+    /// [`Action::Decided`] follows.
     Closed,
 }
 
 /// Something that the driver of a connection must do, in the order given.
 #[derive(Debug)]
 pub enum Action {
-    /// Keep so many further receives posted, or none of them if there is no memory for all;
-    /// [`Event::ReceivesPosted`] answers. The driver posts a receive again after each message, without
-    /// being asked. The structure of receives is [`Config::receives`](crate::Config::receives) until
-    /// [`Action::ReplaceReceives`].
+    /// Keep `count` further receives posted, or none of them if there is no memory for all;
+    /// [`Event::ReceivesPosted`] answers. The driver reposts a receive after each message without
+    /// another action. The structure of receives is [`Config::receives`](crate::Config::receives)
+    /// until [`Action::ReplaceReceives`].
     PostReceives {
         /// Names the receives in the answer.
         id: ReceivesId,
         /// How many.
         count: u32,
     },
-    /// Keep so many receives fewer posted: after the next so many messages, none is posted again.
+    /// Do not repost the next `count` consumed receives, so that `count` fewer stay posted.
     ReleaseReceives {
         /// How many.
         count: u32,
@@ -186,11 +186,12 @@ pub enum Action {
         /// The RPC reply from its XID on, or why there is none.
         result: Result<Message, CallError>,
     },
-    /// The version that the connection speaks is known, or that it has to be closed or made again.
+    /// The outcome of version negotiation: the version to speak, or that the connection must be
+    /// closed or made again.
     Decided(Decision),
-    /// Make the connection again, and forget what was learnt of the server: version 1 is spoken because
-    /// it had not been heard of in version 2, and it now says that it speaks 2 and not 1. Calls that have
-    /// not ended are to be made again.
+    /// Version 1 was chosen because the server did not answer, or dropped the connection, in
+    /// version 2. It now reports that it supports version 2 and not 1. Make the connection again,
+    /// forget what was learnt about the server, and make the calls that have not ended again.
     Misjudged,
     /// Close the connection.
     Close {

@@ -1,4 +1,4 @@
-//! What can be chosen about a connection.
+//! The configuration of a connection.
 
 use std::time::Duration;
 
@@ -22,9 +22,11 @@ const DEFAULT_MAX_MESSAGE: u32 = (4 << 20) + (64 << 10);
 /// The default length of the longest segment, bytes. A segment's length has 32 bits, and sums of two
 /// such lengths do not overflow.
 const DEFAULT_MAX_SEGMENT: u32 = 1 << 30;
-/// The default bound up to which a peer may have receives made longer, bytes.
+/// The default maximum length, in bytes, to which this end enlarges its receives at the peer's
+/// request.
 const DEFAULT_MAX_RECEIVE: u32 = 32 << 10;
-/// The default number of further receives: several replies of 1 MiB at a time in messages of 64 KiB.
+/// The default maximum number of receives beyond those for credits, for replies in several
+/// messages: several replies of 1 MiB at a time in messages of 64 KiB.
 const DEFAULT_SPARE_RECEIVES: u32 = 256;
 /// The default time for a continued message to be complete: 4 MiB at half a Mbit/s.
 const DEFAULT_GROUP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -32,16 +34,17 @@ const DEFAULT_GROUP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Calls from server to client (RFC 8167). By default there are none. Both ends have to choose them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallbackOptions {
-    /// The most such calls outstanding on a connection. With 0, a server makes none. A client then says
-    /// in version 2 that it takes none; in version 1 it discards them, and the server does not learn it.
+    /// The most such calls outstanding on a connection. With 0, a server makes none. A client then
+    /// announces in version 2 that it accepts none; in version 1 it discards them, and the server
+    /// is not informed.
     pub credits: u32,
-    /// Whether such calls and their replies may have chunks. In version 2 a client tells its server; in
-    /// version 1 it cannot, so the server goes by its own option, and only the upper layer knows whether
-    /// that is what the client takes (section 6).
+    /// Whether such calls and their replies may have chunks. In version 2 a client tells its
+    /// server; in version 1 it cannot, so the server uses its own option, and only the upper layer
+    /// knows whether the client accepts that (section 6).
     pub chunks: bool,
 }
 
-/// What both ends of a connection choose.
+/// The options that both ends of a connection choose.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Client: the most calls outstanding on a connection. Server: the most credits granted. The
@@ -53,12 +56,12 @@ pub struct Options {
     /// Length of the longest message to receive inline, in the same bounds; also the length of every
     /// receive buffer.
     pub inline_receive: u32,
-    /// Whether the peer is told of both in the connection manager's private data ([`PrivateData`]). In
-    /// version 1, an end that says nothing, or is told nothing, sends and gets 1024 bytes at most.
-    /// Version 2 does not go by it.
+    /// Whether `inline_send`, `inline_receive` and `remote_invalidation` are announced in the
+    /// connection manager's private data ([`PrivateData`]). In version 1, if either end sends none,
+    /// inline messages have at most 1024 bytes. Version 2 ignores it.
     pub private_data: bool,
-    /// Whether the responder may invalidate one of a call's handles with its reply. Both ends must want
-    /// it and say so, in private data (version 1) or by a characteristic (version 2).
+    /// Whether the responder may invalidate one of a call's handles with its reply. Both ends must
+    /// choose it and announce it, in private data (version 1) or by a characteristic (version 2).
     pub remote_invalidation: bool,
     /// The most RDMA Reads that the peer may have outstanding.
     pub inbound_reads: u32,
@@ -71,7 +74,8 @@ pub struct Options {
     pub max_segment: u32,
     /// Calls from server to client.
     pub callbacks: CallbackOptions,
-    /// Version 2: bytes up to which receives are made longer when the peer asks for it.
+    /// Version 2: the maximum length, in bytes, to which this end enlarges its receives at the
+    /// peer's request.
     pub max_receive_size: u32,
     /// Version 2, client: the most receives posted beyond those for credits, for replies that come in
     /// several messages.
@@ -79,9 +83,10 @@ pub struct Options {
     /// Version 2: how long a message that comes in several transmissions may be incomplete. A
     /// connection on which it takes longer is closed.
     pub group_timeout: Duration,
-    /// What operations cost. Between several ways to transfer a message, these costs decide.
+    /// The cost of each operation, by which the cheapest transfer mode of a message is chosen.
     pub costs: CostModel,
-    /// Version 2: what this end does to spare round trips. Receives are made up as it demands.
+    /// Version 2: the features by which this end saves round trips. They determine the segments of
+    /// its receives.
     pub features: RoundTripFeatures,
     /// Version 2: further extensions. The exchange of transport characteristics is always there.
     pub extensions: Vec<MakeExtension>,
@@ -128,7 +133,7 @@ impl Options {
         }
     }
 
-    /// Returns what the peer is told in private data (RFC 8797).
+    /// Returns the private data to send to the peer (RFC 8797), or `None` if none is to be sent.
     #[must_use]
     pub fn private_data(&self) -> Option<PrivateData> {
         let data = PrivateData::new(
@@ -139,15 +144,16 @@ impl Options {
         self.private_data.then_some(data)
     }
 
-    /// Returns the length of each receive where only this version is spoken, bytes.
+    /// Returns the length in bytes of each receive of a connection that may speak only this
+    /// version.
     #[must_use]
     pub fn receive_size(&self, version: Version) -> u32 {
         self.receives(version == Version::Two).len()
     }
 
-    /// Returns the structure of the receives that are posted at first. Their length is never less than
-    /// what the peer was told, or assumes; where version 2 may be spoken (`two`), never less than its
-    /// default (version-two-01, section 2.3).
+    /// Returns the structure of the receives that are posted at first. Each is at least as long as
+    /// the announced or default inline threshold, and, if version 2 may be spoken (`two`), as that
+    /// version's default (version-two-01, section 2.3).
     #[must_use]
     pub fn receives(&self, two: bool) -> ReceiveStructure {
         let data = PrivateData::new(self.inline_send, self.inline_receive, false);
@@ -167,11 +173,11 @@ pub enum Role {
     Client {
         /// The versions that it may speak.
         versions: Choice,
-        /// What an earlier connection showed of the server's versions, if it showed that the server
-        /// speaks version 1 only.
+        /// The evidence from an earlier connection that the server speaks version 1 only, if there
+        /// is any.
         lesson: Option<Evidence>,
-        /// How long to wait for the answer to the first version 2 message, before the server is taken
-        /// for one that speaks version 1 only.
+        /// How long to wait for the answer to the first version 2 message, before this end assumes
+        /// that the server speaks version 1 only.
         patience: Duration,
         /// The XID of the last call made to the server over any connection. Operations of extensions
         /// have XIDs far from it.
@@ -201,12 +207,12 @@ impl Role {
     }
 }
 
-/// What a connection is made with.
+/// The configuration of one connection.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Which end this is.
     pub role: Role,
-    /// What both ends choose.
+    /// The options that both ends choose.
     pub options: Options,
     /// The most calls outstanding from client to server, [`Options::credits`] or fewer.
     pub credits: u32,
@@ -223,13 +229,13 @@ pub struct Config {
     pub receives: ReceiveStructure,
     /// Where memory for chunks comes from.
     pub pool: Pool,
-    /// The implementations of versions that there are. [`Role`] says which versions may be spoken, and
-    /// all of those must be among them: a connection that comes to speak another is closed.
+    /// The available implementations of versions. [`Role`] says which versions may be spoken, and
+    /// all of those must be among them: a connection whose version is missing here is closed.
     pub dialects: &'static [&'static dyn Dialect],
 }
 
 impl Config {
-    /// Returns the configuration of a client with the default options, which takes no calls.
+    /// Returns the configuration of a client with the default options, which accepts no calls.
     #[must_use]
     pub fn client(pool: Pool) -> Self {
         let role = Role::Client {
@@ -251,8 +257,8 @@ impl Config {
     /// The default time to wait for a server's answer to the first version 2 message.
     pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Returns a configuration with all that `options` asks for. Receives are long enough for every
-    /// version that `role` allows.
+    /// Returns a configuration with these options. Receives are long enough for every version that
+    /// `role` allows.
     #[must_use]
     pub fn new(role: Role, options: Options, pool: Pool) -> Self {
         let two = role.allows_two();
@@ -273,7 +279,7 @@ impl Config {
         }
     }
 
-    /// Has the connection speak this version and no other.
+    /// Restricts the connection to this version.
     #[must_use]
     pub fn with_version(mut self, version: Version) -> Self {
         match &mut self.role {
@@ -284,8 +290,8 @@ impl Config {
         self
     }
 
-    /// Has a client take calls of its server, or a server make calls to its clients (RFC 8167). Both have
-    /// to be told.
+    /// Makes a client accept calls from its server, or a server make calls to its clients (RFC
+    /// 8167). Both ends must be configured for it.
     #[must_use]
     pub fn with_callbacks(mut self, callbacks: CallbackOptions) -> Self {
         self.options.callbacks = callbacks;

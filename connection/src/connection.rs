@@ -1,12 +1,12 @@
 //! The connection: its phases, and the events and timers that lead from one to the next.
 //!
-//! A client's first connection holds its calls until the version is known. Until a server has
-//! granted more, one message may be under way (RFC 8166, section 3.3.3), and the client's
-//! characteristics are that message. A call sent beside it would need a credit that is not there,
-//! could use no more than 1024 bytes, and would come back as a version error from a server of
-//! version 1. This costs one round trip for each connection, not for each call. The server's answer
-//! carries its grant and its receive size, so the first calls use both. Where version 1 is known to
-//! be the only version, nothing is asked and nothing is held.
+//! Each connection of a client holds its calls until the version is known, unless version 1 is
+//! already known to be the only one. Until a server has granted more, one message may be under way
+//! (RFC 8166, section 3.3.3), and the client's characteristics are that message. A call sent beside
+//! it would need a credit that is not there, could use no more than 1024 bytes, and would come back
+//! as a version error from a server of version 1. This costs one round trip for each connection,
+//! not for each call. The server's answer carries its grant and its receive size, so the first
+//! calls use both.
 //!
 //! A message in several transmissions that is begun and not finished ends its connection after a
 //! minute, because it holds the receives in which its parts arrived.
@@ -35,7 +35,7 @@ use crate::responder::ResponderCounters;
 use crate::{Action, CallError, CallId, Config, Event, ReplyRoom, Role};
 
 /// The XID of the first operation that a server's extensions begin; later ones count downwards. The
-/// XIDs of its calls count upwards from the other end.
+/// XIDs of its calls count upwards from low numbers.
 const SERVER_FIRST_XID: u32 = u32::MAX;
 /// How far the XIDs of a client's operations are from those of its calls.
 const XID_DISTANCE: u32 = 1 << 31;
@@ -45,13 +45,13 @@ const XID_DISTANCE: u32 = 1 << 31;
 #[derive(Debug)]
 pub struct Connection {
     phase: Phase,
-    /// Actions that are not those of an open connection.
+    /// Actions that the connection emits itself: its first receives, decisions and closing.
     actions: VecDeque<Action>,
     /// The version that the connection speaks, and why, once that is decided.
     decision: Option<Decision>,
 }
 
-/// How far a connection has come, with what is valid only then.
+/// The phase of a connection, with the data that exists only in it.
 #[derive(Debug)]
 enum Phase {
     /// The connection is being established.
@@ -131,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// Takes something that happened, at `now`.
+    /// Handles an event that happened at `now`.
     pub fn handle(&mut self, now: Time, event: Event) {
         match event {
             Event::Received {
@@ -162,17 +162,16 @@ impl Connection {
         }
     }
 
-    /// Makes a call to the peer, which ends with [`Action::Finished`], or with the connection. The
-    /// message starts with `xid`, which no other call has that this end has made over this connection
-    /// and that has not ended; calls of the peer have XIDs of their own. `room` is the room that the
-    /// reply needs.
+    /// Makes a call to the peer, which ends with [`Action::Finished`], or with the connection.
+    /// `xid`, with which the message starts, must differ from the XIDs of this end's other
+    /// outstanding calls on this connection. `room` is the room that the reply needs.
     ///
     /// A server can call a client after any message of the client has arrived (RFC 8167): in version 2
     /// the first one that negotiates, in version 1 the first call.
     ///
     /// # Errors
-    /// [`CallError::NoCallbacks`] at a server that makes no calls, to a client that says that it takes
-    /// none, or before anything has arrived from the client. The call is over then, and no
+    /// [`CallError::NoCallbacks`] this end is a server that makes no calls, or the client announced
+    /// that it accepts none, or nothing has arrived from the client yet. The call has ended, and no
     /// [`Action::Finished`] follows. Calls of a client never fail like this.
     pub fn call(&mut self, xid: u32, message: Message, room: &ReplyRoom) -> Result<(), CallError> {
         let no_callbacks = || {
@@ -212,19 +211,20 @@ impl Connection {
         }
     }
 
-    /// Sends the reply to a call that [`Action::Deliver`] brought, or none if `message` is `None`. The
-    /// message starts with the XID of the call. Every call that was delivered has to be answered once, by
-    /// one or the other.
+    /// Sends the reply to a call that [`Action::Deliver`] brought, or none if `message` is `None`.
+    /// The message starts with the XID of the call. Call this function exactly once for each
+    /// delivered call.
     pub fn reply(&mut self, id: CallId, message: Option<Message>) {
         if let Phase::Open(open) = &mut self.phase {
             open.reply(id, message);
         }
     }
 
-    /// Returns the next thing to do. `room` is the number of entries that are free in the send queue
-    /// now. [`Action::Send`], [`Action::Read`], [`Action::Write`] and [`Action::Invalidate`] take an entry
-    /// each. New calls wait while there is none, as the credits may be fewer by the time that there is
-    /// one; all else is handed out, and the driver keeps it until there is room.
+    /// Returns the next action. `room` is the number of entries that are free in the send queue
+    /// now. [`Action::Send`], [`Action::Read`], [`Action::Write`] and [`Action::Invalidate`] take
+    /// an entry each. New calls wait while no entry is free, because the grant may be lower by the
+    /// time that one is. All other actions are returned at once, and the driver queues them until
+    /// there is room.
     #[inline]
     pub fn poll_action(&mut self, room: usize) -> Option<Action> {
         if let Some(action) = self.actions.pop_front() {
@@ -286,8 +286,8 @@ impl Connection {
         }
     }
 
-    /// Takes over calls that were handed to an earlier connection to the same server and not started
-    /// there. This one is not established yet.
+    /// Accepts calls that an earlier connection to the same server had not started. Call it before
+    /// this connection is established.
     pub fn resume(&mut self, calls: PendingCalls) {
         match &mut self.phase {
             Phase::Connecting(connecting) => connecting.pending.append(calls),
@@ -311,7 +311,8 @@ impl Connection {
         self.actions.push_back(Action::Close { reason });
     }
 
-    /// Begins to speak, or to listen.
+    /// Handles establishment: a client begins to speak or asks for the version, a server waits for
+    /// the first message.
     fn established(&mut self, now: Time, peer: Option<PrivateData>) {
         let Connecting { config, pending } = match self.phase.take() {
             Phase::Connecting(connecting) => *connecting,
@@ -417,7 +418,8 @@ impl Connection {
         }
     }
 
-    /// Acts upon what the first message to a server means for the version.
+    /// Handles the outcome of the first message to a server: the version that it opens, an error to
+    /// answer it with, or nothing.
     fn first_heard(&mut self, heard: FirstHeard) {
         let Phase::Listening(listening) = &mut self.phase else {
             return;
@@ -467,7 +469,7 @@ impl Connection {
         }
     }
 
-    /// Acts upon a decision about the version that a client has asked the server about.
+    /// Handles the outcome of a client's version negotiation.
     fn decided(&mut self, decision: Decision) {
         let Phase::Asking(asking) = self.phase.take() else {
             return;
@@ -498,8 +500,8 @@ impl Connection {
         self.phase = Phase::Open(Box::new(asked));
     }
 
-    /// Returns whether version 1 is spoken because the server was not heard of in version 2, and it now
-    /// says that it speaks 2 and not 1.
+    /// Returns whether version 1 was chosen because the server did not answer, or dropped the
+    /// connection, in version 2, and the server now reports that it supports version 2 and not 1.
     fn was_misjudged(&self) -> bool {
         let Phase::Open(open) = &self.phase else {
             return false;
@@ -516,7 +518,7 @@ impl Connection {
         guessed && speaks(Version::Two) && !speaks(Version::One)
     }
 
-    /// Ends an open connection. Its calls are ended by that.
+    /// Ends an open connection, and with it its calls.
     fn end(&mut self) {
         let ended = Ended {
             pending: PendingCalls::default(),
@@ -568,10 +570,10 @@ fn handle_work(open: &mut Open, event: Event) {
     }
 }
 
-/// Opens a connection in this version.
+/// Returns the state of a connection that speaks `version`.
 ///
 /// # Errors
-/// Why it cannot be, for the log.
+/// The version has no dialect, or two extensions own the same operation. The text is for the log.
 fn open(
     config: Config,
     version: Version,

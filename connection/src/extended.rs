@@ -1,5 +1,5 @@
-//! The optional operations of version 2 on one connection: its extensions, and what they tell the
-//! rest of the connection.
+//! The optional operations of version 2 on one connection: its extensions, and the limits that they
+//! report to the rest of the connection.
 
 use rpcrdma_ext_continuation::Transmit;
 use rpcrdma_ext_xchar::{BackwardSupport, Config as ExchangeConfig, Exchange, Registry};
@@ -12,7 +12,7 @@ use crate::{CallbackOptions, Config, round_trips};
 #[derive(Debug)]
 pub struct Extended {
     pub(crate) extensions: Extensions,
-    /// Whether the extensions know that the connection has begun.
+    /// Whether [`Extended::begin`] has been called.
     begun: bool,
     /// Whether a part of a message has arrived and the rest has not.
     pub(crate) collecting: bool,
@@ -43,15 +43,15 @@ impl Extended {
         })
     }
 
-    /// Tells the extensions that the connection begins to speak version 2: by this end, or by the
-    /// message whose header is `opened_by`. Later calls have no effect.
+    /// Tells the extensions that version 2 is spoken from now on. `opened_by` is the header of the
+    /// peer's message, or `None` if this end sends first. Later calls have no effect.
     pub(crate) fn begin(&mut self, opened_by: Option<&Header>) {
         if !std::mem::replace(&mut self.begun, true) {
             self.extensions.connected(opened_by);
         }
     }
 
-    /// Shows a message to the extensions, and returns who deals with it.
+    /// Passes a message to the extensions, and returns which of them, if any, handles it.
     pub(crate) fn route(&mut self, header: &Header, message: &[bytes::Bytes], at: usize) -> Routed {
         let routed = self.extensions.received(header, message, at);
         // Only operations begin and end a collection.

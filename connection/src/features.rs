@@ -1,4 +1,4 @@
-//! What may be used on a connection, and why.
+//! The optional features that may be used on a connection, and why.
 
 use rpcrdma_ext_xchar::Exchange;
 use rpcrdma_negotiation::{Features, Have, PeerHas, decide_features, decide_round_trips};
@@ -7,7 +7,7 @@ use rpcrdma_v1::PrivateData;
 use crate::extended::{self, Extended};
 use crate::{Config, round_trips};
 
-/// Returns what may be used at present.
+/// Returns the optional features that may be used at present, and why.
 pub(crate) fn features(
     config: &Config,
     peer: Option<PrivateData>,

@@ -1,5 +1,5 @@
-//! Cuts memory into segments and joins it again. Nothing is copied, except where a function says so
-//! and counts it.
+//! Functions that cut memory into segments and join it again. They copy nothing, except where a
+//! function says so and counts it.
 
 use bytes::Bytes;
 use onc_rpc::{Bulk, Segments};
@@ -19,7 +19,7 @@ pub(crate) fn cut(buf: Buf, max: u64) -> SmallVec<[Buf; 2]> {
     pieces
 }
 
-/// Cuts bytes into pieces of at most `max` bytes. No bytes are one empty piece.
+/// Cuts bytes into pieces of at most `max` bytes. Empty input gives one empty piece.
 pub(crate) fn slices(bytes: &Bytes, max: u64) -> impl Iterator<Item = Bytes> {
     let max = usize::try_from(max).unwrap_or(usize::MAX).max(1);
     let count = bytes.len().div_ceil(max).max(1);
@@ -71,7 +71,7 @@ pub(crate) fn flatten(
     Ok(joined)
 }
 
-/// Takes the first `len` bytes off a gather list.
+/// Removes and returns the first `len` bytes of a gather list.
 pub(crate) fn take(gather: &mut Segments, mut len: usize) -> Segments {
     let mut taken = Segments::new();
     let mut whole = 0;

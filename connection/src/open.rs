@@ -7,8 +7,8 @@
 //! because only the client can make another.
 //!
 //! Limits change only while nothing relies on the old ones: a planned call that is now too long is
-//! planned again before it is sent, and a reply that needs more than may be sent waits until the
-//! limit is settled.
+//! planned again before it is sent. A reply that exceeds the inline limit and fits no chunk waits
+//! while that limit is being changed.
 
 use conveyance::Limits;
 use onc_rpc::{Message, Segments};
@@ -26,7 +26,7 @@ use crate::responder::{ReplyTerms, Responder};
 use crate::shared::Shared;
 use crate::{Action, CallError, Config, ReceiveStructure, round_trips};
 
-/// Credits that are asked for and granted in a direction without calls: the least that is possible.
+/// Credits requested and granted in a direction without calls: the minimum.
 const LEAST_CREDITS: u32 = 1;
 
 /// A connection whose version is known.
@@ -35,11 +35,12 @@ pub(crate) struct Open {
     pub(crate) shared: Shared,
     /// Makes calls: always at a client, and at a server that makes calls in the reverse direction.
     pub(crate) requester: Option<Requester>,
-    /// Takes calls: always at a server, and at a client that takes calls in the reverse direction.
+    /// Accepts calls: always at a server, and at a client that accepts calls in the reverse
+    /// direction.
     pub(crate) responder: Option<Responder>,
-    /// What the peer said in private data.
+    /// The peer's private data.
     pub(crate) peer: Option<PrivateData>,
-    /// Since when a message has been incomplete that comes in several transmissions.
+    /// The time since which a message in several transmissions has been incomplete.
     pub(crate) incomplete_since: Option<Time>,
 }
 
@@ -141,7 +142,7 @@ impl Open {
         })
     }
 
-    /// Returns the configuration, to begin anew in another dialect.
+    /// Returns the configuration, to open the connection in another version.
     pub(crate) fn into_config(self) -> Config {
         self.shared.config
     }
@@ -153,7 +154,7 @@ impl Open {
         }
     }
 
-    /// Takes a message that arrived.
+    /// Handles a message that arrived.
     pub(crate) fn received(&mut self, now: Time, message: Segments, invalidated: Option<Stag>) {
         let shared = &mut self.shared;
         let receiver = Receiver {
@@ -174,8 +175,8 @@ impl Open {
         self.act_upon(incoming, invalidated);
         if self.shared.extended.is_some() {
             self.note_incomplete(now);
-            // What extensions send goes before what has just been decided: the characteristics of an
-            // end are the first that it sends.
+            // Messages of extensions go before the actions just queued, because an end's first
+            // message carries its characteristics.
             let decided = self.shared.actions.len();
             self.run_extensions();
             self.shared.actions.rotate_left(decided);
@@ -212,7 +213,7 @@ impl Open {
         }
     }
 
-    /// Refuses a message that is not acted upon.
+    /// Discards a bad message, and sends the error message that it calls for, if any.
     fn refuse(&mut self, direction: Direction, bad: &BadMessage) {
         let is_server = self.shared.config.role.side() == Side::Server;
         let credits = self.credits(Direction::Reply);
@@ -230,7 +231,7 @@ impl Open {
         }
     }
 
-    /// Notes since when a message has been incomplete.
+    /// Records the time since which a message in several transmissions has been incomplete.
     fn note_incomplete(&mut self, now: Time) {
         let extended = self.shared.extended.as_ref();
         match extended.is_some_and(|extended| extended.collecting) {
@@ -241,7 +242,8 @@ impl Open {
         }
     }
 
-    /// Returns the credits that a message without an RPC message asks for in its direction, or grants.
+    /// Returns the credit value of a message without an RPC message: requested credits in the call
+    /// direction, granted ones in the reply direction.
     fn credits(&self, direction: Direction) -> u32 {
         let credits = match direction {
             Direction::Call => self.requester.as_ref().map(Requester::requested),
@@ -250,14 +252,14 @@ impl Open {
         credits.unwrap_or(LEAST_CREDITS)
     }
 
-    /// Returns the next thing to do. The send queue has `room` entries free.
+    /// Returns the next action. The send queue has `room` entries free.
     #[inline]
     pub(crate) fn poll_action(&mut self, room: usize) -> Option<Action> {
         loop {
             if let Some(action) = self.shared.actions.pop_front() {
                 return Some(action);
             }
-            // What extensions have to say may be what further calls rely on.
+            // Further calls may depend on limits that extensions are about to announce.
             if self.run_extensions() {
                 continue;
             }
@@ -270,7 +272,7 @@ impl Open {
         }
     }
 
-    /// Does what the extensions want done. Returns whether there was anything.
+    /// Executes the actions of the extensions. Returns whether there were any.
     #[inline]
     fn run_extensions(&mut self) -> bool {
         self.shared.extended.is_some() && self.run_all_extensions()
@@ -322,7 +324,7 @@ impl Open {
         }
     }
 
-    /// Applies the limits that the extensions know.
+    /// Applies the current limits of the extensions.
     fn limits_changed(&mut self) {
         let shared = &mut self.shared;
         let extended = shared.extended.as_deref();
@@ -336,8 +338,8 @@ impl Open {
         }
     }
 
-    /// Takes an RPC message, or a report about one, that came in operations of the extension with
-    /// number `by`. Extensions carry messages of calls from client to server only.
+    /// Handles an RPC message, or a report about one, that arrived in operations of the extension
+    /// with number `by`. Extensions carry messages of calls from client to server only.
     fn carried(&mut self, by: usize, carried: Conveyed) {
         let credits = self.credits(Direction::Reply);
         let shared = &mut self.shared;
@@ -415,15 +417,16 @@ impl Open {
         Err(CallError::NoCallbacks(why.to_owned()))
     }
 
-    /// Takes the calls of a client that were handed in before the version was known.
+    /// Accepts the calls that a client's upper layer made before the version was known.
     pub(crate) fn take_over(&mut self, calls: PendingCalls) {
         if let Some(requester) = &mut self.requester {
             requester.take_over(&mut self.shared, calls);
         }
     }
 
-    /// Returns what the peer takes in calls. Servers take all. What a client takes, it says in version
-    /// 2; in version 1 that is for the upper layer to find out (RFC 8167, section 6).
+    /// Returns which calls the peer accepts: none, only without chunks, or all. Servers accept all.
+    /// A client announces it in version 2; in version 1 the upper layer has to find out (RFC 8167,
+    /// section 6).
     fn peer_takes_calls(&self) -> Backward {
         let config = &self.shared.config;
         match (config.role.side(), &self.shared.extended) {
@@ -434,7 +437,7 @@ impl Open {
         }
     }
 
-    /// Takes the reply to a call of the peer's.
+    /// Accepts this end's reply to a call that the peer made, and sends it.
     pub(crate) fn reply(&mut self, id: crate::CallId, message: Option<Message>) {
         if let Some(responder) = &mut self.responder {
             responder.reply(&mut self.shared, id, message);

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use rdma::{ALIGNMENT, Pool};
 
-/// Receives posted beyond the credits for messages that take no credit: errors, and operations of
+/// Receives posted beyond the credits for messages that use no credit: errors, and operations of
 /// extensions.
 pub const EXTRA_RECEIVES: u32 = 4;
 
-/// The most consumed receives that may be missing for a while: a driver may post them again after it has
-/// acted upon the messages that came in them.
+/// The maximum number of consumed receives that a driver may leave unposted until it has handled
+/// the messages that arrived in them.
 pub const REPOST_LATER: u32 = EXTRA_RECEIVES / 2;
 
-/// All receives posted beyond the credits: [`EXTRA_RECEIVES`], and the [`REPOST_LATER`] of them that
-/// may be missing at a time.
+/// All receives posted beyond the credits: [`EXTRA_RECEIVES`], and [`REPOST_LATER`] more in place
+/// of consumed ones that are not yet reposted.
 pub const BEYOND_CREDITS: u32 = EXTRA_RECEIVES + REPOST_LATER;
 
 /// The least length of the first segment, bytes: the fixed words of every version's header lie in it.

@@ -1,13 +1,14 @@
-//! What an end does to spare round trips (rtrext-00): the structure of its receives, and the
-//! configuration of its extension.
+//! The features by which an end saves round trips (rtrext-00): the structure of its receives, and
+//! the configuration of its extension.
 
 use rpcrdma_ext_continuation::{Config, Features};
 use rpcrdma_ext_send_ddp::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};
 
 use crate::{Config as ConnectionConfig, ReceiveSegment, ReceiveStructure};
 
-/// Length of the first segment of receives with placement, bytes: room for the header and for what
-/// surrounds the bulk data in common calls. What is longer goes on into the next segment.
+/// Length of the first segment of receives with placement, bytes: room for the header, and for the
+/// rest of the message around the bulk data in common calls. Anything longer continues in the next
+/// segment.
 const HEAD: u32 = 1024;
 /// Length of the segment for bulk data, bytes: 1 MiB goes in 16 transmissions.
 const TARGET: u32 = 64 << 10;
@@ -28,9 +29,9 @@ pub(crate) fn placing(plain: u32) -> ReceiveStructure {
     ReceiveStructure::new(segments).unwrap_or_else(|_| ReceiveStructure::plain(plain as usize))
 }
 
-/// Returns `receives` made long enough for messages of `size` bytes. Receives with placement get one
-/// more segment, or stay as they are where they are long enough, so that what the peer knows of the
-/// segments remains true.
+/// Returns `receives` enlarged for messages of `size` bytes. Receives with placement get one more
+/// segment if they are too short; their first segments never change, because the peer has been told
+/// of them.
 #[must_use]
 pub fn resized(receives: &ReceiveStructure, size: u32) -> ReceiveStructure {
     let placing = receives.segments().iter().any(|segment| segment.ddp);
@@ -47,7 +48,7 @@ pub fn resized(receives: &ReceiveStructure, size: u32) -> ReceiveStructure {
     ReceiveStructure::new(segments).unwrap_or_else(|_| receives.clone())
 }
 
-/// Returns the structure as the peer is told of it.
+/// Returns the structure in the form that is announced to the peer.
 fn announced(receives: &ReceiveStructure) -> BufferStructure {
     BufferStructure::new(receives.segments().iter().map(|segment| SegmentGroup {
         count: 1,
@@ -62,8 +63,8 @@ fn announced(receives: &ReceiveStructure) -> BufferStructure {
     }))
 }
 
-/// Returns the length of the longest message to send, bytes: `inline`, or, where this end places bulk
-/// data, as much as the peer may have room for.
+/// Returns the length of the longest message to send, in bytes: `inline`, or at least
+/// [`MAX_TRANSMISSION`] if this end places bulk data.
 pub(crate) fn max_send(features: Features, inline: u32) -> u32 {
     match features.ddp.send {
         true => inline.max(MAX_TRANSMISSION),

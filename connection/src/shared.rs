@@ -25,11 +25,11 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     /// The version that the connection speaks.
     pub(crate) dialect: &'static dyn Dialect,
-    /// The limits by which messages are planned.
+    /// The limits with which messages are planned.
     pub(crate) limits: Limits,
     /// The extensions, in a version that has any.
     pub(crate) extended: Option<Box<Extended>>,
-    /// What has been decided and is to be done, in this order.
+    /// Actions that are to be returned to the driver, in this order.
     pub(crate) actions: VecDeque<Action>,
     /// Where headers are encoded.
     headers: BytesMut,
@@ -60,7 +60,7 @@ impl Shared {
         self.headers.split().freeze()
     }
 
-    /// Encodes any other header. Returns it with its chunk lists.
+    /// Encodes a header that may have chunks. Returns it with its chunk lists.
     pub(crate) fn encode(&mut self, header: Outgoing) -> (Bytes, Chunks) {
         let chunks = self.dialect.encode(&mut self.headers, header);
         (self.headers.split().freeze(), chunks)

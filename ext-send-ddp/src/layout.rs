@@ -44,7 +44,8 @@ pub enum NoRoom {
     /// The message takes more transmissions than allowed.
     #[error("more than {0} transmissions")]
     Transmissions(u32),
-    /// No target is within reach of a message.
+    /// No target begins behind the header and within the longest message, so bulk data cannot be
+    /// placed.
     #[error("no buffer segment for bulk data")]
     NoTarget,
     /// An item would have to be divided into too many pieces.

@@ -24,8 +24,8 @@ fn url(text: &str) -> Result<NfsUrl, Failure> {
         .map_err(|error| Failure::Usage(format!("{error}")))
 }
 
-/// Runs `work` for each URL, even after one has failed. Returns the last failure; the others are
-/// printed at once.
+/// Runs `work` for each URL, also after a [`Failure::Work`]; any other failure ends the loop and is
+/// returned. Returns the last `Failure::Work`; each earlier one is printed when the next occurs.
 fn each(
     urls: &[String],
     mut work: impl FnMut(&NfsUrl) -> Result<(), Failure>,

@@ -130,10 +130,10 @@ impl Peer {
         self.crc = on;
     }
 
-    /// Receives the peer's setup frame.
+    /// Receives the peer's MPA Request or Reply Frame.
     ///
     /// # Errors
-    /// There is none, or it is not one that honest devices send.
+    /// The peer sent no whole frame, or one that does not begin with `key`.
     pub fn hear_frame(&mut self, key: [u8; 16], meanwhile: Meanwhile<'_>) -> Result<Frame, Gone> {
         let header = self.stream.read(20, true, meanwhile)?;
         if header[..16] != key {

@@ -30,18 +30,19 @@ use crate::{ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
 pub struct RdmaClient {
     driver: Driver<ClientEvent>,
     options: RdmaClientOptions,
-    /// The queue pairs of its connections, in the order in which these were opened: a handful.
+    /// The queue pairs of the connections, in the order in which the connections were opened: a
+    /// handful.
     queue_pairs: Vec<(ConnId, QpId)>,
     next_id: u64,
-    /// Servers that a connection was made to.
+    /// Servers to which a connection has been established.
     met: HashSet<SocketAddr>,
     /// Servers that spoke version 2 on some connection.
     speak_two: HashSet<SocketAddr>,
-    /// What was learnt of the versions of servers.
+    /// The versions that servers were found to speak.
     lessons: Memory<SocketAddr>,
     /// Whether the device is gone for good.
     removed: bool,
-    /// Calls have waited for memory while no call had any to give back.
+    /// Set while calls wait for memory and no call in progress can release any.
     stuck: Option<Stuck>,
     /// XID of the last call.
     last_xid: u32,
@@ -73,8 +74,7 @@ impl RdmaClient {
         &*self.driver.device
     }
 
-    /// Returns the counts of the device, with the bytes added that were copied on the way to and from
-    /// it.
+    /// Returns the counters of the device. `copied_bytes` includes [`RdmaClient::copied_bytes`].
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut counters = self.driver.device.counters();
@@ -82,8 +82,8 @@ impl RdmaClient {
         counters
     }
 
-    /// Returns the number of bytes that were copied on the way to and from the device, beside those that
-    /// the device counts ([`rdma::Counters::copied_bytes`]). It only grows.
+    /// Returns the number of bytes that the transport has copied, without those that the device
+    /// counts ([`rdma::Counters::copied_bytes`]). The number never decreases.
     #[must_use]
     pub fn copied_bytes(&self) -> u64 {
         self.driver.copied_bytes()
@@ -107,7 +107,8 @@ impl RdmaClient {
         self.queue_pairs.iter().map(|(conn, _)| *conn)
     }
 
-    /// Returns the most receives that messages with credits can have on the device.
+    /// Returns the maximum number of receives of a queue pair that are left for messages with
+    /// credits.
     fn most_receives(&self) -> u32 {
         let attributes = self.driver.device.attributes();
         let receives = u32::try_from(attributes.max_recv_wr).unwrap_or(u32::MAX);
@@ -215,7 +216,7 @@ impl RdmaClient {
         }
     }
 
-    /// Does what a connection wants done.
+    /// Executes the actions of a connection, and handles its notices.
     fn run(&mut self, qp: QpId) {
         while let Some(notice) = self.driver.run(qp) {
             match notice {
@@ -225,8 +226,8 @@ impl RdmaClient {
         }
     }
 
-    /// Events that are rare are handled apart: a call's path has less code then, of which hardly any is
-    /// in the processor's first cache after a system call.
+    /// Handles every event except completions. It is a separate cold function, so that the code
+    /// path of a call is short: after a system call little of it is in the L1 instruction cache.
     #[cold]
     fn connection_changed(&mut self, event: DeviceEvent) {
         match event {

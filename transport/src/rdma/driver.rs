@@ -1,7 +1,8 @@
-//! The driver of connections: it executes their actions on a device and tells them what happened.
+//! The driver of connections: it executes their actions on a device and passes the device's events
+//! to them.
 //!
-//! Clients and servers have the same driver. It knows queue pairs, memory and deadlines, and nothing of
-//! the protocol, which is that of [`Connection`].
+//! Clients and servers have the same driver. It knows queue pairs, memory and deadlines; the
+//! protocol is in [`Connection`].
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -20,13 +21,13 @@ use super::stalled::{Progress, ProgressChecks};
 use super::timers::{Timer, Timers};
 use crate::{CallError, ClientEvent, ConnId, ServerEvent};
 
-/// How often something that waits for memory looks again.
+/// The interval at which work that waits for memory is retried.
 const RETRY: Duration = Duration::from_millis(1);
-/// How long disconnecting in order may take. Until then memory stays registered, and a peer that is gone
-/// would never answer.
+/// The maximum duration of a graceful disconnect, after which the connection is aborted. Until then
+/// memory stays registered, and a peer that is gone would never answer.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Events that the users of clients and servers get alike.
+/// The events that clients and servers have in common.
 pub(super) trait CallEvent {
     /// The peer made a call.
     fn call(conn: ConnId, token: u64, message: Message) -> Self;
@@ -84,7 +85,7 @@ pub(super) enum WorkContext {
 /// Why this end ends a connection.
 #[derive(Debug)]
 pub(super) enum Closing {
-    /// Its user has let go of it.
+    /// Its user closed it.
     ByUser,
     /// The peer broke a rule, or cannot be answered.
     Failed(String),
@@ -93,7 +94,7 @@ pub(super) enum Closing {
 /// A connection, being established or established, with its queue pair.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// The name by which the user knows it.
+    /// The identifier that the user has for it.
     pub(super) conn: ConnId,
     pub(super) peer: SocketAddr,
     pub(super) queue: QueuePair<WorkContext>,
@@ -103,14 +104,14 @@ pub(super) struct Link {
     /// Bytes of the pool that are counted for receives, at a server.
     pub(super) receive_memory: usize,
     pub(super) established: bool,
-    /// Whether a reply came over it.
+    /// Whether a reply has arrived on it.
     pub(super) worked: bool,
-    /// Why this end ends it. Nothing more is done then.
+    /// Why this end is closing it, if it is. Completions are then ignored.
     pub(super) closing: Option<Closing>,
-    /// The first work request that failed for a reason of its own.
+    /// The first error of a work request other than "flushed".
     pub(super) failure: Option<WorkError>,
     progress: Progress,
-    /// When the timer of its time-outs is set to expire.
+    /// When the earliest timer for its time-outs expires.
     timer: Option<Time>,
     /// Whether it is in the list of connections on which something waits for memory.
     waits: bool,
@@ -163,10 +164,10 @@ impl Link {
     }
 }
 
-/// What a connection's user has to act upon.
+/// An event of a connection that its client or server has to handle.
 #[derive(Debug)]
 pub(super) enum Notice {
-    /// The version is decided.
+    /// Version negotiation has ended.
     Decided(Decision),
     /// See [`Action::Misjudged`].
     Misjudged,
@@ -212,12 +213,13 @@ impl<E: CallEvent> Driver<E> {
         }
     }
 
-    /// Returns the number of bytes copied beside those that the device counts. It only grows.
+    /// Returns the number of bytes copied, without those that the device counts. The number never
+    /// decreases.
     pub(super) fn copied_bytes(&self) -> u64 {
         self.copied + self.links.values().map(Link::copied).sum::<u64>()
     }
 
-    /// Adds a connection whose queue pair has just been made, and does what it wants done at first.
+    /// Adds a connection whose queue pair has just been made, and executes its first actions.
     pub(super) fn add(&mut self, link: Link) {
         let qp = link.queue.qp();
         self.links.insert(qp, link);
@@ -232,7 +234,7 @@ impl<E: CallEvent> Driver<E> {
         Some(gone)
     }
 
-    /// Polls the device, and begins to act upon what has happened.
+    /// Polls the device for events. If there are none, reposts consumed receives.
     pub(super) fn poll(&mut self, now: Time) {
         self.now = now;
         self.device.poll(now, &mut self.inbox);
@@ -273,14 +275,14 @@ impl<E: CallEvent> Driver<E> {
         }
     }
 
-    /// Takes a completion. Returns the connection that may have something to do now.
+    /// Handles a completion. Returns the connection that may have actions now.
     pub(super) fn completed(&mut self, completion: Completion) -> Option<QpId> {
         let qp = completion.qp;
         let link = self.links.get_mut(&qp)?;
         let device = &mut *self.device;
         let done = link.queue.complete(completion.id);
         match completion.result {
-            // Nothing more is taken from a peer that is being disconnected.
+            // Messages of a peer that is being disconnected are ignored.
             Ok(_) if link.closing.is_some() => return None,
             Ok(Success::Receive { buf, invalidated }) => {
                 if !link.queue.has_to_repost() {
@@ -304,15 +306,15 @@ impl<E: CallEvent> Driver<E> {
         Some(qp)
     }
 
-    /// Does what a connection wants done, until it wants nothing or there is something for its user to
-    /// act upon; then it is to be called again.
+    /// Executes the actions of a connection until there are none. If there is a notice for its
+    /// user, returns it early; the caller handles it and calls again.
     pub(super) fn run(&mut self, qp: QpId) -> Option<Notice> {
         let link = self.links.get_mut(&qp)?;
         let device = &mut *self.device;
         link.queue.flush(device);
         if let Some(account) = &link.account {
-            // While a connection holds more than its guaranteed memory, completions have to show whether
-            // its peer makes progress.
+            // While a connection holds more than its guaranteed memory, every work request is
+            // signaled, so that completions show whether its peer makes progress.
             link.queue.watch(account.over() > 0);
         }
         while link.closing.is_none() {
@@ -357,7 +359,7 @@ impl<E: CallEvent> Driver<E> {
                 other => act_on_memory(device, link, self.now, other),
             }
         }
-        // The timers that it needs now.
+        // Set the timers that the connection needs now.
         if let Some(at) = link.connection.poll_timeout()
             && link.timer.is_none_or(|set| at < set)
         {
@@ -381,7 +383,7 @@ impl<E: CallEvent> Driver<E> {
         None
     }
 
-    /// Acts upon the time-outs of a connection.
+    /// Handles the time-outs of a connection.
     pub(super) fn timed_out(&mut self, qp: QpId) {
         if let Some(link) = self.links.get_mut(&qp)
             && link.timer.is_some_and(|at| at <= self.now)
@@ -391,8 +393,8 @@ impl<E: CallEvent> Driver<E> {
         }
     }
 
-    /// Returns the connections on which something waits for memory, once: they are to be told to look
-    /// again, and run.
+    /// Removes and returns the connections on which something waits for memory. The caller retries
+    /// and runs each.
     pub(super) fn take_waiting(&mut self) -> Vec<QpId> {
         let waiting = std::mem::take(&mut self.waiting);
         for qp in &waiting {
@@ -403,7 +405,7 @@ impl<E: CallEvent> Driver<E> {
         waiting
     }
 
-    /// Aborts a connection that has not been disconnected in order in time.
+    /// Aborts a connection whose graceful disconnect took too long.
     #[cold]
     pub(super) fn lingered(&mut self, qp: QpId) {
         if self.links.contains_key(&qp) {
@@ -441,7 +443,7 @@ impl<E: CallEvent> Driver<E> {
         }
     }
 
-    /// Ends a connection that its user has let go of: in order, unless the peer could still reach the
+    /// Ends a connection that its user closed: gracefully, unless the peer could still reach the
     /// memory of a call.
     pub(super) fn close(&mut self, qp: QpId) {
         let Some(link) = self.links.get_mut(&qp) else {
@@ -456,7 +458,7 @@ impl<E: CallEvent> Driver<E> {
         }
     }
 
-    /// Posts receives in place of consumed ones, now that the messages in them have been acted upon.
+    /// Posts receives in place of consumed ones whose messages have been handled.
     fn repost(&mut self) {
         let Self {
             reposting,
@@ -473,7 +475,7 @@ impl<E: CallEvent> Driver<E> {
     }
 }
 
-/// Takes the completion of a request in the send queue, or the failure of any request.
+/// Handles the completion of a send-queue request, or the failure of any work request.
 #[inline(never)]
 fn work_done(
     device: &mut dyn Device,
@@ -500,7 +502,7 @@ fn work_done(
     }
 }
 
-/// Takes back memory that the peer cannot reach any more. If that fails, only closing the connection
+/// Reclaims memory that the peer can no longer reach. If that fails, only closing the connection
 /// keeps the peer from it (RFC 8166, section 4.5.4).
 fn reclaim(device: &mut dyn Device, link: &mut Link, now: Time, id: RegistrationId, stag: Stag) {
     match device.reclaim(link.queue.qp(), stag) {
@@ -509,7 +511,7 @@ fn reclaim(device: &mut dyn Device, link: &mut Link, now: Time, id: Registration
     }
 }
 
-/// Executes an action that has to do with registered memory, chunks or receives.
+/// Executes an action other than a Send, a delivery, a result or a notice.
 #[inline(never)]
 fn act_on_memory(device: &mut dyn Device, link: &mut Link, now: Time, action: Action) {
     let qp = link.queue.qp();
@@ -564,8 +566,8 @@ fn register(
 ) {
     let result = match device.register(link.queue.qp(), region) {
         Ok(segment) => Ok(segment),
-        // The connection has ended, and the event that says so is on its way. It ends the call, which is
-        // then made again over another connection.
+        // The connection has ended, and the event that reports it is still queued. That event ends
+        // the call, which is then made again over another connection.
         Err((DeviceError::Unknown(_), _)) => return,
         Err((error, _)) => Err(error.to_string()),
     };
@@ -573,7 +575,7 @@ fn register(
         .handle(now, Event::Registered { id, result });
 }
 
-/// Returns the length of the longest segment that the device and the options allow, bytes.
+/// Returns the length in bytes of the longest segment that the device and the options allow.
 pub(super) fn max_segment(device: &dyn Device, option: u32) -> u64 {
     let region = device.attributes().max_region as u64;
     region.min(u64::from(option)).max(1)

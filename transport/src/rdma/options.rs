@@ -1,4 +1,4 @@
-//! What can be chosen about RPC-over-RDMA clients and servers, beside the options of connections.
+//! The options of RPC-over-RDMA clients and servers, in addition to those of connections.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use rpcrdma_negotiation::{Choice, Version, Versions};
 
 use super::receive_memory;
 
-/// The default memory for receives, bytes: enough for all connections that are accepted by default
-/// with plain receives, and for a hundred with receives that bulk data is placed in.
+/// The default memory for receives, bytes: enough for the default maximum number of connections
+/// with plain receives, or a hundred with receives for placement.
 const DEFAULT_RECEIVE_MEMORY: usize = 512 << 20;
 /// The default time without progress: long enough for lost packets to be sent again several times, and
 /// for 1 MiB at half a Mbit/s.
@@ -20,12 +20,12 @@ const DEFAULT_PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct RdmaClientOptions {
     /// What both ends of a connection choose.
     pub common: Options,
-    /// How long making a connection may take.
+    /// The maximum time for connecting.
     pub connect_timeout: Duration,
     /// The versions that may be spoken.
     pub version: Choice,
-    /// How long to wait for a server's answer to the first version 2 message, before the server is taken
-    /// for one that speaks version 1 only.
+    /// How long to wait for a server's answer to the first version 2 message, before the client
+    /// assumes that the server speaks version 1 only.
     pub patience: Duration,
 }
 
@@ -47,13 +47,13 @@ pub struct RdmaServerOptions {
     pub common: Options,
     /// The most connections at the same time. More are rejected.
     pub max_connections: usize,
-    /// Bytes of the device's pool that the receives of all connections may take together. The less is
-    /// left, the fewer credits a new connection gets; with none left it is rejected. A plain receive of
-    /// 4 KiB takes 4 KiB for each credit and for six more; a receive with placement takes 68 KiB. Only
-    /// one half of this memory is for connections that take calls in several transmissions, which are
-    /// counted with more receives because incomplete calls hold theirs, and for connections whose
-    /// receives the peer may have made longer ([`Options::max_receive_size`]), which are counted with
-    /// the longer ones.
+    /// Bytes of the device's pool that the receives of all connections may take together. The less
+    /// is left, the fewer credits a new connection gets; with none left it is rejected. A plain
+    /// receive of 4 KiB takes 4 KiB for each credit and for six more; a receive with placement
+    /// takes 68 KiB. Calls in several transmissions and longer receives
+    /// ([`Options::max_receive_size`]) are allowed on a new connection only while at most half of
+    /// this memory is taken. The first counts the receives that an incomplete call holds; the
+    /// second counts every receive at its maximum length.
     pub max_receive_memory: usize,
     /// Memory budget for calls and replies of all connections, without receives. Several transports may
     /// share one.

@@ -454,7 +454,7 @@ impl<T> QueuePair<T> {
         true
     }
 
-    /// Does not post so many receives again after they have been consumed.
+    /// Stops the reposting of the next `count` consumed receives.
     pub(crate) fn release(&mut self, count: u32) {
         self.unneeded += count;
     }
@@ -470,8 +470,8 @@ impl<T> QueuePair<T> {
         self.replacing = true;
     }
 
-    /// Returns the structure of all receives, once after [`QueuePair::set_receives`] when none has
-    /// another.
+    /// Returns the new structure set by [`QueuePair::set_receives`], once, as soon as no posted
+    /// receive has an older one.
     pub(crate) fn receives_replaced(&mut self) -> Option<ReceiveStructure> {
         let replaced = self.mixed.is_empty() && std::mem::take(&mut self.replacing);
         replaced.then(|| self.structure.clone())
@@ -492,7 +492,7 @@ impl<T> QueuePair<T> {
         }
     }
 
-    /// Returns whether so many messages would each find a receive, or the connection is ending anyway.
+    /// Returns whether at least `messages` receives are posted, or the connection is ending anyway.
     pub(crate) fn can_receive(&self, messages: u32) -> bool {
         self.ending || self.receives >= messages
     }

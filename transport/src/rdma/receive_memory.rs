@@ -1,4 +1,4 @@
-//! The memory for a server's receives, and the share of it that a connection gets.
+//! The memory for a server's receives, and the share of a connection in it.
 //!
 //! All receives of a server share one limit. As their memory comes near it, connections get fewer
 //! credits. Calls in several transmissions hold the receives that they arrived in, so they get half
@@ -8,11 +8,11 @@ use rpcrdma_connection::{BEYOND_CREDITS, ReceiveStructure, round_trips};
 
 use super::RoundTripFeatures;
 
-/// A new connection gets at most one part in this many of what is left. So the more connections there
-/// are, the fewer credits the next one has, before any is rejected.
+/// A new connection gets at most the remaining memory divided by this number. So the more
+/// connections there are, the fewer credits the next one has, before any is rejected.
 const PARTS: usize = 4;
 
-/// What a new connection gets.
+/// The share of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     /// The most calls outstanding.
@@ -21,28 +21,29 @@ pub(super) struct Share {
     pub(super) callbacks: u32,
     /// Whether calls may come in several transmissions.
     pub(super) groups: bool,
-    /// Whether the peer may have receives made longer.
+    /// Whether the peer may ask for longer receives.
     pub(super) longer: bool,
-    /// Bytes of the pool that are counted for the connection.
+    /// Bytes of the pool that are counted for its receives.
     pub(super) memory: usize,
 }
 
-/// What a connection should have if there is memory.
+/// What a new connection gets if there is enough memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     /// The most calls outstanding.
     pub(super) credits: u32,
     /// The most callbacks outstanding.
     pub(super) callbacks: u32,
-    /// The features of this end. Where calls may come in several transmissions, an incomplete call holds
-    /// the receives that its parts came in, and others are posted in their place.
+    /// The features of this end. If calls may arrive in several transmissions, an incomplete call
+    /// holds the receives of its parts, and others are posted in their place.
     pub(super) features: RoundTripFeatures,
 }
 
-/// Returns the share of a new connection in `limit` bytes, of which `taken` are counted for others, or
-/// `None` if there is not enough for one credit. `longest` is the length up to which the peer may have
-/// receives made longer. Longer receives, and calls in several transmissions, are allowed only while
-/// less than half of the memory is taken, so that they cost nobody a connection.
+/// Returns the share of a new connection in `limit` bytes, of which `taken` are counted for others,
+/// or `None` if there is not enough for one credit. `longest` is the length up to which the peer
+/// may ask for longer receives. Longer receives, and calls in several transmissions, are allowed
+/// only while at most half of the memory is taken, so that they never cause a connection to be
+/// rejected.
 pub(super) fn share(
     limit: usize,
     taken: usize,
@@ -89,7 +90,7 @@ pub(super) fn share(
     })
 }
 
-/// Returns the bytes that a connection with one credit takes.
+/// Returns the bytes of receives that a connection with one credit takes.
 pub(super) fn least(receives: &ReceiveStructure) -> usize {
     receives
         .memory()

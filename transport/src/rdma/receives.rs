@@ -1,8 +1,8 @@
 //! The memory of receives.
 //!
-//! A message of up to 256 bytes is copied out of its receive, as network drivers do. The copy costs
-//! less than taking a buffer from the pool and giving it back, and the receive can be posted again
-//! at once. The copy is counted (`copied_bytes`).
+//! If the first piece of a message has at most 256 bytes, it is copied out of its receive, as
+//! network drivers do. The copy costs less than taking a buffer from the pool and giving it back,
+//! and the receive can be posted again at once. The copy is counted (`copied_bytes`).
 
 use bytes::BytesMut;
 use onc_rpc::Segments;
@@ -11,8 +11,8 @@ use rpcrdma_connection::ReceiveStructure;
 
 use crate::options::HEADER_ROOM;
 
-/// Allocates one receive, some pieces of which may be spare ones. Buffers of a pool begin at multiples
-/// of the largest possible alignment.
+/// Allocates one receive, from spare pieces where there are any. Buffers of a pool begin at
+/// multiples of the largest possible alignment.
 ///
 /// # Errors
 /// [`PoolExhausted`]: there is no memory in `pool`.
@@ -34,8 +34,8 @@ pub(super) fn alloc(
     Ok(Scatter::new(first, rest))
 }
 
-/// Gives the pieces of a consumed receive their full lengths again. Returns false if the receive was of
-/// another structure, or if somebody still has a part of it: then it cannot be posted again.
+/// Restores the full lengths of the pieces of a consumed receive. Returns false if the receive has
+/// another structure, or if somebody still holds a part of it: then it cannot be posted again.
 pub(super) fn restore(structure: &ReceiveStructure, pieces: &mut [Buf]) -> bool {
     pieces.len() == structure.segments().len()
         && pieces
@@ -47,25 +47,25 @@ pub(super) fn restore(structure: &ReceiveStructure, pieces: &mut [Buf]) -> bool 
             })
 }
 
-/// The longest content of a receive's first piece that is copied out of it rather than handed up in it,
-/// bytes.
+/// The maximum length, in bytes, of a first piece that is copied out of its receive.
 const COPIED: usize = 256;
 
 /// Pieces of consumed receives that can be posted again: those that the message did not reach, and
-/// first ones whose short content was copied out. That costs less than new memory from the pool, and no
-/// receive buffer is kept for as long as somebody keeps a short message.
+/// first ones whose short content was copied out. That costs less than new memory from the pool. A
+/// short message that somebody keeps does not keep its receive buffer.
 #[derive(Debug, Default)]
 pub(super) struct SparePieces {
     /// Each piece with the index of its segment.
     pieces: Vec<(usize, Buf)>,
-    /// Where short messages are copied to: one allocation for many of them.
+    /// The memory that short messages are copied into: one allocation for many of them.
     room: BytesMut,
     /// The number of bytes copied.
     copied: u64,
 }
 
 impl SparePieces {
-    /// Takes a piece for the segment with this index, made `len` bytes long.
+    /// Removes and returns a piece for the segment with this index, `len` bytes long, if there is
+    /// one.
     fn take(&mut self, index: usize, len: usize) -> Option<Buf> {
         if self.pieces.is_empty() {
             return None;
@@ -78,7 +78,7 @@ impl SparePieces {
         (buf.len() == len || buf.regrow(len)).then_some(buf)
     }
 
-    /// Gives all pieces back to the pool, as receives have another structure now.
+    /// Returns all pieces to the pool. Called when the structure of receives changes.
     pub(super) fn clear(&mut self) {
         self.pieces = Vec::new();
     }
@@ -88,8 +88,8 @@ impl SparePieces {
         self.copied
     }
 
-    /// Returns the message in a consumed receive, in the order of its segments. With `keep`, pieces that
-    /// it does not need stay here for further receives. The message has at least one piece.
+    /// Returns the message in a consumed receive, in the order of its segments. With `keep`, pieces
+    /// that the message does not need are kept as spare ones. The message has at least one piece.
     pub(super) fn message(&mut self, receive: Scatter, keep: bool) -> Segments {
         let (first, rest) = receive.into_parts();
         let mut message = Segments::new();
@@ -188,8 +188,8 @@ mod tests {
         }
     }
 
-    /// A short message does not keep its receive away; bulk data behind a short beginning stays where
-    /// it is all the same.
+    /// A short message is copied, and its receive is posted again. Bulk data behind a short first
+    /// piece is not copied.
     #[test]
     fn little_is_copied_out_and_its_receive_used_again() {
         let pool = Pool::new(1 << 20);

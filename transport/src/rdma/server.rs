@@ -108,15 +108,15 @@ impl RdmaServer {
         Some(&link.connection)
     }
 
-    /// Does what a connection wants done.
+    /// Executes the actions of a connection, and logs its notices.
     fn run(&mut self, qp: QpId) {
         while let Some(notice) = self.driver.run(qp) {
             tracing::debug!(qp = qp.0, ?notice, "version found");
         }
     }
 
-    /// Events that are rare are handled apart: a call's path has less code then, of which hardly any is
-    /// in the processor's first cache after a system call.
+    /// Handles every event except completions. It is a separate cold function, so that the code
+    /// path of a call is short: after a system call little of it is in the L1 instruction cache.
     #[cold]
     fn connection_changed(&mut self, event: DeviceEvent) {
         match event {

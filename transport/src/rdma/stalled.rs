@@ -1,9 +1,11 @@
-//! Peers that leave RDMA Reads unanswered, or do not take what they are sent.
+//! Detection of peers that leave RDMA Reads unanswered, or do not receive what is sent to them.
 //!
-//! A call whose RDMA Reads are not answered, and a reply that stays in the send queue, hold memory. Both
-//! show in the same way: a signaled work request does not complete, nor does any later one.
+//! A call whose RDMA Reads are not answered, and a reply that stays in the send queue, hold memory.
+//! Both are detected in the same way: a signaled work request does not complete, nor does any later
+//! one.
 //!
-//! So every work request is signaled while its connection holds a part of the common memory.
+//! So every work request is signaled while its connection holds memory beyond its guaranteed part
+//! ([`rdma::Budget`]).
 
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use rdma::{Account, Time};
 
 /// The longest time between two checks while work is under way on any connection.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// How long a peer may make no progress while its connection holds memory that others want.
+/// The maximum time without progress while the connection holds memory that others wait for.
 const IN_THE_WAY: Duration = Duration::from_secs(2);
 
 /// Progress of a connection at the last check.
@@ -48,8 +50,8 @@ impl Progress {
     }
 }
 
-/// When to check the connections of a server for such peers. Checks are rare, so that a reply costs no
-/// more than a glance at whether one is planned.
+/// When to check a server's connections for peers that make no progress. A reply only tests whether
+/// a check is planned.
 #[derive(Debug)]
 pub(super) struct ProgressChecks {
     /// How long a peer may make no progress.

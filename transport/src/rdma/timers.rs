@@ -4,16 +4,17 @@ use std::collections::BTreeSet;
 
 use rdma::{QpId, Time};
 
-/// What a deadline is for.
+/// The purpose of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
-    /// Something waits for memory: it looks again.
+    /// Time to retry what waits for memory.
     Memory,
-    /// Connections are checked for peers that make no progress.
+    /// Time to check connections for peers that make no progress.
     Progress,
-    /// A connection has a time-out of its own.
+    /// A time-out of this connection's protocol state
+    /// ([`Connection::poll_timeout`](rpcrdma_connection::Connection::poll_timeout)).
     Connection(QpId),
-    /// A connection that is being disconnected in order is aborted.
+    /// A connection whose graceful disconnect has taken too long is aborted.
     Linger(QpId),
 }
 

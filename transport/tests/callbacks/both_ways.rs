@@ -122,7 +122,8 @@ fn rfc8167_s5_2_backward_replies_have_the_version_of_their_calls() {
     }
 }
 
-/// Section 4.2.2 of version-two-01, and the same of version 1.
+/// A client answers calls from its server (version-two-01, section 4.2.2); the same is tested in
+/// version 1 (RFC 8167).
 #[test]
 fn v2_s4_2_2_a_client_answers_backward_calls() {
     for version in VERSIONS {

@@ -30,7 +30,7 @@ pub(crate) trait Tested: Device {
 }
 
 impl Tested for Iwarp {
-    /// The iwarp device registers memory with no other device.
+    /// Returns 0: the software device holds no windows or registrations of an RDMA device.
     fn held(&self) -> usize {
         0
     }

@@ -234,7 +234,8 @@ fn message(xid: u32, kind: u32, words: usize, items: &[Bytes]) -> Message {
     out.finish()
 }
 
-/// Returns whether it is that message, however it was transferred.
+/// Returns whether `message` has this XID, message type, number of words and bulk items. Items may
+/// have arrived inline or in chunks.
 fn is_message(message: &Message, xid: u32, kind: u32, words: usize, items: &[Bytes]) -> bool {
     let mut from = Decoder::new(message);
     from.u32() == Ok(xid)

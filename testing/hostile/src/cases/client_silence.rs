@@ -1,4 +1,5 @@
-//! Hostile clients that send nothing to a server with time-outs.
+//! Hostile clients that fall silent at some point. The server has time-outs and must close the
+//! connection.
 
 use super::{accepted, after, memory, null, on};
 use crate::End::Closed;

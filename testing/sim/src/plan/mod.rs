@@ -108,7 +108,8 @@ pub struct Plan {
     pub version: Choice,
     /// The versions that the server accepts.
     pub versions: Versions,
-    /// Whether clients change the sizes of receives, in version 2.
+    /// Whether each client changes the receive sizes of both ends during the run. Only version 2
+    /// can.
     pub resizes: bool,
     /// Whether clients make the server call them. The number of concurrent calls is in
     /// [`Plan::requester`] and [`Plan::responder`], and the data in the orders.
