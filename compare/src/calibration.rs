@@ -37,7 +37,8 @@ const EXCHANGES: u32 = 100;
 /// The source of these figures, as shown to users.
 pub(crate) const SOURCE: &str = "measured";
 
-/// Whether anything that is compared has more than one way over RDMA to go, so that costs decide.
+/// Returns whether any compared operation has more than one possible transfer mode, so that costs
+/// decide.
 fn decides(options: &Options, ops: &[Op]) -> bool {
     let rdma = options.via.iter().filter(|via| via.version().is_some());
     let moves = |op: &Op| op.size().is_some();
@@ -138,7 +139,7 @@ fn measure(setting: &Setting<'_>, baseline: &mut TcpBaseline) -> Result<CostMode
     Ok(Differences::medians(&differences).model())
 }
 
-/// Returns the latency of `op`, microseconds.
+/// Returns the latency of `op`, in microseconds.
 fn one(bench: &mut BenchTarget, op: Op) -> Result<f64, Failure> {
     let mut latency = Latency::new();
     bench.timed(op, CALLS, &mut latency)?;

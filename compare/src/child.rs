@@ -16,7 +16,7 @@ use rpcrdma_setup::{Context, FAILURE, Failure, USAGE};
 
 use crate::served::Served;
 
-/// How long a child may take to end after its standard input was closed.
+/// The time that a child has to end after its standard input was closed; then it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// A running child process. Dropping it ends it.
@@ -28,10 +28,10 @@ pub(crate) struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts this program again, with `words` and then what is to be served.
+    /// Starts this program again, with the arguments `words` and, after them, `served` as JSON.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub(crate) fn start(name: &str, words: &[String], served: &Served) -> Result<Self, Failure> {
         let served = serde_json::to_string(served).map_err(Failure::work)?;
         let program = env::current_exe().context("cannot find this program's own file")?;

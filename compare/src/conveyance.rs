@@ -2,7 +2,7 @@
 
 use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version, Ways};
 
-/// A way of carrying NFS.
+/// A transport or protocol variant that carries NFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Conveyance {
@@ -25,7 +25,7 @@ pub enum Conveyance {
 }
 
 impl Conveyance {
-    /// All of them.
+    /// All variants, in the order of tables.
     pub const ALL: [Self; 7] = [
         Self::Tcp,
         Self::V1,
@@ -36,7 +36,7 @@ impl Conveyance {
         Self::V2DdpCont,
     ];
 
-    /// Its name in options, tables and rows.
+    /// Returns the name in options, tables and rows.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -113,7 +113,7 @@ impl Serves {
     /// The baseline's name on the command line.
     pub(crate) const FLOOR: &'static str = "floor";
 
-    /// From its name, if it is one.
+    /// Parses the name on the command line, or returns `None` for an unknown one.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             Self::FLOOR => Some(Self::Baseline),

@@ -15,12 +15,12 @@ use rpc_transport::rdma::CostModel;
 use crate::latency::median;
 use crate::op::LONG;
 
-/// Bytes that fit a plain message.
+/// A number of data bytes that fit a message without chunks.
 pub(crate) const PLAIN: u32 = 2 << 10;
-/// Bytes that one Send places, and that many do.
+/// A number of bytes that one Send can place, and one that takes many Sends.
 pub(crate) const SHORT: u32 = 24 << 10;
 pub(crate) const LARGE: u32 = 960 << 10;
-/// Steps in which rate, group and message are solved for.
+/// The number of iterations that solve for the costs of a byte, a group and a message.
 const STEPS: u32 = 8;
 
 /// The latencies of READs or WRITEs in one round, microseconds.
@@ -30,9 +30,10 @@ pub(crate) struct Moved {
     pub(crate) plain: f64,
     /// [`Round::continued`] bytes in the payload stream of two Sends.
     pub(crate) continued: f64,
-    /// [`SHORT`] and [`LARGE`] bytes placed by Sends, in as many as it takes.
+    /// [`SHORT`] and [`LARGE`] bytes placed by Sends, in as many as are needed.
     pub(crate) sent: [f64; 2],
-    /// The same by RDMA Write, or Read.
+    /// [`SHORT`] and [`LARGE`] bytes placed by RDMA Write (for READ) or fetched by RDMA Read (for
+    /// WRITE).
     pub(crate) explicit: [f64; 2],
 }
 
@@ -40,17 +41,18 @@ pub(crate) struct Moved {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Round {
     pub(crate) null: f64,
-    /// Bytes that take two Sends where none are placed.
+    /// The number of bytes that take two Sends without placement.
     pub(crate) continued: u32,
     pub(crate) read: Moved,
     pub(crate) write: Moved,
-    /// WRITE of [`SHORT`] where the client invalidates by itself.
+    /// A WRITE of [`SHORT`] bytes without remote invalidation.
     pub(crate) write_invalidated: f64,
-    /// A call and a reply of [`LONG`] bytes in many Sends, how many these are; and in as few as can be.
+    /// A call and a reply of [`LONG`] bytes each in many Sends, the number of these Sends, and the
+    /// same in as few Sends as possible.
     pub(crate) many: f64,
     pub(crate) many_sends: f64,
     pub(crate) few: f64,
-    /// A bare exchange of both sides that sleep, and that spin.
+    /// An exchange over the TCP baseline while both sides sleep, and while both spin.
     pub(crate) asleep: f64,
     pub(crate) awake: Option<f64>,
 }
@@ -91,7 +93,7 @@ impl Differences {
         |of| &mut of.interrupt,
     ];
 
-    /// By one round.
+    /// Computes the differences from the latencies of one round.
     pub(crate) fn of(round: &Round) -> Self {
         let span = f64::from(LARGE - SHORT);
         let mean = |of: &dyn Fn(&Moved) -> f64| (of(&round.read) + of(&round.write)) / 2.0;
@@ -137,7 +139,7 @@ impl Differences {
         }
     }
 
-    /// Each one's median.
+    /// Returns the median of each difference over all rounds.
     pub(crate) fn medians(all: &[Self]) -> Self {
         let mut found = Self::default();
         for each in Self::EACH {
@@ -147,7 +149,9 @@ impl Differences {
         found
     }
 
-    /// What everything costs by this. What is less than nothing is nothing; differences stay.
+    /// Returns the cost model with these differences. Negative costs become zero; the costs of
+    /// placement and registration are then raised together, so that the difference between these
+    /// modes is preserved.
     pub(crate) fn model(&self) -> CostModel {
         let rate = |slope: f64| (1e6 / slope.max(1e-6)) as u64;
         let registration = self.placement + self.write_chunk;

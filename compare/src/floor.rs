@@ -91,7 +91,7 @@ impl Order {
     }
 }
 
-/// A connection that sends and receives whole messages.
+/// A TCP connection that sends and receives messages of an agreed length.
 struct Link {
     stream: TcpStream,
     busy: bool,

@@ -22,20 +22,20 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// An empty one.
+    /// Returns an empty histogram.
     pub fn new() -> Self {
         let nanos = Histogram::new_with_bounds(1, LONGEST, DIGITS)
             .expect("the constant bounds are valid: 1 <= 2 * 1 <= LONGEST, digits 0 to 5");
         Self { nanos }
     }
 
-    /// Adds one time.
+    /// Records one duration.
     pub fn record(&mut self, time: Duration) {
         self.nanos
             .saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Adds the times of another histogram.
+    /// Adds the durations of another histogram.
     pub(crate) fn merge(&mut self, other: &Self) {
         // Both have the same bounds, so no value can be out of range.
         for step in other.nanos.iter_recorded() {
@@ -44,38 +44,39 @@ impl Latency {
         }
     }
 
-    /// How many times it holds.
+    /// Returns the number of recorded durations.
     pub fn count(&self) -> u64 {
         self.nanos.len()
     }
 
-    /// The time that `percent` of all times do not exceed, microseconds; none when it is empty.
+    /// Returns the duration in microseconds that `percent` of all durations do not exceed, or
+    /// `None` for an empty histogram.
     pub fn percentile_us(&self, percent: f64) -> Option<f64> {
         (self.count() > 0).then(|| self.nanos.value_at_percentile(percent) as f64 / 1e3)
     }
 
-    /// The median, microseconds.
+    /// Returns the median in microseconds.
     pub fn p50_us(&self) -> Option<f64> {
         self.percentile_us(50.0)
     }
 
-    /// The 99th percentile, microseconds.
+    /// Returns the 99th percentile in microseconds.
     pub fn p99_us(&self) -> Option<f64> {
         self.percentile_us(99.0)
     }
 
-    /// Least and greatest, microseconds.
+    /// Returns the minimum and the maximum in microseconds.
     pub fn extremes_us(&self) -> Option<(f64, f64)> {
         (self.count() > 0).then(|| (self.nanos.min() as f64 / 1e3, self.nanos.max() as f64 / 1e3))
     }
 
-    /// Mean, microseconds.
+    /// Returns the mean in microseconds.
     pub fn mean_us(&self) -> f64 {
         self.nanos.mean() / 1e3
     }
 
-    /// Counts in buckets that double in width: (upper bound in microseconds, count), from the
-    /// first to the last bucket that is not empty.
+    /// Returns the counts in buckets that double in width, as (upper bound in microseconds, count),
+    /// from the first to the last bucket that is not empty.
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         let mut out: Vec<(f64, u64)> = self
             .nanos

@@ -1,4 +1,5 @@
-//! What each way of carrying NFS costs, measured here and now: `rpcrdma compare` as a library.
+//! Measures what each transport and protocol variant for NFS costs on this machine: `rpcrdma
+//! compare` as a library.
 //!
 //! A [`Comparison`] starts a server process for each [`Conveyance`] (NFS over TCP, and over versions 1
 //! and 2 of RPC-over-RDMA with their features), connects to each, and measures the same operations on
@@ -89,37 +90,37 @@ pub use server_process::serve_child;
 use set::Setting;
 pub use simulated::operation;
 
-/// What is to be measured, found to make sense.
+/// A validated description of what to measure.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     options: Options,
     ops: Vec<Op>,
 }
 
-/// What was measured.
+/// The results of a comparison.
 #[derive(Debug)]
 pub struct Measured {
-    /// A row for each operation, size, conveyance and mode.
+    /// One row for each operation, size, transport or variant, and mode.
     pub rows: Vec<Row>,
-    /// What was measured, in a sentence.
+    /// A sentence that describes the measurement.
     pub summary: String,
-    /// How much other work on this machine disturbed, if that is worth saying.
+    /// A warning about disturbance by other work on this machine, if that was considerable.
     pub noise: Option<String>,
-    /// What everything costs, if that was looked for.
+    /// The cost model that was used, if costs were measured or given.
     pub costs: Option<Costs>,
     comparison: Comparison,
     network: Option<Network>,
     processors: Option<(usize, usize)>,
 }
 
-/// Says what is being done now.
+/// Shows the user what is being measured now.
 type Show<'a> = &'a dyn Fn(&dyn fmt::Display);
 
 impl Comparison {
-    /// Of these options.
+    /// Checks the options and returns the comparison that they describe.
     ///
     /// # Errors
-    /// Some of them make no sense, or not together.
+    /// An option is invalid, or options contradict each other.
     pub fn new(options: Options) -> Result<Self, Failure> {
         let options = options.distinct();
         let ops = ops(&options)?;
@@ -129,12 +130,13 @@ impl Comparison {
         Ok(Self { options, ops })
     }
 
-    /// Measures. `details`: whether a simulation also looks for what no table shows (latencies over
-    /// more delays, and what they are made of). `show` is told what is being done; `complain`, that
-    /// the delay of the network could not be taken back, which is when what this returns is dropped.
+    /// Measures. With `details`, a simulation also computes values that no table shows: latencies
+    /// over more delays, and their composition. `show` is called with each step. `complain` is
+    /// called if the delay of the network cannot be removed, which happens when the returned value
+    /// is dropped.
     ///
     /// # Errors
-    /// A process does not start, or an operation fails.
+    /// A server process cannot be started, or an operation fails.
     pub fn measure(
         self,
         details: bool,
@@ -176,7 +178,7 @@ impl Comparison {
         })
     }
 
-    /// How everything is measured that is not said otherwise.
+    /// Returns the default setting of all measurements, which single ones modify.
     fn setting<'a>(
         &'a self,
         network: Option<&'a Network>,
@@ -202,7 +204,7 @@ impl Comparison {
 }
 
 impl Measured {
-    /// The rows as tables, and a remark on how to read them.
+    /// Returns the rows as text tables, with a remark on how to read them.
     #[must_use]
     pub fn tables(&self) -> Vec<String> {
         let options = &self.comparison.options;
@@ -225,21 +227,23 @@ impl Measured {
         ]
     }
 
-    /// How often what `explain` predicts to be the best conveyance was the best one, in sentences.
+    /// Returns sentences that say how often the variant that `explain` predicts to be the fastest
+    /// was the fastest.
     #[must_use]
     pub fn predictions(&self) -> Vec<String> {
         prediction::report(&self.rows)
     }
 
-    /// Checks that it was, or was as good within the noise, for nine operations of ten.
+    /// Checks that the predicted variant was the fastest, or as fast within the noise, for nine
+    /// operations of ten.
     ///
     /// # Errors
-    /// It was not, or nothing can be said.
+    /// Fewer predictions were right, or the noise allows no statement.
     pub fn check_predictions(&self) -> Result<(), Failure> {
         prediction::check(&self.rows)
     }
 
-    /// How each operation's bytes are conveyed, in a line each: each is performed once more.
+    /// Performs each operation once more and returns a line with its transfer plan.
     ///
     /// # Errors
     /// A process does not start, or an operation fails.
@@ -253,7 +257,7 @@ impl Measured {
     }
 }
 
-/// The operations asked for, one for each size.
+/// Returns the requested operations, one for each size.
 fn ops(options: &Options) -> Result<Vec<Op>, Failure> {
     let mut sizes = Vec::new();
     for &size in &options.sizes {
@@ -281,7 +285,7 @@ fn ops(options: &Options) -> Result<Vec<Op>, Failure> {
     Ok(ops)
 }
 
-/// Rows, what the device calls itself, and what everything costs if that was looked for.
+/// The rows, the device's name for itself, and the cost model if costs were measured or given.
 type Found = (Vec<Row>, String, Option<Costs>);
 
 fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, Failure> {
@@ -347,7 +351,7 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
     Ok((rows, device.unwrap_or_default(), costs))
 }
 
-/// The delay that round trips are measured with.
+/// Returns the shorter link delay, in each direction, with which round trips are measured.
 fn trips_delay(options: &Options) -> Duration {
     match options.delay {
         Duration::ZERO => trips::DELAY,
@@ -355,7 +359,7 @@ fn trips_delay(options: &Options) -> Duration {
     }
 }
 
-/// By the network, if it is the network.
+/// Returns a phrase saying that the network makes the delay, or an empty string.
 fn by(network: Option<&Network>) -> &'static str {
     match network {
         Some(_) => " by the network",
@@ -363,7 +367,7 @@ fn by(network: Option<&Network>) -> &'static str {
     }
 }
 
-/// What was measured, in a sentence.
+/// Returns a sentence that describes the measurement.
 fn summary(setting: &Setting<'_>, device: &str) -> String {
     let options = setting.options;
     let delay = match options.delay {

@@ -6,16 +6,16 @@ use std::time::Duration;
 use rdma::middleware::Delay;
 use rpcrdma_setup::{Context, Failure};
 
-/// Sets the delay of the network by a shell command; back to none when dropped.
+/// Sets the delay of the network by a shell command, and removes the delay when dropped.
 #[derive(Debug)]
 pub(crate) struct Network {
     command: String,
-    /// What is told when the delay could not be taken back.
+    /// The function that is called if the delay could not be removed.
     complain: fn(&Failure),
 }
 
 impl Network {
-    /// Sets `delay` with the command.
+    /// Sets `delay` with the command of the options.
     ///
     /// # Errors
     /// The command fails.
@@ -53,8 +53,9 @@ impl Drop for Network {
     }
 }
 
-/// Has `command`, which is that of [`Options::set_delay`](crate::Options::set_delay), take the delay
-/// back: for a program that a signal ends.
+/// Removes the delay by `command`, the command of
+/// [`Options::set_delay`](crate::Options::set_delay). A program that is ended by a signal calls
+/// this.
 ///
 /// # Errors
 /// The command fails.

@@ -18,10 +18,10 @@ use rpcrdma_sim::Long;
 const NAME: &[u8] = b"measured";
 /// The name of the directory that the listing operation creates and lists.
 const FOLDER: &[u8] = b"listed";
-/// Bytes of long calls and replies.
+/// The length of long calls and replies, in bytes.
 pub const LONG: u32 = 64 << 10;
-/// Least bytes of a directory entry in READDIRPLUS results: one with its attributes and handle takes
-/// more.
+/// A lower bound of the length in bytes of a directory entry in READDIRPLUS results. An entry with
+/// its attributes and handle is longer.
 const ENTRY: u32 = 128;
 /// The number of files that are created at the same time.
 const MAKING: usize = 32;
@@ -48,7 +48,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Its name in tables and rows.
+    /// Returns the name in tables and rows.
     pub fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -61,7 +61,8 @@ impl Op {
         }
     }
 
-    /// Bytes that it moves: of file data, of a listing, of what a long call or reply has.
+    /// Returns the bytes that the operation moves: of file data, of a listing, or of a long call or
+    /// reply.
     pub fn size(self) -> Option<u32> {
         match self {
             Self::Null | Self::Getattr => None,
@@ -73,8 +74,8 @@ impl Op {
         }
     }
 
-    /// The first of the calls that a client makes of it which reads and writes at most so many bytes at a
-    /// time.
+    /// Returns the first call that a client makes for this operation if it reads at most `rsize`
+    /// and writes at most `wsize` bytes at a time.
     pub fn limited(self, rsize: Option<u32>, wsize: Option<u32>) -> Self {
         let least = |size: u32, limit: Option<u32>| limit.map_or(size, |limit| size.min(limit));
         match self {
@@ -94,7 +95,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// A file on a server, and what else operations are performed on.
+/// The objects on a server that operations are performed on.
 pub struct Target {
     nfs: Nfs3<Client>,
     /// `None` if only NULL is measured.
@@ -107,7 +108,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// An existing file, and what WRITE writes to it. NULL needs neither.
+    /// Returns a target with an existing file and the data that WRITE writes to it. NULL needs
+    /// neither.
     pub fn new(client: Client, file: Option<FileHandle>, data: Bytes) -> Self {
         Self {
             nfs: Nfs3::new(client),
@@ -121,7 +123,7 @@ impl Target {
     /// Creates the objects that `ops` need in the root of an export.
     ///
     /// # Errors
-    /// The server refuses, or does not keep what is written.
+    /// The server refuses a call, or a READ does not return what was written.
     pub async fn create(mounted: &Mounted, ops: &[Op]) -> Result<Self, Failure> {
         let moved = ops.iter().filter_map(|op| match op {
             Op::Read(size) | Op::Write(size) => Some(*size),
@@ -173,7 +175,7 @@ impl Target {
     /// Performs one operation and checks its result.
     ///
     /// # Errors
-    /// The call failed, the server refused, or moved fewer bytes.
+    /// The call failed, or the server refused it or moved fewer bytes.
     pub async fn perform(&self, op: Op) -> Result<(), Failure> {
         match op {
             Op::Null => self.nfs.null(&()).await.context("NULL"),

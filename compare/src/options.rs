@@ -1,4 +1,4 @@
-//! What is to be measured, and how.
+//! The options of a comparison.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
@@ -10,8 +10,8 @@ use rpcrdma_setup::device::{DeviceName, Policy};
 
 use crate::conveyance::Conveyance;
 
-/// Sizes that receives can have in version 2, bytes: its least, and the most that private data can
-/// say in version 1.
+/// The permitted receive sizes in version 2, in bytes: from its minimum to the maximum that private
+/// data can express in version 1.
 const INLINE: RangeInclusive<u32> = 4096..=262_144;
 
 /// An operation to measure.
@@ -37,7 +37,7 @@ pub enum OpName {
 }
 
 impl OpName {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 8] = [
         Self::Null,
         Self::Getattr,
@@ -50,51 +50,52 @@ impl OpName {
     ];
 }
 
-/// What is measured, and how. The default is what `rpcrdma compare` does without options.
+/// The options of a comparison. The default is that of `rpcrdma compare` without options.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Device under RPC-over-RDMA; [`DeviceName::Sim`] counts in a simulation instead of measuring.
     pub device: DeviceName,
-    /// How a verbs device offers memory to its peer.
+    /// The method by which a verbs device registers memory for its peer.
     pub registration: Policy,
-    /// Address of this machine that the servers listen on, the floor's included.
+    /// The address of this machine that all servers listen on, including the TCP baseline.
     pub address: IpAddr,
-    /// What NFS is carried over.
+    /// The transports and variants to compare.
     pub via: Vec<Conveyance>,
-    /// What is measured.
+    /// The operations to measure.
     pub ops: Vec<OpName>,
-    /// Sizes of READ and WRITE, bytes.
+    /// The sizes of READ and WRITE, in bytes.
     pub sizes: Vec<u64>,
-    /// Calls per latency figure, instead of as many as the time allows.
+    /// The number of calls per latency figure. `None`: as many as the time allows.
     pub count: Option<u32>,
-    /// Time to spend on one figure.
+    /// The time to spend on one figure.
     pub time: Duration,
-    /// Delay of the link, each way. With none, round trips are measured with a millisecond, and all
-    /// else without delay.
+    /// The delay of the link in each direction. If it is zero, round trips are measured with a
+    /// millisecond, and everything else without delay.
     pub delay: Duration,
-    /// A shell command that has the network delay, instead of this program, by its argument.
+    /// A shell command that makes the network delay packets by its argument; this program then adds
+    /// no delay.
     pub set_delay: Option<String>,
-    /// Rate of the link, bits per second, each way.
+    /// The rate of the link in each direction, in bits per second.
     pub rate: Option<u64>,
-    /// Bytes of the receives of both sides, in version 2.
+    /// The receive size of both sides in version 2, in bytes.
     pub inline: u64,
-    /// Whether iWARP frames have checksums.
+    /// Whether iWARP frames have CRCs.
     pub crc: bool,
     /// Whether both sides spin instead of sleeping.
     pub busy_poll: bool,
-    /// Whether client and servers each get a processor of their own.
+    /// Whether the client and the servers are pinned to one processor each.
     pub pin: bool,
     /// Whether round trips are measured.
     pub round_trips: bool,
-    /// Whether ratios to version 1 are to be exact, as those are by which predictions are checked:
-    /// it takes longer where the machine is busy.
+    /// Whether ratios to version 1 are measured exactly, as checking predictions requires. On a
+    /// busy machine this takes longer.
     pub exact: bool,
-    /// What everything costs, by which ways to convey a message are chosen and predicted.
+    /// The costs by which transfer modes are chosen and latencies predicted.
     pub costs: Option<CostsArg>,
-    /// Whether what everything costs is measured even where no prediction takes it.
+    /// Whether costs are measured even if no prediction needs them.
     pub save_costs: bool,
-    /// Arguments that have this program call [`serve_child`](crate::serve_child) with the argument
-    /// after them. Servers are processes of their own, which it starts so.
+    /// Arguments that make this program call [`serve_child`](crate::serve_child) with the argument
+    /// after them. Each server is a separate process that is started in this way.
     pub child: Vec<String>,
 }
 
@@ -126,8 +127,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The same with what is listed twice listed once: it would be measured twice, and each row be
-    /// there twice.
+    /// Removes duplicates from the lists, which would be measured twice and give each row twice.
     pub(crate) fn distinct(mut self) -> Self {
         keep_first(&mut self.via);
         keep_first(&mut self.ops);
@@ -145,10 +145,10 @@ fn keep_first<T: Copy + PartialEq>(list: &mut Vec<T>) {
     });
 }
 
-/// Bytes of receives, in version 2.
+/// Returns the receive size in version 2, in bytes.
 ///
 /// # Errors
-/// They are asked for with another size than they can have.
+/// The requested size is not permitted.
 pub fn inline_size(asked: u64) -> Result<u32, Failure> {
     match u32::try_from(asked) {
         Ok(size) if INLINE.contains(&size) => Ok(size),

@@ -28,7 +28,7 @@ struct Score {
     unjudged: Vec<String>,
 }
 
-/// Prints how often the prediction was right.
+/// Returns sentences that say how often the prediction was right.
 ///
 /// # Errors
 /// Nothing can be printed.
@@ -56,10 +56,11 @@ pub(crate) fn report(rows: &[Row]) -> Vec<String> {
     lines
 }
 
-/// Checks that enough predictions were right, if `wanted`.
+/// Checks that enough predictions were right.
 ///
 /// # Errors
-/// That.
+/// Fewer than [`WANTED`] of the predictions were right, or more operations were too noisy to judge
+/// than not.
 pub(crate) fn check(rows: &[Row]) -> Result<(), Failure> {
     let score = score(rows);
     let (right, all, unjudged) = (score.right, score.all, score.unjudged.len());

@@ -38,7 +38,7 @@ const SLACK: f64 = 0.1;
 
 type Fields = Map<String, Value>;
 
-/// The rows of an earlier report.
+/// An earlier report to compare with.
 #[derive(Debug)]
 pub struct Reference {
     name: String,
@@ -53,14 +53,15 @@ pub(crate) struct Change {
     pub(crate) conveyance: String,
     pub(crate) then_us: Option<f64>,
     pub(crate) now_us: Option<f64>,
-    /// Now over then: of the ratios to the floor if both have one, of the latencies otherwise.
+    /// The new value divided by the earlier one: of the ratios to the baseline if both reports have
+    /// them, otherwise of the latencies.
     pub(crate) ratio: Option<f64>,
     /// Counts that changed, in words.
     pub(crate) counts: Vec<String>,
 }
 
 impl Change {
-    /// The change as a table has it.
+    /// Formats the change for a table.
     pub(crate) fn percent(&self) -> String {
         self.ratio.map_or_else(
             || "-".to_owned(),
@@ -69,13 +70,13 @@ impl Change {
     }
 }
 
-/// All changes.
+/// The changes of all rows.
 #[derive(Debug)]
 pub struct Changes {
-    /// The earlier report's file.
+    /// The file name of the earlier report.
     pub(crate) name: String,
     pub(crate) rows: Vec<Change>,
-    /// What to know beside them.
+    /// Remarks, for example on different measurement conditions.
     pub(crate) notes: Vec<String>,
 }
 
@@ -96,7 +97,7 @@ impl Reference {
     /// Returns the changes.
     ///
     /// # Errors
-    /// The rows are no JSON objects, which they are.
+    /// The rows cannot be converted to JSON objects, which does not happen.
     pub fn changes(&self, rows: &[Row]) -> Result<Changes, Failure> {
         let mut changes = Changes {
             name: self.name.clone(),
@@ -143,7 +144,7 @@ impl Reference {
 }
 
 impl Changes {
-    /// As a table for the terminal.
+    /// Formats the changes as a table for the terminal.
     pub fn table(&self) -> String {
         let mut table = Table::new(2, ["op", "via", "then µs", "now µs", "change", "counts"]);
         let time = |value: Option<f64>| value.map_or_else(|| "-".into(), |us| format!("{us:.2}"));

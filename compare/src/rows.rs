@@ -23,18 +23,20 @@ impl Mode {
 /// The conditions of a measurement, besides mode and delay.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Conditions {
-    /// Bytes of receives on both sides, and so of the longest message without chunks; null for TCP.
+    /// The receive size of both sides in bytes, which is also the length of the longest message
+    /// without chunks. Null for TCP.
     pub inline_bytes: Option<u32>,
-    /// The link's rate, bits per second each way; null when none was added.
+    /// The rate of the link in each direction, in bits per second; null if no limit was added.
     pub rate_bits_per_s: Option<u64>,
     /// Whether iWARP frames carry CRC32c; null where there are no such frames.
     pub crc: Option<bool>,
-    /// How the requester's device offers memory: `windows`, `per-call`, `persistent-unsafe`. What
-    /// `auto` came to is said. Null for TCP, which offers none.
+    /// The method by which the requester's device registers memory: `windows`, `per-call` or
+    /// `persistent-unsafe`. For `auto`, the method that was chosen. Null for TCP.
     pub registration: Option<&'static str>,
-    /// The one processor that the requester could use; null when it was left to the scheduler.
+    /// The processor to which the requester was pinned; null if it was not.
     pub processor_requester: Option<usize>,
-    /// The one processor that the responder, and the floor's server, could use; null likewise.
+    /// The processor to which the responder and the baseline's server were pinned; null if they
+    /// were not.
     pub processor_responder: Option<usize>,
 }
 
@@ -43,7 +45,7 @@ pub struct Conditions {
 pub struct OverDelay {
     /// The link's delay each way.
     pub delay_us: f64,
-    /// Median latency over it.
+    /// The median latency with that delay.
     pub p50_us: f64,
 }
 
@@ -64,39 +66,40 @@ pub struct Split {
 pub struct Row {
     /// The operation: see docs/compare.md.
     pub op: &'static str,
-    /// Bytes of data that one operation moves.
+    /// The bytes of data that one operation moves.
     pub size: Option<u64>,
-    /// How it is carried, as `--via` names it.
+    /// The transport or variant, as `--via` names it.
     pub conveyance: &'static str,
-    /// The device under the conveyance; null for TCP.
+    /// The device under RPC-over-RDMA; null for TCP.
     pub device: Option<String>,
     /// Blocking or busy.
     pub mode: Mode,
-    /// Added delay each way, microseconds, for all columns but `round_trips`.
+    /// The added delay in each direction, in microseconds, for all columns except `round_trips`.
     pub delay_us: f64,
-    /// What else it was made with: keys of their own.
+    /// The other conditions; in JSON, each is a key of the row.
     #[serde(flatten)]
     pub conditions: Conditions,
-    /// Operations, one at a time, that the latency and cost columns are taken from.
+    /// The number of operations, performed one at a time, from which the latency and cost columns
+    /// are computed.
     pub count: u64,
-    /// Median latency.
+    /// The median latency.
     pub p50_us: Option<f64>,
     /// 99th percentile of latency.
     pub p99_us: Option<f64>,
-    /// Median latency over that of version 1 without remote invalidation, taken like `floor_ratio`;
-    /// null where that was not measured.
+    /// The median latency divided by that of version 1 without remote invalidation, computed like
+    /// `floor_ratio`; null if version 1 was not measured.
     pub v1_ratio: Option<f64>,
-    /// Standard error of `v1_ratio`, from how much its turns differ.
+    /// The standard error of `v1_ratio`, estimated from the variation between turns.
     pub v1_ratio_error: Option<f64>,
-    /// What `rpcrdma explain` says that it costs, by what was measured or given before. Null for TCP and
-    /// trees.
+    /// The latency that `rpcrdma explain` predicts with the measured or given costs. Null for TCP
+    /// and trees.
     pub predicted_us: Option<f64>,
-    /// The plan that this is for: rows with the same one are the same messages.
+    /// The plan to which `predicted_us` belongs. Rows with the same plan send the same messages.
     #[serde(skip)]
     pub plan: Option<String>,
-    /// Median latency at each of the delays that round trips were measured with, and at `delay_us`.
+    /// The median latency at each delay with which round trips were measured, and at `delay_us`.
     pub latency_over_delay: Option<Vec<OverDelay>>,
-    /// Keys of their own.
+    /// The composition of the latency; in JSON, each part is a key of the row.
     #[serde(flatten)]
     pub split: Split,
     /// Data moved per second with several operations in flight.
@@ -118,30 +121,30 @@ pub struct Row {
     pub registrations: Option<f64>,
     /// Invalidations per operation, local and remote, both sides.
     pub invalidations: Option<f64>,
-    /// Times the requester was woken per operation.
+    /// Wake-ups of the requester per operation.
     pub interrupts_requester: Option<f64>,
-    /// Times the responder was woken per operation.
+    /// Wake-ups of the responder per operation.
     pub interrupts_responder: Option<f64>,
     /// Bytes copied in user space per operation, both sides.
     pub copied_bytes: Option<f64>,
     /// Bytes on the wire per operation, both directions; null for verbs devices.
     pub wire_bytes: Option<f64>,
-    /// Median of a raw TCP ping-pong with as many bytes each way.
+    /// The median of a raw TCP exchange with the same number of bytes in each direction.
     pub floor_p50_us: Option<f64>,
-    /// How much that moved from round to round: the range that the middle half of the rounds'
-    /// medians lie in, over their median. More than a few percent tell of other work on the
+    /// The variation of `floor_p50_us` between rounds: the interquartile range of the rounds'
+    /// medians, divided by their median. More than a few percent indicate other work on the
     /// machine.
     pub floor_spread: Option<f64>,
-    /// The operation's median over the floor's, in slices of a few milliseconds that take turns: the
-    /// median over pairs of slices, which weigh what they had of calls. (One that other work cut
-    /// short has few.)
+    /// The median latency divided by the baseline's, for slices of a few milliseconds that take
+    /// turns: the median over pairs of slices, each weighted by its number of calls. (A slice that
+    /// other work cut short has few.)
     pub floor_ratio: Option<f64>,
-    /// A raw TCP stream's data per second, the same way and in messages of the same size: something
-    /// to hold throughput against, which can be beaten.
+    /// The throughput of a raw TCP stream in the same direction with messages of the same size, for
+    /// comparison. Operations can exceed it.
     pub raw_stream_mib_per_s: Option<f64>,
-    /// How much that moved from round to round, as for `floor_spread`.
+    /// The variation of `raw_stream_mib_per_s` between rounds, computed like `floor_spread`.
     pub raw_stream_spread: Option<f64>,
-    /// Median over rounds of the operation's throughput over the raw stream's.
+    /// The operation's throughput divided by the raw stream's: the median over rounds.
     pub stream_ratio: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! What goes between the process that measures and those that it starts: orders and answers.
+//! The requests and answers between the measuring process and the server processes that it starts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -7,38 +7,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::conveyance::Serves;
 
-/// What asks for a [`Usage`](crate::usage::Usage) over the control channel.
+/// The request for a [`Usage`](crate::usage::Usage) over the control channel.
 pub(crate) const USAGE: &str = "usage";
 
-/// What a child is to serve, and how: its last argument, as JSON.
+/// The service that a child process must provide, with its settings: its last argument, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Served {
-    /// A conveyance's name, or the floor's.
+    /// The name of a transport or variant, or of the baseline.
     pub(crate) serves: String,
-    /// The device under RPC-over-RDMA, as it is named in options.
+    /// The device under RPC-over-RDMA, by its name in options.
     pub(crate) device: String,
-    /// How it offers memory to its peer, as options have it.
+    /// The method by which the device registers memory, by its name in options.
     pub(crate) registration: String,
-    /// Address to listen on.
+    /// The address to listen on.
     pub(crate) listen: IpAddr,
-    /// Delay of what this side sends.
+    /// The delay of everything that this side sends.
     pub(crate) delay: Duration,
-    /// Rate of what this side sends, bits per second.
+    /// The rate at which this side can send, in bits per second.
     pub(crate) rate: Option<u64>,
-    /// Bytes of receives, in version 2.
+    /// The receive size in version 2, in bytes.
     pub(crate) inline: u32,
-    /// Whether iWARP frames have checksums.
+    /// Whether iWARP frames have CRCs.
     pub(crate) crc: bool,
     /// Whether to spin instead of sleeping.
     pub(crate) busy_poll: bool,
-    /// What everything costs, as options have it.
+    /// The costs, in the form of the option.
     pub(crate) costs: Option<String>,
-    /// The only processor to use.
+    /// The processor to pin the child to, if any.
     pub(crate) processor: Option<usize>,
 }
 
 impl Served {
-    /// Raw TCP exchanges, which nothing but the address matters for.
+    /// Returns the settings of the TCP baseline, which needs only the address.
     pub(crate) fn baseline(listen: IpAddr) -> Self {
         Self {
             serves: Serves::FLOOR.to_owned(),
@@ -59,6 +59,6 @@ impl Served {
 /// The first line of a child.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Listening {
-    /// Where.
+    /// The address on which the child listens.
     pub(crate) address: SocketAddr,
 }

@@ -27,12 +27,12 @@ use crate::processor;
 use crate::served::{Listening, Served, USAGE};
 use crate::usage::Usage;
 
-/// Path of the export in memory.
+/// The path of the in-memory export.
 const MEMORY_PATH: &str = "/memory";
-/// Bytes that the file system in memory may hold.
+/// The maximum size of the in-memory file system, in bytes.
 const MEMORY: u64 = 1 << 30;
 
-/// What the parent wants.
+/// A request of the parent process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Usage,
@@ -63,11 +63,11 @@ impl Control {
     }
 }
 
-/// Serves until standard input ends what `served`, the last argument of a process that
-/// [`Comparison::measure`](crate::Comparison::measure) started, asks for.
+/// Runs the service that `served` describes until standard input ends. `served` is the last
+/// argument of a process that [`Comparison::measure`](crate::Comparison::measure) started.
 ///
 /// # Errors
-/// It asks for nothing that there is, or what is to be served cannot be.
+/// `served` is invalid, or the server cannot be started.
 pub fn serve_child(served: &str) -> Result<(), Failure> {
     let odd = |error: &dyn fmt::Display| Failure::Usage(format!("{served}: {error}"));
     let args: Served = serde_json::from_str(served).map_err(|error| odd(&error))?;
@@ -166,12 +166,13 @@ pub fn serve_child(served: &str) -> Result<(), Failure> {
     }
 }
 
-/// NFS over one file system in memory of at most `limit` bytes, for measurements, and calls of any
-/// length beside it. It neither squashes root nor requires reserved ports, because its clients are started
-/// together with it, and those on verbs devices look like clients on another host.
+/// Returns a service for measurements: NFS with one in-memory file system of at most `limit` bytes,
+/// and a program for calls of any length. It neither squashes root nor requires reserved ports,
+/// because its clients are started together with it, and those on verbs devices look like clients
+/// on another host.
 ///
 /// # Errors
-/// The system has no random numbers.
+/// The operating system provides no random numbers.
 fn memory_service(limit: u64) -> Result<Box<dyn Service>, Failure> {
     let key = HandleKey::random().map_err(Failure::work)?;
     let options = ExportOptions {

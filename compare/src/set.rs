@@ -23,10 +23,10 @@ use crate::served::{Listening, Served};
 
 /// The export of a server process.
 const EXPORT: &[u8] = b"/memory";
-/// Starts the floor's server; returns it and its address.
+/// Starts the server of the TCP baseline, and returns the process and its address.
 ///
 /// # Errors
-/// It does not start.
+/// The server does not start.
 pub(crate) fn start_baseline(setting: &Setting<'_>) -> Result<(ChildProcess, SocketAddr), Failure> {
     let served = Served {
         processor: setting.processors.map(|(_, server)| server),
@@ -54,7 +54,7 @@ pub(crate) struct Setting<'a> {
     pub(crate) processors: Option<(usize, usize)>,
 }
 
-/// Starts a server for each conveyance and connects to it.
+/// Starts a server for each transport or variant and connects to it.
 ///
 /// # Errors
 /// A server does not start, or cannot be reached.

@@ -23,7 +23,7 @@ use crate::rows::{Conditions, Mode, OverDelay, Row, Split};
 /// The delays for latency over delay, as multiples of the delay of the setting.
 const DELAYS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
-/// What is simulated: the cost model with what the options say.
+/// Returns the setting of the simulation: the cost model, modified by the options.
 fn setting(options: &Options) -> Setting {
     let mut setting = Setting::default();
     if !options.delay.is_zero() {
@@ -38,7 +38,7 @@ fn setting(options: &Options) -> Setting {
 /// Checks that the options make sense in a simulation, and that there is something to simulate.
 ///
 /// # Errors
-/// What makes no sense.
+/// An option makes no sense in a simulation, or nothing can be simulated.
 pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
     let given = [
         ("--busy-poll", options.busy_poll),
@@ -67,7 +67,7 @@ pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
     }
 }
 
-/// The operation as the simulation has it.
+/// Converts the operation to that of the simulation.
 pub fn operation(op: Op) -> Operation {
     match op {
         Op::Null => Operation::Null,
@@ -202,7 +202,7 @@ pub(crate) fn plans(options: &Options, ops: &[Op]) -> Result<Vec<String>, Failur
     Ok(lines)
 }
 
-/// What is simulated of a conveyance; nothing of TCP, which is not.
+/// Returns the simulated configuration of a variant, or `None` for TCP, which is not simulated.
 fn configured(options: &Options, via: Conveyance) -> Result<Option<Setting>, Failure> {
     let Some(version) = via.version() else {
         return Ok(None);
@@ -302,7 +302,7 @@ fn row(op: Op, via: Conveyance, setting: &Setting, what: &Measured) -> Row {
     }
 }
 
-/// What was simulated, in a sentence.
+/// Returns a sentence that describes the simulation.
 pub(crate) fn summary(options: &Options) -> String {
     let setting = setting(options);
     format!(
@@ -314,7 +314,7 @@ pub(crate) fn summary(options: &Options) -> String {
     )
 }
 
-/// Prints the rows as a table.
+/// Formats the rows as tables.
 ///
 /// # Errors
 /// What is printed of the rows.

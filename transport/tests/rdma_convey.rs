@@ -1,5 +1,6 @@
-//! An extension that carries RPC messages, through the engine: a small one, of this test's own, which
-//! cuts messages into pieces. What it cannot carry, and what its peer does not take, goes as ever.
+//! Tests of connections with an extension that carries RPC messages. It is a small one of this
+//! test, which cuts messages into pieces. Messages that it cannot carry, or that the peer does not
+//! accept from it, are sent by the base protocol.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../../v2/tests/cutter/mod.rs"]
@@ -28,8 +29,8 @@ fn options(client: bool, server: bool) -> (RdmaClientOptions, RdmaServerOptions)
     (ours, theirs)
 }
 
-/// The pieces that one side sent, each with its number and how many there are; nothing for any other
-/// message.
+/// Returns, for each message that one side sent, the number of the piece and of all pieces of its
+/// group, or `None` for any other message.
 fn sent(world: &World, by: usize) -> Vec<Option<(u32, u32)>> {
     let sends = world.traffic.iter().filter_map(|(from, what)| match what {
         Traffic::Send(bytes, _) if *from == by => Some(bytes),
@@ -45,7 +46,7 @@ fn sent(world: &World, by: usize) -> Vec<Option<(u32, u32)>> {
     sends.map(piece).collect()
 }
 
-/// Every piece is followed by the next of its group.
+/// Checks that every piece is followed by the next of its group.
 #[track_caller]
 fn groups_are_whole(world: &World, by: usize) {
     let sent = sent(world, by);
@@ -110,8 +111,8 @@ fn messages_of_every_shape_go_in_pieces_without_any_rdma() {
     assert!(copied <= short, "{copied} bytes of {short}");
 }
 
-/// Receives for a reply in many transmissions that is short in the end are used by the replies after it,
-/// and not replaced; nor does anything else keep their memory.
+/// Receives that were posted for a reply in many transmissions, which then takes only a few, are
+/// used by later replies and not replaced. Nothing else keeps their memory.
 #[test]
 fn receives_for_replies_that_were_shorter_do_not_pile_up() {
     let (client, server) = options(true, true);
@@ -278,8 +279,9 @@ fn a_cancelled_call_holds_its_credits_until_its_reply() {
     assert_eq!(explicit(&world.borrow()), before, "the credits are back");
 }
 
-/// What follows the first piece is still on its way when the call is refused: until something that was
-/// sent after it is answered, nobody knows that it does not take receives any more.
+/// When the first piece of a call is refused, the others are still in transit. They count against
+/// the credits until a message sent after them is answered, because only then is it known that they
+/// need no receives.
 #[test]
 fn the_rest_of_a_refused_group_counts_until_it_must_have_arrived() {
     const CREDITS: u32 = 8;

@@ -1,5 +1,5 @@
-//! Credits, where the send queue is short and other messages want to be in it (RFC 8166, section 3.3.1;
-//! version-two-01, section 5).
+//! Tests of credits when the send queue is short and contains messages other than calls (RFC 8166,
+//! section 3.3.1; version-two-01, section 5).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod rdma_support;
@@ -14,10 +14,10 @@ use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal};
 use rpcrdma_v2::{Body, Direction, Header, Optional};
 
 const CLIENT: usize = 0;
-/// An operation that nobody has assigned.
+/// The number of an operation that no document assigns.
 const WORD: u32 = 0x7fff_0002;
 
-/// Has something to say whenever it is asked to.
+/// An extension that always has an operation to send.
 #[derive(Debug)]
 struct Talkative;
 
@@ -38,7 +38,7 @@ impl Extension for Talkative {
     }
 }
 
-/// The server says this many credits in a message of its own, which the client is to answer or not.
+/// Makes the server grant `credits` in an operation, which the client must answer or not.
 fn grant(world: &mut World, credits: u32, answered: bool) {
     let body = Body::Optional(Optional {
         direction: Direction::Reply,
@@ -58,8 +58,8 @@ fn held(pair: &Pair) -> Vec<u32> {
     calls.map(|(_, _, call)| open(call).0).collect()
 }
 
-/// A message of the connection's own takes the room in the send queue that a call would have had: that
-/// call waits where a grant that is lowered meanwhile still counts for it.
+/// An operation takes the last send-queue entry. A ready call then waits in the connection, so that
+/// a grant that is lowered meanwhile still applies to it.
 #[test]
 fn s3_3_1_a_call_behind_a_message_of_an_extension_heeds_a_grant_that_is_lowered() {
     let (mut client, mut server) = speaking(Choice::Auto, Versions::default());
@@ -110,7 +110,7 @@ fn s3_3_1_a_call_behind_a_message_of_an_extension_heeds_a_grant_that_is_lowered(
     assert!(pair.down.is_empty() && pair.server_down.is_empty());
 }
 
-/// A call and its reply, by which the client has as many credits as it wants.
+/// Completes one call, whose reply grants the client all the credits it requests.
 fn answer_one(pair: &mut Pair, conn: ConnId) {
     pair.submit(conn, message(1, 0, &[]), &room(0, &[]));
     pair.until(|pair| !pair.held.is_empty());

@@ -1,4 +1,4 @@
-//! Client and server ports over devices in one process.
+//! Tests of client and server transports over fake devices in one process.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod rdma_support;
@@ -13,11 +13,11 @@ use rdma_support::{End, POOL, Pair, data, message, open, options, reply, room};
 use rpc_transport::rdma::{RdmaClientOptions, RdmaServerOptions};
 use rpc_transport::{CallError, ClientPort, ServerPort, Source};
 
-/// The devices of a fake pair, in the order in which they were made.
+/// The indices of the fake devices of client and server.
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
-/// Calls with and without items, short and long, both ways.
+/// Makes calls with and without items, short and long in both directions.
 #[track_caller]
 fn every_shape(pair: &mut Pair) {
     pair.echo();
@@ -124,7 +124,7 @@ fn longest_send(world: &World) -> usize {
     lengths.max().unwrap_or(0)
 }
 
-/// What each operation costs, in requests posted.
+/// Each operation posts exactly the work requests that it needs.
 #[test]
 fn nothing_is_posted_that_is_not_needed() {
     let (world, mut pair) = Pair::fake();
@@ -225,8 +225,8 @@ fn hundreds_of_calls_at_once_stay_within_the_grant() {
     }
 }
 
-/// The connection is lost before each single operation in turn: every call is accounted for by one
-/// `Down`, and no memory stays behind on either side.
+/// The connection is lost before each operation in turn. One `Down` reports the end of all its
+/// calls, and no memory stays allocated on either side.
 #[test]
 fn losing_the_connection_anywhere_leaves_nothing_behind() {
     let mut losses = 0;
@@ -279,8 +279,8 @@ fn losing_the_connection_anywhere_leaves_nothing_behind() {
     );
 }
 
-/// Calls wait in the queue for credits, for queue space and for replies when the connection ends:
-/// nobody is forgotten, whatever they waited for.
+/// The connection ends while calls wait for credits, for send-queue entries and for replies: all of
+/// them end.
 #[test]
 fn a_full_send_queue_does_not_keep_anybody_on_a_closed_connection() {
     let small = Attributes {
@@ -346,7 +346,8 @@ fn a_call_that_cannot_be_conveyed_fails_at_once() {
     pair.call(conn, message(3, 0, &[]), &room(0, &[])).reply();
 }
 
-/// A pool that holds the receives and little more: calls take turns, on both sides.
+/// With a pool that holds the receives and little more, calls wait for memory one after the other,
+/// on both sides.
 #[test]
 fn calls_wait_for_memory() {
     let (mut client, mut server) = options();
@@ -389,8 +390,8 @@ fn calls_wait_for_memory() {
     assert!(matches!(error, CallError::TooLarge(_)), "{error:?}");
 }
 
-/// The receives alone leave too little of the pool, and nothing else has any of it: calls fail in the
-/// end, each by itself, and those that need less go on.
+/// The receives leave too little of the pool, and no other call can release any: calls that need
+/// more fail one by one, and calls that need less succeed.
 #[test]
 fn a_call_for_which_no_memory_can_come_free_fails() {
     let (mut client, server) = options();
@@ -422,8 +423,8 @@ fn a_call_for_which_no_memory_can_come_free_fails() {
     assert!(pair.down.is_empty());
 }
 
-/// What the calls of one connection hold in fetched chunks is bounded; what is over it waits, and is
-/// served when others are answered. A call that is over it by itself is served alone.
+/// The fetched chunks of one connection's calls are limited. Calls over the limit wait until others
+/// are answered. A call that exceeds the limit by itself is served alone.
 #[test]
 fn fetched_chunks_stay_within_their_limit() {
     let (client, mut server) = options();
@@ -462,7 +463,7 @@ fn fetched_chunks_stay_within_their_limit() {
     }
 }
 
-/// Whatever fills the server's memory, the calls that were granted find receives.
+/// Every granted call finds a posted receive, even if the server's pool is exhausted.
 #[test]
 fn receives_do_not_depend_on_free_memory() {
     let (mut client, mut server) = options();
@@ -504,8 +505,8 @@ fn receives_do_not_depend_on_free_memory() {
     assert_eq!(left, Some(6), "all but those beyond the credits were used");
 }
 
-/// The peer was promised receives: a device that takes no more of them must not leave it to find
-/// out by a message that has nowhere to go.
+/// If a device rejects a receive, the connection is closed at once, because the peer's credits rely
+/// on that receive.
 #[test]
 fn a_receive_that_cannot_be_posted_ends_the_connection() {
     for side in [0, 1] {
@@ -544,8 +545,8 @@ fn a_client_without_memory_for_receives_does_not_connect() {
     assert_eq!(pair.client_pool.in_use(), 0);
 }
 
-/// A client that sends and sends, and takes no answers, costs the server its grant in answers and
-/// not more.
+/// A client that sends calls and receives no replies makes the server queue no more replies than it
+/// granted credits.
 #[test]
 fn answers_that_are_not_taken_do_not_pile_up() {
     for garbage in [false, true] {
@@ -644,8 +645,8 @@ fn a_cancelled_call_is_fenced_off_and_its_reply_dropped() {
     assert!(pair.down.is_empty());
 }
 
-/// The responder reaches for memory of a cancelled call: it is not there any more, and that ends
-/// the connection.
+/// A responder that writes to memory of a cancelled call finds it invalidated, which ends the
+/// connection.
 #[test]
 fn memory_of_a_cancelled_call_cannot_be_written() {
     let (mut client, server) = options();
@@ -671,8 +672,8 @@ fn memory_of_a_cancelled_call_cannot_be_written() {
     );
 }
 
-/// A responder that may invalidate handles will do it to a cancelled call's, too: they are there
-/// until it has, and the connection lives on.
+/// A responder that may invalidate handles may also invalidate those of a cancelled call. They stay
+/// valid until its reply, and the connection continues.
 #[test]
 fn handles_of_a_cancelled_call_are_there_until_its_reply() {
     let (_, mut pair) = Pair::fake();
@@ -744,7 +745,7 @@ fn several_connections_share_a_device() {
     assert!(pair.down.is_empty());
 }
 
-/// Calls may be handed in before the connection is there, and a connection can be closed then.
+/// Calls can be made before the connection is established, and such a connection can be closed.
 #[test]
 fn calls_before_the_connection_is_made_wait_for_it() {
     let (_, mut pair) = Pair::fake();
@@ -760,7 +761,7 @@ fn calls_before_the_connection_is_made_wait_for_it() {
     assert!(!pair.up.contains(&early) && pair.down.is_empty());
 }
 
-/// A server that goes away without a word about it: the server's own end.
+/// The server closes a connection from its side.
 #[test]
 fn the_server_can_end_a_connection() {
     let (_, mut pair) = Pair::fake();
@@ -781,7 +782,7 @@ fn the_server_can_end_a_connection() {
     );
 }
 
-/// A call that is not answered leaves the credit to the others.
+/// A call that is never answered does not keep the other credits from being used.
 #[test]
 fn a_dropped_call_does_not_stop_the_server() {
     let (_, mut pair) = Pair::fake();
@@ -799,7 +800,7 @@ fn a_dropped_call_does_not_stop_the_server() {
     pair.until(|pair| pair.ended.len() == 30);
 }
 
-/// An answer that is given twice is not taken for that of a later call in the same place.
+/// A second reply with the same token is not used for a later call.
 #[test]
 fn an_answer_is_for_one_call_only() {
     let (_, mut pair) = Pair::fake();
@@ -822,7 +823,7 @@ fn an_answer_is_for_one_call_only() {
     assert_eq!(pair.client.device().counters().receives, 2);
 }
 
-/// Nothing sleeps through what is already there.
+/// `arm` returns false while there is work to do.
 #[test]
 fn arming_is_refused_while_there_is_something_to_take() {
     let (_, mut pair) = Pair::fake();
@@ -861,7 +862,7 @@ fn defaults_are_those_of_linux_peers() {
     );
 }
 
-/// A peer that is gone answers nothing: the end of the connection does not wait for it for ever.
+/// A disconnect that the peer never answers ends after a time-out.
 #[test]
 fn closing_does_not_wait_for_a_peer_that_is_gone() {
     let (world, mut pair) = Pair::fake();
@@ -885,7 +886,7 @@ fn closing_does_not_wait_for_a_peer_that_is_gone() {
     );
 }
 
-/// Closing ends the calls, and nothing of theirs stays within the peer's reach after that.
+/// Closing a connection ends its calls, and the peer can reach none of their memory afterwards.
 #[test]
 fn closing_with_calls_under_way_takes_their_memory_back_at_once() {
     let (world, mut pair) = Pair::fake();
@@ -902,7 +903,7 @@ fn closing_with_calls_under_way_takes_their_memory_back_at_once() {
     );
 }
 
-/// What a plan cannot do without copies is counted, for connections that have ended as well.
+/// Copies that a plan requires are counted, also of connections that have ended.
 #[test]
 fn copies_are_counted() {
     let (_, mut pair) = Pair::fake();
@@ -930,8 +931,9 @@ fn copies_are_counted() {
     assert!(pair.server.copied_bytes() <= 3 * short);
 }
 
-/// Another protocol is not worth a second try, unless the server has spoken the right one before:
-/// then it was stopped while it answered.
+/// A connection attempt that fails because the peer speaks another protocol is not repeated, unless
+/// an earlier connection to the same server succeeded: the server was then stopped while it
+/// answered.
 #[test]
 fn a_failed_set_up_is_tried_again_only_with_a_server_that_was_met() {
     let (world, mut pair) = Pair::fake();
@@ -948,7 +950,8 @@ fn a_failed_set_up_is_tried_again_only_with_a_server_that_was_met() {
     }
 }
 
-/// A peer sends more than it was told it may: the device says so, and so does the log.
+/// A peer sends a message that is longer than the receives: the connection ends, and device and log
+/// give the reason.
 #[test]
 fn a_message_longer_than_the_receives_ends_the_connection_with_a_clear_reason() {
     let (client, mut server) = options();

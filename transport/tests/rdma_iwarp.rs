@@ -1,4 +1,4 @@
-//! Client and server over the software iWARP device, through the loopback interface.
+//! Tests of client and server over the software iWARP device and the loopback interface.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod rdma_support;
@@ -195,7 +195,7 @@ fn an_error_reply_leaves_the_connection_alone() {
     assert!(pair.down.is_empty());
 }
 
-/// A server on a thread of its own, sleeping in its poll loop; stops when told to.
+/// Starts a server on its own thread, which sleeps in its poll loop and ends when `stop` is set.
 fn serve(stop: &Arc<AtomicBool>) -> (SocketAddr, thread::JoinHandle<Counters>) {
     let (address, ready) = mpsc::channel();
     let stop = Arc::clone(stop);
@@ -277,7 +277,7 @@ impl Sleeper {
     }
 }
 
-/// What a call costs when both sides sleep until something arrives.
+/// When both sides sleep until something arrives, a call takes one interrupt on each side.
 #[test]
 fn a_call_takes_one_interrupt_on_each_side_and_a_chunked_one_as_few_as_can_be() {
     const CALLS: u64 = 50;

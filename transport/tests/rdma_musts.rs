@@ -1,5 +1,5 @@
-//! The requirements of RFC 8166 and RFC 8797 that only a device can show, each tested under the number
-//! of its section. What a connection keeps without a device is tested in crate `connection`.
+//! Tests of the requirements of RFC 8166 and RFC 8797 that need a device, named by section. The
+//! requirements that a connection fulfils without a device are tested in crate `connection`.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod rdma_support;

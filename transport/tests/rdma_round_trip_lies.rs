@@ -1,6 +1,7 @@
-//! A client that lies in the operations of rtrext-00 to a server that has all of them: exactly the
-//! error that is due, other connections unharmed, and nothing kept. What it says is put together
-//! from the documents' figures; the fields one by one are in ext-continuation/tests/hostile.rs.
+//! Tests of a client that sends invalid rtrext-00 operations to a server with all features. The
+//! server sends exactly the required error, other connections are not affected, and no memory is
+//! kept. The messages are built by hand from the figures of the documents. Tests of single fields
+//! are in ext-continuation/tests/hostile.rs.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod rdma_support;
@@ -19,14 +20,14 @@ use rpc_transport::rdma::{Choice, RdmaServerOptions, RoundTripFeatures, Version,
 
 const SERVER: usize = 1;
 const XID: u32 = 0x0bad_f00d;
-/// Calls and transmissions that the server grants, which is the longest call that it takes.
+/// The credits that the server grants, which is also the maximum number of transmissions of a call.
 const GRANT: u32 = 16;
 
 const CALL: u32 = 0;
 const REPLY: u32 = 1;
-/// Of the transport header of an operation.
+/// The length of the transport header of an operation, in bytes.
 const HEADER: usize = 28;
-/// Where the server's segment for bulk data begins.
+/// The offset of the server's receive segment for bulk data.
 const TARGET: usize = 1024;
 
 fn bytes(words: &[u32]) -> Vec<u8> {
@@ -38,22 +39,24 @@ fn operation(xid: u32, direction: u32, opttype: u32, info: &[u32]) -> Vec<u8> {
     bytes(&[&[xid, 2, GRANT, 5, direction, opttype, len], info].concat())
 }
 
-/// ROPT_XMTREQ with these items, without directions; the count, and the payload's length.
+/// Returns a ROPT_XMTREQ operation with these items and no reply directions, the number of
+/// transmissions, and the length of the payload.
 fn request(xid: u32, items: &[u32], count: u32, payload: u32) -> Vec<u8> {
     operation(xid, CALL, 5, &[items, &[0, count, 0, payload]].concat())
 }
 
-/// An item of 100 bytes at 16, in this segment at this offset.
+/// Returns the description of an item of 100 bytes at position 16 that is placed in `segment` at
+/// `offset`.
 fn placed(offset: u32, segment: u32) -> [u32; 8] {
     [1, 16, 100, 2, offset, 1, segment, 0]
 }
 
-/// The RPC message that [`placed`] is taken out of.
+/// Returns the RPC message without the item that [`placed`] describes.
 fn around(xid: u32) -> Vec<u8> {
     bytes(&[xid, CALL, 1, 100, 0xe0f])
 }
 
-/// A whole call with an item placed, said to be there.
+/// Returns a complete call with a placed item, which claims to be at this offset and segment.
 fn with_item(offset: u32, segment: u32) -> Vec<u8> {
     let items = &placed(offset, segment)[..7];
     let mut call = request(XID, items, 1, 20);
@@ -67,29 +70,29 @@ fn plain(xid: u32) -> Vec<u8> {
     bytes(&[xid, CALL, 0, 0xe0f])
 }
 
-/// The first transmission of a call in so many, of which it has 8 bytes.
+/// Returns the first transmission, with 8 payload bytes, of a call in `count` transmissions.
 fn first(xid: u32, count: u32) -> Vec<u8> {
     [request(xid, &[0], count, 8), plain(xid)[..8].to_vec()].concat()
 }
 
-/// The second one, of which it has the rest.
+/// Returns the second transmission of such a call, with the rest of the payload.
 fn second(xid: u32, number: u32, initial: u32) -> Vec<u8> {
     let header = operation(xid, CALL, 7, &[number, initial, 8]);
     [header, plain(xid)[8..].to_vec()].concat()
 }
 
-/// RDMA2_MSG with a call.
+/// Returns an RDMA2_MSG message with a call.
 fn base(xid: u32) -> Vec<u8> {
     let header = bytes(&[xid, 2, GRANT, 0, CALL, 0, 0, 0]);
     [header, plain(xid)].concat()
 }
 
-/// An answer, its credits left out.
+/// A message of the server, without its credits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Answer {
     /// RDMA2_ERR_BAD_HEADER.
     BadHeader(u32),
-    /// ROPT_XMTERR: words after the transport header.
+    /// ROPT_XMTERR: the XID and the words after the transport header.
     Report(u32, Vec<u32>),
     /// A reply to a call, or a transmission of one.
     Reply(u32),
@@ -122,7 +125,7 @@ fn understood(message: &Bytes) -> Answer {
     }
 }
 
-/// A client that is none, beside one that is.
+/// A raw client that sends invalid operations, beside a valid client of the same server.
 struct Liar {
     world: Rc<RefCell<World>>,
     pair: Pair,
@@ -190,7 +193,7 @@ impl Liar {
         self.pair.settle();
     }
 
-    /// Says these, and gives what the server answers.
+    /// Sends messages and returns the server's answers.
     fn hear(&mut self, messages: &[Vec<u8>]) -> Vec<Answer> {
         let before = self.world.borrow().traffic.len();
         messages.iter().for_each(|message| self.say(message));
@@ -204,7 +207,7 @@ impl Liar {
         answers.collect()
     }
 
-    /// The connection lives, the other one as well, and no memory is kept.
+    /// Checks that both connections still work and that the server has kept no memory.
     #[track_caller]
     fn unharmed(&mut self, idle: usize, what: &str) {
         assert_eq!(self.hear(&[base(7)]), [Answer::Reply(7)], "{what}");
@@ -220,7 +223,7 @@ impl Liar {
         assert_eq!(self.pair.server_pool.in_use(), idle, "{what}");
     }
 
-    /// Memory of the server with nothing to do.
+    /// Returns the server's pool memory in use while it is idle.
     fn idle(&mut self) -> usize {
         let _ = self.hear(&[base(7)]);
         let call = message(9, 0, &[data(1, 8000)]);
@@ -400,7 +403,8 @@ fn lies_are_answered_as_they_must_be_and_nobody_else_is_harmed() {
     }
 }
 
-/// Section 5.4: without chunks, the reply itself cannot be sent in another way.
+/// rtrext-00, section 5.4: a reply that the client reports as unusable cannot be sent in another
+/// transfer mode if the call offered no chunks, so an error answers the call.
 #[test]
 fn rtr_s5_4_a_reply_that_was_reported_is_answered_with_bad_header() {
     let mut liar = Liar::new();
@@ -435,7 +439,7 @@ fn rtr_s5_4_a_reply_that_was_reported_is_answered_with_bad_header() {
     liar.unharmed(idle, "a reply broken into");
 }
 
-/// One group at a time is kept, and it goes with the next message.
+/// Only one incomplete group is kept, and any other message discards it.
 #[test]
 fn groups_that_are_never_completed_hold_nothing() {
     let mut liar = Liar::new();
@@ -475,7 +479,7 @@ fn groups_that_are_never_completed_hold_nothing() {
     assert!(liar.pair.server_pool.in_use() < idle);
 }
 
-/// A message that is begun and not finished ends the connection after a while, and only that one.
+/// A group that is not completed in time ends its connection, and no other.
 #[test]
 fn a_group_that_is_not_completed_in_time_closes_its_connection() {
     let limit = Duration::from_secs(7);

@@ -1,5 +1,5 @@
-//! Send-based placement and message continuation (rtrext-00) through the engine: every pairing of
-//! what both ends do, no round trip more than one, no copy of bulk data.
+//! Tests of send-based placement and message continuation (rtrext-00) over fake devices: every
+//! combination of features of both ends, at most one round trip, and no copy of bulk data.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod rdma_support;
@@ -26,7 +26,7 @@ fn options(client: &str, server: &str) -> (RdmaClientOptions, RdmaServerOptions)
     (ours, theirs)
 }
 
-/// Calls and replies with and without items, short and long, both ways.
+/// Makes calls with and without items, short and long in both directions.
 #[track_caller]
 fn every_shape(pair: &mut Pair, conn: ConnId) {
     let mut xid = 0;
@@ -106,8 +106,9 @@ fn pairings_work_over_iwarp() {
     }
 }
 
-/// One call with an item there and one back, after a first one that lets the ends know of each other:
-/// Sends, other operations, and bytes that were copied beside the messages that are short.
+/// Makes one call with an item of `there` bytes whose reply has an item of `back` bytes, after a
+/// first call that exchanges characteristics. Returns the Sends, the other operations, and the
+/// bytes copied except those of short messages.
 fn one(client: &str, server: &str, there: usize, back: usize) -> (usize, usize, u64) {
     let (ours, theirs) = options(client, server);
     let (world, mut pair) = Pair::fake_with(ours, theirs, attributes());

@@ -1,6 +1,6 @@
-//! Version 2 and its negotiation through the engine, over devices in one process and over the
-//! software iWARP device. Tests that are named after a section are in a list of requirements:
-//! v2/MUSTS.md or ext-xchar/MUSTS.md.
+//! Tests of version 2 and its negotiation, over fake devices in one process and over the software
+//! iWARP device. Tests that are named after a section are in a list of requirements: v2/MUSTS.md or
+//! ext-xchar/MUSTS.md.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod rdma_support;
@@ -40,7 +40,7 @@ fn iwarp(client: RdmaClientOptions, server: RdmaServerOptions) -> Pair {
     pair
 }
 
-/// All messages that one side sent.
+/// Returns all messages that one side sent.
 fn sent(world: &World, by: usize) -> Vec<Bytes> {
     let sends = world.traffic.iter().filter_map(|(from, what)| match what {
         Traffic::Send(bytes, _) if *from == by => Some(bytes.clone()),
@@ -54,7 +54,7 @@ fn versions(messages: &[Bytes]) -> Vec<u32> {
     fixed.map(|fixed| fixed.version).collect()
 }
 
-/// Calls with and without items, short and long, both ways.
+/// Makes calls with and without items, short and long in both directions.
 #[track_caller]
 fn every_shape(pair: &mut Pair, conn: ConnId) {
     let mut xid = 0;
@@ -75,7 +75,8 @@ fn every_shape(pair: &mut Pair, conn: ConnId) {
     }
 }
 
-/// The four pairings of version 1 only and both versions, and what is to come of them.
+/// Returns the four pairings of ends that speak version 1 only or both versions, each with the
+/// expected version.
 fn pairings() -> [(Choice, Versions, Version, &'static str); 4] {
     let (one, two) = (Version::One, Version::Two);
     [
@@ -159,7 +160,8 @@ fn version_2_alone_is_spoken_and_refuses_who_does_not() {
     assert!(error.to_string().contains("version 2 only"), "{error}");
 }
 
-/// What is sent in version 1 by a client that speaks both is what one sends that speaks only it.
+/// In version 1, a client that speaks both versions sends the same bytes as one that speaks only
+/// version 1.
 #[test]
 fn version_1_on_the_wire_is_the_same_with_version_2_at_hand() {
     let traffic = |versions: Versions| {
@@ -396,7 +398,7 @@ fn xchar_s3_1_no_message_is_longer_than_the_receive_it_meets() {
     }
 }
 
-/// What takes a chunk with receives of 4096 bytes goes inline with larger ones.
+/// A reply that needs a chunk with receives of 4096 bytes is sent inline with larger ones.
 #[test]
 fn a_reply_of_16_kib_goes_inline_with_receives_of_32_kib() {
     let cost = |size: u32| {
@@ -415,7 +417,7 @@ fn a_reply_of_16_kib_goes_inline_with_receives_of_32_kib() {
     assert_eq!(cost(32_768), (0, 0, 2));
 }
 
-/// Receives change size while calls that count on either size are under way.
+/// The receive size changes while calls that depend on the old or the new size are outstanding.
 #[test]
 fn v2_s5_2_the_inline_threshold_changes_and_the_connection_lives() {
     let (mut client, mut server) = both();
@@ -499,8 +501,8 @@ fn xchar_s3_1_receives_are_replaced_as_they_are_used() {
     assert_eq!(world.borrow().overruns, 0);
 }
 
-/// A server that drops who speaks version 2 is spoken to in version 1, and asked again once a
-/// connection has worked.
+/// If a server drops a connection in version 2, the client uses version 1, and tries version 2
+/// again after a connection has worked.
 #[test]
 fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
     let (client, server) = both();
@@ -530,10 +532,10 @@ fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
     assert_eq!(verdict, Verdict::Speak(Version::Two));
 }
 
-/// An operation that nobody has assigned.
+/// The number of an operation that no document assigns.
 const UNKNOWN: u32 = 0x7fff_0001;
 
-/// An extension that its peer does not have: its client sends an operation at the beginning.
+/// An extension that the peer does not have. At a client, it sends an operation at the beginning.
 #[derive(Debug)]
 struct Stranger;
 
@@ -580,7 +582,7 @@ fn v2_s3_1_an_unknown_operation_is_answered_and_the_connection_lives() {
     assert_eq!(answers[0].body, Body::Error(ErrorBody::InvalidOption));
 }
 
-/// Both ends have a second extension, and the engine carries its operations.
+/// If both ends have a second extension, their operations reach each other.
 #[test]
 fn an_extension_of_a_crate_outside_talks_to_its_peer() {
     let (mut client, mut server) = both();
@@ -625,7 +627,8 @@ fn extensions_that_do_not_go_together_are_told_of() {
     );
 }
 
-/// A server that sends no more than 1024 bytes by itself sends more where a call left no other way.
+/// A server whose own inline limit is 1024 bytes sends a longer inline reply if the call offered no
+/// chunk for it.
 #[test]
 fn a_call_counts_on_what_its_end_can_receive_whatever_the_server_likes_to_send() {
     let (mut client, mut server) = both();

@@ -48,7 +48,7 @@ impl LinkOptions {
         (!self.delay.is_zero() || self.rate.is_some()).then(|| Shaper::new(self.delay, self.rate))
     }
 
-    /// For the TCP port.
+    /// Returns the options of a TCP transport.
     pub fn tcp(&self) -> TcpOptions {
         TcpOptions {
             link: self.shaper(),
@@ -65,7 +65,7 @@ impl LinkOptions {
     }
 }
 
-/// TCP's counts in the terms of a device, as far as they mean the same.
+/// Converts TCP's counters to those of a device, where they mean the same.
 pub fn tcp_counters(tcp: &TcpCounters) -> Counters {
     Counters {
         interrupts: tcp.interrupts,
@@ -76,15 +76,15 @@ pub fn tcp_counters(tcp: &TcpCounters) -> Counters {
     }
 }
 
-/// A client's port, for its counters.
+/// The transport of a client, which is kept for its counters.
 enum Port {
     Tcp(Rc<RefCell<TcpClient>>),
     Rdma(Rc<RefCell<RdmaClient>>),
 }
 
-/// A server that was reached.
+/// A client that is connected to a server.
 pub struct Reached {
-    /// Drives the client.
+    /// The runtime that drives the client.
     pub runtime: Runtime,
     /// The client.
     pub client: Client,
@@ -94,12 +94,12 @@ pub struct Reached {
 }
 
 impl Reached {
-    /// Memory that the transport sends from without a copy.
+    /// Returns the pool from whose memory the transport sends without a copy.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// The device under it, as it calls itself; none for TCP.
+    /// Returns the name of the device, or `None` for TCP.
     pub fn device_name(&self) -> Option<String> {
         match &self.port {
             Port::Tcp(_) => None,
@@ -107,12 +107,13 @@ impl Reached {
         }
     }
 
-    /// How its device offers memory to the server; none for TCP.
+    /// Returns the method by which the device registers memory for the server, or `None` for TCP.
     pub fn registration(&self) -> Option<&'static str> {
         self.registration.map(Registration::name)
     }
 
-    /// For each connection over RDMA, its version and what may be used on it, with the reasons.
+    /// Returns for each RDMA connection its version and the features that may be used on it, with
+    /// the reasons.
     pub fn decisions(&self) -> Vec<String> {
         match &self.port {
             Port::Tcp(_) => Vec::new(),
@@ -124,7 +125,7 @@ impl Reached {
         }
     }
 
-    /// What the client's port, or the device under it, has done so far.
+    /// Returns the counters of the device, or of TCP.
     pub fn counters(&self) -> Counters {
         match &self.port {
             Port::Tcp(port) => tcp_counters(&port.borrow().counters()),
@@ -133,7 +134,7 @@ impl Reached {
     }
 }
 
-/// What an end does to spare round trips, unless it is told: all that takes no longer receives.
+/// The default features for fewer round trips: all that do not need longer receives.
 pub const DEFAULT_FEATURES: RoundTripFeatures = RoundTripFeatures {
     ddp: Ways {
         send: true,
@@ -142,7 +143,7 @@ pub const DEFAULT_FEATURES: RoundTripFeatures = RoundTripFeatures {
     cont: Ways::BOTH,
 };
 
-/// How calls from server to client go, where there are any.
+/// The options for callbacks, if they are enabled.
 pub const CALLBACKS: CallbackOptions = CallbackOptions {
     credits: 32,
     chunks: true,
@@ -153,21 +154,21 @@ pub const CALLBACKS: CallbackOptions = CallbackOptions {
 pub struct Access {
     /// Mount options.
     pub mount: MountOptions,
-    /// How RPC-over-RDMA is spoken.
+    /// The options of RPC-over-RDMA clients.
     pub rdma: RdmaClientOptions,
     /// The device under RPC-over-RDMA.
     pub device: DeviceChoice,
-    /// This side's link.
+    /// The simulated link of this side.
     pub link: LinkOptions,
-    /// What answers the server's calls, if any are taken.
+    /// The service that answers the server's calls, if the client accepts any.
     pub answers: Option<Answers>,
 }
 
 impl Access {
-    /// From mount options, this side's link, and what everything costs if that is said.
+    /// Creates it from mount options, the simulated link of this side, and costs, if any are given.
     ///
     /// # Errors
-    /// A mount option that cannot be used here, or costs that cannot be read.
+    /// A mount option cannot be used here, or the costs cannot be read.
     pub fn new(
         mount: MountOptions,
         link: LinkOptions,
@@ -222,7 +223,7 @@ impl Access {
     /// Connects to `host`, at `port` if one is given.
     ///
     /// # Errors
-    /// The host is unknown, or does not answer.
+    /// The host is unknown or does not answer.
     pub fn reach(&self, host: &str, port: Option<u16>) -> Result<Reached, Failure> {
         if let (Some(own), Some(option)) = (port, self.mount.port)
             && own != option
@@ -392,8 +393,8 @@ where
     parsed.map_err(|error| format!("{name}: {error}"))
 }
 
-/// What is said of RDMA where there is none would have no effect: whoever says it means something
-/// else.
+/// Rejects options for RDMA that are given with `proto=tcp`: they would have no effect, so the user
+/// must have meant something else.
 fn only_rdma(mount: &MountOptions, has_costs: bool) -> Result<(), Failure> {
     let given = [
         ("mount option rpcrdma", mount.rpcrdma.is_some()),

@@ -10,7 +10,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// With these headings.
+    /// Returns a table with these headings and no lines.
     pub fn new<const N: usize>(left: usize, header: [&str; N]) -> Self {
         Self {
             left,
@@ -23,7 +23,7 @@ impl Table {
         self.lines.push(cells.to_vec());
     }
 
-    /// As text, with a line feed after each line.
+    /// Returns the table as text, with a line feed after each line.
     pub fn render(&self) -> String {
         let columns = self.lines.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {

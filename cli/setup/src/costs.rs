@@ -89,7 +89,7 @@ enum Amount {
 }
 
 impl Costs {
-    /// All from the same source.
+    /// Returns the costs of `model`, all with the same source.
     pub fn of(model: CostModel, source: &str) -> Self {
         let source: Arc<str> = source.into();
         Self {
@@ -99,7 +99,7 @@ impl Costs {
         }
     }
 
-    /// With what was measured as no time at all told apart: it takes too little to be found here.
+    /// Marks each measured cost of zero: it is too small to be measured here.
     pub fn with_unfound(mut self) -> Self {
         let unfound: Arc<str> = UNFOUND.into();
         for parameter in Parameter::ALL {
@@ -198,17 +198,17 @@ impl Costs {
         }
     }
 
-    /// Whether somebody said or measured it.
+    /// Returns whether this cost was given or measured, rather than taken from the defaults.
     pub fn is_given(&self, parameter: Parameter) -> bool {
         &*self.sources[place(parameter)] != DEFAULT
     }
 
-    /// The model.
+    /// Returns the cost model without the sources.
     pub fn model(&self) -> CostModel {
         self.model
     }
 
-    /// Takes from `other` what is not given here.
+    /// Replaces default costs by those of `other`.
     pub fn or(mut self, other: &Self) -> Self {
         for parameter in Parameter::ALL {
             if !self.is_given(parameter) {
@@ -219,7 +219,7 @@ impl Costs {
         self
     }
 
-    /// With a link that has this delay, unless another is given, and nothing faster than this rate.
+    /// Sets the delay of the link, unless one is given, and limits all rates to `rate`.
     pub fn on_link(mut self, delay: Duration, rate: Option<u64>) -> Self {
         if !delay.is_zero() && !self.is_given(Parameter::LinkDelay) {
             self.put(Parameter::LinkDelay, Amount::Time(delay), &"--delay".into());
@@ -227,7 +227,7 @@ impl Costs {
         self.limited(rate)
     }
 
-    /// With a link that has this delay besides its own, and nothing faster than this rate.
+    /// Adds to the delay of the link, and limits all rates to `rate`.
     pub fn with_added(mut self, delay: Duration, rate: Option<u64>) -> Self {
         self.model.link_delay += delay;
         self.limited(rate)
@@ -253,14 +253,14 @@ impl Costs {
         }
     }
 
-    /// As the command line has them.
+    /// Formats the costs as on the command line.
     pub fn to_list(&self) -> String {
         let all = Parameter::ALL.iter();
         let all = all.map(|&parameter| format!("{}={}", parameter.name(), self.text(parameter)));
         all.collect::<Vec<_>>().join(",")
     }
 
-    /// As a file has them, from `source`.
+    /// Converts the costs to the JSON of a file, with `source` as their source.
     pub fn to_json(&self, source: &str) -> Value {
         let all = Parameter::ALL.iter();
         let all = all.map(|&parameter| (parameter.name().to_owned(), self.text(parameter).into()));
@@ -268,7 +268,8 @@ impl Costs {
         Value::Object(std::iter::once(source).chain(all).collect())
     }
 
-    /// A table: each figure, where it came from, and what it is; then what a file says of its source.
+    /// Formats a table with the value, source and meaning of each cost, followed by a file's
+    /// description of its source.
     pub fn table(&self) -> String {
         let mut table = Table::new(3, ["cost", "what", "from", "value"]);
         for parameter in Parameter::ALL {

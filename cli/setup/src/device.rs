@@ -19,11 +19,11 @@ const CONNECTIONS: usize = 1024;
 /// The memory limits of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Resources {
-    /// Bytes that it hands out at a time.
+    /// The maximum number of pool bytes in use at the same time.
     pub memory: usize,
-    /// Bytes that it keeps for reuse when they are not handed out. (A verbs device keeps all.)
+    /// The maximum number of free bytes that the pool keeps for reuse. (A verbs device keeps all.)
     pub kept: usize,
-    /// Connections at a time.
+    /// The maximum number of connections at the same time.
     pub connections: usize,
 }
 
@@ -40,11 +40,11 @@ impl Default for Resources {
 /// A device under RPC-over-RDMA.
 pub type AnyDevice = Box<dyn Device>;
 
-/// A device, and how it offers memory to its peers.
+/// An open device, and the method by which it registers memory for its peers.
 pub struct Opened {
-    /// Ready to be attached.
+    /// The device.
     pub device: AnyDevice,
-    /// What it was told to do, or found best.
+    /// The method by which it registers memory: the chosen one, or the best that it supports.
     pub registration: Registration,
 }
 
@@ -118,13 +118,13 @@ impl fmt::Display for Policy {
 /// The selection of a device, with its settings.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceChoice {
-    /// Its name.
+    /// The name of the device.
     pub name: DeviceName,
-    /// How it is to register memory.
+    /// The method by which it must register memory.
     pub registration: Policy,
-    /// This machine's address that it is to have, if that is known.
+    /// The local address that selects the device, if it is known.
     pub address: Option<IpAddr>,
-    /// Memory limits.
+    /// The memory limits.
     pub resources: Resources,
 }
 
@@ -133,7 +133,7 @@ impl DeviceChoice {
     /// device asks for CRC32c in its frames.
     ///
     /// # Errors
-    /// It is not there, or cannot do what is asked.
+    /// The device does not exist, or does not support a requested setting.
     pub fn open(&self, link: Option<Shaper>, crc: bool) -> Result<Opened, Failure> {
         let resources = self.resources;
         match &self.name {
@@ -179,8 +179,8 @@ impl DeviceChoice {
         }
     }
 
-    /// The same, with the address that leads to `remote`, if none was chosen: so that of several
-    /// verbs devices the one on the way is taken.
+    /// Returns the same choice with the local address that leads to `remote`, unless one is set, so
+    /// that the right one of several verbs devices is opened.
     pub fn towards(&self, remote: SocketAddr) -> Self {
         let mut choice = self.clone();
         if choice.name == DeviceName::Verbs(None) {

@@ -36,17 +36,17 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// An argument that makes no sense.
+    /// Returns the failure for an invalid argument.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::Usage(message.into())
     }
 
-    /// From anything that explains itself.
+    /// Returns the failure for this error.
     pub fn work(error: impl Display) -> Self {
         Self::Work(error.to_string())
     }
 
-    /// A failed write to standard output.
+    /// Returns the failure for a failed write to standard output.
     pub fn output(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::OutputClosed,
@@ -54,7 +54,7 @@ impl Failure {
         }
     }
 
-    /// The exit status.
+    /// Returns the exit status of the command.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match self {
@@ -66,9 +66,9 @@ impl Failure {
     }
 }
 
-/// Says what was being done when something went wrong.
+/// Adds to an error the action that failed.
 pub trait Context<T> {
-    /// `what: error`.
+    /// Converts an error to a [`Failure`] with the text `what: error`.
     fn context(self, what: impl Display) -> Result<T, Failure>;
 }
 

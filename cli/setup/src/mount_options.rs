@@ -8,14 +8,14 @@ use nfs_binding::client::{AttachOptions, MIN_IO};
 use nfs_binding::proto::MAX_DATA;
 use rpc_transport::rdma::RoundTripFeatures;
 
-/// Port of NFS over RDMA (RFC 8267, section 9).
+/// The port of NFS over RDMA (RFC 8267, section 9).
 pub const RDMA_PORT: u16 = 20049;
 /// Port of NFS over TCP.
 pub const TCP_PORT: u16 = 2049;
-/// Most connections to one server, as nfs(5) has it.
+/// The maximum number of connections to one server, as in nfs(5).
 pub const MAX_NCONNECT: u32 = 16;
 
-/// Which transport carries NFS.
+/// The transport that carries NFS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Proto {
     /// RPC over RDMA.
@@ -25,36 +25,37 @@ pub enum Proto {
     Tcp,
 }
 
-/// How a server is reached and used. Plain data: whoever builds the transport reads it.
+/// Parsed mount options. They are plain data; [`Access`](crate::access::Access) applies them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
     /// `proto=`: transport of NFS.
     pub proto: Proto,
-    /// `port=`.
+    /// `port=`: the port of NFS.
     pub port: Option<u16>,
-    /// `mountport=`: where MOUNT answers; not said: where NFS does.
+    /// `mountport=`: the port of MOUNT. `None`: the port of NFS.
     pub mount_port: Option<u16>,
     /// `proto=rdma6`, `proto=tcp6`: only IPv6 addresses of the server are of use (nfs(5)).
     pub ipv6: bool,
-    /// The same of `mountproto=`.
+    /// `mountproto=rdma6`, `mountproto=tcp6`: only IPv6 addresses of the MOUNT server are of use.
     pub mount_ipv6: bool,
-    /// `mountproto=`: transport of MOUNT; not said: the same as NFS's.
+    /// `mountproto=`: the transport of MOUNT. `None`: the transport of NFS.
     pub mount_proto: Option<Proto>,
-    /// `mounthost=`: the host where MOUNT answers, if it is another.
+    /// `mounthost=`: the host of MOUNT, if it differs from the host of NFS.
     pub mount_host: Option<String>,
-    /// `rpcrdma=`: the RPC-over-RDMA version; not said, or `auto`: the highest that both sides have.
+    /// `rpcrdma=`: the RPC-over-RDMA version. `None` or `auto`: the highest version that both sides
+    /// support.
     pub rpcrdma: Option<u32>,
-    /// `features=`: what this end does to spare round trips, in version 2.
+    /// `features=`: the features by which this end saves round trips, in version 2.
     pub features: Option<RoundTripFeatures>,
-    /// `device=`: which RDMA device.
+    /// `device=`: the RDMA device.
     pub device: Option<String>,
-    /// `registration=`: how that offers memory to the server.
+    /// `registration=`: the method by which the device registers memory for the server.
     pub registration: Option<String>,
-    /// `clientaddr=`: address of this host, and so which RDMA device, to connect from.
+    /// `clientaddr=`: the address of this host to connect from, which also selects the RDMA device.
     pub client_address: Option<IpAddr>,
     /// `nconnect=`: connections to the server.
     pub nconnect: u32,
-    /// `timeo=`: time to the first retransmission (an option of tenths of a second).
+    /// `timeo=`: the time until the first retransmission. The option's unit is a tenth of a second.
     pub timeo: Duration,
     /// `retrans=`: retransmissions after which a soft mount gives up.
     pub retrans: u32,
@@ -69,7 +70,8 @@ pub struct MountOptions {
 }
 
 impl Default for MountOptions {
-    /// What nfs(5) has for TCP and RDMA: hard, 60 seconds, 2 retransmissions, one connection.
+    /// Returns the defaults of nfs(5) for TCP and RDMA: hard, 60 seconds, 2 retransmissions, one
+    /// connection.
     fn default() -> Self {
         Self {
             proto: Proto::default(),
@@ -95,53 +97,54 @@ impl Default for MountOptions {
     }
 }
 
-/// Why options cannot be used.
+/// The reason why mount options are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// No such option.
+    /// There is no such option.
     #[error("unknown mount option {option:?}{}; known are {known}, and those of nfs(5)", meant(.near))]
     Unknown {
-        /// As given.
+        /// The option as given.
         option: String,
-        /// One that may have been meant.
+        /// The known option that was probably meant, if any.
         near: Option<&'static str>,
-        /// All that have an effect.
+        /// A list of all options that have an effect.
         known: String,
     },
     /// A feature on its own, as `features=ddp,cont` has one behind its comma.
     #[error("mount option {option:?} is a feature: write {meant}, with + between several")]
     Feature {
-        /// As given.
+        /// The option as given.
         option: String,
-        /// What was likely meant.
+        /// The option that was probably meant.
         meant: String,
     },
-    /// `features=` twice, and not the same: whether both or the last are meant, nobody can know.
+    /// `features=` is given twice with different values, so it is unclear whether both or only the
+    /// last are meant.
     #[error(
         "mount option features={first} and again features={second}: write one, as features=ddp+cont"
     )]
     Twice {
-        /// What the first one said.
+        /// The features of the first one.
         first: RoundTripFeatures,
-        /// What the other one says.
+        /// The features of the other one.
         second: RoundTripFeatures,
     },
-    /// The option's value is not one of those it can have.
+    /// The option has an invalid value.
     #[error("mount option {option}={value}: {wanted} is wanted")]
     Value {
         /// The option.
         option: String,
         /// Its value.
         value: String,
-        /// What it should be.
+        /// A description of the valid values.
         wanted: &'static str,
     },
-    /// The option needs a value and has none, or has one and takes none.
+    /// A value is missing, or the option takes none but has one.
     #[error("mount option {option:?} {problem}")]
     Shape {
-        /// As given.
+        /// The option as given.
         option: String,
-        /// What is wrong.
+        /// The error: a missing or superfluous value.
         problem: &'static str,
     },
 }
@@ -150,8 +153,8 @@ fn meant(near: &Option<&str>) -> String {
     near.map_or_else(String::new, |near| format!(": did you mean {near}?"))
 }
 
-/// Options of nfs(5) and mount(8) that say nothing to a client without a cache, locks or a kernel:
-/// accepted, so that a line of fstab can be used as it is. `=` marks those with a value.
+/// Options of nfs(5) and mount(8) without a meaning for a client without cache, locks or kernel.
+/// They are accepted, so that a line of fstab can be used unchanged. `=` marks those with a value.
 const WITHOUT_EFFECT: &[&str] = &[
     "_netdev",
     "ac",
@@ -197,7 +200,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "sharecache",
 ];
 
-/// What `features=` can be, for messages.
+/// The valid values of `features=`, for messages.
 const FEATURES: &str = "none, ddp, cont, or several with + between them as ddp:send+cont (:send, :receive: one way only)";
 
 /// Options that have an effect, for messages.
@@ -239,12 +242,12 @@ const WITH_EFFECT: &[&str] = &[
 ];
 
 impl MountOptions {
-    /// Reads options separated by commas, over the defaults. The last of contradicting ones holds,
-    /// as with mount(8); but for `features=`, which nfs(5) has not, and of which two are as likely meant
-    /// to add up.
+    /// Parses options separated by commas; the others have their defaults. Of contradicting options
+    /// the last one applies, as with mount(8). The exception is `features=`, which is not in
+    /// nfs(5): two different ones are an error, because the user may have meant both.
     ///
     /// # Errors
-    /// An option that is not known, or whose value makes no sense.
+    /// An option is unknown, or its value is invalid.
     pub fn parse(text: &str) -> Result<Self, OptionError> {
         let mut options = Self::default();
         for option in text.split(',').filter(|option| !option.is_empty()) {
@@ -358,7 +361,8 @@ impl MountOptions {
         OptionError::Feature { option, meant }
     }
 
-    /// The port that NFS is at: the URL's, else `port=`, else the transport's own.
+    /// Returns the port of NFS: the URL's, else that of `port=`, else the default port of the
+    /// transport.
     #[must_use]
     pub fn nfs_port(&self, in_url: Option<u16>) -> u16 {
         in_url.or(self.port).unwrap_or(match self.proto {
@@ -367,7 +371,8 @@ impl MountOptions {
         })
     }
 
-    /// Whether MOUNT is reached in another way than NFS, and so over a connection of its own.
+    /// Returns whether host, port or transport of MOUNT differ from those of NFS, so that it needs
+    /// a separate connection.
     #[must_use]
     pub fn separate_mount(&self) -> bool {
         self.mount_port.is_some()
@@ -376,8 +381,8 @@ impl MountOptions {
     }
 }
 
-/// The known option that `name` is likely a slip of the pen of: one letter in a few is missing,
-/// wrong, too many or swapped with its neighbour.
+/// Returns the known option of which `name` is probably a misspelling: few of its letters are
+/// missing, wrong, superfluous or swapped with a neighbour.
 fn nearest(name: &str) -> Option<&'static str> {
     let known = WITH_EFFECT.iter().chain(WITHOUT_EFFECT).copied();
     let distance = |option: &str| {
@@ -418,7 +423,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// nfs(5): 0 stands for "the usual one".
+    /// Parses a port. In nfs(5), 0 means the default port.
     fn port(&self) -> Result<Option<u16>, OptionError> {
         match self.text()?.parse() {
             Ok(0) => Ok(None),
@@ -427,8 +432,8 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// nfs(5): a size is rounded down to a multiple of 1024; too great a one is cut to the most
-    /// that both sides can do.
+    /// Parses a size. As in nfs(5), it is rounded down to a multiple of 1024, and later reduced to
+    /// the maximum that both sides support.
     fn size(&self) -> Result<u32, OptionError> {
         let size = self.number(
             "a number of bytes without a unit, at least 1024,",
@@ -438,7 +443,7 @@ impl<'a> Given<'a> {
         Ok((size - size % MIN_IO).min(MAX_DATA))
     }
 
-    /// Whether a transport is the one over IPv6.
+    /// Returns whether the name of the transport is that for IPv6.
     fn is_ipv6(&self) -> bool {
         self.value.is_some_and(|value| value.ends_with('6'))
     }

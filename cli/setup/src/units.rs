@@ -3,7 +3,7 @@
 /// Parses a size in bytes: `4096`, `64k`, `1M`, `2G`, with or without `iB` (powers of 1024).
 ///
 /// # Errors
-/// What is wrong with it, for the user.
+/// A text for the user that says what is wrong.
 pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(
@@ -49,7 +49,7 @@ pub fn show_amount(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
-/// A time since the beginning of 1970 as `YYYY-MM-DD HH:MM:SS` in UTC.
+/// Formats a time, in seconds since the beginning of 1970, as `YYYY-MM-DD HH:MM:SS` in UTC.
 pub fn show_date(seconds: u64) -> String {
     let (year, month, day) = civil(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
@@ -71,7 +71,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
-/// `1 file`, `2 files`.
+/// Formats a count with its noun: `1 file`, `2 files`.
 pub fn count(number: u64, one: &str, many: &str) -> String {
     match number {
         1 => format!("1 {one}"),

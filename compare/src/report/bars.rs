@@ -14,26 +14,26 @@ const BOTTOM: f64 = 38.0;
 /// The width for a value behind its bar, in pixels.
 const VALUE: f64 = 34.0;
 
-/// Bars over one axis, one for each conveyance, each of parts one behind the other.
+/// Stacked bars over one axis, one bar for each variant.
 pub(crate) struct Panel {
-    /// Of its axis.
+    /// The label of the axis.
     pub(crate) label: String,
-    /// For each conveyance its parts, or nothing where nothing is known.
+    /// For each variant the lengths of its parts, or `None` if they are unknown.
     pub(crate) bars: Vec<Option<Vec<f64>>>,
 }
 
 /// A figure: panels side by side.
 pub(crate) struct BarChart<'a> {
     pub(crate) title: &'a str,
-    /// The bars' names.
+    /// The names of the bars.
     pub(crate) names: Vec<String>,
-    /// Names of the parts, and their colours.
+    /// The names of the parts, and the numbers of their colours.
     pub(crate) parts: &'a [(&'a str, usize)],
     pub(crate) panels: Vec<Panel>,
 }
 
 impl BarChart<'_> {
-    /// As SVG.
+    /// Renders the figure as SVG.
     pub(crate) fn render(&self) -> String {
         let top = TITLE + if self.parts.is_empty() { 12.0 } else { 30.0 };
         let bottom = top + ROW * self.names.len() as f64;

@@ -8,7 +8,7 @@ use crate::rows::{Mode, Row};
 
 /// The size of the READ and WRITE that represents short ones, bytes.
 const SHORT: u64 = 8192;
-/// The parts of a latency, and their colours.
+/// The parts of a latency, and the numbers of their colours.
 const PARTS: [(&str, usize); 4] = [
     ("link", 1),
     ("interrupts", 4),
@@ -16,7 +16,7 @@ const PARTS: [(&str, usize); 4] = [
     ("the rest", 0),
 ];
 
-/// What of the rows belongs to one operation of one size.
+/// The rows of one operation of one size.
 pub(crate) struct Group<'a> {
     pub(crate) op: &'a str,
     pub(crate) size: Option<u64>,
@@ -24,7 +24,7 @@ pub(crate) struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// As a heading has it.
+    /// Returns the name for a heading.
     pub(crate) fn name(&self) -> String {
         match self.size {
             Some(size) => format!("{} {}", self.op.to_uppercase(), show_size(size)),
@@ -33,8 +33,8 @@ impl Group<'_> {
     }
 }
 
-/// The rows that figures are of, by operation and size. Trees are no single operation; where both
-/// modes were measured, it is the main one that counts.
+/// Returns the rows that figures show, by operation and size. Copies of trees are left out; if both
+/// modes were measured, only the main one is shown.
 pub(crate) fn groups(rows: &[Row]) -> Vec<Group<'_>> {
     let main = rows.first().map_or(Mode::Blocking, |row| row.mode);
     let mut groups: Vec<Group<'_>> = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn groups(rows: &[Row]) -> Vec<Group<'_>> {
     groups
 }
 
-/// Colours of conveyances: TCP has the one that the others are held against.
+/// The colours of the variants. TCP has the colour of the reference.
 pub(crate) struct Palette<'a>(Vec<&'a str>);
 
 impl<'a> Palette<'a> {
@@ -79,7 +79,7 @@ impl<'a> Palette<'a> {
     }
 }
 
-/// Latency over size, for each operation that has sizes.
+/// Draws latency over size, for each operation with several sizes.
 pub(crate) fn over_size(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<String> {
     let mut out = Vec::new();
     for op in ["read", "write"] {
@@ -124,7 +124,7 @@ pub(crate) fn over_size(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<Stri
     out
 }
 
-/// Latency over the link's delay, for what tells something.
+/// Draws latency over the delay of the link, for a selection of operations.
 pub(crate) fn over_delay(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<String> {
     let mut out = Vec::new();
     for group in chosen(groups) {
@@ -147,7 +147,7 @@ pub(crate) fn over_delay(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<Str
     out
 }
 
-/// What the time went to, where that is known: in simulations.
+/// Draws the composition of each latency, which is known in simulations only.
 pub(crate) fn split(groups: &[Group<'_>]) -> Vec<String> {
     let known = |row: &Row| row.split.link_us.is_some();
     let figures = chosen(groups).filter(|group| group.rows.iter().any(|row| known(row)));
@@ -182,7 +182,7 @@ pub(crate) fn split(groups: &[Group<'_>]) -> Vec<String> {
         .collect()
 }
 
-/// What each operation had to wait for, counted.
+/// Draws the counts of the events that each operation had to wait for.
 pub(crate) fn counts(groups: &[Group<'_>]) -> Vec<String> {
     let panel = |group: &Group<'_>, label: &str, of: fn(&Row) -> Option<f64>| Panel {
         label: label.to_owned(),

@@ -10,31 +10,32 @@ const RIGHT: f64 = 14.0;
 const BOTTOM: f64 = 40.0;
 const TITLE: f64 = 18.0;
 
-/// A line.
+/// One line of a line chart.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
-    /// Of the legend.
+    /// The name in the legend.
     pub(crate) name: String,
-    /// Its colour and marker.
+    /// The number of the line's colour and marker.
     pub(crate) series: usize,
-    /// Something to hold the others against.
+    /// Whether the line is a reference, which is drawn dashed.
     pub(crate) dashed: bool,
-    /// In the order of their first value.
+    /// The points (x, y), ordered by x.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// A figure.
+/// A line chart with its axes.
 pub(crate) struct LineChart<'a> {
     pub(crate) title: &'a str,
     pub(crate) x_label: &'a str,
     pub(crate) y_label: &'a str,
-    /// Both axes logarithmic, and a word at each value of the horizontal one; otherwise both linear.
+    /// Formats the labels of the horizontal axis; both axes are then logarithmic. `None`: both axes
+    /// are linear.
     pub(crate) word: Option<fn(f64) -> String>,
     pub(crate) lines: Vec<Line>,
 }
 
 impl LineChart<'_> {
-    /// As SVG.
+    /// Renders the figure as SVG.
     pub(crate) fn render(&self) -> String {
         let entries: Vec<_> = self
             .lines

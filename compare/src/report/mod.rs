@@ -19,17 +19,17 @@ const AGAINST: &str = "v1";
 /// The minimum difference of a ratio from 1 for it to be coloured.
 const NOTABLE: f64 = 0.02;
 
-/// What a page is made of.
+/// The contents of the page.
 pub struct Report<'a> {
-    /// The rows.
+    /// All results.
     pub rows: &'a [Row],
-    /// In one sentence, what was measured.
+    /// A sentence that describes the measurement.
     pub summary: &'a str,
-    /// With what, for whoever wants to do it again: names and values.
+    /// The conditions of the measurement, as names and values, so that it can be repeated.
     pub facts: &'a [(&'a str, String)],
-    /// Why the figures may be off.
+    /// The reason why the figures may be inexact, if there is one.
     pub noise: Option<&'a str>,
-    /// Against an earlier report.
+    /// The changes against an earlier report, if one was given.
     pub changes: Option<&'a Changes>,
 }
 

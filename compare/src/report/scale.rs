@@ -13,11 +13,11 @@ pub(crate) struct Scale {
 
 /// The approximate number of ticks on a linear axis.
 const TICKS: f64 = 5.0;
-/// The least value of a logarithmic axis.
+/// The smallest value on a logarithmic axis.
 const LEAST: f64 = 1e-3;
 
 impl Scale {
-    /// From zero to a round value that is not below the greatest of `values`.
+    /// Returns a linear axis from zero to a round value that is at least the greatest of `values`.
     pub(crate) fn linear(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
         let step = step(most);
@@ -30,7 +30,7 @@ impl Scale {
         }
     }
 
-    /// Around all of `values`, with a little room.
+    /// Returns a logarithmic axis that contains all of `values`, with some margin.
     pub(crate) fn logarithmic(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let (low, high) = values
             .filter(|value| value.is_finite())
@@ -47,7 +47,7 @@ impl Scale {
         }
     }
 
-    /// Where a value is.
+    /// Returns the position of a value.
     pub(crate) fn at(&self, value: f64) -> f64 {
         let part = match self.logarithmic {
             true => (value.max(LEAST) / self.low).ln() / (self.high / self.low).ln(),
@@ -56,7 +56,7 @@ impl Scale {
         self.from + part * (self.to - self.from)
     }
 
-    /// Round values to write at it.
+    /// Returns the round values at which ticks are drawn.
     pub(crate) fn ticks(&self) -> Vec<f64> {
         if !self.logarithmic {
             let step = step(self.high);
@@ -94,7 +94,7 @@ fn step(most: f64) -> f64 {
         .unwrap_or(rough)
 }
 
-/// A value, short.
+/// Formats a value for a tick.
 pub(crate) fn show(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

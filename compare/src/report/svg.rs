@@ -29,7 +29,7 @@ const COLOURS: [&str; 8] = [
 /// Half the width of a marker.
 const MARKER: f64 = 3.4;
 
-/// The number of a series' colour and marker: they begin again after some.
+/// Returns the number of the colour and marker of a series. They repeat after the last one.
 pub(crate) fn style(series: usize) -> usize {
     match series < COLOURS.len() {
         true => series,
@@ -38,7 +38,7 @@ pub(crate) fn style(series: usize) -> usize {
     }
 }
 
-/// Text where markup is not meant.
+/// Escapes the characters of a text that have a meaning in markup.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -59,7 +59,7 @@ pub(crate) struct Svg {
 }
 
 impl Svg {
-    /// Of so many pixels, with what a screen reader says of it.
+    /// Returns an empty figure of `width` by `height` pixels. Screen readers read out `label`.
     pub(crate) fn new(width: f64, height: f64, label: &str) -> Self {
         let label = escape(label);
         Self {
@@ -76,7 +76,7 @@ impl Svg {
         let _ = writeln!(self.out, "{text}");
     }
 
-    /// A straight line of the frame or grid.
+    /// Draws a straight line of the frame or grid.
     pub(crate) fn rule(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
         let colour = if class == "axis" {
             "#6b7280"
@@ -88,7 +88,7 @@ impl Svg {
         ));
     }
 
-    /// A text; `class` is `title`, `label` or `value`.
+    /// Draws a text; `class` is `title`, `label` or `value`.
     pub(crate) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: &str) {
         let (colour, weight) = match class {
             "title" => ("#111827", " font-size=\"13\" font-weight=\"600\""),
@@ -103,7 +103,7 @@ impl Svg {
         ));
     }
 
-    /// The same, upwards.
+    /// Draws a text that runs upwards.
     pub(crate) fn text_up(&mut self, (x, y): (f64, f64), text: &str) {
         self.push(format_args!(
             "<text class=\"label\" transform=\"translate({x:.1} {y:.1}) rotate(-90)\" \
@@ -112,7 +112,7 @@ impl Svg {
         ));
     }
 
-    /// A line through points.
+    /// Draws a line through points.
     pub(crate) fn polyline(&mut self, points: &[(f64, f64)], series: usize, dashed: bool) {
         let points: Vec<String> = points
             .iter()
@@ -132,7 +132,7 @@ impl Svg {
         ));
     }
 
-    /// A point's marker, and what it says when pointed at.
+    /// Draws the marker of a point, with a text that is shown when the mouse is over it.
     pub(crate) fn marker(&mut self, (x, y): (f64, f64), series: usize, says: &str) {
         let (style, m) = (style(series), MARKER);
         let colour = COLOURS[style];
@@ -167,7 +167,7 @@ impl Svg {
         ));
     }
 
-    /// A filled bar, and what it says when pointed at.
+    /// Draws a filled bar, with a text that is shown when the mouse is over it.
     pub(crate) fn bar(
         &mut self,
         (x, y): (f64, f64),
@@ -185,7 +185,8 @@ impl Svg {
         ));
     }
 
-    /// Names of series from a place on, as wide as there is room; the height it took.
+    /// Draws the names of the series from a position on, in as many lines as are needed. Returns
+    /// the height used.
     pub(crate) fn legend(
         &mut self,
         (left, top): (f64, f64),
@@ -208,7 +209,7 @@ impl Svg {
         y - top + LEGEND_LINE
     }
 
-    /// The figure as text.
+    /// Returns the figure as SVG text.
     pub(crate) fn finish(mut self) -> String {
         self.out.push_str("</svg>\n");
         self.out

@@ -1,13 +1,13 @@
-//! What holds of the chunk lists of a header, whatever its version.
+//! Checks of the chunk lists of a header, for both versions.
 
 use onc_rpc::padded;
 use rpcrdma_v1::{CallChunks, Chunks, chunk_len, limits};
 
-/// The longest call that is taken.
+/// The maximum length of a call, in bytes.
 pub(crate) const MAX_CALL: u64 = 1 << 20;
 
-/// What decoding may hold: the lists grow by doubling, and a write chunk takes more room than its
-/// 8 bytes on the wire.
+/// Returns the maximum number of heap bytes that decoding `len` bytes may hold. Lists grow by
+/// doubling, and a write chunk takes more memory than its 8 bytes on the wire.
 pub(crate) const fn most(len: usize) -> usize {
     1024 + 16 * len
 }
@@ -23,7 +23,8 @@ pub(crate) fn within_limits(chunks: &Chunks) {
     );
 }
 
-/// What a call makes a responder fetch is bounded, and has a place each.
+/// Checks that the chunks that a responder must fetch for a call are within its limit, and that
+/// each has a position in the message.
 pub(crate) fn fetchable(call: &CallChunks) {
     let mut end = 0;
     for chunk in &call.items {

@@ -4,10 +4,10 @@ use iwarp::ddp::{HeaderView, Placement, TAGGED, UNTAGGED, header_len};
 use iwarp::rdmap::{Opcode, READ_REQUEST, ReadRequest};
 use iwarp::terminate::{MAX_TERMINATE, Terminate};
 
-/// The bits of a DDP control field that mean something: tagged, last, version.
+/// The bits of a DDP control field that have a meaning: tagged, last, version.
 const MEANINGFUL: u8 = 0xc3;
 
-/// One segment's bytes, read as whatever they may be.
+/// Decodes `data` as each kind of DDP segment.
 pub fn check(data: &[u8]) {
     header(data);
     control(data);

@@ -26,10 +26,10 @@ pub mod session;
 pub mod v1;
 pub mod v2;
 
-/// Runs `work`, which may hold at most `most` bytes of heap at a time.
+/// Runs `work` and checks that it never holds more than `most` bytes of heap.
 ///
 /// # Panics
-/// When it holds more: a finding.
+/// It holds more, which is a finding.
 pub fn within<T>(most: usize, work: impl FnOnce() -> T) -> T {
     let mut result = None;
     let used = allocation_counter::measure(|| result = Some(work()));

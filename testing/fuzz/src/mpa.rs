@@ -1,8 +1,9 @@
-//! Set-up frames (RFC 5044, section 7.1; RFC 6581).
+//! MPA Request and Reply Frames (RFC 5044, section 7.1; RFC 6581).
 
 use iwarp::mpa::{ENHANCED, FRAME_HEADER, Frame, FrameView, Kind, MAX_PRIVATE_DATA};
 
-/// The first byte says which side's frame the rest may be.
+/// Checks the decoder of MPA frames. The first byte chooses between Request and Reply Frame; the
+/// rest is the frame.
 pub fn check(data: &[u8]) {
     let Some((first, bytes)) = data.split_first() else {
         return;

@@ -4,14 +4,15 @@ use bytes::Bytes;
 use nfs_binding::proto::{Procedure, Xdr, mnt, nfs};
 use onc_rpc::{BulkItem, DecodeError, Decoder, Encoder, Message, Position, Segments};
 
-/// What decoding may hold: the longest list entries are those of READDIRPLUS, some 300 bytes for
-/// 32 on the wire, in a list that grows by doubling.
+/// Returns the maximum number of heap bytes that decoding `len` bytes may hold. The largest list
+/// entries are those of READDIRPLUS: about 300 bytes for 32 on the wire, in a list that grows by
+/// doubling.
 const fn most(len: usize) -> usize {
     8192 + 40 * len
 }
 
-/// The first byte chooses the procedure and the direction, the second how much of the message is
-/// held apart; the rest is the message.
+/// Checks one decoder. The first byte chooses the procedure and the direction, the second how the
+/// message is divided into segments and items; the rest is the message.
 pub fn check(data: &[u8]) {
     let [choice, apart, bytes @ ..] = data else {
         return;
@@ -72,8 +73,8 @@ fn decode<T: Xdr>(message: &Message) -> Result<(T, u64), DecodeError> {
     Ok((value, at))
 }
 
-/// A message with `apart / 8` payload segments of some length, and with an item cut out of it at a
-/// place of the peer's choice.
+/// Returns a message with `apart / 8` payload segments of some length, and with a bulk item at an
+/// arbitrary position.
 fn conveyed(bytes: &[u8], apart: u8) -> Message {
     let item = usize::from(apart >> 4) * 4;
     let len = usize::from(apart & 0x0f);
@@ -91,7 +92,7 @@ fn conveyed(bytes: &[u8], apart: u8) -> Message {
     Message::new(payload, [BulkItem { position, data }])
 }
 
-/// Decodes, and encodes again. Gives the encoding, if there was a value.
+/// Decodes a value and encodes it again. Returns the encoding, or `None` if decoding failed.
 fn value<T: Xdr>(bytes: &[u8], apart: u8) -> Option<Message> {
     let message = conveyed(bytes, apart);
     let decoded = crate::within(most(bytes.len()), || decode::<T>(&message));

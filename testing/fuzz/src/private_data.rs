@@ -2,7 +2,7 @@
 
 use rpcrdma_v1::{Agreed, DEFAULT_INLINE, MAX_INLINE, PRIVATE_DATA_LEN, PrivateData};
 
-/// The first byte cuts the rest into what client and server sent.
+/// Checks private data. The first byte divides the rest into the client's and the server's.
 pub fn check(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else {
         return;

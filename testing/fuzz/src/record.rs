@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use onc_rpc::record::{HEADER_LEN, MAX_FRAGMENTS, RecordError, RecordReader, header};
 
-/// The longest record taken.
+/// The maximum length of a record, in bytes.
 const MAX_RECORD: u32 = 2048;
 
-/// The first byte cuts the rest, a byte stream, into pieces.
+/// Checks the record reader. The first byte is the length of the pieces in which the rest, a byte
+/// stream, arrives.
 pub fn check(data: &[u8]) {
     let Some((&piece, stream)) = data.split_first() else {
         return;
@@ -28,7 +29,7 @@ pub fn check(data: &[u8]) {
 
 type Outcome = (Vec<Vec<u8>>, Option<RecordError>);
 
-/// What a reader makes of a stream that comes in pieces.
+/// Reads a stream in pieces of `piece` bytes with the real reader.
 fn read(stream: &[u8], piece: usize) -> Outcome {
     let mut reader = RecordReader::new(MAX_RECORD);
     let mut records = Vec::new();
@@ -50,7 +51,7 @@ fn read(stream: &[u8], piece: usize) -> Outcome {
     })
 }
 
-/// The same, by the words of the document.
+/// Reads the stream with a simple reference implementation of RFC 5531, section 11.
 fn reference(mut stream: &[u8]) -> Outcome {
     let mut records = Vec::new();
     let (mut record, mut claimed, mut fragments) = (Vec::new(), 0u64, 0);

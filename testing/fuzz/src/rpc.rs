@@ -6,7 +6,8 @@ use onc_rpc::{
     MAX_MACHINE_NAME, Message, ReplyHeader, Segments, peek_xid,
 };
 
-/// The first byte cuts the rest, a message, into segments.
+/// Checks the header decoders. The first byte is the length of the segments into which the rest, a
+/// message, is divided.
 pub fn check(data: &[u8]) {
     let Some((&piece, bytes)) = data.split_first() else {
         return;
@@ -22,7 +23,8 @@ pub fn check(data: &[u8]) {
     reply(&whole, &cut, bytes);
 }
 
-/// Both bodies of `opaque_auth`, a machine name, and what holds them.
+/// The maximum number of heap bytes that decoding may hold: both bodies of `opaque_auth`, a machine
+/// name, and their containers.
 const MOST: usize = 2 * MAX_AUTH_BYTES as usize + MAX_MACHINE_NAME as usize + 512;
 
 fn call(whole: &Message, cut: &Message, bytes: &[u8]) {
@@ -80,7 +82,8 @@ fn reply(whole: &Message, cut: &Message, bytes: &[u8]) {
     }
 }
 
-/// Bytes of the header.
+/// Checks that the header is encoded to a form that decodes to the same header. Returns its length
+/// in bytes.
 fn round_trip(header: &ReplyHeader) -> usize {
     let bytes = header.encode();
     let message = Message::from_payload(bytes.clone());

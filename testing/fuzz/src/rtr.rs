@@ -1,5 +1,5 @@
-//! Placement and continuation (draft-dnoveck-nfsv4-rpcrdma-rtrext-00): every decoder, an end that is
-//! sent whatever operations, and layouts that a receiver must find again.
+//! Placement and continuation (draft-dnoveck-nfsv4-rpcrdma-rtrext-00): every decoder, an end that
+//! receives arbitrary operations, and layouts that a receiver must decode to the same message.
 
 use arbitrary::{Arbitrary, Unstructured};
 use bytes::{Bytes, BytesMut};
@@ -25,7 +25,7 @@ use crate::chunks::most;
 const MAX_MESSAGE: u64 = 1 << 20;
 const XID: u32 = 7;
 
-/// The first byte chooses what the rest is.
+/// Checks one part of the extension. The first byte chooses the part; the rest is its input.
 pub fn check(data: &[u8]) {
     let Some((&choice, bytes)) = data.split_first() else {
         return;
@@ -38,7 +38,8 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// What decodes is encoded as it came, and takes no more memory than there is input.
+/// Checks that decoded values encode to the same bytes, and that decoding takes no more memory than
+/// the input justifies.
 fn decoders(bytes: &[u8]) {
     fn one<T>(
         bytes: &[u8],
@@ -66,7 +67,7 @@ fn decoders(bytes: &[u8]) {
     });
 }
 
-/// Says what a peer with everything would say.
+/// An extension that announces the characteristics of a peer with all features.
 #[derive(Debug)]
 struct Peer(Vec<Property>);
 
@@ -85,19 +86,19 @@ impl Extension for Peer {
     }
 }
 
-/// A message to an end.
+/// A message that an end receives.
 #[derive(Debug, Arbitrary)]
 struct Sent {
     opttype: u8,
     reply: bool,
     xid: u8,
     info: Vec<u8>,
-    /// The RPC message's first two words, well or not.
+    /// Whether the first two words of the RPC message are valid.
     rpc: bool,
     len: u16,
 }
 
-/// An end that a call of its own is outstanding at, and whatever comes.
+/// Sends arbitrary messages to an end that has an outstanding call.
 fn end(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let structure = BufferStructure::with_placement(512, 2, 4096);
     let config = Config {
@@ -145,7 +146,7 @@ fn end(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     Ok(())
 }
 
-/// A call goes out, whose reply may be placed, or written.
+/// Sends a call whose reply may be placed in receives or written to a chunk.
 fn outstanding(end: &mut Extensions) {
     let limits = Limits {
         inline_send: 8704,
@@ -170,8 +171,8 @@ fn outstanding(end: &mut Extensions) {
     assert_eq!(sent.map(|sent| sent.len()), Ok(1));
 }
 
-/// One message is answered with one error at most, or one for the group that it interrupts and one
-/// for itself; what is delivered was there.
+/// Passes one message to an end. Checks that it is answered with at most one error, plus one for a
+/// group that it interrupts, and that delivered bytes are those of the message.
 fn receive(
     end: &mut Extensions,
     xid: u32,
@@ -241,7 +242,7 @@ struct Problem {
     within: u16,
 }
 
-/// Whatever is laid out fits, and its receiver finds every byte.
+/// Checks that every layout fits the receives, and that its receiver finds every byte.
 fn layout(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let problem = Problem::arbitrary(input)?;
     let group = |&(length, align, target): &(u16, u8, bool)| SegmentGroup {

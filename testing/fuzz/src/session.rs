@@ -1,8 +1,10 @@
-//! A client's session over a port that does whatever a script says: connections come up late, break and
-//! are refused, replies are missing, come twice, for others, or are none, and the server calls.
+//! Fuzzes the RPC client over a scripted transport: connections are established late, break or are
+//! refused, replies are missing, duplicated, invalid or for other calls, and the server makes
+//! calls.
 //!
-//! Every call ends once, with its own results if with any. Nothing is sent on a connection that is not
-//! up, nor twice over one; what is asked of the clock is in the future; and nothing is left in the end.
+//! Every call ends once, and if with results, with its own. Nothing is sent on a connection that is
+//! not up, no XID is sent twice on one connection, deadlines are in the future, and nothing is left
+//! at the end.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,16 +25,16 @@ use rpc_transport::{
     Outcome, Programs, Reply, ReplyRoom, Request, Retry, Runtime, Service, Source, Stepped,
 };
 
-/// Calls that a script can make.
+/// The maximum number of calls in a script.
 const MOST_CALLS: usize = 32;
-/// Turns in which a client must come to rest.
+/// The maximum number of turns after which a client must be idle.
 const TURNS: u32 = 1000;
-/// Deadlines until every call must have ended where the server answers all of them.
+/// The maximum number of deadlines until every call has ended if the server answers all of them.
 const ROUNDS: usize = 600;
-/// The program that the client has, and one that it has not.
+/// The number of the program that the client serves.
 const PROGRAM: u32 = 0x4000_8168;
 
-/// A run.
+/// The input of one run.
 #[derive(Arbitrary, Debug)]
 pub struct Script {
     connections: u8,
@@ -46,7 +48,7 @@ pub struct Script {
 #[derive(Arbitrary, Debug)]
 enum Event {
     Call,
-    /// Its caller waits no more.
+    /// The caller drops the future of a call.
     Drop(u8),
     Up(u8),
     Down {
@@ -64,7 +66,7 @@ enum Event {
         len: u8,
     },
     Wait(u16),
-    /// Until something is due.
+    /// Time passes until the next deadline.
     Due,
 }
 
@@ -72,23 +74,23 @@ enum Event {
 enum Answer {
     Right,
     Twice,
-    /// To another call than its header says.
+    /// A reply with the results of one call and the XID of another.
     Other,
     Denied(u8),
     Words([u8; 6]),
     Nothing,
 }
 
-/// A connection, as the port has it.
+/// A connection of the scripted transport.
 #[derive(Default)]
 struct Connection {
-    /// The session was told.
+    /// Whether the RPC client has been told that the connection is up.
     up: bool,
-    /// Calls on it, and what they are about.
+    /// The outstanding calls by XID, each with its number.
     calls: BTreeMap<u32, u32>,
-    /// All XIDs that were ever sent on it.
+    /// All XIDs that were sent on it.
     sent: BTreeSet<u32>,
-    /// Calls of the server's.
+    /// The tokens of the server's outstanding calls.
     callbacks: BTreeSet<u64>,
 }
 
@@ -188,7 +190,7 @@ impl ClientPort for Port {
     }
 }
 
-/// What the client answers to the server.
+/// The client's service for calls of the server.
 struct Nothing;
 
 impl Service for Nothing {
@@ -211,14 +213,14 @@ impl Service for Nothing {
 
 type Connecting = Pin<Box<dyn Future<Output = Result<Client, CallError>>>>;
 
-/// The client's user: connects, and waits for its calls, each known by its number.
+/// The client's user, which connects and waits for its calls, each identified by a number.
 struct User {
     connecting: Option<Connecting>,
     client: Option<Client>,
     refused: bool,
     calls: BTreeMap<u32, CallFuture>,
     made: u32,
-    /// Replies may be for others than they say.
+    /// Whether replies may have carried results of other calls.
     misled: bool,
 }
 
@@ -260,10 +262,10 @@ struct Run {
     due: Option<Time>,
 }
 
-/// What a script comes to.
+/// Executes a script and checks the result.
 ///
 /// # Panics
-/// A finding.
+/// A check failed, which is a finding.
 pub fn run(script: Script) {
     let clock = Clock::simulated();
     let runtime = Runtime::simulated(clock.clone(), 1);
@@ -327,7 +329,7 @@ pub fn run(script: Script) {
 }
 
 impl Run {
-    /// Until the client rests.
+    /// Runs the client until it is idle.
     fn step(&mut self) {
         match self.runtime.step(self.user.as_mut(), TURNS) {
             Stepped::Idle(due) => {
@@ -350,7 +352,8 @@ impl Run {
         port.connections.keys().nth(at).copied()
     }
 
-    /// A call that was sent, and taken off its connection: where, its XID and its number.
+    /// Chooses a sent call and, unless `keep`, removes it from its connection. Returns the
+    /// connection, its XID and its number.
     fn sent(&self, which: u8, keep: bool) -> Option<(ConnId, u32, u32)> {
         let mut port = self.port.borrow_mut();
         let all = port.connections.iter().flat_map(|(conn, connection)| {
@@ -488,7 +491,7 @@ impl Run {
         }
     }
 
-    /// The server answers everything. Then nothing is wanted of it any more.
+    /// Answers all calls, and checks that no further call is sent.
     fn finish(&mut self) {
         for _ in 0..ROUNDS {
             for which in 0..8 {
@@ -531,7 +534,7 @@ fn message(words: &[u32]) -> Message {
     Message::from_payload(Bytes::from(bytes))
 }
 
-/// A call of the server's, more or less.
+/// Returns a call of the server, with some words of its header replaced.
 fn called(words: &[u8; 7], len: usize) -> Message {
     let right = [7, 0, 2, PROGRAM, 1, 0, 0, 0, 0, 0];
     let mut all: Vec<u32> = right.to_vec();

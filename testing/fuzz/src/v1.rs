@@ -1,5 +1,5 @@
-//! Transport headers of version 1, and what a responder and a requester make of their chunk lists
-//! (RFC 8166, sections 3.4, 3.5 and 4).
+//! Transport headers of version 1, and the checks of their chunk lists by a responder and a
+//! requester (RFC 8166, sections 3.4, 3.5 and 4).
 
 use bytes::Bytes;
 use onc_rpc::padded;
@@ -10,7 +10,8 @@ use rpcrdma_v1::{
 
 use crate::chunks::{MAX_CALL, fetchable, most, within_limits};
 
-/// The first byte chooses what a returned chunk holds; the rest is a message.
+/// Checks the decoder. The first byte chooses the lengths of returned chunks; the rest is a
+/// message.
 pub fn check(data: &[u8]) {
     let Some((&choice, bytes)) = data.split_first() else {
         return;
@@ -32,7 +33,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// What a responder makes of it.
+/// Checks the header as a responder does.
 fn call(header: &Header, inline: u64, len: usize) {
     let checked = crate::within(most(len), || check_call(header.clone(), inline, MAX_CALL));
     let call = match checked {
@@ -55,8 +56,8 @@ fn call(header: &Header, inline: u64, len: usize) {
     fetchable(&call);
 }
 
-/// A responder's use of the chunks is accepted by the requester, with the same lengths; other
-/// uses are not.
+/// Checks that a requester accepts the chunks that a responder returns, with the same lengths, and
+/// rejects changed ones.
 fn returned(offered: &Chunks, choice: u8) {
     let used = |chunk: &WriteChunk| chunk_len(chunk).saturating_mul(u64::from(choice)) / 255;
     let place = |chunk: &WriteChunk| {
@@ -110,7 +111,7 @@ fn refused(error: &HeaderError, bytes: &[u8]) {
     }
 }
 
-/// An answer is an RDMA_ERROR of the version it answers.
+/// Checks that the answer to a bad header is a valid RDMA_ERROR.
 fn answered(answer: &Answer, xid: u32) {
     let bytes = answer.encode(7);
     assert_eq!(bytes[..4], xid.to_be_bytes());

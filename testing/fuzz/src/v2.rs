@@ -8,7 +8,7 @@ use rpcrdma_v2::{
 
 use crate::chunks::{MAX_CALL, fetchable, most, within_limits};
 
-/// The first byte chooses the receiver's side; the rest is a message.
+/// Checks the decoder. The first byte chooses the receiver's side; the rest is a message.
 pub fn check(data: &[u8]) {
     let Some((&choice, bytes)) = data.split_first() else {
         return;
@@ -77,7 +77,7 @@ fn decoded(header: &Header, message: &Bytes, at: usize) {
     }
 }
 
-/// An answer is an RDMA2_ERROR of the version it answers.
+/// Checks that the answer to a bad header is a valid RDMA2_ERROR.
 fn answered(answer: &Answer, xid: u32) {
     let bytes = answer.encode(7);
     match Header::decode(&bytes) {

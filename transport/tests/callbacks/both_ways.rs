@@ -1,4 +1,4 @@
-//! Calls both ways at the same time.
+//! Tests of calls in both directions at the same time (RFC 8167).
 
 use bytes::Bytes;
 
@@ -32,7 +32,7 @@ fn rfc8167_s2_4_1_both_directions_may_use_the_same_xid() {
     }
 }
 
-/// Section 4.1: what one direction may have outstanding says nothing about the other.
+/// Section 4.1 of RFC 8167: the credits of one direction do not limit the other.
 #[test]
 fn rfc8167_s4_1_each_direction_has_its_own_credits() {
     for version in VERSIONS {
@@ -61,7 +61,8 @@ fn rfc8167_s4_1_each_direction_has_its_own_credits() {
     }
 }
 
-/// Section 4.3: and the messages of both versions' own need some as well.
+/// Section 4.3 of RFC 8167: receives are posted for calls and replies of both directions, and for
+/// messages that use no credit.
 #[test]
 fn rfc8167_s4_3_every_call_and_reply_of_both_directions_finds_a_receive() {
     for version in VERSIONS {
@@ -90,7 +91,7 @@ fn rfc8167_s4_3_every_call_and_reply_of_both_directions_finds_a_receive() {
     }
 }
 
-/// Sections 5.1 and 5.2: what both sides send.
+/// Sections 5.1 and 5.2 of RFC 8167: the headers of calls and replies in the reverse direction.
 #[test]
 fn rfc8167_s5_1_backward_calls_have_the_version_of_forward_calls() {
     for version in VERSIONS {
@@ -105,7 +106,7 @@ fn rfc8167_s5_1_backward_calls_have_the_version_of_forward_calls() {
     }
 }
 
-/// The client's last message is the reply to a callback.
+/// The client's reply to a callback has the version and XID of the callback.
 #[test]
 fn rfc8167_s5_2_backward_replies_have_the_version_of_their_calls() {
     for version in VERSIONS {
@@ -147,7 +148,7 @@ fn v2_s4_2_2_a_client_answers_backward_calls() {
 
 const MANY: u32 = 1000;
 
-/// Forward and backward calls, all at once, some with chunks.
+/// Makes a thousand calls in both directions at the same time, some with chunks.
 #[track_caller]
 fn thousand(mut pair: Pair) {
     let conn = pair.ready();
@@ -195,7 +196,8 @@ fn a_thousand_callbacks_against_a_thousand_calls_are_each_answered_once_over_iwa
     }
 }
 
-/// Results are written to the server's memory, and gone from the client's reach when it has them.
+/// Results of callbacks are written to the server's memory, which is invalidated before the server
+/// gets the results.
 #[test]
 fn memory_of_callbacks_is_given_back() {
     for version in VERSIONS {
@@ -213,7 +215,7 @@ fn memory_of_callbacks_is_given_back() {
 }
 
 impl Pair {
-    /// The client answers a callback that it holds.
+    /// Makes the client answer a callback that it has received.
     fn client_replies(&mut self, nth: usize, answer: onc_rpc::Message) {
         let (conn, token, _) = self.held_back.remove(nth);
         let now = self.now();

@@ -1,4 +1,4 @@
-//! How callbacks end that are not answered.
+//! Tests of callbacks that end without a reply.
 
 use rpc_transport::rdma::Version;
 use rpc_transport::{CallError, ClientPort, ServerPort};
@@ -6,7 +6,7 @@ use rpc_transport::{CallError, ClientPort, ServerPort};
 use super::rdma_support::{data, message, reply, room};
 use super::{VERSIONS, fakes, options};
 
-/// A reply that comes when nobody waits any more gives back its credit, and nothing else.
+/// The late reply to a cancelled callback returns its credit and has no other effect.
 #[test]
 fn a_cancelled_callback_keeps_its_credit_until_its_reply() {
     for version in VERSIONS {
@@ -30,7 +30,7 @@ fn a_cancelled_callback_keeps_its_credit_until_its_reply() {
     }
 }
 
-/// A client drops a call that it cannot answer, and takes the next.
+/// A client drops a callback that it cannot answer, and accepts the next.
 #[test]
 fn a_client_may_drop_a_call() {
     let (_, mut pair) = fakes(options(Version::One, 2, false));
@@ -43,8 +43,8 @@ fn a_client_may_drop_a_call() {
     pair.call_back(message(2, 0, &[]), &room(0, &[])).reply();
 }
 
-/// The server's port says that the connection is gone; whoever owns the port ends its callbacks with
-/// that. All memory is back.
+/// The server's transport reports that the connection has ended, upon which its user ends the
+/// callbacks. All memory is released.
 #[test]
 fn memory_of_callbacks_comes_back_when_the_connection_is_lost() {
     for version in VERSIONS {

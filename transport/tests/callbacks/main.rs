@@ -29,7 +29,8 @@ const CLIENT: usize = 0;
 const SERVER: usize = 1;
 const VERSIONS: [Version; 2] = [Version::One, Version::Two];
 
-/// Both ends in one version, with so many callbacks at a time, and chunks in them.
+/// Returns the options of both ends for one version, `credits` callbacks at a time, and callbacks
+/// with or without chunks.
 fn options(version: Version, credits: u32, chunks: bool) -> (RdmaClientOptions, RdmaServerOptions) {
     let (mut client, mut server) = speaking(Choice::Only(version), Versions::only(version));
     client.common.callbacks = CallbackOptions { credits, chunks };
@@ -51,7 +52,7 @@ fn iwarp((client, server): (RdmaClientOptions, RdmaServerOptions)) -> Pair {
     pair
 }
 
-/// All messages that one side sent.
+/// Returns all messages that one side sent.
 fn sent(world: &Rc<RefCell<World>>, by: usize) -> Vec<Bytes> {
     let world = world.borrow();
     let sends = world.traffic.iter().filter_map(|(from, what)| match what {
@@ -62,7 +63,7 @@ fn sent(world: &Rc<RefCell<World>>, by: usize) -> Vec<Bytes> {
 }
 
 impl Pair {
-    /// The server's end of the only connection.
+    /// Returns the server's identifier of the only connection.
     fn at_server(&self) -> ConnId {
         self.server_up[0]
     }
@@ -88,7 +89,7 @@ impl Pair {
         self.called_back.remove(&(conn, xid)).unwrap()
     }
 
-    /// The client sends back what it got.
+    /// Makes the client answer callbacks with their own content.
     fn echo_back(&mut self) {
         self.answer_back = Some(Box::new(|call| {
             let (xid, words, items) = open(call);
@@ -96,7 +97,8 @@ impl Pair {
         }));
     }
 
-    /// Connected, and a call was answered: now the server may call, and knows its credits.
+    /// Connects and completes one call; afterwards the server may make callbacks and has its
+    /// credits.
     fn ready(&mut self) -> ConnId {
         let conn = self.connect();
         self.echo();

@@ -1,4 +1,4 @@
-//! What must not be done, and what becomes of it.
+//! Tests of the rules for callbacks and of their violation.
 
 use rpc_transport::rdma::Version;
 use rpc_transport::{CallError, ServerPort};
@@ -7,7 +7,7 @@ use rpcrdma_chunks::Fixed;
 use super::rdma_support::{data, message, reply, room};
 use super::{CLIENT, SERVER, VERSIONS, fakes, options, sent};
 
-/// Section 5.3 of RFC 8167: the server believes that its client takes chunks, and is wrong.
+/// Section 5.3 of RFC 8167: the server sends a callback with chunks to a client that accepts none.
 #[test]
 fn rfc8167_s5_3_a_responder_without_chunks_refuses_them() {
     let (mut client, server) = options(Version::One, 4, true);
@@ -37,7 +37,8 @@ fn rfc8167_s5_3_a_responder_without_chunks_refuses_them() {
     assert_eq!(pair.client.callback_counters(conn).unwrap().errors_sent, 4);
 }
 
-/// The same where the server knows: nothing is sent.
+/// In version 2, the server knows that its client accepts no chunks in callbacks, and sends
+/// nothing.
 #[test]
 fn a_callback_that_needs_chunks_is_not_sent_to_a_client_that_takes_none() {
     for version in VERSIONS {
@@ -61,7 +62,7 @@ fn a_callback_that_needs_chunks_is_not_sent_to_a_client_that_takes_none() {
     }
 }
 
-/// Section 6: what the transport can see of it.
+/// Section 6 of RFC 8167: no callback is possible before the client has sent a message.
 #[test]
 fn rfc8167_s6_no_backward_calls_before_the_upper_layer_says_so() {
     let refused = |call: Result<(), CallError>| matches!(call, Err(CallError::NoCallbacks(_)));
@@ -101,7 +102,7 @@ fn rfc8167_s6_no_backward_calls_before_the_upper_layer_says_so() {
     assert_eq!(sent(&world, SERVER).len(), before);
 }
 
-/// A client that takes no calls, called all the same: version 1 does not say.
+/// In version 1, a client that accepts no callbacks cannot announce that; it drops them.
 #[test]
 fn a_client_that_takes_no_calls_drops_them_and_loses_nothing() {
     let (mut client, server) = options(Version::One, 4, false);
@@ -124,8 +125,8 @@ fn a_client_that_takes_no_calls_drops_them_and_loses_nothing() {
     assert!(pair.down.is_empty());
 }
 
-/// A payload in a chunk says only when it is fetched which way it goes (version-two-01, section
-/// 4.2.2).
+/// The message type of a payload in a chunk is known only after it has been fetched, so its
+/// direction is checked then (version-two-01, section 4.2.2).
 #[test]
 fn v2_s4_2_2_a_long_call_with_another_msg_type_is_refused() {
     let (_, mut pair) = fakes(options(Version::Two, 4, true));
@@ -139,7 +140,8 @@ fn v2_s4_2_2_a_long_call_with_another_msg_type_is_refused() {
     assert!(pair.down.is_empty());
 }
 
-/// The credits of a header are those of its direction, also in messages that carry no RPC.
+/// The credit value of a header belongs to the header's direction, also in messages without an RPC
+/// message.
 #[test]
 fn operations_ask_for_and_grant_the_credits_of_their_direction() {
     let (mut client, mut server) = options(Version::Two, 6, false);

@@ -1,6 +1,6 @@
-//! Devices in one process, with nothing between them and with strict checks: every access to
-//! memory of the peer is checked against handle, bounds and right, every Send needs a receive that
-//! is long enough, and send-queue slots come back only as real queues give them back.
+//! Fake devices in one process, with strict checks: every access to memory of the peer is checked
+//! against handle, bounds and access right, every Send needs a posted receive that is long enough,
+//! and send-queue slots are released only by signaled completions, as in real queues.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -15,19 +15,19 @@ use rdma::{
     QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Success, Time, WorkError, WrId,
 };
 
-/// Where every listener is.
+/// Returns the address of every listener.
 pub fn address() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 20049).into()
 }
 
-/// What went over the wire, for tests that look at it.
+/// An operation that went over the wire.
 #[derive(Debug, Clone)]
 pub enum Traffic {
     /// A Send, with the handle it invalidates.
     Send(Bytes, Option<Stag>),
-    /// An RDMA Read of so many bytes.
+    /// An RDMA Read of this many bytes.
     Read(usize),
-    /// An RDMA Write of so many bytes.
+    /// An RDMA Write of this many bytes.
     Write(usize),
 }
 
@@ -49,9 +49,9 @@ struct Qp {
     up: bool,
     receives: VecDeque<(WrId, Scatter)>,
     send_queue: VecDeque<Queued>,
-    /// Slots in use: requests that no later signaled completion has retired.
+    /// Send-queue slots in use: requests that no later signaled completion has released.
     slots: usize,
-    /// Of those, unsignaled ones that were carried out.
+    /// The number of those that are unsignaled and have been executed.
     silent: usize,
     memory: HashMap<Stag, Registered>,
 }
@@ -65,52 +65,53 @@ struct Node {
     counters: Counters,
 }
 
-/// A request that waits for its answer.
+/// A connection request that waits for its answer.
 struct Pending {
     from: (usize, QpId),
     at: usize,
 }
 
-/// What all devices share.
+/// The state that all devices share.
 #[derive(Default)]
 pub struct World {
     nodes: Vec<Node>,
     pending: HashMap<RequestId, Pending>,
     accepting: HashMap<QpId, Pending>,
     next: u64,
-    /// Every message and access, in order, with the device that sent it.
+    /// Every Send, RDMA Read and RDMA Write, in order, with the index of the device that posted it.
     pub traffic: Vec<(usize, Traffic)>,
-    /// The connection is lost before the operation with this number.
+    /// If set, the connection is lost before the operation with this number.
     pub lose_at: Option<usize>,
-    /// What every attempt to connect ends with.
+    /// If set, every attempt to connect fails with this error.
     pub refuse_with: Option<ConnectError>,
-    /// Orderly ends of connections are not answered.
+    /// Whether graceful disconnects are left unanswered.
     pub deaf: bool,
-    /// Invalidations fail.
+    /// Whether invalidations fail.
     pub fail_invalidate: bool,
-    /// Send-queue entries are carried out only while this holds.
+    /// Whether send-queue entries are executed.
     pub running: bool,
-    /// This device's are not: its peers take nothing.
+    /// The device whose send-queue entries are not executed, as if its peers received nothing.
     pub stalled: Option<usize>,
-    /// Of this device's requests, only one is carried out each time that it is polled.
+    /// The device of which only one send-queue entry is executed in each poll.
     pub slow: Option<usize>,
-    /// This device's receive queues are full: no more receives can be posted.
+    /// The device whose receive queues are full, so that no more receives can be posted.
     pub full: Option<usize>,
     /// Private data that `connect` and `accept` sent, in order.
     pub private_data: Vec<Bytes>,
-    /// The fewest receives that were left on a queue pair when a message had arrived.
+    /// The minimum number of receives that were left on a queue pair after a message had arrived.
     pub fewest_receives: Option<usize>,
     /// Length of the shortest receive ever posted.
     pub shortest_receive: Option<usize>,
-    /// Sends that found no receive: a peer was overrun.
+    /// The number of Sends that found no posted receive.
     pub overruns: usize,
-    /// Handles of RDMA Writes and RDMA Reads that were refused, which ends their connection.
+    /// The handles of rejected RDMA Writes and RDMA Reads. A rejection ends the connection.
     pub refused: Vec<Stag>,
-    /// The next Send of this device arrives with one byte, the place modulo its length, changed.
+    /// If set, one byte of the next Send of this device is changed: the device, the position modulo
+    /// the length of the message, and the bits to flip.
     pub tamper: Option<(usize, usize, u8)>,
 }
 
-/// One of the devices.
+/// One fake device.
 pub struct FakeDevice {
     world: Rc<RefCell<World>>,
     me: usize,
@@ -118,7 +119,7 @@ pub struct FakeDevice {
     pool: Pool,
 }
 
-/// The attributes a fake has unless a test wants others.
+/// Returns the default attributes of a fake device.
 pub fn attributes() -> Attributes {
     Attributes {
         name: "fake".to_owned(),
@@ -159,7 +160,7 @@ impl World {
             .push_back(Event::Completion(completion));
     }
 
-    /// Both ends of a connection go down.
+    /// Reports the end of a connection to both ends.
     fn down(&mut self, at: (usize, QpId), reason: Disconnect, other: Disconnect) {
         let peer = self.qp(at).and_then(|qp| qp.peer);
         self.end(at, reason);
@@ -198,7 +199,7 @@ impl World {
             .push_back(Event::Disconnected { qp, reason });
     }
 
-    /// Sends that a device has posted and that are not carried out.
+    /// Returns the number of posted Sends of a device that have not been executed.
     pub fn posted(&self, node: usize) -> usize {
         let qps = self.nodes[node].qps.values();
         let posted = qps.flat_map(|qp| &qp.send_queue);
@@ -207,7 +208,7 @@ impl World {
             .count()
     }
 
-    /// Cuts every connection, as a network would.
+    /// Ends every connection, as a broken network would.
     pub fn lose_all(&mut self) {
         for node in 0..self.nodes.len() {
             let qps: Vec<QpId> = self.nodes[node].qps.keys().copied().collect();
@@ -218,7 +219,7 @@ impl World {
         }
     }
 
-    /// A message that the peers of this device never sent arrives on all its connections.
+    /// Delivers a forged message on all connections of a device.
     pub fn inject(&mut self, node: usize, message: &[u8], invalidate: Option<Stag>) {
         let mut qps: Vec<QpId> = self.nodes[node].qps.keys().copied().collect();
         qps.sort();
@@ -231,7 +232,7 @@ impl World {
         }
     }
 
-    /// Handle, first offset and length of all memory of this device that its peers can reach.
+    /// Returns handle, first offset and length of all memory of a device that its peers can reach.
     pub fn reachable(&self, node: usize) -> Vec<(Stag, u64, usize)> {
         let memory = self.nodes[node].qps.values().flat_map(|qp| &qp.memory);
         let valid = memory.filter(|(_, memory)| memory.valid);
@@ -242,7 +243,7 @@ impl World {
         all
     }
 
-    /// Takes a device away, with what is connected through it. Nothing new goes through it.
+    /// Removes a device and ends its connections. It accepts no further requests.
     pub fn remove(&mut self, node: usize) {
         self.lose_all();
         self.nodes[node].listening = false;
@@ -250,14 +251,15 @@ impl World {
         self.nodes[node].events.push_back(Event::Removed);
     }
 
-    /// Nobody listens any more.
+    /// Ends all listeners.
     pub fn stop_listening(&mut self) {
         self.nodes
             .iter_mut()
             .for_each(|node| node.listening = false);
     }
 
-    /// Memory of the peer, if it may be reached like this.
+    /// Returns a range of the peer's memory, if the handle, bounds and access right allow the
+    /// access.
     fn reach(
         &mut self,
         peer: (usize, QpId),
@@ -271,7 +273,7 @@ impl World {
         (memory.valid && inside).then_some((&mut memory.region, start))
     }
 
-    /// Carries out everything that a device has posted.
+    /// Executes all send-queue entries of a device.
     fn run(&mut self, node: usize) {
         if self.stalled == Some(node) {
             return;

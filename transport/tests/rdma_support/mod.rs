@@ -1,4 +1,4 @@
-//! A client and a server, stepped by the test.
+//! A client and a server transport over fake devices, which the test polls step by step.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -22,15 +22,15 @@ use rpc_transport::{
 
 use fabric::{FakeDevice, Traffic, World, address, attributes};
 
-/// Pool limit of a test's devices.
+/// The pool limit of a test's devices, in bytes.
 pub const POOL: usize = 1 << 30;
 
-/// A message like a call: its XID, words, and bulk items.
+/// Returns a call with this XID, number of words, and bulk items.
 pub fn message(xid: u32, words: usize, items: &[Bytes]) -> Message {
     typed(xid, onc_rpc::CALL, words, items)
 }
 
-/// The same like a reply.
+/// Returns a reply with this XID, number of words, and bulk items.
 pub fn reply(xid: u32, words: usize, items: &[Bytes]) -> Message {
     typed(xid, onc_rpc::REPLY, words, items)
 }
@@ -50,7 +50,8 @@ fn typed(xid: u32, msg_type: u32, words: usize, items: &[Bytes]) -> Message {
     encoder.finish()
 }
 
-/// What a message made by [`message`] holds, however it travelled.
+/// Returns the XID, the number of words and the items of a message made by [`message`] or
+/// [`reply`].
 pub fn open(message: &Message) -> (u32, usize, Vec<Bytes>) {
     let mut decoder = Decoder::new(message);
     let xid = decoder.u32().unwrap();
@@ -68,7 +69,7 @@ pub fn open(message: &Message) -> (u32, usize, Vec<Bytes>) {
     (xid, words, items)
 }
 
-/// Bytes that depend on `seed` and on the place.
+/// Returns bytes that depend on `seed` and on their position.
 pub fn data(seed: u32, len: usize) -> Bytes {
     let mut state = seed.wrapping_mul(0x9e37_79b1) | 1;
     let byte = |_| {
@@ -80,8 +81,8 @@ pub fn data(seed: u32, len: usize) -> Bytes {
     (0..len).map(byte).collect::<Vec<u8>>().into()
 }
 
-/// Room for a reply with these items and so many words: exactly what [`message`] makes of them,
-/// less the 24 bytes that an RPC reply header takes.
+/// Returns the exact room for a [`reply`] with these items and this number of words, less the 24
+/// bytes of an RPC reply header.
 pub fn room(words: usize, items: &[usize]) -> ReplyRoom {
     ReplyRoom {
         payload: (16 + 4 * words + 4 * items.len()).saturating_sub(24) as u32,
@@ -89,15 +90,14 @@ pub fn room(words: usize, items: &[usize]) -> ReplyRoom {
     }
 }
 
-/// Accesses to memory of the peer.
+/// Returns the number of RDMA Reads and RDMA Writes.
 pub fn explicit(world: &World) -> usize {
     let traffic = world.traffic.iter();
     let explicit = traffic.filter(|(_, what)| !matches!(what, Traffic::Send(..)));
     explicit.count()
 }
 
-/// Bytes of messages that are copied out of their receives: of short ones. The first piece of a receive takes
-/// more, so that a longer message has none that is so short.
+/// Returns the total length of the short messages, which are copied out of their receives.
 pub fn short(world: &World) -> u64 {
     const COPIED: usize = 256;
     let lengths = world.traffic.iter().map(|(_, what)| match what {
@@ -107,7 +107,7 @@ pub fn short(world: &World) -> u64 {
     lengths.filter(|&len| len <= COPIED).sum::<usize>() as u64
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Debug)]
 pub enum End {
     Reply(Message),
@@ -132,10 +132,10 @@ impl End {
     }
 }
 
-/// What the server answers to a call.
+/// A function that returns the reply to a call.
 pub type Answer = Box<dyn FnMut(&Message) -> Option<Message>>;
 
-/// Both ports, and what came out of them.
+/// A client and a server transport, and their events.
 pub struct Pair {
     pub client: RdmaClient,
     pub server: RdmaServer,
@@ -147,29 +147,29 @@ pub struct Pair {
     pub down: Vec<(ConnId, Down)>,
     pub server_up: Vec<ConnId>,
     pub server_down: Vec<(ConnId, String)>,
-    /// What the server's port said when it was lost.
+    /// The reasons that the server's transport reported when its device was lost.
     pub server_lost: Vec<String>,
-    /// Calls that the server has and does not answer by itself.
+    /// Calls that were delivered to the server and that the test must answer.
     pub held: Vec<(ConnId, u64, Message)>,
-    /// Nothing: calls are held.
+    /// The function that answers calls. `None`: calls are kept in `held`.
     pub answer: Option<Answer>,
-    /// How callbacks ended, at the server.
+    /// The outcomes of callbacks, at the server.
     pub called_back: HashMap<(ConnId, u32), End>,
-    /// Callbacks that the client has and does not answer by itself.
+    /// Callbacks that were delivered to the client and that the test must answer.
     pub held_back: Vec<(ConnId, u64, Message)>,
-    /// What the client answers to a callback. Nothing: they are held.
+    /// The function that answers callbacks. `None`: they are kept in `held_back`.
     pub answer_back: Option<Answer>,
     start: Instant,
-    /// How much later it is than the clock says.
+    /// The time by which the test has advanced the clock.
     pub ahead: Duration,
 }
 
-/// Version 1 at both ends, otherwise the defaults.
+/// Returns options for version 1 at both ends, otherwise the defaults.
 pub fn options() -> (RdmaClientOptions, RdmaServerOptions) {
     speaking(Choice::Only(Version::One), Versions::only(Version::One))
 }
 
-/// These versions, otherwise the defaults.
+/// Returns options for these versions, otherwise the defaults.
 pub fn speaking(client: Choice, server: Versions) -> (RdmaClientOptions, RdmaServerOptions) {
     let (mut options, mut server_options) =
         (RdmaClientOptions::default(), RdmaServerOptions::default());
@@ -179,7 +179,7 @@ pub fn speaking(client: Choice, server: Versions) -> (RdmaClientOptions, RdmaSer
 }
 
 impl Pair {
-    /// Over fakes.
+    /// Returns a pair over fake devices with the default options.
     pub fn fake() -> (Rc<RefCell<World>>, Self) {
         let (client, server) = options();
         Self::fake_with(client, server, attributes())
@@ -240,7 +240,7 @@ impl Pair {
         Time::from_nanos((self.start.elapsed() + self.ahead).as_nanos() as u64)
     }
 
-    /// One round of both loops. Returns whether anything happened.
+    /// Polls both ends once. Returns whether anything happened.
     pub fn step(&mut self) -> bool {
         let now = self.now();
         self.server.poll(now);
@@ -302,7 +302,7 @@ impl Pair {
         busy
     }
 
-    /// Steps until `done`.
+    /// Polls both ends until `done` returns true.
     #[track_caller]
     pub fn until(&mut self, mut done: impl FnMut(&Self) -> bool) {
         let start = Instant::now();
@@ -315,7 +315,7 @@ impl Pair {
         }
     }
 
-    /// Steps for as long as it takes fakes to settle.
+    /// Polls both ends until nothing more happens.
     pub fn settle(&mut self) {
         for _ in 0..50 {
             self.step();
@@ -348,7 +348,7 @@ impl Pair {
         self.answer = Some(Box::new(answer));
     }
 
-    /// The server sends back what it got.
+    /// Makes the server answer calls with their own content.
     pub fn echo(&mut self) {
         self.answer_with(|call| {
             let (xid, words, items) = open(call);

@@ -1,4 +1,5 @@
-//! Clients that vanish, or do nothing: what they held comes back, and what they still want they get.
+//! Tests of clients that vanish or are idle: the server releases their resources, and idle clients
+//! are served when they call again.
 
 use std::cell::RefCell;
 use std::io::{ErrorKind, Write};
@@ -17,7 +18,8 @@ use rpc_transport::{Client, ClientStats, Runtime, Server, ServerOptions, Stop, T
 use crate::raw::{framed, is_closed, raw};
 use crate::service::*;
 
-/// Long enough that a busy machine does not make a quarter of it that long.
+/// The idle time-out. It is long, so that a pause of a quarter of it does not exceed it on a busy
+/// machine.
 const IDLE: Duration = Duration::from_millis(500);
 
 fn impatient() -> ServerOptions {
@@ -113,12 +115,14 @@ fn an_idle_rdma_connection_is_closed_in_order_and_its_memory_comes_back() {
     assert_eq!(thread.join().unwrap().idle, 1);
 }
 
-/// A write found no room within its time.
+/// Returns whether the error means that a write found no space in the socket buffer within its
+/// time-out.
 fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// It is there, its machine acknowledges what it is sent, but it takes nothing.
+/// A client whose kernel acknowledges data, but which never reads from its socket, loses its
+/// connection.
 #[test]
 fn a_peer_that_stops_reading_loses_its_place() {
     let pool = Pool::new(64 << 20);
@@ -204,8 +208,8 @@ fn a_record_that_stands_still_is_given_up_and_one_that_goes_on_is_not() {
     std::io::Read::read_exact(&mut slow, &mut reply).unwrap();
 }
 
-/// A record mark is four bytes. A crowd that sends no more than that must not take up the memory
-/// that those who do send need.
+/// A client that sends only a record mark of four bytes does not reserve the memory of the
+/// announced record, even if many clients do so.
 #[test]
 fn announced_records_do_not_take_up_the_pool() {
     const LONG: u32 = 1 << 20;

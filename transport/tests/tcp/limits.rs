@@ -1,4 +1,4 @@
-//! Bounded memory, queues and connections: what is over a limit waits, or is told so.
+//! Tests of the limits of memory, queues and connections: excess work waits or is rejected.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

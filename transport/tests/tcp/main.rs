@@ -1,4 +1,4 @@
-//! Calls over TCP, end to end: client, ports, server, workers.
+//! Tests of calls over TCP from end to end: client, transports, server, workers.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What a peer can do that a client here would not.
+//! Tests with raw TCP clients that do what the project's client never does.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -130,7 +130,7 @@ fn a_client_that_leaves_right_after_its_call_is_noticed() {
     assert!(runtime.block_on(null).is_ok(), "its place is free");
 }
 
-/// A retransmission over the same connection takes the first one's place, in every account.
+/// A retransmission over the same connection replaces the first call in all counters and limits.
 #[test]
 fn a_call_that_is_sent_twice_is_done_and_counted_once() {
     let tcp = TcpOptions {

@@ -1,4 +1,4 @@
-//! The program that the tests call, and what they need to run it.
+//! The RPC program that the tests call, and functions to run its server.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -18,18 +18,18 @@ use rpc_transport::{
 pub(crate) const PROG: u32 = 0x2000_0001;
 pub(crate) const VERS: u32 = 2;
 pub(crate) const NULL: u32 = 0;
-/// An opaque, there and back as bulk.
+/// Procedure: returns its argument, an opaque that is a bulk item in both directions.
 pub(crate) const ECHO: u32 = 1;
-/// Milliseconds; answered by a worker after that time.
+/// Procedure: a worker answers after the given number of milliseconds.
 pub(crate) const SLEEP: u32 = 2;
-/// Adds one to the count and returns it, after as many milliseconds as it is told. Not to be
-/// executed twice.
+/// Procedure: adds one to a count and returns it after the given number of milliseconds. It is not
+/// idempotent.
 pub(crate) const COUNT: u32 = 3;
-/// A worker panics.
+/// Procedure: a worker panics.
 pub(crate) const PANIC: u32 = 4;
-/// The service itself panics.
+/// Procedure: the service panics in the server's thread.
 pub(crate) const PANIC_AT_ONCE: u32 = 5;
-/// Milliseconds; the server's own thread does nothing else for that time.
+/// Procedure: blocks the server's thread for the given number of milliseconds.
 pub(crate) const STALL: u32 = 6;
 
 const MAX: u32 = 8 << 20;
@@ -90,7 +90,7 @@ impl Service for Echo {
     }
 }
 
-/// A server on a thread of its own; ends when dropped.
+/// A server on its own thread, which ends when this is dropped.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     stop: Stop,
@@ -188,7 +188,7 @@ pub(crate) fn number(proc: u32, number: u32) -> Call {
     call(proc, args.finish())
 }
 
-/// A call as it is sent, record mark not included.
+/// Returns a call in XDR, without the record mark.
 pub(crate) fn called(xid: u32, call: Call) -> Vec<u8> {
     let (message, _) = call.into_message(xid, Credential::None);
     message.gather(|_| true).concat()
@@ -198,7 +198,7 @@ pub(crate) fn echoed(reply: &Reply) -> Bytes {
     reply.results().bulk(MAX).unwrap().to_bytes()
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Returns bytes that depend on the seed and on their position.
 pub(crate) fn pattern(seed: usize, len: usize) -> Bytes {
     (0..len)
         .map(|at| ((at * 31) ^ (at >> 8) ^ seed) as u8)

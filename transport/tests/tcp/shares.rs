@@ -1,4 +1,5 @@
-//! What connections hold together is bounded, whoever holds it, and those who behave go on.
+//! Tests of the shared memory limit: it holds for all connections together, and well-behaved
+//! clients continue to work.
 
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +15,7 @@ use crate::service::*;
 
 const MIB: usize = 1 << 20;
 const LIMIT: usize = 8 * MIB;
-/// How long peers have that are in nobody's way.
+/// The time-out of peers that block nobody.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 fn server() -> (Running, Pool, Budget) {
@@ -31,7 +32,8 @@ fn server() -> (Running, Pool, Budget) {
     (running, pool, budget)
 }
 
-/// Says the same again and again until the server ends the connection, and reads nothing.
+/// Starts a client that sends `said` repeatedly and reads nothing, until the server closes the
+/// connection.
 fn hog(address: SocketAddr, said: Vec<u8>) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut socket = raw(address);
@@ -52,7 +54,8 @@ fn hog(address: SocketAddr, said: Vec<u8>) -> JoinHandle<()> {
     })
 }
 
-/// Calls until all of a crowd are ended. The most that the pool had in use meanwhile.
+/// Makes calls until the server has closed all connections of `crowd`. Returns the maximum pool
+/// memory in use meanwhile.
 fn calls_beside(crowd: &[JoinHandle<()>], address: SocketAddr, pool: &Pool) -> usize {
     let runtime = Runtime::new().unwrap();
     let (client, _) = connect(&runtime, address, options()).unwrap();
@@ -76,7 +79,7 @@ fn calls_beside(crowd: &[JoinHandle<()>], address: SocketAddr, pool: &Pool) -> u
     most
 }
 
-/// One connection had 255 MiB, and 150 of them 5 GiB.
+/// Regression test: one connection could hold 255 MiB of unread replies, and 150 connections 5 GiB.
 #[test]
 fn replies_that_nobody_takes_have_a_share_and_an_end() {
     let (server, pool, budget) = server();

@@ -1,4 +1,4 @@
-//! Servers that die, hang or are not there, and calls that must not be executed twice.
+//! Tests of servers that die, hang or do not exist, and of calls that must not be executed twice.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -91,8 +91,8 @@ fn a_server_that_stays_away_ends_every_call() {
     }
 }
 
-/// Passes bytes on in both directions, over as many connections as come, and drops all of them
-/// every so often. The server sees one address and ever new ports.
+/// Starts a TCP proxy that drops all its connections after each `lifetime`. The server sees one
+/// address and new ports.
 fn unreliable_proxy(server: SocketAddr, lifetime: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -170,7 +170,7 @@ fn what_must_not_be_executed_twice_is_not() {
     );
 }
 
-/// Takes connections and answers nothing.
+/// Starts a server that accepts connections and never answers.
 fn silent_server() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

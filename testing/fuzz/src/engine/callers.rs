@@ -1,4 +1,4 @@
-//! The upper layers: callers, those who answer, and what must hold of each call's end.
+//! The upper layers of both ends, which make and answer calls, and checks of the end of each call.
 
 use super::*;
 

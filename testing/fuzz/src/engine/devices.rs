@@ -32,8 +32,8 @@ impl Run {
         self.client_lies || self.server_lies
     }
 
-    /// Returns whether it is no finding that a handle was not valid: somebody lied, or the handle was
-    /// that of a cancelled call. Where the server may invalidate handles, those of cancelled calls stay
+    /// Returns whether an invalid handle is to be expected: an end lied, or the handle was that of
+    /// a cancelled call. Where the server may invalidate handles, those of cancelled calls stay
     /// valid until the reply.
     fn excused(&self) -> bool {
         let cancelled = self.made.values().any(|made| made.cancelled);
@@ -111,7 +111,7 @@ impl Run {
         self.reply_counted(&bytes, &before);
     }
 
-    /// Checks what a message to the client counted for, and acts upon it in the model.
+    /// Checks which counter of the client a message increased, and updates the model accordingly.
     fn reply_counted(&mut self, bytes: &Bytes, before: &RequesterCounters) {
         let after = self.counters();
         let unknown = after.unknown_xid - before.unknown_xid;
@@ -145,8 +145,8 @@ impl Run {
         counters.expect("a client makes calls")
     }
 
-    /// A message arrives at the server, and counts for one thing: a call, an error that is sent, or a
-    /// message that is discarded. If it is none of them, the connection must be closed.
+    /// Delivers a message to the server, and checks that it increases exactly one counter: calls,
+    /// errors sent, or discarded messages. Otherwise the connection must be closed.
     pub(super) fn call_arrives(&mut self, message: Bytes) {
         let count = |server: &Connection| {
             let counters = server.responder_counters().unwrap_or_default();

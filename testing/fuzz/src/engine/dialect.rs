@@ -1,4 +1,4 @@
-//! Version 1 with inline thresholds that are shorter than private data can say.
+//! Version 1 with inline thresholds that are shorter than private data can express.
 
 use bytes::{Bytes, BytesMut};
 use conveyance::ChunkCounts;
@@ -13,14 +13,14 @@ use rpcrdma_v2::Direction;
 
 use super::INLINE;
 
-/// The shortest inline threshold that private data can say, bytes (RFC 8797, section 4.2).
+/// The shortest inline threshold that private data can express, in bytes (RFC 8797, section 4.2).
 pub(super) const SHORTEST_INLINE: u32 = 1024;
 
 /// The dialects of a run.
 pub(super) const DIALECTS: &[&dyn Dialect] = &[&ShortInline];
 
-/// Version 1, which leaves only [`INLINE`] of [`SHORTEST_INLINE`] bytes to messages: a short script
-/// reaches everything that long messages need.
+/// Version 1 in which messages may use only [`INLINE`] of [`SHORTEST_INLINE`] bytes, so that short
+/// scripts reach the code for long messages.
 #[derive(Debug)]
 struct ShortInline;
 

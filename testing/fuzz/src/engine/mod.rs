@@ -1,9 +1,10 @@
-//! A client's [`Connection`] and a server's face each other, or liars, over devices that complete work
-//! requests late and in any order. Both speak version 1.
+//! Fuzzes a client's and a server's [`Connection`] against each other, over devices that complete
+//! work requests late and in any order. Either end may also send invalid messages. Both speak
+//! version 1.
 //!
-//! With an honest peer every call ends once, with its own reply. With any peer: credits are kept to, a
-//! call ends only when its memory is out of the peer's reach, what is read and held stays within
-//! limits, and nothing is left in the end, however the connection ended.
+//! With an honest peer every call ends once, with its own reply. With any peer, credits are
+//! respected, a call ends only when the peer can no longer reach its memory, RDMA Reads and fetched
+//! chunks stay within their limits, and no memory is left at the end, however the connection ended.
 
 mod callers;
 mod devices;
@@ -33,22 +34,22 @@ use self::script::{Answer, Length, LyingCall, LyingReply, Room, Step};
 const INLINE: u64 = 256;
 /// Length of the longest message, bytes.
 const MAX_MESSAGE: u32 = 4096;
-/// Length of the longest segment, bytes: so long that the header of any call that is made here fits
-/// inline.
+/// Maximum length of a segment, in bytes: long enough that the header of any call of these scripts
+/// fits inline.
 const MAX_SEGMENT: u64 = 1200;
-/// Bytes that a server fetches for unanswered calls together.
+/// Maximum number of bytes that a server fetches for all unanswered calls.
 const MAX_FETCHED: u64 = 6000;
-/// RDMA Reads outstanding.
+/// Maximum number of outstanding RDMA Reads.
 const READS: u32 = 3;
-/// Calls of one run.
+/// Maximum number of calls in one run.
 const MAX_CALLS: u32 = 24;
-/// The memory of one end, bytes: small enough to be short of, in pages of 4 KiB.
+/// The memory of one end, in bytes: 16 pages of 4 KiB, so that it can run out.
 const POOL: usize = 16 << 12;
-/// Room around results that no call's own reply takes.
+/// The length of an RPC reply header, in bytes, for which a requester adds room by itself.
 const REPLY_HEADER: u32 = 24;
-/// Free entries of the send queue: there always are some.
+/// The number of free send-queue entries: unlimited.
 const SEND_QUEUE: usize = usize::MAX;
-/// When everything happens: version 1 has no time-outs.
+/// The constant time of all events: version 1 has no time-outs.
 const NOW: Time = Time::ZERO;
 
 enum Posted {
@@ -63,25 +64,25 @@ struct Made {
     room: ReplyRoom,
     ended: bool,
     cancelled: bool,
-    /// If it fails, that is nobody's fault but the script's.
+    /// Whether the call may fail because of the script.
     may_fail: bool,
 }
 
 struct Run {
     client_lies: bool,
     server_lies: bool,
-    /// Both ends said that the server may invalidate handles.
+    /// Whether both ends announced remote invalidation.
     remote_invalidation: bool,
-    /// The connection is lost.
+    /// Whether the connection is lost.
     lost: bool,
     client: Connection,
     server: Connection,
     client_pool: Pool,
     server_pool: Pool,
     ballast: [Vec<Buf>; 2],
-    /// What the server can reach, by handle, with the offset of its first byte.
+    /// The memory that the server can reach, by handle, with the offset of its first byte.
     memory: BTreeMap<u32, (Region, u64)>,
-    /// What the server has invalidated and the client has not taken back.
+    /// Memory that the server has invalidated and the client has not reclaimed yet.
     invalid: BTreeMap<u32, Region>,
     next_stag: u32,
     registering: Vec<(RegistrationId, Region)>,
@@ -95,14 +96,14 @@ struct Run {
     offered: BTreeMap<u32, Chunks>,
     last_call: Option<Bytes>,
     last_reply: Option<Bytes>,
-    /// The XIDs of calls that were sent and are not answered: each has one credit.
+    /// The XIDs of calls that were sent and not answered: each uses one credit.
     awaited: BTreeSet<u32>,
-    /// The most of them at a time.
+    /// The maximum number of entries that `awaited` has had.
     most_awaited: u32,
     granted: u32,
     client_credits: u32,
     server_credits: u32,
-    /// The server has got a message that it can answer only by closing the connection.
+    /// Whether the server has received a message that it can answer only by closing the connection.
     overrun: bool,
 }
 
@@ -177,7 +178,7 @@ impl Run {
         run
     }
 
-    /// The client learns that the connection is established. Nothing happens if it knows.
+    /// Tells the client that the connection is established, unless it has been told.
     fn established(&mut self) {
         let options = Options {
             inline_send: SHORTEST_INLINE,
@@ -190,7 +191,7 @@ impl Run {
     }
 }
 
-/// Carries a script out and checks what it came to.
+/// Executes a script and checks the result.
 pub fn run(script: Script) {
     let (client_pool, server_pool) = (Pool::new(POOL), Pool::new(POOL));
     let mut run = Run::new(&script, &client_pool, &server_pool);
@@ -220,7 +221,7 @@ pub fn run(script: Script) {
     drop(ended);
 }
 
-/// Bytes of a call or reply: XID, message type, words, items.
+/// Returns a call or reply with this XID, message type, number of words and items.
 fn message(xid: u32, kind: u32, words: usize, items: &[Bytes]) -> Message {
     let mut out = Encoder::with_capacity(12 + 4 * words + 4 * items.len());
     out.u32(xid).u32(kind);

@@ -2,10 +2,10 @@
 
 use arbitrary::Arbitrary;
 
-/// A run.
+/// The input of one run.
 #[derive(Arbitrary, Debug)]
 pub struct Script {
-    /// The client sends, or the server answers, what it should not.
+    /// Whether the client may send invalid messages; `server_lies`: the same of the server.
     pub(super) client_lies: bool,
     pub(super) server_lies: bool,
     pub(super) remote_invalidation: bool,
@@ -22,28 +22,29 @@ pub(super) enum Step {
         room: Room,
     },
     Cancel(u8),
-    /// A device completes one of its work requests.
+    /// The client's device completes a registration.
     Registered {
         which: u8,
         fails: u8,
     },
     Invalidated(u8),
     ReadDone(u8),
-    /// The next message, or RDMA Write, takes effect at the other end.
+    /// The next message or RDMA Write of the client takes effect at the server; `ToClient`: the
+    /// other way round.
     ToServer,
     ToClient,
     Answer {
         which: u8,
         how: Answer,
     },
-    /// A pool gets short of memory, or is short no longer.
+    /// `kib` KiB of the memory of one end's pool are in use elsewhere from now on; 0 returns them.
     Ballast {
         client: bool,
         kib: u8,
     },
-    /// Both ends look for memory again.
+    /// Both ends retry what waits for memory.
     Retry,
-    /// One end sends what it should not.
+    /// The next message of an end arrives with some bits changed.
     Tamper {
         to_server: bool,
         at: u8,
@@ -96,7 +97,7 @@ pub(super) struct LyingCall {
 
 #[derive(Arbitrary, Debug)]
 pub(super) struct LyingReply {
-    /// Which of the calls, and whether its XID is changed.
+    /// Selects the call to reply to; `other` changes its XID.
     pub(super) which: u8,
     pub(super) other: u8,
     pub(super) credits: u8,

@@ -1,9 +1,9 @@
-//! The actions of both ends, what holds at all times, and what must hold in the end.
+//! The execution of both ends' actions, and the checks during and at the end of a run.
 
 use super::*;
 
 impl Run {
-    /// Carries out the actions of both ends, and checks what holds at all times.
+    /// Executes the actions of both ends, and checks the invariants.
     pub(super) fn settle(&mut self) {
         while let Some(action) = self.client.poll_action(SEND_QUEUE) {
             self.client_wants(action);
@@ -26,7 +26,7 @@ impl Run {
         assert!(self.registering.len() + self.memory.len() <= 16 * self.made.len());
     }
 
-    /// Returns the number of calls that were sent and are not answered.
+    /// Returns the number of calls that were sent and not answered.
     pub(super) fn awaiting(&self) -> u32 {
         self.awaited.len() as u32
     }
@@ -146,7 +146,7 @@ impl Run {
         }
     }
 
-    /// Everything that can happen does, in the ordinary way.
+    /// Completes all outstanding work without errors, and checks that every call has ended.
     pub(super) fn finish(&mut self) {
         self.ballast.iter_mut().for_each(Vec::clear);
         // Each round gets every call on by a step at least.
@@ -228,7 +228,7 @@ impl Run {
         assert_eq!(self.counters().most_in_flight, self.most_awaited);
     }
 
-    /// The connection ends, and the devices give their memory back. Returns what is left of both ends.
+    /// Ends the connection and releases the memory of the devices. Returns both connections.
     pub(super) fn closed(mut self) -> [Connection; 2] {
         for end in [&mut self.client, &mut self.server] {
             end.handle(NOW, Event::Closed);

@@ -1,7 +1,9 @@
-//! One end of an iwarp stream against a peer that sends what it likes, cut as TCP likes.
+//! Fuzzes one end of an iWARP connection against a peer that sends arbitrary frames, which TCP
+//! delivers in arbitrary pieces.
 //!
-//! The peer's frames are nearly right, so that they get far: sequence numbers, offsets and handles
-//! are those that fit unless the script says otherwise, CRCs are right unless a bit is flipped.
+//! The peer's frames are almost valid, so that they are not rejected early: sequence numbers,
+//! offsets and handles are valid unless the script changes them, and CRCs are valid unless a bit is
+//! flipped.
 
 mod peer;
 mod program;
@@ -22,23 +24,23 @@ use smallvec::SmallVec;
 pub use self::script::Script;
 use self::script::{Event, Frame, Kind};
 
-/// Bytes around all memory that is handed out; nobody may touch them.
+/// The number of guard bytes before and after each buffer, which must never change.
 const GUARD: usize = 16;
 const GUARD_BYTE: u8 = 0xee;
-/// Requests of either kind, and registrations, in one run.
+/// The maximum number of send-queue requests, of receives and of registrations in one run.
 const MOST: usize = 24;
 
-/// Registered memory, as far as the peer knows and wrote it.
+/// Registered memory, and the bytes that the peer wrote to it.
 struct Registered {
     segment: RemoteSegment,
     writable: bool,
-    /// What a readable region holds everywhere.
+    /// The value of every byte of a readable region.
     fill: u8,
     content: Vec<Option<u8>>,
     reclaimed: bool,
 }
 
-/// A Read Request that the peer made.
+/// A Read Request of the peer.
 struct Asked {
     sink: (u32, u64),
     len: usize,
@@ -51,33 +53,37 @@ struct Run {
     set_up: SetUp,
     ended: Option<Ended>,
     next: u64,
-    /// Requests and receives that have not completed.
+    /// The work requests that have not completed.
     pending: HashSet<u64>,
     guards: Vec<Buf>,
     regions: Vec<Registered>,
-    /// Bytes of the peer's that TCP has not handed over; and how many it has.
+    /// Bytes from the peer that TCP has not delivered yet. `sent` and `arrived` count the bytes
+    /// that the peer sent and that TCP delivered.
     inbound: VecDeque<u8>,
     sent: u64,
     arrived: u64,
-    /// The peer's numbers.
+    /// The next message sequence number of the peer, by queue.
     msn: [u32; 3],
     message: Vec<u8>,
-    /// Messages it completed, in order, that no receive has brought.
+    /// The peer's complete messages that no receive completion has reported yet, in order.
     messages: VecDeque<Vec<u8>>,
-    /// Its Writes: where in the stream they end, and what they wrote.
+    /// The peer's RDMA Writes: the stream position at which each ends, the region, the offset, and
+    /// the data.
     writes: VecDeque<(u64, usize, usize, Vec<u8>)>,
     asked: VecDeque<Asked>,
-    /// Reads of ours that the peer knows: sink, length, what it has sent.
+    /// Our RDMA Reads that the peer has received: sink STag, length, and the data that it has sent
+    /// for them.
     answers: VecDeque<(u32, usize, Vec<u8>)>,
     answered: VecDeque<Vec<u8>>,
-    /// Where a flipped bit ends that a CRC must find.
+    /// The stream position at the end of a frame with a flipped bit, which the CRC must detect.
     damage: Option<u64>,
-    /// It sent something whose meaning is not modelled.
+    /// Whether the peer has sent something that the model does not cover.
     wild: bool,
-    /// Bytes of ours that are not a whole FPDU yet.
+    /// Our outgoing bytes that do not form a whole FPDU yet.
     outbound: Vec<u8>,
     largest_ulpdu: usize,
-    /// What we posted to be sent, in order; and the message that is arriving there.
+    /// Our posted Sends, and an empty entry for each RDMA Read, that have not arrived completely,
+    /// in order. `leaving` is the part of the first one that has arrived.
     posted: VecDeque<Vec<u8>>,
     leaving: Vec<u8>,
     terminates: usize,
@@ -140,7 +146,7 @@ impl Run {
         self.next
     }
 
-    /// Memory with guards around it.
+    /// Returns a buffer of `len` bytes between guard bytes.
     fn memory(&mut self, len: usize, fill: u8) -> Buf {
         let mut left = self.side.buf(len + 2 * GUARD, GUARD_BYTE);
         let mut middle = left.split_off(GUARD);

@@ -1,4 +1,4 @@
-//! What the peer sends: frames that are right but for what the script has wrong.
+//! The peer's frames: valid except where the script changes them.
 
 use super::*;
 
@@ -190,7 +190,7 @@ impl Run {
         self.queue(&ulpdu, flip);
     }
 
-    /// Frames a ULPDU.
+    /// Queues a ULPDU as an FPDU, with one bit flipped if `flip` is not 0.
     pub(super) fn queue(&mut self, ulpdu: &[u8], flip: u16) {
         let mut fpdu = (ulpdu.len() as u16).to_be_bytes().to_vec();
         fpdu.extend_from_slice(ulpdu);
@@ -211,7 +211,7 @@ impl Run {
     }
 }
 
-/// Bytes by which an access ends behind its region, for half of all choices.
+/// Returns, for half of all choices, the number of bytes by which an access exceeds its region.
 fn edge(choice: u8) -> Option<usize> {
     (choice >= 128).then_some(usize::from(choice % 3))
 }

@@ -1,4 +1,4 @@
-//! What the program posts and gets back.
+//! The program: its work requests and their completions.
 
 use super::*;
 
@@ -49,7 +49,7 @@ impl Run {
         }
     }
 
-    /// One of the regions that are registered.
+    /// Returns the index of a registered region, if there is one.
     pub(super) fn pick(&self, which: u8) -> Option<usize> {
         let here = |at: &usize| !self.regions[*at].reclaimed;
         let here: SmallVec<[usize; 24]> = (0..self.regions.len()).filter(here).collect();
@@ -57,7 +57,7 @@ impl Run {
         Some(here[at])
     }
 
-    /// Takes memory back, if the device gives it, and looks at what the peer wrote.
+    /// Reclaims a region, if the device allows it, and checks the bytes that the peer wrote.
     pub(super) fn reclaim(&mut self, at: usize) {
         let Ok(region) = self.side.reclaim(self.regions[at].segment.stag) else {
             return;
@@ -99,7 +99,7 @@ impl Run {
         }
     }
 
-    /// Whatever completed did so once, and is what it should be.
+    /// Checks that each work request completes once, and with the right result.
     pub(super) fn look(&mut self) {
         while let Some(event) = self.side.events.pop_front() {
             let DeviceEvent::Completion(completion) = event else {

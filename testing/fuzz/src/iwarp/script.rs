@@ -1,8 +1,8 @@
-//! What a script says: what the program, the peer and TCP do, in order.
+//! A script: the actions of the program, the peer and TCP, in order.
 
 use arbitrary::Arbitrary;
 
-/// A run.
+/// The input of one run.
 #[derive(Arbitrary, Debug)]
 pub struct Script {
     pub(super) crc: bool,
@@ -15,7 +15,7 @@ pub struct Script {
 
 #[derive(Arbitrary, Debug)]
 pub(super) enum Event {
-    /// The program posts and registers.
+    /// The program posts a receive of this length.
     Receive(u8),
     Register {
         writable: bool,
@@ -33,10 +33,10 @@ pub(super) enum Event {
     },
     Invalidate(u8),
     Reclaim(u8),
-    /// The peer sends.
+    /// The peer sends a frame.
     Frame(Frame),
     Raw([u8; 6]),
-    /// TCP hands over so many bytes.
+    /// TCP delivers this number of bytes.
     Arrive(u16),
     Leave(u16),
     MaxUlpdu(u8),
@@ -45,10 +45,10 @@ pub(super) enum Event {
 #[derive(Arbitrary, Debug)]
 pub(super) struct Frame {
     pub(super) kind: Kind,
-    /// Payload bytes, in twos.
+    /// Half the length of the payload, in bytes.
     pub(super) len: u8,
     pub(super) more: bool,
-    /// Flip this bit, if it is not 0.
+    /// The number of the bit to flip; 0 flips none.
     pub(super) flip: u16,
 }
 

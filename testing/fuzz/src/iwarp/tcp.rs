@@ -1,4 +1,5 @@
-//! The byte streams: the peer's, cut anyhow, and ours, which must be FPDUs as they should be.
+//! The byte streams: the peer's, delivered in arbitrary pieces, and ours, which must consist of
+//! valid FPDUs.
 
 use super::*;
 
@@ -18,7 +19,7 @@ impl Run {
         }
     }
 
-    /// What we send is FPDUs as they should be.
+    /// Checks that our outgoing bytes are valid FPDUs.
     pub(super) fn left(&mut self, bytes: &[u8]) {
         self.outbound.extend_from_slice(bytes);
         loop {

@@ -1,18 +1,18 @@
-//! Messages that nobody sent, word by word. What they offer and return is memory that is really
-//! there, as far as there is any.
+//! Forged messages, built word by word. Their chunks name memory that is registered, if there is
+//! any.
 
 use rdma::Stag;
 
 use super::script::{Body, Item, Lie, Said, Wanted};
 use super::{CALLS, CALLS_BACK};
 
-/// Words of a message.
+/// The 32-bit words of a message.
 type Words = Vec<u32>;
 
-/// Memory that the end has which called, or is said to have.
+/// Registered memory of the (supposed) caller: handle, first offset and length.
 pub(super) type Memory = [(Stag, u64, usize)];
 
-/// The smaller numbers as they are, and those at the other end.
+/// Maps small bytes to themselves, and large ones to numbers near the maximum of 32 bits.
 fn wide(value: u8) -> u32 {
     match value {
         0..200 => u32::from(value),
@@ -132,7 +132,7 @@ fn wanted(out: &mut Words, all: &[Wanted], memory: &Memory) {
     }
 }
 
-/// The information of an operation, and its type.
+/// Returns the type of an operation and the words of its body.
 fn operation(body: &Body, xid: u32, direction: u32, len: u32, memory: &Memory) -> (u32, Words) {
     let mut out = Words::new();
     let opttype = match body {
@@ -200,7 +200,7 @@ fn operation(body: &Body, xid: u32, direction: u32, len: u32, memory: &Memory) -
     (opttype, out)
 }
 
-/// The message. XIDs are mostly those of calls that there were.
+/// Returns the forged message. Its XID is usually that of an earlier call.
 pub(super) fn encode(lie: &Lie, last: [u32; 2], memory: &Memory) -> Vec<u8> {
     let back = u32::from(lie.xid / 8);
     let xid = match lie.xid % 8 {

@@ -1,5 +1,5 @@
-//! A client's port and a server's face each other over devices without a wire between them: versions
-//! 1 and 2, whatever features, calls both ways. What they are told in between may be lies.
+//! Fuzzes an RDMA client transport and a server transport against each other over fake devices:
+//! versions 1 and 2, all features, calls in both directions. Forged messages may be injected.
 //!
 //! With honest peers every call ends once, with its own reply, but for those that wait for credits which a
 //! call keeps that is never answered; no peer is overrun; and a connection ends only when it is lost or
@@ -31,20 +31,21 @@ use fabric::{FakeDevice, Traffic, World, address, attributes};
 pub use script::Script;
 use script::{Answer, End, Event, Length, Lies};
 
-/// XIDs of the client's calls, and of the server's: upwards from these.
+/// The first XID of the client's calls; later ones count upwards. `CALLS_BACK`: the same of the
+/// server's calls.
 const CALLS: u32 = 1;
 const CALLS_BACK: u32 = 0x1000;
-/// Calls that a script can make each way.
+/// The maximum number of calls that a script can make in each direction.
 const MOST_CALLS: usize = 24;
 const MAX_MESSAGE: u32 = 1 << 19;
-/// Bytes of each end's pool.
+/// The size of each end's pool, in bytes.
 const POOL: usize = 32 << 20;
-/// Node of each end.
+/// The index of each end's device.
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
 thread_local! {
-    /// Pools that serve one run after the other, as their memory need not be asked for anew.
+    /// The pools of both ends, which are reused by all runs to save allocations.
     static POOLS: [Pool; 2] = [Pool::new(POOL), Pool::new(POOL)];
 }
 
@@ -53,11 +54,12 @@ struct Made {
     conn: ConnId,
     words: usize,
     items: Vec<Bytes>,
-    /// It ended, or its caller does not wait any more.
+    /// Whether the call has ended or been cancelled.
     over: bool,
-    /// It may end otherwise than with its own reply.
+    /// Whether the call may end in another way than with its own reply.
     may_fail: bool,
-    /// Its caller gave it up; its end may have been on the way.
+    /// Whether the call was cancelled. Its end may already have been queued then, so one is still
+    /// accepted.
     given_up: bool,
 }
 
@@ -65,13 +67,15 @@ struct Made {
 #[derive(Default)]
 struct Calls {
     made: BTreeMap<u32, Made>,
-    /// Those that were delivered and have not been answered.
+    /// Calls that were delivered and not answered.
     held: Vec<(ConnId, u64, Message)>,
-    /// Connections of those that were left without a reply for good. They keep their credits.
+    /// The connections of calls that will never be answered, one entry for each call. These calls
+    /// keep their credits.
     neglected: Vec<ConnId>,
-    /// Credits that a reply grants.
+    /// The number of credits that a reply grants.
     credits: usize,
-    /// Credits that there are at least on a connection, in calls, once anything granted more than one.
+    /// The minimum number of concurrent calls that a connection allows, once more than one credit
+    /// was granted.
     granted: BTreeMap<ConnId, usize>,
 }
 
@@ -80,28 +84,30 @@ struct Run {
     client: RdmaClient,
     server: RdmaServer,
     now: Time,
-    /// The client's newest connection, and whether it is up; what the server knows it by.
+    /// The client's newest connection, and whether it is up. `server_conn` is the server's
+    /// identifier of it.
     conn: Option<(ConnId, bool)>,
     server_conn: Option<ConnId>,
     forward: Calls,
     back: Calls,
     ballast: [Vec<Buf>; 2],
     lies: Lies,
-    /// Something happened over which connections end, and calls fail.
+    /// Whether the script did something that may end connections and fail calls.
     troubled: bool,
-    /// The server may invalidate what a call offers, which stays until the reply then, whoever waits for it.
+    /// Whether the server may invalidate a call's handles. The memory of a cancelled call then
+    /// stays registered until the reply.
     kept: bool,
-    /// In version 2, a call may go in several messages, and takes a credit for each.
+    /// Whether calls may be sent in several transmissions (version 2), each of which uses a credit.
     groups: bool,
-    /// What could be reached when a call was given up, of which its memory is out of reach from then on:
-    /// that ends the connection if the peer reaches for it.
+    /// The handles that were valid when a call was cancelled. If the peer uses one of a cancelled
+    /// call, the connection ends.
     fenced: Vec<Stag>,
 }
 
-/// What a script comes to.
+/// Executes a script and checks the result.
 ///
 /// # Panics
-/// A finding.
+/// A check failed, which is a finding.
 pub fn run(script: Script) {
     POOLS.with(|pools| {
         let [client, server] = pools;
@@ -286,13 +292,13 @@ impl Run {
         }
     }
 
-    /// Whether connections may end, and calls fail.
+    /// Returns whether connections may end and calls may fail.
     fn is_troubled(&self) -> bool {
         let world = self.world.borrow();
         self.troubled || world.refused.iter().any(|stag| self.fenced.contains(stag))
     }
 
-    /// What holds at all times.
+    /// Checks the invariants after each event.
     fn check(&self) {
         let world = self.world.borrow();
         if self.lies == Lies::Nobody {
@@ -385,7 +391,7 @@ impl Run {
 }
 
 impl Calls {
-    /// None yet, where replies grant so many credits.
+    /// Returns an empty list for a connection whose replies grant `credits`.
     fn with(credits: usize) -> Self {
         Self {
             credits,
@@ -393,14 +399,14 @@ impl Calls {
         }
     }
 
-    /// Those that must end and have not.
+    /// Returns the XIDs of calls that have not ended but must end.
     fn waiting(&self) -> impl Iterator<Item = u32> {
         let made = self.made.iter();
         made.filter(|(_, made)| !made.over && !made.may_fail && self.may_go(made.conn))
             .map(|(xid, _)| *xid)
     }
 
-    /// Whether this connection has credits that no call keeps for good.
+    /// Returns whether this connection has credits beyond those of calls that are never answered.
     fn may_go(&self, conn: ConnId) -> bool {
         let kept = self.neglected.iter().filter(|at| **at == conn);
         kept.count() < self.granted.get(&conn).copied().unwrap_or(1)
@@ -446,7 +452,7 @@ impl Calls {
     }
 }
 
-/// An XID, its type, words and items.
+/// Returns a message with this type, XID, number of words and items.
 fn message(msg_type: u32, xid: u32, words: usize, items: &[Bytes]) -> Message {
     let mut encoder = Encoder::new();
     for word in [xid, msg_type, words as u32, items.len() as u32] {
@@ -462,7 +468,7 @@ fn message(msg_type: u32, xid: u32, words: usize, items: &[Bytes]) -> Message {
     encoder.finish()
 }
 
-/// Room for the reply to such a call, less the 24 bytes that an RPC reply's header takes.
+/// Returns the room for the reply to such a call, less the 24 bytes of an RPC reply header.
 fn room(words: usize, items: &[Bytes]) -> ReplyRoom {
     ReplyRoom {
         payload: (20 + 4 * words + 4 * items.len()).saturating_sub(24) as u32,

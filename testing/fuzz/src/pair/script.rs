@@ -1,33 +1,33 @@
-//! What a script says: two ends, and events in the order in which they happen.
+//! A script: the options of two ends, and events in order.
 
 use arbitrary::Arbitrary;
 
-/// A run.
+/// The input of one run.
 #[derive(Arbitrary, Debug)]
 pub struct Script {
     pub(super) client: End,
     pub(super) server: End,
-    /// What else arrives at an end than what the other one sent.
+    /// The ends that also receive forged messages.
     pub(super) lies: Lies,
     pub(super) events: Vec<Event>,
 }
 
-/// What an end is like.
+/// The options of an end.
 #[derive(Arbitrary, Debug)]
 pub(super) struct End {
-    /// One, two, or both.
+    /// Chooses version 1, version 2 or both.
     pub(super) versions: u8,
-    /// A bit for each way of each feature.
+    /// One bit for each direction of each feature.
     pub(super) features: u8,
     pub(super) credits: u8,
     pub(super) callbacks: u8,
     pub(super) chunks: bool,
     pub(super) invalidation: bool,
-    /// Kibibytes.
+    /// Chooses the inline thresholds, in KiB.
     pub(super) inline: u8,
 }
 
-/// Who hears lies.
+/// The ends that receive forged messages.
 #[derive(Arbitrary, Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lies {
     Nobody,
@@ -49,7 +49,7 @@ impl Lies {
 
 #[derive(Arbitrary, Debug)]
 pub(super) enum Event {
-    /// A call of the client's, or of the server's.
+    /// The client makes a call, or (`back`) the server.
     Call {
         back: bool,
         words: u8,
@@ -65,15 +65,15 @@ pub(super) enum Event {
         which: u8,
         how: Answer,
     },
-    /// An end acts.
+    /// An end is polled, and its events are handled.
     Turn {
         server: bool,
     },
-    /// Both do, until nothing comes of it any more.
+    /// Both ends are polled until no more events arise.
     Settle,
-    /// So many milliseconds pass.
+    /// This number of milliseconds passes.
     Wait(u16),
-    /// An end's device sends nothing, or goes on.
+    /// The device of an end stops executing Sends, or continues.
     Stall {
         server: bool,
         on: bool,
@@ -81,7 +81,8 @@ pub(super) enum Event {
     Lose,
     Close,
     Open,
-    /// An end's pool is short of memory, or no more.
+    /// All of one end's pool but a few KiB is in use elsewhere from now on; a large number returns
+    /// it.
     Ballast {
         server: bool,
         kib: u16,
@@ -91,7 +92,7 @@ pub(super) enum Event {
         at: u16,
         bits: u8,
     },
-    /// The last message, once more.
+    /// The last message arrives again.
     Repeat {
         to_server: bool,
     },
@@ -126,7 +127,7 @@ pub(super) enum Answer {
     Longer(u8),
 }
 
-/// A message that nobody sent.
+/// A forged message.
 #[derive(Arbitrary, Debug)]
 pub(super) struct Lie {
     pub(super) xid: u8,
@@ -134,11 +135,12 @@ pub(super) struct Lie {
     pub(super) credits: u8,
     pub(super) reply: bool,
     pub(super) body: Body,
-    /// Words of the RPC message, whether it begins as it must, and bytes behind it.
+    /// The number of words of the RPC message; `rpc` makes its beginning valid or not, and `behind`
+    /// adds bytes after it.
     pub(super) words: u8,
     pub(super) rpc: u8,
     pub(super) behind: u8,
-    /// Bytes of which all but so many are there.
+    /// The number of bytes that are missing at the end of the message.
     pub(super) cut: u8,
 }
 
@@ -186,7 +188,7 @@ pub(super) enum Body {
     },
 }
 
-/// A characteristic.
+/// A transport characteristic (xcharext-02).
 #[derive(Arbitrary, Debug)]
 pub(super) enum Said {
     Nothing,
@@ -194,7 +196,7 @@ pub(super) enum Said {
     Structure { head: u8, count: u8, len: u8 },
 }
 
-/// An item of a message, and where it is.
+/// A bulk item of a message, and its location.
 #[derive(Arbitrary, Debug)]
 pub(super) struct Item {
     pub(super) position: u8,
@@ -203,7 +205,7 @@ pub(super) struct Item {
     pub(super) at: u8,
 }
 
-/// Where an item of the reply is wanted.
+/// The location in which an item of the reply is requested.
 #[derive(Arbitrary, Debug)]
 pub(super) struct Wanted {
     pub(super) kind: u8,

@@ -1,16 +1,17 @@
-//! What comes out of the ports, and what must hold in the end.
+//! The events of the transports, and the checks at the end of a run.
 
 use rpc_transport::{CallError, ClientEvent, ServerEvent, Source};
 
 use super::*;
 
-/// Turns in which nothing more comes of what was said: a message needs one at each end.
+/// The maximum number of turns until no more events arise: a message needs one at each end.
 const TURNS: usize = 24;
-/// Settlings until every call has ended: receives are replaced, memory and credits come back.
+/// The maximum number of [`Run::settle`] until every call has ended: receives are replaced, and
+/// memory and credits are released.
 const ROUNDS: usize = 12 * MOST_CALLS;
 
 impl Run {
-    /// Whether anything came out.
+    /// Handles the client's events. Returns whether there were any.
     pub(super) fn client_turn(&mut self) -> bool {
         self.client.poll(self.now);
         let mut any = false;
@@ -43,8 +44,8 @@ impl Run {
         any
     }
 
-    /// The ends know each other: in version 2 the server has granted credits, in version 1 its first
-    /// reply will (RFC 8166, section 3.3.3).
+    /// Records the credits of a new connection: in version 2 the server has granted them, in
+    /// version 1 its first reply will (RFC 8166, section 3.3.3).
     fn introduced(&mut self, conn: ConnId) {
         let verdict = self.client.decision(conn).map(|decision| decision.verdict);
         if verdict == Some(Verdict::Speak(Version::Two)) {
@@ -53,7 +54,7 @@ impl Run {
         }
     }
 
-    /// The client's connection is no more.
+    /// Records that the client's connection has ended.
     fn gone(&mut self, conn: ConnId) {
         if self.conn.is_some_and(|(known, _)| known == conn) {
             self.conn = None;
@@ -126,7 +127,7 @@ impl Run {
         }
     }
 
-    /// Ends the client's connection. Whoever waits for calls on it waits no more.
+    /// Closes the client's connection, and with it ends its calls.
     pub(super) fn close(&mut self) {
         if let Some((conn, _)) = self.conn.take() {
             self.troubled = true;
@@ -135,7 +136,8 @@ impl Run {
         }
     }
 
-    /// Everything that can happen does, in the ordinary way. Then the connections end.
+    /// Completes all outstanding work without errors, checks that every call has ended, and ends
+    /// the connections.
     pub(super) fn finish(&mut self) {
         self.ballast = [Vec::new(), Vec::new()];
         self.world.borrow_mut().stalled = None;
@@ -174,7 +176,7 @@ impl Run {
         }
     }
 
-    /// Calls that wait and must end.
+    /// Returns the XIDs of the calls of both directions that have not ended but must end.
     fn waiting(&self) -> impl Iterator<Item = u32> {
         self.forward.waiting().chain(self.back.waiting())
     }
