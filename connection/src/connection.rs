@@ -121,7 +121,10 @@ impl Connection {
         };
         let receives = Action::PostReceives {
             id: ReceivesId(ReceivesFor::Connection),
-            count: config.credits + callbacks + BEYOND_CREDITS,
+            count: config
+                .credits
+                .saturating_add(callbacks)
+                .saturating_add(BEYOND_CREDITS),
         };
         let pending = PendingCalls::default();
         Self {
