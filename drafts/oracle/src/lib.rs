@@ -8,6 +8,21 @@
 //! of them as test vectors for other implementations.
 //!
 //! Only the comparison needs C: this crate's own tests do not.
+//!
+//! ```
+//! use xdr_oracle::xdr::Specification;
+//! use xdr_oracle::{constants, kind, vectors};
+//!
+//! // The constants of the crates are those of the XDR files.
+//! let all = Specification::of_files().map_err(|(file, error)| format!("{file}: {error}"))?;
+//! assert!(constants::differences(&all).is_empty());
+//! // A decoder's answer: the bytes consumed, the value encoded again, and the value.
+//! let kinds = kind::all();
+//! let answer = vectors::answer(&kinds, "xchrbrs 00000001");
+//! assert_eq!(answer.as_deref(), Some("accept 4 00000001 \"BKREQSUP_INLINE\""));
+//! assert_eq!(vectors::answer(&kinds, "xchrbrs ffffffff").as_deref(), Some("reject"));
+//! # Ok::<_, String>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -5,6 +5,34 @@
 //! The messages follow one header, back to back. The header is an operation that lists their
 //! lengths. By a characteristic, the receiver announces how many messages it accepts in one
 //! transmission. Each message takes the same credit as it would alone.
+//!
+//! An end has this extension in its [`Extensions`](rpcrdma_v2::extension::Extensions), and asks it
+//! before it sends:
+//!
+//! ```
+//! use std::collections::VecDeque;
+//!
+//! use batch::Batch;
+//! use bytes::Bytes;
+//! use rpcrdma_v2::extension::Extensions;
+//! use rpcrdma_v2::{Direction, Side};
+//!
+//! // XIDs of messages without RPC count down from the second argument.
+//! let mut extensions = Extensions::new(Side::Client, u32::MAX, vec![Box::new(Batch::new(8))])?;
+//! extensions.connected(None);
+//! let mut waiting = VecDeque::from([Bytes::from_static(&[0; 40]), Bytes::from_static(&[0; 40])]);
+//! let together = extensions
+//!     .with(|batch: &mut Batch, _| batch.gather(Direction::Call, &mut waiting, 4096))
+//!     .flatten();
+//! // The peer has not announced that it accepts batches, so the calls are sent one by one.
+//! assert!(together.is_none());
+//! assert_eq!(waiting.len(), 2);
+//!
+//! // The operation lists the lengths of the messages.
+//! let fields = batch::encode(&[40, 40]);
+//! assert_eq!(batch::decode(&fields, 8)?, [40, 40]);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -8,6 +8,32 @@
 //! be sent in a chunk, and both ends count ([`Tally`]). [`run`] does all of this.
 //!
 //! The program numbers are from the unassigned range (RFC 5531, section 8.4.2).
+//!
+//! A client over TCP, of a server that has [`Orders`] as its service and allows callbacks:
+//!
+//! ```no_run
+//! use std::cell::RefCell;
+//! use std::rc::Rc;
+//!
+//! use rpc_transport::{Client, ClientOptions, Runtime, TcpClient, TcpOptions};
+//! use rpcrdma_callbacks::{Answers, Order, run};
+//!
+//! let runtime = Runtime::new()?;
+//! let (answers, options) = (Answers::new(), TcpOptions { callbacks: true, ..TcpOptions::default() });
+//! let client = runtime.block_on(Client::connect_with_callbacks(
+//!     &runtime,
+//!     "127.0.0.1:2049".parse()?,
+//!     Rc::new(RefCell::new(TcpClient::new(options))),
+//!     ClientOptions::default(),
+//!     Box::new(answers.clone()),
+//! ))?;
+//! let order = Order { count: 100, at_a_time: 10, call_len: 200, ..Order::default() };
+//! // The ticket is 1.
+//! let tally = runtime.block_on(run(&client, 1, order))?;
+//! assert_eq!(tally.answered, 100);
+//! assert_eq!(answers.seen().count(), 100);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

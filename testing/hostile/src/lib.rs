@@ -10,6 +10,18 @@
 //! A case fails if an unexpected message comes or an expected one does not, if the bystander's
 //! connection, which was established before, does not continue to transfer the right data, if
 //! memory or sockets are not all released, or if more memory was used than the case allows.
+//!
+//! ```
+//! use hostile::End;
+//! use hostile::client::{Step, case, run};
+//! use hostile::rig::{Fixture, Form, Timeouts};
+//!
+//! let request = b"GET / HTTP/1.1\r\n\r\n".to_vec();
+//! let script = vec![Step::Connect, Step::Bytes(request)];
+//! let case = case("another protocol", "RFC 5044, 7.1.1", script, End::Closed);
+//! run(&case, &mut Fixture::start(Timeouts::LONG, Form::First)?)?;
+//! # Ok::<_, hostile::Wrong>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -4,6 +4,20 @@
 //! [`simulate`] runs one seed. The seed determines hosts, options, workload and faults ([`Plan`]),
 //! and checkers watch every step. [`measure`] runs single calls without faults, and reports the
 //! events that each had to wait for.
+//!
+//! ```
+//! use rpcrdma_sim::{Operation, Setting, measure, simulate};
+//!
+//! // A run of clients and servers, with the faults of seed 7.
+//! let report = simulate(7, false);
+//! assert_eq!(report.violations, []);
+//! println!("{} calls and {} faults in {}", report.calls, report.faults, report.took);
+//!
+//! // The cost of one call, which is the same in every run.
+//! let write = measure(&Setting::default(), Operation::Write(8192))?;
+//! assert_eq!(write.round_trips, 2.0);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

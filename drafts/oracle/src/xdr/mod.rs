@@ -12,11 +12,11 @@ pub use parse::parse;
 
 /// The names and contents of the files, in the order of their dependencies.
 pub const FILES: &[(&str, &str)] = &[
-    ("rpcrdma1.x", include_str!("../../../xdr/rpcrdma1.x")),
-    ("rpcrdma2.x", include_str!("../../../xdr/rpcrdma2.x")),
-    ("xchar.x", include_str!("../../../xdr/xchar.x")),
-    ("rtr.x", include_str!("../../../xdr/rtr.x")),
-    ("batch.x", include_str!("../../../xdr/batch.x")),
+    ("rpcrdma1.x", include_str!("../../xdr/rpcrdma1.x")),
+    ("rpcrdma2.x", include_str!("../../xdr/rpcrdma2.x")),
+    ("xchar.x", include_str!("../../xdr/xchar.x")),
+    ("rtr.x", include_str!("../../xdr/rtr.x")),
+    ("batch.x", include_str!("../../xdr/batch.x")),
 ];
 
 /// An error in a file.
