@@ -1,7 +1,7 @@
 //! A server that calls its client back while it serves a call, over two connections in one process.
 //!
-//! What a driver does is in [`End::run`]. Its device is a map of registered memory that both ends reach
-//! into; a real one posts work requests and waits for completions instead.
+//! [`End::run`] is the driver. Its device is a map of registered memory that both ends access; a
+//! real driver posts work requests and waits for completions instead.
 //!
 //!     cargo run -p rpcrdma-connection --example callback -- 1
 //!     cargo run -p rpcrdma-connection --example callback -- 2
@@ -20,7 +20,8 @@ use rpcrdma_connection::{
 /// The registered memory of both ends, by handle.
 type Memory = HashMap<Stag, Region>;
 
-/// One end: its connection, messages on their way to the other end, and what its user has to do.
+/// One end: its connection, the messages that it has sent to the other end, and the calls and
+/// results for its user.
 struct End {
     connection: Connection,
     sent: VecDeque<Event>,

@@ -1,11 +1,11 @@
-//! Why a call ended without a reply.
+//! Errors of calls.
 
-/// Why a call ended without a reply, although its connection may live on.
+/// The reason why a call ended without a reply. Its connection may continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// The call, or the longest reply that it may have, is longer than the connection or its memory
-    /// allows; or it needs chunks, and the peer takes none.
+    /// allows; or it needs chunks, and the peer accepts none.
     #[error("the call cannot be sent: {0}")]
     TooLarge(String),
     /// The responder answered with ERR_CHUNK or RDMA2_ERR_BAD_HEADER (RFC 8166, section 4.5.3): the
@@ -13,11 +13,11 @@ pub enum CallError {
     /// used.
     #[error("the responder answered with ERR_CHUNK: {0}")]
     Chunk(String),
-    /// The responder sent something that the protocol does not allow.
+    /// The responder violated the protocol.
     #[error("protocol error: {0}")]
     Protocol(String),
-    /// A server called a client that says that it takes no calls (RFC 8167, section 5), which only
-    /// version 2 can say; or this server makes none.
+    /// A server called a client that has announced in version 2 that it accepts no calls (RFC 8167,
+    /// section 5), or this server is not configured to make calls.
     #[error("the client takes no calls: {0}")]
     NoCallbacks(String),
 }

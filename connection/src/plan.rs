@@ -1,5 +1,5 @@
-//! Decides how messages are transferred. The plan of the base protocol and those of extensions are
-//! candidates side by side, and the cheapest one by the cost model is taken.
+//! Chooses the transfer mode of messages. The plans of the base protocol and of extensions are
+//! candidates, of which the cheapest by the cost model is chosen.
 //!
 //! Nothing here changes any state: the functions take lengths, limits and costs, and return a plan.
 //!
@@ -14,20 +14,20 @@ use rpcrdma_v2::extension::{
 };
 use smallvec::SmallVec;
 
-/// One of the ways in which a call could be transferred.
+/// A possible transfer mode of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Considered {
     /// The plan in words.
     pub plan: String,
-    /// What it takes, with the longest reply that the call may have.
+    /// The work that it takes, with the longest reply that the call may have.
     pub effort: Effort,
-    /// What that costs by the cost model.
+    /// The cost of that work by the cost model.
     pub cost: Duration,
-    /// Whether it would be taken.
+    /// Whether this mode would be chosen.
     pub chosen: bool,
 }
 
-/// How a call is transferred.
+/// The chosen transfer mode of a call.
 #[derive(Debug)]
 pub(crate) enum CallChoice {
     /// By the base protocol.
@@ -36,18 +36,18 @@ pub(crate) enum CallChoice {
     Extension(usize, CallCandidate),
 }
 
-/// A way to transfer a call, with its price.
+/// A transfer mode with its cost.
 struct Priced<T> {
     plan: T,
     effort: Effort,
     cost: Duration,
 }
 
-/// All ways to transfer a call.
+/// All transfer modes of a call.
 struct CallWays {
     base: Result<Priced<CallPlan>, CallError>,
     candidates: Vec<(usize, Priced<CallCandidate>)>,
-    /// The candidate to take, by its index; `None` is the base protocol.
+    /// The index of the cheapest candidate; `None` is the base protocol.
     best: Option<usize>,
 }
 
@@ -92,7 +92,7 @@ impl CallWays {
     }
 }
 
-/// Chooses the cheapest way to transfer a call. `base` is the plan of the base protocol, and
+/// Chooses the cheapest transfer mode of a call. `base` is the plan of the base protocol, and
 /// `may_invalidate` says whether the responder may invalidate a handle with its reply.
 ///
 /// # Errors
@@ -114,7 +114,7 @@ pub(crate) fn choose_call(
     }
 }
 
-/// Returns every way to transfer a call, that of the base protocol first.
+/// Returns every transfer mode of a call, that of the base protocol first.
 pub(crate) fn consider_call(
     call: &CallToPlan<'_>,
     may_invalidate: bool,
@@ -140,7 +140,7 @@ pub(crate) fn consider_call(
     base.chain(candidates).collect()
 }
 
-/// Returns what a candidate takes, with the longest reply that the call may have.
+/// Returns the work that a candidate takes, with the longest reply that the call may have.
 fn call_effort(candidate: &CallCandidate, call: &CallToPlan<'_>, may_invalidate: bool) -> Effort {
     let cost = candidate.cost;
     let mut effort = Effort::of(
@@ -164,9 +164,9 @@ fn call_effort(candidate: &CallCandidate, call: &CallToPlan<'_>, may_invalidate:
     effort
 }
 
-/// Chooses the cheapest way to transfer a reply to a call that came in operations of an extension.
-/// `base` is the plan of the base protocol, without chunks, if there is one. Returns `None` if that is
-/// the cheapest, or if there is no candidate.
+/// Chooses the cheapest transfer mode of a reply to a call that arrived in operations of an
+/// extension. `base` is the plan of the base protocol, without chunks, if there is one. Returns
+/// `None` if that is the cheapest, or if there is no candidate.
 pub(crate) fn choose_reply(
     reply: &ReplyToPlan<'_>,
     base: Option<&ReplyPlan>,

@@ -1,4 +1,4 @@
-//! How long the reply to a call can be.
+//! The maximum lengths of the reply to a call.
 
 use conveyance::ReplyNeed;
 use smallvec::SmallVec;
@@ -14,17 +14,17 @@ const LONGEST_WITHOUT_RESULTS: u64 = REPLY_HEADER + 8;
 /// results. A longer reply ends the call with [`CallError::Chunk`](crate::CallError::Chunk).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplyRoom {
-    /// Bytes of XDR that the results take at most, without the data and round-up of DDP-eligible items.
-    /// The length word before each item counts; the RPC reply header, which is not part of the results,
-    /// does not.
+    /// The maximum length of the results, in bytes of XDR, without the data and round-up of
+    /// DDP-eligible items. The length word before each item counts; the RPC reply header, which is
+    /// not part of the results, does not.
     pub payload: u32,
-    /// Bytes that each DDP-eligible result item has at most, in the order in which the items are
-    /// decoded.
+    /// The maximum length of each DDP-eligible result item, in bytes, in the order in which the
+    /// items are decoded.
     pub items: SmallVec<[u32; 1]>,
 }
 
 impl ReplyRoom {
-    /// Returns the same lengths with the RPC reply header added, as plans want them.
+    /// Returns the same lengths including the RPC reply header, in the form that plans need.
     #[must_use]
     pub fn need(&self) -> ReplyNeed {
         ReplyNeed {

@@ -1,5 +1,5 @@
-//! A dialect of a program's own: version 1 with another number and a word more in each header. The
-//! engine carries it without knowing it, chunks included.
+//! A test of a dialect that is defined outside the crate: version 1 with another number and one
+//! more word in each header. Calls with chunks work over it.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -20,13 +20,13 @@ use support::{Pair, data, message, open, room};
 /// The number of the version, and the word that each of its headers has after the fixed ones.
 const NUMBER: u32 = 9;
 const WORD: u32 = 0x6f6d_6f74;
-/// Where that word is, bytes.
+/// The offset of that word, in bytes.
 const WORD_AT: usize = 16;
 
 #[derive(Debug)]
 struct Nine;
 
-/// Returns a header of version 1 as one of this version.
+/// Converts a header of version 1 to this version.
 fn ours(header: &[u8]) -> Bytes {
     let mut out = BytesMut::from(&header[..WORD_AT]);
     out[4..8].copy_from_slice(&NUMBER.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Calls in both directions (RFC 8167), and what a client makes of messages that could be for either.
+//! Tests of calls in both directions (RFC 8167), and of messages whose direction is unclear.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
@@ -18,7 +18,7 @@ fn payload(xid: u32, msg_type: u32) -> Message {
     words.finish()
 }
 
-/// Returns a message of version 1.
+/// Returns a message of version 1 whose payload has this message type.
 fn of_type(xid: u32, credits: u32, msg_type: u32) -> Bytes {
     let body = Body::Msg(Chunks::default());
     let header = Header { xid, credits, body }.encode();
@@ -35,7 +35,8 @@ fn both_ways(version: Version, client: (u32, bool), server: (u32, bool)) -> (Con
     })
 }
 
-/// Returns a connection on which the server has heard of the client, and both echo.
+/// Returns a connection on which a message of the client has reached the server. Both ends answer
+/// calls with their own content.
 fn called(version: Version, client: (u32, bool), server: (u32, bool)) -> Pair {
     let mut pair = Pair::echoing(both_ways(version, client, server));
     pair.answer_back = Some(Box::new(echo));
@@ -66,8 +67,8 @@ fn refused(result: Result<Message, CallError>, expected: &str) {
     }
 }
 
-/// Section 4.1 of RFC 8167: neither a call nor a reply, so that nobody knows whether its credits are
-/// asked for or granted.
+/// RFC 8167, section 4.1: a message that is neither a call nor a reply has no direction, so its
+/// credits are ignored.
 #[test]
 fn rfc8167_s4_1_credits_without_a_direction_are_ignored() {
     let (client, _) = configs_with(Version::One, |client, _| client.credits = 8);
@@ -223,7 +224,8 @@ fn an_end_without_callbacks_makes_and_takes_none() {
     pair.call(message(2, 0, &[]), &room(0, &[])).unwrap();
 }
 
-/// RFC 8167, section 5.3; xcharext-02, section 3.3.
+/// Callbacks have chunks only if the client accepts them (RFC 8167, section 5.3; xcharext-02,
+/// section 3.3).
 #[test]
 fn chunks_in_the_reverse_direction_are_used_where_the_client_takes_them() {
     let items = [data(1, 9000)];

@@ -1,6 +1,6 @@
-//! The requirements of RFC 8166 and RFC 8797 that the connection keeps, each tested on the wire under
-//! the number of its section. What headers and chunk lists must look like is tested with the protocol
-//! version that writes and reads them; what only a device can show, with the driver in `transport`.
+//! Tests of the requirements of RFC 8166 and RFC 8797 for connections, by the messages sent, named
+//! by section. Headers and chunk lists are tested in the crate of their protocol version;
+//! requirements that need a device are tested with the driver in `transport`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
@@ -19,7 +19,7 @@ use support::{
 
 const ONE: Version = Version::One;
 
-/// Returns a connected client in version 1, whose server the test is.
+/// Returns a connected client in version 1. The test acts as its server.
 fn alone(credits: u32) -> Endpoint {
     let (client, _) = configs_with(ONE, |client, _| client.credits = credits);
     let mut client = Endpoint::new(client);
@@ -27,7 +27,7 @@ fn alone(credits: u32) -> Endpoint {
     client
 }
 
-/// Returns a connected server in version 1 that grants four credits, whose client the test is.
+/// Returns a connected server in version 1 that grants four credits. The test acts as its client.
 fn server() -> Endpoint {
     let (_, mut config) = configs_with(ONE, |_, server| {
         server.credits = 4;
@@ -39,13 +39,13 @@ fn server() -> Endpoint {
     server
 }
 
-/// Makes a call that is sent as far as possible.
+/// Makes a call, and executes the actions that follow.
 fn submit(client: &mut Endpoint, call: Message, items: &[usize]) {
     client.call(call, &room(0, items));
     client.run();
 }
 
-/// Gives a message of the test's to an end.
+/// Delivers a message that the test made to an end.
 fn receive(end: &mut Endpoint, header: &Header, payload: &[u8]) {
     receive_with(end, header, payload, None);
 }
@@ -84,7 +84,7 @@ fn call(xid: u32, body: Body) -> Header {
     }
 }
 
-/// Returns the one error that was sent since `before` Sends.
+/// Returns the only message sent after the first `before` Sends, which must be an error.
 #[track_caller]
 fn one_error(end: &Endpoint, before: usize) -> Header {
     let [(bytes, invalidate)] = &end.sent[before..] else {
@@ -444,7 +444,7 @@ fn s4_3_3_the_reply_chunk_is_returned_when_the_reply_fits_inline() {
     assert_eq!(pair.client.pool.in_use(), 0);
 }
 
-/// Section 4.4.1: memory is out of the responder's reach before the upper layer sees the reply.
+/// RFC 8166, section 4.4.1: memory is invalidated before the upper layer gets the reply.
 #[test]
 fn s4_4_1_memory_is_fenced_before_it_is_looked_at() {
     let mut client = alone(4);
@@ -471,7 +471,8 @@ fn s4_4_1_memory_is_fenced_before_it_is_looked_at() {
     );
 }
 
-/// Section 4.2.1, for a payload that can be looked at only when it is out of the responder's reach.
+/// RFC 8166, section 4.2.1, for a reply in a reply chunk, whose XID can be checked only after the
+/// chunk has been invalidated.
 #[test]
 fn s4_2_1_a_long_reply_with_the_xid_of_another_call_is_not_delivered() {
     for inside in [1, 2] {
@@ -653,7 +654,8 @@ fn s4_5_1_and_s4_5_2_bad_calls_are_answered_and_not_executed() {
     assert!(server.delivered.is_empty());
 }
 
-/// A call that claims gigabytes gets an answer, and no memory.
+/// A call whose chunks claim gigabytes is answered with an error, and no memory is allocated for
+/// it.
 #[test]
 fn s4_5_3_chunks_that_are_too_long_are_refused_before_memory_is_taken() {
     let mut server = server();
@@ -680,7 +682,8 @@ fn s4_5_3_chunks_that_are_too_long_are_refused_before_memory_is_taken() {
     assert_eq!(server.connection.unanswered_calls(), 0);
 }
 
-/// Xcharext-02, section 3.1: a call was sent when its reply could be longer than it can be now.
+/// xcharext-02, section 3.1: a reply waits if its inline limit has been lowered since the call was
+/// sent and the new limit is not settled.
 #[test]
 fn xchar_s3_1_a_reply_waits_while_it_is_not_known_what_fits() {
     // Whether the client still has room for the reply, which it says in the end.
@@ -757,7 +760,8 @@ fn s4_5_3_a_reply_that_fits_nowhere_is_err_chunk() {
     );
 }
 
-/// RFC 8797, section 4.1, and each reply in a burst is whole and belongs to its own call.
+/// RFC 8797, section 4.1: each reply invalidates a handle of its own call, also if many calls are
+/// outstanding.
 #[test]
 fn rfc8797_s4_1_replies_invalidate_a_handle_of_their_own_call() {
     let mut pair = Pair::echoing(configs(ONE));
@@ -791,7 +795,7 @@ fn rfc8797_s4_1_replies_invalidate_a_handle_of_their_own_call() {
     );
 }
 
-/// A requester copes with any handle of its own, even one of another call.
+/// A requester accepts the invalidation of any of its handles, even by the reply to another call.
 #[test]
 fn rfc8797_s4_1_any_handle_may_have_been_invalidated() {
     let mut client = alone(4);
@@ -856,7 +860,7 @@ fn rfc8797_s4_2_thresholds_are_the_smaller_of_what_both_sides_said() {
     assert!((2036..=2048).contains(&server), "{server}");
 }
 
-/// RFC 8797, section 5.
+/// The format of private data (RFC 8797, section 5).
 #[test]
 fn private_data_has_the_format_of_rfc_8797() {
     for options in [Options::client(), Options::server()] {

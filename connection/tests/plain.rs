@@ -1,5 +1,5 @@
-//! Messages that go past plans and chunks: byte for byte what the plan would have made of them, and only
-//! they.
+//! Tests of the shortcut for messages without chunks: it sends exactly the bytes that a plan would
+//! give, and applies to no other messages.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
@@ -21,28 +21,31 @@ use rpcrdma_v2::{Answer, Direction, ErrorBody};
 use support::{Endpoint, Seen, configs_with, data};
 
 const XID: u32 = 0x1234_5678;
-/// Credits that calls ask for, and that are granted.
+/// The credits that calls request and replies grant.
 const CREDITS: u32 = 5;
-/// Bytes of an RPC reply's header, for which a requester makes room itself.
+/// The length of an RPC reply header in bytes, for which a requester adds room by itself.
 const REPLY_HEADER: u64 = 24;
 
-/// A call, a reply to it, and what both ends may send: often at the very edge.
+/// A call, a reply to it, and the inline limits of both ends. The lengths are often close to the
+/// limits.
 #[derive(Clone, Debug)]
 struct Case {
     version: Version,
-    /// The longest message to send, bytes. In version 1 also the longest to receive.
+    /// The maximum length of an inline message to send, in bytes. In version 1 also of one to
+    /// receive.
     inline: u32,
     max_message: u32,
-    /// Bytes behind the XID and the kind of the message.
+    /// The number of bytes after the XID and the message type.
     len: usize,
     items: Vec<usize>,
-    /// Room for results, and for items of theirs.
+    /// The room for the results and their items.
     room: ReplyRoom,
     writes: Vec<WriteChunk>,
     reply: Option<WriteChunk>,
 }
 
-/// Returns a function that gives the length of a header with so many chunks, bytes.
+/// Returns a function that computes the length in bytes of a header with the given numbers of
+/// chunks.
 fn header_len(version: Version) -> fn(&ChunkCounts) -> u64 {
     match version {
         Version::One => VersionOne.header_len(),
@@ -141,7 +144,7 @@ impl Case {
         }
     }
 
-    /// Returns the reply's Send as it was planned.
+    /// Returns the Send that the plan gives for the reply.
     fn planned_reply(&self, message: &Message, credits: u32) -> Bytes {
         let offer = |chunk: &WriteChunk| Offer {
             segments: chunk.len() as u64,
@@ -203,7 +206,7 @@ fn two(credits: u32, body: rpcrdma_v2::Body) -> Bytes {
     rpcrdma_v2::Header { xid, credits, body }.encode()
 }
 
-/// Returns the Sends of an end that are no operations of extensions.
+/// Returns the Sends of an end, without operations of extensions.
 fn sends(end: &Endpoint) -> Vec<Bytes> {
     let is_operation = |bytes: &Bytes| Seen::new(bytes).is_some_and(|seen| seen.optional);
     let sent = end.sent.iter().map(|(bytes, _)| bytes);
@@ -236,7 +239,7 @@ fn client(case: &Case) -> Endpoint {
 }
 
 quickcheck! {
-    /// RFC 8166, section 3.5: a responder sends what [`plan_reply`] says, whichever way it took.
+    /// RFC 8166, section 3.5: a responder sends what [`plan_reply`] says, by the shortcut or not.
     fn replies_are_those_of_the_plan(case: Case, with_items: bool) -> bool {
         let (_, config) = configs_with(case.version, |_, server| {
             server.credits = CREDITS;
@@ -263,7 +266,8 @@ quickcheck! {
         sends(&server) == [expected]
     }
 
-    /// The same of calls and [`plan_call`]: a plain one goes at once and as it is, and no other does.
+    /// A requester sends what [`plan_call`] says: a call without chunks in one step, any other
+    /// after registration.
     fn calls_are_those_of_the_plan(case: Case, with_items: bool) -> bool {
         let mut client = client(&case);
         let limits = case.limits();

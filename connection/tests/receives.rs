@@ -1,4 +1,4 @@
-//! Receives that are replaced by others of another size (xcharext-02, section 3.1).
+//! Tests of replacing receives by ones of another size (xcharext-02, section 3.1).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
@@ -13,8 +13,8 @@ fn receives_of(end: &Endpoint, size: usize) -> usize {
     receives.filter(|receive| receive.size() == size).count()
 }
 
-/// A receive size is announced when every receive has it. An earlier change that ends before the driver
-/// has heard of the next one does not say anything about that.
+/// A receive size is announced only when every receive has it. The end of an earlier replacement,
+/// reported after a new one was requested, does not announce the new size.
 #[test]
 fn a_size_is_told_only_when_every_receive_has_it() {
     let change = |client: &mut Options, server: &mut Options| {
@@ -58,8 +58,8 @@ fn a_size_is_told_only_when_every_receive_has_it() {
     assert_eq!(pair.client.registrations, before);
 }
 
-/// A call that waits for room in the send queue is planned again when the server is asked for shorter
-/// receives meanwhile.
+/// A call that waits for a send-queue entry is planned again if the server's receives become
+/// shorter meanwhile.
 #[test]
 fn a_call_that_is_ready_and_too_long_by_now_is_planned_again() {
     let change = |client: &mut Options, server: &mut Options| {

@@ -1,4 +1,5 @@
-//! The memory that all connections of a server share: the calls of one connection wait for its part.
+//! Tests of the memory that all connections of a server share: calls of one connection wait when it
+//! has used its share.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
@@ -61,7 +62,7 @@ fn receive(server: &mut Connection, message: Bytes) {
     );
 }
 
-/// Returns a call, with a read chunk of so many bytes if there are any.
+/// Returns a call, with a read chunk of `fetched` bytes unless that is zero.
 fn call(xid: u32, fetched: u32) -> Bytes {
     let mut chunks = Chunks::default();
     let payload = [xid, CALL, 0].map(u32::to_be_bytes).concat();
@@ -83,7 +84,7 @@ fn call(xid: u32, fetched: u32) -> Bytes {
     [&header.encode()[..], &payload].concat().into()
 }
 
-/// Returns a reply of so many bytes of payload.
+/// Returns a reply with `len` bytes of payload.
 fn reply(xid: u32, len: usize) -> Message {
     let mut encoder = Encoder::new();
     encoder.u32(xid);
@@ -169,7 +170,7 @@ fn a_call_that_is_longer_than_any_share_is_refused() {
     assert_eq!(server.unanswered_calls(), 0);
 }
 
-/// Chunks of unanswered calls hold at most what the server allows them, together.
+/// The fetched chunks of all unanswered calls together stay within the server's limit.
 #[test]
 fn calls_wait_while_fetched_chunks_hold_all_that_they_may() {
     let (_, mut config) = configs_with(Version::One, |_, server| server.max_message = 1 << 20);

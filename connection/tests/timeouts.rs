@@ -1,4 +1,5 @@
-//! Time-outs, and what a client decides when its first message in version 2 is not answered.
+//! Tests of time-outs, and of a client's decision when its first message in version 2 is not
+//! answered.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
@@ -38,14 +39,15 @@ fn decision(verdict: Verdict, reason: Reason) -> Decision {
     Decision { verdict, reason }
 }
 
-/// Returns what a client that may speak both versions decides about a server that was not heard of.
+/// Returns the decision of a client that may speak both versions, over a new connection to a server
+/// that did not answer the earlier one (`lesson`).
 fn over_a_new_connection(lesson: Evidence) -> Decision {
     let verdict = Verdict::Reconnect(Version::One);
     decision(verdict, Reason::Learnt(lesson))
 }
 
-/// Takes the calls over to a connection that goes by what the first one learnt, and checks that they
-/// are made there, in version 1 and in their order.
+/// Moves the calls of `first` to a new connection with `lesson`, and checks that they are made
+/// there in version 1 and in the same order.
 fn calls_go_on(first: Endpoint, lesson: Evidence) {
     let calls = first.connection.into_pending_calls();
     assert_eq!((calls.len(), calls.is_empty()), (2, false));
@@ -108,7 +110,7 @@ fn a_client_that_wants_version_2_only_gives_up_and_keeps_its_calls() {
     assert_eq!(client.connection.into_pending_calls().len(), 2);
 }
 
-/// Returns an error of version 1 that says which versions the server speaks.
+/// Returns an ERR_VERS message of version 1 with the server's lowest and highest version.
 fn refusal(xid: u32, low: u32, high: u32) -> Bytes {
     let body = Body::Error(ErrorBody::Version { low, high });
     let credits = 1;
@@ -175,8 +177,8 @@ fn an_answer_in_version_2_ends_the_wait() {
     assert_eq!(Seen::new(&client.sent[1].0).unwrap().version, 2);
 }
 
-/// A client that speaks version 1 because it did not hear of its server in version 2 is told that the
-/// server speaks 2 and not 1.
+/// A client chose version 1 because its server did not answer in version 2. The server then reports
+/// that it speaks version 2 and not 1.
 #[test]
 fn a_client_that_misjudged_its_server_has_the_connection_made_again() {
     for (lesson, low, high, misjudged) in [

@@ -110,7 +110,8 @@ pub enum OptionError {
         /// A list of all options that have an effect.
         known: String,
     },
-    /// A feature on its own, as `features=ddp,cont` has one behind its comma.
+    /// A feature is given as a separate option, as in `features=ddp,cont`; features are joined by
+    /// `+`.
     #[error("mount option {option:?} is a feature: write {meant}, with + between several")]
     Feature {
         /// The option as given.

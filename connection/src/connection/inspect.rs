@@ -1,4 +1,4 @@
-//! What the driver of a connection, and its user, may want to know of it.
+//! Queries of a connection's state, for its driver and its user.
 
 use conveyance::{ReplyNeed, Shape};
 use rpcrdma_ext_xchar::{Characteristic, Exchange, NotChanged, ReceiveBufferSize};
@@ -14,13 +14,14 @@ use crate::responder::{Responder, ResponderCounters};
 use crate::{Config, Considered};
 
 impl Connection {
-    /// Returns the version that was decided, and why.
+    /// Returns the outcome of version negotiation and its reason.
     #[must_use]
     pub fn decision(&self) -> Option<Decision> {
         self.decision
     }
 
-    /// Returns what may be used at present, and why, once the version is known.
+    /// Returns the optional features that may be used at present, and why, once the version is
+    /// known.
     #[must_use]
     pub fn features(&self) -> Option<Features> {
         let Phase::Open(open) = &self.phase else {
@@ -30,8 +31,8 @@ impl Connection {
         Some(features(&open.shared.config, open.peer, extended))
     }
 
-    /// Returns every way in which a call of these lengths could be transferred at present, that of the
-    /// base protocol first; none before the version is known.
+    /// Returns every transfer mode that is possible at present for a call of these lengths, that of
+    /// the base protocol first. The list is empty before the version is known.
     #[must_use]
     pub fn considered(&mut self, shape: &Shape, need: &ReplyNeed) -> Vec<Considered> {
         match &mut self.phase {
@@ -43,11 +44,11 @@ impl Connection {
         }
     }
 
-    /// Makes this end's receives longer, as they are posted again, and tells the peer when all are
-    /// (xcharext-02, section 3.1).
+    /// Replaces this end's receives by longer ones as they are consumed, and announces the new size
+    /// to the peer when all are replaced (xcharext-02, section 3.1).
     ///
     /// # Errors
-    /// [`NotChanged`] says why nothing is changed.
+    /// [`NotChanged`]: the reason why the size cannot be changed.
     pub fn raise_receive_size(&mut self, size: u32) -> Result<(), NotChanged> {
         self.with_exchange(|exchange, out| exchange.raise_receive_size(size, out))
     }
@@ -55,7 +56,7 @@ impl Connection {
     /// Asks the peer for receives of another size.
     ///
     /// # Errors
-    /// [`NotChanged`] says why nothing is asked.
+    /// [`NotChanged`]: the reason why the request cannot be sent.
     pub fn request_receive_size(&mut self, size: u32) -> Result<(), NotChanged> {
         let want = vec![ReceiveBufferSize::property(&size)];
         self.with_exchange(|exchange, out| exchange.request(want, out))
@@ -76,7 +77,7 @@ impl Connection {
         changed.unwrap_or(Err(NotChanged::NotSupported))
     }
 
-    /// Returns the counts of this end as a requester, if it makes calls.
+    /// Returns the counters of this end as a requester, if it makes calls.
     #[must_use]
     pub fn requester_counters(&self) -> Option<RequesterCounters> {
         match &self.phase {
@@ -85,7 +86,8 @@ impl Connection {
         }
     }
 
-    /// Returns the counts of this end as a responder, if it takes calls and anything has arrived.
+    /// Returns the counters of this end as a responder, if it accepts calls and a message has
+    /// arrived.
     #[must_use]
     pub fn responder_counters(&self) -> Option<ResponderCounters> {
         match &self.phase {
@@ -95,8 +97,8 @@ impl Connection {
         }
     }
 
-    /// Returns the most messages that may arrive and take credits: as many posted receives are needed
-    /// before a message is sent.
+    /// Returns the maximum number of messages with credits that may arrive. At least as many
+    /// receives must be posted before a message is sent.
     #[must_use]
     pub fn expected_messages(&self) -> u32 {
         let replies = |count: fn(&Requester) -> u32| self.requester().map_or(0, count);
@@ -106,8 +108,9 @@ impl Connection {
         })
     }
 
-    /// Returns how many messages may wait for room in the send queue. A peer that goes on sending while
-    /// more wait ignores the answers, or its credits, and must not fill this end's memory.
+    /// Returns how many messages may wait for a send-queue entry. A peer that continues to send
+    /// while more wait does not receive the answers, or ignores its credits, and must not fill this
+    /// end's memory.
     #[must_use]
     pub fn most_unsent_messages(&self) -> u32 {
         let is_extended = self
@@ -125,7 +128,7 @@ impl Connection {
             })
     }
 
-    /// Returns the number of calls made here that have not ended. Their memory may be registered.
+    /// Returns the number of this end's calls that have not ended. Their memory may be registered.
     #[must_use]
     pub fn unfinished_calls(&self) -> usize {
         match &self.phase {
@@ -138,34 +141,34 @@ impl Connection {
         }
     }
 
-    /// Returns the number of calls of the peer's that are not answered.
+    /// Returns the number of the peer's calls that have not been answered.
     #[must_use]
     pub fn unanswered_calls(&self) -> usize {
         self.responder().map_or(0, Responder::outstanding)
     }
 
-    /// Returns whether anything waits for memory. Nothing reports when there is some:
-    /// [`Connection::retry`] looks again.
+    /// Returns whether anything waits for memory. No event reports free memory, so the driver must
+    /// call [`Connection::retry`].
     #[must_use]
     #[inline]
     pub fn waits_for_memory(&self) -> bool {
         self.calls_wait_for_memory() || self.responder().is_some_and(Responder::waits_for_memory)
     }
 
-    /// Returns whether a call made here waits for memory.
+    /// Returns whether a call of this end waits for memory.
     #[must_use]
     #[inline]
     pub fn calls_wait_for_memory(&self) -> bool {
         self.requester().is_some_and(Requester::waits_for_memory)
     }
 
-    /// Returns whether a call made here is under way, which may give back memory when it ends.
+    /// Returns whether a call of this end is in progress, which may release memory when it ends.
     #[must_use]
     pub fn has_calls_under_way(&self) -> bool {
         self.requester().is_some_and(Requester::is_under_way)
     }
 
-    /// Looks again whether there is memory for what waits for some.
+    /// Retries what waits for memory.
     pub fn retry(&mut self) {
         let Some(Open {
             shared,
@@ -184,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// Ends the first call that waits for memory: nobody is going to give any back.
+    /// Fails the first call that waits for memory, because no other call will release any.
     pub fn give_up_waiting(&mut self) {
         if let Some(open) = self.open_mut()
             && let Some(requester) = &mut open.requester

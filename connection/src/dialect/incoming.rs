@@ -1,4 +1,4 @@
-//! What a received message is, in the terms that all versions share.
+//! Received messages, in terms that all versions share.
 
 use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::{CallChunks, Chunks, ReplyViolation, ReturnedChunks, check_returned};
@@ -9,7 +9,7 @@ use super::{Dialect, Plain, pieces};
 /// A message that was received, with its header decoded.
 #[derive(Debug)]
 pub enum Incoming {
-    /// A call or reply without chunks, whose payload follows.
+    /// A call or reply without chunks: direction, header fields and inline payload.
     Plain(Direction, Plain, Segments),
     /// Any other call, whose chunk lists are checked.
     Call(CallHeader),
@@ -18,18 +18,18 @@ pub enum Incoming {
     /// An optional operation that an extension has dealt with. Its credits count like those of a
     /// message of its direction; an error has none (version-two-01, section 5).
     Operation(Direction, Option<u32>),
-    /// A message that is not acted upon.
+    /// An invalid message, and the direction in which it was sent.
     Bad(Direction, BadMessage),
 }
 
 /// A call that was received.
 #[derive(Debug)]
 pub struct CallHeader {
-    /// Its XID.
+    /// The XID of the call.
     pub xid: u32,
-    /// Credits that it asks for.
+    /// The credits that the call requests.
     pub requested: u32,
-    /// Its chunks, checked.
+    /// The checked chunks of the call.
     pub chunks: CallChunks,
     /// The handle to invalidate with the reply, if any is offered (RFC 8797, section 4.1).
     pub handle: Option<u32>,
@@ -48,8 +48,8 @@ impl CallHeader {
             || chunks.reply.is_some()
     }
 
-    /// Returns the handle that a responder should invalidate: preferably one that the reply is written
-    /// to, as its memory is what the requester waits for.
+    /// Returns the handle that a responder should invalidate: preferably one of a write or reply
+    /// chunk, because the requester waits for that memory.
     #[must_use]
     pub fn preferred_handle(chunks: &Chunks) -> Option<u32> {
         let written = chunks.writes.iter().chain(&chunks.reply).flatten();
@@ -61,28 +61,28 @@ impl CallHeader {
 /// An error that the peer sent instead of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerError {
-    /// ERR_VERS, RDMA2_ERR_VERS: it speaks only these versions.
+    /// ERR_VERS, RDMA2_ERR_VERS: the peer speaks only these versions.
     Version {
-        /// Lowest.
+        /// The lowest version.
         low: u32,
-        /// Highest.
+        /// The highest version.
         high: u32,
     },
-    /// ERR_CHUNK, RDMA2_ERR_BAD_HEADER: it could not use the header or a chunk, or the reply did not
-    /// fit.
+    /// ERR_CHUNK, RDMA2_ERR_BAD_HEADER: the peer could not use the header or a chunk, or the reply
+    /// did not fit.
     Chunk,
-    /// RDMA2_ERR_INVAL_OPTION: it does not support the optional operation.
+    /// RDMA2_ERR_INVAL_OPTION: the peer does not support the optional operation.
     Option,
 }
 
-/// An error message that is to be sent.
+/// An error message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorMessage {
     /// The XID of the message that it answers.
     pub xid: u32,
-    /// The version of the message that it answers, whether it is spoken here or not.
+    /// The version of the message that it answers, which this end need not support.
     pub version: u32,
-    /// What it says.
+    /// The error.
     pub error: PeerError,
 }
 
@@ -108,24 +108,24 @@ pub enum ReplyBody {
         /// Whether the payload is in the reply chunk (RDMA_NOMSG).
         long: bool,
     },
-    /// There will be no reply.
+    /// An error: there will be no reply.
     Error(PeerError),
 }
 
 /// A message from a responder.
 #[derive(Debug)]
 pub struct ReplyHeader {
-    /// The XID of its call.
+    /// The XID of the call that it answers.
     pub xid: u32,
-    /// Credits that it grants.
+    /// The credits that it grants.
     pub granted: u32,
-    /// What it is.
+    /// The reply's chunk lists, or the error.
     pub body: ReplyBody,
     /// The inline payload.
     pub payload: Segments,
 }
 
-/// What a reply brought.
+/// The result of checking a reply against its call.
 #[derive(Debug)]
 pub(crate) enum Returned {
     Reply(ReturnedChunks),
@@ -156,8 +156,8 @@ impl ReplyHeader {
         }
     }
 
-    /// Checks the reply against the chunks that its call offered. Returns what it brought and its
-    /// inline payload.
+    /// Checks the reply against the chunks that its call offered. Returns the lengths that were
+    /// written or the error, and the inline payload.
     ///
     /// # Errors
     /// [`BadReply`]: the message must be discarded silently (RFC 8166, section 4.5).
@@ -180,22 +180,22 @@ impl ReplyHeader {
     }
 }
 
-/// Why a reply is discarded.
+/// The reason why a reply is discarded.
 #[derive(Debug, thiserror::Error)]
 pub enum BadReply {
-    /// Its chunk lists are not those that were offered.
+    /// The returned chunk lists differ from those that were offered.
     #[error(transparent)]
     Chunks(#[from] ReplyViolation),
-    /// The RPC message does not belong to the header.
+    /// XID or direction of the RPC message differ from the header.
     #[error("{0}")]
     Payload(String),
 }
 
-/// A message that is not acted upon.
+/// An invalid message, which is discarded.
 #[derive(Debug)]
 pub struct BadMessage {
-    /// What the sender must be told, if anything (RFC 8166, sections 4.5 and 4.6).
+    /// The error message to send, if any (RFC 8166, sections 4.5 and 4.6).
     pub answer: Option<ErrorMessage>,
-    /// What is wrong, for the log.
+    /// A description of the error, for the log.
     pub reason: String,
 }

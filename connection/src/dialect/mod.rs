@@ -1,8 +1,8 @@
 //! Dialects: how each version writes, reads and checks its headers.
 //!
-//! Everything else in this crate deals in chunks, credits and plans, which all versions have. A
-//! [`Dialect`] turns a header that was received into an [`Incoming`] and writes the headers that are
-//! sent. Adding a version is one implementation of the trait and one entry in
+//! The rest of this crate works with chunks, credits and plans, which all versions have. A
+//! [`Dialect`] turns a header that was received into an [`Incoming`] and writes the headers that
+//! are sent. Adding a version is one implementation of the trait and one entry in
 //! [`Config::dialects`](crate::Config::dialects).
 //!
 //! What a version says in its header and what the engine has to know are kept apart: version 1 finds
@@ -40,12 +40,12 @@ use crate::extended::Extended;
 /// All versions that this crate speaks.
 pub const DIALECTS: &[&dyn Dialect] = &[&VersionOne, &VersionTwo];
 
-/// A header with chunk lists, or with its payload in a chunk, that is to be sent.
+/// A header to send, with chunk lists or with the payload in a chunk.
 #[derive(Debug)]
 pub struct Outgoing {
     /// The XID of the RPC message.
     pub xid: u32,
-    /// Credits that a call asks for, or a reply grants.
+    /// The credits that a call requests or a reply grants.
     pub credits: u32,
     /// Whether the message is a call or a reply.
     pub direction: Direction,
@@ -58,19 +58,21 @@ pub struct Outgoing {
 /// The end of the connection that received a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Receiver {
-    /// Which end it is.
+    /// The side of this end: client or server.
     pub side: Side,
-    /// Whether it takes calls: servers always, clients if they take calls in the reverse direction.
+    /// Whether this end accepts calls: servers always, clients if they accept calls in the reverse
+    /// direction.
     pub takes_calls: bool,
-    /// Whether it makes calls: clients always, servers if they make calls in the reverse direction.
+    /// Whether this end makes calls: clients always, servers if they make calls in the reverse
+    /// direction.
     pub makes_calls: bool,
-    /// The length of the longest call that it takes, bytes of XDR.
+    /// The maximum length of a call to this end, in bytes of XDR.
     pub max_call: u64,
 }
 
-/// How a version writes, reads and checks its headers.
+/// The header format of a version: encoding, decoding and checks.
 pub trait Dialect: fmt::Debug + Send + Sync {
-    /// Returns the version that this is.
+    /// Returns the version.
     fn version(&self) -> Version;
 
     /// Returns the function that computes the length of a header from the numbers of its chunks, in
@@ -80,15 +82,15 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// Appends the header of a message without chunks.
     fn encode_plain(&self, out: &mut BytesMut, direction: Direction, header: Plain);
 
-    /// Appends any other header of a call or reply. Returns its chunk lists, against which the reply is
-    /// checked.
+    /// Appends a header of a call or reply that may have chunks. Returns its chunk lists, against
+    /// which the reply is checked.
     fn encode(&self, out: &mut BytesMut, header: Outgoing) -> Chunks;
 
     /// Returns an error message that grants `credits`.
     fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes;
 
     /// Reads the header of a message that `receiver` received. `operations` routes the optional
-    /// operations of version 2, where [`Dialect::has_operations`] says that there are any.
+    /// operations of version 2, if [`Dialect::has_operations`] returns true.
     fn decode(
         &self,
         message: Segments,
@@ -100,7 +102,7 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// version-two-01, section 4.2.2).
     ///
     /// # Errors
-    /// [`BadReply::Payload`]: the XID or the direction is another one.
+    /// [`BadReply::Payload`]: XID or direction differ from the header's.
     fn check_payload(
         &self,
         xid: u32,
@@ -108,9 +110,9 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         message: &Message,
     ) -> Result<(), BadReply>;
 
-    /// Returns whether the version has the optional operations of version-two-01, section 3, by which
-    /// extensions work and characteristics are exchanged. A version without them goes by private data
-    /// (RFC 8797).
+    /// Returns whether the version has the optional operations of version-two-01, section 3, by
+    /// which extensions work and characteristics are exchanged. A version without them uses private
+    /// data (RFC 8797).
     fn has_operations(&self) -> bool {
         false
     }

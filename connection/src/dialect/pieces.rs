@@ -1,10 +1,10 @@
-//! Messages in the pieces of memory that they were received in.
+//! Functions for messages in the pieces of memory in which they were received.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use onc_rpc::Segments;
 
-/// How many bytes of a message are joined if its header does not lie in the first piece. No header
-/// that is accepted is longer.
+/// The number of bytes of a message that are joined in a copy if its header exceeds the first
+/// piece. No longer header is accepted.
 const LONGEST_HEADER: usize = 256 << 10;
 
 /// Decodes the header of a message with `decode`, which takes one piece and returns the header and its
@@ -34,8 +34,8 @@ pub(crate) fn joined(message: &Segments) -> Bytes {
     head.freeze()
 }
 
-/// Removes the first `len` bytes of a message, or all of them if it has fewer. At least one piece is
-/// left of a message that has any.
+/// Removes the first `len` bytes of a message, or all if it has fewer. At least one piece is left,
+/// which may be empty.
 pub fn advance(message: &mut Segments, mut len: usize) {
     while let Some(first) = message.first_mut() {
         if len <= first.len() {

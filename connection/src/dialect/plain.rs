@@ -1,6 +1,6 @@
-//! Plain messages: a header without chunks, followed by the RPC message. Most messages are plain. They
-//! need no plan, no memory and no registration, so both ends have a short way for them; a message that
-//! is not recognized here takes the long one.
+//! Plain messages: a header without chunks, followed by the RPC message. Most messages are plain.
+//! They need no plan, no memory and no registration, so both ends have a shortcut for them; a
+//! message that is not recognized here is handled in the general way.
 //!
 //! `conveyance::goes_plain` tells beforehand that a message is plain (a property test compares it
 //! with `plan_call`), and a received header without chunks is recognized by its words. The long way
@@ -23,14 +23,15 @@ const V1_START: usize = V1_HEADER + 4;
 pub struct Plain {
     /// The XID.
     pub xid: u32,
-    /// Credits that a call asks for, or a reply grants.
+    /// The credits that a call requests or a reply grants.
     pub credits: u32,
 }
 
 impl Plain {
-    /// Takes the header off a message if it is a plain header in the format of version 1 with this
-    /// `version` number, its XID is that of the RPC message (RFC 8166, section 4.2.1), and that message
-    /// has at most `max` bytes. Returns `None`, and changes nothing, if not.
+    /// Removes the header of a message and returns its fields, if it is a plain header in the
+    /// format of version 1 with this `version` number, its XID is that of the RPC message (RFC
+    /// 8166, section 4.2.1), and that message has at most `max` bytes. Otherwise returns `None` and
+    /// changes nothing.
     pub fn take(message: &mut Segments, version: u32, max: u64) -> Option<Self> {
         let len = pieces::length(message);
         let first = message.first_mut()?;
@@ -124,7 +125,7 @@ mod tests {
             taken == expected && of == expected && message[0].len() == left
         }
 
-        /// Whatever is recognized as a plain header, the codec decodes to the same header.
+        /// The codec decodes every recognized plain header to the same fields.
         fn nothing_else_is_recognized(words: Vec<u8>, at: u8, value: u32) -> bool {
             let (mut room, xid) = (BytesMut::new(), 9);
             put_words(&mut room, [xid, 1, 5, 0, 0, 0, 0, xid, 0]);

@@ -91,9 +91,9 @@ impl Dialect for VersionOne {
     }
 }
 
-/// Decides whether a message is for the responder (a call) or for the requester (a reply) at this end.
-/// The header does not say, so a server that makes no calls takes every message for a call, and its
-/// responder finds out what is wrong with others.
+/// Returns the direction of a message, which decides whether this end's responder (a call) or
+/// requester (a reply) handles it. The header does not contain it, so a server that makes no calls
+/// treats every message as a call, and its responder rejects any other.
 fn destination(message: &Segments, receiver: &Receiver) -> Result<Direction, &'static str> {
     if receiver.side == Side::Server {
         let is_reply = receiver.makes_calls && direction(message) == Some(Direction::Reply);

@@ -1,5 +1,6 @@
-//! Finds out whether a message of version 1 is a call or a reply. Its header does not say; the RPC
-//! message does, or the chunk list that the RPC message is in (RFC 8167, section 4.1).
+//! Determines whether a message of version 1 is a call or a reply. The header does not contain the
+//! direction; it follows from the RPC message, or from the chunk list that contains the RPC message
+//! (RFC 8167, section 4.1).
 
 use onc_rpc::Segments;
 use rpcrdma_v2::Direction;

@@ -1,6 +1,6 @@
 //! Version 2 of 2016 (draft-cel-nfsv4-rpcrdma-version-two-01).
 //!
-//! Each header is decoded once and shown to the extensions first, which deal with their own
+//! Each header is decoded once and passed to the extensions first, which handle their own
 //! operations.
 
 use bytes::{Bytes, BytesMut};

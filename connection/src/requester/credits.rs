@@ -1,9 +1,9 @@
 //! The credits of a requester (RFC 8166, section 3.3.1), where versions 1 and 2 count calls.
 //!
-//! A call takes a credit for each of its Sends, and gets all back with its reply. A responder may refuse
-//! a call that takes several Sends by its answer to one of them. The others may still be on their way
-//! then, and each consumes a receive when it arrives, so their credits stay taken until a later call is
-//! answered: a connection keeps the order of Sends, so they have arrived by then.
+//! A call takes a credit for each of its Sends, and returns all with its reply. A responder may
+//! refuse a call that takes several Sends by its answer to one of them. The others may still be on
+//! their way then, and each consumes a receive when it arrives, so their credits stay taken until a
+//! later call is answered: a connection keeps the order of Sends, so they have arrived by then.
 //!
 //! A version that counts otherwise, messages instead of calls, say, changes this file and
 //! [`rpcrdma_chunks::ResponderCredits`]; the rest of the requester asks only what may be sent.
@@ -17,7 +17,7 @@ pub(super) enum MaySend {
     Now,
     /// Not before credits are free.
     Later,
-    /// Never, as the grant was lowered: it takes more Sends than there can be credits for.
+    /// Never: the grant was lowered, and the call takes more Sends than there can be credits.
     Never,
 }
 
@@ -25,13 +25,13 @@ pub(super) enum MaySend {
 #[derive(Debug)]
 pub(super) struct CallCredits {
     credits: RequesterCredits,
-    /// Credits set aside for calls that are planned and not sent yet.
+    /// Credits reserved for calls that are planned and not sent yet.
     set_aside: u32,
     unconfirmed: UnconfirmedSends,
 }
 
 impl CallCredits {
-    /// Returns the credits of a requester that asks for `requested` of them.
+    /// Returns the state of a requester that requests `requested` credits.
     pub(super) fn new(requested: u32) -> Self {
         Self {
             credits: RequesterCredits::new(requested),
@@ -40,7 +40,7 @@ impl CallCredits {
         }
     }
 
-    /// Returns the credits that messages ask for.
+    /// Returns the number of credits that messages request.
     pub(super) fn requested(&self) -> u32 {
         self.credits.requested()
     }
@@ -50,7 +50,7 @@ impl CallCredits {
         self.credits.in_flight()
     }
 
-    /// Returns the credits that are free and not set aside.
+    /// Returns the number of credits that are free and not reserved.
     pub(super) fn unclaimed(&self) -> u32 {
         self.credits.available().saturating_sub(self.set_aside)
     }
@@ -60,17 +60,17 @@ impl CallCredits {
         self.credits.available() > 0
     }
 
-    /// Sets credits aside for a call that is planned.
+    /// Reserves credits for a planned call.
     pub(super) fn set_aside(&mut self, sends: u32) {
         self.set_aside += sends;
     }
 
-    /// Gives back the credits of a planned call that is sent now, or that will not be sent.
+    /// Releases the reservation of a planned call that is sent now, or that will not be sent.
     pub(super) fn give_back(&mut self, sends: u32) {
         self.set_aside -= sends;
     }
 
-    /// Returns whether a call of so many Sends can be sent.
+    /// Returns whether a call that takes `sends` Sends can be sent.
     pub(super) fn may_send(&self, sends: u32) -> MaySend {
         // Credits that are held come back with the answer to a call that is still to be sent, which may
         // be this one.
@@ -90,15 +90,15 @@ impl CallCredits {
         self.unconfirmed.sent()
     }
 
-    /// Acts upon the reply to the call with this number: all its credits are free. `granted` is the
-    /// grant of the reply.
+    /// Records the reply to the call with this number, which frees all its credits. `granted` is
+    /// the grant of the reply.
     pub(super) fn replied(&mut self, number: u64, sends: u32, granted: Option<u32>) {
         self.answered(number);
         self.credits.replied_group(sends, granted);
     }
 
-    /// Acts upon an error for the call with this number, which may answer the first of its Sends.
-    /// `granted` is the grant of the error, if that counts.
+    /// Records an error for the call with this number, which may answer its first Send while others
+    /// are still in transit. `granted` is the grant of the error, if it has one.
     pub(super) fn refused(&mut self, number: u64, sends: u32, granted: Option<u32>) {
         self.answered(number);
         let held = self.credits.refused_group(sends, granted);
@@ -110,14 +110,14 @@ impl CallCredits {
         self.credits.arrived(self.unconfirmed.answered(number));
     }
 
-    /// Acts upon the grant of a message that answers no call.
+    /// Records the grant of a message that answers no call.
     pub(super) fn granted(&mut self, granted: u32) {
         self.credits.granted(granted);
     }
 }
 
-/// Sends of refused calls that may not have arrived yet. Calls are named by the order in which they were
-/// sent, from 1.
+/// Sends of refused calls that may not have arrived yet. Calls are numbered in the order in which
+/// they were sent, from 1.
 #[derive(Debug, Default)]
 struct UnconfirmedSends {
     /// Number of calls sent so far.
@@ -129,7 +129,7 @@ struct UnconfirmedSends {
 }
 
 impl UnconfirmedSends {
-    /// Records that a call was refused, of whose Sends so many may not have arrived.
+    /// Records that a call was refused, of which `sends` Sends may not have arrived yet.
     fn refused(&mut self, sends: u32) {
         self.latest += sends;
     }
@@ -144,8 +144,8 @@ impl UnconfirmedSends {
         self.sent
     }
 
-    /// Records that the call with this number is answered, by a reply or an error. Returns how many
-    /// unconfirmed Sends are known by that to have arrived.
+    /// Records that the call with this number is answered, by a reply or an error. Returns the
+    /// number of unconfirmed Sends that must therefore have arrived.
     fn answered(&mut self, number: u64) -> u32 {
         // Sends before an earlier call were also sent before this one, whether or not the earlier call
         // has been answered.

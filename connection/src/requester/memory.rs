@@ -34,7 +34,7 @@ impl Requester {
         self.answered_part(shared, id.call);
     }
 
-    /// Records the answer to the request for further receives for the reply to a call.
+    /// Records the answer to the request for further receives for a call's reply.
     pub(crate) fn reply_receives(&mut self, shared: &mut Shared, key: usize, posted: bool) {
         let Some(call) = self.calls.get_mut(key) else {
             return;
@@ -50,7 +50,7 @@ impl Requester {
         self.answered_part(shared, key);
     }
 
-    /// Forgets further receives that are not needed any more, or that were never posted.
+    /// Releases further receives that are no longer needed, or were never posted.
     pub(super) fn release_receives(&mut self, receives: u32) {
         self.further_receives = self.further_receives.saturating_sub(receives);
     }
@@ -144,7 +144,7 @@ impl Requester {
         }
     }
 
-    /// Finishes a call if it has an outcome and all its memory is back.
+    /// Finishes a call if its outcome is known and all its memory has been reclaimed.
     fn settle(&mut self, shared: &mut Shared, key: usize) {
         let call = &mut self.calls[key];
         let Stage::Ended(outcome) = &mut call.stage else {

@@ -1,4 +1,4 @@
-//! The requester of a connection: it sends calls and takes their replies.
+//! The requester of a connection: it sends calls and receives their replies.
 //!
 //! A call waits until a credit is free. Then it is planned, its memory is registered and it is sent.
 //! When its reply has arrived, every registration that the responder has not ended with its Send With
@@ -36,7 +36,7 @@ use crate::plan::{Considered, consider_call};
 use crate::shared::Shared;
 use crate::{Action, CallError};
 
-/// Calls that were handed in and not started yet. Another connection can take them over.
+/// Calls that were made and not started yet. They can be moved to another connection.
 #[derive(Debug, Default)]
 pub struct PendingCalls(VecDeque<PendingCall>);
 
@@ -69,7 +69,7 @@ impl PendingCalls {
     }
 }
 
-/// Counts of a requester that concern no single call.
+/// Counters of a requester.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequesterCounters {
     /// Replies whose XID is that of no outstanding call.
@@ -78,21 +78,21 @@ pub struct RequesterCounters {
     pub discarded: u64,
     /// Replies to calls that had been cancelled.
     pub cancelled_replies: u64,
-    /// The most calls that were outstanding at the same time.
+    /// The maximum number of calls that were outstanding at the same time.
     pub most_in_flight: u32,
     /// Bytes copied because the payload of a Long Call lay in several pieces.
     pub copied_bytes: u64,
 }
 
-/// Whether the receives for replies are posted.
+/// The state of the receives for replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplyReceives {
     /// They are posted.
     Posted,
-    /// They have been asked for.
+    /// They have been requested.
     Asked,
-    /// They are asked for before the first call: those for calls in the reverse direction (RFC 8167,
-    /// section 4.3.2).
+    /// They are requested before the first call. This is the case for calls in the reverse
+    /// direction (RFC 8167, section 4.3.2).
     NotPosted,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct Requester {
     receives: ReplyReceives,
     /// Calls that have a registration or a credit, by key.
     calls: Slab<Outstanding>,
-    /// The keys of those of them that the upper layer waits for.
+    /// The keys of calls that the upper layer waits for, by XID.
     by_xid: IdMap<u32, usize>,
     /// The keys of calls that were cancelled after they were sent, until their replies arrive.
     cancelled: Vec<usize>,
@@ -111,9 +111,9 @@ pub(crate) struct Requester {
     pending: VecDeque<PendingCall>,
     /// Calls that are registered and not sent yet.
     ready: VecDeque<usize>,
-    /// Messages that replies to the calls that were sent may come in.
+    /// The maximum number of messages in which the replies to the sent calls may arrive.
     expected: u32,
-    /// Why the first pending call waits for memory.
+    /// The error because of which the first pending call waits for memory.
     no_memory: Option<PoolExhausted>,
     /// Whether calls and their replies may have chunks.
     pub(crate) chunks: bool,
@@ -122,7 +122,8 @@ pub(crate) struct Requester {
     /// Further receives that are posted for replies in several messages.
     further_receives: u32,
     watch: AnswerWatch,
-    /// The versions that the responder said it speaks when it refused a call's, lowest and highest.
+    /// The lowest and highest version that the responder reported when it rejected the version of a
+    /// call.
     pub(crate) version_refused: Option<(u32, u32)>,
     /// Whether the responder may invalidate a handle of a call with its reply (RFC 8797, section 4.1;
     /// xcharext-02, section 3.2). If so, a cancelled call keeps its registrations until its reply
@@ -164,7 +165,7 @@ impl Requester {
         }
     }
 
-    /// Returns a requester for the reverse direction, which asks for its receives before the first
+    /// Returns a requester for the reverse direction, which requests its receives before the first
     /// call.
     pub(crate) fn reverse(credits: u32) -> Self {
         Self {
@@ -213,9 +214,9 @@ impl Requester {
         }
     }
 
-    /// Records that the limits have changed (version-two-01, section 5.2). Calls that were planned with
-    /// the earlier limits and are too long now are planned again; an extension that changes the limits
-    /// watches those that were sent ([`Requester::watch`]).
+    /// Records that the limits have changed (version-two-01, section 5.2). Calls that were planned
+    /// with the earlier limits and are too long now are planned again; an extension that changes
+    /// the limits waits for those that were sent ([`Requester::watch`]).
     pub(crate) fn limits_changed(&mut self, shared: &mut Shared) {
         let mut outgrown = Vec::new();
         for (key, call) in &mut self.calls {
@@ -230,24 +231,24 @@ impl Requester {
         }
     }
 
-    /// Watches calls until they are answered; [`Requester::next_answered`] says when.
+    /// Watches calls until they are answered; [`Requester::next_answered`] reports that.
     pub(crate) fn watch(&mut self, calls: Calls) {
         let unanswered = self.calls.iter();
         let unanswered = unanswered.filter(|(_, call)| !matches!(call.stage, Stage::Ended(_)));
         self.watch.start(calls, unanswered.map(|(key, _)| key));
     }
 
-    /// Returns calls that were watched and are answered now, once.
+    /// Returns the next group of watched calls that are all answered. Each group is returned once.
     pub(crate) fn next_answered(&mut self) -> Option<Calls> {
         self.watch.next_answered()
     }
 
-    /// Acts upon the credits that a message which answers no call grants.
+    /// Records the credits that a message grants which answers no call.
     pub(crate) fn granted(&mut self, granted: u32) {
         self.credits.granted(granted);
     }
 
-    /// Returns the credits that messages to the responder ask for.
+    /// Returns the number of credits that messages to the responder request.
     pub(crate) fn requested(&self) -> u32 {
         self.credits.requested()
     }
@@ -273,17 +274,17 @@ impl Requester {
         self.no_memory.is_some()
     }
 
-    /// Returns whether a call is under way, which may give back memory when it ends.
+    /// Returns whether a call is in progress, which may release memory when it ends.
     pub(crate) fn is_under_way(&self) -> bool {
         !self.calls.is_empty()
     }
 
-    /// Looks again whether there is memory for the first pending call.
+    /// Retries the first pending call if it waits for memory.
     pub(crate) fn retry(&mut self) {
         self.no_memory = None;
     }
 
-    /// Ends the first pending call if it waits for memory: nobody is going to give any back.
+    /// Fails the first pending call if it waits for memory, because no other call will release any.
     pub(crate) fn give_up_waiting(&mut self, shared: &mut Shared) {
         if let Some(error) = self.no_memory.take()
             && let Some(call) = self.pending.pop_front()
@@ -294,7 +295,8 @@ impl Requester {
     }
 
     /// Cancels a call. Its memory is invalidated at once, unless the responder may do that with its
-    /// reply; its credit stays taken until the reply arrives, as the responder still works on it.
+    /// reply; its credit stays taken until the reply arrives, because the responder still processes
+    /// it.
     pub(crate) fn cancel(&mut self, shared: &mut Shared, xid: u32) {
         if let Some(at) = self.pending.iter().position(|call| call.xid == xid) {
             self.pending.remove(at);
@@ -320,7 +322,7 @@ impl Requester {
         }
     }
 
-    /// Returns every way to transfer a call of these lengths at present.
+    /// Returns every transfer mode that is possible at present for a call of these lengths.
     pub(crate) fn consider(
         &self,
         shared: &mut Shared,
@@ -340,7 +342,7 @@ impl Requester {
         consider_call(&call, self.may_be_invalidated, extensions, costs)
     }
 
-    /// Returns how many further receives can be posted for one more reply.
+    /// Returns the maximum number of further receives that can be posted for one more reply.
     fn reservable(&self, shared: &Shared) -> u32 {
         let most = match self.extensible {
             true => shared.config.spare_receives,

@@ -1,4 +1,4 @@
-//! Replies and errors that arrive, and what becomes of their calls.
+//! Handling of arriving replies and errors, and the outcomes of calls.
 
 use onc_rpc::{Message, Segments};
 use rdma::Stag;
@@ -15,7 +15,7 @@ use crate::shared::Shared;
 use crate::{Action, CallError};
 
 impl Requester {
-    /// Takes a plain reply.
+    /// Handles a reply without chunks. If the call is plain too, it ends at once.
     pub(crate) fn take_plain(
         &mut self,
         shared: &mut Shared,
@@ -39,7 +39,7 @@ impl Requester {
         shared.actions.push_back(Action::Finished { xid, result });
     }
 
-    /// Takes a reply, or an error that came instead of one.
+    /// Handles a reply, or an error instead of one.
     pub(crate) fn take(
         &mut self,
         shared: &mut Shared,
@@ -94,7 +94,7 @@ impl Requester {
         self.replied(shared, key, Some(granted), outcome);
     }
 
-    /// Takes a reply that came in operations of the extension with number `by`.
+    /// Handles a reply that arrived in operations of the extension with number `by`.
     pub(crate) fn take_carried(&mut self, shared: &mut Shared, by: usize, reply: IncomingReply) {
         let xid = reply.xid;
         let Some(key) = self.sent_call(xid) else {
@@ -138,7 +138,7 @@ impl Requester {
         self.replied(shared, key, None, outcome);
     }
 
-    /// Returns the outcome of a call that an extension could not carry: it is planned again.
+    /// Returns the outcome by which a call that an extension could not carry is planned again.
     fn without_extensions(&self, key: usize) -> Outcome {
         match self.calls[key].source() {
             Some(source) => Outcome::Again(Box::new(source.base_only())),
@@ -164,8 +164,8 @@ impl Requester {
         tracing::debug!(xid, "reply to no call");
     }
 
-    /// Gives back the credits of a call that is answered, and ends it. `granted` is the grant of the
-    /// answer, if that is to be acted upon.
+    /// Returns the credits of an answered call, and ends the call. `granted` is the grant of the
+    /// answer, if it applies.
     fn replied(&mut self, shared: &mut Shared, key: usize, granted: Option<u32>, outcome: Outcome) {
         let call = &self.calls[key];
         let (number, sends) = (call.number, call.sends());
@@ -221,7 +221,7 @@ impl Requester {
     }
 }
 
-/// Returns the outcome of a call that was answered with this.
+/// Returns the outcome of a call whose reply was checked with this result.
 fn outcome(version: Version, returned: Returned, message: Message) -> Outcome {
     let error = match returned {
         Returned::Reply(ReturnedChunks { writes, long }) => {

@@ -1,4 +1,4 @@
-//! One call: its memory, and how far it has come.
+//! One outstanding call: its memory and its progress.
 
 use conveyance::{CallPayload, ReplyNeed};
 use onc_rpc::{Bulk, BulkItem, Message, Position, Segments};
@@ -14,7 +14,7 @@ use crate::dialect::{Dialect, Outgoing};
 use crate::shared::Shared;
 use crate::{CallError, ReplyRoom, memory};
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// The reply arrived.
@@ -26,14 +26,14 @@ pub(super) enum Outcome {
         /// Bytes of payload in the reply chunk, if the payload is there.
         long: Option<u64>,
     },
-    /// The reply arrived in operations of an extension, with what was placed in each write chunk.
+    /// The reply arrived in operations of an extension, with the item that was placed in each write
+    /// chunk.
     CarriedReply(Message, SmallVec<[Option<Written>; 1]>),
     /// The call failed.
     Failed(CallError),
     /// The call was cancelled.
     Dropped,
-    /// The call has to be planned again: it was planned with limits that no longer hold, or the way it
-    /// took did not work.
+    /// The call must be planned again: the limits have changed, or its transfer mode failed.
     Again(Box<PendingCall>),
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct PendingCall {
     pub(super) xid: u32,
     pub(super) message: Message,
     pub(super) need: ReplyNeed,
-    /// Whether only the base protocol may transfer it: an extension has failed to.
+    /// Whether only the base protocol may transfer the call, because an extension has failed.
     pub(super) base_only: bool,
 }
 
@@ -68,31 +68,31 @@ impl PendingCall {
 /// A planned call that is not sent yet.
 #[derive(Debug)]
 pub(super) struct Unsent {
-    /// Whether the payload is inline, and the inline payload.
+    /// The inline payload, or the information that it is in a chunk.
     payload: CallPayload,
     gather: Segments,
     /// Registrations, and requests for receives, that have no answer yet.
     pub(super) unanswered: usize,
-    /// Whether there were no receives for its reply.
+    /// Whether the receives for its reply could not be posted.
     pub(super) no_receives: bool,
     /// Why a registration failed.
     pub(super) failed: Option<String>,
     /// Length of its Send, bytes.
     send_len: u64,
-    /// The call as it was handed in, where limits can change before it is sent.
+    /// The original call, kept if limits can change before it is sent.
     source: Option<Box<PendingCall>>,
 }
 
-/// How far a call has come.
+/// The progress of a call.
 #[derive(Debug)]
 pub(super) enum Stage {
     /// Its memory is being registered.
     Registering(Unsent),
-    /// Everything is registered, and it waits for a credit.
+    /// Its memory is registered, and it waits for a credit.
     Ready(Unsent),
-    /// It was sent and offered these chunks.
+    /// The call was sent and offered these chunks.
     Sent(Chunks),
-    /// Its outcome is known, and its memory is not back yet.
+    /// Its outcome is known, and its memory has not been reclaimed yet.
     Ended(Outcome),
 }
 
@@ -107,19 +107,20 @@ pub(super) struct Outstanding {
     pub(super) cancelled: bool,
     /// The extension that carries it, if one does.
     pub(super) carrier: Option<Box<Carrier>>,
-    /// Whether an extension carried it before, so that more errors for that may arrive.
+    /// Whether an extension carried the call before, so that further errors about those operations
+    /// may arrive.
     pub(super) base_only: bool,
 }
 
 impl Unsent {
-    /// Returns the call as it was handed in, if it is too long for `inline_send` bytes now.
+    /// Returns the original call if it no longer fits `inline_send` bytes.
     pub(super) fn outgrown(&mut self, inline_send: u64) -> Option<Box<PendingCall>> {
         self.source.take_if(|_| self.send_len > inline_send)
     }
 }
 
 impl Outstanding {
-    /// Returns the call, and the memory to register for it.
+    /// Returns the state of a prepared call, and the memory to register for it.
     pub(super) fn new(xid: u32, prepared: Prepared) -> (Self, Vec<(Purpose, Region)>) {
         let purposes = prepared.regions.iter().map(|(purpose, _)| *purpose);
         let registrations: Vec<_> = purposes.map(Registration::new).collect();
@@ -150,7 +151,7 @@ impl Outstanding {
         (call, prepared.regions)
     }
 
-    /// Returns a plain call that is sent at once.
+    /// Returns the state of a plain call that is sent at once.
     pub(super) fn plain(xid: u32, base_only: bool) -> Self {
         Self {
             xid,
@@ -163,8 +164,8 @@ impl Outstanding {
         }
     }
 
-    /// Returns whether the call was sent, offered nothing, and is still wanted: its reply can be
-    /// delivered as it arrives.
+    /// Returns whether the call was sent, offered no chunks, and was not cancelled. Its reply can
+    /// then be delivered at once.
     pub(super) fn is_plain(&self) -> bool {
         matches!(&self.stage, Stage::Sent(offered) if offered.is_empty())
             && self.registrations.is_empty()
@@ -172,23 +173,23 @@ impl Outstanding {
             && !self.cancelled
     }
 
-    /// Returns the call as it was handed in, if an extension carries it.
+    /// Returns the original call, if an extension carries it.
     pub(super) fn source(&self) -> Option<PendingCall> {
         let carrier = self.carrier.as_ref()?;
         Some(carrier.source.clone())
     }
 
-    /// Returns the number of Sends that it takes, each of which takes a credit.
+    /// Returns the number of Sends of the call, each of which takes a credit.
     pub(super) fn sends(&self) -> u32 {
         self.carrier.as_ref().map_or(1, |carrier| carrier.sends)
     }
 
-    /// Returns the most messages that its reply may come in.
+    /// Returns the maximum number of messages in which the reply may arrive.
     pub(super) fn reply_messages(&self) -> u32 {
         1 + self.carrier.as_ref().map_or(0, |carrier| carrier.receives)
     }
 
-    /// Returns the index of the registration with this handle, if the peer could reach it so far.
+    /// Returns the index of the registration with this handle, if it is still valid.
     pub(super) fn find(&self, stag: Stag) -> Option<usize> {
         let registrations = self.registrations.iter();
         registrations
@@ -196,7 +197,7 @@ impl Outstanding {
             .position(|valid| valid == Some(stag))
     }
 
-    /// Records that everything is registered.
+    /// Records that all memory of the call is registered.
     pub(super) fn ready(&mut self) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Ended(Outcome::Dropped)) {
             Stage::Registering(unsent) => Stage::Ready(unsent),
@@ -204,7 +205,7 @@ impl Outstanding {
         };
     }
 
-    /// Makes the message of a ready call, which asks for `credits`.
+    /// Returns the message of a ready call, which requests `credits`.
     pub(super) fn send(&mut self, shared: &mut Shared, credits: u32) -> Option<Segments> {
         let chunks = self.offered();
         let Stage::Ready(Unsent {
@@ -245,8 +246,8 @@ impl Outstanding {
         chunks
     }
 
-    /// Returns what the upper layer is told of the outcome, now that all memory is back; `None` for a
-    /// call that is cancelled or planned again.
+    /// Returns the result for the upper layer, after all memory has been reclaimed, or `None` if
+    /// the call is cancelled or planned again.
     pub(super) fn finish(
         &mut self,
         dialect: &dyn Dialect,
@@ -284,7 +285,7 @@ impl Outstanding {
         })
     }
 
-    /// Adds the items that were placed by RDMA Writes to a reply that came in operations.
+    /// Adds the items that were placed by RDMA Writes to a reply that arrived in operations.
     fn with_written(&mut self, message: Message, writes: &[Option<Written>]) -> Message {
         if writes.iter().all(Option::is_none) {
             return message;
@@ -305,14 +306,14 @@ impl Outstanding {
         Message::new(message.payload().clone(), items)
     }
 
-    /// Returns the bytes that are registered for this purpose.
+    /// Returns the number of bytes that are registered for this purpose.
     pub(super) fn room(&self, purpose: Purpose) -> u64 {
         let pieces = self.registrations.iter();
         let pieces = pieces.filter(|registration| registration.purpose == purpose);
         pieces.map(|piece| u64::from(piece.segment.length)).sum()
     }
 
-    /// Takes the `len` bytes that the responder wrote to a chunk.
+    /// Removes and returns the `len` bytes that the responder wrote to a chunk.
     fn take_placed(&mut self, purpose: Purpose, len: u64) -> Bulk {
         let pieces = self.registrations.iter_mut();
         let pieces = pieces.filter(|registration| registration.purpose == purpose);

@@ -1,4 +1,4 @@
-//! Planned calls whose memory is taken and not registered yet.
+//! Planned calls whose memory has been allocated and not registered yet.
 
 use bytes::Bytes;
 use conveyance::{CallItem, CallPayload, CallPlan};
@@ -17,11 +17,11 @@ pub(super) struct Carrier {
     pub(super) by: usize,
     /// Its layout of the call, until the call is sent.
     pub(super) plan: Option<Box<dyn Planned>>,
-    /// Number of Sends that the call takes: as planned, and after it is sent as sent.
+    /// The number of Sends of the call: the planned number, and after sending the actual one.
     pub(super) sends: u32,
     /// Further receives that are posted for the reply.
     pub(super) receives: u32,
-    /// The call as it was handed in.
+    /// The original call.
     pub(super) source: PendingCall,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Keeps the call as it was handed in, because it is not sent at once.
+    /// Keeps the original call, because it is not sent at once.
     pub(super) fn keep(&mut self, source: PendingCall) {
         self.source = Some(Box::new(source));
     }
@@ -82,8 +82,8 @@ impl Memory<'_> {
     }
 }
 
-/// Takes apart a call by its plan, and takes memory for its results. Bytes that have to be copied are
-/// added to `copied`.
+/// Divides a call as its plan says, and allocates memory for its results. The number of bytes
+/// copied is added to `copied`.
 ///
 /// # Errors
 /// [`PoolExhausted`]: there is no memory in `pool`.
@@ -121,7 +121,7 @@ pub(super) fn prepare(
     })
 }
 
-/// Takes the memory that the plan of the extension with number `by` wants registered.
+/// Allocates the memory that the plan of the extension with number `by` registers.
 ///
 /// # Errors
 /// [`PoolExhausted`]: there is no memory in `pool`. The call is returned.

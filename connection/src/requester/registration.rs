@@ -14,7 +14,7 @@ pub(super) enum Purpose {
     Reply,
 }
 
-/// How far a registration has come.
+/// The state of a registration.
 #[derive(Debug)]
 enum Validity {
     /// The device is registering the memory.
@@ -24,7 +24,8 @@ enum Validity {
     /// The handle is being invalidated here, or the peer has invalidated it and the memory is being
     /// reclaimed.
     Invalidating,
-    /// The peer cannot reach the memory. It is here, unless nobody wants it.
+    /// The peer can no longer reach the memory. It is returned here, or `None` if it has been
+    /// dropped.
     Ended(Option<Region>),
 }
 
@@ -76,7 +77,8 @@ impl Registration {
         matches!(self.validity, Validity::Valid).then_some(Stag(self.segment.handle))
     }
 
-    /// Takes the memory that the peer may have written to, once it is back.
+    /// Removes and returns the memory that the peer may have written to, after it has been
+    /// reclaimed.
     pub(super) fn take_written(&mut self) -> Option<Buf> {
         match &mut self.validity {
             Validity::Ended(region) => match region.take() {

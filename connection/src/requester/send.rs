@@ -12,9 +12,9 @@ use crate::Action;
 use crate::shared::Shared;
 
 impl Requester {
-    /// Sends calls that are ready and starts those that are pending, in order, as far as there are
-    /// credits, and `room` entries in the send queue. A call without room is not sent: the grant may be
-    /// lowered meanwhile, and calls sent after that must keep to it (RFC 8166, section 3.3.1).
+    /// Sends ready calls and starts pending ones, in order, as far as credits and the `room` free
+    /// send-queue entries allow. A call without a free entry is not queued: the grant may be
+    /// lowered meanwhile, and calls sent after that must respect it (RFC 8166, section 3.3.1).
     pub(crate) fn pump(&mut self, shared: &mut Shared, room: usize) {
         if self.ready.is_empty() && self.pending.is_empty() {
             return;
@@ -47,7 +47,7 @@ impl Requester {
         }
     }
 
-    /// Takes the credits of a call that is sent now.
+    /// Uses the credits of a call that is sent now.
     pub(super) fn take_credits(&mut self, key: usize) {
         let call = &self.calls[key];
         let (sends, replies) = (call.sends(), call.reply_messages());
@@ -72,8 +72,9 @@ impl Requester {
         }
     }
 
-    /// Sends the first ready call, which an extension carries, or keeps it at the head of the queue until
-    /// there are enough credits for it. Returns false if it cannot be sent in this way any more: it is planned again.
+    /// Sends the first ready call, which an extension carries, or keeps it at the head of the queue
+    /// until there are enough credits for it. Returns false if it can no longer be sent as planned;
+    /// it is then planned again.
     fn send_carried(&mut self, shared: &mut Shared, key: usize) -> bool {
         match self.credits.may_send(self.calls[key].sends()) {
             MaySend::Now => {}
@@ -97,7 +98,7 @@ impl Requester {
         false
     }
 
-    /// Has the extension cut a call into the messages that carry it.
+    /// Lets the extension divide a call into the messages that carry it.
     fn lay_out(&mut self, shared: &mut Shared, key: usize) -> Result<Transmissions, NotConveyed> {
         let call = &mut self.calls[key];
         let chunks = call.offered();
@@ -111,8 +112,8 @@ impl Requester {
         conveyor.send_call(xid, plan, message, &chunks)
     }
 
-    /// Sends the messages that carry a call, one after the other. Returns false if they are not those
-    /// that were planned.
+    /// Sends the messages that carry a call, one after the other. Returns false if their number
+    /// differs from the plan.
     fn send_group(
         &mut self,
         shared: &mut Shared,

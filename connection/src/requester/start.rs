@@ -1,4 +1,4 @@
-//! Planning calls, and taking their memory.
+//! Planning of calls, and allocation of their memory.
 
 use conveyance::{CallPlan, Shape, goes_plain, plan_call};
 use rpcrdma_v2::Direction;
@@ -13,19 +13,19 @@ use crate::dialect::Plain;
 use crate::plan::{CallChoice, choose_call};
 use crate::shared::Shared;
 
-/// Whether the next pending call may be planned at once.
+/// The result of starting a call: whether the next pending call may be planned at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Started {
-    /// It may.
+    /// The next call may be planned.
     GoOn,
-    /// Not before what this call needs is registered and posted: credits and further receives are
-    /// compared when extensions have candidates.
+    /// The next call may be planned only after this call's memory is registered and its receives
+    /// are posted, because free credits and receives decide between the candidates of extensions.
     First,
 }
 
 impl Requester {
-    /// Plans a call and takes its memory. A plain call is sent at once, unless another is ready before
-    /// it or the send queue, which has `room` entries free, is full. There must be a credit for it.
+    /// Plans a call and allocates its memory. A plain call is sent at once, unless another is ready
+    /// before it or the send queue, which has `room` free entries, is full. A credit must be free.
     pub(super) fn start(&mut self, shared: &mut Shared, call: PendingCall, room: usize) -> Started {
         if self.sends_at_once(shared, room)
             && call.message.items().is_empty()
@@ -56,8 +56,8 @@ impl Requester {
         Started::GoOn
     }
 
-    /// Takes the cheapest plan, of the base protocol or of an extension. Nothing is cheaper than a
-    /// plain call with a plain reply, so extensions are not asked about those.
+    /// Starts a call with the cheapest plan, of the base protocol or of an extension. Nothing is
+    /// cheaper than a plain call with a plain reply, so extensions are not asked about those.
     fn plan_with_extensions(
         &mut self,
         shared: &mut Shared,
@@ -108,7 +108,7 @@ impl Requester {
         shared.send(header, call.message.into_payload(), None);
     }
 
-    /// Takes the memory of a call that the base protocol transfers.
+    /// Allocates the memory of a call that the base protocol transfers.
     fn start_base(&mut self, shared: &mut Shared, call: PendingCall, plan: &CallPlan, room: usize) {
         if !self.chunks && plan.has_chunks() {
             let reason = format!("the responder takes no chunks, and the call has some: {plan}");
@@ -138,8 +138,8 @@ impl Requester {
         self.register(shared, xid, prepared, room);
     }
 
-    /// Takes the memory of a call that the extension with number `by` carries. Without memory for that,
-    /// the base protocol is used.
+    /// Allocates the memory of a call that the extension with number `by` carries. If there is
+    /// none, the base protocol is used.
     fn start_candidate(
         &mut self,
         shared: &mut Shared,
@@ -164,13 +164,13 @@ impl Requester {
         }
     }
 
-    /// Returns whether a call that is ready is sent at once: no other is before it, and the send queue
-    /// has room after all actions that are decided, each of which takes one entry at most.
+    /// Returns whether a ready call is sent at once: no other precedes it, and the send queue has a
+    /// free entry after all queued actions, each of which takes at most one.
     fn sends_at_once(&self, shared: &Shared, room: usize) -> bool {
         self.ready.is_empty() && room > shared.actions.len()
     }
 
-    /// Registers what a call needs, and asks for further receives for its reply.
+    /// Registers the memory of a call, and requests further receives for its reply.
     fn register(&mut self, shared: &mut Shared, xid: u32, prepared: Prepared, room: usize) {
         let (call, regions) = Outstanding::new(xid, prepared);
         self.credits.set_aside(call.sends());
@@ -199,7 +199,7 @@ impl Requester {
     }
 }
 
-/// Logs the plan of a call that was sent without one.
+/// Logs the plan of a plain call, which was sent without computing it.
 #[cold]
 fn log_plan(call: &PendingCall, shared: &Shared) {
     if let Ok(shape) = Shape::of(&call.message)

@@ -1,18 +1,18 @@
-//! Calls whose answers an extension waits for: a limit that calls were planned with can only change
-//! when those calls are answered.
+//! Calls for whose answers an extension waits: a limit can change only after the calls that were
+//! planned with the old one have been answered.
 
 use std::collections::VecDeque;
 
 use rpcrdma_v2::extension::Calls;
 
-/// Watches groups of calls until all of a group are answered. Calls are named by their keys.
+/// Watches groups of calls until all of a group are answered. Calls are identified by their keys.
 #[derive(Debug, Default)]
 pub(super) struct AnswerWatch {
     /// The groups, each with the calls that are not answered yet.
     groups: Vec<(Calls, Vec<usize>)>,
     /// Whether the next call to be sent is a group of its own.
     next: bool,
-    /// Groups that are answered and not reported yet.
+    /// Groups that are answered and have not been reported yet.
     answered: VecDeque<Calls>,
 }
 
@@ -50,7 +50,7 @@ impl AnswerWatch {
         });
     }
 
-    /// Returns the next group that is answered, once.
+    /// Returns the next answered group. Each is returned once.
     pub(super) fn next_answered(&mut self) -> Option<Calls> {
         self.answered.pop_front()
     }

@@ -1,4 +1,4 @@
-//! Replies that the base protocol transfers.
+//! Sending of replies by the base protocol.
 
 use conveyance::{
     ChunkCounts, Limits, Offer, Offers, ReplyError, ReplyPayload, ReplyPlan, Shape, Unplaced,
@@ -48,7 +48,7 @@ impl Responder {
         self.send_placed(shared, &call, credits, &plan, placed);
     }
 
-    /// Keeps a reply until it is settled how long it may be.
+    /// Keeps a reply until its maximum length is settled with the requester.
     pub(super) fn hold(&mut self, call: InCall, message: Message) {
         tracing::debug!(
             xid = call.xid,
@@ -135,7 +135,7 @@ fn is_short(len: u64, limits: &Limits) -> bool {
         .is_some_and(|len| len <= limits.inline_send)
 }
 
-/// Why a reply cannot be transferred.
+/// The reason why a reply cannot be transferred.
 #[derive(Debug, thiserror::Error)]
 enum NoPlan {
     #[error(transparent)]

@@ -1,7 +1,7 @@
-//! Calls that came in operations of an extension, and their replies.
+//! Calls that arrived in operations of an extension, and their replies.
 //!
-//! A reply without items that one plain Send can carry goes like that. For any other, the extension
-//! that carried the call has candidates.
+//! A reply without items that fits one plain Send is sent by the base protocol. For any other, the
+//! extension that carried the call offers candidates.
 
 use std::any::Any;
 
@@ -19,14 +19,14 @@ use crate::Action;
 use crate::plan::choose_reply;
 use crate::shared::Shared;
 
-/// How a call came in operations of an extension.
+/// Information on a call that arrived in operations of an extension.
 #[derive(Debug)]
 pub(super) struct CarriedCall {
     /// The number of the extension.
     by: usize,
-    /// The number of messages that the call came in.
+    /// The number of messages in which the call arrived.
     pub(super) messages: u32,
-    /// What the extension needs to plan the reply.
+    /// The data that the extension needs to plan the reply.
     context: Box<dyn Any + Send>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct CarriedCall {
 type Writes = SmallVec<[(usize, usize); 1]>;
 
 impl Responder {
-    /// Takes a call that came in operations of the extension with number `by`.
+    /// Handles a call that arrived in operations of the extension with number `by`.
     pub(crate) fn take_carried(&mut self, shared: &mut Shared, by: usize, call: IncomingCall) {
         let reply = call.chunks.writes.iter().chain(&call.chunks.reply);
         let reply = reply.flatten();
@@ -60,14 +60,14 @@ impl Responder {
         self.admit_to_fetch(shared, in_call, call.requested);
     }
 
-    /// Tells the requester, which could not use the reply that was sent to a call, that there will be
-    /// no other one. It can make the call again in another way.
+    /// Sends an error to a requester that could not use the reply to a call: there will be no other
+    /// reply. The requester can make the call again in another transfer mode.
     pub(crate) fn rejected(&mut self, shared: &mut Shared, xid: u32, reason: &str) {
         let credits = self.credits.grant();
         self.chunk_error(shared, xid, credits, &reason);
     }
 
-    /// Plans the reply to a call that came in operations, and sends it unless it has to wait.
+    /// Plans the reply to a call that arrived in operations, and sends it unless it has to wait.
     #[inline(never)]
     pub(super) fn answer_carried(&mut self, shared: &mut Shared, call: InCall, message: Message) {
         let (shape, base) = match self.plan_without_chunks(shared, &message) {
@@ -116,7 +116,7 @@ impl Responder {
         Ok((shape, plan))
     }
 
-    /// Has the extension that carried the call lay out its reply, if that is cheaper than `base`.
+    /// Lets the extension that carried the call lay out its reply, if that is cheaper than `base`.
     /// Returns `None` if it is not.
     ///
     /// # Errors

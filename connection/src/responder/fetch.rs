@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 
 use crate::memory;
 
-/// Why there is no memory for the chunks of a call.
+/// The reason why there is no memory for the chunks of a call.
 #[derive(Debug)]
 pub(super) enum FetchError {
-    /// There may be some when other calls are done.
+    /// There may be memory when other calls have ended.
     Later,
     /// The pool is too small for this call.
     Never(PoolExhausted),
@@ -40,7 +40,7 @@ pub(super) struct Fetch {
     /// Whether the first chunk is the payload (a Long Call).
     long: bool,
     chunks: SmallVec<[Fetched; 1]>,
-    /// RDMA Reads that are not done.
+    /// The number of RDMA Reads that have not completed.
     left: usize,
 }
 
@@ -67,7 +67,7 @@ impl Fetch {
         lengths.sum()
     }
 
-    /// Returns the bytes of pool memory that this takes.
+    /// Returns the number of bytes of pool memory that fetching takes.
     pub(super) fn memory(&self) -> usize {
         let chunks = self.chunks.iter().map(|fetched| &fetched.chunk);
         let fetched = chunks.filter(|chunk| !chunk.segments.is_empty());
@@ -76,10 +76,10 @@ impl Fetch {
             .sum()
     }
 
-    /// Takes memory for all chunks, or for none, and returns the RDMA Reads to start.
+    /// Allocates memory for all chunks, or for none, and returns the RDMA Reads to start.
     ///
     /// # Errors
-    /// [`FetchError`] says whether to try again.
+    /// There is not enough memory; [`FetchError`] says whether to try again.
     pub(super) fn allocate(&mut self, pool: &Pool) -> Result<SmallVec<[FetchRead; 2]>, FetchError> {
         let largest = pool.account().map_or(usize::MAX, Account::largest);
         if self.memory() > largest {

@@ -1,4 +1,4 @@
-//! The responder of a connection: it takes calls and sends their replies.
+//! The responder of a connection: it accepts calls and sends their replies.
 //!
 //! A call arrives, its read chunks are fetched, and it is delivered. Then its reply is planned, the
 //! items are written to the write chunks and the payload is sent. The queue pair keeps that order, so
@@ -34,22 +34,22 @@ const SHORT_REPLY: u64 = 512;
 #[derive(Debug)]
 struct InCall {
     xid: u32,
-    /// Tells it from earlier calls with the same key.
+    /// Distinguishes the call from earlier ones with the same key.
     generation: u32,
     writes: Vec<WriteChunk>,
     reply: Option<WriteChunk>,
     /// The handle to invalidate with the reply.
     handle: Option<Stag>,
-    /// Bytes of fetched chunks that it holds.
+    /// The number of bytes of fetched chunks that the call holds.
     fetched: u64,
-    /// Its payload and chunks until it is delivered; `None` also for a call that came whole.
+    /// The payload and chunks until the call is delivered; `None` also for a call without chunks.
     fetch: Option<Box<Fetch>>,
-    /// How it came in operations of an extension, if it did.
+    /// Set if the call arrived in operations of an extension.
     carried: Option<Box<CarriedCall>>,
 }
 
 impl InCall {
-    /// Returns the number of messages that it came in, each of which took a credit.
+    /// Returns the number of messages in which the call arrived, each of which took a credit.
     fn messages(&self) -> u32 {
         self.carried.as_ref().map_or(1, |carried| carried.messages)
     }
@@ -64,26 +64,27 @@ struct QueuedRead {
     offset: u64,
 }
 
-/// Counts of a responder.
+/// Counters of a responder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponderCounters {
     /// Messages that were answered with RDMA_ERROR.
     pub errors_sent: u64,
     /// Messages that were discarded silently (RFC 8166, section 4.5).
     pub discarded: u64,
-    /// The most calls that were in process at the same time.
+    /// The maximum number of calls that were in progress at the same time.
     pub most_outstanding: u32,
 }
 
-/// What a responder goes by beside the limits of the connection.
+/// The settings of a responder, in addition to the limits of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyTerms {
     /// Whether replies may invalidate a handle of their calls (RFC 8797, section 4.1; xcharext-02,
     /// section 3.2).
     pub(crate) may_invalidate: bool,
-    /// Length of the longest reply to a call that left no other way than to send more than the inline
-    /// threshold, bytes: the call was sent when more was possible. `None` while that is being settled
-    /// with the requester; such a reply waits (xcharext-02, section 3.1).
+    /// The maximum length in bytes of an inline reply that exceeds the inline threshold and for
+    /// which the call offered no chunk, because the threshold was higher when the call was sent.
+    /// `None` while this is being settled with the requester; such a reply then waits (xcharext-02,
+    /// section 3.1).
     pub(crate) last_resort: Option<u64>,
     /// Whether calls with chunks are executed (RFC 8167, section 5.3).
     pub(crate) chunks: bool,
@@ -100,12 +101,12 @@ pub(crate) struct Responder {
     no_memory: VecDeque<usize>,
     /// Bytes of fetched chunks that calls hold.
     fetched: u64,
-    /// Memory set aside for replies to calls that were delivered.
+    /// Memory reserved for the replies to delivered calls.
     delivered: Charge,
-    /// Replies that wait until their longest length is settled, oldest first, with their calls.
+    /// Replies that wait until their maximum length is settled, oldest first, with their calls.
     held: Vec<(InCall, Message)>,
     reads: VecDeque<QueuedRead>,
-    /// RDMA Reads that were started and are not done.
+    /// The number of RDMA Reads in progress.
     reading: u32,
     pub(crate) counters: ResponderCounters,
 }
@@ -129,7 +130,7 @@ impl Responder {
         }
     }
 
-    /// Records that the limits or the terms have changed. Replies that waited for that are sent.
+    /// Applies new limits and settings, and sends replies that waited for them.
     pub(crate) fn limits_changed(&mut self, shared: &mut Shared, terms: ReplyTerms) {
         self.terms = terms;
         for (call, message) in std::mem::take(&mut self.held) {
@@ -137,8 +138,8 @@ impl Responder {
         }
     }
 
-    /// Returns the limits for replies that extensions carry, or that go without chunks: as much as the
-    /// requester has room for, since its call may have left no other way.
+    /// Returns the limits for replies without chunks or in operations of extensions: the size of
+    /// the requester's receives, because its call may have offered no chunk.
     fn last_resort_limits(&self, shared: &Shared) -> Limits {
         let limits = shared.limits;
         let most = self.terms.last_resort.unwrap_or(0);
@@ -148,18 +149,18 @@ impl Responder {
         }
     }
 
-    /// Acts upon the credits that a message which is no call asks for.
+    /// Records the credits that a message other than a call requests.
     pub(crate) fn requested(&mut self, requested: u32) {
         // The message takes no credit, so there cannot be one too many.
         let _ = self.credits.called_group(requested, 0);
     }
 
-    /// Returns the credits that are granted at present.
+    /// Returns the number of credits that are granted at present.
     pub(crate) fn grant(&self) -> u32 {
         self.credits.grant()
     }
 
-    /// Returns the number of calls that arrived and are not answered.
+    /// Returns the number of calls that arrived and have not been answered.
     pub(crate) fn outstanding(&self) -> usize {
         self.calls.len() + self.held.len()
     }
@@ -169,7 +170,7 @@ impl Responder {
         !self.no_memory.is_empty()
     }
 
-    /// Takes a plain call.
+    /// Handles a call without chunks.
     pub(crate) fn take_plain(&mut self, shared: &mut Shared, header: Plain, payload: Segments) {
         let call = InCall {
             xid: header.xid,
@@ -190,14 +191,14 @@ impl Responder {
         }
     }
 
-    /// Keeps a call that came whole until its reply may take memory.
+    /// Keeps a call without chunks until there is memory for its reply.
     #[cold]
     fn put_off(&mut self, key: usize, message: Message) {
         self.calls[key].fetch = Some(Box::new(Fetch::new(message, None, Vec::new())));
         self.no_memory.push_back(key);
     }
 
-    /// Takes a call that is not plain: one with chunks.
+    /// Handles a call with chunks.
     pub(crate) fn take(&mut self, shared: &mut Shared, call: CallHeader) {
         if !self.terms.chunks && call.has_chunks() {
             let bad = BadMessage {
@@ -248,8 +249,8 @@ impl Responder {
         Some(self.calls.insert(call))
     }
 
-    /// Takes the reply to a call that was delivered, or `None` if there is none. Replies to calls that
-    /// are not known are ignored.
+    /// Accepts the upper layer's reply to a delivered call, or `None` if there will be none.
+    /// Replies to unknown calls are ignored.
     pub(crate) fn reply(&mut self, shared: &mut Shared, id: CallId, message: Option<Message>) {
         let key = (id.0 & u64::from(u32::MAX)) as usize;
         let known = self.calls.get(key);
@@ -281,7 +282,7 @@ impl Responder {
         call
     }
 
-    /// Refuses a message that is not acted upon.
+    /// Discards a bad message, and sends the error message that it calls for, if any.
     pub(crate) fn refuse(&mut self, shared: &mut Shared, bad: &BadMessage) {
         let Some(answer) = &bad.answer else {
             rdma::limited!(warn, reason = %bad.reason, "bad message from the requester");
@@ -325,8 +326,8 @@ fn may_deliver(shared: &Shared, fetched: u64) -> bool {
     others == 0 || others + PER_CALL <= account.guaranteed() || account.room() >= PER_CALL
 }
 
-/// Charges the payload of a reply to the connection until the device lets go of it. Items are in memory
-/// that is charged where it comes from.
+/// Charges the payload of a reply to the connection until the device releases it. The memory of
+/// items is charged by its pool.
 fn charged(shared: &Shared, message: Message) -> Message {
     match shared.config.pool.account() {
         Some(account) if message.payload_len() > SHORT_REPLY => charge(account, &message),

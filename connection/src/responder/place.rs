@@ -20,11 +20,11 @@ pub(super) struct Placed {
     pub(super) payload: Segments,
 }
 
-/// Carries out a plan: returns the RDMA Writes, the chunks with the lengths that are written (RFC 8166,
-/// section 3.4.6), and the inline payload.
+/// Executes a plan: returns the RDMA Writes, the chunks with the lengths that are written (RFC
+/// 8166, section 3.4.6), and the inline payload.
 ///
 /// # Errors
-/// [`ChunkTooSmall`]: a chunk has less room than the plan says.
+/// [`ChunkTooSmall`]: a chunk is shorter than the plan assumes.
 pub(super) fn place(
     plan: &ReplyPlan,
     message: &Message,

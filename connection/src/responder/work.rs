@@ -1,4 +1,4 @@
-//! Starts to fetch calls, and delivers them.
+//! Fetching and delivery of calls.
 
 use onc_rpc::Message;
 use rdma::{Buf, PER_CALL, Stag};
@@ -11,7 +11,7 @@ use crate::action::ReadId;
 use crate::shared::Shared;
 
 impl Responder {
-    /// Looks again whether there is memory for the calls that wait for some.
+    /// Retries the calls that wait for memory.
     pub(crate) fn retry(&mut self, shared: &mut Shared) {
         let mut waiting = std::mem::take(&mut self.no_memory);
         let mut blocked = false;
@@ -28,7 +28,7 @@ impl Responder {
         self.no_memory = waiting;
     }
 
-    /// Records that an RDMA Read is done.
+    /// Records the completion of an RDMA Read.
     pub(crate) fn read_done(&mut self, shared: &mut Shared, id: ReadId, sink: Buf) {
         self.reading = self.reading.saturating_sub(1);
         if let Some(call) = self.calls.get_mut(id.call)
@@ -40,8 +40,8 @@ impl Responder {
         self.start_reads(shared);
     }
 
-    /// Takes memory for the chunks of a call and starts to fetch them. Returns false if the call has to
-    /// wait.
+    /// Allocates memory for the chunks of a call and starts to fetch them. Returns false if the
+    /// call has to wait.
     pub(super) fn start(&mut self, shared: &mut Shared, key: usize) -> bool {
         let call = &mut self.calls[key];
         let Some(fetch) = &mut call.fetch else {
@@ -101,7 +101,7 @@ impl Responder {
         true
     }
 
-    /// Starts queued RDMA Reads, as many as may be outstanding.
+    /// Starts queued RDMA Reads, up to the maximum number of outstanding ones.
     fn start_reads(&mut self, shared: &mut Shared) {
         while self.reading < shared.config.options.outbound_reads.max(1)
             && let Some(read) = self.reads.pop_front()

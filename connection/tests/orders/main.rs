@@ -1,5 +1,5 @@
-//! Two connections that face each other, and devices that do what they were asked to at any time that
-//! they like: the order in which things happen is random, and every order is allowed.
+//! Property tests of a client's and a server's connection over devices that execute actions in
+//! random order.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 #[path = "../support/mod.rs"]
@@ -30,7 +30,7 @@ fn version(two: bool) -> Version {
 }
 
 /// Returns configurations with few credits, short segments and little memory for fetched chunks, so
-/// that calls have to wait for each of them.
+/// that calls have to wait.
 fn narrow(
     version: Version,
     invalidation: bool,
@@ -50,7 +50,7 @@ fn narrow(
     (client, server)
 }
 
-/// Adds calls from server to client.
+/// Enables calls from server to client.
 fn both_ways(client: &mut Options, server: &mut Options, chunks: bool) {
     let callbacks = |credits| CallbackOptions { credits, chunks };
     (client.callbacks, server.callbacks) = (callbacks(4), callbacks(6));
@@ -61,8 +61,8 @@ fn failed(error: String) -> TestResult {
 }
 
 quickcheck! {
-    /// Credits hold, every call ends once with its own reply, after its memory is out of reach, and
-    /// nothing is left over.
+    /// Credits are respected; every call ends once with its own reply, after its memory was
+    /// invalidated; and no memory is left.
     fn every_call_ends_once_in_any_order(two: bool, seed: u64, tamper: bool) -> TestResult {
         let mut sim = Sim::new(narrow(version(two), seed.is_multiple_of(2), |_, _| {}), seed);
         sim.tamper = tamper;
@@ -76,7 +76,8 @@ quickcheck! {
         sim.finish().map_or_else(failed, |()| TestResult::passed())
     }
 
-    /// The same while both ends call each other, each with XIDs that the other uses as well.
+    /// Calls in both directions end once with their own replies in any order, although both ends
+    /// use the same XIDs.
     fn calls_in_both_directions_end_once_in_any_order(two: bool, seed: u64) -> TestResult {
         let configs = narrow(version(two), seed.is_multiple_of(2), |client, server| {
             both_ways(client, server, true);
@@ -95,8 +96,8 @@ quickcheck! {
         sim.finish().map_or_else(failed, |()| TestResult::passed())
     }
 
-    /// The same with messages in several transmissions and with items placed in receives: whatever
-    /// either end does, or both.
+    /// Calls end once with their own replies in any order with placement and continuation, for any
+    /// features of the two ends.
     fn continued_messages_end_once_in_any_order(seed: u64, ours: u8, theirs: u8) -> TestResult {
         let features = |at: u8| -> Features {
             let all = ["none", "ddp", "cont", "ddp+cont", "ddp+cont"];
@@ -116,9 +117,8 @@ quickcheck! {
         sim.finish().map_or_else(failed, |()| TestResult::passed())
     }
 
-    /// Receives of both ends become longer and shorter while calls are waiting, for room in the send
-    /// queue as well, registered, sent and answered: no message is longer than the receive that it
-    /// meets, and every call ends with its reply.
+    /// The receive sizes of both ends change while calls wait, are registered, sent and answered:
+    /// no message is longer than the receive that it consumes, and every call ends with its reply.
     fn limits_change_at_any_time_and_nothing_is_lost(seed: u64) -> TestResult {
         let configs = narrow(Version::Two, seed.is_multiple_of(2), |client, server| {
             for options in [client, server] {
@@ -219,8 +219,7 @@ quickcheck! {
         TestResult::from_bool(sim.client.finished.len() == ended)
     }
 
-    /// Bytes from a peer, arbitrary or nearly right, neither break a connection nor make it take
-    /// memory.
+    /// Arbitrary or almost valid messages from a peer cause no panic and no allocation of memory.
     fn arbitrary_messages_do_no_harm(
         two: bool,
         noise: Vec<u8>,
@@ -254,8 +253,8 @@ quickcheck! {
         TestResult::from_bool(sim.client.pool.in_use() <= before && fetched <= 4 << 20)
     }
 
-    /// Plans count headers with the length that headers then have: neither a word too few nor a word
-    /// too many, whichever lists are present.
+    /// The header length that plans assume is exactly the encoded length, for all combinations of
+    /// chunk lists.
     fn header_lengths_are_those_of_the_encoder(
         reads: u8,
         writes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Two ends whose devices and network choose at random what happens next.
+//! A simulation of two connections whose devices and network choose the next event at random.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,12 +13,12 @@ pub(crate) struct Sim {
     pub(crate) client: Endpoint,
     pub(crate) server: Endpoint,
     random: u64,
-    /// Grants to the client are replaced by small ones, zero among them.
+    /// Whether the grants to the client are replaced by small ones, including zero.
     pub(crate) tamper: bool,
-    /// The client's Sends of calls are counted against its grant: every call is one Send.
+    /// Whether the client's calls are checked against its grant. Every call must then be one Send.
     pub(crate) counts_credits: bool,
     granted: u32,
-    /// The client's calls that were sent and not answered.
+    /// The XIDs of the client's calls that were sent and not answered.
     outstanding: HashSet<u32>,
     counted: usize,
     /// The XIDs of the client's calls.
@@ -26,17 +26,17 @@ pub(crate) struct Sim {
     /// The words and items of each call, which its reply must have, by the end that made it (true for
     /// the client) and its XID.
     expected: HashMap<(bool, u32), (usize, Vec<Bytes>)>,
-    /// Calls are cancelled, and the peer does not know that.
+    /// Whether calls are cancelled, of which the peer is not informed.
     pub(crate) cancels: bool,
-    /// The peer reached for memory that was gone, which ends the connection.
+    /// Whether the peer accessed invalidated memory, which ends the connection.
     pub(crate) lost: bool,
-    /// Receive sizes that came to be another than before.
+    /// The number of changes of receive sizes.
     pub(crate) changes: usize,
     sizes: [usize; 2],
 }
 
 impl Sim {
-    /// Returns a connection that is established, and on which nothing has been called.
+    /// Returns an established connection without calls.
     pub(crate) fn new(configs: (Config, Config), seed: u64) -> Self {
         let Pair { client, server, .. } = Pair::new(configs);
         let sizes = [&client, &server].map(|end| end.receives[0].size());
@@ -94,7 +94,7 @@ impl Sim {
         self.expected.insert((client, xid), (words, items));
     }
 
-    /// Returns the lengths of the items of a call: a few of all kinds.
+    /// Returns random lengths of the items of a call.
     fn lengths(&mut self, longest: usize) -> Vec<usize> {
         let count = [0, 0, 1, 1, 2][self.below(5)];
         let kinds = [0, 1, 7, 500, 1000, 3000, longest];
@@ -102,13 +102,13 @@ impl Sim {
         (0..count).map(|_| len(self.below(kinds.len()))).collect()
     }
 
-    /// The client's send queue takes a few Sends, or none, until this is said again.
+    /// Sets the number of free entries in the client's send queue to a few, or zero.
     pub(crate) fn some_room(&mut self) {
         self.client.room = self.below(3);
     }
 
-    /// One end makes its receives longer, or asks for others of the peer. It may not be possible at
-    /// present.
+    /// Makes one end enlarge its receives, or ask the peer for another receive size, if that is
+    /// possible at present.
     pub(crate) fn resize(&mut self) {
         let sizes = [4096, 4500, 6000, 9000, 16_384, 32_768];
         let size = sizes[self.below(sizes.len())];
@@ -121,7 +121,7 @@ impl Sim {
         };
     }
 
-    /// Collects what both ends want done, and checks it.
+    /// Collects and checks the actions of both ends.
     pub(crate) fn collect(&mut self) {
         self.client.poll();
         self.server.poll();
@@ -180,7 +180,7 @@ impl Sim {
         }
     }
 
-    /// Lets one thing happen. Returns false if nothing can.
+    /// Executes one random event. Returns false if there is none.
     pub(crate) fn step(&mut self) -> bool {
         if self.lost {
             return false;
@@ -195,13 +195,14 @@ impl Sim {
         happened && !self.lost
     }
 
-    /// Ends the connection over memory that is gone. That is right only if a call was cancelled.
+    /// Ends the connection after an access to invalidated memory. Panics unless a call was
+    /// cancelled.
     fn lose(&mut self, why: &str) {
         assert!(self.cancels, "{why}");
         self.lost = true;
     }
 
-    /// Lets everything happen that can.
+    /// Executes events until there are none.
     pub(crate) fn step_all(&mut self) {
         while self.step() {}
     }
@@ -272,7 +273,8 @@ impl Sim {
         }
     }
 
-    /// Notes what a message from the server means for the client's credits, or changes it.
+    /// Records the credits that a message of the server grants, after replacing them if `tamper` is
+    /// set.
     fn answer(&mut self, bytes: &Bytes) -> Bytes {
         let mut bytes = BytesMut::from(&bytes[..]);
         if self.tamper {
@@ -295,8 +297,8 @@ impl Sim {
         ended.any(|(other, _)| *other == xid)
     }
 
-    /// Lets everything happen that can, and checks that every call ended with its reply and nothing is
-    /// left over.
+    /// Executes all events, and checks that every call ended with its reply and that nothing is
+    /// left.
     ///
     /// # Errors
     /// Says what is wrong.
@@ -317,7 +319,7 @@ impl Sim {
         }
     }
 
-    /// Lets go of the memory of all results.
+    /// Releases the memory of all results.
     pub(crate) fn forget_content(&mut self) {
         for end in [&mut self.client, &mut self.server] {
             for (_, result) in &mut end.finished {
@@ -327,7 +329,7 @@ impl Sim {
         }
     }
 
-    /// Returns what is left over though nothing can happen any more.
+    /// Returns a description of memory or work that is left after the last event.
     pub(crate) fn left_over(&mut self) -> Option<String> {
         let credits = [&self.client, &self.server].map(|end| {
             let counters = end.connection.responder_counters();

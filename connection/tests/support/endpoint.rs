@@ -14,7 +14,8 @@ use rpcrdma_v1::PrivateData;
 
 use super::Seen;
 
-/// A work request that acts upon the peer. They take effect in the order in which they are posted.
+/// A posted work request with an effect on the peer. Work requests take effect in the order in
+/// which they are posted.
 #[derive(Clone, Debug)]
 pub enum Posted {
     /// A Send, with the handle that it invalidates.
@@ -23,7 +24,7 @@ pub enum Posted {
     Write(Bytes, Stag, u64),
 }
 
-/// An RDMA Read that was posted and is not done.
+/// An RDMA Read that was posted and has not completed.
 #[derive(Debug)]
 pub struct PendingRead {
     pub id: ReadId,
@@ -47,45 +48,46 @@ pub struct Endpoint {
     pub config: Config,
     pub pool: Pool,
     pub now: Time,
-    /// Free entries of the send queue. Work requests take them unless there is no bound.
+    /// The number of free send-queue entries. Each work request takes one, unless it is
+    /// `usize::MAX`.
     pub room: usize,
-    /// Further receives are refused.
+    /// Whether requests for further receives fail.
     pub no_further_receives: bool,
     /// The receives that are posted, oldest first.
     pub receives: VecDeque<ReceiveStructure>,
     structure: ReceiveStructure,
     replacing: bool,
-    /// Receives that are not posted again.
+    /// The number of consumed receives that must not be reposted.
     release: u32,
     /// Memory that the peer can reach.
     pub registered: HashMap<Stag, Registered>,
-    /// Memory of handles that the peer invalidated, until the connection takes it back.
+    /// Memory whose handles the peer has invalidated, until the connection reclaims it.
     invalidated_by_peer: HashMap<Stag, Region>,
     last_stag: u32,
     pub posting: Vec<(ReceivesId, u32)>,
     pub registering: Vec<(RegistrationId, Region)>,
     pub invalidating: Vec<(RegistrationId, Stag)>,
     pub reads: Vec<PendingRead>,
-    /// The most RDMA Reads that were outstanding at the same time.
+    /// The maximum number of RDMA Reads that were outstanding at the same time.
     pub most_reads: usize,
     pub posted: VecDeque<Posted>,
     /// Every Send, in order.
     pub sent: Vec<(Bytes, Option<Stag>)>,
     /// Length of every RDMA Write, in order.
     pub written: Vec<usize>,
-    /// Every handle that was invalidated with a work request.
+    /// Every handle that was invalidated by a Local Invalidate.
     pub invalidated: Vec<Stag>,
-    /// The number of registrations that were asked for.
+    /// The number of registrations requested.
     pub registrations: usize,
     pub delivered: VecDeque<(CallId, Message)>,
     pub finished: Vec<(u32, Result<Message, CallError>)>,
     pub decisions: Vec<Decision>,
     pub misjudged: bool,
-    /// Why the connection is to be closed.
+    /// The reason of [`Action::Close`], if there was one.
     pub closed: Option<String>,
     /// The handles that each call offered.
     offered: HashMap<u32, Vec<Stag>>,
-    /// The last Send was not the last of its message.
+    /// Whether more Sends of the same message follow the last one.
     more_follow: bool,
 }
 
@@ -133,18 +135,18 @@ impl Endpoint {
         endpoint
     }
 
-    /// Establishes the connection. `peer` is what the peer said in private data.
+    /// Establishes the connection. `peer` is the peer's private data.
     pub fn establish(&mut self, peer: Option<PrivateData>) {
         self.handle(Event::Established { peer });
         self.run();
     }
 
-    /// Tells the connection of something.
+    /// Passes an event to the connection.
     pub fn handle(&mut self, event: Event) {
         self.connection.handle(self.now, event);
     }
 
-    /// Makes a call. If the peer takes no calls, it has ended with that.
+    /// Makes a call. If the peer accepts no calls, it ends at once with an error.
     pub fn call(&mut self, call: Message, room: &ReplyRoom) {
         let xid = u32::from_be_bytes(call.payload().concat()[..4].try_into().unwrap());
         if let Err(error) = self.connection.call(xid, call, room) {
@@ -159,7 +161,8 @@ impl Endpoint {
         }
     }
 
-    /// Collects the actions of the connection and does at once all that concerns this end alone.
+    /// Collects the actions of the connection and executes at once those that do not involve the
+    /// peer.
     pub fn run(&mut self) {
         loop {
             self.poll();
@@ -280,7 +283,7 @@ impl Endpoint {
         self.finished.push((xid, result));
     }
 
-    /// Posts the further receives with this index, unless there are none to be had.
+    /// Posts the further receives with this index, unless they are refused.
     pub fn post(&mut self, index: usize) {
         let (id, count) = self.posting.remove(index);
         let posted = !self.no_further_receives;
@@ -291,7 +294,7 @@ impl Endpoint {
         self.handle(Event::ReceivesPosted { id, posted });
     }
 
-    /// Carries out the registration with this index.
+    /// Executes the registration with this index.
     pub fn register(&mut self, index: usize) {
         let (id, region) = self.registering.remove(index);
         self.last_stag += 1;
@@ -307,7 +310,7 @@ impl Endpoint {
         self.handle(Event::Registered { id, result });
     }
 
-    /// Carries out the invalidation with this index.
+    /// Executes the invalidation with this index.
     pub fn invalidate(&mut self, index: usize) {
         let (id, stag) = self.invalidating.remove(index);
         // The peer's Send With Invalidate may have been faster: the work request of a real device fails
@@ -317,7 +320,7 @@ impl Endpoint {
         self.handle(Event::Reclaimed { id, region });
     }
 
-    /// Tells the connection that an RDMA Read is done.
+    /// Reports the completion of an RDMA Read to the connection.
     pub fn read_done(&mut self, read: PendingRead) {
         let PendingRead { id, sink, .. } = read;
         self.handle(Event::ReadDone { id, sink });
@@ -348,8 +351,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes a message of the peer's, which consumes the oldest receive. Returns `None` if the handle
-    /// that it invalidates is not valid, which ends the connection.
+    /// Delivers a message of the peer, which consumes the oldest receive. Returns `None` if the
+    /// message invalidates an invalid handle, which ends the connection.
     pub fn receive(&mut self, message: &Bytes, invalidate: Option<Stag>) -> Option<()> {
         let receive = self.receives.pop_front().expect("there is no receive");
         let (len, room) = (message.len(), receive.size());
@@ -401,7 +404,7 @@ impl Endpoint {
     }
 }
 
-/// Cuts a message into the segments of the receive that it was placed in.
+/// Cuts a message into the segments of the receive in which it arrived.
 fn cut(message: &Bytes, receive: &ReceiveStructure) -> Segments {
     let mut rest = message.clone();
     let mut pieces = Segments::new();

@@ -1,4 +1,4 @@
-//! RPC messages with known content, and what a test sees of a message on the wire.
+//! RPC messages with known content, and decoding of messages on the wire.
 
 use bytes::Bytes;
 use onc_rpc::{Decoder, Encoder, Message};
@@ -6,7 +6,7 @@ use rpcrdma_chunks::Chunks;
 use rpcrdma_connection::ReplyRoom;
 use rpcrdma_v2::Direction;
 
-/// Returns a call with this XID, so many words, and these bulk items.
+/// Returns a call with this XID, number of words, and bulk items.
 pub fn message(xid: u32, words: usize, items: &[Bytes]) -> Message {
     typed(xid, onc_rpc::CALL, words, items)
 }
@@ -50,7 +50,7 @@ pub fn open(message: &Message) -> (u32, usize, Vec<Bytes>) {
     (xid, words, items)
 }
 
-/// Returns bytes that depend on `seed` and on their place.
+/// Returns bytes that depend on `seed` and on their position.
 pub fn data(seed: u32, len: usize) -> Bytes {
     let mut state = seed.wrapping_mul(0x9e37_79b1) | 1;
     let byte = |_| {
@@ -62,8 +62,8 @@ pub fn data(seed: u32, len: usize) -> Bytes {
     (0..len).map(byte).collect::<Vec<u8>>().into()
 }
 
-/// Returns the room that a [`reply`] with so many words and such items needs, less the 24 bytes of an
-/// RPC reply header.
+/// Returns the room that a [`reply`] with this number of words and items of these lengths needs,
+/// less the 24 bytes of an RPC reply header.
 pub fn room(words: usize, items: &[usize]) -> ReplyRoom {
     ReplyRoom {
         payload: (16 + 4 * words + 4 * items.len()).saturating_sub(24) as u32,
@@ -76,7 +76,7 @@ pub fn bytes(message: &Message) -> Vec<u8> {
     message.gather(|_| true).concat()
 }
 
-/// A message as a test sees it on the wire.
+/// A decoded message on the wire.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub version: u32,
@@ -86,7 +86,7 @@ pub struct Seen {
     pub chunks: Option<Chunks>,
     /// Whether it is an error.
     pub error: bool,
-    /// Whether it says itself that it is a call: version 2 only.
+    /// The direction in the header, in version 2 only.
     pub direction: Option<Direction>,
     /// Whether it is an operation of an extension.
     pub optional: bool,

@@ -1,5 +1,5 @@
-//! Connections in memory: a small device that does what a connection asks for, and two connections
-//! that face each other.
+//! Test support: a small device in memory that executes a connection's actions, and a pair of
+//! connections.
 #![allow(
     dead_code,
     unused_imports,
@@ -33,7 +33,7 @@ pub fn client(versions: Choice, options: Options) -> Config {
     client_with(versions, None, options)
 }
 
-/// Returns the configuration of a client that learnt something of the server before.
+/// Returns the configuration of a client with evidence from an earlier connection.
 pub fn client_with(versions: Choice, lesson: Option<Evidence>, options: Options) -> Config {
     let role = Role::Client {
         versions,

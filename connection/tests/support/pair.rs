@@ -1,26 +1,26 @@
-//! Two connections that face each other.
+//! A client's and a server's connection, joined in memory.
 
 use onc_rpc::Message;
 use rpcrdma_connection::{CallError, Config, ReplyRoom};
 
 use super::{Endpoint, Posted, open, reply};
 
-/// What an end answers to a call.
+/// A function that returns the reply to a call.
 pub type Answer = Box<dyn FnMut(&Message) -> Option<Message>>;
 
-/// A client and a server, and what is between them.
+/// A client and a server whose work requests take effect on each other.
 pub struct Pair {
     pub client: Endpoint,
     pub server: Endpoint,
-    /// What the server answers. Without it, calls stay in [`Endpoint::delivered`].
+    /// The function that answers the client's calls. Without it, calls stay in
+    /// [`Endpoint::delivered`].
     pub answer: Option<Answer>,
-    /// What the client answers to calls in the reverse direction.
+    /// The function that answers the server's calls.
     pub answer_back: Option<Answer>,
 }
 
 impl Pair {
-    /// Returns a connection that is established, whose ends have told each other all that they begin
-    /// with.
+    /// Returns an established connection whose ends have exchanged their first messages.
     pub fn new((client, server): (Config, Config)) -> Self {
         let said = [&client, &server].map(|config| config.options.private_data());
         let (mut client, mut server) = (Endpoint::new(client), Endpoint::new(server));
@@ -36,19 +36,19 @@ impl Pair {
         pair
     }
 
-    /// Returns an established connection whose server sends back what it gets.
+    /// Returns an established connection whose server answers calls with their own content.
     pub fn echoing(configs: (Config, Config)) -> Self {
         let mut pair = Self::new(configs);
         pair.answer = Some(Box::new(echo));
         pair
     }
 
-    /// Makes the server answer every call with this.
+    /// Sets the function that answers the client's calls.
     pub fn answer_with(&mut self, answer: impl FnMut(&Message) -> Option<Message> + 'static) {
         self.answer = Some(Box::new(answer));
     }
 
-    /// Does everything that can be done, at once and in order.
+    /// Executes all actions and work requests in order, until there are none.
     pub fn settle(&mut self) {
         while self.step() {}
     }
@@ -63,7 +63,7 @@ impl Pair {
             | answered
     }
 
-    /// Makes a call of the client's, and returns how it ended.
+    /// Makes a call of the client, and returns its outcome.
     #[track_caller]
     pub fn call(&mut self, call: Message, room: &ReplyRoom) -> Result<Message, CallError> {
         let (xid, ..) = open(&call);
@@ -98,7 +98,7 @@ fn answer(end: &mut Endpoint, answer: &mut Option<Answer>) -> bool {
     any
 }
 
-/// Carries out what one end has posted, at the other.
+/// Executes the work requests of one end at the other.
 fn carry(from: &mut Endpoint, to: &mut Endpoint) -> bool {
     let mut any = false;
     for mut read in std::mem::take(&mut from.reads) {

@@ -26,7 +26,7 @@ use super::queue_pair::QueuePair;
 use super::timers::Timer;
 use crate::{ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
 
-/// Connections to RPC-over-RDMA servers, all over one device.
+/// The connections of RPC-over-RDMA clients to servers, all over one device.
 pub struct RdmaClient {
     driver: Driver<ClientEvent>,
     options: RdmaClientOptions,
@@ -40,7 +40,7 @@ pub struct RdmaClient {
     speak_two: HashSet<SocketAddr>,
     /// The versions that servers were found to speak.
     lessons: Memory<SocketAddr>,
-    /// Whether the device is gone for good.
+    /// Whether the device has been removed for good.
     removed: bool,
     /// Set while calls wait for memory and no call in progress can release any.
     stuck: Option<Stuck>,
@@ -89,14 +89,14 @@ impl RdmaClient {
         self.driver.copied_bytes()
     }
 
-    /// Returns the counts of a connection's requester.
+    /// Returns the counters of a connection's requester.
     #[must_use]
     pub fn requester_counters(&self, conn: ConnId) -> Option<RequesterCounters> {
         let link = self.link(conn)?;
         Some(link.connection.requester_counters().unwrap_or_default())
     }
 
-    /// Returns the counts of the responder of a connection that callbacks may come over.
+    /// Returns the counters of a connection's responder, if the connection accepts callbacks.
     #[must_use]
     pub fn callback_counters(&self, conn: ConnId) -> Option<ResponderCounters> {
         self.link(conn)?.connection.responder_counters()
@@ -160,7 +160,7 @@ impl RdmaClient {
         Some(gone)
     }
 
-    /// Starts a connection, which takes over calls of another.
+    /// Starts to connect. The new connection takes over the unstarted calls of another.
     fn connect(&mut self, conn: ConnId, remote: SocketAddr, calls: PendingCalls) {
         let common = &self.options.common;
         let private_data = common.private_data().map(|data| data.encode());
@@ -196,7 +196,7 @@ impl RdmaClient {
         }
     }
 
-    /// Reports that a connection could not even be tried.
+    /// Reports that a connection attempt could not be started.
     fn not_opened(&mut self, conn: ConnId, reason: String) {
         let down = Down {
             reason,
@@ -207,7 +207,7 @@ impl RdmaClient {
         self.driver.events.push_back(event);
     }
 
-    /// Reports the end of a connection, unless its user has let go of it.
+    /// Reports the end of a connection, unless its user closed it.
     fn down(&mut self, gone: &Link, down: Down) {
         if !matches!(gone.closing, Some(Closing::ByUser)) {
             let conn = gone.conn;
@@ -306,7 +306,8 @@ impl RdmaClient {
     }
 }
 
-/// Returns why a connection was not made. `met` says whether the server was connected to before.
+/// Returns the reason why connecting failed. `met` says whether a connection to the server was
+/// established before.
 fn not_connected(error: &ConnectError, met: bool) -> Down {
     let retry = match error {
         ConnectError::Rejected { .. } => false,

@@ -227,7 +227,7 @@ impl<E: CallEvent> Driver<E> {
         let _ = self.run(qp);
     }
 
-    /// Removes a connection. Its queue pair is still to be destroyed.
+    /// Removes a connection. The caller destroys its queue pair.
     pub(super) fn remove(&mut self, qp: QpId) -> Option<Link> {
         let gone = self.links.remove(&qp)?;
         self.copied += gone.copied();
@@ -261,13 +261,13 @@ impl<E: CallEvent> Driver<E> {
         self.device.next_deadline().into_iter().chain(timers).min()
     }
 
-    /// Prepares for waiting. Returns false if there is something to do first.
+    /// Prepares for sleeping. Returns false if there is work to do first.
     pub(super) fn arm(&mut self) -> bool {
         self.repost();
         self.events.is_empty() && self.device.arm()
     }
 
-    /// Hands an event to a connection.
+    /// Passes an event to a connection.
     pub(super) fn handle(&mut self, qp: QpId, event: Event) {
         let now = self.now;
         if let Some(link) = self.links.get_mut(&qp) {

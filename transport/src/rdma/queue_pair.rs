@@ -64,14 +64,14 @@ pub(crate) struct QueuePair<T> {
     completed: u64,
     /// Whether every request is signaled, to see whether the peer makes progress.
     watched: bool,
-    /// Where long gather lists are copied to.
+    /// The pool into which gather lists that are too long for the device are copied.
     pool: Pool,
     /// Requests that wait for room, in order.
     backlog: VecDeque<Queued<T>>,
     /// Number of messages whose last or only Send is among those.
     backlog_messages: usize,
     capacity: usize,
-    /// The structure of receives that are posted from now on.
+    /// The structure of the receives that are posted from now on.
     structure: ReceiveStructure,
     /// Number of posted receives.
     receives: u32,

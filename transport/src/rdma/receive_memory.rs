@@ -15,9 +15,9 @@ const PARTS: usize = 4;
 /// The share of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
-    /// The most calls outstanding.
+    /// The maximum number of outstanding calls.
     pub(super) credits: u32,
-    /// The most callbacks outstanding.
+    /// The maximum number of outstanding callbacks.
     pub(super) callbacks: u32,
     /// Whether calls may come in several transmissions.
     pub(super) groups: bool,
@@ -30,9 +30,9 @@ pub(super) struct Share {
 /// What a new connection gets if there is enough memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
-    /// The most calls outstanding.
+    /// The maximum number of outstanding calls.
     pub(super) credits: u32,
-    /// The most callbacks outstanding.
+    /// The maximum number of outstanding callbacks.
     pub(super) callbacks: u32,
     /// The features of this end. If calls may arrive in several transmissions, an incomplete call
     /// holds the receives of its parts, and others are posted in their place.

@@ -154,8 +154,8 @@ mod tests {
         );
     }
 
-    /// rtrext-00, section 4.3: bulk data is where it landed, a piece for each segment; what was not
-    /// reached goes into the next receive.
+    /// rtrext-00, section 4.3: a message is returned without a copy, in one piece for each segment
+    /// that it reached. The segments that it did not reach are used for the next receive.
     #[test]
     fn a_message_is_handed_up_where_it_is_and_the_rest_used_again() {
         let pool = Pool::new(1 << 20);

@@ -29,7 +29,7 @@ pub struct RdmaServer {
     options: RdmaServerOptions,
 }
 
-/// Returns the name of a connection. A device does not use the number of a queue pair twice.
+/// Returns the id of a connection. A device never reuses the number of a queue pair.
 fn conn_of(qp: QpId) -> ConnId {
     ConnId(qp.0)
 }
@@ -46,11 +46,11 @@ impl RdmaServer {
         Self { driver, options }
     }
 
-    /// Listens on `address`, besides others it may listen on. Returns the address with the port that was
-    /// found, when 0 was asked for.
+    /// Listens on `address`, in addition to earlier ones. Returns the address with the actual port,
+    /// if port 0 was given.
     ///
     /// # Errors
-    /// The device refused it.
+    /// The error of the device.
     pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, DeviceError> {
         let listener = self.driver.device.listen(address)?;
         self.driver.device.local_address(listener)
@@ -62,8 +62,7 @@ impl RdmaServer {
         &*self.driver.device
     }
 
-    /// Returns the counts of the device, with the bytes added that were copied on the way to and from
-    /// it.
+    /// Returns the counters of the device. `copied_bytes` includes [`RdmaServer::copied_bytes`].
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut counters = self.driver.device.counters();
@@ -71,33 +70,34 @@ impl RdmaServer {
         counters
     }
 
-    /// Returns the number of bytes that were copied on the way to and from the device, beside those that
-    /// the device counts ([`rdma::Counters::copied_bytes`]). It only grows.
+    /// Returns the number of bytes that the transport has copied, without those that the device
+    /// counts ([`rdma::Counters::copied_bytes`]). The number never decreases.
     #[must_use]
     pub fn copied_bytes(&self) -> u64 {
         self.driver.copied_bytes()
     }
 
-    /// Returns the counts of a connection's responder.
+    /// Returns the counters of a connection's responder.
     #[must_use]
     pub fn responder_counters(&self, conn: ConnId) -> Option<ResponderCounters> {
         let connection = self.connection(conn)?;
         Some(connection.responder_counters().unwrap_or_default())
     }
 
-    /// Returns the counts of the requester of a connection that callbacks may go over.
+    /// Returns the counters of a connection's requester, if the connection allows callbacks.
     #[must_use]
     pub fn callback_counters(&self, conn: ConnId) -> Option<RequesterCounters> {
         self.connection(conn)?.requester_counters()
     }
 
-    /// Returns the version that a connection speaks, and why, once its client has begun.
+    /// Returns the version that a connection speaks, and why, once its client's first message has
+    /// arrived.
     #[must_use]
     pub fn decision(&self, conn: ConnId) -> Option<Decision> {
         self.connection(conn)?.decision()
     }
 
-    /// Returns what may be used on a connection at present, and why.
+    /// Returns the features that may be used on a connection at present, and why.
     #[must_use]
     pub fn features(&self, conn: ConnId) -> Option<Features> {
         self.connection(conn)?.features()

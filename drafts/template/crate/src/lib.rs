@@ -1,6 +1,6 @@
 //! @Name@: an extension of RPC-over-RDMA version 2. No I/O and no clock.
 //!
-//! It is a sketch to begin with: each end tells the other a [`Note`] when a connection begins.
+//! It is a sketch to begin with: each end sends the other a [`Note`] when a connection begins.
 //! Section numbers are those of draft-maintainers-nfsv4-rpcrdma-@name@-00, whose source is
 //! `drafts/text/rpcrdma-@name@.xml`.
 
@@ -13,7 +13,7 @@ use rpcrdma_v2::{Direction, Malformed, Reader, Side};
 /// `rdma_opttype` of ROPT_@NAME@.
 pub const @NAME@: u32 = @number@;
 
-/// Longest text that is taken, bytes.
+/// The maximum length of the text, in bytes.
 pub const MAX_TEXT: usize = 256;
 
 /// `optinfo_@name@`.
@@ -26,7 +26,7 @@ pub struct Note {
 }
 
 impl Note {
-    /// Its XDR, for `rdma_optinfo`.
+    /// Encodes the note as XDR, for `rdma_optinfo`.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
@@ -37,10 +37,10 @@ impl Note {
         out.freeze()
     }
 
-    /// Reads it.
+    /// Decodes the note from `rdma_optinfo`.
     ///
     /// # Errors
-    /// It is not what its definition says, or the text is too long.
+    /// The XDR is invalid, or the text is longer than [`MAX_TEXT`].
     pub fn decode(info: &[u8]) -> Result<Self, Malformed> {
         let mut from = Reader::new(info);
         let number = from.u32()?;
@@ -54,7 +54,7 @@ impl Note {
     }
 }
 
-/// An end's state on one connection.
+/// The state of the extension at one end of a connection.
 #[derive(Debug, Default)]
 pub struct @Name@ {
     ours: Note,
@@ -68,7 +68,7 @@ impl @Name@ {
         Self { ours, peers: None }
     }
 
-    /// What the peer told, if it has the extension.
+    /// Returns the peer's note, if it has arrived.
     #[must_use]
     pub fn peers(&self) -> Option<&Note> {
         self.peers.as_ref()

@@ -1,4 +1,4 @@
-//! Notes as bytes, and their way from end to end.
+//! Tests of notes on the wire, and of their exchange between two ends.
 
 use bytes::Bytes;
 use quickcheck::quickcheck;
@@ -33,13 +33,13 @@ fn a_text_that_is_too_long_is_refused() {
     assert!(Note::decode(&note(1, &[7; MAX_TEXT + 1]).encode()).is_err());
 }
 
-/// An end with the extension, or without.
+/// Returns an end with the extension, or without.
 fn end(side: Side, with: Option<Note>) -> Extensions {
     let list = with.map(|note| Box::new(@Name@::new(note)) as Box<_>);
     Extensions::new(side, 100, list.into_iter().collect()).expect("one extension")
 }
 
-/// The only message that an end sends.
+/// Returns the only message that an end sends.
 fn sent(from: &mut Extensions) -> Bytes {
     let Some(Action::Send(operation)) = from.next_action() else {
         panic!("nothing is sent");

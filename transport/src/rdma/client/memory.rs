@@ -1,7 +1,7 @@
-//! Calls that wait for memory which nobody is going to give back.
+//! Detection of calls that wait for memory which no other call will release.
 //!
-//! A call waits for memory as long as another call can give some back. If no call under way can for
-//! five seconds, the waiting call fails, because a new connection would not bring more memory.
+//! A call waits for memory as long as another call in progress can release some. If none can for
+//! five seconds, the waiting call fails, because a new connection would not provide more memory.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use rpcrdma_connection::Connection;
 
 use super::RdmaClient;
 
-/// How long calls wait for memory that no call under way can give back. The user may still give back
-/// some that replies came in.
+/// The time after which calls fail that wait for memory which no call in progress can release.
+/// Until then the user may still release memory of replies.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// Calls wait for memory, and no call has been under way that could have given back any.
+/// The state while calls wait for memory and no call in progress can release any.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stuck {
     since: Time,
-    /// When that was found last.
+    /// The time at which this state was last confirmed.
     seen: Time,
-    /// Replies delivered by then: another one ends it.
+    /// The number of replies delivered by then. Another reply ends this state.
     replies: u64,
 }
 
 impl RdmaClient {
-    /// Looks again whether there is memory for calls that wait for some. If there has been none for
-    /// long, the calls that wait first fail: what they hold themselves may be what others wait for.
+    /// Retries the calls that wait for memory. After [`STUCK`] without memory, the first waiting
+    /// call of each connection fails, because others may wait for the memory that it holds.
     #[cold]
     pub(super) fn retry(&mut self) {
         let give_up = self.is_stuck();
@@ -44,8 +44,8 @@ impl RdmaClient {
         }
     }
 
-    /// Returns whether there is a call that will give back its memory, or a reply that the user has yet
-    /// to take.
+    /// Returns whether a call in progress will release its memory, or a reply has not been taken by
+    /// the user yet.
     fn is_under_way(&self) -> bool {
         !self.driver.events.is_empty() || self.any(Connection::has_calls_under_way)
     }
@@ -55,8 +55,8 @@ impl RdmaClient {
         links.any(|link| condition(&link.connection))
     }
 
-    /// Returns whether calls have waited for memory for long, over however many connections, and nothing
-    /// has been under way that could have given back any: they would wait for ever.
+    /// Returns whether calls of any connection have waited for memory for [`STUCK`] while no call
+    /// in progress could release any, so that they would wait for ever.
     fn is_stuck(&mut self) -> bool {
         if self.is_under_way() {
             self.stuck = None;

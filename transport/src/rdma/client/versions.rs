@@ -1,8 +1,9 @@
-//! What a client does about versions: which one is spoken, and what may be used with it.
+//! Versions at a client: the version and features of each connection, and reconnecting in another
+//! version.
 //!
 //! A connection that is lost while the version is being negotiated, or on which the server stays
-//! silent, is made again in version 1. Calls that were handed in meanwhile move to the new
-//! connection, and the user sees one connection only.
+//! silent, is made again in version 1. Calls that were made meanwhile move to the new connection,
+//! and the user sees only one connection.
 
 use conveyance::{ReplyNeed, Shape};
 use onc_rpc::Message;
@@ -21,22 +22,23 @@ impl RdmaClient {
         self.link(conn)?.connection.decision()
     }
 
-    /// Returns the version of every connection whose version is known, and what may be used at present.
+    /// Returns the version and the usable features of every connection whose version is known.
     pub fn conversations(&self) -> impl Iterator<Item = (Decision, Features)> {
         let links = self.connections().filter_map(|conn| self.link(conn));
         let connections = links.map(|link| &link.connection);
         connections.filter_map(|connection| Some((connection.decision()?, connection.features()?)))
     }
 
-    /// Returns what may be used on a connection at present, and why, once its version is known.
+    /// Returns the features that may be used on a connection at present, and why, once its version
+    /// is known.
     #[must_use]
     pub fn features(&self, conn: ConnId) -> Option<Features> {
         self.link(conn)?.connection.features()
     }
 
-    /// Returns every way in which a call of this shape, with a reply of up to `need`, could be
-    /// transferred over a connection at present, that of the base protocol first. There is none once the
-    /// connection is gone or before its version is known.
+    /// Returns every transfer mode that is possible at present for a call of this shape with a
+    /// reply of up to `need`, that of the base protocol first. The list is empty before the version
+    /// of the connection is known and after the connection has ended.
     #[must_use]
     pub fn considered(&mut self, conn: ConnId, shape: &Shape, need: &ReplyNeed) -> Vec<Considered> {
         match self.link_mut(conn) {
@@ -45,7 +47,8 @@ impl RdmaClient {
         }
     }
 
-    /// Returns the same for a call as it is handed in, RPC header included, over the first connection.
+    /// Returns the possible transfer modes of a call, RPC header included, over the first
+    /// connection.
     #[must_use]
     pub fn considered_call(&mut self, message: &Message, room: &ReplyRoom) -> Vec<Considered> {
         let first = self.connections().next();
@@ -55,11 +58,11 @@ impl RdmaClient {
         }
     }
 
-    /// Makes the receives of a connection longer, as they are posted again, and tells the server when
-    /// all are (xcharext-02, section 3.1).
+    /// Replaces the receives of a connection by longer ones as they are consumed, and announces the
+    /// new size to the server when all are replaced (xcharext-02, section 3.1).
     ///
     /// # Errors
-    /// [`NotChanged`] says why nothing is changed.
+    /// [`NotChanged`]: the reason why the size cannot be changed.
     pub fn raise_receive_size(&mut self, conn: ConnId, size: u32) -> Result<(), NotChanged> {
         let qp = self.qp_of(conn).ok_or(NotChanged::NotSettled)?;
         let link = self.link_mut(conn).ok_or(NotChanged::NotSettled)?;
@@ -68,11 +71,11 @@ impl RdmaClient {
         changed
     }
 
-    /// Asks the server of a connection for receives of another size. [`RdmaClient::features`] shows what
-    /// becomes of it.
+    /// Asks the server of a connection for receives of another size. [`RdmaClient::features`] shows
+    /// the result.
     ///
     /// # Errors
-    /// [`NotChanged`] says why nothing is asked.
+    /// [`NotChanged`]: the reason why the request cannot be sent.
     pub fn request_receive_size(&mut self, conn: ConnId, size: u32) -> Result<(), NotChanged> {
         let qp = self.qp_of(conn).ok_or(NotChanged::NotSettled)?;
         let link = self.link_mut(conn).ok_or(NotChanged::NotSettled)?;
@@ -81,7 +84,7 @@ impl RdmaClient {
         changed
     }
 
-    /// Acts upon a decision about the version of a connection.
+    /// Handles the outcome of a connection's version negotiation.
     pub(super) fn decided(&mut self, qp: QpId, decision: &Decision) {
         let Some(link) = self.driver.links.get(&qp) else {
             return;
@@ -119,8 +122,9 @@ impl RdmaClient {
         }
     }
 
-    /// Asks a server anew that was taken for one that speaks version 1 only: it speaks version 2, and
-    /// must have been away when it was asked. Its calls are made again.
+    /// Reconnects to a server that was assumed to speak version 1 only and has reported that it
+    /// speaks version 2 and not 1. It must have been unavailable when version 2 was tried. The
+    /// calls are made again.
     pub(super) fn misjudged(&mut self, qp: QpId) {
         let Some(gone) = self.remove(qp) else {
             return;
