@@ -81,7 +81,8 @@ pub struct CallChunks {
 impl CallChunks {
     /// Checks the chunk lists of a call. `long` says whether the payload is in a position-zero read
     /// chunk (RDMA_NOMSG), `inline` is the number of payload bytes after the header, and `max_call`
-    /// is the most bytes of XDR, items included, that the responder accepts.
+    /// is the maximum length of a call, items included, that the responder accepts, in bytes of
+    /// XDR.
     ///
     /// # Errors
     /// The first [`Violation`] found. The call must not be executed.

@@ -7,8 +7,8 @@ use crate::limits::{MAX_CHUNK_SEGMENTS, MAX_READ_SEGMENTS, MAX_WRITE_CHUNKS};
 use crate::{Chunks, Malformed, ReadSegment, Segment, WriteChunk};
 
 const SEGMENT_LEN: usize = 16;
-/// Length in bytes of a read list entry: the word that says that an entry follows, the position,
-/// and a segment.
+/// Length in bytes of a read list entry: the word that announces an entry, the position, and a
+/// segment.
 const READ_ENTRY_LEN: usize = 8 + SEGMENT_LEN;
 
 impl Chunks {
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         self.0.try_get_u64().map_err(|_| Malformed::Truncated)
     }
 
-    /// Decodes a boolean, or the word that says whether optional data follows (RFC 4506, sections
+    /// Decodes a boolean, or the word that tells whether optional data follows (RFC 4506, sections
     /// 4.4 and 4.19).
     ///
     /// # Errors

@@ -14,8 +14,8 @@ pub struct RequesterCredits {
 
 impl RequesterCredits {
     /// Creates the account of a new connection: one credit until a reply grants more (section
-    /// 3.3.3). `requested`, at least 1, is the value that every call asks for: the most calls that
-    /// this side wants outstanding, and for which it posts receives.
+    /// 3.3.3). `requested`, at least 1, is the value that every call requests: the maximum number
+    /// of outstanding calls, for whose replies this side posts receives.
     #[must_use]
     pub fn new(requested: u32) -> Self {
         Self {
@@ -122,7 +122,8 @@ impl RequesterCredits {
     }
 }
 
-/// A requester has more calls outstanding than this responder has ever posted receives for.
+/// A requester has more outstanding calls than the maximum number of receives that this responder
+/// has posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{outstanding} calls outstanding where {capacity} were granted at most")]
 pub struct CreditOverrun {
@@ -159,7 +160,7 @@ impl ResponderCredits {
         self.capacity = self.capacity.max(capacity);
     }
 
-    /// Records the arrival of a call that asks for `requested` credits.
+    /// Records the arrival of a call that requests `requested` credits.
     ///
     /// # Errors
     /// [`CreditOverrun`] if the requester exceeds its grant.
@@ -167,7 +168,7 @@ impl ResponderCredits {
         self.called_group(requested, 1)
     }
 
-    /// Records the arrival of `transmissions` messages of a call that asks for `requested` credits.
+    /// Records the arrival of `transmissions` messages of a call that requests `requested` credits.
     /// Each message takes one credit.
     ///
     /// # Errors
@@ -191,8 +192,8 @@ impl ResponderCredits {
     }
 
     /// Records that a call was answered or dropped. A receive for the next call must already be
-    /// posted. Returns the `rdma_credit` of the answer: the number last asked for, limited to the
-    /// receives there are, and never zero.
+    /// posted. Returns the `rdma_credit` of the answer: the number last requested, limited to the
+    /// number of posted receives, and never zero.
     #[must_use]
     pub fn answered(&mut self) -> u32 {
         self.answered_group(1)

@@ -6,7 +6,7 @@ pub enum Malformed {
     /// The message ends in the middle of a field.
     #[error("the message ends within the header")]
     Truncated,
-    /// A word that says whether list elements follow is neither 0 nor 1.
+    /// A word that tells whether list elements follow is neither 0 nor 1.
     #[error("{0} is not a boolean")]
     Boolean(u32),
     /// `rdma_proc` has no such value in this protocol version.

@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-/// What the next signal ends.
+/// The operation that the next signal interrupts.
 static CURRENT: Mutex<Option<Interrupt>> = Mutex::new(None);
 /// The signal that ended an operation.
 static CAUGHT: AtomicI32 = AtomicI32::new(SIGINT);

@@ -13,9 +13,9 @@ use crate::{RequestReceiveLimit, ResponseSendLimit};
 /// The directions in which an end supports a feature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ways {
-    /// Whether it supports the feature in messages that it sends.
+    /// Whether the end supports the feature in messages that it sends.
     pub send: bool,
-    /// Whether it supports the feature in messages that it receives.
+    /// Whether the end supports the feature in messages that it receives.
     pub receive: bool,
 }
 

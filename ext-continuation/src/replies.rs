@@ -254,7 +254,7 @@ impl fmt::Display for ReplyMode {
     }
 }
 
-/// What makes a word for one of something a word for `count` of them.
+/// Returns the plural ending for `count` things.
 pub(crate) fn plural(count: u32) -> &'static str {
     if count == 1 { "" } else { "s" }
 }

@@ -516,8 +516,8 @@ fn a_plan_is_valid_only_for_its_message_and_its_registered_memory() {
     );
 }
 
-/// RFC 8166, section 3.3.1: each message grants or requests credits anew. Every transmission of a
-/// group does so, and the last one applies.
+/// RFC 8166, section 3.3.1: each message has a new credit value. So has every transmission of a
+/// group, and the value of the last one applies.
 #[test]
 fn the_credits_of_a_groups_last_transmission_apply() {
     let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");

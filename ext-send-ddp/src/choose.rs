@@ -20,9 +20,9 @@ pub enum Handling {
 /// The responder's abilities and preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ability {
-    /// Whether it can place items in its transmissions.
+    /// Whether the responder can place items in its transmissions.
     pub place: bool,
-    /// Whether it prefers RDMA Write where the direction leaves the choice.
+    /// Whether the responder prefers RDMA Write if the direction allows both.
     pub prefer_written: bool,
 }
 

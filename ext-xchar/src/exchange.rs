@@ -53,7 +53,7 @@ pub enum NotChanged {
 /// The peer's support for this extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Support {
-    /// Not known yet.
+    /// It is not known yet whether the peer supports the exchange.
     Unknown,
     /// The peer announced its characteristics.
     Yes,

@@ -16,7 +16,7 @@ use rpcrdma_v2::{Body, Chunks, Direction, Header, Side};
 struct Sent {
     header: Header,
     len: u32,
-    /// For a call: maximum length of a reply for which the call offers no other room.
+    /// For a call: the maximum length of a reply for which the call offers no chunk.
     reply_room: u32,
 }
 

@@ -27,7 +27,7 @@ pub struct Have {
     pub can_invalidate: bool,
     /// The private data that it sent through the connection manager (RFC 8797), if any.
     pub private_data: Option<PrivateData>,
-    /// Whether it exchanges transport characteristics, in version 2.
+    /// Whether this end exchanges transport characteristics, in version 2.
     pub characteristics: bool,
 }
 
@@ -49,7 +49,7 @@ pub enum PeerHas<'a> {
 pub enum Why {
     /// Both ends support it.
     Both,
-    /// This end limits or does not support it.
+    /// This end limits the feature or does not support it.
     Here,
     /// The peer limits or does not support it.
     Peer,
@@ -61,7 +61,7 @@ pub enum Why {
     NotExchanged,
     /// The upper layer must find out (RFC 8167, section 6).
     UpperLayer,
-    /// It does not apply to this end.
+    /// The feature does not apply to this end.
     NotApplicable,
 }
 

@@ -8,9 +8,9 @@ const MAX_REMEMBERED: usize = 256;
 
 /// Evidence about servers, by server; `K` is the server's address.
 ///
-/// The evidence of one connection is used for the next, so that a server that drops connections is
-/// not asked forever (version-two-01, section 5.2). It is forgotten when a connection that used it
-/// ends after at least one reply, because the server may have been upgraded by then.
+/// The evidence of one connection is used for the next, so that version 2 is not tried forever at a
+/// server that drops connections (version-two-01, section 5.2). It is forgotten when a connection
+/// that used it ends after at least one reply, because the server may have been upgraded by then.
 #[derive(Clone, Debug)]
 pub struct Memory<K> {
     lessons: Vec<(K, Evidence)>,
@@ -48,8 +48,8 @@ impl<K: PartialEq> Memory<K> {
         }
     }
 
-    /// Reports that a connection with this decision has ended. `worked` says whether a reply came
-    /// over it.
+    /// Reports that a connection with this decision has ended. `worked` tells whether a reply
+    /// arrived on it.
     pub fn ended(&mut self, server: &K, decision: &Decision, worked: bool) {
         if worked && matches!(decision.verdict, Verdict::Speak(_)) {
             self.forget(server);

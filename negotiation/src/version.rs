@@ -10,8 +10,8 @@ pub enum Version {
     One,
     /// Version 2 (version-two-01).
     Two,
-    /// Another version, which a program brings along. It is not negotiated: both ends have to be told to
-    /// speak it.
+    /// Another version, which a program implements. It is not negotiated: both ends must be
+    /// configured for it.
     Other(u32),
 }
 

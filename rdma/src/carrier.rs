@@ -24,7 +24,7 @@ pub enum Carrier {
 
 impl Carrier {
     /// Makes the carrier of a TCP socket from the results of its two address queries. A socket that
-    /// was reset has no peer any more.
+    /// was reset no longer has a peer.
     #[must_use]
     pub fn tcp(local: io::Result<SocketAddr>, peer: io::Result<SocketAddr>) -> Self {
         match (local, peer) {

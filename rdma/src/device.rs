@@ -310,7 +310,7 @@ pub enum DeviceError {
     /// The private data is longer than the device supports.
     #[error("private data of {len} bytes, the device carries {max}")]
     PrivateDataTooLong {
-        /// Its length in bytes.
+        /// The length of the private data in bytes.
         len: usize,
         /// The limit in bytes.
         max: usize,
@@ -327,7 +327,7 @@ pub enum PostError {
     /// The queue is full. Completions make room.
     #[error("queue full")]
     QueueFull,
-    /// The queue pair is not connected yet or any more.
+    /// The queue pair is not connected yet, or no longer.
     #[error("not connected")]
     NotConnected,
     /// The queue pair does not exist.
@@ -361,8 +361,8 @@ pub struct Attributes {
     /// Maximum length in bytes of private data.
     pub max_private_data: usize,
     /// Whether a peer's Send With Invalidate can invalidate registrations of this device, and the
-    /// device reports it. If not, peers must not be told that they may use it: some devices end the
-    /// connection instead.
+    /// device reports it. If not, remote invalidation must not be announced to peers: some devices
+    /// end the connection instead.
     pub remote_invalidation: bool,
 }
 
@@ -374,9 +374,9 @@ pub struct ConnectOptions {
     /// Number of RDMA Reads that the peer may have outstanding towards this side; reduced to the
     /// device's limit.
     pub inbound_reads: u32,
-    /// Number of RDMA Reads that this side wants to have outstanding.
+    /// Maximum number of outstanding RDMA Reads that this side requests (ORD).
     pub outbound_reads: u32,
-    /// Time after which the attempt is given up.
+    /// Time after which the attempt fails.
     pub timeout: Duration,
 }
 
@@ -387,7 +387,8 @@ pub struct AcceptOptions {
     pub private_data: Bytes,
     /// Number of RDMA Reads that the peer may have outstanding, as in [`ConnectOptions`].
     pub inbound_reads: u32,
-    /// Number of RDMA Reads that this side wants to have outstanding, as in [`ConnectOptions`].
+    /// Maximum number of outstanding RDMA Reads that this side requests (ORD), as in
+    /// [`ConnectOptions`].
     pub outbound_reads: u32,
 }
 

@@ -95,8 +95,7 @@ unsafe impl Send for Free {}
 
 struct State {
     free: [Vec<Free>; CLASSES],
-    /// Blocks from an earlier use ([`Pool::renewed`]), which must be zeroed before they are handed
-    /// out.
+    /// Blocks from an earlier use ([`Pool::renewed`]), which must be zeroed before they are used.
     stale: [Vec<Free>; CLASSES],
     /// Arenas obtained from the system, which are divided into blocks.
     arenas: Vec<Free>,
@@ -222,8 +221,8 @@ impl Drop for Shared {
     }
 }
 
-/// Provides buffers, and takes them back when they are dropped on any thread. Clones are handles to
-/// the same pool.
+/// A pool of buffers, to which they return when they are dropped on any thread. Clones are handles
+/// to the same pool.
 #[derive(Clone)]
 pub struct Pool {
     shared: Arc<Shared>,

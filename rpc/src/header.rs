@@ -78,7 +78,7 @@ pub enum CallDecodeError {
         xid: u32,
         /// The `auth_stat` to put into the reply.
         stat: AuthStat,
-        /// What is wrong with the credential or verifier.
+        /// The error in the credential or verifier.
         reason: DecodeError,
     },
     /// A bulk item is at a position inside the header, where no DDP-eligible data can be. The reply

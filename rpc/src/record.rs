@@ -59,7 +59,7 @@ pub fn header(len: u64) -> Result<[u8; HEADER_LEN], RecordError> {
 /// The input that a [`RecordReader`] needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// This many more bytes of a fragment header, to be passed to [`RecordReader::header`].
+    /// This number of bytes of a fragment header, to be passed to [`RecordReader::header`].
     Header(usize),
     /// Bytes of a fragment body, to be passed to [`RecordReader::body`] in one or several pieces.
     Body {

@@ -283,7 +283,7 @@ impl Core {
     }
 }
 
-/// The part of the client that takes part in the runtime's loop. It does not keep the client alive.
+/// The client's [`Source`] in the runtime's loop. It does not keep the client alive.
 struct Driver {
     shared: Weak<Shared>,
     /// Reused to save allocations; empty between steps.
@@ -337,7 +337,7 @@ impl Source for Driver {
     }
 }
 
-/// A call under way. Dropping it cancels the call.
+/// A call in progress. Dropping it cancels the call.
 #[must_use = "dropping a call cancels it"]
 pub struct CallFuture {
     shared: Rc<Shared>,

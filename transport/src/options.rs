@@ -44,7 +44,7 @@ pub struct ClientOptions {
     pub retry: Retry,
     /// How long a connection that had worked may stay lost before all its calls fail. The time
     /// counts from the loss or, if no call was pending then, from the next call. A connection works
-    /// when replies come.
+    /// if replies arrive.
     pub give_up_after: Duration,
     /// The time-out of the very first reply, counted from the first call. A server that accepts
     /// connections and then stays silent, or closes them, probably speaks another protocol. This
@@ -86,7 +86,7 @@ pub struct ClientStats {
     pub retransmissions: u64,
     /// Connections re-established after a loss.
     pub reconnects: u64,
-    /// Connections given up because a reply was overdue.
+    /// Connections closed because a reply was overdue.
     pub overdue: u64,
     /// Calls accepted from the server.
     pub callbacks: u64,

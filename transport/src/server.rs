@@ -83,7 +83,7 @@ pub struct ServerStats {
     pub replayed: u64,
     /// Retransmissions of calls that were in progress.
     pub joined: u64,
-    /// Calls handed to workers.
+    /// Calls passed to workers.
     pub jobs: u64,
     /// Connections closed because a message on them was not a call.
     pub garbage: u64,

@@ -149,7 +149,7 @@ pub const CALLBACKS: CallbackOptions = CallbackOptions {
     chunks: true,
 };
 
-/// How to connect to a server: mount options, and the link.
+/// The parameters for connecting to a server: mount options, device and link.
 #[derive(Clone, Debug)]
 pub struct Access {
     /// Mount options.

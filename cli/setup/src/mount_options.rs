@@ -135,7 +135,7 @@ pub enum OptionError {
     Value {
         /// The option.
         option: String,
-        /// Its value.
+        /// The value as given.
         value: String,
         /// A description of the valid values.
         wanted: &'static str,

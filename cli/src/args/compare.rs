@@ -211,7 +211,7 @@ pub(crate) struct CompareArgs {
 }
 
 impl CompareArgs {
-    /// What they ask to be measured.
+    /// Converts the arguments to the options of a comparison.
     pub(crate) fn options(&self) -> Options {
         Options {
             device: self.device.clone(),

@@ -46,7 +46,7 @@ pub(crate) struct MountArgs {
 }
 
 impl MountArgs {
-    /// What these options come to.
+    /// Converts the arguments to the parameters of a connection.
     ///
     /// # Errors
     /// A mount option that is unknown or cannot be used here, or costs that cannot be read.

@@ -51,7 +51,7 @@ pub(crate) struct End {
     pub(crate) structure: BufferStructure,
     /// Messages and reports delivered by the extension and not examined yet.
     pub(crate) arrived: VecDeque<Conveyed>,
-    /// Operations that the extension wants to send.
+    /// Operations that the extension has queued for sending.
     pub(crate) operations: VecDeque<OutgoingOperation>,
 }
 
@@ -174,7 +174,8 @@ impl End {
         }
     }
 
-    /// Returns the ROPT_XMTERR that the extension wants to send, which must be the only operation.
+    /// Returns the ROPT_XMTERR that the extension has queued for sending, which must be the only
+    /// operation.
     pub(crate) fn take_report(&mut self) -> Option<Report> {
         let operation = self.operations.pop_front()?;
         assert_eq!(operation.optional.opttype, XMTERR);

@@ -71,7 +71,7 @@ pub(crate) fn deliver(end: &mut Extensions, header: &Header) -> Routed {
     end.received(header, &[message], at)
 }
 
-/// Returns the operations that the end wants to send.
+/// Returns the operations that the end has queued for sending.
 pub(crate) fn sent(end: &mut Extensions) -> Vec<OutgoingOperation> {
     let actions = std::iter::from_fn(|| end.next_action());
     let sent = actions.filter_map(|action| match action {

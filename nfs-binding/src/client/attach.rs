@@ -67,8 +67,9 @@ impl<C: RpcClient> Mount<C> {
     }
 }
 
-/// A size the user asked for, or the usual one, cut to what both sides can do. A server that says
-/// nothing (0) leaves it to the client.
+/// Returns the limits of an export in use. Transfer sizes are those that the user requested, or the
+/// defaults, reduced to what both sides support. A server that reports 0 leaves the choice to the
+/// client.
 fn limits(info: &FsinfoOk, options: &AttachOptions) -> Limits {
     let size = |asked: Option<u32>, server: u32| {
         let server = if server == 0 { MAX_DATA } else { server };

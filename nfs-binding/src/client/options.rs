@@ -1,11 +1,11 @@
-//! How an export is used.
+//! Options of an export in use.
 
 /// Least `rsize` and `wsize`, bytes, as nfs(5) has it.
 pub const MIN_IO: u32 = 1024;
 /// The default `rsize` and `wsize`, bytes, as in Linux.
 pub const DEFAULT_IO: u32 = 1 << 20;
 
-/// How an export is used, whichever way its server was reached.
+/// The options of an export in use, independent of its transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachOptions {
     /// Longest READ, bytes (`rsize=` in nfs(5)); [`DEFAULT_IO`] if it is not said. The server can do

@@ -110,7 +110,7 @@ xdr_struct! {
     pub struct Entry {
         /// The object's inode number in its file system.
         pub fileid: u64,
-        /// Its name.
+        /// The name of the entry.
         pub name: Name,
         /// The cookie of the position after this entry.
         pub cookie: u64,
@@ -144,7 +144,7 @@ xdr_struct! {
     pub struct EntryPlus {
         /// The object's inode number in its file system.
         pub fileid: u64,
-        /// Its name.
+        /// The name of the entry.
         pub name: Name,
         /// The cookie of the position after this entry.
         pub cookie: u64,

@@ -52,7 +52,7 @@ type Plan = Box<dyn FnMut(u32, u64) -> Fault>;
 #[derive(Clone)]
 pub(crate) struct InProcess(Rc<State>);
 
-/// What the clones of an [`InProcess`] share.
+/// The state that the clones of an [`InProcess`] share.
 pub(crate) struct State {
     service: RefCell<Box<dyn Service>>,
     pub(crate) pool: Pool,

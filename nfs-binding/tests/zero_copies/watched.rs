@@ -168,7 +168,7 @@ impl<D: Device> Device for WatchedDevice<D> {
     }
 }
 
-/// The memory that a file system was told to write from and to read into.
+/// The memory that a file system wrote from and read into.
 #[derive(Clone, Default)]
 pub(crate) struct Files {
     pub(crate) written: Places,

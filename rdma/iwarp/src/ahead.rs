@@ -57,7 +57,7 @@ pub(super) struct Ahead {
     /// Number of segments to predict at present: doubled after a success and reset to one after a
     /// failure, so that a peer with irregular messages costs little.
     depth: usize,
-    /// Number of received bytes that have not been handed out.
+    /// Number of received bytes that have not been returned to a caller.
     left: usize,
     /// Index of the next piece: even numbers are gaps, odd ones payloads.
     next: usize,
@@ -139,7 +139,7 @@ impl Ahead {
         self.next = 0;
     }
 
-    /// Returns whether all received bytes have been handed out.
+    /// Returns whether all received bytes have been returned to callers.
     pub(super) fn is_empty(&self) -> bool {
         self.left == 0
     }
@@ -196,7 +196,7 @@ impl Ahead {
         n
     }
 
-    /// Returns all received bytes that have not been handed out, because a prediction was wrong.
+    /// Returns all remaining received bytes, because a prediction was wrong.
     pub(super) fn spill(&mut self, memory: &mut Memory) -> Result<Vec<u8>, Code> {
         let mut bytes = Vec::with_capacity(self.left);
         while let Some(piece) = self.next() {

@@ -48,7 +48,7 @@ pub(super) enum Phase {
     Disconnecting,
     /// The connection is over; the last bytes are being sent, and those of the peer are dropped.
     Draining,
-    /// The connection is over and has no socket any more.
+    /// The connection has ended, and its socket is closed.
     Closed,
 }
 
@@ -120,7 +120,7 @@ pub(super) struct Conn {
     pub(super) peer_closed: bool,
     /// The connection is in the device's list of connections to process.
     pub(super) queued: bool,
-    /// Time at which the present state is given up.
+    /// Time at which the connection fails unless it has left the present state.
     pub(super) deadline: Option<Time>,
     pub(super) endpoint: Endpoint,
     pub(super) socket: Option<Arc<TcpStream>>,

@@ -4,7 +4,7 @@
 pub const TAGGED: usize = 14;
 /// Length in bytes of an untagged segment's header.
 pub const UNTAGGED: usize = 18;
-/// Number of bytes from which the kind of header can be told.
+/// Number of bytes from which the kind of header can be determined.
 pub const CONTROL: usize = 1;
 /// The only version (RFC 5041, section 4.1).
 const VERSION: u8 = 1;

@@ -295,7 +295,7 @@ impl FailedRequest {
 /// The reason why nothing more can be sent.
 #[derive(Clone, Debug)]
 pub(super) enum Stop {
-    /// A Read Request of the peer cannot be answered any more.
+    /// A Read Request of the peer can no longer be answered.
     Fault(Fault),
     /// The request at the head of the send queue cannot be executed.
     Local(WorkError),

@@ -40,7 +40,7 @@ enum Step {
         at: usize,
         len: usize,
     },
-    /// Transfer at most so many bytes.
+    /// Transfer at most this number of bytes.
     Pass {
         forth: bool,
         most: usize,

@@ -1,25 +1,25 @@
 //! Negotiation with the two set-up frames (RFC 5044, section 7.1; RFC 6581). No I/O.
 //!
 //! CRC32C is used if either side asks for it (RFC 5044, section 7.1). By default this device does
-//! not ask, nor does Linux's siw. `rpcrdma serve` asks unless it is told not to; `rpcrdma compare`
-//! does not, because the raw TCP stream beside it has no CRC either.
+//! not ask, nor does Linux's siw. `rpcrdma serve` asks by default; `rpcrdma compare` does not,
+//! because the raw TCP stream beside it has no CRC either.
 
 use bytes::Bytes;
 
 use super::mpa::{DEPTH_UNSPECIFIED, Enhanced, Frame, Kind, REVISION_1, REVISION_2, Rtr};
 use super::terminate::Code;
 
-/// The parameters that this side wants.
+/// The parameters that this side requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wants {
     pub(super) crc: bool,
     /// Number of RDMA Reads that the peer may have outstanding (IRD).
     pub(super) inbound_reads: u16,
-    /// Number of RDMA Reads that this side wants to have outstanding (ORD).
+    /// Number of outstanding RDMA Reads that this side requests (ORD).
     pub(super) outbound_reads: u16,
 }
 
-/// What set-up agreed on.
+/// The parameters that set-up agreed on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Agreement {
     pub(super) crc: bool,
@@ -33,7 +33,7 @@ pub(super) struct Agreement {
     pub(super) wait_for_peer: bool,
 }
 
-/// What to do about a Request Frame that cannot be accepted.
+/// The action on a Request Frame that cannot be accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unacceptable {
     /// Close without an answer, because the peer uses another protocol.

@@ -71,16 +71,16 @@ pub(super) struct State {
     pub(super) progress: Progress,
 }
 
-/// What the background thread does, as far as its owner must know.
+/// The state of the background thread that the device's owner needs to know.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// It is parked, or about to be.
+    /// Whether the thread is parked, or about to park.
     pub(super) idle: bool,
-    /// It does the owner's work.
+    /// Whether the thread does the owner's work.
     pub(super) taken: bool,
 }
 
-/// What a slot's index and what the state knew of it before something was done to it.
+/// The state of a slot before a change, with which the state after it is compared.
 pub(super) struct Before {
     pub(super) deadline: Option<Time>,
     pub(super) live: bool,

@@ -72,10 +72,10 @@ pub struct Capabilities {
     pub max_outbound_reads: u32,
     /// Maximum length in bytes of a message on the first port.
     pub max_message: u32,
-    /// Whether it supports memory windows of type 2B, associated with queue pair and protection
-    /// domain.
+    /// Whether the device supports memory windows of type 2B, associated with queue pair and
+    /// protection domain.
     pub windows_2b: bool,
-    /// Whether it supports memory windows of type 2A, associated with the queue pair alone.
+    /// Whether the device supports memory windows of type 2A, associated with the queue pair alone.
     pub windows_2a: bool,
     /// Whether its queue pairs support local invalidation and Send With Invalidate.
     pub invalidation: bool,

@@ -77,7 +77,7 @@ pub(super) struct CmEvent {
     /// A negative error number, or a reason code of the protocol.
     pub(super) status: c_int,
     pub(super) private_data: Bytes,
-    /// The numbers of RDMA Reads that the peer asks for, from this side's point of view.
+    /// The numbers of RDMA Reads that the peer requests, from this side's point of view.
     pub(super) depths: Depths,
 }
 

@@ -47,7 +47,7 @@ pub(super) enum Phase {
         depths: Depths,
         timeout: Duration,
     },
-    /// [`rdma::Device::prepare_accept`] was called; the peer asked for these depths.
+    /// [`rdma::Device::prepare_accept`] was called; the peer requested these depths.
     Prepared(Depths),
     /// This side's answer is in flight.
     Accepting,
@@ -126,7 +126,7 @@ pub(super) struct Conn {
     made: bool,
     /// Whether a request was refused because the send queue was full.
     pub(super) wants_room: bool,
-    /// Time at which the present step is given up.
+    /// Time at which the connection fails unless the present step has ended.
     pub(super) deadline: Option<Time>,
     /// Whether its completion queues are scheduled to be polled.
     pub(super) hot: bool,

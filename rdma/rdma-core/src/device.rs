@@ -79,7 +79,8 @@ pub struct Verbs {
     /// Identifiers of connections that are over, with the time until which their peers should
     /// confirm that.
     pub(super) parting: VecDeque<(Time, Id)>,
-    /// Time at which to poll for completed requests that nobody waits for, to release their memory.
+    /// Time at which to poll for completed requests whose completions are not signaled to the
+    /// program, to release their memory.
     pub(super) reap_at: Option<Time>,
     pub(super) look_at_all: Time,
     /// Time at which to probe silent peers; `None` if TCP does that.

@@ -57,7 +57,7 @@ struct Part {
     start: usize,
     len: usize,
     mr: Mr,
-    /// Whether it is being offered now.
+    /// Whether the memory is being offered now.
     leased: bool,
 }
 

@@ -61,7 +61,7 @@ struct Entry {
 /// A window to bind before the next request is posted.
 pub(super) struct Bind {
     pub(super) mw: *mut sys::ibv_mw,
-    /// Its new handle.
+    /// The new handle of the window.
     pub(super) rkey: u32,
     pub(super) info: sys::ibv_mw_bind_info,
 }
@@ -341,8 +341,8 @@ impl Regions {
     }
 
     /// Takes the first `count` waiting windows, which the requests from number `first` on will
-    /// bind. They get their numbers only now, so a window that was given up before it was bound
-    /// takes none.
+    /// bind. They get their numbers only now, so a window that was released before it was bound
+    /// uses none.
     pub(super) fn post_binds(
         &mut self,
         count: usize,

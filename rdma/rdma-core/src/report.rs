@@ -46,9 +46,9 @@ pub struct Report {
 pub struct Module {
     /// Name of the module.
     pub name: &'static str,
-    /// Whether it is required. (The others make a device in software.)
+    /// Whether the module is required. (The others make a device in software.)
     pub needed: bool,
-    /// Whether it is loaded or built in.
+    /// Whether the module is loaded or built in.
     pub loaded: bool,
 }
 
@@ -76,13 +76,13 @@ pub struct Memlock {
 pub struct DeviceReport {
     /// Name of the device, such as `rxe0`.
     pub name: String,
-    /// Its network interface, if it has one.
+    /// The network interface of the device, if it has one.
     pub interface: Option<String>,
     /// Addresses of that interface, to connect from and listen on.
     pub addresses: Vec<IpAddr>,
-    /// Its ports.
+    /// The ports of the device.
     pub ports: Vec<PortReport>,
-    /// Its capabilities, or the reason why they cannot be determined.
+    /// The capabilities of the device, or the reason why they cannot be determined.
     pub capabilities: Result<Capabilities, String>,
 }
 

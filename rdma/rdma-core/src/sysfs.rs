@@ -1,4 +1,4 @@
-//! What the kernel says of devices and interfaces in the files of sysfs.
+//! Properties of devices and interfaces from the kernel's sysfs files.
 
 use std::fs;
 use std::path::Path;

@@ -218,7 +218,7 @@ impl Fabric {
     }
 
     /// Crashes a host, which loses everything in its memory. Its peers notice after a while, and
-    /// its [`SimDevice`] does nothing any more.
+    /// its [`SimDevice`] has no effect from then on.
     pub fn crash(&self, node: NodeId) {
         let mut state = self.state.borrow_mut();
         state.note(&Happening::Crashed(node));

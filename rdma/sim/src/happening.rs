@@ -31,7 +31,7 @@ pub enum Happening<'a> {
     Registered(End, Stag, usize),
     /// A registration failed because of an injected fault.
     NotRegistered(End),
-    /// A handle was invalidated; the flag says whether the peer's Send did it.
+    /// A handle was invalidated; the flag tells whether a Send of the peer did it.
     Invalidated(End, Stag, bool),
     /// The owner's poll returned an event.
     Taken(End, &'a Event),

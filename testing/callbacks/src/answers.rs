@@ -13,7 +13,7 @@ use crate::{BACKWARD, ECHO, NULL};
 /// The callbacks that arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// How often each callback arrived, by its ticket and number.
+    /// The number of arrivals of each callback, by its ticket and number.
     pub times: BTreeMap<(u32, u32), u32>,
     /// The number of callbacks with wrong data.
     pub wrong: u32,

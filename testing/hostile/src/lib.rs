@@ -40,7 +40,7 @@ use std::fmt::Display;
 pub enum End {
     /// The connection must not end: the next call on it is answered as usual.
     Lives,
-    /// This Terminate, followed by a graceful close.
+    /// The connection ends by a Terminate with this code, followed by a graceful close.
     Terminate(wire::ddp::Code),
     /// FIN, without a message before it.
     Closed,

@@ -1,4 +1,4 @@
-//! One end of an iWARP connection that follows all rules unless it is told otherwise.
+//! One end of an iWARP connection that follows all rules unless a case makes it break one.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ const CUT: usize = 16 << 10;
 pub enum Heard {
     /// A complete Send.
     Message {
-        /// Its bytes.
+        /// The bytes of the message.
         bytes: Vec<u8>,
         /// The handle that it invalidates.
         invalidate: Option<u32>,

@@ -23,7 +23,7 @@ struct State {
     /// For each file and offset, the previous contents before each write that is not on stable
     /// storage, oldest first.
     cached: BTreeMap<(Vec<u8>, u64), Vec<Vec<u8>>>,
-    /// How often each write was executed since the server started.
+    /// The number of executions of each write since the server started.
     executed: BTreeMap<u64, u32>,
     /// Writes that were executed more than once.
     repeated: Vec<u64>,

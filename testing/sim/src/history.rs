@@ -16,7 +16,7 @@ enum Standing {
     Stable,
     /// Acknowledged but not stable, by a server with this verifier, as the `n`th acknowledgement.
     Unstable(Verifier, u64),
-    /// Not acknowledged.
+    /// The write was not acknowledged, so its effect is unknown.
     Unknown,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Journal {
     calm: bool,
     /// Whether the server's calls to clients may have chunks.
     offers: bool,
-    /// Whether calls are given up while the server may work on them, so that it may access memory
+    /// Whether clients cancel calls that the server may still process, so that it may access memory
     /// that is no longer registered.
     impatient: bool,
 }

@@ -25,7 +25,7 @@ pub(crate) struct Offered {
     pub(crate) write: bool,
 }
 
-/// The meaning of a message to the requester that sends or takes it.
+/// The meaning of a message to the requester that sends or receives it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// A call: takes a credit, and offers memory.

@@ -29,7 +29,7 @@ pub(crate) struct ServerHost {
     pub(crate) pool: Pool,
     /// The causal path of each waiting job, in order.
     jobs: VecDeque<Path>,
-    /// The number of jobs that were handed to workers.
+    /// The number of jobs that were passed to workers.
     taken: u64,
 }
 
@@ -84,7 +84,7 @@ impl ServerHost {
         })
     }
 
-    /// Runs the host's turn. Returns the number of jobs that were handed to workers.
+    /// Runs the host's turn. Returns the number of jobs that were passed to workers.
     pub(crate) fn turn(&mut self, fabric: &Fabric) -> usize {
         let before = self.jobs.len();
         for _ in 0..TURNS {

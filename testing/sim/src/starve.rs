@@ -10,7 +10,8 @@ use crate::message::{self, CREDITS, Meaning, read};
 /// The rate and end of reduced grants.
 #[derive(Clone, Debug)]
 pub(crate) struct Starvation {
-    /// Of a million messages that grant credits, this many grant fewer.
+    /// The number of messages per million granting messages whose grant is replaced by a smaller
+    /// one.
     pub(crate) parts: u32,
     /// The time after which grants are as intended.
     pub(crate) heal_at: Time,

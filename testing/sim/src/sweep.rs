@@ -29,7 +29,7 @@ pub struct Summary {
     pub faults: u64,
     /// The number of events in fabrics.
     pub happenings: u64,
-    /// How often each [`Pairing`] of features was run, by its number.
+    /// The number of runs of each [`Pairing`] of features, by its number.
     pub pairings: [u64; Pairing::COUNT],
     /// The duration in real time.
     pub took: Duration,

@@ -34,7 +34,8 @@ const SLOTS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(20);
 /// The maximum number of repetitions.
 const TRIES: usize = 1_000;
-/// The time after which a client gives up an unreachable server: never, while faults can happen.
+/// The time after which a client's calls to an unreachable server fail: never while faults can
+/// happen.
 const FOR_EVER: Duration = Duration::from_secs(100_000);
 
 /// State that all clients of a run share.

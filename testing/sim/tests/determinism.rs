@@ -1,5 +1,5 @@
-//! The same seed is the same run, byte for byte: twice in one process, and in another process.
-//! (`testing/sim/same-logs` compares builds, in CI.)
+//! Tests that the same seed gives the same log, byte for byte: twice in one process, and in another
+//! process. (`testing/sim/same-logs` compares builds, in CI.)
 
 use std::process::Command;
 

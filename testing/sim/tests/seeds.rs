@@ -1,4 +1,4 @@
-//! Runs a few seeds with the tests; CI runs many more (`.ci/run sim`).
+//! Tests that run a few seeds; CI runs many more (`.ci/run sim`).
 
 use rpcrdma_sim::{FeaturesOf, Pairing, Plan, Swarm, Victim, sweep};
 

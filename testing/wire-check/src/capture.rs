@@ -21,7 +21,8 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Starts to capture `port` into `file`. Returns when no packet can be missed any more.
+    /// Starts to capture `port` into `file`. Returns as soon as every further packet will be
+    /// captured.
     pub(crate) fn start(port: u16, file: &Path) -> Result<Self, Error> {
         let start = |source| Error::Start { tool: TOOL, source };
         let mut child = Command::new(TOOL)

@@ -6,9 +6,9 @@ use std::fmt;
 /// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Direction {
-    /// From the client to the server.
+    /// Messages from the client to the server.
     Call,
-    /// From the server to the client.
+    /// Messages from the server to the client.
     Reply,
 }
 

@@ -82,7 +82,7 @@ pub(super) enum WorkContext {
     Read(ReadId),
 }
 
-/// Why this end ends a connection.
+/// The reason why this end ends a connection.
 #[derive(Debug)]
 pub(super) enum Closing {
     /// Its user closed it.
@@ -94,7 +94,7 @@ pub(super) enum Closing {
 /// A connection, being established or established, with its queue pair.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// The identifier that the user has for it.
+    /// The id by which the user knows the connection.
     pub(super) conn: ConnId,
     pub(super) peer: SocketAddr,
     pub(super) queue: QueuePair<WorkContext>,
@@ -104,16 +104,16 @@ pub(super) struct Link {
     /// Bytes of the pool that are counted for receives, at a server.
     pub(super) receive_memory: usize,
     pub(super) established: bool,
-    /// Whether a reply has arrived on it.
+    /// Whether a reply has arrived on the connection.
     pub(super) worked: bool,
-    /// Why this end is closing it, if it is. Completions are then ignored.
+    /// The reason why this end is closing the connection, if it is. Completions are then ignored.
     pub(super) closing: Option<Closing>,
     /// The first error of a work request other than "flushed".
     pub(super) failure: Option<WorkError>,
     progress: Progress,
-    /// When the earliest timer for its time-outs expires.
+    /// The time at which the earliest timer for the connection's time-outs expires.
     timer: Option<Time>,
-    /// Whether it is in the list of connections on which something waits for memory.
+    /// Whether the connection is in the list of those on which something waits for memory.
     waits: bool,
 }
 

@@ -45,7 +45,7 @@ impl Default for RdmaClientOptions {
 pub struct RdmaServerOptions {
     /// What both ends of a connection choose.
     pub common: Options,
-    /// The most connections at the same time. More are rejected.
+    /// The maximum number of connections at the same time. Further ones are rejected.
     pub max_connections: usize,
     /// Bytes of the device's pool that the receives of all connections may take together. The less
     /// is left, the fewer credits a new connection gets; with none left it is rejected. A plain

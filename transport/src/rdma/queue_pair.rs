@@ -11,11 +11,13 @@ use rpcrdma_connection::{REPOST_LATER, ReceiveStructure};
 use super::gather;
 use super::receives::{SparePieces, alloc, restore};
 
-/// The `wr_id` of every receive. The buffer comes back with the completion, so receives need not be told
-/// apart. The `wr_id` of a request in the send queue is its sequence number, which stays far below.
+/// The `wr_id` of every receive. The completion returns the buffer, so receives need no distinct
+/// identifiers. The `wr_id` of a request in the send queue is its sequence number, which stays far
+/// below.
 const RECEIVE: WrId = WrId(u64::MAX);
 
-/// The state of a request in the send queue. `T` is the context that its poster wants back.
+/// The state of a request in the send queue. `T` is the context that the completion returns to the
+/// poster.
 #[derive(Debug)]
 enum Work<T> {
     /// The request is done. Its entry is removed when it is the oldest.
@@ -32,7 +34,7 @@ enum Work<T> {
 pub(crate) enum Done<T> {
     /// A receive.
     Receive,
-    /// A request whose poster wants its context back.
+    /// A signaled request, with its context.
     Work(T),
     /// A request that was signaled only to learn how full the queue is, or an unknown one.
     Nothing,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rdma::{Account, Time};
 
-/// The longest time between two checks while work is under way on any connection.
+/// The longest time between two checks while work is in progress on any connection.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// The maximum time without progress while the connection holds memory that others wait for.
 const IN_THE_WAY: Duration = Duration::from_secs(2);
@@ -54,7 +54,7 @@ impl Progress {
 /// a check is planned.
 #[derive(Debug)]
 pub(super) struct ProgressChecks {
-    /// How long a peer may make no progress.
+    /// The maximum time without progress of a peer.
     limit: Duration,
     /// Whether a check is planned.
     planned: bool,
@@ -67,7 +67,8 @@ impl ProgressChecks {
         Self { limit, planned }
     }
 
-    /// Records that work is under way. Returns the time of the next check if it has to be planned.
+    /// Records that work is in progress. Returns the time of the next check if it has to be
+    /// planned.
     #[inline]
     pub(super) fn expect(&mut self, now: Time) -> Option<Time> {
         let planned = std::mem::replace(&mut self.planned, true);

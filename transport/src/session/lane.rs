@@ -14,7 +14,7 @@ pub(crate) enum ConnectionState {
         /// The end of the back-off pause.
         retry_at: Time,
     },
-    /// An attempt to connect is under way.
+    /// An attempt to connect is in progress.
     Connecting {
         /// The port's id of the attempt.
         conn: ConnId,
@@ -34,7 +34,7 @@ pub(crate) struct Connection {
     pub(crate) state: ConnectionState,
     /// The number of pending calls assigned to this connection.
     pub(crate) waiting: usize,
-    /// Whether the connection was ever up: the next attempt is a reconnect.
+    /// Whether the connection was ever up. If so, the next attempt counts as a reconnect.
     pub(crate) was_up: bool,
     /// Whether to stay connected although no call needs the connection.
     pub(crate) keep: bool,

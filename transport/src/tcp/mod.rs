@@ -90,7 +90,7 @@ pub struct TcpCounters {
     pub send_calls: u64,
     /// System calls that received data or found none.
     pub receive_calls: u64,
-    /// Bytes handed to TCP, record marks included.
+    /// Bytes written to TCP, record marks included.
     pub wire_bytes_sent: u64,
     /// Bytes received from TCP, record marks included.
     pub wire_bytes_received: u64,
@@ -101,8 +101,8 @@ pub struct TcpCounters {
     pub interrupts: u64,
 }
 
-/// When this many bytes of replies are queued for a peer that does not read them, the connection is
-/// not read from either.
+/// The length of queued replies, in bytes, from which on a connection is not read from, because its
+/// peer does not read the replies.
 const MAX_QUEUED: usize = 8 << 20;
 
 /// Sets the options of a connected socket.

@@ -22,7 +22,7 @@ const POOL_RETRY: Duration = Duration::from_millis(1);
 
 /// The maximum interval between searches for connections that wait for their peers.
 const STALL_CHECK: Duration = Duration::from_secs(1);
-/// How long a peer may make no progress while it holds memory that others need.
+/// The maximum time without progress of a peer that holds memory which others need.
 const STALL_LIMIT: Duration = Duration::from_secs(2);
 
 /// The pool's size divided by this number may be allocated in advance for peers that have announced

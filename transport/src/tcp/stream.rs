@@ -146,7 +146,7 @@ impl Stream {
         self.readable || !self.staged.is_empty()
     }
 
-    /// Returns whether the pool must be asked for a buffer again.
+    /// Returns whether the stream waits for a buffer from the pool.
     pub(super) fn waits_for_memory(&self) -> bool {
         self.waits_for_memory
     }

@@ -37,11 +37,11 @@ pub(super) struct Index {
 
 /// A directory that is being read.
 struct Level {
-    /// Its index in `directories`.
+    /// The index of the directory in `directories`.
     at: u32,
-    /// Its subdirectories that are still to be read.
+    /// The subdirectories that have not been read yet.
     below: Vec<Box<[u8]>>,
-    /// Its device and inode number.
+    /// The device number (major, minor) and inode number of the directory.
     number: (u32, u32, u64),
 }
 

@@ -49,13 +49,13 @@ enum Tag {
 /// The method of identifying the files of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Naming {
-    /// By handles that the kernel can open again.
+    /// Objects are identified by handles that the kernel can open again.
     Decodable,
-    /// By handles that only identify files.
+    /// Objects are identified by handles that the kernel cannot open.
     Identifying,
-    /// By inode number and birth time.
+    /// Objects are identified by inode number and birth time.
     Births,
-    /// By inode number alone, which the administrator has accepted.
+    /// Objects are identified by inode number alone, which the administrator has accepted.
     Inodes,
 }
 

@@ -25,7 +25,7 @@ fn cost(body: &Body) -> u64 {
     }
 }
 
-/// What a new directory or symbolic link begins with.
+/// The type and attributes of a new object.
 pub(super) struct NewObject<'a> {
     pub(super) file_type: FileType,
     /// The attributes that the client sets.

@@ -1,4 +1,4 @@
-//! Connections that are established, refused, rejected or given up.
+//! Tests of connections that are established, refused, rejected or abandoned.
 
 use std::net::SocketAddr;
 

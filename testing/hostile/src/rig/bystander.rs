@@ -28,7 +28,7 @@ pub struct Bystander {
     client: Client,
     mount: Mount<Client>,
     file: FileHandle,
-    /// Its memory pool.
+    /// The memory pool of the bystander.
     pub pool: Pool,
     serial: u32,
 }

@@ -15,9 +15,9 @@ pub const DATA_SEED: u32 = 7;
 /// A call that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Its transport header.
+    /// The transport header of the call.
     pub header: Header,
-    /// Its RPC message.
+    /// The RPC message.
     pub rpc: Vec<u8>,
     pub(super) procedure: (u32, u32),
     /// The ROPT_XMTREQ that it came in, if it did.

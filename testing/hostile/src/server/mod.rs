@@ -104,7 +104,7 @@ impl Case {
 pub enum Ask {
     /// NULL, which has no chunks.
     Null,
-    /// This many NULLs at once.
+    /// This number of NULL calls at the same time.
     Nulls(usize),
     /// READ with a Write chunk of two segments.
     Read,

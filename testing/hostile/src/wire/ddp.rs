@@ -153,13 +153,13 @@ impl Untagged {
 pub struct ReadRequest {
     /// The handle of the memory to read into.
     pub sink: u32,
-    /// Its tagged offset.
+    /// The tagged offset of the sink.
     pub sink_offset: u64,
     /// The number of bytes.
     pub length: u32,
     /// The handle of the memory to read from.
     pub source: u32,
-    /// Its tagged offset.
+    /// The tagged offset of the source.
     pub source_offset: u64,
 }
 

@@ -69,7 +69,7 @@ pub struct Crash {
     pub at: Duration,
     /// The target.
     pub victim: Victim,
-    /// Its duration.
+    /// The duration for which the victim is down.
     pub lasts: Duration,
 }
 
@@ -114,7 +114,8 @@ pub struct Plan {
     /// Whether clients make the server call them. The number of concurrent calls is in
     /// [`Plan::requester`] and [`Plan::responder`], and the data in the orders.
     pub callbacks: bool,
-    /// Of a million messages that grant credits, this many grant fewer than their sender intended.
+    /// The number of messages per million granting messages whose grant is replaced by a smaller
+    /// one.
     pub starve: u32,
     /// The limits of the devices.
     pub attributes: Attributes,
