@@ -26,7 +26,7 @@ fn pool(c: &mut Criterion) {
     }
 }
 
-/// Benchmarks the same with every byte written, as a device does.
+/// Benchmarks allocating and freeing a buffer of which every byte is written, as a device does.
 fn filled(c: &mut Criterion) {
     let pool = Pool::new(64 << 20);
     for (size, len) in SIZES {

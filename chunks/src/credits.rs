@@ -199,8 +199,8 @@ impl ResponderCredits {
         self.answered_group(1)
     }
 
-    /// Does the same as [`ResponderCredits::answered`] for a call that came in `transmissions`
-    /// messages.
+    /// Records that a call in `transmissions` messages was answered or dropped: see
+    /// [`ResponderCredits::answered`].
     #[must_use]
     pub fn answered_group(&mut self, transmissions: u32) -> u32 {
         self.outstanding = self.outstanding.saturating_sub(transmissions);

@@ -9,10 +9,10 @@ pub enum Malformed {
     /// A word that tells whether list elements follow is neither 0 nor 1.
     #[error("{0} is not a boolean")]
     Boolean(u32),
-    /// `rdma_proc` has no such value in this protocol version.
+    /// `rdma_proc` has a value that this protocol version does not define.
     #[error("no procedure {0}")]
     Procedure(u32),
-    /// `rdma_err` has no such value in this protocol version.
+    /// `rdma_err` has a value that this protocol version does not define.
     #[error("no error code {0}")]
     ErrorCode(u32),
     /// A list exceeds the limits of this crate.

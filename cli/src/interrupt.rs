@@ -25,7 +25,7 @@ pub(crate) struct Interruptible {
 }
 
 impl Interruptible {
-    /// Handles signals from now on. The most recently created one gets them.
+    /// Handles signals from now on. If several exist, the most recently created one handles them.
     ///
     /// # Errors
     /// The error of the operating system.

@@ -17,7 +17,7 @@ use crate::op::LONG;
 
 /// A number of data bytes that fit a message without chunks.
 pub(crate) const PLAIN: u32 = 2 << 10;
-/// A number of bytes that one Send can place, and one that takes many Sends.
+/// A number of bytes that one Send can place. `LARGE`: one that takes many Sends.
 pub(crate) const SHORT: u32 = 24 << 10;
 pub(crate) const LARGE: u32 = 960 << 10;
 /// The number of iterations that solve for the costs of a byte, a group and a message.

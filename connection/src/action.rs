@@ -81,7 +81,7 @@ pub enum Event {
     ReceivesPosted {
         /// Which receives.
         id: ReceivesId,
-        /// False if there was no memory for all of them; then none was posted.
+        /// Whether the receives were posted. If there was not enough memory for all, none was.
         posted: bool,
     },
     /// Answers [`Action::ReplaceReceives`]: every posted receive has this structure.
@@ -108,12 +108,12 @@ pub enum Action {
     PostReceives {
         /// Names the receives in the answer.
         id: ReceivesId,
-        /// How many.
+        /// The number of receives.
         count: u32,
     },
     /// Do not repost the next `count` consumed receives, so that `count` fewer stay posted.
     ReleaseReceives {
-        /// How many.
+        /// The number of receives.
         count: u32,
     },
     /// Replace each posted receive, after a message has consumed it, by one of this structure.
@@ -155,7 +155,7 @@ pub enum Action {
     Read {
         /// Names the RDMA Read in the answer.
         id: ReadId,
-        /// Where the data goes.
+        /// The memory that the data is read into.
         sink: Buf,
         /// The peer's handle.
         stag: Stag,
@@ -195,7 +195,7 @@ pub enum Action {
     Misjudged,
     /// Close the connection.
     Close {
-        /// Why, for the log.
+        /// The reason for closing, for the log.
         reason: String,
     },
 }

@@ -17,10 +17,11 @@ use crate::{ReceiveStructure, round_trips};
 /// Makes the state of an extension for a new connection, at the given end of it.
 pub type MakeExtension = fn(Side) -> Box<dyn Extension>;
 
-/// The default length of the longest RPC message, bytes: an item of 4 MiB and what surrounds it.
+/// The default maximum length of an RPC message, in bytes: an item of 4 MiB and the rest of the
+/// message.
 const DEFAULT_MAX_MESSAGE: u32 = (4 << 20) + (64 << 10);
-/// The default length of the longest segment, bytes. A segment's length has 32 bits, and sums of two
-/// such lengths do not overflow.
+/// The default maximum length of a segment, in bytes. A segment's length has 32 bits; the sum of
+/// two lengths up to this default does not overflow.
 const DEFAULT_MAX_SEGMENT: u32 = 1 << 30;
 /// The default maximum length, in bytes, to which this end enlarges its receives at the peer's
 /// request.
@@ -28,27 +29,27 @@ const DEFAULT_MAX_RECEIVE: u32 = 32 << 10;
 /// The default maximum number of receives beyond those for credits, for replies in several
 /// messages: several replies of 1 MiB at a time in messages of 64 KiB.
 const DEFAULT_SPARE_RECEIVES: u32 = 256;
-/// The default time for a continued message to be complete: 4 MiB at half a Mbit/s.
+/// The default time-out of a message in several transmissions: enough for 4 MiB at half a Mbit/s.
 const DEFAULT_GROUP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Calls from server to client (RFC 8167). By default there are none. Both ends have to choose them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallbackOptions {
-    /// The most such calls outstanding on a connection. With 0, a server makes none. A client then
-    /// announces in version 2 that it accepts none; in version 1 it discards them, and the server
-    /// is not informed.
+    /// The maximum number of outstanding calls from server to client on a connection. With 0, a
+    /// server makes none. A client then announces in version 2 that it accepts none; in version 1
+    /// it discards them, and the server is not informed.
     pub credits: u32,
-    /// Whether such calls and their replies may have chunks. In version 2 a client tells its
-    /// server; in version 1 it cannot, so the server uses its own option, and only the upper layer
-    /// knows whether the client accepts that (section 6).
+    /// Whether calls from server to client and their replies may have chunks. In version 2 a client
+    /// tells its server; in version 1 it cannot, so the server uses its own option, and only the
+    /// upper layer knows whether the client accepts that (section 6).
     pub chunks: bool,
 }
 
 /// The options that both ends of a connection choose.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Client: the most calls outstanding on a connection. Server: the most credits granted. The
-    /// device's receive queue may hold fewer.
+    /// Client: the maximum number of outstanding calls on a connection. Server: the maximum number
+    /// of credits granted. The size of the device's receive queue may reduce both.
     pub credits: u32,
     /// Length of the longest message to send inline, transport header included, bytes: 1024 to 262144,
     /// in steps of 1024 (RFC 8797, section 4.2).
@@ -60,28 +61,28 @@ pub struct Options {
     /// connection manager's private data ([`PrivateData`]). In version 1, if either end sends none,
     /// inline messages have at most 1024 bytes. Version 2 ignores it.
     pub private_data: bool,
-    /// Whether the responder may invalidate one of a call's handles with its reply. Both ends must
-    /// choose it and announce it, in private data (version 1) or by a characteristic (version 2).
+    /// Whether the responder may invalidate one of a call's handles with its reply (Send With
+    /// Invalidate). Both ends must choose it and announce it, in private data (version 1) or by a
+    /// characteristic (version 2).
     pub remote_invalidation: bool,
-    /// The most RDMA Reads that the peer may have outstanding.
+    /// The maximum number of RDMA Reads that the peer may have outstanding.
     pub inbound_reads: u32,
-    /// The most RDMA Reads that this end has outstanding.
+    /// The maximum number of RDMA Reads that this end has outstanding.
     pub outbound_reads: u32,
-    /// Length of the longest RPC message in either direction, bytes of its XDR stream.
+    /// Maximum length of an RPC message in either direction, in bytes of its XDR stream.
     pub max_message: u32,
-    /// Length of the longest piece of memory for one segment, bytes. Longer chunks have several
-    /// segments.
+    /// Maximum length of the memory of one segment, in bytes. Longer chunks have several segments.
     pub max_segment: u32,
     /// Calls from server to client.
     pub callbacks: CallbackOptions,
     /// Version 2: the maximum length, in bytes, to which this end enlarges its receives at the
     /// peer's request.
     pub max_receive_size: u32,
-    /// Version 2, client: the most receives posted beyond those for credits, for replies that come in
-    /// several messages.
+    /// Version 2, client: the maximum number of receives posted beyond those for credits, for
+    /// replies in several messages.
     pub spare_receives: u32,
-    /// Version 2: how long a message that comes in several transmissions may be incomplete. A
-    /// connection on which it takes longer is closed.
+    /// Version 2: the time within which a message in several transmissions must be complete;
+    /// otherwise the connection is closed.
     pub group_timeout: Duration,
     /// The cost of each operation, by which the cheapest transfer mode of a message is chosen.
     pub costs: CostModel,
@@ -169,7 +170,7 @@ impl Options {
 /// Which end of the connection this is, and which versions it may speak.
 #[derive(Clone, Copy, Debug)]
 pub enum Role {
-    /// This end made the connection.
+    /// This end established the connection.
     Client {
         /// The versions that it may speak.
         versions: Choice,
@@ -210,24 +211,27 @@ impl Role {
 /// The configuration of one connection.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which end this is.
+    /// The role of this end.
     pub role: Role,
     /// The options that both ends choose.
     pub options: Options,
-    /// The most calls outstanding from client to server, [`Options::credits`] or fewer.
+    /// The maximum number of outstanding calls from client to server: [`Options::credits`] or
+    /// fewer.
     pub credits: u32,
-    /// The most calls outstanding from server to client, [`CallbackOptions::credits`] or fewer.
+    /// The maximum number of outstanding calls from server to client: [`CallbackOptions::credits`]
+    /// or fewer.
     pub callbacks: u32,
-    /// The most receives posted for further messages of replies, [`Options::spare_receives`] or fewer.
+    /// The maximum number of receives for the second and later messages of replies:
+    /// [`Options::spare_receives`] or fewer.
     pub spare_receives: u32,
-    /// The most bytes of fetched chunks that the unanswered calls of the peer hold together. Further
-    /// calls wait.
+    /// The maximum number of bytes of fetched chunks that all unanswered calls of the peer may hold
+    /// together. Further calls wait.
     pub max_fetched: u64,
     /// Length of the longest segment, bytes: [`Options::max_segment`] or what the device allows.
     pub max_segment: u64,
-    /// The structure of the receives that are posted at first. The driver needs it to post them.
+    /// The structure of the first receives. The driver needs it to post them.
     pub receives: ReceiveStructure,
-    /// Where memory for chunks comes from.
+    /// The pool that provides memory for chunks.
     pub pool: Pool,
     /// The available implementations of versions. [`Role`] says which versions may be spoken, and
     /// all of those must be among them: a connection whose version is missing here is closed.

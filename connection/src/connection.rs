@@ -37,7 +37,7 @@ use crate::{Action, CallError, CallId, Config, Event, ReplyRoom, Role};
 /// The XID of the first operation that a server's extensions begin; later ones count downwards. The
 /// XIDs of its calls count upwards from low numbers.
 const SERVER_FIRST_XID: u32 = u32::MAX;
-/// How far the XIDs of a client's operations are from those of its calls.
+/// The distance between the XIDs of a client's operations and those of its calls.
 const XID_DISTANCE: u32 = 1 << 31;
 
 /// The protocol state of one RPC-over-RDMA connection: at a client or a server, for calls in both

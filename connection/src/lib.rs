@@ -1,9 +1,9 @@
 //! The protocol state of one RPC-over-RDMA connection, as `quinn_proto::Connection` is for QUIC.
 //!
-//! A [`Connection`] owns the requester, the responder, the extensions and the version negotiation of one
-//! connection, at a client or at a server, for calls in both directions (RFC 8166, RFC 8167, version 2
-//! of 2016). It does no I/O, has no clock, and knows no device: a *driver* posts its work requests,
-//! registers its memory, and tells it what happened.
+//! A [`Connection`] owns the requester, the responder, the extensions and the version negotiation
+//! of one connection, at a client or at a server, for calls in both directions (RFC 8166, RFC 8167,
+//! version 2 of 2016). It does no I/O, has no clock, and knows no device: a *driver* posts its work
+//! requests, registers its memory, and passes events to it.
 //!
 //! # How a connection is driven
 //!
@@ -26,39 +26,39 @@
 //!
 //! | action | what the driver does | answered by |
 //! |---|---|---|
-//! | [`PostReceives`](Action::PostReceives) | keeps so many more receives posted | [`Event::ReceivesPosted`], at once |
-//! | [`ReleaseReceives`](Action::ReleaseReceives) | keeps so many fewer posted | |
+//! | [`PostReceives`](Action::PostReceives) | keeps `count` more receives posted | [`Event::ReceivesPosted`], at once |
+//! | [`ReleaseReceives`](Action::ReleaseReceives) | does not repost the next `count` consumed receives | |
 //! | [`ReplaceReceives`](Action::ReplaceReceives) | posts receives of another structure from now on | [`Event::ReceivesReplaced`], when none of the old ones is left |
 //! | [`Register`](Action::Register) | registers memory that the peer may read or write | [`Event::Registered`], at once or later |
 //! | [`Send`](Action::Send), [`Write`](Action::Write) | posts the work request | |
 //! | [`Read`](Action::Read) | posts the work request | [`Event::ReadDone`], on its completion |
 //! | [`Invalidate`](Action::Invalidate) | posts the work request | [`Event::Reclaimed`], on its completion |
-//! | [`Reclaim`](Action::Reclaim) | takes back memory that the peer has invalidated | [`Event::Reclaimed`], at once or later |
-//! | [`Deliver`](Action::Deliver) | has the call executed | [`Connection::reply`] |
-//! | [`Finished`](Action::Finished) | tells whoever made the call | |
-//! | [`Decided`](Action::Decided), [`Misjudged`](Action::Misjudged) | makes the connection again if they say so | |
+//! | [`Reclaim`](Action::Reclaim) | reclaims memory whose handle the peer has invalidated | [`Event::Reclaimed`], at once or later |
+//! | [`Deliver`](Action::Deliver) | passes the call to the upper layer | [`Connection::reply`] |
+//! | [`Finished`](Action::Finished) | reports the result to the caller | |
+//! | [`Decided`](Action::Decided), [`Misjudged`](Action::Misjudged) | reconnects if necessary | |
 //! | [`Close`](Action::Close) | closes the connection | [`Event::Closed`] |
 //!
 //! A handle that the peer invalidated with a Send comes with [`Event::Received`], and an action to reclaim
 //! it follows. When the connection is closed, the driver drops all memory that is registered for it.
 //!
-//! Receives are numbers here, not buffers: the connection says how many the driver has to keep posted. The
-//! queue pair keeps the order of work requests, and the connection relies on that: an RDMA Write is placed
-//! before the Send that was posted after it arrives.
+//! This crate counts receives and knows no buffers: actions say how many receives the driver must
+//! keep posted. The queue pair keeps the order of work requests, and the connection relies on that:
+//! an RDMA Write is placed before the Send that was posted after it arrives.
 //!
 //! # Versions, and calls from server to client
 //!
-//! [`Config::client`] speaks version 2 where the server does, and version 1 otherwise; [`Config::server`]
-//! speaks what its client begins with. [`Config::with_version`] fixes one, and
-//! [`Config::with_callbacks`] allows calls from server to client (RFC 8167), which both ends have to be
-//! told. A server then uses [`Connection::call`] as a client does. In version 1, a client that takes no
-//! calls discards them and cannot say so: the server has to give up by a time-out of its own, with
-//! [`Connection::cancel`].
+//! [`Config::client`] speaks version 2 where the server does, and version 1 otherwise;
+//! [`Config::server`] speaks what its client begins with. [`Config::with_version`] fixes one, and
+//! [`Config::with_callbacks`] allows calls from server to client (RFC 8167), for which both ends
+//! must be configured. A server then uses [`Connection::call`] as a client does. In version 1, a
+//! client that accepts no calls discards them and cannot report that: the server must end them
+//! after a time-out with [`Connection::cancel`].
 //!
 //! # Example
 //!
-//! A client calls a server, and both find by the way that they speak version 2. The messages are short,
-//! so that there is no memory to register:
+//! A client calls a server; version negotiation selects version 2. The messages are short, so that
+//! no memory is registered:
 //!
 //! ```
 //! use onc_rpc::{AcceptStatus, CallHeader, Credential, Message, ReplyHeader, Verifier};

@@ -22,11 +22,12 @@ const LEAST_FIRST: u32 = 64;
 /// One segment of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveSegment {
-    /// Its length, bytes.
+    /// The length of the segment, in bytes.
     pub len: u32,
     /// The alignment of its first byte: a power of two, at most a page.
     pub align: u32,
-    /// The peer may place bulk data into it (rtrext-00, section 4.3: `XMRSFLAG_DDP`).
+    /// Whether the peer may place bulk data into the segment (rtrext-00, section 4.3:
+    /// `XMRSFLAG_DDP`).
     pub ddp: bool,
 }
 
@@ -37,7 +38,7 @@ pub struct ReceiveStructure {
     segments: Arc<[ReceiveSegment]>,
 }
 
-/// Why segments cannot make up a receive.
+/// The reason why segments cannot form a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadStructure {
@@ -103,7 +104,7 @@ impl ReceiveStructure {
         u32::try_from(self.size()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the bytes of pool memory that one receive takes.
+    /// Returns the number of bytes of pool memory that one receive takes.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.lengths().map(Pool::block_size).sum()

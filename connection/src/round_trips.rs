@@ -10,13 +10,14 @@ use crate::{Config as ConnectionConfig, ReceiveSegment, ReceiveStructure};
 /// rest of the message around the bulk data in common calls. Anything longer continues in the next
 /// segment.
 const HEAD: u32 = 1024;
-/// Length of the segment for bulk data, bytes: 1 MiB goes in 16 transmissions.
+/// Length of the segment for bulk data, in bytes: 1 MiB takes 16 transmissions.
 const TARGET: u32 = 64 << 10;
-/// Alignment of that segment: what file systems and page caches want.
+/// Alignment of the segment for bulk data in bytes: a page, as file systems and page caches need
+/// it.
 const PAGE: u32 = 4096;
-/// The most transmissions of a message: 4 MiB of bulk data go in them.
+/// The maximum number of transmissions of a message: enough for 4 MiB of bulk data.
 const MAX_TRANSMISSIONS: u32 = 64;
-/// Length of the longest transmission to send, whatever the peer can receive, bytes.
+/// Maximum length of a transmission to send, in bytes, even if the peer's receives are longer.
 const MAX_TRANSMISSION: u32 = 1 << 20;
 
 /// Returns the structure of receives that hold messages of `plain` bytes and that bulk data can be
@@ -72,8 +73,8 @@ pub(crate) fn max_send(features: Features, inline: u32) -> u32 {
     }
 }
 
-/// Returns how many receives the transmissions of one incomplete call can hold, where `credits` are
-/// granted.
+/// Returns the maximum number of receives that the transmissions of one incomplete call can hold if
+/// `credits` are granted.
 #[must_use]
 pub fn held_by_a_call(features: Features, credits: u32) -> u32 {
     match features.cont.receive {

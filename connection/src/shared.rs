@@ -13,10 +13,10 @@ use crate::dialect::{Dialect, ErrorMessage, Outgoing, Plain};
 use crate::extended::Extended;
 use crate::{Action, Config};
 
-/// Bytes that headers are encoded into: some tens of headers share one allocation, which lasts as long
-/// as any of them.
+/// The size in bytes of the allocations that headers are encoded into. Some tens of headers share
+/// one allocation, which lives as long as any of them.
 const HEADER_ROOM: usize = 2048;
-/// Bytes that the longest plain header takes.
+/// The maximum length of a plain header, in bytes.
 const PLAIN_HEADER: usize = 32;
 
 /// What the two halves of an open connection, requester and responder, share.
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) extended: Option<Box<Extended>>,
     /// Actions that are to be returned to the driver, in this order.
     pub(crate) actions: VecDeque<Action>,
-    /// Where headers are encoded.
+    /// The buffer that headers are encoded into.
     headers: BytesMut,
 }
 

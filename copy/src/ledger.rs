@@ -84,7 +84,7 @@ impl<'p> Ledger<'p> {
         self.stopped.get()
     }
 
-    /// Ends the record and takes the lists out of it.
+    /// Ends the record and returns its totals and lists.
     pub(super) fn report(&self) -> Report {
         Report {
             totals: self.totals.get(),

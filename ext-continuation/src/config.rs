@@ -183,7 +183,7 @@ pub struct PeerAnnouncements {
     pub support: Support,
     /// The peer's receive buffers, if bulk data can be placed in them.
     pub frame: Option<Frame>,
-    /// Maximum number of transmissions of a call that the peer accepts; 0 means the same as 1.
+    /// Maximum number of transmissions of a call that the peer accepts; 0 means 1.
     pub takes: u32,
     /// Maximum number of transmissions of a reply that the peer sends.
     pub sends: u32,

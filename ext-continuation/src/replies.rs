@@ -50,7 +50,7 @@ pub(crate) struct ReplyMode {
 }
 
 impl ReplyMode {
-    /// Returns whether the base protocol has the same transfer mode.
+    /// Returns whether the base protocol has this transfer mode as well.
     pub(crate) fn is_plain(&self) -> bool {
         self.items.is_empty() && self.reserved == 0
     }

@@ -19,7 +19,7 @@ bitflags::bitflags! {
     pub struct Support: u32 {
         /// RTRS_XREQ: the end accepts calls sent by ROPT_XMTREQ.
         const XREQ = 1;
-        /// RTRS_XRESP: the end replies to such calls by ROPT_XMTRESP.
+        /// RTRS_XRESP: the end replies by ROPT_XMTRESP to calls that came by ROPT_XMTREQ.
         const XRESP = 2;
         /// RTRS_XCONT: the end supports ROPT_XMTCONT. Other characteristics limit the number of
         /// transmissions.

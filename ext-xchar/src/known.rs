@@ -65,7 +65,7 @@ pub enum BackwardSupport {
     None,
     /// BKREQSUP_INLINE: reverse-direction calls without chunks.
     Inline,
-    /// BKREQSUP_GENL: the same as in the forward direction.
+    /// BKREQSUP_GENL: calls in the reverse direction may have chunks, as in the forward direction.
     General,
 }
 

@@ -138,7 +138,7 @@ pub enum Success {
         /// Destination of the bytes.
         sink: Buf,
     },
-    /// The handle is invalid now.
+    /// A Local Invalidate completed: the handle is invalid now.
     Invalidate,
     /// A message was received.
     Receive {

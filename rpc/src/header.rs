@@ -349,7 +349,7 @@ pub enum AcceptStatus {
         /// Highest supported program version.
         high: u32,
     },
-    /// The program has no such procedure.
+    /// The program does not have the procedure.
     ProcUnavail,
     /// The arguments could not be decoded.
     GarbageArgs,

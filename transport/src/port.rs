@@ -46,7 +46,8 @@ pub struct ConnId(pub u64);
 pub struct Down {
     /// The reason, in words for the user.
     pub reason: String,
-    /// False when another attempt cannot help, such as when the peer speaks another protocol.
+    /// Whether another attempt may succeed. It cannot if, for example, the peer speaks another
+    /// protocol.
     pub retry: bool,
     /// Whether the connection had been established.
     pub was_up: bool,

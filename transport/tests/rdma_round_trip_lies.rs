@@ -75,7 +75,7 @@ fn first(xid: u32, count: u32) -> Vec<u8> {
     [request(xid, &[0], count, 8), plain(xid)[..8].to_vec()].concat()
 }
 
-/// Returns the second transmission of such a call, with the rest of the payload.
+/// Returns the second transmission of the call that [`first`] begins, with the rest of the payload.
 fn second(xid: u32, number: u32, initial: u32) -> Vec<u8> {
     let header = operation(xid, CALL, 7, &[number, initial, 8]);
     [header, plain(xid)[8..].to_vec()].concat()

@@ -22,7 +22,7 @@ const DEFAULT: &str = "default";
 const FILE: &str = "file";
 /// The source of a measured cost that was too small to be measured.
 const UNFOUND: &str = "too little to tell";
-/// The value of a rate that takes no time.
+/// The word for an unlimited rate.
 const UNLIMITED: &str = "unlimited";
 
 /// A cost model with the source of each cost.
@@ -49,7 +49,7 @@ impl CostsArg {
     /// Parses the value on the command line.
     ///
     /// # Errors
-    /// What is wrong, for the user.
+    /// A text for the user that says what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains('=') {
             Costs::parse(text)?;

@@ -100,7 +100,7 @@ impl Default for MountOptions {
 /// The reason why mount options are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// There is no such option.
+    /// The option is unknown.
     #[error("unknown mount option {option:?}{}; known are {known}, and those of nfs(5)", meant(.near))]
     Unknown {
         /// The option as given.
@@ -125,9 +125,9 @@ pub enum OptionError {
         "mount option features={first} and again features={second}: write one, as features=ddp+cont"
     )]
     Twice {
-        /// The features of the first one.
+        /// The features that the first option selects.
         first: RoundTripFeatures,
-        /// The features of the other one.
+        /// The features that the second option selects.
         second: RoundTripFeatures,
     },
     /// The option has an invalid value.

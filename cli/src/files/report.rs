@@ -68,7 +68,7 @@ impl Watch {
     /// Prints the totals, and the errors at `at`.
     ///
     /// # Errors
-    /// There were errors.
+    /// At least one file could not be copied or removed.
     pub(super) fn finish(self, at: &impl fmt::Display, report: Report) -> Result<(), Failure> {
         let Self {
             what,

@@ -5,10 +5,11 @@
 //! are sent. Adding a version is one implementation of the trait and one entry in
 //! [`Config::dialects`](crate::Config::dialects).
 //!
-//! What a version says in its header and what the engine has to know are kept apart: version 1 finds
-//! the direction of a message in its payload, version 2 in its header; the engine is told a
-//! [`Direction`] in both cases. Properties of the peer come from private data in version 1, and from
-//! operations that the dialect routes to extensions in version 2 ([`Dialect::has_operations`]).
+//! The dialect hides where a version has its information: version 1 determines the direction of a
+//! message from its payload, version 2 from its header, and the rest of the crate gets a
+//! [`Direction`] in both cases. Properties of the peer come from private data in version 1, and
+//! from operations that the dialect routes to extensions in version 2
+//! ([`Dialect::has_operations`]).
 
 mod incoming;
 pub(crate) mod pieces;

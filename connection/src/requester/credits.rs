@@ -13,7 +13,7 @@ use rpcrdma_chunks::RequesterCredits;
 /// Whether a planned call can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MaySend {
-    /// It can be sent now.
+    /// The call can be sent now.
     Now,
     /// Not before credits are free.
     Later,

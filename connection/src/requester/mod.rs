@@ -87,12 +87,12 @@ pub struct RequesterCounters {
 /// The state of the receives for replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplyReceives {
-    /// They are posted.
+    /// The receives are posted.
     Posted,
-    /// They have been requested.
+    /// The receives have been requested.
     Asked,
-    /// They are requested before the first call. This is the case for calls in the reverse
-    /// direction (RFC 8167, section 4.3.2).
+    /// The receives must be requested before the first call. This is the case for calls in the
+    /// reverse direction (RFC 8167, section 4.3.2).
     NotPosted,
 }
 

@@ -75,7 +75,7 @@ pub(super) struct Unsent {
     pub(super) unanswered: usize,
     /// Whether the receives for its reply could not be posted.
     pub(super) no_receives: bool,
-    /// Why a registration failed.
+    /// The reason why a registration failed, if one did.
     pub(super) failed: Option<String>,
     /// Length of its Send, bytes.
     send_len: u64,
@@ -86,13 +86,13 @@ pub(super) struct Unsent {
 /// The progress of a call.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Its memory is being registered.
+    /// The call's memory is being registered.
     Registering(Unsent),
-    /// Its memory is registered, and it waits for a credit.
+    /// The call's memory is registered, and the call waits for a credit.
     Ready(Unsent),
     /// The call was sent and offered these chunks.
     Sent(Chunks),
-    /// Its outcome is known, and its memory has not been reclaimed yet.
+    /// The call's outcome is known, and its memory has not been reclaimed yet.
     Ended(Outcome),
 }
 
@@ -102,10 +102,10 @@ pub(super) struct Outstanding {
     pub(super) xid: u32,
     pub(super) stage: Stage,
     pub(super) registrations: Vec<Registration>,
-    /// Its number in the order in which calls were sent, from 1.
+    /// The number of the call in the order of sending, from 1.
     pub(super) number: u64,
     pub(super) cancelled: bool,
-    /// The extension that carries it, if one does.
+    /// The extension that carries the call, if one does.
     pub(super) carrier: Option<Box<Carrier>>,
     /// Whether an extension carried the call before, so that further errors about those operations
     /// may arrive.

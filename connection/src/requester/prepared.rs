@@ -13,9 +13,9 @@ use crate::memory;
 /// The extension that carries a call in its operations.
 #[derive(Debug)]
 pub(super) struct Carrier {
-    /// Its number among the extensions.
+    /// The number of the extension.
     pub(super) by: usize,
-    /// Its layout of the call, until the call is sent.
+    /// The extension's layout of the call, until the call is sent.
     pub(super) plan: Option<Box<dyn Planned>>,
     /// The number of Sends of the call: the planned number, and after sending the actual one.
     pub(super) sends: u32,

@@ -84,13 +84,13 @@ pub struct Seen {
     pub credits: u32,
     /// The chunk lists; `None` for errors and operations.
     pub chunks: Option<Chunks>,
-    /// Whether it is an error.
+    /// Whether the message is an error.
     pub error: bool,
     /// The direction in the header, in version 2 only.
     pub direction: Option<Direction>,
-    /// Whether it is an operation of an extension.
+    /// Whether the message is an operation of an extension.
     pub optional: bool,
-    /// Where the payload starts.
+    /// The offset of the payload, in bytes.
     pub payload_at: usize,
 }
 

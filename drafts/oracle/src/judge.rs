@@ -32,7 +32,7 @@ pub enum Disagreement {
     /// The fields have different values.
     #[error("here {0}, in C {1}")]
     Values(String, String),
-    /// They consume different numbers of bytes.
+    /// The two sides consume different numbers of bytes.
     #[error("{0} bytes used here, {1} in C")]
     Lengths(usize, usize),
     /// The value is encoded in different ways.

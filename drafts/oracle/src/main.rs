@@ -48,7 +48,7 @@ enum What {
         program: PathBuf,
         /// The target directory.
         folder: PathBuf,
-        /// Only checks whether the existing files are the same.
+        /// Only checks whether the existing files are up to date.
         #[arg(long)]
         check: bool,
     },

@@ -11,7 +11,7 @@ pub struct AttachOptions {
     /// Longest READ, bytes (`rsize=` in nfs(5)); [`DEFAULT_IO`] if it is not said. The server can do
     /// with less.
     pub rsize: Option<u32>,
-    /// Longest WRITE, bytes (`wsize=` in nfs(5)), likewise.
+    /// Maximum length of a WRITE, in bytes (`wsize=` in nfs(5)).
     pub wsize: Option<u32>,
     /// Whether READDIRPLUS is used.
     pub readdirplus: bool,

@@ -99,7 +99,7 @@ pub struct Read {
 pub struct Written {
     /// The number of bytes.
     pub count: u32,
-    /// The guarantee for them: at least the requested one.
+    /// The stability of the written bytes: at least the requested one.
     pub committed: Stable,
 }
 

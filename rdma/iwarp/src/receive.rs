@@ -189,7 +189,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the same if `len` bytes behind the header may be copied.
+    /// Returns the end of the part of staging that is read into if `len` bytes behind the header
+    /// may be copied.
     #[cold]
     fn room_for(&self, len: usize) -> usize {
         let needed = match self.stage {

@@ -19,7 +19,8 @@ enum Owner {
     Listed(*mut *mut sys::ibv_context),
 }
 
-/// An open device. Closed when dropped; every object made from it holds an `Arc` of it.
+/// An open device, which is closed when dropped. Every object made from the device holds an `Arc`
+/// of it.
 pub(super) struct Context {
     libraries: &'static Libraries,
     raw: NonNull<sys::ibv_context>,

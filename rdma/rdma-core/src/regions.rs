@@ -194,7 +194,7 @@ impl Regions {
         }
     }
 
-    /// Does the same as `make`, with a handle that is not in use here. The device may reuse a
+    /// Calls `make` until it returns a handle that is not in use here. The device may reuse a
     /// handle as soon as it is invalid, when the memory that it named may not have been reclaimed
     /// yet.
     fn make_unique(

@@ -8,7 +8,8 @@ use crate::Time;
 
 /// Maximum delay. A longer one is probably a typing error, and would look like a hang.
 const MAX_DELAY: Duration = Duration::from_secs(10);
-/// Minimum rate in bits per second, for the same reason.
+/// Minimum rate in bits per second. A lower one is probably a typing error, and would look like a
+/// hang.
 const MIN_RATE: u64 = 1_000;
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;

@@ -50,11 +50,11 @@ impl Default for Order {
 pub struct Tally {
     /// The number of callbacks that were started.
     pub made: u32,
-    /// The number of those that were answered with the right data.
+    /// The number of callbacks that were answered with the right data.
     pub answered: u32,
-    /// The number of those that were answered with other data.
+    /// The number of callbacks that were answered with other data.
     pub wrong: u32,
-    /// The number of those that ended with an error.
+    /// The number of callbacks that ended with an error.
     pub failed: u32,
     /// Whether no callback is outstanding and no more will be made.
     pub done: bool,

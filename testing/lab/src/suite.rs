@@ -14,7 +14,7 @@ use crate::stop::Stop;
 
 /// The time-out of a build from nothing on a busy machine.
 const LIMIT: Duration = Duration::from_secs(1200);
-/// Their subdirectory in the shared directory, with one directory per package.
+/// The subdirectory of the test programs in the shared directory, with one directory per package.
 pub const FOLDER: &str = "tests";
 
 /// The integration tests of a package: their names in `tests/`, and the programs.

@@ -85,7 +85,7 @@ pub(super) enum WorkContext {
 /// The reason why this end ends a connection.
 #[derive(Debug)]
 pub(super) enum Closing {
-    /// Its user closed it.
+    /// The user closed the connection.
     ByUser,
     /// The peer broke a rule, or cannot be answered.
     Failed(String),

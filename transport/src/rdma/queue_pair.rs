@@ -45,7 +45,7 @@ pub(crate) enum Done<T> {
 struct Queued<T> {
     wr: SendWr,
     context: Option<T>,
-    /// Whether it is the last or only Send of a message.
+    /// Whether the request is the last or only Send of a message.
     ends_message: bool,
 }
 

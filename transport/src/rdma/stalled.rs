@@ -19,8 +19,8 @@ const IN_THE_WAY: Duration = Duration::from_secs(2);
 /// Progress of a connection at the last check.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
-    /// When a completion was last seen (or waiting began), and the number of completions then. `None` while
-    /// no signaled work request is outstanding.
+    /// The time at which a completion was last seen or waiting began, and the number of completions
+    /// then. `None` while no signaled work request is outstanding.
     seen: Option<(Time, u64)>,
 }
 

@@ -24,7 +24,7 @@ const HEAD: usize = 9;
 /// The type of the generic handle that the kernel builds for file systems without an encoding of
 /// their own: inode number and generation (`FILEID_INO64_GEN`).
 const GENERIC: i32 = 0x81;
-/// The length of the inode number in such a handle, bytes. The generation follows.
+/// The length of the inode number in a generic handle, in bytes. The generation follows.
 const GENERIC_INODE: usize = 8;
 
 /// The format of an identity after the number of the file system.
@@ -243,7 +243,7 @@ pub(super) struct Decoded {
     pub(super) fsid: u64,
     /// The kernel's file handle, if the identity contains one that `open_by_handle_at(2)` accepts.
     pub(super) handle: Option<FileHandle>,
-    /// Whether it identifies a placeholder directory.
+    /// Whether the handle identifies a placeholder directory.
     pub(super) is_placeholder: bool,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Node {
     synchronising: Mutex<()>,
     /// The number of failed syncs.
     failures: AtomicU64,
-    /// Whether it was written to since the last sync.
+    /// Whether the file was written to since the last sync.
     unstable: AtomicBool,
     /// The round of the idle closer (`keeper.rs`) in which it was last used.
     used: AtomicU64,

@@ -468,7 +468,8 @@ fn message(msg_type: u32, xid: u32, words: usize, items: &[Bytes]) -> Message {
     encoder.finish()
 }
 
-/// Returns the room for the reply to such a call, less the 24 bytes of an RPC reply header.
+/// Returns the room for the reply to a call with this number of words and these items, less the 24
+/// bytes of an RPC reply header.
 fn room(words: usize, items: &[Bytes]) -> ReplyRoom {
     ReplyRoom {
         payload: (20 + 4 * words + 4 * items.len()).saturating_sub(24) as u32,

@@ -14,7 +14,7 @@ const DIRECTIONS: &str = "rtrext-00, 7.4";
 
 /// The number of data bytes of a WRITE and of a READ.
 const LEN: u32 = 4096;
-/// Their offsets in a file that other cases use as well.
+/// The file offset of WRITEs; `READ`: that of READs. Other cases use the same file.
 const WRITTEN: u64 = 1 << 20;
 const READ: u64 = 4096;
 /// The server's maximum message length (`rig::SERVER`), and the space of its buffers for bulk data.
