@@ -1,4 +1,4 @@
-//! The `rpcrdma` command. It is thin: other programs can do the same with the crates.
+//! The `rpcrdma` command. It contains only options and output; all functions are in library crates.
 
 #![forbid(unsafe_code)]
 

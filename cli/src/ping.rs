@@ -96,7 +96,7 @@ fn object_url(args: &PingArgs) -> Result<NfsUrl, Failure> {
     })
 }
 
-/// Lets the server call this client.
+/// Orders callbacks from the server, and prints their results.
 fn callbacks(args: &PingArgs, mut access: Access, verbose: bool) -> Result<(), Failure> {
     let size = args.size.unwrap_or(0);
     let size = u32::try_from(size).ok().filter(|size| *size <= MAX_LEN);

@@ -49,7 +49,7 @@ fn near(row: &Value, key: &str, wanted: f64, tolerance: f64) {
 /// A size in bytes that exceeds all inline thresholds here, so that a chunk is needed, but is not
 /// much longer, because emulation is slow.
 const LONG: u64 = 16 << 10;
-/// The size of other long messages, bytes.
+/// The size of long messages of other operations, in bytes.
 const LONG_MESSAGE: u64 = 64 << 10;
 
 #[test]

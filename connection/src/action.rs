@@ -60,7 +60,7 @@ pub enum Event {
         /// The message, in pieces. If bulk data is placed by Sends, there is one piece for each
         /// segment of the receive; otherwise the message may be divided anywhere.
         message: Segments,
-        /// The handle that its sender invalidated with it (Send With Invalidate).
+        /// The handle that the sender of the message invalidated with it (Send With Invalidate).
         invalidated: Option<Stag>,
     },
     /// Answers [`Action::Register`].

@@ -110,8 +110,8 @@ impl Phase {
 }
 
 impl Connection {
-    /// Returns a connection that is not established yet. Its first action asks for receives, which have
-    /// to be posted before it is.
+    /// Returns a connection that is not established yet. Its first action requests receives, which
+    /// must be posted before it is established.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let callbacks = match config.role.side() {
@@ -198,8 +198,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Cancels a call: nobody waits for it any more, and no [`Action::Finished`] follows. Its memory is
-    /// invalidated, and a reply that still arrives is dropped.
+    /// Cancels a call, so that no [`Action::Finished`] follows. Its memory is invalidated, and a
+    /// late reply is dropped.
     pub fn cancel(&mut self, xid: u32) {
         match &mut self.phase {
             Phase::Open(open) => {
@@ -241,8 +241,8 @@ impl Connection {
         }
     }
 
-    /// Returns the time at which [`Connection::handle_timeout`] has to be called, if nothing happens
-    /// before that.
+    /// Returns the time at which [`Connection::handle_timeout`] must be called, unless the time
+    /// changes before that.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         match &self.phase {
@@ -255,7 +255,7 @@ impl Connection {
         }
     }
 
-    /// Acts upon time-outs that have come by `now`.
+    /// Handles the time-outs that have expired by `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.poll_timeout().is_none_or(|at| at > now) {
             return;
@@ -549,7 +549,7 @@ impl Connection {
     }
 }
 
-/// Passes the answer to an action to the requester or the responder, whichever asked for the action.
+/// Passes the answer to an action to the requester or the responder, whichever emitted the action.
 fn handle_work(open: &mut Open, event: Event) {
     let shared = &mut open.shared;
     match (event, &mut open.requester, &mut open.responder) {

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-/// A handle that ends the copies and removals that it was given to, gracefully: unfinished local
-/// files are removed, and unfinished files on the server are reported. It works from any thread;
-/// clones refer to the same handle.
+/// A handle that gracefully ends the copies and removals that were started with it: unfinished
+/// local files are removed, and unfinished files on the server are reported. It works from any
+/// thread; clones refer to the same handle.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     inner: Arc<Inner>,

@@ -41,9 +41,9 @@ pub(crate) struct CallPlan {
 /// A call that was sent by ROPT_XMTREQ and has not ended.
 #[derive(Debug)]
 pub(crate) struct Sent {
-    /// The directions for its reply, in order.
+    /// The directions for the items of the call's reply, in order.
     pub(crate) directions: Vec<DirectedItem>,
-    /// Number of additional receives posted for its reply.
+    /// Number of additional receives posted for the call's reply.
     pub(crate) reserved: u32,
     /// Number of transmissions of the call.
     pub(crate) count: u32,

@@ -18,7 +18,7 @@ pub const XMTERR: u32 = 8;
 
 /// Bytes of a `xmddp_mitem` that is placed, without the numbers of segments.
 pub(crate) const PLACED_LEN: u64 = 20;
-/// Bytes of one that is explicit, without its segments.
+/// Bytes of a `xmddp_mitem` that is transferred by RDMA Read or Write, without its segments.
 pub(crate) const EXPLICIT_LEN: u64 = 16;
 /// Bytes of an RDMA segment.
 pub(crate) const SEGMENT_LEN: u64 = 16;
@@ -26,9 +26,9 @@ pub(crate) const SEGMENT_LEN: u64 = 16;
 /// `optxmt_req`: the first transmission of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// `optxrq_ddp`: the places of its bulk items.
+    /// `optxrq_ddp`: the places of the call's bulk items.
     pub items: Vec<PlacedItem>,
-    /// `optxrq_rsd`: the directions for the bulk items of its reply.
+    /// `optxrq_rsd`: the directions for the bulk items of the reply.
     pub directions: Vec<DirectedSet>,
     /// `optxrq_count`: number of transmissions in the group.
     pub count: u32,

@@ -16,11 +16,11 @@ use crate::{Continuation, Transmit, Usable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Directing {
     Placed,
-    /// Length of its chunk in bytes.
+    /// The item is written to a chunk of this length in bytes.
     Written(u64),
     BySize {
         longest_placed: u32,
-        /// Length of its chunk in bytes.
+        /// Length in bytes of the item's chunk.
         chunk: u64,
     },
 }

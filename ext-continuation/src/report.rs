@@ -10,11 +10,11 @@ use crate::XMTCONT;
 /// `xms_id`: the identification of a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmissionId {
-    /// `xmsi_xid`: XID of its message.
+    /// `xmsi_xid`: XID of the transmission's message.
     pub xid: u32,
-    /// `xmsi_dir`: direction of its message.
+    /// `xmsi_dir`: direction of the transmission's message.
     pub direction: Direction,
-    /// `xmsi_seq`: its number in the group.
+    /// `xmsi_seq`: number of the transmission in the group.
     pub number: u32,
 }
 

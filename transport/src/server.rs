@@ -218,7 +218,7 @@ impl Server {
     /// retransmit them to the next server.
     ///
     /// # Errors
-    /// [`PortLost`] if a port fails for good. The server does not go on silently without it.
+    /// [`PortLost`] if a port fails for good. The server does not continue without it.
     pub fn run(&mut self, stop: &Stop) -> Result<(), PortLost> {
         stop.register(&self.wake);
         while !stop.is_stopped() {
@@ -292,7 +292,7 @@ impl Server {
         self.running.len() >= self.options.max_jobs.max(1)
     }
 
-    /// Returns whether the server must leave the ports' events alone because it has too many jobs.
+    /// Returns whether the server must not poll events of its ports, because it has too many jobs.
     /// While callbacks are outstanding, jobs may wait for their replies, so events are still taken
     /// and new calls are held.
     fn takes_nothing(&self) -> bool {

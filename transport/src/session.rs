@@ -37,8 +37,8 @@ use trust::ServerProbe;
 /// The offset of the credential in a call header: it follows XID, message type, RPC version,
 /// program, version and procedure (RFC 5531, section 9).
 const CREDENTIAL_AT: usize = 24;
-/// EndedCall calls are removed from the queue of tries when it has this many entries more than twice
-/// the number of pending calls.
+/// Entries of ended calls are removed from the queue of tries when it has this many entries more
+/// than twice the number of pending calls.
 const SLACK: usize = 64;
 
 /// A call that has not ended.
@@ -146,7 +146,7 @@ impl ClientState {
         self.ended.pop_front()
     }
 
-    /// Starts a call. Its result comes out of [`ClientState::next_ended`] with `user`. Returns the
+    /// Starts a call. [`ClientState::next_ended`] later returns its result with `user`. Returns the
     /// call's XID.
     pub(crate) fn start(
         &mut self,
@@ -182,7 +182,7 @@ impl ClientState {
         xid
     }
 
-    /// Cancels a call: the caller no longer waits, and no result comes out.
+    /// Cancels a call: the caller no longer waits, and no result is reported.
     pub(crate) fn cancel(&mut self, xid: u32, port: &mut dyn ClientPort) {
         if let Some(pending) = self.remove(xid) {
             self.withdraw(xid, &pending, port);

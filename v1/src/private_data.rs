@@ -23,7 +23,7 @@ pub struct PrivateData {
     receive_size: u32,
 }
 
-/// The properties to assume for a peer that sent none (RFC 8797, section 5.1).
+/// Returns the properties to assume for a peer that sent no private data (RFC 8797, section 5.1).
 impl Default for PrivateData {
     fn default() -> Self {
         Self::new(DEFAULT_INLINE, DEFAULT_INLINE, false)

@@ -28,7 +28,8 @@ pub enum Violation {
 }
 
 /// Checks the header of a call. `inline` is the number of payload bytes after the header, and
-/// `max_call` is the most bytes of XDR, items included, that the responder accepts.
+/// `max_call` is the maximum length of a call, items included, that the responder accepts, in bytes
+/// of XDR.
 ///
 /// # Errors
 /// The first [`Violation`] found. The call must not be executed.

@@ -165,7 +165,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Creates it from mount options, the simulated link of this side, and costs, if any are given.
+    /// Combines mount options, the simulated link of this side, and costs, if any are given.
     ///
     /// # Errors
     /// A mount option cannot be used here, or the costs cannot be read.
@@ -417,7 +417,8 @@ fn only_rdma(mount: &MountOptions, has_costs: bool) -> Result<(), Failure> {
 /// in common.
 const NO_VERSION: &str = "no version in common";
 
-/// Returns advice for that case. No server is known that supports neither version.
+/// Returns advice for the case that client and server have no version in common. No server is known
+/// that supports neither version.
 fn other_version(text: &str, version: Choice) -> Option<String> {
     let Choice::Only(wanted) = version else {
         return None;

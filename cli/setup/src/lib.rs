@@ -1,10 +1,9 @@
-//! From options as users write them to what they stand for: devices, links, costs, and connections
-//! to NFS servers.
+//! Converts the options of users to devices, links, costs, and connections to NFS servers.
 //!
-//! A program that speaks NFS over RDMA to a server that its user names needs the same few steps each
-//! time: read the mount options, choose and open a device, look up the server, connect, and take the
-//! export into use. They are here, so that every program takes the same options and says the same
-//! where one is wrong.
+//! A program that speaks NFS over RDMA to a server that its user names needs the same few steps
+//! each time: read the mount options, choose and open a device, look up the server, connect, and
+//! take the export into use. They are here, so that every program accepts the same options and
+//! reports the same errors.
 //!
 //! * [`mount_options`]: the options of `mount -o`, as nfs(5) has them, and those of this project
 //!   about devices and versions of RPC-over-RDMA;

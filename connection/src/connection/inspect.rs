@@ -53,7 +53,7 @@ impl Connection {
         self.with_exchange(|exchange, out| exchange.raise_receive_size(size, out))
     }
 
-    /// Asks the peer for receives of another size.
+    /// Requests that the peer changes the size of its receives (xcharext-02, section 3.1).
     ///
     /// # Errors
     /// [`NotChanged`]: the reason why the request cannot be sent.

@@ -1,12 +1,13 @@
 //! The requester of a connection: it sends calls and receives their replies.
 //!
-//! A call waits until a credit is free. Then it is planned, its memory is registered and it is sent.
-//! When its reply has arrived, every registration that the responder has not ended with its Send With
-//! Invalidate is ended locally, and only then the call is finished (RFC 8166, section 4.4.1): nobody
-//! looks at memory that the responder can still reach, and nothing stays registered after its call.
+//! A call waits until a credit is free. Then it is planned, its memory is registered and it is
+//! sent. When its reply has arrived, every registration that the responder has not ended with its
+//! Send With Invalidate is ended locally, and only then the call is finished (RFC 8166, section
+//! 4.4.1): no memory is read that the responder can still reach, and none stays registered after
+//! its call.
 //!
 //! A cancelled call keeps its registrations until its reply arrives if the responder may invalidate
-//! them, because a device ends the connection over a handle that is not valid any more. Otherwise
+//! them, because a device ends the connection if a Send invalidates an invalid handle. Otherwise
 //! they end at once.
 
 mod credits;

@@ -148,7 +148,7 @@ impl Requester {
         }
     }
 
-    /// Returns the key of the sent call with this XID.
+    /// Returns the key of the sent call with this XID, also if it was cancelled.
     fn sent_call(&self, xid: u32) -> Option<usize> {
         let found = self.by_xid.get(&xid).copied();
         let sent = |key: &usize| matches!(self.calls[*key].stage, Stage::Sent(_));

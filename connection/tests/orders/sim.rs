@@ -301,7 +301,7 @@ impl Sim {
     /// left.
     ///
     /// # Errors
-    /// Says what is wrong.
+    /// A call did not end with its reply, or something is left.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         self.step_all();
         for ((client, xid), want) in std::mem::take(&mut self.expected) {

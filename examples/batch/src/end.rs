@@ -1,5 +1,5 @@
 //! One end of a connection over the simulated device, with the minimum that shows an extension at
-//! work: it takes the place of the connection engine, without plans, memory and credits.
+//! work: it replaces `rpcrdma-connection`, without plans, memory and credits.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};

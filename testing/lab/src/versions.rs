@@ -22,7 +22,7 @@ pub fn of(pins: &Pins) -> Vec<(String, String)> {
     versions
 }
 
-/// Formats them for people, one line each.
+/// Formats the pinned versions for people, one line for each package.
 #[must_use]
 pub fn text(pins: &Pins) -> String {
     let line = |(name, version): (String, String)| format!("{name:<18} {version}\n");

@@ -13,7 +13,7 @@ use rdma_sim::{Fabric, Host, NodeId, SimDevice};
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
 use rpc_transport::{Call, CallError, Client, Reply, Runtime, Stepped};
 
-/// The maximum number of turns of its loop before other hosts get their turn.
+/// The maximum number of turns of a client's loop before other hosts get their turn.
 const TURNS: u32 = 10_000;
 
 /// Returns the credential of all calls: root, so that permissions do not matter.
@@ -149,7 +149,7 @@ impl ClientHost {
         }
     }
 
-    /// Runs the port of a client that is gone: its connections end.
+    /// Polls the transport of a client that has ended, so that its connections end.
     fn linger(&self, fabric: &Fabric) {
         use rpc_transport::Source;
         let mut port = self.port.borrow_mut();

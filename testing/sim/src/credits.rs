@@ -54,7 +54,7 @@ impl Credits {
         }
     }
 
-    /// Records that a call is sent. Returns a violation, if it is one.
+    /// Records that a call is sent. Returns a violation if the requester exceeds its grant.
     pub(crate) fn called(&mut self, end: End, xid: u32) -> Option<String> {
         let account = self.accounts.get_mut(&end)?;
         account.outstanding.push((xid, 1));
@@ -62,7 +62,8 @@ impl Credits {
         account.overdrawn(end)
     }
 
-    /// Records that a further transmission of a call is sent. Returns a violation, if it is one.
+    /// Records that a further transmission of a call is sent. Returns a violation if the requester
+    /// exceeds its grant.
     pub(crate) fn continued(&mut self, end: End, xid: u32) -> Option<String> {
         let account = self.accounts.get_mut(&end)?;
         match account.outstanding.last_mut() {

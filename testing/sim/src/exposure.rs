@@ -14,9 +14,9 @@ use crate::message::Offered;
 struct Offer {
     /// The XID of the call.
     xid: u32,
-    /// Whether the responder may write to it; otherwise it may read it.
+    /// Whether the responder may write to the region; otherwise it may read it.
     write: bool,
-    /// The offset of its first byte.
+    /// The tagged offset of the first byte.
     offset: u64,
 }
 
@@ -51,7 +51,8 @@ impl Exposure {
         self.regions.insert(stag, exposed);
     }
 
-    /// Records that a call is sent. Returns a violation, if its offers are one.
+    /// Records that a call is sent. Returns a violation if the call offers memory that is not
+    /// registered with this length, or that another call has offered.
     pub(crate) fn offered(&mut self, end: End, xid: u32, offers: &[Offered]) -> Option<String> {
         for Offered { segment, write } in offers {
             let stag = Stag(segment.handle);
@@ -166,6 +167,6 @@ impl Exposure {
 pub(crate) struct Exposing {
     /// Calls whose replies the requester has taken.
     pub(crate) answered: usize,
-    /// Calls that the responder may still work on, or that are not sent yet.
+    /// Calls that the responder may still process, or that are not sent yet.
     pub(crate) unanswered: usize,
 }

@@ -21,7 +21,7 @@ const TELLING: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offered {
     pub(crate) segment: Segment,
-    /// Whether the responder may write to it; otherwise it may read it.
+    /// Whether the responder may write to the memory; otherwise it may read it.
     pub(crate) write: bool,
 }
 

@@ -16,7 +16,7 @@ use rpcrdma_callbacks::{Orders, Totals};
 
 use crate::probe::Probe;
 
-/// The maximum number of turns of its loop before other hosts get their turn.
+/// The maximum number of turns of the server's loop before other hosts get their turn.
 const TURNS: usize = 10_000;
 /// The export's path.
 pub(crate) const EXPORT: &str = "/sim";

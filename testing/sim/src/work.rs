@@ -52,7 +52,7 @@ pub(crate) struct Shared {
 /// A file that a client created.
 pub(crate) struct File {
     pub(crate) number: u64,
-    /// The number of its directory.
+    /// The number of the file's directory.
     pub(crate) dir: u64,
 }
 

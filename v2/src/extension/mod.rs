@@ -169,7 +169,7 @@ pub enum Backward {
     None,
     /// Reverse-direction calls and replies without chunks.
     Inline,
-    /// The same as in the forward direction, chunks included.
+    /// Reverse-direction calls and replies with chunks, as in the forward direction.
     General,
 }
 

@@ -89,7 +89,7 @@ struct Run {
     terminates: usize,
 }
 
-/// Carries a script out and checks what it came to.
+/// Executes a script and checks the result.
 pub fn run(script: Script) {
     let max_ulpdu = 128 + 8 * usize::from(script.max_ulpdu);
     let set_up = SetUp {

@@ -23,7 +23,7 @@ pub struct Order {
     pub seed: u64,
     /// The number of concurrent writers.
     pub count: usize,
-    /// The number of bytes that each writes to a file of its own.
+    /// The number of bytes that each writer writes to its own file.
     pub size: usize,
     /// The number of records that each writes to the shared file.
     pub records: usize,
