@@ -1,16 +1,17 @@
 //! Measures what each transport and protocol variant for NFS costs on this machine: `rpcrdma
 //! compare` as a library.
 //!
-//! A [`Comparison`] starts a server process for each [`Conveyance`] (NFS over TCP, and over versions 1
-//! and 2 of RPC-over-RDMA with their features), connects to each, and measures the same operations on
-//! all of them in rounds in which they take turns. A process that echoes over bare TCP takes its turn
-//! as well: the *floor*, which the others are held against. What was [`Measured`] is a list of
-//! [`Row`]s, tables of them as text, what `explain` would have predicted, and a [`Report`] that is a
-//! page with figures. With the device `sim`, everything is counted in a simulation instead.
+//! A [`Comparison`] starts a server process for each [`Conveyance`] (NFS over TCP, and over
+//! versions 1 and 2 of RPC-over-RDMA with their features), connects to each, and measures the same
+//! operations on all of them in rounds in which they take turns. A process that echoes over bare
+//! TCP takes its turn as well: the TCP baseline (*floor* in options and rows), with which the
+//! others are compared. The result, [`Measured`], is a list of [`Row`]s, with text tables, a
+//! comparison with the predictions of `explain`, and a [`Report`], which is a page with figures.
+//! With the device `sim`, everything is counted in a simulation instead.
 //!
-//! Servers are processes, since what a call costs depends on who shares a processor and a memory with
-//! whom. The program that measures is started again for that: with the arguments in
-//! [`Options::child`], it hands the argument after them to [`serve_child`].
+//! Servers are separate processes, because the cost of a call depends on whether client and server
+//! share a processor and memory. The measuring program is started again for that: with the
+//! arguments in [`Options::child`], it passes the argument after them to [`serve_child`].
 //!
 //! ```no_run
 //! use rpcrdma_compare::{Comparison, OpName, Options, serve_child};

@@ -86,9 +86,9 @@ impl Sub for Usage {
 /// The usage of both processes of a target.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Both {
-    /// The requester: this process.
+    /// The usage of the requester, which is this process.
     pub(crate) client: Usage,
-    /// The responder: the child.
+    /// The usage of the responder, which is the child process.
     pub(crate) server: Usage,
 }
 

@@ -8,10 +8,10 @@
 //! * [`mount_options`]: the options of `mount -o`, as nfs(5) has them, and those of this project
 //!   about devices and versions of RPC-over-RDMA;
 //! * [`device`]: names of devices and how one is opened;
-//! * [`access`]: a server that is reached, and an export of it in use;
-//! * [`costs`]: what everything costs on a connection, as it is given or was measured;
+//! * [`access`]: connecting to a server, and mounting an export of it;
+//! * [`costs`]: the cost model of a connection, given or measured;
 //! * [`units`] and [`columns`]: sizes and tables as people read and write them;
-//! * [`Failure`]: why something cannot be done, and the exit status that tells it.
+//! * [`Failure`]: an error for the user, with its exit status.
 //!
 //! ```no_run
 //! use nfs_binding::client::NfsUrl;

@@ -1,13 +1,14 @@
-//! What the fuzz targets check, one module for each target.
+//! The checks of the fuzz targets, one module for each target.
 //!
-//! Decoders: whatever arrives, decoding ends, takes no more memory than the input justifies, and
-//! what was decoded is encoded as it came. State machines: whatever happens in whatever order,
-//! every call and every work request ends once, and nothing stays registered.
+//! Decoders: for any input, decoding ends, takes no more memory than the input justifies, and a
+//! decoded value is encoded to the same bytes. State machines: for any sequence of events, every
+//! call and every work request ends once, and no memory stays registered.
 //!
-//! Connections face each other, or a liar, through their public interface; the iwarp endpoint is
-//! driven through its `harness`; whole clients and servers use the fakes of `transport/tests`. The
-//! flags are in `.cargo/config.toml`, so that the ordinary toolchain builds the targets. That
-//! excludes AddressSanitizer; Miri on the crate with `unsafe` code takes its place.
+//! Connections are tested against each other, or against a peer that sends invalid messages,
+//! through their public interface; the iwarp endpoint is driven through its `harness`; whole
+//! clients and servers use the fakes of `transport/tests`. The compiler flags are in
+//! `.cargo/config.toml`, so that the ordinary toolchain builds the targets. This excludes
+//! AddressSanitizer; the crate with `unsafe` code is tested with Miri instead.
 
 #![forbid(unsafe_code)]
 

@@ -18,7 +18,7 @@ const DEFAULT_PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 /// The options of a client.
 #[derive(Clone, Debug)]
 pub struct RdmaClientOptions {
-    /// What both ends of a connection choose.
+    /// The options that both ends of a connection choose.
     pub common: Options,
     /// The maximum time for connecting.
     pub connect_timeout: Duration,
@@ -43,7 +43,7 @@ impl Default for RdmaClientOptions {
 /// The options of a server.
 #[derive(Clone, Debug)]
 pub struct RdmaServerOptions {
-    /// What both ends of a connection choose.
+    /// The options that both ends of a connection choose.
     pub common: Options,
     /// The maximum number of connections at the same time. Further ones are rejected.
     pub max_connections: usize,

@@ -128,7 +128,8 @@ impl<T> QueuePair<T> {
         self.watched = watched;
     }
 
-    /// Returns whether signaled requests are outstanding. They complete if peer and network do their part.
+    /// Returns whether signaled requests are outstanding. They complete unless the peer or the
+    /// network fails.
     pub(crate) fn is_awaited(&self) -> bool {
         self.awaited > 0
     }

@@ -51,7 +51,7 @@ struct Qp {
     send_queue: VecDeque<Queued>,
     /// Send-queue slots in use: requests that no later signaled completion has released.
     slots: usize,
-    /// The number of those that are unsignaled and have been executed.
+    /// The number of slots of unsignaled requests that have been executed.
     silent: usize,
     memory: HashMap<Stag, Registered>,
 }

@@ -1,10 +1,11 @@
 //! Fuzzes an RDMA client transport and a server transport against each other over fake devices:
 //! versions 1 and 2, all features, calls in both directions. Forged messages may be injected.
 //!
-//! With honest peers every call ends once, with its own reply, but for those that wait for credits which a
-//! call keeps that is never answered; no peer is overrun; and a connection ends only when it is lost or
-//! closed, or when the peer reaches for memory of a call that was given up. With any peers, no call ends
-//! twice, all memory comes back when the connections end, and nothing panics. A script is replayed exactly.
+//! With honest peers every call ends once, with its own reply, except calls that wait for the
+//! credit of a call that is never answered; every message finds a posted receive; and a connection
+//! ends only when it is lost or closed, or when the peer accesses memory of a cancelled call. With
+//! any peers, no call ends twice, all memory is released when the connections end, and nothing
+//! panics. The same script gives the same run.
 
 #[path = "../../../../transport/tests/rdma_support/fabric.rs"]
 #[allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]

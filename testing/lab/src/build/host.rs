@@ -19,7 +19,7 @@ const NEEDED: [&str; 7] = [
     "xz-utils",
 ];
 
-/// The time-out of installing.
+/// The time-out of installing packages.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Installs missing packages.

@@ -194,7 +194,7 @@ fn serve(server: &mut Server, fabric: &Fabric) {
     fabric.turn_at(SERVER, fabric.now());
 }
 
-/// Runs the port of a client that is gone: its connections end.
+/// Polls the transport of a client that has ended, so that its connections end.
 fn linger(port: &RefCell<RdmaClient>, fabric: &Fabric) -> Stepped<()> {
     let mut port = port.borrow_mut();
     for _ in 0..TURNS {
