@@ -257,8 +257,8 @@ fn memory(limit: u64, options: ExportOptions) -> Result<Export, Failure> {
     })
 }
 
-/// The key that file handles are authenticated with. It has to stay the same for handles to
-/// outlive the server; a file system in memory does not outlive it anyway.
+/// Returns the key that authenticates file handles. With a stored key, handles stay valid after a
+/// restart; a server that exports only memory needs none, because its content is lost then.
 fn key(args: &ServeArgs) -> Result<HandleKey, Failure> {
     if let Some(file) = &args.handle_key {
         return HandleKey::load_or_create(file).context("--handle-key");

@@ -14,7 +14,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Whether to spin.
+    /// Returns whether both sides spin.
     pub fn is_busy(self) -> bool {
         self == Self::Busy
     }

@@ -148,7 +148,8 @@ pub enum Action {
         gather: Segments,
         /// The peer's handle to invalidate with it.
         invalidate: Option<Stag>,
-        /// More Sends of the same RPC message follow. Nothing may be posted between them.
+        /// Whether more Sends of the same RPC message follow. No other request may be posted
+        /// between them.
         more: bool,
     },
     /// Post an RDMA Read; [`Event::ReadDone`] answers.

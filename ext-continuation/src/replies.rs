@@ -125,8 +125,8 @@ impl Planning<'_> {
         len >= u64::from(self.min)
     }
 
-    /// Everything in the payload stream. In a single transmission this needs no feature of
-    /// rtrext-00.
+    /// Returns the mode in which all items stay in the payload stream. In a single transmission
+    /// this needs no feature of rtrext-00.
     fn in_stream(&self, usable: &Usable) -> Option<ReplyMode> {
         let max = match usable.responses {
             true => self.max,
@@ -185,9 +185,9 @@ impl Planning<'_> {
         })
     }
 
-    /// Items are placed if they fit the available receives, and written to registered memory
-    /// otherwise. Only for a single item, because with several items it is not known which of them
-    /// takes how much room.
+    /// Returns the mode in which the item is placed if it fits the available receives, and written
+    /// to registered memory otherwise. Only for a single item, because with several items it is not
+    /// known which of them takes how much room.
     fn by_size(&self) -> Option<ReplyMode> {
         let [len] = self.call.need.items[..] else {
             return None;

@@ -83,7 +83,7 @@ fn check(end: &mut End, direction: Direction, bytes: &Bytes, expected: Answered,
     }
 }
 
-/// Returns a message whose information has some words changed. `rest` follows the header.
+/// Returns a message whose `rdma_optinfo` has some words changed. `rest` follows the header.
 fn patched(
     direction: Direction,
     opttype: u32,

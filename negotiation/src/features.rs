@@ -138,7 +138,7 @@ pub(crate) fn both(here: bool, peer: bool, peer_why: Why) -> Decided<bool> {
     }
 }
 
-/// Version 1: RFC 8797, sections 4.1 and 4.2.
+/// Returns the features in version 1 (RFC 8797, sections 4.1 and 4.2).
 fn version_1(have: &Have, said: Option<PrivateData>) -> Features {
     let why = match said {
         Some(_) => Why::Peer,
@@ -167,7 +167,8 @@ fn version_1(have: &Have, said: Option<PrivateData>) -> Features {
     }
 }
 
-/// Version 2: xcharext-02, section 3. `why` is the reason to give if there are no characteristics.
+/// Returns the features in version 2 (xcharext-02, section 3). `why` is the reason to give if the
+/// peer's characteristics are unknown.
 fn version_2(have: &Have, peer: Option<&Peer>, why: Why) -> Features {
     let peer = peer.filter(|_| have.characteristics);
     let why = match have.characteristics {

@@ -346,8 +346,8 @@ impl Pool {
         Ok(buf)
     }
 
-    /// A buffer of `len` bytes that begins at a multiple of [`ALIGNMENT`]. Its content is unspecified
-    /// (zeroes, or what an earlier user left).
+    /// Returns a buffer of `len` bytes that begins at a multiple of [`ALIGNMENT`]. Its content is
+    /// unspecified (zeroes, or what an earlier user left).
     ///
     /// # Errors
     /// [`PoolExhausted`] if the pool's limit would be exceeded, or if the pool's device cannot

@@ -49,7 +49,7 @@ pub use header::{
 };
 pub use message::{BulkItem, Message, Position, Segments};
 
-/// Number of zero bytes that bring `len` to a multiple of four (RFC 4506, section 3).
+/// Returns the number of zero bytes that bring `len` to a multiple of four (RFC 4506, section 3).
 #[must_use]
 pub const fn pad(len: u64) -> u64 {
     (4 - len % 4) % 4

@@ -101,7 +101,7 @@ pub enum Armed {
 /// A loop calls [`PollLoop::turn`] and, when that made no progress and the loop's owner has no work
 /// either, [`PollLoop::wait`].
 pub struct PollLoop {
-    /// `None` when a simulation decides when the next turn is.
+    /// The operating system's part, or `None` in a simulation, which makes no system calls.
     system: Option<System>,
     clock: Clock,
     wake: Arc<Wake>,

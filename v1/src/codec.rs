@@ -122,8 +122,8 @@ impl ErrorBody {
 }
 
 impl Answer {
-    /// The answer as XDR, granting `credits`. Its version is that of the message it answers, which
-    /// need not be one that is spoken here (RFC 8166, section 4.5).
+    /// Encodes the answer as XDR, with `credits` granted. Its version is that of the message it
+    /// answers, which this side need not support (RFC 8166, section 4.5).
     #[must_use]
     pub fn encode(&self, credits: u32) -> Bytes {
         let mut out = BytesMut::with_capacity(MIN_HEADER_LEN);

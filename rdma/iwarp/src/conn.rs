@@ -112,13 +112,13 @@ pub(super) struct Conn {
     pub(super) phase: Phase,
     /// Whether the program has a queue pair for it.
     pub(super) owned: bool,
-    /// The socket may be readable or writable; it has not been tried since the last readiness
-    /// event.
+    /// Whether the socket may be readable or writable, because it has not been tried since the last
+    /// readiness event.
     pub(super) readable: bool,
     pub(super) writable: bool,
-    /// The peer's FIN has arrived, behind the bytes that are there.
+    /// Whether the peer's FIN has arrived. Bytes before it may still have to be read.
     pub(super) peer_closed: bool,
-    /// The connection is in the device's list of connections to process.
+    /// Whether the connection is in the device's list of connections to process.
     pub(super) queued: bool,
     /// Time at which the connection fails unless it has left the present state.
     pub(super) deadline: Option<Time>,

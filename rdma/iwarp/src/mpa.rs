@@ -86,7 +86,7 @@ pub struct Frame {
     pub markers: bool,
     /// Whether the sender wants CRCs.
     pub crc: bool,
-    /// In a Reply Frame, whether the connection is rejected.
+    /// Whether a Reply Frame rejects the connection.
     pub rejected: bool,
     /// MPA revision.
     pub revision: u8,

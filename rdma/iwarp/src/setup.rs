@@ -27,9 +27,10 @@ pub(super) struct Agreement {
     pub(super) inbound_reads: usize,
     /// RDMA Reads we may have outstanding there (ORD).
     pub(super) outbound_reads: usize,
-    /// The peer may begin with an FPDU or a Send without payload.
+    /// Whether the peer may begin with an FPDU or a Send without payload.
     pub(super) empty_rtr: bool,
-    /// Nothing may be sent before the peer's first FPDU (RFC 5044, section 7.1.2, rule 4).
+    /// Whether this side must not send before the peer's first FPDU (RFC 5044, section 7.1.2, rule
+    /// 4).
     pub(super) wait_for_peer: bool,
 }
 

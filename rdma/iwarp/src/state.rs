@@ -59,11 +59,11 @@ pub(super) struct State {
     pub(super) armed: bool,
     pub(super) busy: bool,
     pub(super) polls: u32,
-    /// The last poll returned several events, so the Sends that the owner posts now are likely to
-    /// be several, too. They are written together at its next poll or wait.
+    /// Whether the last poll returned several events. The owner then probably posts several Sends
+    /// as well, and these are written together at its next poll or wait.
     pub(super) batching: bool,
-    /// A long Send was written since the last poll. Further long Sends are likely to belong to the
-    /// same group and are also written together.
+    /// Whether a long Send was written since the last poll. Further long Sends probably belong to
+    /// the same group and are also written together.
     pub(super) sent_long: bool,
     /// Time of the owner's last poll.
     pub(super) now: Time,

@@ -27,7 +27,7 @@ use rdma::{
     WorkError, WrId,
 };
 
-/// Maximum number of completions taken from a queue at once.
+/// Maximum number of completions polled from a queue at once.
 const AT_ONCE: usize = 16;
 /// Time for a queue pair in the error state to flush its requests. After that it is destroyed,
 /// which is as safe but loses messages that had arrived.
@@ -384,13 +384,14 @@ impl Conn {
         }
     }
 
-    /// Returns whether the channel may hold an event that has not been taken.
+    /// Returns whether the completion channel may hold an event that has not been read.
     pub(super) fn may_have_fired(&self) -> bool {
         let queues = self.queues.as_ref();
         queues.is_some_and(|q| q.send.may_have_fired() || q.receive.may_have_fired())
     }
 
-    /// Records that an event of one of its queues was taken from the channel.
+    /// Records that an event of one of the connection's queues was read from the completion
+    /// channel.
     pub(super) fn fired(&mut self, receive: bool) {
         if let Some(queues) = &mut self.queues {
             match receive {
@@ -400,7 +401,8 @@ impl Conn {
         }
     }
 
-    /// Takes completions. Returns the reason if the connection must end.
+    /// Polls both completion queues and handles their completions. Returns the reason if the
+    /// connection must end.
     pub(super) fn reap(&mut self, out: &mut EventSink<'_>) -> Option<Disconnect> {
         let mut room = [sys::ibv_wc::default(); AT_ONCE];
         let mut cause = None;

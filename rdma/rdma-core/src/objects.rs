@@ -287,13 +287,13 @@ impl Cq {
         self.armed
     }
 
-    /// Returns whether the queue is armed and the channel may hold an event that has not been
-    /// taken.
+    /// Returns whether the queue is armed and the completion channel may hold an event that has not
+    /// been read.
     pub(super) fn may_have_fired(&self) -> bool {
         self.armed && self.fired
     }
 
-    /// Takes completions, as many as fit `room`.
+    /// Polls completions, as many as fit `room`.
     ///
     /// # Errors
     /// The error of the library if the queue can no longer be used, which may have been noticed
@@ -330,7 +330,7 @@ impl Cq {
         }
     }
 
-    /// Records that an event of this queue was taken from the channel.
+    /// Records that an event of this queue was read from the completion channel.
     pub(super) fn told(&mut self) {
         self.armed = false;
         self.unacknowledged += 1;

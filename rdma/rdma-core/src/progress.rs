@@ -60,7 +60,8 @@ impl Verbs {
         self.give_up();
     }
 
-    /// Takes the completions of a connection, and ends it if they require it.
+    /// Polls and handles the completions of a connection, and ends the connection if they require
+    /// it.
     fn reap(&mut self, qp: QpId) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;

@@ -97,10 +97,10 @@ impl Invalidation {
 /// The settings that all connections of a device share.
 pub(super) struct Policy {
     pub(super) registration: Registration,
-    /// Windows are invalidated by a work request; otherwise by freeing them.
+    /// Whether windows are invalidated by a work request; otherwise by freeing them.
     pub(super) invalidate_by_request: bool,
-    /// Windows have a registration of the region alone, because the device does not check their
-    /// bounds.
+    /// Whether windows have a registration of the region alone, because the device does not check
+    /// their bounds.
     pub(super) exact_windows: bool,
     pub(super) arenas: Arc<Arenas>,
     pub(super) pool: Pool,

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-/// A one-line file of the kernel's, or nothing.
+/// Returns the content of a one-line file of sysfs, or an empty text if it cannot be read.
 pub(super) fn line(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.trim().to_owned()
 }
 
-/// Names in a folder, sorted; none when it is not there.
+/// Returns the sorted names in a folder, or none if the folder does not exist.
 pub(super) fn entries(path: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(path) else {
         return Vec::new();

@@ -76,9 +76,9 @@ pub(super) struct Entry {
     pub(super) id: WrId,
     pub(super) signaled: bool,
     pub(super) progress: Progress,
-    /// The request is done, and waits for the ones before it.
+    /// Whether the request is done, and waits for the ones before it.
     pub(super) done: bool,
-    /// The peer refused the request, so it will never be done.
+    /// Whether the peer refused the request, so that it will never be done.
     pub(super) refused: bool,
     /// Time until which the poster's processor was busy posting the request.
     pub(super) posted: Time,

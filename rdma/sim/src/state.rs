@@ -31,10 +31,10 @@ pub(super) struct Node {
     pub(super) events: VecDeque<(Event, Path)>,
     pub(super) listeners: BTreeMap<ListenerId, SocketAddr>,
     pub(super) counters: Counters,
-    /// The owner sleeps, and the next event wakes it.
+    /// Whether the owner sleeps, so that the next event wakes it.
     pub(super) armed: bool,
-    /// The owner was woken but has not had its turn yet. Events that become visible meanwhile wait
-    /// for the same interrupt.
+    /// Whether the owner was woken but has not had its turn yet. Events that become visible
+    /// meanwhile wait for the same interrupt.
     pub(super) waking: bool,
     /// Time and number of the owner's next turn.
     pub(super) turn: Option<(Time, u64)>,

@@ -28,7 +28,7 @@ pub enum Heard {
         stag: u32,
         /// The bytes.
         payload: Vec<u8>,
-        /// L flag.
+        /// Whether this is the last segment of the message (L flag).
         last: bool,
     },
     /// A Terminate.
@@ -87,7 +87,7 @@ impl Peer {
         self
     }
 
-    /// Returns a message in the form in which it is sent.
+    /// Converts a message of a script to the protocol version of this connection.
     #[must_use]
     pub fn form(&self, message: &[u8]) -> Vec<u8> {
         match self.translated {
@@ -170,7 +170,8 @@ impl Peer {
         self.sends
     }
 
-    /// Accounts for Sends that were sent by other means.
+    /// Adds `sends` to the message sequence number of Sends, after a script has sent them in
+    /// another way.
     pub fn said(&mut self, sends: u32) {
         self.sends = self.sends.wrapping_add(sends);
     }

@@ -38,7 +38,7 @@ pub struct RdmaClient {
     met: HashSet<SocketAddr>,
     /// Servers that spoke version 2 on some connection.
     speak_two: HashSet<SocketAddr>,
-    /// The versions that servers were found to speak.
+    /// Evidence from earlier connections that servers speak version 1 only.
     lessons: Memory<SocketAddr>,
     /// Whether the device has been removed for good.
     removed: bool,

@@ -29,11 +29,11 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// The events that clients and servers have in common.
 pub(super) trait CallEvent {
-    /// The peer made a call.
+    /// Returns the event of a call by the peer.
     fn call(conn: ConnId, token: u64, message: Message) -> Self;
-    /// The peer replied to a call.
+    /// Returns the event of a reply by the peer.
     fn reply(conn: ConnId, xid: u32, message: Message) -> Self;
-    /// A call failed.
+    /// Returns the event of a failed call.
     fn failed(conn: ConnId, xid: u32, error: CallError) -> Self;
 }
 

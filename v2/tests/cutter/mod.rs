@@ -26,9 +26,9 @@ pub(crate) const LEN: u64 = 4000;
 #[derive(Debug, Default)]
 pub(crate) struct Cutter {
     arriving: Vec<Bytes>,
-    /// The peer does not support this extension.
+    /// Whether the peer does not support this extension.
     refused: bool,
-    /// Refuses messages of several pieces, as soon as the first piece arrives.
+    /// Whether to refuse messages of several pieces, as soon as the first piece arrives.
     takes_one: bool,
 }
 

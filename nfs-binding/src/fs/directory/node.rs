@@ -157,7 +157,7 @@ impl Node {
             .is_some_and(|open| open.writable)
     }
 
-    /// Stores `fd`, which is open for reading and writing, as its content.
+    /// Stores `fd`, which is open for reading and writing, as the open content of the object.
     pub(super) fn keep_content(&self, fd: OwnedFd) {
         *locked(&self.content) = Some(Arc::new(Content { fd, writable: true }));
     }

@@ -105,7 +105,8 @@ impl Served {
     }
 }
 
-/// Some file systems return EEXIST for a directory with entries.
+/// Converts the error of removing or replacing a directory. Some file systems return EEXIST for a
+/// directory with entries.
 fn not_empty(errno: rustix::io::Errno) -> FsError {
     match errno {
         rustix::io::Errno::EXIST => FsError::NotEmpty,

@@ -107,7 +107,7 @@ struct Run {
     overrun: bool,
 }
 
-/// The configuration of one end.
+/// Returns the configuration of one end.
 fn config(role: Role, options: Options, credits: u32, script: &Script, pool: &Pool) -> Config {
     let options = Options {
         credits,

@@ -29,25 +29,25 @@ fn sent(call: &Call) -> Step {
     Send(v1::header(call.xid).with(&call.bytes()))
 }
 
-/// A call with its reply.
+/// Returns a case with a call with its reply.
 fn answered(name: &'static str, section: &'static str, call: Call, reply: Reply) -> Case {
     case(name, section, on(vec![sent(&call), Hear(reply)]), Lives)
 }
 
-/// A call of NFS by root with its reply.
+/// Returns a case with a call of NFS by root with its reply.
 fn nfs(name: &'static str, procedure: u32, args: Vec<u8>, reply: Reply) -> Case {
     let mut call = rpc::nfs(XID, procedure, args);
     call.credential = rpc::root();
     answered(name, "RFC 1813, 3.3", call, reply)
 }
 
-/// A message that is not a call, and ends its connection.
+/// Returns a case with a message that is not a call, and ends its connection.
 fn garbage(name: &'static str, payload: Vec<u8>) -> Case {
     let steps = vec![Send(v1::header(XID).with(&payload))];
     case(name, "RFC 5531, 9", on(steps), Closed)
 }
 
-/// An `opaque_auth` with the given flavor, length and body.
+/// Returns an `opaque_auth` with the given flavor, length and body.
 fn auth(flavor: u32, length: u32, body: &[u8]) -> (u32, Vec<u8>) {
     (flavor, Xdr::new().word(length).raw(body).done())
 }

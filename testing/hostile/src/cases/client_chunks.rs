@@ -21,7 +21,7 @@ fn message(header: Header) -> Vec<u8> {
     header.with(&rpc::null(XID).bytes())
 }
 
-/// A NULL call with these chunk lists that is answered with ERR_CHUNK.
+/// Returns a case with a NULL call with these chunk lists that is answered with ERR_CHUNK.
 fn err_chunk(name: &'static str, section: &'static str, header: Header) -> Case {
     case(
         name,
@@ -31,7 +31,7 @@ fn err_chunk(name: &'static str, section: &'static str, header: Header) -> Case 
     )
 }
 
-/// A NULL call with this Read list that is answered with ERR_CHUNK.
+/// Returns a case with a NULL call with this Read list that is answered with ERR_CHUNK.
 fn reads(name: &'static str, list: &[(u32, Segment)]) -> Case {
     let reads = list.to_vec();
     err_chunk(
@@ -44,7 +44,8 @@ fn reads(name: &'static str, list: &[(u32, Segment)]) -> Case {
     )
 }
 
-/// An RDMA_NOMSG message with this Read list and payload that is answered with ERR_CHUNK.
+/// Returns a case with an RDMA_NOMSG message with this Read list and payload that is answered with
+/// ERR_CHUNK.
 fn long(name: &'static str, list: &[(u32, Segment)], payload: &[u8]) -> Case {
     let header = Header {
         procedure: NOMSG,

@@ -9,12 +9,12 @@ use crate::client::{Case, Step::*, case, success};
 use crate::wire::ddp::{Tagged, Untagged};
 use crate::wire::mpa::{CRC, ENHANCED, Frame, fpdu, fpdu_of_length};
 
-/// A case that sends invalid bytes.
+/// Returns a case that sends invalid bytes.
 fn bytes(name: &'static str, section: &'static str, bytes: Vec<u8>, end: End) -> Case {
     case(name, section, on(vec![Bytes(bytes)]), end)
 }
 
-/// A case that sends these bytes on a connection with CRCs.
+/// Returns a case that sends these bytes on a connection with CRCs.
 fn checked(name: &'static str, bytes: Vec<u8>, end: End) -> Case {
     let (request, reply) = (Frame::request(), accepted());
     let crc = |frame| Frame {

@@ -10,12 +10,12 @@ use crate::wire::v1::{self, DONE, ERR_CHUNK, ERR_VERS, Header, MSG, MSGP, NOMSG}
 /// The XID of the invalid header.
 const XID: u32 = 0x0bad;
 
-/// A message that is silently discarded.
+/// Returns a case with a message that is silently discarded.
 fn discarded(name: &'static str, section: &'static str, message: Vec<u8>) -> Case {
     case(name, section, on(vec![Send(message)]), Lives)
 }
 
-/// A message that is answered with ERR_CHUNK.
+/// Returns a case with a message that is answered with ERR_CHUNK.
 fn err_chunk(name: &'static str, section: &'static str, message: Vec<u8>) -> Case {
     case(name, section, on(vec![Send(message), ErrChunk(XID)]), Lives)
 }

@@ -10,7 +10,7 @@ use crate::wire::ddp::{
     READ_REQUEST, SEND, SEND_INVALIDATE, SEND_SOLICITED_INVALIDATE, Tagged, Untagged,
 };
 
-/// A case with one invalid tagged segment.
+/// Returns a case with one invalid tagged segment.
 fn tagged(name: &'static str, section: &'static str, segment: Tagged, end: End) -> Case {
     case(name, section, on(vec![Segment(segment.ulpdu())]), end)
 }

@@ -33,7 +33,7 @@ fn write_of(file: &[u8], xid: u32, len: u32, segments: &[Segment]) -> Vec<u8> {
     header.with(&payload)
 }
 
-/// A case with a WRITE and an incorrect answer to the Read Request for its data.
+/// Returns a case with a WRITE and an incorrect answer to the Read Request for its data.
 fn lie(
     file: &[u8],
     name: &'static str,

@@ -8,7 +8,7 @@ use crate::client::{Case, Step::*, case, success};
 use crate::wire::ddp::{READ_RESPONSE, ReadRequest, SEND_SOLICITED, TERMINATE, Untagged, WRITE};
 use crate::wire::mpa::fpdu;
 
-/// A case with one invalid untagged segment.
+/// Returns a case with one invalid untagged segment.
 pub(super) fn untagged(
     name: &'static str,
     section: &'static str,
@@ -346,7 +346,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A Read Request for `length` bytes of a handle.
+/// Returns a Read Request for `length` bytes of a handle.
 pub(super) fn request(source: u32, length: u32) -> ReadRequest {
     ReadRequest {
         sink: 1,

@@ -10,12 +10,12 @@ use crate::wire::mpa::{
     fpdu,
 };
 
-/// A case that sends bytes right after connecting.
+/// Returns a case that sends bytes right after connecting.
 fn says(name: &'static str, section: &'static str, bytes: Vec<u8>) -> Case {
     case(name, section, vec![Connect, Bytes(bytes)], Closed)
 }
 
-/// A case that sends a frame which cannot be accepted.
+/// Returns a case that sends a frame which cannot be accepted.
 fn frame(name: &'static str, section: &'static str, frame: Frame) -> Case {
     says(name, section, frame.bytes())
 }
@@ -429,7 +429,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// An RDMA Read of 0 bytes into handle 1.
+/// Returns an RDMA Read of 0 bytes into handle 1.
 fn nothing_read() -> Vec<u8> {
     let request = ReadRequest {
         sink: 1,

@@ -153,7 +153,7 @@ const fn table(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
     }
 }
 
-/// A table of version 1 cases, translated to version 2.
+/// Returns a table of version 1 cases, translated to version 2.
 const fn translated(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
     Table {
         form: Form::Translated,
@@ -161,7 +161,7 @@ const fn translated(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table 
     }
 }
 
-/// A table of version 2 cases.
+/// Returns a table of version 2 cases.
 const fn second(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
     Table {
         form: Form::Second,
@@ -207,7 +207,7 @@ fn server(cases: Vec<server::Case>) -> Vec<Case> {
 
 // ---- common parts of the scripts of hostile clients ----
 
-/// The server's setup frame in answer to [`Frame::request`].
+/// Returns the server's setup frame in answer to [`Frame::request`].
 fn accepted() -> Frame {
     Frame {
         depths: Some((1, 16)),
@@ -218,12 +218,14 @@ fn accepted() -> Frame {
     }
 }
 
-/// A script that establishes a connection with default setup frames and continues with `steps`.
+/// Returns a script that establishes a connection with default setup frames and continues with
+/// `steps`.
 fn on(steps: Vec<Step>) -> Vec<Step> {
     after(Frame::request(), accepted(), steps)
 }
 
-/// A script that establishes a connection with these setup frames and continues with `steps`.
+/// Returns a script that establishes a connection with these setup frames and continues with
+/// `steps`.
 fn after(request: Frame, reply: Frame, mut steps: Vec<Step>) -> Vec<Step> {
     let mut script = vec![
         Step::Connect,
@@ -234,13 +236,13 @@ fn after(request: Frame, reply: Frame, mut steps: Vec<Step>) -> Vec<Step> {
     script
 }
 
-/// A complete NULL call.
+/// Returns a complete NULL call.
 fn null(xid: u32) -> Vec<u8> {
     v1::header(xid).with(&rpc::null(xid).bytes())
 }
 
-/// A segment that the hostile client offers, without real memory. These are the handles that its
-/// scripts offer.
+/// Returns a segment that the hostile client offers, without real memory. These are the handles
+/// that its scripts offer.
 fn memory(number: u32, length: u32) -> Segment {
     segment(0x5100_0000 + (number << 24), length, 0x1_0000_0000)
 }

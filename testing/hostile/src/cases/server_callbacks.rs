@@ -9,7 +9,7 @@ use crate::wire::v1::{self, ERR_CHUNK, ERR_VERS, Header, NOMSG, segment};
 /// The XIDs of the first callback and of the next.
 const XID: u32 = 0x0bac_0001;
 
-/// A call to the client's own program (`server::victim`), which has only NULL.
+/// Returns a call to the client's own program (`server::victim`), which has only NULL.
 fn callback(xid: u32) -> rpc::Call {
     rpc::Call {
         procedure: (super::CALLED, 1, 0),
@@ -17,7 +17,7 @@ fn callback(xid: u32) -> rpc::Call {
     }
 }
 
-/// A callback with a changed header.
+/// Returns a callback with a changed header.
 fn with(xid: u32, change: impl Fn(&mut Header)) -> Vec<u8> {
     let mut header = v1::header(xid);
     change(&mut header);
@@ -28,13 +28,13 @@ fn plain(_: &Call) -> Vec<u8> {
     with(XID, |_| {})
 }
 
-/// A segment that the hostile server offers. There is no real memory behind its handle.
+/// Returns a segment that the hostile server offers. There is no real memory behind its handle.
 fn memory() -> v1::Segment {
     segment(0x5100_0000, 4096, 0x1_0000_0000)
 }
 
-/// A case with a callback to which the client, which accepts calls, answers in this way while it
-/// waits for the reply to its own NULL.
+/// Returns a case with a callback to which the client, which accepts calls, answers in this way
+/// while it waits for the reply to its own NULL.
 fn said(name: &'static str, section: &'static str, say: fn(&Call) -> Vec<u8>, hear: Said) -> Case {
     let script = vec![Hear, Send(say), hear.step()];
     case(name, section, Ask::Null, script, Lives).called()
@@ -59,7 +59,7 @@ impl Said {
     }
 }
 
-/// A case with a client that accepts no calls, and does not answer.
+/// Returns a case with a client that accepts no calls, and does not answer.
 fn none(name: &'static str, section: &'static str, say: fn(&Call) -> Vec<u8>) -> Case {
     let script = vec![Hear, Send(say), HearNothing];
     case(name, section, Ask::Null, script, Lives)

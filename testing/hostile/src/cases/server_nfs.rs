@@ -5,7 +5,7 @@ use crate::server::{Answer, Ask, Case, Outcome, Step::*, case};
 use crate::wire::Xdr;
 use crate::wire::rpc;
 
-/// A case with an RPC reply that determines how the call ends.
+/// Returns a case with an RPC reply that determines how the call ends.
 fn rpc(name: &'static str, outcome: Outcome, lie: fn(&mut Answer)) -> Case {
     let case = case(
         name,
@@ -17,7 +17,7 @@ fn rpc(name: &'static str, outcome: Outcome, lie: fn(&mut Answer)) -> Case {
     case.ending(outcome)
 }
 
-/// A case with results that determine how the call ends.
+/// Returns a case with results that determine how the call ends.
 fn nfs(name: &'static str, ask: Ask, outcome: Outcome, lie: fn(&mut Answer)) -> Case {
     let case = case(name, "RFC 1813, 3.3", ask, vec![Hear, Answer(lie)], Lives);
     case.ending(outcome)
@@ -219,7 +219,7 @@ pub(super) fn cases() -> Vec<Case> {
 /// The number of replies after which the client has detected a circle of two.
 const CIRCLE: usize = 4;
 
-/// A listing of one entry, whose cookie is alternately 1 and 2, without an end.
+/// Returns a listing of one entry, whose cookie is alternately 1 and 2, without an end.
 fn around(answer: usize) -> fn(&mut Answer) {
     match answer % 2 {
         0 => |a| {

@@ -6,22 +6,22 @@ use crate::server::{Answer, Ask, Call, Case, Outcome, Step::*, Until, case};
 use crate::wire::rpc;
 use crate::wire::v1::{self, DONE, ERR_CHUNK, ERR_VERS, Header, MSG, MSGP, NOMSG, segment};
 
-/// A case with a reply to a READ that is discarded.
+/// Returns a case with a reply to a READ that is discarded.
 fn read(name: &'static str, section: &'static str, lie: fn(&mut Answer)) -> Case {
     case(name, section, Ask::Read, vec![Hear, Mislead(lie)], Lives)
 }
 
-/// A case with a reply to a NULL that is discarded.
+/// Returns a case with a reply to a NULL that is discarded.
 fn null(name: &'static str, section: &'static str, lie: fn(&mut Answer)) -> Case {
     case(name, section, Ask::Null, vec![Hear, Mislead(lie)], Lives)
 }
 
-/// A case with a reply by Reply chunk that is discarded.
+/// Returns a case with a reply by Reply chunk that is discarded.
 fn list(name: &'static str, section: &'static str, lie: fn(&mut Answer)) -> Case {
     case(name, section, Ask::List, vec![Hear, Mislead(lie)], Lives)
 }
 
-/// A case with a message that is discarded while a NULL is outstanding.
+/// Returns a case with a message that is discarded while a NULL is outstanding.
 fn message(name: &'static str, section: &'static str, message: fn(&Call) -> Vec<u8>) -> Case {
     case(name, section, Ask::Null, vec![Hear, Send(message)], Lives)
 }

@@ -12,7 +12,8 @@ use crate::wire::v1;
 /// The bytes of a segment.
 const SEGMENT: usize = 4096;
 
-/// A case with an RDMA Write to memory that must not be written to, while a READ is outstanding.
+/// Returns a case with an RDMA Write to memory that must not be written to, while a READ is
+/// outstanding.
 fn write(name: &'static str, ulpdu: fn(&Call) -> Vec<u8>, end: End) -> Case {
     case(
         name,
@@ -23,27 +24,27 @@ fn write(name: &'static str, ulpdu: fn(&Call) -> Vec<u8>, end: End) -> Case {
     )
 }
 
-/// A case with a Read Request for memory that must not be read, while a call of this kind is
-/// outstanding.
+/// Returns a case with a Read Request for memory that must not be read, while a call of this kind
+/// is outstanding.
 fn read(name: &'static str, ask: Ask, ulpdu: fn(&Call) -> Vec<u8>, end: End) -> Case {
     case(name, "RFC 5040, 7.2", ask, vec![Hear, Segment(ulpdu)], end)
 }
 
-/// A case with any other invalid segment.
+/// Returns a case with any other invalid segment.
 fn other(name: &'static str, section: &'static str, ulpdu: fn(&Call) -> Vec<u8>, end: End) -> Case {
     case(name, section, Ask::Read, vec![Hear, Segment(ulpdu)], end)
 }
 
-/// An RDMA Write of `len` bytes at a distance of `shift` bytes from the start of the call's first
-/// segment.
+/// Returns an RDMA Write of `len` bytes at a distance of `shift` bytes from the start of the call's
+/// first segment.
 fn at(call: &Call, shift: i64, len: usize) -> Vec<u8> {
     let segment = call.segment();
     let offset = segment.offset.wrapping_add_signed(shift);
     Tagged::write(segment.handle, offset, &vec![0x66; len]).ulpdu()
 }
 
-/// A Read Request of `length` bytes at a distance of `shift` bytes from the start of the call's
-/// first segment.
+/// Returns a Read Request of `length` bytes at a distance of `shift` bytes from the start of the
+/// call's first segment.
 fn from(call: &Call, shift: i64, length: u32) -> Vec<u8> {
     let segment = call.segment();
     read_request(
@@ -71,7 +72,7 @@ fn whole(segment: v1::Segment) -> ReadRequest {
 /// The MSN of the first message of the script, after three for mounting.
 const FIRST: u32 = 4;
 
-/// A message that answers no call.
+/// Returns a message that answers no call.
 fn stray(_: &Call) -> Vec<u8> {
     v1::header(0x0bad_0bad).with(&rpc::accepted(0x0bad_0bad, 0, &[]))
 }

@@ -9,13 +9,13 @@ use crate::wire::mpa::{
 };
 use crate::wire::v1;
 
-/// A case with a reply frame that cannot be used.
+/// Returns a case with a reply frame that cannot be used.
 fn frame(name: &'static str, section: &'static str, frame: Frame, end: End) -> Case {
     let script = vec![HearFrame, Frame(frame)];
     failing(name, section, script, end)
 }
 
-/// A case in which no connection is established.
+/// Returns a case in which no connection is established.
 fn failing(
     name: &'static str,
     section: &'static str,
@@ -26,7 +26,7 @@ fn failing(
     case.ending(Outcome::NoConnection)
 }
 
-/// A case in which the connection works.
+/// Returns a case in which the connection works.
 fn working(name: &'static str, section: &'static str, script: Vec<crate::server::Step>) -> Case {
     case(name, section, Ask::Null, script, Lives).honest(Until::Start)
 }

@@ -28,7 +28,7 @@ pub struct Tagged {
     pub rdmap: u8,
     /// RDMAP opcode.
     pub opcode: u8,
-    /// L flag.
+    /// Whether this is the last segment of the message (L flag).
     pub last: bool,
     /// Handle.
     pub stag: u32,
@@ -84,7 +84,7 @@ pub struct Untagged {
     pub rdmap: u8,
     /// RDMAP opcode.
     pub opcode: u8,
-    /// L flag.
+    /// Whether this is the last segment of the message (L flag).
     pub last: bool,
     /// The word reserved for RDMAP: the handle to invalidate.
     pub word: u32,
@@ -196,7 +196,7 @@ pub enum Arrived {
         stag: u32,
         /// The bytes.
         payload: Vec<u8>,
-        /// L flag.
+        /// Whether this is the last segment of the message (L flag).
         last: bool,
     },
     /// A Read Request.
@@ -209,7 +209,7 @@ pub enum Arrived {
         msn: u32,
         /// Offset in the message.
         offset: u32,
-        /// L flag.
+        /// Whether this is the last segment of the message (L flag).
         last: bool,
         /// The bytes.
         payload: Vec<u8>,

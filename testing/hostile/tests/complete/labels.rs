@@ -29,8 +29,8 @@ const CHARACTERISTICS: [(&str, &str); 7] = [
     ("XCHAR_RESPSXLIM", "xchrssxl"),
 ];
 
-/// A word, and the fields that contain it, innermost last. The count of an array belongs to the
-/// array; the name of a characteristic is a field around its value.
+/// A word of a message, and the XDR fields that contain it, innermost last. The count of an array
+/// belongs to the array; the name of a characteristic is a field around its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     pub(crate) fields: Vec<String>,

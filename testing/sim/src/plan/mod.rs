@@ -24,7 +24,8 @@ const SHORTEST_QUEUE: usize = 7;
 /// The settings that all seeds of a run share. Each seed chooses the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swarm {
-    /// Version 2 in every seed, with receive sizes that change all the time, and with callbacks.
+    /// Whether every seed uses version 2, with receive sizes that change all the time, and with
+    /// callbacks.
     pub resizing: bool,
     /// The features of both sides.
     pub features: FeaturesOf,

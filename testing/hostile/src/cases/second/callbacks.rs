@@ -34,8 +34,8 @@ fn memory() -> Segment {
     segment(0x5100_0000, 4096, 0x1_0000_0000)
 }
 
-/// A case with a message to which the client answers in this way, while it waits for the reply to
-/// its own NULL.
+/// Returns a case with a message to which the client answers in this way, while it waits for the
+/// reply to its own NULL.
 fn said(
     name: &'static str,
     section: &'static str,

@@ -20,7 +20,8 @@ fn init(name: impl Into<String>, section: &'static str, info: &[u32], bad: bool)
     client::case(name, section, script, Lives).costing(RECEIVES)
 }
 
-/// A case that sends an operation in the middle of a connection and expects this single answer.
+/// Returns a case that sends an operation in the middle of a connection and expects this single
+/// answer.
 fn said(
     name: &'static str,
     section: &'static str,
@@ -32,8 +33,8 @@ fn said(
     row(name, section, vec![message], answer.into_iter().collect())
 }
 
-/// The words of ROPT_RESPXCH: the subsets of the request's elements that were done, rejected, and
-/// are pending.
+/// Returns the words of ROPT_RESPXCH: the subsets of the request's elements that were done,
+/// rejected, and are pending.
 fn response(subsets: [u32; 3]) -> Option<Vec<u32>> {
     let mut info = Vec::new();
     for subset in subsets {
@@ -404,8 +405,8 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     cases
 }
 
-/// XCHAR_RBSTRUCT with each field changed. A structure of the right form is no error; it is not
-/// used if it makes no sense.
+/// Cases of XCHAR_RBSTRUCT with each field changed. A structure of the right form is no error; it
+/// is not used if it makes no sense.
 fn structures() -> Vec<Case> {
     let fields: Fields = vec![
         ("xmrbuf_length", 66_560),

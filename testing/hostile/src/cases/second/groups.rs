@@ -13,14 +13,14 @@ const GROUPS: &str = "rtrext-00, 4.2";
 /// The number of bytes in the first transmission of NULL, which has 40 bytes.
 const FIRST: usize = 8;
 
-/// The first of `count` transmissions of NULL, with its first bytes.
+/// Returns the first of `count` transmissions of NULL, with its first bytes.
 fn first(xid: u32, count: u32) -> Vec<u8> {
     let payload = rpc::null(xid).bytes();
     let info = [0, 0, count, 0, FIRST as u32];
     v2::operation(xid, CALL, XMTREQ, &info, &payload[..FIRST])
 }
 
-/// The fields of a continuation with the rest of NULL.
+/// Returns the fields of a continuation with the rest of NULL.
 fn fields(number: u32) -> Fields {
     vec![
         ("optxc_xnum", number),
@@ -38,7 +38,7 @@ fn second(xid: u32, number: u32) -> Vec<u8> {
     continued(xid, CALL, &fields(number))
 }
 
-/// The words of ROPT_XMTERR about transmission `number` of the group that `XID` began.
+/// Returns the words of ROPT_XMTERR about transmission `number` of the group that `XID` began.
 fn report(number: u32, lead: bool, fault: &[u32]) -> Vec<u32> {
     let lead = match lead {
         true => vec![1, XID, CALL, 0],

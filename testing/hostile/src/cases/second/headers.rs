@@ -11,13 +11,13 @@ use crate::wire::v2::{OPTIONAL, REPLY, VERSION};
 const RULES: &str = "version-two-01, 4.2";
 const VERSIONS: &str = "version-two-01, 5.2";
 
-/// A case with an invalid first message of a connection.
+/// Returns a case with an invalid first message of a connection.
 fn first(name: &'static str, message: Vec<u8>, answer: Vec<u32>) -> Case {
     let script = beginning(message, vec![HearWords(answer, false)]);
     case(name, RULES, script, Lives).costing(RECEIVES)
 }
 
-/// A case with another version in the middle of a connection.
+/// Returns a case with another version in the middle of a connection.
 fn version(version: u32) -> Case {
     let message = Header {
         version,
@@ -33,7 +33,7 @@ fn version(version: u32) -> Case {
     )
 }
 
-/// A message without chunks, with this procedure and direction.
+/// Returns a message without chunks, with this procedure and direction.
 fn plain(procedure: u32, direction: u32, payload: &[u8]) -> Vec<u8> {
     [
         words(VERSION, procedure, &[direction, 0, 0, 0]),

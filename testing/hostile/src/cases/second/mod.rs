@@ -31,23 +31,23 @@ fn values(fields: &[(&'static str, u32)]) -> Vec<u32> {
     fields.iter().map(|(_, value)| *value).collect()
 }
 
-/// A script that establishes a connection of version 2, exchanges the characteristics of both ends,
-/// and continues with `steps`.
+/// Returns a script that establishes a connection of version 2, exchanges the characteristics of
+/// both ends, and continues with `steps`.
 fn on_second(steps: Vec<Step>) -> Vec<Step> {
     let first = v2::operation(INIT, CALL, INITXCH, &v2::everything(), &[]);
     beginning(first, steps)
 }
 
-/// A script that establishes a connection of version 2 with this first message, and continues with
-/// `steps`.
+/// Returns a script that establishes a connection of version 2 with this first message, and
+/// continues with `steps`.
 fn beginning(first: Vec<u8>, mut steps: Vec<Step>) -> Vec<Step> {
     let mut script = vec![Second, Send(first), HearOperation(INITXCH)];
     script.append(&mut steps);
     on(script)
 }
 
-/// A case whose messages are answered with exactly these words. The connection lives: a further
-/// call on it is the next to be answered.
+/// Returns a case whose messages are answered with exactly these words. The connection lives: a
+/// further call on it is the next to be answered.
 fn row(
     name: impl Into<String>,
     section: &'static str,
@@ -59,12 +59,12 @@ fn row(
     client::case(name, section, on_second(steps), Lives).costing(RECEIVES)
 }
 
-/// A message that is silently discarded.
+/// Returns a case with a message that is silently discarded.
 fn discarded(name: &'static str, section: &'static str, message: Vec<u8>) -> client::Case {
     row(name, section, vec![message], vec![])
 }
 
-/// A message that is answered with RDMA2_ERR_BAD_HEADER.
+/// Returns a case with a message that is answered with RDMA2_ERR_BAD_HEADER.
 fn bad_header(name: &'static str, section: &'static str, message: Vec<u8>) -> client::Case {
     row(name, section, vec![message], vec![v2::bad_header(XID)])
 }

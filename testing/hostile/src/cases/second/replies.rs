@@ -33,7 +33,7 @@ fn with(ask: Ask, name: impl Into<String>, section: &'static str, script: Vec<St
     case(name, section, ask, script, Lives).costing(RECEIVES)
 }
 
-/// A case with a message that arrives while the client waits for the reply to NULL, and the
+/// Returns a case with a message that arrives while the client waits for the reply to NULL, and the
 /// client's answer.
 fn said(
     name: impl Into<String>,

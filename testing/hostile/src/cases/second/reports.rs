@@ -20,7 +20,7 @@ pub(super) const CODES: [(&str, u32, &[u32]); 8] = [
     ("OPTXERR_BADPL", 8, &[64, 0, 0]),
 ];
 
-/// A READ by ROPT_XMTREQ with data to be placed, and its reply.
+/// Returns a READ by ROPT_XMTREQ with data to be placed, and its reply.
 fn answered(file: &[u8], xid: u32) -> Vec<Step> {
     const LEN: u32 = 4096;
     let mut call = rpc::nfs(xid, 6, rpc::read_args(file, 4096, LEN));
@@ -34,7 +34,8 @@ fn answered(file: &[u8], xid: u32) -> Vec<Step> {
     ]
 }
 
-/// A READ of more data than one transmission carries, and its reply. The file is extended first.
+/// Returns a READ of more data than one transmission carries, and its reply. The file is extended
+/// first.
 fn answered_at_length(file: &[u8]) -> Vec<Step> {
     const LONG: u32 = 96 << 10;
     let call = |procedure, args| {

@@ -68,7 +68,7 @@ impl Request {
         (self.message().len() - OPERATION - 4 * self.fields.len()) as u32
     }
 
-    /// A case in which one field has another value.
+    /// Returns a case in which one field has another value.
     fn with(&self, at: usize, value: u32, said: &Said, good: &[Step]) -> Case {
         let mut changed = self.clone();
         changed.fields[at].1 = value;
@@ -114,7 +114,7 @@ pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
     cases
 }
 
-/// A WRITE with its data placed.
+/// Returns a WRITE with its data placed.
 fn write(file: &[u8], item: &[(&'static str, u32)]) -> Request {
     let payload = nfs(7, rpc::write_args(file, WRITTEN, LEN));
     let mut fields = vec![("optxrq_ddp", 1), ("xmdmi_disp", payload.len() as u32)];
@@ -259,7 +259,7 @@ fn fetched(file: &[u8]) -> Vec<Case> {
 /// The bytes of READ results before the data and after it.
 const HEADER: u32 = 24 + 4 + 4 + 84 + 4 + 4 + 4;
 
-/// A READ whose data may be placed as this direction says.
+/// Returns a READ whose data may be placed as this direction says.
 fn read(file: &[u8], item: &[(&'static str, u32)]) -> Request {
     let payload = nfs(6, rpc::read_args(file, READ, LEN));
     let mut fields = vec![
