@@ -26,14 +26,14 @@ const STEPS: u32 = 8;
 /// The latencies of READs or WRITEs in one round, microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moved {
-    /// [`PLAIN`] bytes in the payload stream.
+    /// The latency with [`PLAIN`] bytes in the payload stream.
     pub(crate) plain: f64,
-    /// [`Round::continued`] bytes in the payload stream of two Sends.
+    /// The latency with [`Round::continued`] bytes in the payload stream, which take two Sends.
     pub(crate) continued: f64,
-    /// [`SHORT`] and [`LARGE`] bytes placed by Sends, in as many as are needed.
+    /// The latencies with [`SHORT`] and [`LARGE`] bytes placed by as many Sends as are needed.
     pub(crate) sent: [f64; 2],
-    /// [`SHORT`] and [`LARGE`] bytes placed by RDMA Write (for READ) or fetched by RDMA Read (for
-    /// WRITE).
+    /// The latencies with [`SHORT`] and [`LARGE`] bytes placed by RDMA Write (for READ) or fetched
+    /// by RDMA Read (for WRITE).
     pub(crate) explicit: [f64; 2],
 }
 
@@ -45,14 +45,15 @@ pub(crate) struct Round {
     pub(crate) continued: u32,
     pub(crate) read: Moved,
     pub(crate) write: Moved,
-    /// A WRITE of [`SHORT`] bytes without remote invalidation.
+    /// The latency of a WRITE of [`SHORT`] bytes without remote invalidation.
     pub(crate) write_invalidated: f64,
-    /// A call and a reply of [`LONG`] bytes each in many Sends, the number of these Sends, and the
-    /// same in as few Sends as possible.
+    /// The latency of a call and a reply of [`LONG`] bytes each in many Sends, the number of these
+    /// Sends (`many_sends`), and the latency of the same in as few Sends as possible (`few`).
     pub(crate) many: f64,
     pub(crate) many_sends: f64,
     pub(crate) few: f64,
-    /// An exchange over the TCP baseline while both sides sleep, and while both spin.
+    /// The latency of an exchange over the TCP baseline while both sides sleep (`asleep`), and
+    /// while both spin.
     pub(crate) asleep: f64,
     pub(crate) awake: Option<f64>,
 }

@@ -131,10 +131,10 @@ impl Comparison {
         Ok(Self { options, ops })
     }
 
-    /// Measures. With `details`, a simulation also computes values that no table shows: latencies
-    /// over more delays, and their composition. `show` is called with each step. `complain` is
-    /// called if the delay of the network cannot be removed, which happens when the returned value
-    /// is dropped.
+    /// Performs the measurements. With `details`, a simulation also computes values that no table
+    /// shows: latencies over more delays, and their composition. `show` is called with each step.
+    /// `complain` is called if the delay of the network cannot be removed, which happens when the
+    /// returned value is dropped.
     ///
     /// # Errors
     /// A server process cannot be started, or an operation fails.

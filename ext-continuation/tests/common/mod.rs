@@ -140,7 +140,7 @@ impl End {
         routed
     }
 
-    /// Carries out the extensions' requests, except sending.
+    /// Executes the requests of the extensions, except sending.
     pub(crate) fn look(&mut self) {
         while let Some(action) = self.extensions.next_action() {
             match action {

@@ -20,7 +20,7 @@ pub struct AttachOptions {
 }
 
 impl Default for AttachOptions {
-    /// Sizes that the server likes, READDIRPLUS, and changes.
+    /// Returns the defaults: the sizes that the server prefers, READDIRPLUS, and a writable mount.
     fn default() -> Self {
         Self {
             rsize: None,

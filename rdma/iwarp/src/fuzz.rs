@@ -247,7 +247,7 @@ quickcheck! {
         true
     }
 
-    /// A valid stream with some bits flipped, in pieces.
+    /// A valid stream with some flipped bits that arrives in pieces causes no panic.
     fn flipped_bits_do_no_harm(
         steps: Vec<Step>, crc: bool, flips: Vec<(u16, u8)>, piece: u8
     ) -> bool {

@@ -18,7 +18,7 @@ use rdma::{ConnectError, Disconnect, Event, QpId};
 const LONG_WRITE: usize = 64 << 10;
 
 impl Conn {
-    /// Receives and sends.
+    /// Receives and sends as much as possible, and completes or ends the connection accordingly.
     pub(super) fn stream(&mut self, cx: &mut Cx<'_>) {
         let before = cx.events.len();
         let result = self.receive(cx).and_then(|()| self.flush_or_listen(cx));
@@ -140,8 +140,8 @@ impl Conn {
         }
     }
 
-    /// Sends. If the connection turns out to be broken, receives first, because the peer may have
-    /// sent the reason.
+    /// Sends queued data. If the connection turns out to be broken, first receives, because the
+    /// peer may have sent the reason.
     pub(super) fn flush_or_listen(&mut self, cx: &mut Cx<'_>) -> Result<(), StreamEnd> {
         self.flush(cx).map_err(|over| {
             self.readable = true;

@@ -258,7 +258,7 @@ fn build(home: &Path, cache: &Cache, refresh: bool, stop: &Stop, log: &Log) -> R
     })
 }
 
-/// The root of the checkout, two folders above this crate's own.
+/// Returns the root of the checkout, two folders above this crate's own.
 fn workspace(home: &Path) -> &Path {
     home.ancestors().nth(2).unwrap_or(home)
 }

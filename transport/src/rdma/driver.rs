@@ -177,7 +177,7 @@ pub(super) enum Notice {
 pub(super) struct Driver<E> {
     pub(super) device: Box<dyn Device>,
     pub(super) links: IdMap<QpId, Link>,
-    /// Events for the user.
+    /// Events for the user of the client or server, oldest first.
     pub(super) events: VecDeque<E>,
     inbox: VecDeque<DeviceEvent>,
     timers: Timers,

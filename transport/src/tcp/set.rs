@@ -72,7 +72,8 @@ pub(super) struct StreamSet<X> {
     busy: bool,
     armed: bool,
     pool_retry_at: Option<Time>,
-    /// Memory of all connections that is allocated in advance and not filled, bytes.
+    /// The memory of all connections, in bytes, that is allocated for announced data and not filled
+    /// yet.
     promised: usize,
     /// The time of the next search for stalled records.
     stalled_at: Option<Time>,

@@ -145,7 +145,7 @@ pub(crate) fn copy_connected(addresses: Addresses, len: usize) -> Result<Copying
 }
 
 impl Copying {
-    /// Copies. Returns the duration.
+    /// Makes the copy. Returns its duration.
     pub(crate) fn run(self) -> Result<Duration, Wrong> {
         let start = Instant::now();
         self.mounted.fill(self.file, self.len)?;

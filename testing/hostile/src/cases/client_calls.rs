@@ -368,7 +368,7 @@ fn nfs_level(file: &[u8]) -> Vec<Case> {
     ]
 }
 
-/// Cases of XIDs and credits.
+/// Returns the cases of XIDs and credits.
 fn numbers(file: &[u8]) -> Vec<Case> {
     let chunk = memory(0, 8192);
     let write = |xid| super::client_reads::write(file, xid, &[chunk]);

@@ -250,7 +250,7 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
     cases
 }
 
-/// Cases of the server's use of Write chunks and Reply chunks.
+/// Returns the cases of the server's use of Write chunks and Reply chunks.
 fn replies(file: &[u8]) -> Vec<Case> {
     let all = |length| memory(0, length);
     let most = all(u32::MAX);

@@ -237,7 +237,7 @@ fn framing(whole: &[u8]) -> Vec<Case> {
     ]
 }
 
-/// Cases on connections with CRCs (RFC 5044, section 4.4).
+/// Returns the cases on connections with CRCs (RFC 5044, section 4.4).
 fn checksums(whole: &[u8]) -> Vec<Case> {
     vec![
         checked("a damaged payload", damaged(whole, 40), BAD_CRC),

@@ -191,7 +191,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Cases of several callbacks.
+/// Returns the cases of several callbacks.
 fn several() -> Vec<Case> {
     let twice = vec![
         Hear,

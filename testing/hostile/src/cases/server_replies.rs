@@ -169,7 +169,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Cases of grants (RFC 8166, section 3.3.1).
+/// Returns the cases of grants (RFC 8166, section 3.3.1).
 fn credits() -> Vec<Case> {
     let section = "RFC 8166, 3.3.1";
     let calls = |name, granted| {
@@ -207,7 +207,7 @@ fn credits() -> Vec<Case> {
     ]
 }
 
-/// Cases of chunks that differ from those that were offered.
+/// Returns the cases of chunks that differ from those that were offered.
 fn chunks() -> Vec<Case> {
     let mut cases = vec![
         read("a read list in a reply", "RFC 8166, 4.3.1", |answer| {

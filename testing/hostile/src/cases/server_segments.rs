@@ -424,7 +424,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Cases of invalid invalidations of handles.
+/// Returns the cases of invalid invalidations of handles.
 fn invalidations() -> Vec<Case> {
     let section = "RFC 8797, 4.1";
     let with = |name, script: Vec<Step>, end| case(name, section, Ask::Read, script, end);

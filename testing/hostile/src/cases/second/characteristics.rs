@@ -12,7 +12,8 @@ const RESPONSES: &str = "xcharext-02, 5.4";
 const UPDATES: &str = "xcharext-02, 5.5";
 const STRUCTURES: &str = "rtrext-00, 8.3";
 
-/// ROPT_INITXCH as the first message, and the server's answer after its own ROPT_INITXCH.
+/// Returns a case with this ROPT_INITXCH as the first message, and the server's answer after its
+/// own ROPT_INITXCH.
 fn init(name: impl Into<String>, section: &'static str, info: &[u32], bad: bool) -> Case {
     let message = v2::operation(XID, CALL, INITXCH, info, &[]);
     let answer = bad.then(|| HearWords(v2::bad_header(XID), false));
@@ -405,8 +406,8 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Cases of XCHAR_RBSTRUCT with each field changed. A structure of the right form is no error; it
-/// is not used if it makes no sense.
+/// Returns the cases of XCHAR_RBSTRUCT with each field changed. A structure of the right form is no
+/// error; it is not used if it makes no sense.
 fn structures() -> Vec<Case> {
     let fields: Fields = vec![
         ("xmrbuf_length", 66_560),

@@ -216,7 +216,7 @@ fn every_field() -> Vec<Case> {
     rows.map(case).into()
 }
 
-/// Cases of many groups, and of long ones.
+/// Returns the cases of many groups, and of long ones.
 fn many() -> Vec<Case> {
     // All the transmissions that the credits allow, each as long as a receive buffer.
     let long = |most: u32| -> Vec<Step> {

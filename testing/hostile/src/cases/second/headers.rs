@@ -216,7 +216,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Cases of RDMA2_OPTIONAL: unknown operations, and missing information.
+/// Returns the cases of RDMA2_OPTIONAL: unknown operations, and missing information.
 fn operations() -> Vec<Case> {
     const OPERATIONS: &str = "version-two-01, 4.2.4";
     let mut cases = Vec::new();

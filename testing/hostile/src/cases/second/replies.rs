@@ -72,7 +72,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Cases of invalid headers of version 2, and of errors.
+/// Returns the cases of invalid headers of version 2, and of errors.
 fn base() -> Vec<Case> {
     let message = |name, message: Vec<u8>| said(name, BASE, message, None);
     let bad = || Some(v2::bad_header(XID));
@@ -171,7 +171,7 @@ fn base() -> Vec<Case> {
     cases
 }
 
-/// Cases of operations, known and unknown.
+/// Returns the cases of operations, known and unknown.
 fn operations() -> Vec<Case> {
     let bad = || Some(v2::bad_header(XID));
     let op = |name: &'static str, direction, opttype, info: &[u32], answer| {
@@ -376,7 +376,7 @@ enum Comes<'a> {
     Report(&'a [u32]),
 }
 
-/// Cases of ROPT_XMTRESP with each field changed.
+/// Returns the cases of ROPT_XMTRESP with each field changed.
 fn responses() -> Vec<Case> {
     use Comes::{Nothing, Report};
     let fields = response(LEN as usize);
@@ -482,7 +482,7 @@ fn responses() -> Vec<Case> {
     cases
 }
 
-/// Cases of ROPT_XMTCONT with each field changed, and of transmissions in other orders.
+/// Returns the cases of ROPT_XMTCONT with each field changed, and of transmissions in other orders.
 fn continued() -> Vec<Case> {
     let room = (TARGET + 1024 - v2::OPERATION - 12) as u32;
     let fields: Fields = vec![("optxc_xnum", 1), ("optxc_itype", 6), ("optxc_pslen", 0)];
@@ -628,8 +628,8 @@ fn continued() -> Vec<Case> {
     cases
 }
 
-/// Cases of ROPT_XMTERR about a call, with each code and each field changed. The client sends the
-/// call in another transfer mode, once.
+/// Returns the cases of ROPT_XMTERR about a call, with each code and each field changed. The client
+/// sends the call in another transfer mode, once.
 fn reports() -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, code, words) in CODES {
@@ -698,8 +698,8 @@ fn other_call(xid: u32) -> Vec<u8> {
     v2::operation(xid, REPLY, XMTERR, &[xid ^ 0x8000_0000, CALL, 0, 0, 3], &[])
 }
 
-/// Cases of a server with impossible receive buffers: nothing is placed in them, and the call
-/// succeeds nevertheless.
+/// Returns the cases of a server with impossible receive buffers: nothing is placed in them, and
+/// the call succeeds nevertheless.
 fn structures() -> Vec<Case> {
     let fields: Fields = vec![
         ("xmrbuf_length", 66_560),

@@ -57,7 +57,8 @@ fn answered_at_length(file: &[u8]) -> Vec<Step> {
     ]
 }
 
-/// Cases of an invalid message without a reply that interrupts a reply: both parts must agree.
+/// Returns the cases of an invalid message without a reply that interrupts a reply: both parts must
+/// agree.
 fn broken_into(file: &[u8]) -> Vec<Case> {
     const OTHER: u32 = XID + 1;
     let rows: [(&str, [u32; 3], &[u32], bool); 7] = [

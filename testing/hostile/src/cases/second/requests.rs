@@ -93,7 +93,7 @@ fn nfs(procedure: u32, args: Vec<u8>) -> Vec<u8> {
     call.bytes()
 }
 
-/// Results of a call that was answered by RDMA2_MSG.
+/// Returns the steps that expect the results of a call in an RDMA2_MSG.
 fn answered() -> Vec<Step> {
     vec![HearWords(v2::success(XID, &[0]), true)]
 }
@@ -210,7 +210,7 @@ fn offered(memory: Segment) -> [(&'static str, u32); 4] {
     ]
 }
 
-/// Cases of a WRITE whose data the server reads (EXRW).
+/// Returns the cases of a WRITE whose data the server reads (EXRW).
 fn fetched(file: &[u8]) -> Vec<Case> {
     let source = memory(0, LEN);
     let item = [("xmdl_type", 1), ("xmdl_ex", 1)];
@@ -374,7 +374,7 @@ fn directions(file: &[u8]) -> Vec<Case> {
     cases
 }
 
-/// Cases of directions that were not used: XMDTYPE_TOOSHORT and XMDTYPE_NOITEM.
+/// Returns the cases of directions that were not used: XMDTYPE_TOOSHORT and XMDTYPE_NOITEM.
 fn outcomes(file: &[u8], plain: &Request, sink: Segment) -> Vec<Case> {
     /// More bytes than one transmission carries.
     const LONG: u32 = 96 << 10;
@@ -424,7 +424,7 @@ fn outcomes(file: &[u8], plain: &Request, sink: Segment) -> Vec<Case> {
     cases
 }
 
-/// Cases of requests whose form is invalid as a whole.
+/// Returns the cases of requests whose form is invalid as a whole.
 fn forms(file: &[u8]) -> Vec<Case> {
     let request = write_placed(file);
     let (whole, info) = (request.message(), values(&request.fields));

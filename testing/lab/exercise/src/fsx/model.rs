@@ -33,7 +33,8 @@ impl Model {
         &self.bytes[start..end]
     }
 
-    /// Writes. A gap between the end of the file and the offset is filled with zeroes.
+    /// Writes bytes at an offset. A gap between the end of the file and the offset is filled with
+    /// zeroes.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         let end = offset + bytes.len();
         if end > self.len() {
