@@ -65,21 +65,21 @@ pub enum Event {
     },
     /// Answers [`Action::Register`].
     Registered {
-        /// Which registration.
+        /// The registration, as named in the action.
         id: RegistrationId,
         /// The handle and its bounds, or why there is none.
         result: Result<RemoteSegment, String>,
     },
     /// Answers [`Action::Invalidate`] and [`Action::Reclaim`]: the peer can no longer reach the memory.
     Reclaimed {
-        /// Which registration.
+        /// The registration, as named in the action.
         id: RegistrationId,
         /// The memory.
         region: Region,
     },
     /// Answers [`Action::PostReceives`].
     ReceivesPosted {
-        /// Which receives.
+        /// The receives, as named in the action.
         id: ReceivesId,
         /// Whether the receives were posted. If there was not enough memory for all, none was.
         posted: bool,
@@ -88,7 +88,7 @@ pub enum Event {
     ReceivesReplaced(ReceiveStructure),
     /// Answers [`Action::Read`]: the data is in place.
     ReadDone {
-        /// Which RDMA Read.
+        /// The RDMA Read, as named in the action.
         id: ReadId,
         /// The memory that it filled.
         sink: Buf,

@@ -84,7 +84,7 @@ pub struct Report {
     pub fault: Fault,
 }
 
-/// `optx_err`.
+/// The values of `optx_err`, which names the kind of error.
 mod code {
     pub(super) const BADHMT: u32 = 1;
     pub(super) const BADOMT: u32 = 2;

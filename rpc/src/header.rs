@@ -15,12 +15,12 @@ pub const CALL: u32 = 0;
 /// `msg_type` of a reply.
 pub const REPLY: u32 = 1;
 
-/// `reply_stat`.
+/// Values of `reply_stat`.
 const MSG_ACCEPTED: u32 = 0;
 const MSG_DENIED: u32 = 1;
-/// `accept_stat`.
+/// Values of `accept_stat`.
 const SUCCESS: u32 = 0;
-/// `reject_stat`.
+/// Values of `reject_stat`.
 const RPC_MISMATCH: u32 = 0;
 const AUTH_ERROR: u32 = 1;
 
@@ -207,7 +207,7 @@ pub enum ReplyBody {
     Accepted {
         /// The server's verifier.
         verf: Verifier,
-        /// `accept_stat`.
+        /// `accept_stat`: whether the call was executed, and if not, why.
         status: AcceptStatus,
     },
     /// MSG_DENIED with RPC_MISMATCH: the server supports only these RPC versions.

@@ -189,7 +189,7 @@ impl Outstanding {
         1 + self.carrier.as_ref().map_or(0, |carrier| carrier.receives)
     }
 
-    /// Returns the index of the registration with this handle, if it is still valid.
+    /// Returns the index of the registration with this handle, if the handle is still valid.
     pub(super) fn find(&self, stag: Stag) -> Option<usize> {
         let registrations = self.registrations.iter();
         registrations

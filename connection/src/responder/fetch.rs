@@ -119,7 +119,7 @@ impl Fetch {
         Ok(reads)
     }
 
-    /// Records that an RDMA Read is done. Returns whether it was the last.
+    /// Records that an RDMA Read has completed. Returns whether it was the last one of the call.
     pub(super) fn arrived(&mut self, chunk: usize, piece: usize, sink: Buf) -> bool {
         let slot = self
             .chunks

@@ -8,8 +8,8 @@ pub const DEFAULT_IO: u32 = 1 << 20;
 /// The options of an export in use, independent of its transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachOptions {
-    /// Longest READ, bytes (`rsize=` in nfs(5)); [`DEFAULT_IO`] if it is not said. The server can do
-    /// with less.
+    /// Maximum length of a READ, in bytes (`rsize=` in nfs(5)). `None`: [`DEFAULT_IO`]. The server
+    /// may support less.
     pub rsize: Option<u32>,
     /// Maximum length of a WRITE, in bytes (`wsize=` in nfs(5)).
     pub wsize: Option<u32>,

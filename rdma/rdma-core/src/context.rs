@@ -12,10 +12,10 @@ use rdma_core_sys::{self as sys, Libraries};
 
 /// The origin of a context, which determines how it is released.
 enum Owner {
-    /// `ibv_open_device`
+    /// The context was opened by `ibv_open_device`.
     Opened,
-    /// `rdma_get_devices`: the connection manager's identifiers use this same context. The list
-    /// keeps it alive.
+    /// The context is in the list of `rdma_get_devices`, which keeps it open. The connection
+    /// manager's identifiers use it as well.
     Listed(*mut *mut sys::ibv_context),
 }
 

@@ -20,7 +20,8 @@ use rdma::{
     WorkError, WrId,
 };
 
-/// Time after a post at which its memory is released if it has completed, if nothing else happens.
+/// Time after a post at which completed requests are polled for, to release their memory, if
+/// nothing else polls before.
 pub(super) const REAP_AFTER: Duration = Duration::from_millis(20);
 
 /// Returns the number of bytes in a gather list.

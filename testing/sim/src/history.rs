@@ -12,9 +12,10 @@ pub(crate) type SlotId = (u64, usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// On stable storage, or equivalent.
+    /// The version is on stable storage, or cannot be lost for another reason.
     Stable,
-    /// Acknowledged but not stable, by a server with this verifier, as the `n`th acknowledgement.
+    /// The write was acknowledged but is not stable: the server's verifier, and the number of the
+    /// acknowledgement.
     Unstable(Verifier, u64),
     /// The write was not acknowledged, so its effect is unknown.
     Unknown,

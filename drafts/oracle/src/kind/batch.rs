@@ -12,7 +12,7 @@ const MOST: u32 = 256;
 
 pub(super) const KINDS: &[Kind] = &[kind!("batch", Batch, any_lengths, payload: false)];
 
-/// `optxmt_batch`.
+/// The type `optxmt_batch`.
 enum Batch {}
 
 fn any_lengths(g: &mut Gen) -> Vec<u32> {

@@ -14,7 +14,7 @@ pub(super) const KINDS: &[Kind] = &[
     kind!("v1-error", V1, |g| header(g, any_error), payload: true),
 ];
 
-/// `rpcrdma1_xprt_hdr`.
+/// The type `rpcrdma1_xprt_hdr`.
 enum V1 {}
 
 fn header(g: &mut Gen, body: fn(&mut Gen) -> Body) -> Header {

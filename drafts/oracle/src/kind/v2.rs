@@ -16,7 +16,7 @@ pub(super) const KINDS: &[Kind] = &[
     kind!("v2-optional", V2, |g| header(g, any_optional), payload: true),
 ];
 
-/// `rpcrdma2_xprt_hdr`.
+/// The type `rpcrdma2_xprt_hdr`.
 enum V2 {}
 
 fn header(g: &mut Gen, body: fn(&mut Gen) -> Body) -> Header {

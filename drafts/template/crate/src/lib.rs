@@ -16,7 +16,7 @@ pub const @NAME@: u32 = @number@;
 /// The maximum length of the text, in bytes.
 pub const MAX_TEXT: usize = 256;
 
-/// `optinfo_@name@`.
+/// `optinfo_@name@`: the content of the operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Note {
     /// `opt@name@_number`.

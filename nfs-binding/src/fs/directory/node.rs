@@ -36,7 +36,7 @@ pub(super) struct Node {
     failures: AtomicU64,
     /// Whether the file was written to since the last sync.
     unstable: AtomicBool,
-    /// The round of the idle closer (`keeper.rs`) in which it was last used.
+    /// The round of the idle closer (`keeper.rs`) in which the object was last used.
     used: AtomicU64,
 }
 
@@ -67,7 +67,7 @@ impl Node {
         self.used.store(round, Ordering::Relaxed);
     }
 
-    /// Returns the round in which it was last used.
+    /// Returns the round of the idle closer in which the object was last used.
     pub(super) fn last_used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }

@@ -41,8 +41,8 @@ pub(super) struct Volume {
 }
 
 impl Volume {
-    /// Opens the file system of the directory `dir`. `own` marks that of the export's own
-    /// directory.
+    /// Opens the file system of the directory `dir`. `own` is true for the file system of the
+    /// exported directory itself.
     ///
     /// # Errors
     /// Its files cannot be identified ([`NoIdentity`]), or `dir` cannot be read.
