@@ -275,8 +275,8 @@ pub(super) enum FailedRequest {
 }
 
 impl FailedRequest {
-    /// Returns the request that a Terminate of the peer is about. For a refused Read Request it
-    /// carries the header of that.
+    /// Returns the request that a Terminate of the peer concerns. For a refused Read Request, the
+    /// Terminate contains the header of the request.
     pub(super) fn of(terminate: &Terminate) -> Self {
         let read = terminate
             .faulty_segment
