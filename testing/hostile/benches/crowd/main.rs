@@ -30,8 +30,8 @@ const RDMA: usize = 64;
 /// The bytes that the honest client copies.
 const COPY: usize = 1 << 30;
 
-/// The bounds: the maximum of allocated memory in bytes, and others of the server and the honest
-/// client.
+/// The bounds that must hold: the memory that the server allocates, in bytes, and the latency of
+/// GETATTR (`SLOWEST_GETATTR`).
 const MOST_ALLOCATED: usize = 320 << 20;
 const SLOWEST_GETATTR: Duration = Duration::from_millis(50);
 /// The minimum duration. The server's time-outs of inactive peers are at most 30 s.
