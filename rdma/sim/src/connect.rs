@@ -62,7 +62,7 @@ impl State {
         self.tell(end, Stream::Both, event, path);
     }
 
-    /// Handles the arrival of the answer to a connection request.
+    /// Handles the arrival of an acceptance at the connecting end.
     pub(super) fn answered(
         &mut self,
         to: End,

@@ -1,4 +1,4 @@
-//! The `lab` command.
+//! The `lab` command: builds the guest, and runs lanes of checks in it.
 
 #![forbid(unsafe_code)]
 
